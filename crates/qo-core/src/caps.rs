@@ -1,0 +1,54 @@
+//! Every cap of qo, in one place. Nothing that a caller sends is unbounded.
+
+/// Largest payload or output of a job, in bytes.
+pub const PAYLOAD_BYTES: usize = 1 << 20;
+/// Most payload bytes in one submit call.
+pub const SUBMIT_BYTES: usize = 8 << 20;
+/// Most jobs in one submit call.
+pub const SUBMIT_JOBS: usize = 10_000;
+/// Most groups of one job: cluster, queue, its group, its key and the extra limits.
+pub const GROUPS_PER_JOB: usize = 16;
+/// Most extra limits of one job: [`GROUPS_PER_JOB`] less cluster, queue, group and key.
+pub const EXTRA_LIMITS: usize = GROUPS_PER_JOB - 4;
+/// Longest error text kept of an attempt, in bytes; a longer one is cut, never refused.
+pub const ERROR_BYTES: usize = 8 << 10;
+/// Attempts remembered of one job; the oldest are forgotten first.
+pub const ATTEMPTS_KEPT: usize = 100;
+/// Longest name (task, queue, group, worker), in bytes.
+pub const NAME_BYTES: usize = 128;
+/// Longest key or idempotency key, in bytes.
+pub const KEY_BYTES: usize = 256;
+/// Largest limit, and largest cost.
+pub const LIMIT: u32 = 1_000_000;
+/// A queue's priority lies in `1..=QUEUE_PRIORITY`.
+pub const QUEUE_PRIORITY: u32 = 1_000;
+/// Most attempts that a job may ask for.
+pub const ATTEMPTS: u32 = 1_000;
+/// Position in line is counted up to this number.
+pub const POSITION: u32 = 10_000;
+/// Most jobs that one exchange may claim.
+pub const CLAIM: u32 = 10_000;
+/// Most settles that one exchange may carry.
+pub const SETTLES: usize = 10_000;
+/// Most tasks or queues that one session may serve, and most tasks in one registration.
+pub const SERVED: usize = 10_000;
+/// Most limits or queues in one pushed configuration.
+pub const CONFIGURED: usize = 10_000;
+/// Most jobs named by one cancel call.
+pub const CANCELS: usize = 10_000;
+/// Most rows in one page of a listing.
+pub const PAGE: usize = 1_000;
+/// Shortest session lease, in milliseconds.
+pub const LEASE_MIN_MS: u64 = 100;
+/// Longest session lease, in milliseconds: one day.
+pub const LEASE_MAX_MS: u64 = 86_400_000;
+/// Longest delay, timeout or backoff, in milliseconds: ten years.
+pub const DURATION_MS: u64 = 10 * 365 * 86_400_000;
+/// Latest moment that a job may name: the end of the year 9999.
+pub const TIME_MS: i64 = 253_402_300_799_999;
+/// After its timeout a job keeps its lease this long, so that its worker can settle, in milliseconds.
+pub const TIMEOUT_GRACE_MS: u64 = 10_000;
+/// How long a succeeded, cancelled or expired job, and its idempotency key, is remembered.
+pub const RETAIN_MS: u64 = 24 * 3_600_000;
+/// How long a failed job is remembered.
+pub const RETAIN_FAILED_MS: u64 = 14 * 24 * 3_600_000;

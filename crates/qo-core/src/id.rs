@@ -1,0 +1,134 @@
+//! Names, keys, ids and tokens: what things are called, and which spellings are refused.
+
+use crate::{Error, Result, caps};
+use serde::{Deserialize, Serialize};
+use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
+use uuid::Uuid;
+
+/// A job's id: a UUIDv7 made by the client, so that its own retry after `Unknown` needs no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct JobId(pub Uuid);
+
+/// A session's id: random, made by the worker when it opens the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SessionId(pub Uuid);
+
+/// A number that grows with every claim in the namespace; the newest one of a job owns it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FenceToken(pub u64);
+
+/// The name of a task, queue, group or worker: `[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}`, and not `cluster`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Name(Arc<str>);
+
+/// What divides a group: 1 to 256 bytes of UTF-8 without control characters, not `*`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Key(Arc<str>);
+
+impl Name {
+    /// Checks a name; `field` is what the error calls it.
+    pub fn parse(field: impl fmt::Display, text: &str) -> Result<Self> {
+        let mut bytes = text.bytes();
+        let first = bytes.next().is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_');
+        let rest = bytes.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'));
+        if !first || !rest || text.len() > caps::NAME_BYTES {
+            let rule = "must match [A-Za-z0-9_][A-Za-z0-9_.-]{0,127}";
+            return Err(Error::invalid(field, text, rule));
+        }
+        if text == "cluster" {
+            return Err(Error::invalid(field, text, "\"cluster\" is the group of all jobs; choose another name"));
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+impl Key {
+    /// Checks a key; `field` is what the error calls it.
+    pub fn parse(field: impl fmt::Display, text: &str) -> Result<Self> {
+        if text.is_empty() || text.len() > caps::KEY_BYTES {
+            return Err(Error::invalid(field, text, "must be 1 to 256 bytes"));
+        }
+        if text.chars().any(char::is_control) {
+            return Err(Error::invalid(field, text, "must not contain control characters"));
+        }
+        if text == "*" {
+            return Err(Error::invalid(field, text, "\"*\" stands for every key and cannot be one"));
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+macro_rules! text {
+    ($type:ty, $field:literal) => {
+        impl Deref for $type {
+            type Target = str;
+            fn deref(&self) -> &str {
+                &self.0
+            }
+        }
+        impl Borrow<str> for $type {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl TryFrom<String> for $type {
+            type Error = Error;
+            fn try_from(text: String) -> Result<Self> {
+                Self::parse($field, &text)
+            }
+        }
+        impl From<$type> for String {
+            fn from(value: $type) -> String {
+                value.0.as_ref().into()
+            }
+        }
+    };
+}
+text!(Name, "name");
+text!(Key, "key");
+
+macro_rules! shown {
+    ($($type:ty),*) => {$(
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
+}
+shown!(JobId, SessionId, FenceToken);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_the_pattern_and_are_not_cluster() {
+        for good in ["a", "_", "9", "send_email", "v1.2-x", &"n".repeat(128)] {
+            assert!(Name::parse("task", good).is_ok(), "{good}");
+        }
+        for bad in ["", ".a", "-a", "a b", "a/b", "ä", "a\n", "cluster", "queue:x", &"n".repeat(129)] {
+            assert!(Name::parse("task", bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn keys_may_hold_almost_anything_but_star_and_control_characters() {
+        for good in ["a/b:c", "ключ", " ", "**", &"k".repeat(256)] {
+            assert!(Key::parse("key", good).is_ok(), "{good}");
+        }
+        for bad in ["", "*", "a\nb", "\u{7f}", &"k".repeat(257)] {
+            assert!(Key::parse("key", bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Jobs: what is submitted, what states it passes through, and what is remembered of each attempt.
+
+use crate::{Error, FenceToken, GroupRef, JobId, Key, Name, Result, RetryPolicy, SessionId, Time, caps};
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+/// A JSON text. It has been parsed once, so every holder may rely on it.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Json(Arc<str>);
+
+impl Json {
+    /// Checks that `text` is JSON; `field` is what the error calls it.
+    pub fn parse(field: impl fmt::Display, text: &str) -> Result<Self> {
+        match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+            Ok(_) => Ok(Self(text.into())),
+            Err(error) => Err(Error::invalid(field, text, format_args!("must be JSON: {error}"))),
+        }
+    }
+
+    /// The JSON `null`.
+    pub fn null() -> Self {
+        Self("null".into())
+    }
+
+    /// The text itself.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn check_size(&self, field: &str) -> Result<()> {
+        if self.0.len() > caps::PAYLOAD_BYTES {
+            let rule = format_args!("must be at most {} bytes, has {}", caps::PAYLOAD_BYTES, self.0.len());
+            return Err(Error::invalid(field, &self.0, rule));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for Json {
+    type Error = Error;
+    fn try_from(text: String) -> Result<Self> {
+        Self::parse("json", &text)
+    }
+}
+
+impl From<Json> for String {
+    fn from(json: Json) -> Self {
+        json.0.as_ref().into()
+    }
+}
+
+/// What went wrong in an attempt, at most [`caps::ERROR_BYTES`] long: a longer text is cut, because a
+/// worker must always be able to settle.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub struct ErrorText(Arc<str>);
+
+impl From<&str> for ErrorText {
+    fn from(text: &str) -> Self {
+        Self(text[..text.floor_char_boundary(caps::ERROR_BYTES)].into())
+    }
+}
+
+impl From<String> for ErrorText {
+    fn from(text: String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl From<ErrorText> for String {
+    fn from(text: ErrorText) -> Self {
+        text.0.as_ref().into()
+    }
+}
+
+impl fmt::Display for ErrorText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a submit does when the first limited group of the job has no room for it among its live jobs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnLimit {
+    /// Accept the job; it waits in line for its slots.
+    #[default]
+    Wait,
+    /// Refuse it with `LimitReached`.
+    Reject,
+    /// Drop it, and say so.
+    Skip,
+}
+
+/// A job as it is submitted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewJob {
+    /// Made by the client; submitting the same id again is the same job.
+    pub id: JobId,
+    /// The handler that shall run.
+    pub task: Name,
+    /// What the handler gets. Defaults to `null`.
+    pub payload: Json,
+    /// The line it stands in. Defaults to `default`.
+    pub queue: Name,
+    /// Lower runs first. Defaults to 0.
+    pub priority: i32,
+    /// Not before this time. Defaults to now.
+    pub run_at: Option<Time>,
+    /// If it has not started by then it expires. Defaults to never.
+    pub good_until: Option<Time>,
+    /// Tries until it fails for good. Defaults to 3.
+    pub max_attempts: u32,
+    /// Backoff between tries. Defaults to the task's, else [`RetryPolicy::default`].
+    pub retry: Option<RetryPolicy>,
+    /// How long one attempt may run. Defaults to the task's, else no limit.
+    pub timeout_ms: Option<u64>,
+    /// The group it shares slots in. Defaults to the task's registered group, else the task's name.
+    pub group: Option<Name>,
+    /// Divides the group. Defaults to none.
+    pub key: Option<Key>,
+    /// Slots it takes in its group and key. Defaults to 1.
+    pub cost: u32,
+    /// Further groups and the slots it takes there. Defaults to none.
+    pub limits: BTreeMap<GroupRef, u32>,
+    /// A limit for its group (with a key: for that key) where nobody else set one. Defaults to none.
+    pub limit: Option<u32>,
+    /// The same key again is the same job, in the whole namespace. Defaults to none.
+    pub idempotency_key: Option<Key>,
+    /// What to do when its group is taken. Defaults to `wait`.
+    pub on_limit: OnLimit,
+}
+
+impl NewJob {
+    /// A job of `task` with every option at its default.
+    pub fn new(id: JobId, task: Name) -> Self {
+        Self {
+            id,
+            task,
+            payload: Json::null(),
+            queue: Name::parse("queue", "default").unwrap_or_else(|_| unreachable!("\"default\" is a name")),
+            priority: 0,
+            run_at: None,
+            good_until: None,
+            max_attempts: 3,
+            retry: None,
+            timeout_ms: None,
+            group: None,
+            key: None,
+            cost: 1,
+            limits: BTreeMap::new(),
+            limit: None,
+            idempotency_key: None,
+            on_limit: OnLimit::Wait,
+        }
+    }
+
+    /// Checks every rule that needs no state. A store calls it before anything else.
+    pub fn check(&self) -> Result<()> {
+        self.payload.check_size("payload")?;
+        within("max_attempts", self.max_attempts.into(), 1, caps::ATTEMPTS.into())?;
+        within("cost", self.cost.into(), 1, caps::LIMIT.into())?;
+        for (field, time) in [("run_at", self.run_at), ("good_until", self.good_until)] {
+            if let Some(time) = time.filter(|t| !(0..=caps::TIME_MS).contains(&t.as_millis())) {
+                return Err(Error::invalid(field, time, "must lie between the years 1970 and 9999"));
+            }
+        }
+        if let (Some(run_at), Some(good_until)) = (self.run_at, self.good_until)
+            && good_until <= run_at
+        {
+            return Err(Error::invalid("good_until", good_until, format_args!("must be after run_at, {run_at}")));
+        }
+        if let Some(timeout_ms) = self.timeout_ms {
+            within("timeout_ms", timeout_ms, 1, caps::DURATION_MS)?;
+        }
+        if let Some(limit) = self.limit {
+            within("limit", limit.into(), 0, caps::LIMIT.into())?;
+        }
+        if let Some(retry) = &self.retry {
+            retry.check().map_err(|e| e.at("retry"))?;
+        }
+        self.check_extra_limits()
+    }
+
+    fn check_extra_limits(&self) -> Result<()> {
+        if self.limits.len() > caps::EXTRA_LIMITS {
+            return Err(Error::invalid(
+                "limits",
+                self.limits.len(),
+                format_args!("a job may have at most {} extra limits", caps::EXTRA_LIMITS),
+            ));
+        }
+        for (group, &slots) in &self.limits {
+            if !matches!(group, GroupRef::Group(_) | GroupRef::Key(..)) {
+                return Err(Error::invalid("limits", group, "an extra limit must be NAME or NAME/KEY"));
+            }
+            within(format_args!("limits[{group}]"), slots.into(), 1, caps::LIMIT.into())?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn within(field: impl fmt::Display, value: u64, least: u64, most: u64) -> Result<()> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::invalid(field, value, format_args!("must be {least} to {most}")))
+}
+
+/// What became of one job of a submit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "outcome", content = "job")]
+pub enum Submitted {
+    /// It is stored, and will reach exactly one terminal state.
+    Accepted(JobId),
+    /// The same id or idempotency key was submitted before, as this job.
+    Existing(JobId),
+    /// Its group was taken, and `skip` was asked for: nothing was stored.
+    Skipped,
+}
+
+/// Where a job stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    /// In line, or waiting for its date.
+    Pending,
+    /// A worker owns it, and it holds its slots.
+    Running,
+    /// Done.
+    Succeeded,
+    /// Given up.
+    Failed,
+    /// Called off.
+    Cancelled,
+    /// `good_until` passed while it waited.
+    Expired,
+}
+
+impl JobState {
+    /// Whether a job in this state never changes again by itself.
+    pub fn is_terminal(self) -> bool {
+        !matches!(self, Self::Pending | Self::Running)
+    }
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptOutcome {
+    /// The handler succeeded.
+    Succeeded,
+    /// The handler asked for another try.
+    Retried,
+    /// The handler gave up.
+    Failed,
+    /// The handler asked to run later; no attempt was used.
+    Snoozed,
+    /// The worker gave it back; no attempt was used.
+    Released,
+    /// The handler stopped because the job was cancelled.
+    Cancelled,
+    /// The session's lease ended.
+    LeaseEnded,
+    /// The job's timeout passed, and its worker did not settle in time.
+    TimedOut,
+    /// An operator took the slot away.
+    ReleasedByOperator,
+}
+
+impl AttemptOutcome {
+    /// Whether the worker said so itself; the others happened to it.
+    pub fn is_settled(self) -> bool {
+        !matches!(self, Self::LeaseEnded | Self::TimedOut | Self::ReleasedByOperator)
+    }
+
+    /// Whether it counts against `max_attempts`.
+    pub fn uses_attempt(self) -> bool {
+        !matches!(self, Self::Snoozed | Self::Released)
+    }
+}
+
+/// One try of a job, remembered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// 1 for the first. A snoozed or released try does not count, so its number comes again.
+    pub number: u32,
+    /// The token that owned the job during this try.
+    pub token: FenceToken,
+    /// The worker's name.
+    pub worker: Name,
+    /// The worker's session.
+    pub session: SessionId,
+    /// When it was claimed.
+    pub started_at: Time,
+    /// When it ended.
+    pub ended_at: Time,
+    /// How it ended.
+    pub outcome: AttemptOutcome,
+    /// What the handler, or the rule that ended it, said.
+    pub error: Option<ErrorText>,
+    /// Where that left the job.
+    pub then: JobState,
+}

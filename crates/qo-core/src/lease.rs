@@ -1,0 +1,207 @@
+//! Sessions and the exchange: how a worker holds jobs, settles them and gets the next ones.
+//!
+//! A worker opens a session and then repeats one call, the **exchange**: it settles finished jobs, renews
+//! the session, and claims new jobs, in one atomic step, so a slot that a finished job frees is granted in
+//! the same commit. Exchanges of a session are numbered 1, 2, 3, …; one is in flight at a time. If the
+//! reply is lost the worker sends the *same number* again and gets the *same answer*, so a lost reply
+//! loses no grant.
+
+use crate::{ErrorText, FenceToken, JobId, JobState, Json, Key, Name, Result, RetryPolicy, SessionId, Time};
+use crate::{caps, job::within};
+use serde::{Deserialize, Serialize};
+
+/// A worker's request for a session: its lease on life.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewSession {
+    /// Random, made by the worker; opening the same id again is the same session.
+    pub id: SessionId,
+    /// The worker's name: a label, not an identity.
+    pub worker: Name,
+    /// The queues it serves; empty means all of them.
+    pub queues: Vec<Name>,
+    /// The tasks it has handlers for. It is given no other.
+    pub tasks: Vec<Name>,
+    /// How long the session lives after each exchange.
+    pub lease_ms: u64,
+    /// How many jobs it can run at once.
+    pub permits: u32,
+}
+
+impl NewSession {
+    /// Checks every rule that needs no state. A store calls it before anything else.
+    pub fn check(&self) -> Result<()> {
+        within("lease_ms", self.lease_ms, caps::LEASE_MIN_MS, caps::LEASE_MAX_MS)?;
+        within("queues", self.queues.len() as u64, 0, caps::SERVED as u64)?;
+        within("tasks", self.tasks.len() as u64, 1, caps::SERVED as u64)?;
+        within("permits", self.permits.into(), 1, caps::LIMIT.into())
+    }
+}
+
+/// One numbered exchange of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exchange {
+    /// The session that it renews.
+    pub session: SessionId,
+    /// 1 for the first of a session, then one more each time; the same number again gets the same answer.
+    pub number: u64,
+    /// Jobs whose attempt is over.
+    pub settles: Vec<Settle>,
+    /// How many jobs it wants.
+    pub claim: Claim,
+    /// Permits that are free once the claimed jobs are counted out: shown to operators.
+    pub free_permits: u32,
+    /// The worker takes no more jobs and will close its session when the last one is settled.
+    pub draining: bool,
+}
+
+impl Exchange {
+    /// An exchange that only renews the session.
+    pub fn renew(session: SessionId, number: u64) -> Self {
+        Self { session, number, settles: Vec::new(), claim: Claim::default(), free_permits: 0, draining: false }
+    }
+
+    /// Checks every rule that needs no state. A store calls it before anything else.
+    pub fn check(&self) -> Result<()> {
+        within("number", self.number, 1, u64::MAX)?;
+        within("settles", self.settles.len() as u64, 0, caps::SETTLES as u64)?;
+        within("claim.max", self.claim.max.into(), 0, caps::CLAIM.into())?;
+        if let Some(most) = self.claim.max_per_queue {
+            within("claim.max_per_queue", most.into(), 1, caps::CLAIM.into())?;
+        }
+        if self.draining && self.claim.max > 0 {
+            let rule = "must be 0 while draining";
+            return Err(crate::Error::invalid("claim.max", self.claim.max, rule));
+        }
+        within("free_permits", self.free_permits.into(), 0, caps::LIMIT.into())
+    }
+}
+
+/// How many jobs an exchange wants.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// At most this many in all. Defaults to 0: none.
+    pub max: u32,
+    /// At most this many from any one queue. Defaults to no such limit.
+    pub max_per_queue: Option<u32>,
+}
+
+/// The end of an attempt, as its worker saw it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settle {
+    /// The job.
+    pub job: JobId,
+    /// The token that came with the claim.
+    pub token: FenceToken,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What a worker says when an attempt is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Done, with a result.
+    Succeed {
+        /// What the handler returned.
+        output: Json,
+    },
+    /// Try again after a delay, if attempts are left.
+    Retry {
+        /// Why.
+        error: ErrorText,
+        /// How long to wait, computed by the worker from the job's [`RetryPolicy`].
+        delay_ms: u64,
+    },
+    /// Give up now.
+    Fail {
+        /// Why.
+        error: ErrorText,
+    },
+    /// Run again after a delay; no attempt is used.
+    Snooze {
+        /// How long to wait.
+        delay_ms: u64,
+    },
+    /// Give the job back as it was; no attempt is used.
+    Release,
+    /// The handler stopped because the job was cancelled.
+    Cancelled,
+}
+
+impl Outcome {
+    /// Checks every rule that needs no state.
+    pub fn check(&self) -> Result<()> {
+        match self {
+            Self::Succeed { output } => output.check_size("output"),
+            Self::Retry { delay_ms, .. } | Self::Snooze { delay_ms } => {
+                within("delay_ms", *delay_ms, 0, caps::DURATION_MS)
+            }
+            Self::Fail { .. } | Self::Release | Self::Cancelled => Ok(()),
+        }
+    }
+}
+
+/// The answer to an [`Exchange`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExchangeReply {
+    /// The number that this answers.
+    pub number: u64,
+    /// For each settle, where it left the job, or why it changed nothing.
+    pub settled: Vec<Result<JobState>>,
+    /// Jobs that the worker owns from now on; each holds its slots.
+    pub claimed: Vec<ClaimedJob>,
+    /// Jobs whose handler must stop.
+    pub stop: Vec<Stop>,
+    /// Store time of this exchange.
+    pub now: Time,
+    /// Store time at which the session ends unless it is renewed before.
+    pub lease_until: Time,
+}
+
+/// A job that a worker owns.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimedJob {
+    /// The job.
+    pub id: JobId,
+    /// Proves ownership, until a newer claim of the job.
+    pub token: FenceToken,
+    /// 1 for the first try.
+    pub attempt: u32,
+    /// The try after which it fails for good.
+    pub max_attempts: u32,
+    /// Its queue.
+    pub queue: Name,
+    /// Its task.
+    pub task: Name,
+    /// Its group.
+    pub group: Name,
+    /// Its key.
+    pub key: Option<Key>,
+    /// What the handler gets.
+    pub payload: Json,
+    /// The worker must stop the handler after this long.
+    pub timeout_ms: Option<u64>,
+    /// How the worker computes the delay of a retry.
+    pub retry: RetryPolicy,
+}
+
+/// A job whose handler must stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// The job.
+    pub job: JobId,
+    /// The claim that must stop.
+    pub token: FenceToken,
+    /// Why.
+    pub reason: StopReason,
+}
+
+/// Why a handler must stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// The job was cancelled. It keeps its slots until the worker settles.
+    Cancelled,
+    /// The claim is over: its timeout passed or an operator released it. Settling it is `Fenced`.
+    LeaseEnded,
+}

@@ -1,0 +1,46 @@
+//! The rule book of qo.
+//!
+//! Everything that qo promises is decided here, once, by a deterministic state machine without I/O, clock,
+//! randomness or async:
+//!
+//! ```text
+//! decide(state, now, command) → events + answer        evolve(state, event) → state
+//! ```
+//!
+//! Stores differ in where they keep the state; they do not differ in what happens. Read in this order:
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`id`], [`group`], [`job`], [`limit`], [`lease`], [`retry`] | the words: names, groups, jobs, limits, sessions and the exchange, backoff |
+//! | [`command`], [`event`], [`view`], [`error`](Error), [`caps`] | what may be asked, what happened, what may be looked at, what can go wrong |
+//! | [`decide()`], [`State::evolve`] | the rules: what happens, and what that means |
+//! | [`State`] | rows and the indexes that make claiming cheap |
+//! | [`store`], [`memory`], [`clock`] | the seam that every store implements, the simplest store, and store time |
+
+pub mod caps;
+pub mod clock;
+pub mod command;
+mod error;
+pub mod event;
+pub mod group;
+pub mod id;
+pub mod job;
+pub mod lease;
+pub mod limit;
+pub mod retry;
+pub mod store;
+pub mod view;
+
+pub use clock::{Clock, ManualClock, SystemClock, Time};
+pub use command::{Answer, Command, OpenedSession, Swept};
+pub use error::{Error, ErrorKind, Result};
+pub use event::{AttemptEnded, Event, Exchanged};
+pub use group::GroupRef;
+pub use id::{FenceToken, JobId, Key, Name, SessionId};
+pub use job::{Attempt, AttemptOutcome, ErrorText, JobState, Json, NewJob, OnLimit, Submitted};
+pub use lease::{Claim, ClaimedJob, Exchange, ExchangeReply, NewSession, Outcome, Settle, Stop, StopReason};
+pub use limit::{Configuration, DEFAULT_QUEUE_PRIORITY, LimitSource, Limits, TaskOptions};
+pub use retry::RetryPolicy;
+pub use store::Store;
+pub use view::{Cursor, Explanation, GroupDetail, GroupPage, GroupStatus, Holder, JobDetail, JobFilter, JobPage};
+pub use view::{JobView, QueueStatus, Reason, Running, WorkerStatus};

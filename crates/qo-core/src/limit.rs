@@ -1,0 +1,128 @@
+//! Limits: how many slots a group has, who may say so, and which of them counts.
+
+use crate::{GroupRef, Name, Result, RetryPolicy, caps, job::within};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Who set a limit. The order is the precedence: the first one that set a limit counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitSource {
+    /// A person: `qo concurrency set`, the dashboard.
+    Operator,
+    /// The configuration file that a worker or server pushed last.
+    Config,
+    /// The code that registered a task last.
+    Code,
+    /// A submitted job. It only fills a gap: any limit of another source, exact or `*`, comes first.
+    Submit,
+}
+
+/// The limits that were set for one group reference, by source.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Set by a person.
+    pub operator: Option<u32>,
+    /// From the configuration file.
+    pub config: Option<u32>,
+    /// From registered tasks, the newest registration last. Each task speaks for itself: a task that is
+    /// registered again without a limit takes back its own word, not that of another task of the group.
+    pub code: Vec<(Name, u32)>,
+    /// From the newest submitted job that carried one.
+    pub submit: Option<u32>,
+}
+
+impl Limits {
+    /// The limit of the highest source but `Submit`, which [`in_force`] adds.
+    pub fn declared(&self) -> Option<(u32, LimitSource)> {
+        let code = self.code.last().map(|&(_, limit)| limit);
+        let by = |limit: Option<u32>, source| limit.map(|limit| (limit, source));
+        by(self.operator, LimitSource::Operator)
+            .or(by(self.config, LimitSource::Config))
+            .or(by(code, LimitSource::Code))
+    }
+
+    /// Whether no source says anything.
+    pub fn is_empty(&self) -> bool {
+        self.declared().is_none() && self.submit.is_none()
+    }
+}
+
+/// The limit that counts for a group, and whose it is: the pattern first (exact, else `every_key`), then
+/// the source; a submit-side limit only where nobody else said anything.
+pub fn in_force(exact: Option<&Limits>, every_key: Option<&Limits>) -> Option<(u32, LimitSource)> {
+    let submit = || exact.and_then(|limits| limits.submit).map(|limit| (limit, LimitSource::Submit));
+    exact.and_then(Limits::declared).or_else(|| every_key.and_then(Limits::declared)).or_else(submit)
+}
+
+/// What a worker or server found in its configuration file. It replaces the last one as a whole: what it
+/// does not mention is cleared.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configuration {
+    /// Limits by group: `cluster_wide_cap`, `max_concurrency` of a queue, `[concurrency.limits]`.
+    pub limits: BTreeMap<GroupRef, u32>,
+    /// Priorities by queue. A queue that is not named has [`DEFAULT_QUEUE_PRIORITY`].
+    pub queue_priorities: BTreeMap<Name, u32>,
+}
+
+/// The priority of a queue that nobody configured; lower goes first.
+pub const DEFAULT_QUEUE_PRIORITY: u32 = 100;
+
+impl Configuration {
+    /// Checks every rule that needs no state. A store calls it before anything else.
+    pub fn check(&self) -> Result<()> {
+        within("limits", self.limits.len() as u64, 0, caps::CONFIGURED as u64)?;
+        within("queue_priorities", self.queue_priorities.len() as u64, 0, caps::CONFIGURED as u64)?;
+        for (group, &limit) in &self.limits {
+            check_limit(group, limit)?;
+        }
+        for (queue, &priority) in &self.queue_priorities {
+            let most = caps::QUEUE_PRIORITY.into();
+            within(format_args!("queue_priorities[{queue}]"), priority.into(), 1, most)?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks that a limit is within the cap.
+pub(crate) fn check_limit(group: &GroupRef, limit: u32) -> Result<()> {
+    within(format_args!("limits[{group}]"), limit.into(), 0, caps::LIMIT.into())
+}
+
+/// A task as its code registers it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskOptions {
+    /// The task.
+    pub task: Name,
+    /// The group of its jobs. Defaults to the task's name.
+    pub group: Option<Name>,
+    /// The limit of that group (`max_concurrent`); none clears what this task registered before.
+    pub limit: Option<u32>,
+    /// How long an attempt may run. Defaults to no limit.
+    pub timeout_ms: Option<u64>,
+    /// Backoff between attempts. Defaults to [`RetryPolicy::default`].
+    pub retry: Option<RetryPolicy>,
+}
+
+impl TaskOptions {
+    /// A task with every option at its default.
+    pub fn new(task: Name) -> Self {
+        Self { task, group: None, limit: None, timeout_ms: None, retry: None }
+    }
+
+    /// The group of the task's jobs.
+    pub fn group(&self) -> &Name {
+        self.group.as_ref().unwrap_or(&self.task)
+    }
+
+    /// Checks every rule that needs no state. A store calls it before anything else.
+    pub fn check(&self) -> Result<()> {
+        if let Some(limit) = self.limit {
+            within("limit", limit.into(), 0, caps::LIMIT.into())?;
+        }
+        if let Some(timeout_ms) = self.timeout_ms {
+            within("timeout_ms", timeout_ms, 1, caps::DURATION_MS)?;
+        }
+        self.retry.as_ref().map_or(Ok(()), |retry| retry.check().map_err(|e| e.at("retry")))
+    }
+}

@@ -1,0 +1,109 @@
+//! The seam: what every store can do, whatever it is made of.
+
+use crate::{Configuration, Cursor, Exchange, ExchangeReply, Explanation, FenceToken, GroupDetail, GroupPage};
+use crate::{GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState, Name, NewJob, NewSession, OpenedSession};
+use crate::{QueueStatus, Result, SessionId, Submitted, Swept, TaskOptions, Time, WorkerStatus};
+use async_trait::async_trait;
+
+/// A namespace where jobs, groups, limits and sessions live.
+///
+/// Rules for every method:
+/// - **Atomic.** A call happens as a whole, at one point of the store's order of events, or not at all.
+/// - **Durable before acknowledged** (G10). `Ok` means that it survives a crash.
+/// - **Cancel-safe.** Dropping the future leaves the call done or not done, never half done. The caller
+///   does not know which, as after `Unknown`.
+/// - **Safe to repeat.** After `Unknown` or a dropped future the same call may be made again: jobs carry
+///   ids, sessions carry ids, exchanges carry numbers; the rest sets a value or ends what has ended.
+/// - **Errors.** `Invalid` means that a value broke a rule and nothing happened; `Unavailable` that nothing
+///   happened; `Unknown` that it may have happened. Every method may return these three.
+///
+/// Each kind of request has a `check` method for the rules that need no state; a store calls it first.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Store time (G9): what leases, dates and ages are measured by. It never falls.
+    async fn now(&self) -> Result<Time>;
+
+    /// Stores jobs and says of each what became of it, in the order of the call.
+    ///
+    /// - The idempotency key is looked up first, then the id: the same one with the same task and payload
+    ///   is [`Submitted::Existing`], with another `Conflict`.
+    /// - `on_limit` is decided in the same step as the insert, so concurrent submits cannot over-admit:
+    ///   `LimitReached` or [`Submitted::Skipped`]. Jobs earlier in the call count.
+    /// - One `Invalid` job refuses the whole call; the message begins with its index, `jobs[3]`.
+    /// - At most [`SUBMIT_JOBS`](crate::caps::SUBMIT_JOBS) jobs and
+    ///   [`SUBMIT_BYTES`](crate::caps::SUBMIT_BYTES) of payload a call.
+    async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<Result<Submitted>>>;
+
+    /// Calls jobs off and says of each in which state it is now.
+    ///
+    /// A pending job is cancelled at once. A running one keeps its slots; its worker is told to stop with
+    /// its next exchange, and the job ends as cancelled when it is retried, released or loses its lease,
+    /// while a success stays a success. A finished job stays as it is. Unknown ids are `NotFound`.
+    async fn cancel(&self, jobs: Vec<JobId>) -> Result<Vec<Result<JobState>>>;
+
+    /// One job, whole. `NotFound` if there is none or it was forgotten.
+    async fn job(&self, job: JobId) -> Result<JobDetail>;
+
+    /// Jobs that match a filter, in the order of their acceptance, `limit` at a time, from `after` on.
+    async fn jobs(&self, filter: JobFilter, after: Option<Cursor>, limit: usize) -> Result<JobPage>;
+
+    /// Why a job is not running. `NotFound` if there is none or it was forgotten.
+    async fn explain(&self, job: JobId) -> Result<Explanation>;
+
+    /// Declares tasks: their group, limit, timeout and backoff. A task that is declared again replaces
+    /// what it said before; without a limit it takes its old one back.
+    async fn register(&self, tasks: Vec<TaskOptions>) -> Result<()>;
+
+    /// Replaces the limits and queue priorities of the configuration file as a whole.
+    async fn configure(&self, configuration: Configuration) -> Result<()>;
+
+    /// Sets the operator's limit of a group, or with `GROUP/*` of every key. After `Ok` no claim exceeds
+    /// it (G8). Lowering takes nothing away from running jobs; raising lets waiting jobs go at once.
+    async fn set_limit(&self, group: GroupRef, limit: u32) -> Result<()>;
+
+    /// Takes the operator's limit back; the next source counts again. `NotFound` if there was none.
+    async fn unset_limit(&self, group: GroupRef) -> Result<()>;
+
+    /// Stops (`true`) or resumes (`false`) claims from a queue. After `Ok` nothing is claimed from a
+    /// paused queue (G8); running jobs go on, and submits are accepted.
+    async fn pause_queue(&self, queue: Name, paused: bool) -> Result<()>;
+
+    /// Groups that have live jobs or a limit, by name and key, `limit` at a time, those after `after`.
+    async fn groups(&self, after: Option<GroupRef>, limit: usize) -> Result<GroupPage>;
+
+    /// A group and the holders of its slots. `NotFound` if it has neither live jobs nor a limit.
+    async fn group(&self, group: GroupRef) -> Result<GroupDetail>;
+
+    /// Takes the slots that a claim holds in a group away from it: the attempt is used, its error says
+    /// "released by operator", its worker is told to stop. `NotFound` if that token holds nothing there.
+    async fn release_slot(&self, group: GroupRef, slot: FenceToken) -> Result<()>;
+
+    /// All queues that have live jobs, a limit, a priority or a pause, by name.
+    async fn queues(&self) -> Result<Vec<QueueStatus>>;
+
+    /// All sessions that have not ended, by worker name, then session.
+    async fn workers(&self) -> Result<Vec<WorkerStatus>>;
+
+    /// Opens a session. Opening the same id again changes nothing and returns the lease's end; after it
+    /// has ended the same id is `Fenced`.
+    async fn open_session(&self, session: NewSession) -> Result<OpenedSession>;
+
+    /// Settles jobs, renews the session, ends what is over, claims jobs: in this order, in one step.
+    ///
+    /// - The number must be the session's next one, or its last one again, which returns the same answer
+    ///   and changes nothing. An older number is `Conflict`, a later one `Invalid`.
+    /// - Each settle has its own result: a token that no longer owns the job is `Fenced` and changes
+    ///   nothing (G2); the token that settled it gets the recorded state again.
+    /// - Claims come in claim order (queue priority, job priority, `run_at`, acceptance) from the session's
+    ///   queues and tasks; each claimed job holds all its slots, under a new fence token (G1, G4).
+    /// - A session that has ended, or never was, is `Fenced`.
+    async fn exchange(&self, exchange: Exchange) -> Result<ExchangeReply>;
+
+    /// Ends a session. Jobs that it still holds lose their lease (attempt used). Closing it again, or a
+    /// session that never was, changes nothing.
+    async fn close_session(&self, session: SessionId) -> Result<()>;
+
+    /// Ends what is over at this time: sessions, timeouts, `good_until`; forgets what finished long ago.
+    /// Every exchange does the first three too; somebody must sweep where no worker is alive.
+    async fn sweep(&self) -> Result<Swept>;
+}

@@ -1,0 +1,291 @@
+//! What people and programs may look at: jobs, groups with their holders, queues, workers.
+
+use crate::{Attempt, FenceToken, GroupRef, JobId, JobState, Json, Key, LimitSource, Limits, Name, SessionId, Time};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// One job, without its payload.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobView {
+    /// The job.
+    pub id: JobId,
+    /// Where it stands.
+    pub state: JobState,
+    /// Its queue.
+    pub queue: Name,
+    /// Its task.
+    pub task: Name,
+    /// Its group.
+    pub group: Name,
+    /// Its key.
+    pub key: Option<Key>,
+    /// Slots it takes in its group and key.
+    pub cost: u32,
+    /// Slots it takes elsewhere.
+    pub limits: BTreeMap<GroupRef, u32>,
+    /// Lower runs first.
+    pub priority: i32,
+    /// When it was accepted.
+    pub submitted_at: Time,
+    /// Not before this time.
+    pub run_at: Time,
+    /// It expires if it has not started by then.
+    pub good_until: Option<Time>,
+    /// The key that makes a second submit the same job.
+    pub idempotency_key: Option<Key>,
+    /// Attempts used so far.
+    pub attempts_used: u32,
+    /// Attempts it may use.
+    pub max_attempts: u32,
+    /// Somebody asked to call it off while it ran.
+    pub cancel_requested: bool,
+    /// Who runs it, if it runs.
+    pub running: Option<Running>,
+    /// When it reached its terminal state.
+    pub finished_at: Option<Time>,
+}
+
+/// Who runs a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Running {
+    /// The worker's name.
+    pub worker: Name,
+    /// The worker's session.
+    pub session: SessionId,
+    /// The token that owns the job.
+    pub token: FenceToken,
+    /// When it was claimed.
+    pub since: Time,
+    /// When its lease ends: the session's end, or the end of its timeout if that comes first.
+    pub lease_until: Time,
+}
+
+/// One job, whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobDetail {
+    /// What a listing shows.
+    #[serde(flatten)]
+    pub view: JobView,
+    /// What the handler gets.
+    pub payload: Json,
+    /// What the handler returned.
+    pub output: Option<Json>,
+    /// Its tries, oldest first; at most [`ATTEMPTS_KEPT`](crate::caps::ATTEMPTS_KEPT).
+    pub attempts: Vec<Attempt>,
+}
+
+/// Which jobs a listing shows: those that match every field that is set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobFilter {
+    /// In one of these states. Defaults to any.
+    pub states: Vec<JobState>,
+    /// In this queue. Defaults to any.
+    pub queue: Option<Name>,
+    /// Of this task. Defaults to any.
+    pub task: Option<Name>,
+    /// Of this group. Defaults to any.
+    pub group: Option<Name>,
+    /// With this key. Defaults to any.
+    pub key: Option<Key>,
+}
+
+/// A place in a listing of jobs: where the next page begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Cursor(pub u64);
+
+/// Some jobs, in the order of their acceptance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobPage {
+    /// At most as many as were asked for.
+    pub jobs: Vec<JobView>,
+    /// Where the next page begins; none if this was the last.
+    pub next: Option<Cursor>,
+}
+
+/// A group: its limit and how much of it is taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// The group; `GROUP/*` sums over all keys of the group.
+    pub group: GroupRef,
+    /// The limit in force; none means unlimited.
+    pub limit: Option<u32>,
+    /// Who set the limit in force.
+    pub source: Option<LimitSource>,
+    /// What each source set for exactly this reference.
+    pub sources: Limits,
+    /// Slots taken by running jobs.
+    pub used: u64,
+    /// Slots that all live jobs, running and pending, would take at once.
+    pub live: u64,
+}
+
+/// Some groups, by name and key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupPage {
+    /// At most as many as were asked for.
+    pub groups: Vec<GroupStatus>,
+    /// The last group of this page if there are more: ask for what comes after it.
+    pub next: Option<GroupRef>,
+}
+
+/// A group and who holds its slots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupDetail {
+    /// Its limit and how much of it is taken.
+    pub status: GroupStatus,
+    /// Who holds its slots, the oldest claim first.
+    pub holders: Vec<Holder>,
+}
+
+/// A running job that holds slots of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The job.
+    pub job: JobId,
+    /// Its task.
+    pub task: Name,
+    /// Slots it holds in the group.
+    pub slots: u32,
+    /// Who runs it; the token is the slot's id.
+    pub running: Running,
+}
+
+/// A queue and what stands in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStatus {
+    /// The queue.
+    pub queue: Name,
+    /// Lower goes first.
+    pub priority: u32,
+    /// Nothing is claimed from it.
+    pub paused: bool,
+    /// Most of its jobs that may run at once; none means unlimited.
+    pub limit: Option<u32>,
+    /// Jobs that run.
+    pub running: u64,
+    /// Jobs in line: their date has come.
+    pub due: u64,
+    /// Jobs that wait for their date.
+    pub scheduled: u64,
+}
+
+/// A live session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// The worker's name.
+    pub worker: Name,
+    /// Its session.
+    pub session: SessionId,
+    /// The queues it serves; empty means all.
+    pub queues: Vec<Name>,
+    /// The tasks it has handlers for.
+    pub tasks: Vec<Name>,
+    /// How many jobs it can run at once.
+    pub permits: u32,
+    /// How many more it could take when it last said so.
+    pub free_permits: u32,
+    /// Fewer than a tenth of its permits are free.
+    pub saturated: bool,
+    /// It takes no more jobs.
+    pub draining: bool,
+    /// When it was opened.
+    pub opened_at: Time,
+    /// When it ends unless it is renewed.
+    pub lease_until: Time,
+    /// Jobs that it owns.
+    pub running: u64,
+}
+
+/// The answer to "why is my job not running?".
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The job.
+    pub job: JobId,
+    /// Where it stands.
+    pub state: JobState,
+    /// Everything that keeps it from running now. Empty if it runs or has finished.
+    pub reasons: Vec<Reason>,
+}
+
+/// One thing that keeps a job from running.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "reason")]
+pub enum Reason {
+    /// Its date has not come.
+    ScheduledUntil {
+        /// The date.
+        run_at: Time,
+    },
+    /// It waits between two attempts, or was snoozed.
+    RetryAt {
+        /// When it goes on.
+        run_at: Time,
+    },
+    /// `good_until` has passed; the next sweep or claim will say so.
+    Expired {
+        /// The date.
+        good_until: Time,
+    },
+    /// Its queue is paused.
+    QueuePaused {
+        /// The queue.
+        queue: Name,
+    },
+    /// A limit of 0 holds it back.
+    HeldByLimitZero {
+        /// The group.
+        group: GroupRef,
+    },
+    /// It asks for more slots than the group will ever have.
+    CanNeverRun {
+        /// The group.
+        group: GroupRef,
+        /// Slots it asks for.
+        cost: u32,
+        /// The limit.
+        limit: u32,
+    },
+    /// Too few slots of a group are free.
+    GroupFull {
+        /// The group.
+        group: GroupRef,
+        /// Slots taken.
+        used: u32,
+        /// The limit.
+        limit: u32,
+        /// Slots the job asks for.
+        cost: u32,
+        /// Who holds the slots: the oldest claims, at most ten.
+        holders: Vec<Holder>,
+        /// Its place in the group's line, 1 for the next; counted up to [`POSITION`](crate::caps::POSITION).
+        position: u32,
+    },
+    /// The free slots of a group are kept for a job that asks for many and comes first.
+    ReservedFor {
+        /// The group.
+        group: GroupRef,
+        /// The job that comes first.
+        job: JobId,
+    },
+    /// No live worker serves its queue and task.
+    NoLiveWorker {
+        /// The queue.
+        queue: Name,
+        /// The task.
+        task: Name,
+    },
+    /// Workers serve it, but all of them are saturated or draining.
+    WorkersBusy {
+        /// Workers with fewer than a tenth of their permits free.
+        saturated: u32,
+        /// Workers that take no more jobs.
+        draining: u32,
+    },
+    /// Nothing: the next claim of a worker that serves it will consider it.
+    OnlyWaitingForClaim {
+        /// Its place among the jobs of its queue and task, 1 for the next; counted up to
+        /// [`POSITION`](crate::caps::POSITION).
+        position: u32,
+    },
+}

@@ -1,0 +1,37 @@
+//! What a test needs of a store: a fresh one, and a hand on its clock.
+
+use async_trait::async_trait;
+use qo_core::{ManualClock, Store};
+use std::sync::Arc;
+
+/// A fresh, empty store and the clock that it reads.
+pub struct Fixture {
+    /// The store under test.
+    pub store: Arc<dyn Store>,
+    /// The clock that its time comes from.
+    pub clock: Arc<dyn TestClock>,
+}
+
+/// Makes fresh stores of one kind. Implement this and the whole suite runs against your store.
+#[async_trait]
+pub trait Fixtures: Send + Sync {
+    /// An empty store of its own, at the time [`START`].
+    async fn fresh(&self) -> Fixture;
+}
+
+/// Store time at which every fixture starts: far from 0, so that nothing works by accident.
+pub const START: qo_core::Time = qo_core::Time::from_millis(1_800_000_000_000);
+
+/// A hand on a store's clock.
+#[async_trait]
+pub trait TestClock: Send + Sync {
+    /// Moves store time forward.
+    async fn advance_ms(&self, ms: u64);
+}
+
+#[async_trait]
+impl TestClock for ManualClock {
+    async fn advance_ms(&self, ms: u64) {
+        Self::advance_ms(self, ms);
+    }
+}

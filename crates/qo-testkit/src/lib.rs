@@ -1,0 +1,5 @@
+//! Proof for any qo store.
+
+pub mod fixture;
+
+pub use fixture::{Fixture, Fixtures, START, TestClock};
