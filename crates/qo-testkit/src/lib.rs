@@ -1,5 +1,13 @@
 //! Proof for any qo store.
 
+pub mod checker;
+pub mod faulty;
 pub mod fixture;
+pub mod history;
+pub mod intercept;
+pub mod random;
+pub mod simulation;
 
+pub use faulty::{Fault, FaultRates, FaultyStore};
 pub use fixture::{Fixture, Fixtures, START, TestClock};
+pub use history::History;

@@ -1,0 +1,121 @@
+//! Checkers: does a history keep the guarantees?
+//!
+//! One file a guarantee, each with a pure `check(&History) -> Vec<Violation>`. Underneath, each is a
+//! [`Watch`] that looks on while one [`Ledger`] is kept from the history, so that [`check_all`] reads a
+//! history once for all of them.
+
+pub mod admission;
+pub mod blocking;
+pub mod fence;
+pub mod handlers;
+pub mod ledger;
+pub mod live_limits;
+pub mod lost;
+pub mod owner;
+pub mod slots;
+pub mod stuck;
+pub mod tally;
+pub mod time;
+pub mod views;
+
+use crate::history::{Entry, History, What};
+use ledger::{Fact, Ledger};
+use qo_core::Time;
+use std::fmt;
+
+/// A guarantee that did not hold, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// Which: `G1`, `G2`, …
+    pub guarantee: &'static str,
+    /// Index of the entry of the history.
+    pub entry: usize,
+    /// Store time of that entry.
+    pub at: Time,
+    /// What was found, and what was due.
+    pub message: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {} (entry {}): {}", self.guarantee, self.at, self.entry, self.message)
+    }
+}
+
+/// Where a watch puts its objections.
+#[derive(Debug, Default)]
+pub struct Objections {
+    entry: usize,
+    at: Time,
+    found: Vec<Violation>,
+}
+
+impl Objections {
+    /// Objects to the current entry.
+    pub fn add(&mut self, guarantee: &'static str, message: impl Into<String>) {
+        // After the first few, a broken history breaks everywhere; the rest tells nobody anything.
+        if self.found.len() < 100 {
+            self.found.push(Violation { guarantee, entry: self.entry, at: self.at, message: message.into() });
+        }
+    }
+
+    /// Objects unless `holds`; the message is made only then.
+    pub fn unless(&mut self, holds: bool, guarantee: &'static str, message: impl FnOnce() -> String) {
+        if !holds {
+            self.add(guarantee, message());
+        }
+    }
+}
+
+/// Looks on while a ledger is kept.
+pub trait Watch {
+    /// A fact, with the books as they were before it.
+    fn fact(&mut self, _books: &Ledger, _fact: &Fact<'_>, _objections: &mut Objections) {}
+
+    /// An entry of the history, with the books as they are after it.
+    fn entry(&mut self, _books: &Ledger, _entry: &Entry, _objections: &mut Objections) {}
+
+    /// The history is over.
+    fn end(&mut self, _books: &Ledger, _objections: &mut Objections) {}
+}
+
+/// Reads a history once, with any number of watches, and returns what they object to.
+pub fn read(history: &History, watches: &mut [&mut dyn Watch]) -> Vec<Violation> {
+    let mut books = Ledger::default();
+    let mut objections = Objections::default();
+    for (index, entry) in history.entries.iter().enumerate() {
+        (objections.entry, objections.at) = (index, entry.at);
+        books.now = books.now.max(entry.at);
+        if let What::Applied(command, answer) = &entry.what {
+            books.apply(command, answer, &mut |books, fact| {
+                watches.iter_mut().for_each(|watch| watch.fact(books, fact, &mut objections));
+            });
+        }
+        watches.iter_mut().for_each(|watch| watch.entry(&books, entry, &mut objections));
+    }
+    watches.iter_mut().for_each(|watch| watch.end(&books, &mut objections));
+    objections.found
+}
+
+/// Every checker, and the tally of what the history was made of, in one reading.
+pub fn check_all(history: &History) -> (Vec<Violation>, tally::Tally) {
+    let mut tally = tally::Tally::default();
+    let found = read(
+        history,
+        &mut [
+            &mut slots::Slots,
+            &mut handlers::Handlers::default(),
+            &mut fence::Fence::default(),
+            &mut lost::Lost::default(),
+            &mut owner::Owner,
+            &mut stuck::Stuck::default(),
+            &mut blocking::Blocking,
+            &mut live_limits::LiveLimits::default(),
+            &mut time::StoreTime,
+            &mut admission::Admission,
+            &mut views::Views,
+            &mut tally,
+        ],
+    );
+    (found, tally)
+}

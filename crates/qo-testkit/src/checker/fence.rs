@@ -1,0 +1,78 @@
+//! G2 fence: a stale token changes nothing, ever.
+//!
+//! Tokens grow with every grant; a settle is accepted from the owner alone; a number that was answered
+//! gets the same answer again. That a refused settle changed nothing is seen where the store's views are
+//! compared with the books ([`views`](super::views)), which happens right after refusals.
+
+use super::ledger::{Fact, Ledger, Verdict};
+use super::{Objections, Violation, Watch, read};
+use crate::history::{Actor, Entry, History, What};
+use qo_core::{Command, Error, ErrorKind, FenceToken, JobState, Result, SessionId, Settle};
+
+/// Watches tokens, settles and numbers.
+#[derive(Debug, Default)]
+pub struct Fence {
+    newest: FenceToken,
+}
+
+/// Stale tokens that changed something, and owners that were refused.
+pub fn check(history: &History) -> Vec<Violation> {
+    read(history, &mut [&mut Fence::default()])
+}
+
+impl Watch for Fence {
+    fn fact(&mut self, _books: &Ledger, fact: &Fact<'_>, objections: &mut Objections) {
+        match fact {
+            Fact::Granted(_, claimed, _) => {
+                let newest = self.newest;
+                objections.unless(newest < claimed.token, "G2", || {
+                    format!("token {} came after token {newest}", claimed.token)
+                });
+                self.newest = newest.max(claimed.token);
+            }
+            Fact::Settled(session, settle, result, verdict) => {
+                objections.unless(fits(*session, result, *verdict), "G2", || told(settle, result, *verdict));
+            }
+            Fact::Repeated(exchange, same) => objections.unless(*same, "G2", || {
+                format!("number {} of {} was answered differently again", exchange.number, exchange.session)
+            }),
+            Fact::Unfenced(exchange) => objections.add(
+                "G2",
+                format!("number {} of {} was answered, but was not its turn", exchange.number, exchange.session),
+            ),
+            Fact::Released(group, slot, answer, held) => {
+                let fits = match answer.as_ref().map_err(Error::kind) {
+                    Ok(_) => *held,
+                    Err(kind) => !*held && kind == ErrorKind::NotFound,
+                };
+                objections.unless(fits, "G2", || format!("releasing slot {slot} of {group}, held: {held}: {answer:?}"));
+            }
+            _ => {}
+        }
+    }
+
+    fn entry(&mut self, _books: &Ledger, entry: &Entry, objections: &mut Objections) {
+        // A simulated worker numbers its exchanges properly, so it is never told otherwise.
+        if let (Actor::Worker(_), What::Heard(command, reply)) = (entry.actor, &entry.what)
+            && let (Command::Exchange(exchange), Err(error)) = (&**command, &**reply)
+            && matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Invalid)
+        {
+            objections.add("G2", format!("number {} in its turn was refused: {error}", exchange.number));
+        }
+    }
+}
+
+fn fits(session: SessionId, result: &Result<JobState>, verdict: Verdict) -> bool {
+    match (verdict, result) {
+        (Verdict::Owner(then), Ok(state)) => then == *state,
+        (Verdict::Again(recorded, _), Ok(state)) => recorded == *state,
+        // Whether another session of the same worker may ask what its old token settled is left open.
+        (Verdict::Again(_, by), Err(error)) => by != session && error.kind() == ErrorKind::Fenced,
+        (Verdict::Stale, Err(error)) => error.kind() == ErrorKind::Fenced,
+        (Verdict::Owner(_), Err(_)) | (Verdict::Stale, Ok(_)) => false,
+    }
+}
+
+fn told(settle: &Settle, result: &Result<JobState>, verdict: Verdict) -> String {
+    format!("settling {} with token {}: {result:?}, due was {verdict:?}", settle.job, settle.token)
+}

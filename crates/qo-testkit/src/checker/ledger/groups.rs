@@ -1,0 +1,159 @@
+//! Groups of the books: limits by source, slots taken.
+
+use qo_core::{GroupRef, Limits, Name};
+use std::collections::{BTreeMap, HashMap};
+
+/// A group's number in the books: names are compared once, numbers often.
+pub type GroupIndex = usize;
+
+/// All groups that were ever named.
+#[derive(Debug, Default)]
+pub struct Groups {
+    index: HashMap<GroupRef, GroupIndex>,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    group: GroupRef,
+    /// The `GROUP/*` of a `GROUP/KEY`.
+    every_key: Option<GroupIndex>,
+    limits: Limits,
+    used: u64,
+    live: u64,
+}
+
+fn declared(limits: &Limits) -> Option<u32> {
+    limits.operator.or(limits.config).or(limits.code.last().map(|&(_, limit)| limit))
+}
+
+impl Groups {
+    /// The number of a group; a new one gets the next.
+    pub fn index(&mut self, group: &GroupRef) -> GroupIndex {
+        if let Some(&index) = self.index.get(group) {
+            return index;
+        }
+        let every_key = match group {
+            GroupRef::Key(name, _) => Some(self.index(&GroupRef::EveryKey(name.clone()))),
+            _ => None,
+        };
+        let row = Row { group: group.clone(), every_key, limits: Limits::default(), used: 0, live: 0 };
+        self.rows.push(row);
+        self.index.insert(group.clone(), self.rows.len() - 1);
+        self.rows.len() - 1
+    }
+
+    /// The number of a group that was named before.
+    pub fn find(&self, group: &GroupRef) -> Option<GroupIndex> {
+        self.index.get(group).copied()
+    }
+
+    /// Every number.
+    pub fn all(&self) -> std::ops::Range<GroupIndex> {
+        0..self.rows.len()
+    }
+
+    /// The group of a number.
+    pub fn name(&self, index: GroupIndex) -> &GroupRef {
+        &self.rows[index].group
+    }
+
+    /// Slots taken by running jobs.
+    pub fn used(&self, index: GroupIndex) -> u64 {
+        self.rows[index].used
+    }
+
+    /// Slots of all live jobs.
+    pub fn live(&self, index: GroupIndex) -> u64 {
+        self.rows[index].live
+    }
+
+    /// Slots taken and slots of all live jobs; of `GROUP/*`, summed over the keys.
+    pub fn totals(&self, index: GroupIndex) -> (u64, u64) {
+        let mut total = (self.used(index), self.live(index));
+        if matches!(self.rows[index].group, GroupRef::EveryKey(_)) {
+            for row in self.rows.iter().filter(|row| row.every_key == Some(index)) {
+                total = (total.0 + row.used, total.1 + row.live);
+            }
+        }
+        total
+    }
+
+    /// The limit in force: exact before `GROUP/*`, then operator, configuration, code; a submit-side limit
+    /// only where nobody else spoke.
+    pub fn limit(&self, index: GroupIndex) -> Option<u32> {
+        let row = &self.rows[index];
+        declared(&row.limits)
+            .or_else(|| row.every_key.and_then(|every| declared(&self.rows[every].limits)))
+            .or(row.limits.submit)
+    }
+
+    /// The limit that would be in force if a submit brought one.
+    pub fn limit_with(&self, group: &GroupRef, submitted: Option<u32>) -> Option<u32> {
+        let every_key = match group {
+            GroupRef::Key(name, _) => self.find(&GroupRef::EveryKey(name.clone())),
+            _ => None,
+        };
+        let row = self.find(group).map(|index| &self.rows[index].limits);
+        let every_key = every_key.map(|index| &self.rows[index].limits);
+        row.and_then(declared).or_else(|| every_key.and_then(declared)).or(submitted).or(row.and_then(|l| l.submit))
+    }
+
+    /// Slots that are free; none if the group is unlimited.
+    pub fn free(&self, index: GroupIndex) -> Option<u64> {
+        self.limit(index).map(|limit| u64::from(limit).saturating_sub(self.used(index)))
+    }
+
+    /// Whether so many slots can be taken.
+    pub fn has_room(&self, index: GroupIndex, need: u32) -> bool {
+        self.free(index).is_none_or(|free| u64::from(need) <= free)
+    }
+
+    pub(super) fn set_operator(&mut self, group: &GroupRef, limit: Option<u32>) {
+        let index = self.index(group);
+        self.rows[index].limits.operator = limit;
+    }
+
+    pub(super) fn configure(&mut self, limits: &BTreeMap<GroupRef, u32>) {
+        self.rows.iter_mut().for_each(|row| row.limits.config = None);
+        for (group, &limit) in limits {
+            let index = self.index(group);
+            self.rows[index].limits.config = Some(limit);
+        }
+    }
+
+    pub(super) fn register(&mut self, task: &Name, group: &Name, limit: Option<u32>) {
+        self.rows.iter_mut().for_each(|row| row.limits.code.retain(|(by, _)| by != task));
+        if let Some(limit) = limit {
+            let index = self.index(&GroupRef::Group(group.clone()));
+            self.rows[index].limits.code.push((task.clone(), limit));
+        }
+    }
+
+    pub(super) fn set_submitted(&mut self, index: GroupIndex, limit: u32) {
+        self.rows[index].limits.submit = Some(limit);
+    }
+
+    pub(super) fn take(&mut self, needs: &[(GroupIndex, u32)]) {
+        needs.iter().for_each(|&(group, need)| self.rows[group].used += u64::from(need));
+    }
+
+    pub(super) fn free_up(&mut self, needs: &[(GroupIndex, u32)]) {
+        needs.iter().for_each(|&(group, need)| self.rows[group].used -= u64::from(need));
+    }
+
+    pub(super) fn enter(&mut self, needs: &[(GroupIndex, u32)]) {
+        needs.iter().for_each(|&(group, need)| self.rows[group].live += u64::from(need));
+    }
+
+    /// A job finished. The submit-side limit of a key goes with the key's last live job.
+    pub(super) fn leave(&mut self, needs: &[(GroupIndex, u32)]) {
+        for &(group, need) in needs {
+            let row = &mut self.rows[group];
+            row.live -= u64::from(need);
+            if row.live == 0 && row.every_key.is_some() {
+                row.limits.submit = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Sessions of the books, and what ends by time.
+
+use super::{Fact, Ledger, Tell};
+use qo_core::{AttemptOutcome, Exchange, ExchangeReply, FenceToken, JobState, Name, NewJob, NewSession, Outcome};
+use qo_core::{SessionId, Swept, Time};
+
+/// A session that has not ended.
+#[derive(Debug)]
+pub struct Session {
+    /// The worker's name.
+    pub worker: Name,
+    /// When it ends unless it is renewed.
+    pub lease_until: Time,
+    /// How long each exchange makes it live.
+    pub lease_ms: u64,
+    /// How many jobs it can run at once.
+    pub permits: u32,
+    /// It takes no more jobs.
+    pub draining: bool,
+    /// The number of its last exchange; 0 before the first.
+    pub number: u64,
+    /// What that one was answered.
+    pub last_reply: Option<Box<ExchangeReply>>,
+    tasks: Vec<Name>,
+    queues: Vec<Name>,
+}
+
+impl Session {
+    /// Whether it has a handler for the job and serves its queue.
+    pub fn serves(&self, job: &NewJob) -> bool {
+        self.tasks.contains(&job.task) && (self.queues.is_empty() || self.queues.contains(&job.queue))
+    }
+}
+
+/// How a settle's outcome is remembered, and the delay that it asks for.
+pub(super) fn attempt_outcome(outcome: &Outcome) -> (AttemptOutcome, Option<u64>) {
+    match outcome {
+        Outcome::Succeed { .. } => (AttemptOutcome::Succeeded, None),
+        Outcome::Retry { delay_ms, .. } => (AttemptOutcome::Retried, Some(*delay_ms)),
+        Outcome::Fail { .. } => (AttemptOutcome::Failed, None),
+        Outcome::Snooze { delay_ms } => (AttemptOutcome::Snoozed, Some(*delay_ms)),
+        Outcome::Release => (AttemptOutcome::Released, None),
+        Outcome::Cancelled => (AttemptOutcome::Cancelled, None),
+    }
+}
+
+impl Ledger {
+    /// How many jobs a session owns.
+    pub fn owned(&self, session: SessionId) -> u32 {
+        let owns = |job: &&usize| self.jobs[**job].holding.is_some_and(|holding| holding.session == session);
+        self.running.values().filter(owns).count() as u32
+    }
+
+    pub(super) fn open(&mut self, new: &NewSession) {
+        if self.sessions.contains_key(&new.id) || self.ended_sessions.contains(&new.id) {
+            return;
+        }
+        let session = Session {
+            worker: new.worker.clone(),
+            lease_until: self.now.plus_ms(new.lease_ms),
+            lease_ms: new.lease_ms,
+            permits: new.permits,
+            draining: false,
+            number: 0,
+            last_reply: None,
+            tasks: new.tasks.clone(),
+            queues: new.queues.clone(),
+        };
+        self.sessions.insert(new.id, session);
+    }
+
+    pub(super) fn renew(&mut self, exchange: &Exchange, reply: &ExchangeReply) {
+        let session = self.sessions.get_mut(&exchange.session).expect("the caller found it");
+        session.lease_until = self.now.plus_ms(session.lease_ms);
+        session.number = exchange.number;
+        session.draining = exchange.draining;
+        session.last_reply = Some(Box::new(reply.clone()));
+    }
+
+    /// Ends sessions, timeouts and `good_until` that are over now, in this order, and counts them.
+    pub(super) fn end_what_is_over(&mut self, count: &mut Swept, tell: &mut Tell<'_>) {
+        let running_before = self.running.len();
+        let mut over: Vec<(Time, SessionId)> =
+            self.sessions.iter().map(|(&id, s)| (s.lease_until, id)).filter(|(end, _)| *end <= self.now).collect();
+        over.sort_unstable();
+        for (_, session) in over {
+            count.sessions += 1;
+            self.end_session(session, tell);
+        }
+        let mut late: Vec<(Time, FenceToken, usize)> = self
+            .running
+            .iter()
+            .filter_map(|(&token, &job)| Some((self.jobs[job].holding?.timeout_at?, token, job)))
+            .filter(|(at, ..)| *at <= self.now)
+            .collect();
+        late.sort_unstable();
+        for (_, token, job) in late {
+            self.take_away(job, token, AttemptOutcome::TimedOut, tell);
+        }
+        count.attempts += (running_before - self.running.len()) as u64;
+        let spoiled = |job: &usize| self.jobs[*job].new.good_until.is_some_and(|until| until <= self.now);
+        for job in self.pending.iter().copied().filter(spoiled).collect::<Vec<_>>() {
+            count.expired += 1;
+            self.drop_pending(job, JobState::Expired, tell);
+        }
+    }
+
+    pub(super) fn end_session(&mut self, session: SessionId, tell: &mut Tell<'_>) {
+        let owned = |(&token, &job): (&FenceToken, &usize)| {
+            self.jobs[job].holding.filter(|holding| holding.session == session).map(|_| (token, job))
+        };
+        for (token, job) in self.running.iter().filter_map(owned).collect::<Vec<_>>() {
+            self.take_away(job, token, AttemptOutcome::LeaseEnded, tell);
+        }
+        if self.sessions.remove(&session).is_some() {
+            self.ended_sessions.insert(session);
+        }
+    }
+
+    pub(super) fn take_away(&mut self, job: usize, token: FenceToken, outcome: AttemptOutcome, tell: &mut Tell<'_>) {
+        let then = self.jobs[job].state_after(outcome, self.now);
+        tell(self, &Fact::Ended { job, token, outcome, then });
+        self.end_attempt(job, token, outcome, then);
+    }
+}

@@ -1,0 +1,83 @@
+//! G8 live limits: after `set` or `pause` is acknowledged, no claim exceeds the new value.
+//!
+//! Seen from the caller: what counts is the last word that was *heard*, until the store takes another one
+//! for the same group or queue.
+
+use super::ledger::{Fact, Ledger};
+use super::{Objections, Violation, Watch, read};
+use crate::history::{Entry, History, What};
+use qo_core::{Command, GroupRef, Name};
+use std::collections::{HashMap, HashSet};
+
+/// Watches acknowledged limits and pauses.
+#[derive(Debug, Default)]
+pub struct LiveLimits {
+    limits: HashMap<GroupRef, u32>,
+    newest_limit: HashMap<GroupRef, u32>,
+    newest_paused: HashSet<Name>,
+    paused: HashSet<Name>,
+}
+
+/// Claims that a limit or pause, acknowledged before, forbade.
+pub fn check(history: &History) -> Vec<Violation> {
+    read(history, &mut [&mut LiveLimits::default()])
+}
+
+impl Watch for LiveLimits {
+    fn fact(&mut self, books: &Ledger, fact: &Fact<'_>, objections: &mut Objections) {
+        let Fact::Granted(_, claimed, Some(job)) = fact else { return };
+        let job = &books.jobs[*job];
+        objections.unless(!self.paused.contains(&job.new.queue), "G8", || {
+            format!("token {} came from queue {}, which was paused", claimed.token, job.new.queue)
+        });
+        for &(group, need) in &job.needs {
+            let Some(&limit) = self.limits.get(books.groups.name(group)) else { continue };
+            let would_use = books.groups.used(group) + u64::from(need);
+            objections.unless(would_use <= u64::from(limit), "G8", || {
+                format!("token {} makes {would_use} of {limit} in {}", claimed.token, books.groups.name(group))
+            });
+        }
+    }
+
+    fn entry(&mut self, _books: &Ledger, entry: &Entry, _objections: &mut Objections) {
+        match &entry.what {
+            What::Heard(command, reply) if reply.is_ok() => self.acknowledged(command),
+            What::Applied(command, answer) if answer.is_ok() => self.overruled(command),
+            _ => {}
+        }
+    }
+}
+
+impl LiveLimits {
+    /// A word counts once it is heard, unless a late or repeated call overruled it meanwhile.
+    fn acknowledged(&mut self, command: &Command) {
+        match command {
+            Command::SetLimit(group, limit) if self.newest_limit.get(group) == Some(limit) => {
+                self.limits.insert(group.clone(), *limit);
+            }
+            Command::PauseQueue(queue, true) if self.newest_paused.contains(queue) => {
+                self.paused.insert(queue.clone());
+            }
+            _ => {}
+        }
+    }
+
+    fn overruled(&mut self, command: &Command) {
+        match command {
+            Command::SetLimit(group, limit) => {
+                self.limits.remove(group);
+                self.newest_limit.insert(group.clone(), *limit);
+            }
+            Command::UnsetLimit(group) => {
+                self.limits.remove(group);
+                self.newest_limit.remove(group);
+            }
+            Command::PauseQueue(queue, true) => drop(self.newest_paused.insert(queue.clone())),
+            Command::PauseQueue(queue, false) => {
+                self.paused.remove(queue);
+                self.newest_paused.remove(queue);
+            }
+            _ => {}
+        }
+    }
+}

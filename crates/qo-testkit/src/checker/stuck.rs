@@ -1,0 +1,88 @@
+//! G5 nothing stuck: when faults end, every runnable job is claimed within session lease + sweep + poll if a
+//! live worker with a free permit handles it, and no slot is held by nobody.
+//!
+//! (That a limit with work waiting is *reached* is what [`blocking`](super::blocking) sees at every claim.)
+
+use super::ledger::{Fact, Ledger};
+use super::{Objections, Violation, Watch, read};
+use crate::history::{Entry, History, What};
+use qo_core::{FenceToken, Time};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Watches, after faults ended, how long things stand still.
+#[derive(Debug, Default)]
+pub struct Stuck {
+    /// Since when faults are over, and the bound.
+    healed: Option<(Time, u64)>,
+    runnable_since: BTreeMap<usize, Time>,
+    handlers: HashSet<FenceToken>,
+    stopped_at: HashMap<FenceToken, Time>,
+}
+
+/// Jobs that waited, and slots that were held, for longer than the bound.
+pub fn check(history: &History) -> Vec<Violation> {
+    read(history, &mut [&mut Stuck::default()])
+}
+
+impl Watch for Stuck {
+    fn fact(&mut self, books: &Ledger, fact: &Fact<'_>, objections: &mut Objections) {
+        if let (Fact::Exchanged(..) | Fact::Swept(..), Some((since, bound_ms))) = (fact, self.healed) {
+            self.look_for_waiting(books, bound_ms, objections);
+            self.look_for_orphans(books, since, bound_ms, objections);
+        }
+    }
+
+    fn entry(&mut self, _books: &Ledger, entry: &Entry, _objections: &mut Objections) {
+        match &entry.what {
+            What::Healed { bound_ms } => self.healed = Some((entry.at, *bound_ms)),
+            What::HandlerStarted(_, token) => drop(self.handlers.insert(*token)),
+            What::HandlerStopped(_, token) => {
+                self.handlers.remove(token);
+                self.stopped_at.insert(*token, entry.at);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Stuck {
+    fn look_for_waiting(&mut self, books: &Ledger, bound_ms: u64, objections: &mut Objections) {
+        let mut owned: HashMap<_, u32> = HashMap::new();
+        for &job in books.running.values() {
+            *owned.entry(books.jobs[job].holding.map(|holding| holding.session)).or_default() += 1;
+        }
+        let idle: Vec<_> = books
+            .sessions
+            .iter()
+            .filter(|(id, s)| !s.draining && owned.get(&Some(**id)).copied().unwrap_or(0) < s.permits)
+            .map(|(_, session)| session)
+            .collect();
+        self.runnable_since.retain(|job, _| books.pending.contains(job));
+        for &job in &books.pending {
+            let runnable = books.is_due(job)
+                && books.has_room(job)
+                && idle.iter().any(|session| session.serves(&books.jobs[job].new))
+                && !books.may_be_reserved(job);
+            if !runnable {
+                self.runnable_since.remove(&job);
+                continue;
+            }
+            let waited_ms = books.now.ms_since(*self.runnable_since.entry(job).or_insert(books.now));
+            if waited_ms > bound_ms {
+                let id = books.jobs[job].new.id;
+                objections.add("G5", format!("{id} could run and waited {waited_ms} ms, longer than {bound_ms} ms"));
+                self.runnable_since.insert(job, books.now);
+            }
+        }
+    }
+
+    fn look_for_orphans(&self, books: &Ledger, healed: Time, bound_ms: u64, objections: &mut Objections) {
+        for (token, &job) in books.running.iter().filter(|(token, _)| !self.handlers.contains(token)) {
+            let granted = books.jobs[job].holding.map_or(healed, |holding| holding.since);
+            let since = self.stopped_at.get(token).copied().unwrap_or(granted).max(healed);
+            objections.unless(books.now.ms_since(since) <= bound_ms, "G5", || {
+                format!("token {token} holds the slots of {} and nobody runs it", books.jobs[job].new.id)
+            });
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What a history was made of: a run that never reached a limit proves nothing about limits.
+
+use super::ledger::{Fact, Ledger};
+use super::{Objections, Watch};
+use crate::faulty::Fault;
+use crate::history::{Entry, What};
+use qo_core::{AttemptOutcome, Command, ErrorKind, JobState, Submitted};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::AddAssign;
+
+/// Counts of everything that the checkers saw.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally(BTreeMap<&'static str, u64>);
+
+impl Tally {
+    /// How often something happened.
+    pub fn of(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or(0)
+    }
+
+    fn count(&mut self, what: &'static str) {
+        *self.0.entry(what).or_default() += 1;
+    }
+}
+
+impl AddAssign<&Self> for Tally {
+    fn add_assign(&mut self, other: &Self) {
+        for (what, count) in &other.0 {
+            *self.0.entry(what).or_default() += count;
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(what, count)| writeln!(f, "  {what:<28} {count:>12}"))
+    }
+}
+
+impl Watch for Tally {
+    fn fact(&mut self, books: &Ledger, fact: &Fact<'_>, _objections: &mut Objections) {
+        match fact {
+            Fact::Submitted(_, result) => self.count(match result {
+                Ok(Submitted::Accepted(_)) => "submit: accepted",
+                Ok(Submitted::Existing(_)) => "submit: existing",
+                Ok(Submitted::Skipped) => "submit: skipped",
+                Err(error) if error.kind() == ErrorKind::LimitReached => "submit: limit reached",
+                Err(_) => "submit: conflict",
+            }),
+            Fact::Settled(_, _, Err(_), _) => self.count("settles fenced"),
+            Fact::Granted(_, _, Some(job)) => {
+                self.count("grants");
+                let job = &books.jobs[*job];
+                let fills = |&(group, need): &(usize, u32)| books.groups.free(group) == Some(need.into());
+                if job.needs.iter().any(fills) {
+                    self.count("grants that reach a limit");
+                }
+                if job.new.cost > 1 {
+                    self.count("grants of big jobs");
+                }
+            }
+            Fact::Ended { outcome, .. } => self.count(match outcome {
+                AttemptOutcome::Succeeded => "end: succeeded",
+                AttemptOutcome::Retried => "end: retried",
+                AttemptOutcome::Failed => "end: failed",
+                AttemptOutcome::Snoozed => "end: snoozed",
+                AttemptOutcome::Released => "end: released",
+                AttemptOutcome::Cancelled => "end: cancelled",
+                AttemptOutcome::LeaseEnded => "end: lease ended",
+                AttemptOutcome::TimedOut => "end: timed out",
+                AttemptOutcome::ReleasedByOperator => "end: released by operator",
+            }),
+            Fact::Repeated(..) => self.count("exchanges answered again"),
+            Fact::Dropped(_, JobState::Expired) => self.count("expired in line"),
+            Fact::Dropped(..) => self.count("cancelled in line"),
+            Fact::Exchanged(exchange, reply) if reply.claimed.len() < exchange.claim.max as usize => {
+                if books.pending.iter().any(|&job| books.is_due(job) && books.may_be_reserved(job)) {
+                    self.count("claims that met a reservation");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn entry(&mut self, books: &Ledger, entry: &Entry, _objections: &mut Objections) {
+        match &entry.what {
+            What::Sent(_) => self.count("operations"),
+            What::Fault(Fault::Before) => self.count("fault: before"),
+            What::Fault(Fault::After) => self.count("fault: after"),
+            What::Fault(Fault::Late) => self.count("fault: late"),
+            What::Fault(Fault::Twice) => self.count("fault: twice"),
+            What::Crashed => self.count("crashes"),
+            What::Paused { beyond_margin: true, .. } => self.count("pauses beyond the margin"),
+            What::Paused { .. } => self.count("pauses"),
+            What::Session(_) => self.count("sessions"),
+            What::Audited(_) => self.count("audits"),
+            What::Applied(command, answer) => match (&**command, answer.is_ok()) {
+                (Command::SetLimit(_, 0), true) => self.count("limits set to 0"),
+                (Command::SetLimit(..) | Command::UnsetLimit(_) | Command::Configure(_), true) => {
+                    self.count("limit changes");
+                }
+                (Command::PauseQueue(..), true) => self.count("queues paused or resumed"),
+                (Command::Exchange(_), true) => {
+                    let reached = |index: &usize| books.groups.free(*index) == Some(0) && books.groups.live(*index) > books.groups.used(*index);
+                    if books.groups.all().any(|index| reached(&index)) {
+                        self.count("exchanges with work behind a full limit");
+                    }
+                }
+                (Command::Exchange(_), false) => self.count("exchanges refused"),
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+}

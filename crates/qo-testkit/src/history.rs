@@ -1,0 +1,103 @@
+//! What happened, in the store's order.
+//!
+//! The simulator is single-threaded and every call is atomic at one point of the store's order, so a
+//! history is one list. [`What::Applied`] marks that point: the call and the store's true answer, whether
+//! or not anybody heard it. Around it stand what the callers saw ([`What::Sent`], [`What::Heard`]), what
+//! physically ran, and what was done to the processes.
+
+pub mod journal;
+pub mod trace;
+
+use crate::faulty::Fault;
+use qo_core::{Answer, Command, FenceToken, GroupDetail, GroupStatus, JobDetail, JobId, JobView, QueueStatus};
+use qo_core::{Result, SessionId, Time, WorkerStatus};
+use std::sync::Arc;
+
+/// Everything that happened in one run.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    /// In the store's order.
+    pub entries: Vec<Entry>,
+}
+
+/// One thing that happened.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Store time.
+    pub at: Time,
+    /// Who did it, or to whom it happened.
+    pub actor: Actor,
+    /// What it was.
+    pub what: What,
+}
+
+/// Who acts in a simulation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Actor {
+    /// A worker process.
+    Worker(usize),
+    /// A program that submits jobs.
+    Submitter(usize),
+    /// A person who changes limits.
+    Operator,
+    /// Whoever sweeps.
+    Sweeper,
+    /// The network, which delivers late calls.
+    Network,
+    /// The test itself, which only looks.
+    Auditor,
+}
+
+/// One kind of thing that happened.
+#[derive(Debug, Clone)]
+pub enum What {
+    /// A call left its caller.
+    Sent(Arc<Command>),
+    /// A call took effect: the store's true answer at this point of its order.
+    Applied(Arc<Command>, Arc<Result<Answer>>),
+    /// The caller heard this; `Unknown` where the reply was lost.
+    Heard(Arc<Command>, Arc<Result<Answer>>),
+    /// The network did this to the call that was just delivered.
+    Fault(Fault),
+    /// A handler began to run, physically.
+    HandlerStarted(JobId, FenceToken),
+    /// A handler no longer runs, physically.
+    HandlerStopped(JobId, FenceToken),
+    /// A process died; its handlers died with it.
+    Crashed,
+    /// A process stood still for so long, unaware of it.
+    Paused {
+        /// How long.
+        ms: u64,
+        /// Longer than its safety margin, so G1′ promises nothing about what it ran then.
+        beyond_margin: bool,
+    },
+    /// A worker goes on under a new session, because the old one was fenced, closed or died.
+    Session(SessionId),
+    /// Faults ended. From now on nothing may be stuck for longer than the bound (G5).
+    Healed {
+        /// Session lease + sweep + poll, and the network's round trip.
+        bound_ms: u64,
+    },
+    /// The store's views, read at this point.
+    Audited(Box<Audit>),
+}
+
+/// What the store says about itself.
+#[derive(Debug, Clone, Default)]
+pub struct Audit {
+    /// Every group.
+    pub groups: Vec<GroupStatus>,
+    /// Groups that have holders.
+    pub holders: Vec<GroupDetail>,
+    /// Live jobs; all jobs where `complete`.
+    pub jobs: Vec<JobView>,
+    /// Every queue.
+    pub queues: Vec<QueueStatus>,
+    /// Every session.
+    pub workers: Vec<WorkerStatus>,
+    /// Single jobs, whole.
+    pub details: Vec<JobDetail>,
+    /// Whether `jobs` holds finished jobs too.
+    pub complete: bool,
+}

@@ -1,0 +1,86 @@
+//! Writing a history: the pen, and the store that writes down what reaches it.
+
+use super::{Actor, Entry, History, What};
+use crate::intercept::{Intercept, Intercepted, ask};
+use async_trait::async_trait;
+use qo_core::{Answer, Command, Result, Store, Time};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Where a history is written while it happens.
+#[derive(Debug, Default)]
+pub struct Journal(Mutex<Page>);
+
+#[derive(Debug)]
+struct Page {
+    now: Time,
+    actor: Actor,
+    history: History,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self { now: Time::default(), actor: Actor::Auditor, history: History::default() }
+    }
+}
+
+impl Journal {
+    fn page(&self) -> MutexGuard<'_, Page> {
+        self.0.lock().expect("no panic while the journal is held")
+    }
+
+    /// Store time of what is written from now on.
+    pub fn set_now(&self, now: Time) {
+        self.page().now = now;
+    }
+
+    /// Whose calls reach the store from now on.
+    pub fn set_actor(&self, actor: Actor) {
+        self.page().actor = actor;
+    }
+
+    /// Writes down what somebody did.
+    pub fn write(&self, actor: Actor, what: What) {
+        let mut page = self.page();
+        let at = page.now;
+        page.history.entries.push(Entry { at, actor, what });
+    }
+
+    fn applied(&self, command: Command, answer: &Result<Answer>) {
+        let actor = self.page().actor;
+        self.write(actor, What::Applied(Arc::new(command), Arc::new(answer.clone())));
+    }
+
+    /// The history so far; the journal is empty afterwards.
+    pub fn take(&self) -> History {
+        std::mem::take(&mut self.page().history)
+    }
+}
+
+/// A store that writes down every change that reaches it, and its true answer.
+pub type RecordedStore = Intercepted<Recorder>;
+
+/// The pen of a [`RecordedStore`].
+pub struct Recorder {
+    store: Arc<dyn Store>,
+    journal: Arc<Journal>,
+}
+
+impl RecordedStore {
+    /// Records what reaches `store`.
+    pub fn new(store: Arc<dyn Store>, journal: Arc<Journal>) -> Self {
+        Self(Recorder { store, journal })
+    }
+}
+
+#[async_trait]
+impl Intercept for Recorder {
+    async fn command(&self, command: Command) -> Result<Answer> {
+        let answer = ask(&*self.store, command.clone()).await;
+        self.journal.applied(command, &answer);
+        answer
+    }
+
+    fn look(&self) -> Result<&dyn Store> {
+        Ok(&*self.store)
+    }
+}

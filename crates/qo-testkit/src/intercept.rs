@@ -1,0 +1,139 @@
+//! Standing between a caller and a store: what recording, breaking and sabotaging stores share.
+//!
+//! The seam has some twenty methods, but only two kinds: those that change something are a
+//! [`Command`] and an [`Answer`], the rest look. An [`Intercept`] sees these two kinds; [`Intercepted`]
+//! spells out the seam once for all of them.
+
+use async_trait::async_trait;
+use qo_core::{Answer, Command, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply, Explanation};
+use qo_core::{FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState};
+use qo_core::{Name, NewJob, NewSession, OpenedSession, QueueStatus, Result, SessionId, Store, Submitted};
+use qo_core::{Swept, TaskOptions, Time, WorkerStatus};
+
+/// Sends a command through the seam: the method that belongs to it.
+pub async fn ask(store: &dyn Store, command: Command) -> Result<Answer> {
+    Ok(match command {
+        Command::Submit(jobs) => Answer::Submitted(store.submit(jobs).await?),
+        Command::Cancel(jobs) => Answer::Cancelled(store.cancel(jobs).await?),
+        Command::Register(tasks) => done(store.register(tasks).await)?,
+        Command::Configure(configuration) => done(store.configure(configuration).await)?,
+        Command::SetLimit(group, limit) => done(store.set_limit(group, limit).await)?,
+        Command::UnsetLimit(group) => done(store.unset_limit(group).await)?,
+        Command::PauseQueue(queue, paused) => done(store.pause_queue(queue, paused).await)?,
+        Command::OpenSession(session) => Answer::Opened(store.open_session(session).await?),
+        Command::Exchange(exchange) => Answer::Exchanged(Box::new(store.exchange(exchange).await?)),
+        Command::CloseSession(session) => done(store.close_session(session).await)?,
+        Command::ReleaseSlot(group, slot) => done(store.release_slot(group, slot).await)?,
+        Command::Sweep => Answer::Swept(store.sweep().await?),
+    })
+}
+
+fn done(result: Result<()>) -> Result<Answer> {
+    result.map(|()| Answer::Done)
+}
+
+/// Decides what becomes of the calls to a store.
+#[async_trait]
+pub trait Intercept: Send + Sync + 'static {
+    /// A call that may change something.
+    async fn command(&self, command: Command) -> Result<Answer>;
+
+    /// A call that only looks: the store to look into, or why it cannot be reached.
+    fn look(&self) -> Result<&dyn Store>;
+}
+
+/// A store whose every call goes through an [`Intercept`].
+#[derive(Debug)]
+pub struct Intercepted<I>(pub I);
+
+macro_rules! answered {
+    ($self:ident, $command:expr, $answer:ident) => {
+        match $self.0.command($command).await? {
+            Answer::$answer(answer) => Ok(answer),
+            other => Err(Error::new(ErrorKind::Internal, format!("another question's answer: {other:?}"))),
+        }
+    };
+}
+
+#[async_trait]
+impl<I: Intercept> Store for Intercepted<I> {
+    async fn now(&self) -> Result<Time> {
+        self.0.look()?.now().await
+    }
+
+    async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<Result<Submitted>>> {
+        answered!(self, Command::Submit(jobs), Submitted)
+    }
+
+    async fn cancel(&self, jobs: Vec<JobId>) -> Result<Vec<Result<JobState>>> {
+        answered!(self, Command::Cancel(jobs), Cancelled)
+    }
+
+    async fn job(&self, job: JobId) -> Result<JobDetail> {
+        self.0.look()?.job(job).await
+    }
+
+    async fn jobs(&self, filter: JobFilter, after: Option<Cursor>, limit: usize) -> Result<JobPage> {
+        self.0.look()?.jobs(filter, after, limit).await
+    }
+
+    async fn explain(&self, job: JobId) -> Result<Explanation> {
+        self.0.look()?.explain(job).await
+    }
+
+    async fn register(&self, tasks: Vec<TaskOptions>) -> Result<()> {
+        self.0.command(Command::Register(tasks)).await.map(drop)
+    }
+
+    async fn configure(&self, configuration: Configuration) -> Result<()> {
+        self.0.command(Command::Configure(configuration)).await.map(drop)
+    }
+
+    async fn set_limit(&self, group: GroupRef, limit: u32) -> Result<()> {
+        self.0.command(Command::SetLimit(group, limit)).await.map(drop)
+    }
+
+    async fn unset_limit(&self, group: GroupRef) -> Result<()> {
+        self.0.command(Command::UnsetLimit(group)).await.map(drop)
+    }
+
+    async fn pause_queue(&self, queue: Name, paused: bool) -> Result<()> {
+        self.0.command(Command::PauseQueue(queue, paused)).await.map(drop)
+    }
+
+    async fn groups(&self, after: Option<GroupRef>, limit: usize) -> Result<GroupPage> {
+        self.0.look()?.groups(after, limit).await
+    }
+
+    async fn group(&self, group: GroupRef) -> Result<GroupDetail> {
+        self.0.look()?.group(group).await
+    }
+
+    async fn release_slot(&self, group: GroupRef, slot: FenceToken) -> Result<()> {
+        self.0.command(Command::ReleaseSlot(group, slot)).await.map(drop)
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueStatus>> {
+        self.0.look()?.queues().await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerStatus>> {
+        self.0.look()?.workers().await
+    }
+
+    async fn open_session(&self, session: NewSession) -> Result<OpenedSession> {
+        answered!(self, Command::OpenSession(session), Opened)
+    }
+
+    async fn exchange(&self, exchange: Exchange) -> Result<ExchangeReply> {
+        answered!(self, Command::Exchange(exchange), Exchanged).map(|reply| *reply)
+    }
+
+    async fn close_session(&self, session: SessionId) -> Result<()> {
+        self.0.command(Command::CloseSession(session)).await.map(drop)
+    }
+
+    async fn sweep(&self) -> Result<Swept> {
+        answered!(self, Command::Sweep, Swept)
+    }
+}

@@ -1,0 +1,119 @@
+//! The names of a simulated world, and what its people come up with.
+
+use crate::random::Random;
+use qo_core::{Configuration, GroupRef, JobId, Json, Key, Name, NewJob, OnLimit, RetryPolicy, TaskOptions, Time};
+
+pub(super) const TASKS: [&str; 6] = ["resize", "email", "report", "charge", "index", "train"];
+pub(super) const QUEUES: [&str; 3] = ["default", "fast", "slow"];
+const GROUPS: [&str; 3] = ["api", "db", "email"];
+const KEYS: [&str; 4] = ["anna", "bert", "user:1/x", "ключ"];
+const EXTRAS: [&str; 4] = ["openai", "gpu", "gpu/a", "gpu/b"];
+
+/// A name of the scenery.
+pub(super) fn name(text: &str) -> Name {
+    Name::parse("name", text).expect("the scenery has good names")
+}
+
+/// All of some names.
+pub(super) fn names(texts: &[&str]) -> Vec<Name> {
+    texts.iter().map(|text| name(text)).collect()
+}
+
+fn key(text: &str) -> Key {
+    Key::parse("key", text).expect("the scenery has good keys")
+}
+
+fn group(text: &str) -> GroupRef {
+    text.parse().expect("the scenery has good groups")
+}
+
+/// Some of the names, at least one.
+pub(super) fn some_names(random: &mut Random, texts: &[&str]) -> Vec<Name> {
+    let some: Vec<Name> = texts.iter().filter(|_| random.percent(60)).map(|text| name(text)).collect();
+    if some.is_empty() { vec![name(random.pick(texts))] } else { some }
+}
+
+/// Any group that jobs of the scenery may share, or a pattern.
+pub(super) fn any_group(random: &mut Random) -> GroupRef {
+    match random.below(10) {
+        0 => GroupRef::Cluster,
+        1 | 2 => GroupRef::Queue(name(random.pick(&QUEUES))),
+        3 => GroupRef::EveryKey(name(random.pick(&GROUPS))),
+        4 => GroupRef::Key(name(random.pick(&GROUPS)), key(random.pick(&KEYS))),
+        5 => group(random.pick(&EXTRAS)),
+        6 | 7 => GroupRef::Group(name(random.pick(&TASKS))),
+        _ => GroupRef::Group(name(random.pick(&GROUPS))),
+    }
+}
+
+/// A limit that somebody might choose for a group.
+pub(super) fn any_limit(random: &mut Random, group: &GroupRef) -> u32 {
+    let most = if matches!(group, GroupRef::Cluster | GroupRef::Queue(_)) { 12 } else { 5 };
+    if random.percent(10) { 0 } else { random.within(1..=most) as u32 }
+}
+
+/// What a configuration file might say.
+pub(super) fn any_configuration(random: &mut Random) -> Configuration {
+    let mut configuration = Configuration::default();
+    for _ in 0..random.below(7) {
+        let group = any_group(random);
+        let limit = any_limit(random, &group).max(1);
+        configuration.limits.insert(group, limit);
+    }
+    for queue in QUEUES.iter().filter(|_| random.percent(40)) {
+        configuration.queue_priorities.insert(name(queue), random.within(1..=300) as u32);
+    }
+    configuration
+}
+
+/// How code might register a task.
+pub(super) fn any_task(random: &mut Random) -> TaskOptions {
+    let mut task = TaskOptions::new(name(random.pick(&TASKS)));
+    task.group = random.percent(30).then(|| name(random.pick(&GROUPS)));
+    task.limit = random.percent(50).then(|| random.within(1..=4) as u32);
+    task.timeout_ms = random.percent(25).then(|| random.within(500..=5_000));
+    task.retry = random.percent(50).then(|| any_retry(random));
+    task
+}
+
+fn any_retry(random: &mut Random) -> RetryPolicy {
+    let base_ms = random.within(0..=1_500);
+    RetryPolicy { base_ms, factor_percent: 200, max_ms: base_ms + random.within(0..=6_000), jitter_percent: 25 }
+}
+
+/// What a client with this wall clock might submit.
+pub(super) fn any_job(random: &mut Random, wall: Time) -> NewJob {
+    let id = JobId(random.uuid(u64::try_from(wall.as_millis()).unwrap_or(0)));
+    let mut job = NewJob::new(id, name(random.pick(&TASKS)));
+    job.payload = Json::parse("payload", &format!("{{\"n\":{}}}", random.below(3))).expect("this is JSON");
+    job.queue = name(random.pick(&QUEUES));
+    job.priority = if random.percent(80) { 0 } else { random.within(0..=4) as i32 - 2 };
+    job.max_attempts = random.within(1..=4) as u32;
+    job.group = random.percent(30).then(|| name(random.pick(&GROUPS)));
+    job.key = random.percent(35).then(|| key(random.pick(&KEYS)));
+    job.cost = if random.percent(85) { 1 } else { random.within(2..=4) as u32 };
+    for extra in EXTRAS.iter().filter(|_| random.percent(8)) {
+        job.limits.insert(group(extra), random.within(1..=2) as u32);
+    }
+    job.limit = random.percent(10).then(|| random.within(job.cost.into()..=5) as u32);
+    job.retry = random.percent(60).then(|| any_retry(random));
+    job.timeout_ms = random.percent(15).then(|| random.within(200..=4_000));
+    job.idempotency_key = random.percent(8).then(|| key(&format!("order-{}", random.below(60))));
+    job.on_limit = match random.below(10) {
+        0 => OnLimit::Reject,
+        1 => OnLimit::Skip,
+        _ => OnLimit::Wait,
+    };
+    add_dates(random, &mut job, wall);
+    job
+}
+
+fn add_dates(random: &mut Random, job: &mut NewJob, wall: Time) {
+    if random.percent(20) {
+        job.run_at = Some(wall.plus_ms(random.within(0..=8_000)));
+    }
+    if random.percent(10) {
+        let first = job.run_at.unwrap_or(wall);
+        job.good_until = Some(first.plus_ms(random.within(500..=20_000)));
+    }
+}
