@@ -1,6 +1,8 @@
 //! Events: what was decided. Replaying them decides nothing, so it always reaches the same state.
 
-use crate::{AttemptOutcome, Configuration, ErrorText, FenceToken, GroupRef, JobId, JobState, Json, Name, NewJob};
+use crate::{
+    AttemptOutcome, Configuration, ErrorText, FenceToken, GroupRef, JobId, JobState, Json, Name, NewJob,
+};
 use crate::{NewSession, Result, SessionId, Stop, TaskOptions, Time};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;

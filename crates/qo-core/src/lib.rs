@@ -42,5 +42,7 @@ pub use lease::{Claim, ClaimedJob, Exchange, ExchangeReply, NewSession, Outcome,
 pub use limit::{Configuration, DEFAULT_QUEUE_PRIORITY, LimitSource, Limits, TaskOptions};
 pub use retry::RetryPolicy;
 pub use store::Store;
-pub use view::{Cursor, Explanation, GroupDetail, GroupPage, GroupStatus, Holder, JobDetail, JobFilter, JobPage};
+pub use view::{
+    Cursor, Explanation, GroupDetail, GroupPage, GroupStatus, Holder, JobDetail, JobFilter, JobPage,
+};
 pub use view::{JobView, QueueStatus, Reason, Running, WorkerStatus};

@@ -1,6 +1,8 @@
 //! What people and programs may look at: jobs, groups with their holders, queues, workers.
 
-use crate::{Attempt, FenceToken, GroupRef, JobId, JobState, Json, Key, LimitSource, Limits, Name, SessionId, Time};
+use crate::{
+    Attempt, FenceToken, GroupRef, JobId, JobState, Json, Key, LimitSource, Limits, Name, SessionId, Time,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -1,5 +1,7 @@
 //! Proof for any qo store.
 
 pub mod fixture;
+pub mod toy;
 
 pub use fixture::{Fixture, Fixtures, START, TestClock};
+pub use toy::{Flaw, ToyFixtures, ToyStore};
