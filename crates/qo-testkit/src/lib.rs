@@ -1,6 +1,7 @@
 //! Proof for any qo store.
 
 pub mod fixture;
+pub mod generator;
 pub mod toy;
 
 pub use fixture::{Fixture, Fixtures, START, TestClock};
