@@ -63,6 +63,8 @@ pub enum Event {
     Exchanged(Box<Exchanged>),
     /// A session is over; its attempts ended before.
     SessionEnded(SessionId),
+    /// A session ended so long ago that its id need not be remembered.
+    SessionForgotten(SessionId),
 }
 
 /// The end of an attempt, and where it left the job.

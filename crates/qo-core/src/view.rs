@@ -253,7 +253,7 @@ pub enum Reason {
         /// The group.
         group: GroupRef,
         /// Slots taken.
-        used: u32,
+        used: u64,
         /// The limit.
         limit: u32,
         /// Slots the job asks for.
