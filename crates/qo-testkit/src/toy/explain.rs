@@ -52,7 +52,6 @@ impl Toy {
             let mut holders = self.holders(&group);
             holders.truncate(HOLDERS);
             let position = self.position(job, |other| other.need(&group) > 0);
-            let used = u32::try_from(used).unwrap_or(u32::MAX);
             return Some(Reason::GroupFull { group, used, limit, cost, holders, position });
         }
         let first = self.reserved_for(job, &group, cost)?.new.id;
