@@ -10,7 +10,8 @@
 //!
 //! "Later" is store time: whoever moves the clock calls [`FaultyStore::land_due`]. Nothing sleeps.
 
-use crate::intercept::{Intercept, Intercepted, ask};
+use crate::generator::call;
+use crate::intercept::{Intercept, Intercepted};
 use crate::random::Random;
 use async_trait::async_trait;
 use qo_core::{Answer, Command, Error, ErrorKind, Result, Store, Time};
@@ -89,7 +90,7 @@ impl FaultyStore {
     pub async fn land_due(&self, now: Time) {
         while let Some(command) = self.0.next_due(now) {
             // A late caller is gone: whatever the store answers, even a refusal, has no listener.
-            let _unheard = ask(&*self.0.store, command).await;
+            let _unheard = call(&*self.0.store, command).await;
         }
     }
 
@@ -137,11 +138,11 @@ impl Intercept for Faults {
     async fn command(&self, command: Command) -> Result<Answer> {
         let unknown = || Error::new(ErrorKind::Unknown, "the reply was lost");
         match self.throw(self.store.now().await?, &command) {
-            None | Some(Fault::Twice) => ask(&*self.store, command).await,
+            None | Some(Fault::Twice) => call(&*self.store, command).await,
             Some(Fault::Before) => Err(Error::new(ErrorKind::Unavailable, "the store cannot be reached")),
             Some(Fault::Late) => Err(unknown()),
             Some(Fault::After) => {
-                ask(&*self.store, command).await.ok();
+                call(&*self.store, command).await.ok();
                 Err(unknown())
             }
         }

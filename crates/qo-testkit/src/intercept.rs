@@ -5,32 +5,12 @@
 //! spells out the seam once for all of them.
 
 use async_trait::async_trait;
-use qo_core::{Answer, Command, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply, Explanation};
+use qo_core::{
+    Answer, Command, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply, Explanation,
+};
 use qo_core::{FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState};
 use qo_core::{Name, NewJob, NewSession, OpenedSession, QueueStatus, Result, SessionId, Store, Submitted};
 use qo_core::{Swept, TaskOptions, Time, WorkerStatus};
-
-/// Sends a command through the seam: the method that belongs to it.
-pub async fn ask(store: &dyn Store, command: Command) -> Result<Answer> {
-    Ok(match command {
-        Command::Submit(jobs) => Answer::Submitted(store.submit(jobs).await?),
-        Command::Cancel(jobs) => Answer::Cancelled(store.cancel(jobs).await?),
-        Command::Register(tasks) => done(store.register(tasks).await)?,
-        Command::Configure(configuration) => done(store.configure(configuration).await)?,
-        Command::SetLimit(group, limit) => done(store.set_limit(group, limit).await)?,
-        Command::UnsetLimit(group) => done(store.unset_limit(group).await)?,
-        Command::PauseQueue(queue, paused) => done(store.pause_queue(queue, paused).await)?,
-        Command::OpenSession(session) => Answer::Opened(store.open_session(session).await?),
-        Command::Exchange(exchange) => Answer::Exchanged(Box::new(store.exchange(exchange).await?)),
-        Command::CloseSession(session) => done(store.close_session(session).await)?,
-        Command::ReleaseSlot(group, slot) => done(store.release_slot(group, slot).await)?,
-        Command::Sweep => Answer::Swept(store.sweep().await?),
-    })
-}
-
-fn done(result: Result<()>) -> Result<Answer> {
-    result.map(|()| Answer::Done)
-}
 
 /// Decides what becomes of the calls to a store.
 #[async_trait]

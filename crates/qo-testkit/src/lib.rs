@@ -3,11 +3,14 @@
 pub mod checker;
 pub mod faulty;
 pub mod fixture;
+pub mod generator;
 pub mod history;
 pub mod intercept;
 pub mod random;
 pub mod simulation;
+pub mod toy;
 
 pub use faulty::{Fault, FaultRates, FaultyStore};
 pub use fixture::{Fixture, Fixtures, START, TestClock};
 pub use history::History;
+pub use toy::{Flaw, ToyFixtures, ToyStore};

@@ -54,8 +54,8 @@ impl Random {
     }
 
     /// One of the items.
-    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
-        &items[self.below(items.len())]
+    pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())]
     }
 
     /// A number from 0.0 to 1.0.

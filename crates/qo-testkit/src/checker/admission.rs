@@ -25,7 +25,8 @@ impl Watch for Admission {
             _ => return,
         };
         if job.on_limit == OnLimit::Wait {
-            return objections.unless(!refused, "on_limit", || format!("{} wanted to wait: {result:?}", job.id));
+            return objections
+                .unless(!refused, "on_limit", || format!("{} wanted to wait: {result:?}", job.id));
         }
         let taken = first_limited(books, job).is_some_and(|(live, need, limit)| live + need > limit);
         objections.unless(refused == taken, "on_limit", || {

@@ -38,11 +38,17 @@ impl Watch for Blocking {
 }
 
 fn check_order(books: &Ledger, reply: &ExchangeReply, objections: &mut Objections) {
-    let orders: Vec<_> = reply.claimed.iter().filter_map(|c| books.find(c.id)).map(|job| books.order(job)).collect();
+    let orders: Vec<_> =
+        reply.claimed.iter().filter_map(|c| books.find(c.id)).map(|job| books.order(job)).collect();
     objections.unless(orders.is_sorted(), "G7", || format!("claimed out of order: {orders:?}"));
 }
 
-fn check_left_behind(books: &Ledger, exchange: &Exchange, reply: &ExchangeReply, objections: &mut Objections) {
+fn check_left_behind(
+    books: &Ledger,
+    exchange: &Exchange,
+    reply: &ExchangeReply,
+    objections: &mut Objections,
+) {
     let Some(session) = books.sessions.get(&exchange.session) else { return };
     let full = reply.claimed.len() as u64 >= u64::from(exchange.claim.max);
     for &index in &books.pending {
@@ -51,14 +57,16 @@ fn check_left_behind(books: &Ledger, exchange: &Exchange, reply: &ExchangeReply,
         }
         let queue = &books.jobs[index].new.queue;
         let of_queue = || reply.claimed.iter().filter(|claimed| claimed.queue == *queue);
-        let queue_full = exchange.claim.max_per_queue.is_some_and(|most| of_queue().count() as u64 >= u64::from(most));
+        let queue_full =
+            exchange.claim.max_per_queue.is_some_and(|most| of_queue().count() as u64 >= u64::from(most));
         // What filled the claim must stand before this job; what filled its queue, within the queue.
         let last = if queue_full { of_queue().last() } else { reply.claimed.last() };
         let last = last.and_then(|last| books.find(last.id));
         let behind = (full || queue_full) && last.is_none_or(|last| books.order(last) < books.order(index));
         if !behind && !books.may_be_reserved(index) {
             let (job, got, max) = (books.jobs[index].new.id, reply.claimed.len(), exchange.claim.max);
-            objections.add("G7", format!("{job} could run here and was passed over; {got} of {max} were claimed"));
+            objections
+                .add("G7", format!("{job} could run here and was passed over; {got} of {max} were claimed"));
         }
     }
 }

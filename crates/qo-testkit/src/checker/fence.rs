@@ -38,14 +38,19 @@ impl Watch for Fence {
             }),
             Fact::Unfenced(exchange) => objections.add(
                 "G2",
-                format!("number {} of {} was answered, but was not its turn", exchange.number, exchange.session),
+                format!(
+                    "number {} of {} was answered, but was not its turn",
+                    exchange.number, exchange.session
+                ),
             ),
             Fact::Released(group, slot, answer, held) => {
                 let fits = match answer.as_ref().map_err(Error::kind) {
                     Ok(_) => *held,
                     Err(kind) => !*held && kind == ErrorKind::NotFound,
                 };
-                objections.unless(fits, "G2", || format!("releasing slot {slot} of {group}, held: {held}: {answer:?}"));
+                objections.unless(fits, "G2", || {
+                    format!("releasing slot {slot} of {group}, held: {held}: {answer:?}")
+                });
             }
             _ => {}
         }

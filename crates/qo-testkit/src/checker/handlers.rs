@@ -16,7 +16,6 @@ use std::collections::{HashMap, HashSet};
 pub struct Handlers {
     running: HashMap<FenceToken, Actor>,
     excused: HashSet<FenceToken>,
-    paused: HashSet<Actor>,
 }
 
 /// Handlers that ran without a claim.
@@ -44,23 +43,16 @@ impl Watch for Handlers {
         match &entry.what {
             What::HandlerStarted(job, token) => {
                 let owned = books.running.contains_key(token) || self.excused.contains(token);
-                // A worker that slept over its margin may act on an old grant before it looks at its clock.
-                objections.unless(owned || self.paused.contains(&entry.actor), "G1′", || {
+                objections.unless(owned, "G1′", || {
                     format!("a handler of {job} began with token {token}, which owns nothing")
                 });
                 self.running.insert(*token, entry.actor);
-                if self.paused.contains(&entry.actor) {
-                    self.excused.insert(*token);
-                }
             }
             What::HandlerStopped(_, token) => drop(self.running.remove(token)),
             What::Paused { beyond_margin: true, .. } => {
-                self.paused.insert(entry.actor);
-                let slept = self.running.iter().filter(|(_, actor)| **actor == entry.actor);
-                self.excused.extend(slept.map(|(token, _)| *token));
+                let asleep = self.running.iter().filter(|(_, actor)| **actor == entry.actor);
+                self.excused.extend(asleep.map(|(token, _)| *token));
             }
-            // A worker's first sign of life after the pause: from here on it has looked at its clock.
-            What::Sent(_) | What::Crashed => drop(self.paused.remove(&entry.actor)),
             _ => {}
         }
     }

@@ -34,7 +34,11 @@ impl Watch for LiveLimits {
             let Some(&limit) = self.limits.get(books.groups.name(group)) else { continue };
             let would_use = books.groups.used(group) + u64::from(need);
             objections.unless(would_use <= u64::from(limit), "G8", || {
-                format!("token {} makes {would_use} of {limit} in {}", claimed.token, books.groups.name(group))
+                format!(
+                    "token {} makes {would_use} of {limit} in {}",
+                    claimed.token,
+                    books.groups.name(group)
+                )
             });
         }
     }

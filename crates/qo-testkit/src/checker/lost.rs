@@ -23,11 +23,15 @@ impl Watch for Lost {
     fn fact(&mut self, books: &Ledger, fact: &Fact<'_>, objections: &mut Objections) {
         match fact {
             Fact::Submitted(job, Ok(submitted)) => {
-                let known = books.find(job.id).or(job.idempotency_key.as_ref().and_then(|key| books.find_idempotency_key(key)));
+                let known = books
+                    .find(job.id)
+                    .or(job.idempotency_key.as_ref().and_then(|key| books.find_idempotency_key(key)));
                 match submitted {
-                    Submitted::Accepted(id) => objections.unless(known.is_none() && *id == job.id, "G3", || {
-                        format!("{} was accepted a second time, as {id}", job.id)
-                    }),
+                    Submitted::Accepted(id) => {
+                        objections.unless(known.is_none() && *id == job.id, "G3", || {
+                            format!("{} was accepted a second time, as {id}", job.id)
+                        })
+                    }
                     Submitted::Existing(id) => objections.unless(books.find(*id).is_some(), "G3", || {
                         format!("{} is said to exist as {id}, which was never accepted", job.id)
                     }),
@@ -39,11 +43,14 @@ impl Watch for Lost {
             }
             Fact::Granted(_, claimed, Some(job)) => {
                 let state = books.jobs[*job].state;
-                objections.unless(!state.is_terminal(), "G3", || format!("{} ran again after it was {state:?}", claimed.id));
+                objections.unless(!state.is_terminal(), "G3", || {
+                    format!("{} ran again after it was {state:?}", claimed.id)
+                });
             }
             Fact::Cancelled(id, result, expected) => {
                 let fits = result.as_ref().ok().copied() == *expected;
-                objections.unless(fits, "G3", || format!("cancelling {id}: {result:?}, due was {expected:?}"));
+                objections
+                    .unless(fits, "G3", || format!("cancelling {id}: {result:?}, due was {expected:?}"));
             }
             _ => {}
         }
@@ -74,11 +81,16 @@ impl Lost {
     fn last_word(&self, books: &Ledger, audit: &Audit, objections: &mut Objections) {
         let mut views: HashMap<JobId, &JobView> = HashMap::new();
         for view in &audit.jobs {
-            objections.unless(views.insert(view.id, view).is_none(), "G3", || format!("{} is listed twice", view.id));
-            objections.unless(books.find(view.id).is_some(), "G3", || format!("{} is listed, never accepted", view.id));
+            objections.unless(views.insert(view.id, view).is_none(), "G3", || {
+                format!("{} is listed twice", view.id)
+            });
+            objections.unless(books.find(view.id).is_some(), "G3", || {
+                format!("{} is listed, never accepted", view.id)
+            });
         }
         for job in &self.acknowledged {
-            objections.unless(views.contains_key(job), "G3", || format!("{job} was acknowledged and is lost"));
+            objections
+                .unless(views.contains_key(job), "G3", || format!("{job} was acknowledged and is lost"));
         }
         for job in &books.jobs {
             let state: Option<JobState> = views.get(&job.new.id).map(|view| view.state);

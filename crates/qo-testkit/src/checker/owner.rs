@@ -18,7 +18,10 @@ impl Watch for Owner {
         let Fact::Granted(session, claimed, Some(job)) = fact else { return };
         if let Some(holding) = &books.jobs[*job].holding {
             let (job, token, held) = (claimed.id, claimed.token, holding.token);
-            objections.add("G4", format!("{job} was granted to {session} as token {token} while token {held} owns it"));
+            objections.add(
+                "G4",
+                format!("{job} was granted to {session} as token {token} while token {held} owns it"),
+            );
         }
     }
 
@@ -27,7 +30,8 @@ impl Watch for Owner {
         for detail in &audit.details {
             for pair in detail.attempts.windows(2) {
                 let apart = pair[0].ended_at <= pair[1].started_at && pair[0].token < pair[1].token;
-                objections.unless(apart, "G4", || format!("attempts of {} overlap: {pair:?}", detail.view.id));
+                objections
+                    .unless(apart, "G4", || format!("attempts of {} overlap: {pair:?}", detail.view.id));
             }
         }
     }

@@ -70,7 +70,10 @@ impl Stuck {
             let waited_ms = books.now.ms_since(*self.runnable_since.entry(job).or_insert(books.now));
             if waited_ms > bound_ms {
                 let id = books.jobs[job].new.id;
-                objections.add("G5", format!("{id} could run and waited {waited_ms} ms, longer than {bound_ms} ms"));
+                objections.add(
+                    "G5",
+                    format!("{id} could run and waited {waited_ms} ms, longer than {bound_ms} ms"),
+                );
                 self.runnable_since.insert(job, books.now);
             }
         }

@@ -102,7 +102,10 @@ impl Watch for Tally {
                 }
                 (Command::PauseQueue(..), true) => self.count("queues paused or resumed"),
                 (Command::Exchange(_), true) => {
-                    let reached = |index: &usize| books.groups.free(*index) == Some(0) && books.groups.live(*index) > books.groups.used(*index);
+                    let reached = |index: &usize| {
+                        books.groups.free(*index) == Some(0)
+                            && books.groups.live(*index) > books.groups.used(*index)
+                    };
                     if books.groups.all().any(|index| reached(&index)) {
                         self.count("exchanges with work behind a full limit");
                     }

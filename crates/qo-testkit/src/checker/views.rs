@@ -18,9 +18,8 @@ pub fn check(history: &History) -> Vec<Violation> {
 impl Watch for Views {
     fn fact(&mut self, books: &Ledger, fact: &Fact<'_>, objections: &mut Objections) {
         match fact {
-            Fact::Swept(said, due) => objections.unless(said == due, "views", || {
-                format!("a sweep counted {said:?}, due was {due:?}")
-            }),
+            Fact::Swept(said, due) => objections
+                .unless(said == due, "views", || format!("a sweep counted {said:?}, due was {due:?}")),
             Fact::Granted(_, claimed, Some(job)) => {
                 let job = &books.jobs[*job];
                 let same = claimed.group == job.group
@@ -51,7 +50,8 @@ impl Watch for Views {
 }
 
 fn compare_group(books: &Ledger, status: &GroupStatus, objections: &mut Objections) {
-    let by_books = books.groups.find(&status.group).map(|index| (books.groups.totals(index), books.groups.limit(index)));
+    let by_books =
+        books.groups.find(&status.group).map(|index| (books.groups.totals(index), books.groups.limit(index)));
     let by_store = ((status.used, status.live), status.limit);
     objections.unless(by_books == Some(by_store), "views", || {
         format!("{}: ((used, live), limit) is {by_store:?}, by the books {by_books:?}", status.group)
@@ -102,7 +102,8 @@ fn compare_lists(books: &Ledger, audit: &Audit, objections: &mut Objections) {
     let listed: HashSet<_> = audit.groups.iter().map(|status| &status.group).collect();
     for index in books.groups.all().filter(|&index| books.groups.live(index) > 0) {
         let group = books.groups.name(index);
-        objections.unless(listed.contains(group), "views", || format!("{group} has live jobs and is not listed"));
+        objections
+            .unless(listed.contains(group), "views", || format!("{group} has live jobs and is not listed"));
     }
 }
 
@@ -125,11 +126,17 @@ fn compare_queues(books: &Ledger, audit: &Audit, objections: &mut Objections) {
         let of_queue = |jobs: &mut dyn Iterator<Item = &usize>| {
             jobs.filter(|&&job| books.jobs[job].new.queue == queue.queue).count() as u64
         };
-        let by_books =
-            (of_queue(&mut books.running.values()), of_queue(&mut books.pending.iter()), books.paused.contains(&queue.queue));
+        let by_books = (
+            of_queue(&mut books.running.values()),
+            of_queue(&mut books.pending.iter()),
+            books.paused.contains(&queue.queue),
+        );
         let by_store = (queue.running, queue.due + queue.scheduled, queue.paused);
         objections.unless(by_store == by_books, "views", || {
-            format!("queue {} (running, pending, paused) is {by_store:?}, by the books {by_books:?}", queue.queue)
+            format!(
+                "queue {} (running, pending, paused) is {by_store:?}, by the books {by_books:?}",
+                queue.queue
+            )
         });
     }
 }

@@ -1,7 +1,8 @@
 //! Writing a history: the pen, and the store that writes down what reaches it.
 
 use super::{Actor, Entry, History, What};
-use crate::intercept::{Intercept, Intercepted, ask};
+use crate::generator::call;
+use crate::intercept::{Intercept, Intercepted};
 use async_trait::async_trait;
 use qo_core::{Answer, Command, Result, Store, Time};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -75,7 +76,7 @@ impl RecordedStore {
 #[async_trait]
 impl Intercept for Recorder {
     async fn command(&self, command: Command) -> Result<Answer> {
-        let answer = ask(&*self.store, command.clone()).await;
+        let answer = call(&*self.store, command.clone()).await;
         self.journal.applied(command, &answer);
         answer
     }

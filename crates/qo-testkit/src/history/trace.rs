@@ -45,7 +45,9 @@ impl fmt::Display for Entry {
         write!(f, "{:>6}.{:03} s  {:<9} ", ms / 1_000, ms % 1_000, self.actor)?;
         match &self.what {
             What::Sent(command) => write!(f, "sends    {}", Called(command)),
-            What::Applied(command, answer) => write!(f, "STORE    {} → {}", Called(command), Answered(answer)),
+            What::Applied(command, answer) => {
+                write!(f, "STORE    {} → {}", Called(command), Answered(answer))
+            }
             What::Heard(command, answer) => match &**answer {
                 Ok(_) => write!(f, "hears    {}: ok", verb(command)),
                 Err(error) => write!(f, "hears    {}: {error}", verb(command)),
@@ -54,7 +56,9 @@ impl fmt::Display for Entry {
             What::HandlerStarted(job, token) => write!(f, "runs     {} token {token}", Short(job.0)),
             What::HandlerStopped(job, token) => write!(f, "ran      {} token {token}", Short(job.0)),
             What::Crashed => f.write_str("crashes"),
-            What::Paused { ms, beyond_margin } => write!(f, "pauses   {ms} ms, beyond margin: {beyond_margin}"),
+            What::Paused { ms, beyond_margin } => {
+                write!(f, "pauses   {ms} ms, beyond margin: {beyond_margin}")
+            }
             What::Session(session) => write!(f, "session  {}", Short(session.0)),
             What::Healed { bound_ms } => write!(f, "HEALED   nothing may be stuck longer than {bound_ms} ms"),
             What::Audited(audit) => write!(
@@ -188,7 +192,15 @@ fn each<T: fmt::Debug>(f: &mut fmt::Formatter<'_>, results: &[Result<T>]) -> fmt
 fn replied(f: &mut fmt::Formatter<'_>, reply: &ExchangeReply) -> fmt::Result {
     each(f, &reply.settled)?;
     for job in &reply.claimed {
-        write!(f, " +{} token {} ({} try {}/{})", Short(job.id.0), job.token, job.task, job.attempt, job.max_attempts)?;
+        write!(
+            f,
+            " +{} token {} ({} try {}/{})",
+            Short(job.id.0),
+            job.token,
+            job.task,
+            job.attempt,
+            job.max_attempts
+        )?;
     }
     for stop in &reply.stop {
         write!(f, " stop {} token {} ({:?})", Short(stop.job.0), stop.token, stop.reason)?;

@@ -1,7 +1,9 @@
 //! The names of a simulated world, and what its people come up with.
 
 use crate::random::Random;
-use qo_core::{Configuration, GroupRef, JobId, Json, Key, Name, NewJob, OnLimit, RetryPolicy, TaskOptions, Time};
+use qo_core::{
+    Configuration, GroupRef, JobId, Json, Key, Name, NewJob, OnLimit, RetryPolicy, TaskOptions, Time,
+};
 
 pub(super) const TASKS: [&str; 6] = ["resize", "email", "report", "charge", "index", "train"];
 pub(super) const QUEUES: [&str; 3] = ["default", "fast", "slow"];
@@ -60,8 +62,10 @@ pub(super) fn any_configuration(random: &mut Random) -> Configuration {
         let limit = any_limit(random, &group).max(1);
         configuration.limits.insert(group, limit);
     }
-    for queue in QUEUES.iter().filter(|_| random.percent(40)) {
-        configuration.queue_priorities.insert(name(queue), random.within(1..=300) as u32);
+    for queue in QUEUES {
+        if random.percent(40) {
+            configuration.queue_priorities.insert(name(queue), random.within(1..=300) as u32);
+        }
     }
     configuration
 }
@@ -78,7 +82,12 @@ pub(super) fn any_task(random: &mut Random) -> TaskOptions {
 
 fn any_retry(random: &mut Random) -> RetryPolicy {
     let base_ms = random.within(0..=1_500);
-    RetryPolicy { base_ms, factor_percent: 200, max_ms: base_ms + random.within(0..=6_000), jitter_percent: 25 }
+    RetryPolicy {
+        base_ms,
+        factor_percent: 200,
+        max_ms: base_ms + random.within(0..=6_000),
+        jitter_percent: 25,
+    }
 }
 
 /// What a client with this wall clock might submit.
@@ -92,8 +101,10 @@ pub(super) fn any_job(random: &mut Random, wall: Time) -> NewJob {
     job.group = random.percent(30).then(|| name(random.pick(&GROUPS)));
     job.key = random.percent(35).then(|| key(random.pick(&KEYS)));
     job.cost = if random.percent(85) { 1 } else { random.within(2..=4) as u32 };
-    for extra in EXTRAS.iter().filter(|_| random.percent(8)) {
-        job.limits.insert(group(extra), random.within(1..=2) as u32);
+    for extra in EXTRAS {
+        if random.percent(8) {
+            job.limits.insert(group(extra), random.within(1..=2) as u32);
+        }
     }
     job.limit = random.percent(10).then(|| random.within(job.cost.into()..=5) as u32);
     job.retry = random.percent(60).then(|| any_retry(random));

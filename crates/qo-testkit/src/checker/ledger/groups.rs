@@ -96,7 +96,10 @@ impl Groups {
         };
         let row = self.find(group).map(|index| &self.rows[index].limits);
         let every_key = every_key.map(|index| &self.rows[index].limits);
-        row.and_then(declared).or_else(|| every_key.and_then(declared)).or(submitted).or(row.and_then(|l| l.submit))
+        row.and_then(declared)
+            .or_else(|| every_key.and_then(declared))
+            .or(submitted)
+            .or(row.and_then(|l| l.submit))
     }
 
     /// Slots that are free; none if the group is unlimited.

@@ -1,7 +1,9 @@
 //! Jobs of the books: accepted, granted, ended.
 
 use super::{Fact, GroupIndex, Ledger, Tell};
-use qo_core::{AttemptOutcome, ClaimedJob, DEFAULT_QUEUE_PRIORITY, FenceToken, GroupRef, JobState, Name, NewJob};
+use qo_core::{
+    AttemptOutcome, ClaimedJob, DEFAULT_QUEUE_PRIORITY, FenceToken, GroupRef, JobState, Name, NewJob,
+};
 use qo_core::{SessionId, Time, caps};
 
 /// A job that was accepted.
@@ -91,7 +93,8 @@ impl Ledger {
                 return false;
             };
             self.pending.iter().any(|&other| {
-                let big = self.jobs[other].needs.iter().find(|&&(g, big)| g == group && big >= 2 && big <= limit);
+                let big =
+                    self.jobs[other].needs.iter().find(|&&(g, big)| g == group && big >= 2 && big <= limit);
                 big.is_some_and(|&(_, big)| free < u64::from(need) + u64::from(big))
                     && other != index
                     && self.is_due(other)
@@ -111,7 +114,8 @@ impl Ledger {
         let group = self.group_of(new);
         let own = GroupRef::Group(group.clone());
         let keyed = new.key.as_ref().map(|key| GroupRef::Key(group.clone(), key.clone()));
-        let mut needs = vec![(GroupRef::Cluster, 1), (GroupRef::Queue(new.queue.clone()), 1), (own.clone(), new.cost)];
+        let mut needs =
+            vec![(GroupRef::Cluster, 1), (GroupRef::Queue(new.queue.clone()), 1), (own.clone(), new.cost)];
         needs.extend(keyed.clone().map(|keyed| (keyed, new.cost)));
         needs.extend(new.limits.iter().map(|(group, &slots)| (group.clone(), slots)));
         let needs: Vec<_> = needs.iter().map(|(group, need)| (self.groups.index(group), *need)).collect();
@@ -159,7 +163,13 @@ impl Ledger {
         self.running.insert(claimed.token, index);
     }
 
-    pub(super) fn end_attempt(&mut self, index: usize, token: FenceToken, outcome: AttemptOutcome, then: JobState) {
+    pub(super) fn end_attempt(
+        &mut self,
+        index: usize,
+        token: FenceToken,
+        outcome: AttemptOutcome,
+        then: JobState,
+    ) {
         let job = &mut self.jobs[index];
         job.holding = None;
         job.state = then;

@@ -1,7 +1,9 @@
 //! Sessions of the books, and what ends by time.
 
 use super::{Fact, Ledger, Tell};
-use qo_core::{AttemptOutcome, Exchange, ExchangeReply, FenceToken, JobState, Name, NewJob, NewSession, Outcome};
+use qo_core::{
+    AttemptOutcome, Exchange, ExchangeReply, FenceToken, JobState, Name, NewJob, NewSession, Outcome,
+};
 use qo_core::{SessionId, Swept, Time};
 
 /// A session that has not ended.
@@ -80,8 +82,12 @@ impl Ledger {
     /// Ends sessions, timeouts and `good_until` that are over now, in this order, and counts them.
     pub(super) fn end_what_is_over(&mut self, count: &mut Swept, tell: &mut Tell<'_>) {
         let running_before = self.running.len();
-        let mut over: Vec<(Time, SessionId)> =
-            self.sessions.iter().map(|(&id, s)| (s.lease_until, id)).filter(|(end, _)| *end <= self.now).collect();
+        let mut over: Vec<(Time, SessionId)> = self
+            .sessions
+            .iter()
+            .map(|(&id, s)| (s.lease_until, id))
+            .filter(|(end, _)| *end <= self.now)
+            .collect();
         over.sort_unstable();
         for (_, session) in over {
             count.sessions += 1;
@@ -117,7 +123,13 @@ impl Ledger {
         }
     }
 
-    pub(super) fn take_away(&mut self, job: usize, token: FenceToken, outcome: AttemptOutcome, tell: &mut Tell<'_>) {
+    pub(super) fn take_away(
+        &mut self,
+        job: usize,
+        token: FenceToken,
+        outcome: AttemptOutcome,
+        tell: &mut Tell<'_>,
+    ) {
         let then = self.jobs[job].state_after(outcome, self.now);
         tell(self, &Fact::Ended { job, token, outcome, then });
         self.end_attempt(job, token, outcome, then);

@@ -9,7 +9,9 @@ pub mod journal;
 pub mod trace;
 
 use crate::faulty::Fault;
-use qo_core::{Answer, Command, FenceToken, GroupDetail, GroupStatus, JobDetail, JobId, JobView, QueueStatus};
+use qo_core::{
+    Answer, Command, FenceToken, GroupDetail, GroupStatus, JobDetail, JobId, JobView, QueueStatus,
+};
 use qo_core::{Result, SessionId, Time, WorkerStatus};
 use std::sync::Arc;
 

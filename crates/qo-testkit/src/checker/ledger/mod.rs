@@ -15,7 +15,9 @@ pub use groups::{GroupIndex, Groups};
 pub use jobs::{Holding, Job};
 pub use leases::Session;
 
-use qo_core::{Answer, AttemptOutcome, ClaimedJob, Command, Exchange, ExchangeReply, FenceToken, GroupRef, JobId};
+use qo_core::{
+    Answer, AttemptOutcome, ClaimedJob, Command, Exchange, ExchangeReply, FenceToken, GroupRef, JobId,
+};
 use qo_core::{JobState, Key, Name, NewJob, Result, SessionId, Settle, Submitted, Swept, TaskOptions, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -100,7 +102,9 @@ impl Ledger {
     pub fn apply(&mut self, command: &Command, answer: &Result<Answer>, tell: &mut Tell<'_>) {
         match (command, answer) {
             (Command::ReleaseSlot(group, slot), answer) => self.release(group, *slot, answer, tell),
-            (Command::Exchange(exchange), Ok(Answer::Exchanged(reply))) => self.exchange(exchange, reply, tell),
+            (Command::Exchange(exchange), Ok(Answer::Exchanged(reply))) => {
+                self.exchange(exchange, reply, tell)
+            }
             (Command::Submit(jobs), Ok(Answer::Submitted(results))) => {
                 for (job, result) in jobs.iter().zip(results) {
                     tell(self, &Fact::Submitted(job, result));
@@ -174,7 +178,13 @@ impl Ledger {
         tell(self, &Fact::Exchanged(exchange, reply));
     }
 
-    fn settle(&mut self, session: SessionId, settle: &Settle, result: &Result<JobState>, tell: &mut Tell<'_>) {
+    fn settle(
+        &mut self,
+        session: SessionId,
+        settle: &Settle,
+        result: &Result<JobState>,
+        tell: &mut Tell<'_>,
+    ) {
         let verdict = self.verdict(session, settle);
         tell(self, &Fact::Settled(session, settle, result, verdict));
         if let (Verdict::Owner(then), Ok(_)) = (verdict, result) {
@@ -213,7 +223,9 @@ impl Ledger {
             Some(index) if self.jobs[index].state == JobState::Pending => {
                 self.drop_pending(index, JobState::Cancelled, tell);
             }
-            Some(index) if self.jobs[index].state == JobState::Running => self.jobs[index].cancel_requested = true,
+            Some(index) if self.jobs[index].state == JobState::Running => {
+                self.jobs[index].cancel_requested = true
+            }
             _ => {}
         }
     }

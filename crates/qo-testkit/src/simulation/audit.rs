@@ -1,0 +1,63 @@
+//! Reading a store's views, page by page, past all faults.
+
+use crate::history::Audit;
+use futures::executor::block_on;
+use qo_core::{GroupStatus, JobFilter, JobId, JobState, JobView, Store, caps};
+
+/// Every job that has not finished.
+pub(super) fn live_jobs(store: &dyn Store) -> Vec<JobView> {
+    jobs(store, vec![JobState::Pending, JobState::Running])
+}
+
+fn jobs(store: &dyn Store, states: Vec<JobState>) -> Vec<JobView> {
+    let filter = JobFilter { states, ..JobFilter::default() };
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = block_on(store.jobs(filter.clone(), after, caps::PAGE)).expect("the bare store answers");
+        all.extend(page.jobs);
+        after = page.next;
+        if after.is_none() {
+            return all;
+        }
+    }
+}
+
+/// Every group.
+pub(super) fn groups(store: &dyn Store) -> Vec<GroupStatus> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = block_on(store.groups(after, caps::PAGE)).expect("the bare store answers");
+        all.extend(page.groups);
+        after = page.next;
+        if after.is_none() {
+            return all;
+        }
+    }
+}
+
+/// All that the store says about its live jobs, groups, queues and sessions; where `complete`, about
+/// finished jobs too, each of them whole.
+pub(super) fn audit(store: &dyn Store, complete: bool) -> Audit {
+    let groups = groups(store);
+    let held = groups
+        .iter()
+        .filter(|status| status.used > 0 && !matches!(status.group, qo_core::GroupRef::EveryKey(_)));
+    let holders = held.filter_map(|status| block_on(store.group(status.group.clone())).ok()).collect();
+    let jobs = if complete { jobs(store, Vec::new()) } else { live_jobs(store) };
+    let ids: Vec<JobId> = jobs.iter().filter(|_| complete).map(|view| view.id).collect();
+    Audit {
+        groups,
+        holders,
+        jobs,
+        queues: block_on(store.queues()).expect("the bare store answers"),
+        workers: block_on(store.workers()).expect("the bare store answers"),
+        details: single(store, &ids).details,
+        complete,
+    }
+}
+
+/// What the store says about single jobs; those that it does not have are left out.
+pub(super) fn single(store: &dyn Store, jobs: &[JobId]) -> Audit {
+    let details = jobs.iter().filter_map(|job| block_on(store.job(*job)).ok()).collect();
+    Audit { details, ..Audit::default() }
+}

@@ -1,0 +1,155 @@
+//! What a simulated worker runs: handlers that end in every way there is.
+
+use super::stage::{Alarm, Stage};
+use super::worker::Worker;
+use crate::history::What;
+use qo_core::{ClaimedJob, FenceToken, JobId, Json, Outcome, RetryPolicy, Settle, Stop, StopReason};
+
+/// A handler that physically runs.
+pub(super) struct Handler {
+    job: JobId,
+    attempt: u32,
+    retry: RetryPolicy,
+}
+
+impl Handler {
+    pub fn settle_released(&self, token: FenceToken) -> Settle {
+        Settle { job: self.job, token, outcome: Outcome::Release }
+    }
+
+    fn retry(&self, stage: &mut Stage, error: &str) -> Outcome {
+        Outcome::Retry {
+            error: error.into(),
+            delay_ms: self.retry.delay_ms(self.attempt, stage.random.unit()),
+        }
+    }
+
+    fn any_outcome(&self, stage: &mut Stage) -> Outcome {
+        // Once faults are over nothing is put off for ever: what snoozes and gives back has no last try.
+        let kinds = if stage.healed { 90 } else { 100 };
+        match stage.random.below(kinds) {
+            0..70 => Outcome::Succeed { output: Json::null() },
+            70..85 => self.retry(stage, "it did not work"),
+            85..90 => Outcome::Fail { error: "it never will".into() },
+            90..95 => Outcome::Snooze { delay_ms: stage.random.within(0..=5_000) },
+            _ => Outcome::Release,
+        }
+    }
+}
+
+impl Worker {
+    /// Starts a job that it was given, unless the answer took so long that its lease may be over.
+    pub fn start(&mut self, stage: &mut Stage, claimed: &ClaimedJob) {
+        let handler = Handler { job: claimed.id, attempt: claimed.attempt, retry: claimed.retry };
+        if !self.trusts(stage) {
+            let release = handler.settle_released(claimed.token);
+            return self.session.iter_mut().for_each(|session| session.finished.push(release.clone()));
+        }
+        stage.write(self.actor(), What::HandlerStarted(claimed.id, claimed.token));
+        let runs_ms = match stage.random.below(100) {
+            _ if stage.healed => stage.random.within(20..=300),
+            0..4 => 60_000,
+            4..12 => stage.random.within(3_000..=9_000),
+            _ => stage.random.within(10..=1_500),
+        };
+        self.alarm_in(stage, runs_ms, Alarm::Done(claimed.token));
+        if let Some(timeout_ms) = claimed.timeout_ms {
+            self.alarm_in(stage, timeout_ms, Alarm::Timeout(claimed.token));
+        }
+        if let Some(session) = &mut self.session {
+            session.handlers.insert(claimed.token, handler);
+        }
+    }
+
+    pub fn handler_done(&mut self, stage: &mut Stage, token: FenceToken) {
+        self.stop(stage, token, Handler::any_outcome);
+        self.tick_soon(stage);
+    }
+
+    pub fn handler_timed_out(&mut self, stage: &mut Stage, token: FenceToken) {
+        // Some handlers cannot be stopped; then the store ends the claim ten seconds later.
+        if stage.random.percent(80) {
+            self.stop(stage, token, |handler, stage| handler.retry(stage, "timed out"));
+            self.tick_soon(stage);
+        }
+    }
+
+    /// Cancels all handlers, because the lease can no longer be trusted.
+    pub fn stop_all(&mut self, stage: &mut Stage) {
+        let tokens: Vec<_> =
+            self.session.iter().flat_map(|session| session.handlers.keys().copied()).collect();
+        for token in tokens {
+            self.stop(stage, token, |handler, stage| handler.retry(stage, "the lease is no longer trusted"));
+        }
+    }
+
+    /// The store says that a handler must stop.
+    pub fn told_to_stop(&mut self, stage: &mut Stage, stop: &Stop) {
+        match stop.reason {
+            // A handler may be past the point where it can be called off.
+            StopReason::Cancelled if stage.random.percent(70) => {
+                self.stop(stage, stop.token, |_, _| Outcome::Cancelled);
+            }
+            StopReason::Cancelled => {}
+            StopReason::LeaseEnded => {
+                self.stop(stage, stop.token, Handler::any_outcome);
+                let settles_anyway = stage.random.percent(40);
+                let session = self.session.as_mut().expect("it was told so by its session");
+                session.finished.retain(|settle| settles_anyway || settle.token != stop.token);
+            }
+        }
+    }
+
+    fn stop(
+        &mut self,
+        stage: &mut Stage,
+        token: FenceToken,
+        how: impl FnOnce(&Handler, &mut Stage) -> Outcome,
+    ) {
+        let actor = self.actor();
+        let Some(session) = &mut self.session else { return };
+        if let Some(handler) = session.handlers.remove(&token) {
+            stage.write(actor, What::HandlerStopped(handler.job, token));
+            let outcome = how(&handler, stage);
+            session.finished.push(Settle { job: handler.job, token, outcome });
+        }
+    }
+
+    fn tick_soon(&mut self, stage: &mut Stage) {
+        let ms = stage.random.within(0..=50);
+        self.tick_in(stage, ms);
+    }
+
+    /// The process dies, and everything in it.
+    pub fn crash(&mut self, stage: &mut Stage) {
+        stage.write(self.actor(), What::Crashed);
+        self.stop_all(stage);
+        self.stale.clear();
+        (self.session, self.up) = (None, false);
+        self.life += 1;
+        self.forget_ticks();
+        let down_ms = stage.random.within(100..=20_000);
+        self.alarm_in(stage, down_ms, Alarm::Restart);
+    }
+
+    /// The process stands still and does not know it.
+    pub fn pause(&mut self, stage: &mut Stage) {
+        let ms = stage.random.within(200..=2 * self.lease_ms);
+        self.paused_until_ms = stage.now_ms + ms;
+        stage.write(self.actor(), What::Paused { ms, beyond_margin: ms > self.margin_ms() });
+    }
+
+    /// Handlers that hang are through soon, and the process is up and awake.
+    pub fn heal(&mut self, stage: &mut Stage) {
+        self.paused_until_ms = 0;
+        let tokens: Vec<_> =
+            self.session.iter().flat_map(|session| session.handlers.keys().copied()).collect();
+        for token in tokens {
+            let ms = stage.random.within(20..=300);
+            self.alarm_in(stage, ms, Alarm::Done(token));
+        }
+        if !self.up {
+            self.alarm_in(stage, 0, Alarm::Restart);
+        }
+    }
+}
