@@ -284,8 +284,7 @@ impl Worker {
         let sent_ms = session.under_way.take().map_or(0, |under_way| under_way.first_sent_ms);
         session.number += 1;
         session.trust_until_ms = sent_ms + lease_ms - margin_ms;
-        let settled = exchange.settles.len().min(session.finished.len());
-        session.finished.drain(..settled);
+        session.finished.retain(|settle| !exchange.settles.contains(settle));
         let (id, trust_until_ms) = (session.id, session.trust_until_ms);
         let trust_ends_ms = self.when_mono(trust_until_ms);
         stage.plan(trust_ends_ms, Event::Alarm(self.index, self.life, Alarm::Trust(id)));
