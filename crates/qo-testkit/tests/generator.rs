@@ -14,7 +14,7 @@ use qo_testkit::{Fixtures, ToyFixtures};
 fn script(seed: u8, length: usize) -> Script {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
     let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
-    scripts(length).new_tree(&mut runner).expect("a script").current()
+    scripts(length..=length).new_tree(&mut runner).expect("a script").current()
 }
 
 fn run(script: &Script) -> Transcript {

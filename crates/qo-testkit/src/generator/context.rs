@@ -4,9 +4,9 @@ use super::step::{
     self, ExchangeStep, JobSpec, Number, OutcomeSpec, Pick, SessionSpec, Step, TaskSpec, Whose,
 };
 use qo_core::{
-    Answer, Claim, Command, Configuration, Exchange, FenceToken, GroupRef, JobId, Json, Key, NewJob,
+    Answer, Claim, Command, Configuration, ErrorKind, Exchange, FenceToken, GroupRef, JobId, Json, Key,
 };
-use qo_core::{NewSession, Outcome, RetryPolicy, SessionId, Settle, TaskOptions, Time};
+use qo_core::{NewJob, NewSession, Outcome, Result, RetryPolicy, SessionId, Settle, TaskOptions, Time};
 use uuid::Uuid;
 
 /// Jobs, sessions and tokens of the past.
@@ -22,6 +22,7 @@ struct Known {
     new: NewSession,
     number: u64,
     held: Vec<(JobId, FenceToken)>,
+    ended: bool,
 }
 
 fn pick<T>(list: &[T], k: Pick) -> Option<&T> {
@@ -116,12 +117,18 @@ impl Context {
             lease_ms: spec.lease_ms,
             permits: spec.permits,
         };
-        self.sessions.push(Known { new: new.clone(), number: 0, held: Vec::new() });
+        self.sessions.push(Known { new: new.clone(), number: 0, held: Vec::new(), ended: false });
         new
     }
 
+    /// Mostly a session that is not known to have ended.
+    fn known(&self, k: Pick) -> Option<&Known> {
+        let live: Vec<&Known> = self.sessions.iter().filter(|known| !known.ended).collect();
+        if k < 240 && !live.is_empty() { pick(&live, k).copied() } else { pick(&self.sessions, k) }
+    }
+
     fn session(&self, k: Pick) -> SessionId {
-        pick(&self.sessions, k).map_or(SessionId(Uuid::max()), |known| known.new.id)
+        self.known(k).map_or(SessionId(Uuid::max()), |known| known.new.id)
     }
 
     fn token(&self, k: Pick) -> (JobId, FenceToken) {
@@ -129,7 +136,7 @@ impl Context {
     }
 
     fn exchange(&self, spec: &ExchangeStep) -> Exchange {
-        let known = pick(&self.sessions, spec.session);
+        let known = self.known(spec.session);
         let last = known.map_or(0, |known| known.number);
         let held = known.map_or(&[][..], |known| &known.held);
         let number = match spec.number {
@@ -157,10 +164,17 @@ impl Context {
     }
 
     /// Learns from an answer.
-    pub fn learn(&mut self, command: &Command, answer: &Answer) {
-        let (Command::Exchange(exchange), Answer::Exchanged(reply)) = (command, answer) else { return };
+    pub fn learn(&mut self, command: &Command, answer: &Result<Answer>) {
+        let Command::Exchange(exchange) = command else { return };
         let Some(known) = self.sessions.iter_mut().find(|known| known.new.id == exchange.session) else {
             return;
+        };
+        let reply = match answer {
+            Ok(Answer::Exchanged(reply)) => reply,
+            answer => {
+                known.ended |= answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Fenced);
+                return;
+            }
         };
         if known.number == reply.number {
             return;

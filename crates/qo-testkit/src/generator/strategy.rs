@@ -7,10 +7,11 @@ use proptest::collection::vec;
 use proptest::option::{of, weighted};
 use proptest::prelude::*;
 use qo_core::OnLimit;
+use std::ops::RangeInclusive;
 
-/// A script of `length` steps, after two workers have come up.
-pub fn scripts(length: usize) -> impl Strategy<Value = Script> {
-    (vec(session(), 2), vec(steps(), length / 2..=length)).prop_map(|(sessions, steps)| Script {
+/// A script of so many steps, after two workers have come up.
+pub fn scripts(steps_in_it: RangeInclusive<usize>) -> impl Strategy<Value = Script> {
+    (vec(session(), 2), vec(steps(), steps_in_it)).prop_map(|(sessions, steps)| Script {
         steps: sessions.into_iter().map(Step::Open).chain(steps).collect(),
     })
 }
@@ -40,9 +41,9 @@ pub fn steps() -> impl Strategy<Value = Step> {
 
 fn advance() -> impl Strategy<Value = u64> {
     prop_oneof![
-        4 => 0..3_000_u64,
-        4 => prop::sample::select(vec![1_000_u64, 5_000, 10_000, 15_000, 30_000]),
-        2 => 3_000..40_000_u64,
+        16 => 0..3_000_u64,
+        8 => prop::sample::select(vec![1_000_u64, 5_000, 10_000, 15_000, 30_000]),
+        6 => 3_000..40_000_u64,
         1 => Just(25 * 3_600_000_u64),
         1 => Just(15 * 86_400_000_u64),
     ]
@@ -60,7 +61,7 @@ fn job() -> impl Strategy<Value = JobSpec> {
         1..4_u32,
         weighted(0.2, prop::sample::select(vec![1_u64, 1_000, 5_000, 20_000])),
     );
-    let cost = prop_oneof![6 => Just(1_u32), 4 => 2..5_u32];
+    let cost = prop_oneof![7 => Just(1_u32), 2 => Just(2_u32), 1 => 3..5_u32];
     let groups = (of(any::<u8>()), of(any::<u8>()), cost, vec((any::<u8>(), 1..4_u32), 0..3));
     let on_limit =
         prop_oneof![8 => Just(OnLimit::Wait), 1 => Just(OnLimit::Reject), 1 => Just(OnLimit::Skip)];

@@ -27,10 +27,8 @@ impl Toy {
         if self.paused.contains(&job.new.queue) {
             reasons.push(Reason::QueuePaused { queue: job.new.queue.clone() });
         }
-        let mut of_groups: Vec<Reason> =
-            job.needs().into_iter().filter_map(|(group, cost)| self.group_reason(job, group, cost)).collect();
-        of_groups.sort_by_key(rank);
-        reasons.extend(of_groups);
+        let needs = job.needs().into_iter();
+        reasons.extend(needs.filter_map(|(group, cost)| self.group_reason(job, group, cost)));
         reasons.extend(self.worker_reason(job));
         if reasons.is_empty() {
             let same_line = |other: &Job| other.new.queue == job.new.queue && other.new.task == job.new.task;
@@ -63,10 +61,10 @@ impl Toy {
         if serving.is_empty() {
             return Some(Reason::NoLiveWorker { queue: job.new.queue.clone(), task: job.new.task.clone() });
         }
-        let saturated = serving.iter().filter(|session| session.is_saturated()).count() as u32;
-        let draining = serving.iter().filter(|session| session.draining).count() as u32;
-        let all = serving.iter().all(|session| session.is_saturated() || session.draining);
-        all.then_some(Reason::WorkersBusy { saturated, draining })
+        let draining = serving.iter().filter(|session| session.draining).count();
+        let saturated = serving.iter().filter(|session| !session.draining && session.is_saturated()).count();
+        let busy = Reason::WorkersBusy { saturated: saturated as u32, draining: draining as u32 };
+        (saturated + draining == serving.len()).then_some(busy)
     }
 
     /// A job's place in a line, 1 for the next.
@@ -74,15 +72,5 @@ impl Toy {
         let earlier = |other: &&Job| self.claim_order(other) < self.claim_order(job) && same_line(other);
         let earlier = self.line().into_iter().filter(earlier).count();
         u32::try_from(earlier + 1).unwrap_or(u32::MAX).min(caps::POSITION)
-    }
-}
-
-/// Reasons stand in the order in which [`Reason`] declares them.
-fn rank(reason: &Reason) -> u8 {
-    match reason {
-        Reason::HeldByLimitZero { .. } => 0,
-        Reason::CanNeverRun { .. } => 1,
-        Reason::GroupFull { .. } => 2,
-        _ => 3,
     }
 }

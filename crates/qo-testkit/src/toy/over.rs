@@ -17,6 +17,7 @@ impl Toy {
                 if job.state == JobState::Failed { caps::RETAIN_FAILED_MS } else { caps::RETAIN_MS };
             job.finished_at.is_none_or(|finished| finished.plus_ms(kept_ms) > now)
         });
+        self.ended_sessions.retain(|_, ended| ended.plus_ms(caps::RETAIN_MS) > now);
         swept.forgotten = (before - self.jobs.len()) as u64;
         swept
     }
@@ -55,7 +56,7 @@ impl Toy {
             self.end_attempt(at, AttemptOutcome::LeaseEnded, Some("lease ended".into()), None, None);
         }
         self.sessions.retain(|s| s.new.id != session);
-        self.ended_sessions.insert(session);
+        self.ended_sessions.insert(session, self.now);
         held.len() as u64
     }
 

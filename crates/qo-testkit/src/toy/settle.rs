@@ -1,6 +1,7 @@
 //! The end of an attempt: settled by its worker, or taken away.
 
-use super::state::Toy;
+use super::state::{Job, Toy};
+use super::views::slots_in;
 use super::{Flaw, fenced, not_found};
 use qo_core::{Attempt, AttemptOutcome, ErrorText, FenceToken, GroupRef, JobState, Json, Outcome, Result};
 use qo_core::{SessionId, Settle, Stop, StopReason, Time, caps};
@@ -160,16 +161,11 @@ impl Toy {
     }
 
     pub fn release_slot(&mut self, group: &GroupRef, slot: FenceToken) -> Result<()> {
-        let holds = |token: Option<FenceToken>| token == Some(slot);
-        let at = self
-            .jobs
-            .iter()
-            .position(|job| holds(job.holding.as_ref().map(|h| h.token)) && job.need(group) > 0);
-        self.take_away(
-            at.ok_or_else(|| not_found(slot))?,
-            AttemptOutcome::ReleasedByOperator,
-            "released by operator",
-        );
+        let holds = |job: &Job| {
+            job.holding.as_ref().is_some_and(|holding| holding.token == slot) && slots_in(job, group) > 0
+        };
+        let at = self.jobs.iter().position(holds).ok_or_else(|| not_found(slot))?;
+        self.take_away(at, AttemptOutcome::ReleasedByOperator, "released by operator");
         Ok(())
     }
 }

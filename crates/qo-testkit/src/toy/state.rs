@@ -16,7 +16,8 @@ pub(super) struct Toy {
     /// In the order of their acceptance.
     pub jobs: Vec<Job>,
     pub sessions: Vec<Session>,
-    pub ended_sessions: BTreeSet<SessionId>,
+    /// When each ended.
+    pub ended_sessions: BTreeMap<SessionId, Time>,
     pub limits: BTreeMap<GroupRef, Limits>,
     pub tasks: BTreeMap<Name, TaskOptions>,
     pub queue_priorities: BTreeMap<Name, u32>,

@@ -47,7 +47,7 @@ impl Toy {
             idempotency_key: job.new.idempotency_key.clone(),
             attempts_used: job.attempts_used,
             max_attempts: job.new.max_attempts,
-            cancel_requested: job.cancel_requested,
+            cancel_requested: job.is_running() && job.cancel_requested,
             running: self.running(job),
             finished_at: job.finished_at,
         }
@@ -94,10 +94,11 @@ impl Toy {
     }
 
     pub fn group(&self, group: &GroupRef) -> Result<GroupDetail> {
-        if !self.limits.contains_key(group) && self.live(group) == 0 && self.limit(group).is_none() {
+        let status = self.status(group);
+        if status.limit.is_none() && status.live == 0 {
             return Err(not_found(group));
         }
-        Ok(GroupDetail { status: self.status(group), holders: self.holders(group) })
+        Ok(GroupDetail { status, holders: self.holders(group) })
     }
 
     /// Who holds slots of a group, the oldest claim first.
@@ -169,7 +170,7 @@ impl Toy {
 }
 
 /// Slots that a job takes in a group, or in all keys of one.
-fn slots_in(job: &Job, group: &GroupRef) -> u32 {
+pub(super) fn slots_in(job: &Job, group: &GroupRef) -> u32 {
     let in_it = |of: &GroupRef| match (group, of) {
         (GroupRef::EveryKey(every), GroupRef::Key(name, _)) => every == name,
         _ => group == of,
