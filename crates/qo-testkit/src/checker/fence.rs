@@ -45,11 +45,11 @@ impl Watch for Fence {
             ),
             Fact::Released(group, slot, answer, held) => {
                 let fits = match answer.as_ref().map_err(Error::kind) {
-                    Ok(_) => *held,
-                    Err(kind) => !*held && kind == ErrorKind::NotFound,
+                    Ok(_) => held.unwrap_or(true),
+                    Err(kind) => !held.unwrap_or(false) && kind == ErrorKind::NotFound,
                 };
                 objections.unless(fits, "G2", || {
-                    format!("releasing slot {slot} of {group}, held: {held}: {answer:?}")
+                    format!("releasing slot {slot} of {group}, held: {held:?}: {answer:?}")
                 });
             }
             _ => {}

@@ -58,6 +58,11 @@ impl Groups {
         &self.rows[index].group
     }
 
+    /// The number of the `GROUP/*` of a `GROUP/KEY`.
+    pub fn every_key(&self, index: GroupIndex) -> Option<GroupIndex> {
+        self.rows[index].every_key
+    }
+
     /// Slots taken by running jobs.
     pub fn used(&self, index: GroupIndex) -> u64 {
         self.rows[index].used

@@ -51,8 +51,9 @@ pub enum Fact<'a> {
     Swept(Swept, Swept),
     /// A running or pending job was called off, or not; and what the rules say.
     Cancelled(JobId, &'a Result<JobState>, Option<JobState>),
-    /// An operator took a slot; whether that token held it by the books.
-    Released(&'a GroupRef, FenceToken, &'a Result<Answer>, bool),
+    /// An operator took a slot; whether that token held it by the books. Whether `GROUP/*` may stand for the
+    /// holder's `GROUP/KEY` is left open (none).
+    Released(&'a GroupRef, FenceToken, &'a Result<Answer>, Option<bool>),
     /// A pending job reached a terminal state.
     Dropped(usize, JobState),
 }
@@ -232,9 +233,11 @@ impl Ledger {
 
     fn release(&mut self, group: &GroupRef, slot: FenceToken, answer: &Result<Answer>, tell: &mut Tell<'_>) {
         let index = self.groups.index(group);
+        let within = |taken: usize| taken == index || self.groups.every_key(taken) == Some(index);
         let holder = self.running.get(&slot).copied();
-        let holds = holder.filter(|&job| self.jobs[job].needs.iter().any(|&(group, _)| group == index));
-        tell(self, &Fact::Released(group, slot, answer, holds.is_some()));
+        let holds = holder.filter(|&job| self.jobs[job].needs.iter().any(|&(taken, _)| within(taken)));
+        let open = holds.is_some() && matches!(group, GroupRef::EveryKey(_));
+        tell(self, &Fact::Released(group, slot, answer, (!open).then_some(holds.is_some())));
         if let (Some(job), Ok(_)) = (holds, answer) {
             self.take_away(job, slot, AttemptOutcome::ReleasedByOperator, tell);
         }
