@@ -36,6 +36,15 @@ pub struct FaultRates {
 impl FaultRates {
     /// No faults.
     pub const NONE: Self = Self { before: 0, after: 0, late: 0, twice: 0, late_ms: 1 };
+
+    /// The same faults, so many times as often.
+    #[must_use]
+    pub fn times(self, factor: u32) -> Self {
+        let Self { before, after, late, twice, late_ms } = self;
+        let [before, after, late, twice] =
+            [before, after, late, twice].map(|rate| (rate * factor).min(1_000));
+        Self { before, after, late, twice, late_ms }
+    }
 }
 
 /// What was done to a call.

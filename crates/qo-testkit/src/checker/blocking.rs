@@ -3,6 +3,9 @@
 //! After a claim no job may be left in line that the claim had room for, unless the claim was full with
 //! jobs that stand before it. Slots only get fewer while a claim walks the line, so a job that has room
 //! *after* the claim had room when its turn came.
+//!
+//! The one thing that may hold such a job back is a big job ahead that reserves slots (contract §3); and what
+//! it reserves nobody else may take.
 
 use super::ledger::{Fact, Ledger};
 use super::{Objections, Violation, Watch, read};
@@ -26,6 +29,9 @@ impl Watch for Blocking {
                 let serves = books.sessions.get(session).is_some_and(|session| session.serves(new));
                 objections.unless(serves && books.jobs[*job].run_at <= books.now, "G7", || {
                     format!("{} was granted to a worker without its handler, or before its date", claimed.id)
+                });
+                objections.unless(!books.is_reserved(*job, &[]), "reserved", || {
+                    format!("{} took slots that a big job ahead had reserved", claimed.id)
                 });
             }
             Fact::Exchanged(exchange, reply) if exchange.claim.max > 0 => {
@@ -51,6 +57,7 @@ fn check_left_behind(
 ) {
     let Some(session) = books.sessions.get(&exchange.session) else { return };
     let full = reply.claimed.len() as u64 >= u64::from(exchange.claim.max);
+    let granted: Vec<usize> = reply.claimed.iter().filter_map(|claimed| books.find(claimed.id)).collect();
     for &index in &books.pending {
         if !books.is_due(index) || !session.serves(&books.jobs[index].new) || !books.has_room(index) {
             continue;
@@ -63,7 +70,7 @@ fn check_left_behind(
         let last = if queue_full { of_queue().last() } else { reply.claimed.last() };
         let last = last.and_then(|last| books.find(last.id));
         let behind = (full || queue_full) && last.is_none_or(|last| books.order(last) < books.order(index));
-        if !behind && !books.may_be_reserved(index) {
+        if !behind && !books.is_reserved(index, &granted) {
             let (job, got, max) = (books.jobs[index].new.id, reply.claimed.len(), exchange.claim.max);
             objections
                 .add("G7", format!("{job} could run here and was passed over; {got} of {max} were claimed"));

@@ -7,7 +7,7 @@
 use super::ledger::{Fact, Ledger, Verdict};
 use super::{Objections, Violation, Watch, read};
 use crate::history::{Actor, Entry, History, What};
-use qo_core::{Command, Error, ErrorKind, FenceToken, JobState, Result, SessionId, Settle};
+use qo_core::{Command, Error, ErrorKind, Exchange, FenceToken, JobState, Result, SessionId, Settle};
 
 /// Watches tokens, settles and numbers.
 #[derive(Debug, Default)]
@@ -56,15 +56,39 @@ impl Watch for Fence {
         }
     }
 
-    fn entry(&mut self, _books: &Ledger, entry: &Entry, objections: &mut Objections) {
-        // A simulated worker numbers its exchanges properly, so it is never told otherwise.
-        if let (Actor::Worker(_), What::Heard(command, reply)) = (entry.actor, &entry.what)
-            && let (Command::Exchange(exchange), Err(error)) = (&**command, &**reply)
-            && matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Invalid)
-        {
-            objections.add("G2", format!("number {} in its turn was refused: {error}", exchange.number));
+    fn entry(&mut self, books: &Ledger, entry: &Entry, objections: &mut Objections) {
+        match (entry.actor, &entry.what) {
+            (_, What::Applied(command, answer)) => {
+                if let (Command::Exchange(exchange), Err(error)) = (&**command, &**answer) {
+                    check_refusal(books, exchange, error, objections);
+                }
+            }
+            (Actor::Worker(_), What::Heard(command, reply)) => {
+                // A simulated worker numbers its exchanges properly, so it is never told otherwise.
+                if let (Command::Exchange(exchange), Err(error)) = (&**command, &**reply)
+                    && matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Invalid)
+                {
+                    objections
+                        .add("G2", format!("number {} in its turn was refused: {error}", exchange.number));
+                }
+            }
+            _ => {}
         }
     }
+}
+
+/// A session lives until an event ends it, however late it renews (contract §5); then it is fenced.
+fn check_refusal(books: &Ledger, exchange: &Exchange, error: &Error, objections: &mut Objections) {
+    let live = books.sessions.get(&exchange.session);
+    let due = match live {
+        None => ErrorKind::Fenced,
+        Some(session) if exchange.number < session.number => ErrorKind::Conflict,
+        Some(session) if exchange.number > session.number + 1 => ErrorKind::Invalid,
+        Some(_) => return objections.add("G2", format!("a live session was refused: {error}")),
+    };
+    objections.unless(error.kind() == due, "G2", || {
+        format!("number {} was refused with {error}, due was {due}", exchange.number)
+    });
 }
 
 fn fits(session: SessionId, result: &Result<JobState>, verdict: Verdict) -> bool {

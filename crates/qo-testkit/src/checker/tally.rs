@@ -75,7 +75,11 @@ impl Watch for Tally {
             Fact::Dropped(_, JobState::Expired) => self.count("expired in line"),
             Fact::Dropped(..) => self.count("cancelled in line"),
             Fact::Exchanged(exchange, reply) if reply.claimed.len() < exchange.claim.max as usize => {
-                if books.pending.iter().any(|&job| books.is_due(job) && books.may_be_reserved(job)) {
+                if books
+                    .pending
+                    .iter()
+                    .any(|&job| books.is_due(job) && books.has_room(job) && books.is_reserved(job, &[]))
+                {
                     self.count("claims that met a reservation");
                 }
             }

@@ -3,7 +3,7 @@
 use super::scenery::{self, QUEUES};
 use super::stage::Stage;
 use futures::executor::block_on;
-use qo_core::{Command, FenceToken, GroupRef, JobId, Store};
+use qo_core::{Command, FenceToken, GroupRef, Holder, JobId, Store};
 use std::collections::BTreeMap;
 
 #[derive(Default)]
@@ -27,7 +27,9 @@ impl Operator {
             64..74 => Command::PauseQueue(scenery::name(random.pick(&QUEUES)), false),
             74..78 => Command::Configure(scenery::any_configuration(random)),
             78..84 => Command::Register(vec![scenery::any_task(random)]),
-            84..92 if !self.jobs.is_empty() => {
+            84..88 => any_holder(stage, store, GroupRef::Cluster)
+                .map_or(Command::Sweep, |holder| Command::Cancel(vec![holder.job])),
+            88..93 if !self.jobs.is_empty() => {
                 let recent = &self.jobs[self.jobs.len().saturating_sub(40)..];
                 Command::Cancel((0..random.within(1..=3)).map(|_| random.pick(recent)).collect())
             }
@@ -38,12 +40,14 @@ impl Operator {
 
 fn any_release(stage: &mut Stage, store: &dyn Store) -> Command {
     let group = scenery::any_group(&mut stage.random);
-    let holders = block_on(store.group(group.clone())).map(|detail| detail.holders).unwrap_or_default();
-    let slot = match holders.len() {
-        0 => FenceToken(stage.random.within(1..=500)),
-        held => holders[stage.random.below(held)].running.token,
-    };
+    let holder = any_holder(stage, store, group.clone());
+    let slot = holder.map_or_else(|| FenceToken(stage.random.within(1..=500)), |holder| holder.running.token);
     Command::ReleaseSlot(group, slot)
+}
+
+fn any_holder(stage: &mut Stage, store: &dyn Store, group: GroupRef) -> Option<Holder> {
+    let mut holders = block_on(store.group(group)).ok()?.holders;
+    (!holders.is_empty()).then(|| holders.swap_remove(stage.random.below(holders.len())))
 }
 
 /// What lets every live job run: limits that are too small for a job, and pauses, are lifted.

@@ -83,10 +83,12 @@ impl Ledger {
         self.jobs[index].needs.iter().all(|&(group, need)| self.groups.has_room(group, need))
     }
 
-    /// Whether a big job ahead may keep one of the job's groups for itself. It leaves out one condition of
-    /// the rules (that the big job had room elsewhere *at that moment* of a claim's walk), so it says yes
-    /// a little too often and a checker that excuses such jobs never objects wrongly.
-    pub fn may_be_reserved(&self, index: usize) -> bool {
+    /// Whether a big job ahead keeps one of the job's groups for itself (`docs/rules.md`, "Reserved").
+    ///
+    /// `granted` are jobs that a claim took since the moment in question. With them the answer is "perhaps":
+    /// while a claim walks the line, big jobs only lose room elsewhere, so one that had room when the walk
+    /// began may have reserved, and a checker that excuses "perhaps" never objects wrongly.
+    pub fn is_reserved(&self, index: usize, granted: &[usize]) -> bool {
         let order = self.order(index);
         self.jobs[index].needs.iter().any(|&(group, need)| {
             let (Some(limit), Some(free)) = (self.groups.limit(group), self.groups.free(group)) else {
@@ -94,13 +96,25 @@ impl Ledger {
             };
             self.pending.iter().any(|&other| {
                 let big =
-                    self.jobs[other].needs.iter().find(|&&(g, big)| g == group && big >= 2 && big <= limit);
+                    self.jobs[other].needs.iter().find(|&&(g, big)| g == group && (2..=limit).contains(&big));
                 big.is_some_and(|&(_, big)| free < u64::from(need) + u64::from(big))
                     && other != index
                     && self.is_due(other)
                     && self.order(other) < order
+                    && self.had_room_elsewhere(other, group, granted)
                     && self.sessions.values().any(|s| !s.draining && s.serves(&self.jobs[other].new))
             })
+        })
+    }
+
+    fn had_room_elsewhere(&self, index: usize, but: GroupIndex, granted: &[usize]) -> bool {
+        self.jobs[index].needs.iter().filter(|(group, _)| *group != but).all(|&(group, need)| {
+            let taken =
+                |job: &usize| self.jobs[*job].needs.iter().find(|(g, _)| *g == group).map_or(0, |(_, n)| *n);
+            let regained: u64 = granted.iter().map(|job| u64::from(taken(job))).sum();
+            self.groups
+                .limit(group)
+                .is_none_or(|limit| self.groups.used(group) + u64::from(need) <= u64::from(limit) + regained)
         })
     }
 

@@ -1,0 +1,260 @@
+//! A checker that never objects proves nothing: each of them must object to a history that is broken in
+//! its own way, made by a toy with one flaw or by hand.
+
+use futures::executor::block_on;
+use qo_core::{
+    Answer, Claim, Command, Exchange, FenceToken, GroupRef, JobId, Name, NewJob, NewSession, SessionId,
+};
+use qo_core::{Outcome, Settle};
+use qo_testkit::checker::{self, Violation};
+use qo_testkit::generator::call;
+use qo_testkit::history::journal::{Journal, RecordedStore};
+use qo_testkit::history::{Actor, History, What};
+use qo_testkit::simulation::{Profile, run};
+use qo_testkit::{Fixture, Fixtures, Flaw, START, ToyFixtures};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// Whether some seed makes a checker object, with this guarantee's name, to a toy with this flaw.
+fn noticed(flaw: Flaw, guarantee: &str) -> bool {
+    let profile = Profile { operations: 600, rest_ms: 60_000, ..Profile::default() };
+    let objects = |violation: &Violation| guarantee == "any" || violation.guarantee == guarantee;
+    (1..=30).any(|seed| run(seed, &profile, &ToyFixtures(flaw)).violations.iter().any(objects))
+}
+
+#[test]
+fn every_flaw_of_the_toy_is_noticed_under_the_name_of_its_guarantee() {
+    let flaws = [
+        (Flaw::LimitPerWorker, "G1"),
+        (Flaw::RestartForgetsHolders, "G1"),
+        (Flaw::DoubleRelease, "G1"),
+        (Flaw::BatchCheckedOnce, "G1"),
+        (Flaw::ZeroIsUnlimited, "G1"),
+        (Flaw::KeyLimitIgnored, "G1"),
+        (Flaw::ExtraLimitsIgnored, "G1"),
+        (Flaw::LimitForNewJobsOnly, "G1"),
+        (Flaw::SubmitLimitWins, "G1"),
+        (Flaw::ConfigurationMerges, "views"),
+        (Flaw::SettleByJob, "G2"),
+        (Flaw::SettleByWorker, "G2"),
+        (Flaw::SettleAfterLeaseEnd, "G2"),
+        (Flaw::RepeatClaimsAnew, "G2"),
+        (Flaw::RepeatIsEmpty, "G2"),
+        (Flaw::LateRenewalRefused, "G2"),
+        (Flaw::RetryAfterCancel, "G2"),
+        (Flaw::TokenPerJob, "G2"),
+        (Flaw::IdempotencyIgnored, "G3"),
+        (Flaw::UnknownTaskDiscarded, "G3"),
+        (Flaw::LoweringKills, "G4"),
+        (Flaw::RepeatClaimsAnew, "G1′"),
+        (Flaw::FullGroupBlocks, "G7"),
+        (Flaw::MissingHandlerBlocks, "G7"),
+        (Flaw::FutureDateBlocks, "G7"),
+        (Flaw::CapacityByInsertOrder, "G7"),
+        (Flaw::CrashLeaksSlots, "G7"),
+        (Flaw::SlotsOneByOne, "G7"),
+        (Flaw::PriorityReversed, "G7"),
+        (Flaw::ClaimBeforeSettle, "G7"),
+        (Flaw::UnservedBigJobReserves, "G7"),
+        (Flaw::BigJobStarved, "reserved"),
+        (Flaw::PauseSeenLate, "G8"),
+        (Flaw::LimitPerWorker, "G8"),
+        (Flaw::OnLimitCountsRunning, "on_limit"),
+        (Flaw::SweepStopsAfterPage, "views"),
+        (Flaw::LostLeaseIsFree, "views"),
+        (Flaw::SnoozeUsesAttempt, "views"),
+        (Flaw::TimeoutNeverEnforced, "views"),
+        (Flaw::GoodUntilEndsRunning, "views"),
+    ];
+    let missed: Vec<_> = flaws.into_iter().filter(|&(flaw, guarantee)| !noticed(flaw, guarantee)).collect();
+    assert_eq!(missed, []);
+}
+
+#[test]
+fn a_toy_without_a_flaw_is_left_in_peace() {
+    assert!(!noticed(Flaw::None, "any"));
+}
+
+/// A history made by hand, on a toy without a flaw.
+struct Scene {
+    fixture: Fixture,
+    store: RecordedStore,
+    journal: Arc<Journal>,
+    now_ms: u64,
+    exchanges: u64,
+}
+
+const SESSION: SessionId = SessionId(Uuid::from_u128(7));
+const JOB: JobId = JobId(Uuid::from_u128(1));
+const LEASE_MS: u64 = 10_000;
+const BOUND_MS: u64 = 12_000;
+
+impl Scene {
+    /// One worker with four permits and one job of its task.
+    fn new() -> Self {
+        let fixture = block_on(ToyFixtures(Flaw::None).fresh());
+        let journal = Arc::new(Journal::default());
+        journal.set_now(START);
+        let store = RecordedStore::new(fixture.store.clone(), journal.clone());
+        let mut scene = Self { fixture, store, journal, now_ms: 0, exchanges: 0 };
+        let task = || Name::parse("task", "email").expect("a name");
+        let (queues, tasks) = (Vec::new(), vec![task()]);
+        let session =
+            NewSession { id: SESSION, worker: task(), queues, tasks, lease_ms: LEASE_MS, permits: 4 };
+        scene.call(Command::OpenSession(session));
+        scene.call(Command::Submit(vec![NewJob::new(JOB, task())]));
+        scene
+    }
+
+    fn call(&mut self, command: Command) -> Answer {
+        block_on(call(&self.store, command)).expect("the toy takes it")
+    }
+
+    fn exchange(&mut self, settles: Vec<Settle>, max: u32) -> Answer {
+        self.exchanges += 1;
+        let claim = Claim { max, max_per_queue: None };
+        let exchange = Exchange { settles, claim, ..Exchange::renew(SESSION, self.exchanges) };
+        self.call(Command::Exchange(exchange))
+    }
+
+    /// Claims the job.
+    fn claim(&mut self) -> FenceToken {
+        match self.exchange(Vec::new(), 1) {
+            Answer::Exchanged(reply) => reply.claimed[0].token,
+            other => panic!("not an exchange's answer: {other:?}"),
+        }
+    }
+
+    fn wait(&mut self, ms: u64) {
+        self.now_ms += ms;
+        block_on(self.fixture.clock.advance_ms(ms));
+        self.journal.set_now(START.plus_ms(self.now_ms));
+    }
+
+    fn write(&self, what: What) {
+        self.journal.write(Actor::Worker(0), what);
+    }
+
+    fn heal(&self) {
+        self.write(What::Healed { bound_ms: BOUND_MS });
+    }
+
+    fn end(self) -> History {
+        self.journal.take()
+    }
+}
+
+fn names(violations: &[Violation]) -> Vec<&str> {
+    violations.iter().map(|violation| violation.guarantee).collect()
+}
+
+#[test]
+fn a_handler_that_outlives_its_lease_is_one_too_many() {
+    let mut scene = Scene::new();
+    let token = scene.claim();
+    scene.write(What::HandlerStarted(JOB, token));
+    scene.wait(LEASE_MS);
+    scene.call(Command::Sweep);
+    assert_eq!(names(&checker::handlers::check(&scene.end())), ["G1′"]);
+}
+
+#[test]
+fn a_handler_that_starts_after_its_lease_is_one_too_many() {
+    let mut scene = Scene::new();
+    let token = scene.claim();
+    scene.wait(LEASE_MS);
+    scene.call(Command::Sweep);
+    scene.write(What::HandlerStarted(JOB, token));
+    assert_eq!(names(&checker::handlers::check(&scene.end())), ["G1′"]);
+}
+
+#[test]
+fn a_handler_of_a_process_that_slept_over_its_margin_is_excused() {
+    let mut scene = Scene::new();
+    let token = scene.claim();
+    scene.write(What::HandlerStarted(JOB, token));
+    scene.write(What::Paused { ms: 2 * LEASE_MS, beyond_margin: true });
+    scene.wait(LEASE_MS);
+    scene.call(Command::Sweep);
+    assert_eq!(names(&checker::handlers::check(&scene.end())), [] as [&str; 0]);
+}
+
+#[test]
+fn a_slot_that_nobody_uses_while_its_session_renews_is_stuck() {
+    let mut scene = Scene::new();
+    scene.heal();
+    scene.claim();
+    for _ in 0..=BOUND_MS / 1_000 {
+        scene.wait(1_000);
+        scene.exchange(Vec::new(), 0);
+    }
+    assert_eq!(names(&checker::stuck::check(&scene.end())), ["G5"]);
+}
+
+#[test]
+fn a_job_that_idle_workers_leave_in_line_is_stuck() {
+    let mut scene = Scene::new();
+    scene.heal();
+    for _ in 0..=BOUND_MS / 1_000 {
+        scene.wait(1_000);
+        scene.exchange(Vec::new(), 0);
+    }
+    scene.wait(1_000);
+    scene.exchange(Vec::new(), 0);
+    assert_eq!(names(&checker::stuck::check(&scene.end())), ["G5"]);
+}
+
+#[test]
+fn a_job_behind_a_limit_of_0_is_not_stuck() {
+    let mut scene = Scene::new();
+    scene.call(Command::SetLimit(GroupRef::Cluster, 0));
+    scene.heal();
+    for _ in 0..=2 * BOUND_MS / 1_000 {
+        scene.wait(1_000);
+        scene.exchange(Vec::new(), 4);
+    }
+    assert_eq!(names(&checker::check_all(&scene.end()).0), [] as [&str; 0]);
+}
+
+#[test]
+fn an_answer_with_a_workers_time_is_noticed() {
+    let mut scene = Scene::new();
+    scene.claim();
+    let mut history = scene.end();
+    for entry in &mut history.entries {
+        if let What::Applied(_, answer) = &mut entry.what
+            && let Ok(Answer::Exchanged(reply)) = Arc::make_mut(answer)
+        {
+            reply.lease_until = reply.lease_until.plus_ms(1);
+        }
+    }
+    assert_eq!(names(&checker::time::check(&history)), ["G9"]);
+}
+
+#[test]
+fn a_job_that_never_ends_is_lost() {
+    let mut scene = Scene::new();
+    scene.heal();
+    let token = scene.claim();
+    let settle = Settle { job: JOB, token, outcome: Outcome::Snooze { delay_ms: 0 } };
+    scene.exchange(vec![settle], 0);
+    let (jobs, complete) = (block_on(scene.fixture.store.jobs(Default::default(), None, 10)), true);
+    let jobs = jobs.expect("the toy answers").jobs;
+    scene.write(What::Audited(Box::new(qo_testkit::history::Audit { jobs, complete, ..Default::default() })));
+    assert_eq!(names(&checker::lost::check(&scene.end())), ["G3"]);
+}
+
+#[test]
+fn an_acknowledged_job_that_is_gone_is_lost() {
+    let mut scene = Scene::new();
+    let second = NewJob::new(JobId(Uuid::from_u128(2)), Name::parse("task", "email").expect("a name"));
+    let command = Arc::new(Command::Submit(vec![second]));
+    let answer = scene.call((*command).clone());
+    scene.write(What::Heard(command, Arc::new(Ok(answer))));
+    scene.write(What::Audited(Box::new(qo_testkit::history::Audit { complete: true, ..Default::default() })));
+    let found = checker::lost::check(&scene.end());
+    assert!(
+        found.iter().any(|violation| violation.message.contains("acknowledged and is lost")),
+        "{found:?}"
+    );
+}
