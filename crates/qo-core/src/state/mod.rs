@@ -9,6 +9,7 @@ mod audit;
 mod intern;
 mod journal;
 pub(crate) mod ordered;
+mod picture;
 pub(crate) mod row;
 pub(crate) mod table;
 mod view;
