@@ -45,13 +45,7 @@ impl State {
         reasons
     }
 
-    fn lacking(
-        &self,
-        ix: Ix<crate::state::row::Group>,
-        need: u32,
-        place: (u32, Turn),
-        now: Time,
-    ) -> Option<Reason> {
+    fn lacking(&self, ix: Ix<crate::state::row::Group>, need: u32, place: (u32, Turn)) -> Option<Reason> {
         let row = &self.groups[ix];
         let limit = row.limit?;
         let group = self.group_ref(&row.label);
