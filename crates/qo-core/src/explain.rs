@@ -1,9 +1,9 @@
 //! `explain`: why is my job not running? Every reason that holds now, from the same rules that claim uses.
 
 use crate::lane::{Lane, Turn};
-use crate::state::row::{Job, Phase};
+use crate::state::row::{Group, Job, Phase};
 use crate::state::{State, table::Ix};
-use crate::{Error, Explanation, GroupRef, JobId, Reason, Result, caps};
+use crate::{Error, Explanation, JobId, Reason, Result, caps};
 
 /// Holders shown with a full group.
 const HOLDERS_SHOWN: usize = 10;
@@ -45,7 +45,7 @@ impl State {
         reasons
     }
 
-    fn lacking(&self, ix: Ix<crate::state::row::Group>, need: u32, place: (u32, Turn)) -> Option<Reason> {
+    fn lacking(&self, ix: Ix<Group>, need: u32, place: (u32, Turn)) -> Option<Reason> {
         let row = &self.groups[ix];
         let limit = row.limit?;
         let group = self.group_ref(&row.label);
@@ -60,7 +60,7 @@ impl State {
         }
         let holders = self.holders(&group).take(HOLDERS_SHOWN);
         let holders = holders.map(|(_, job)| self.holder(&group, job)).collect();
-        let in_group = |lane: &Lane| self.lane_takes(lane, &group);
+        let in_group = |lane: &Lane| self.lane_takes(lane, ix);
         let position = self.position(place, in_group);
         Some(Reason::GroupFull { used: row.used, limit, cost: need, holders, position, group })
     }
@@ -92,8 +92,7 @@ impl State {
     }
 
     /// Whether jobs of a lane take slots of a group.
-    fn lane_takes(&self, lane: &Lane, group: &GroupRef) -> bool {
-        let Some(ix) = self.find_group(group) else { return false };
+    fn lane_takes(&self, lane: &Lane, ix: Ix<Group>) -> bool {
         let class = &self.classes[lane.class];
         lane.key == Some(ix)
             || class.shared().any(|(at, _)| at == ix)

@@ -13,7 +13,10 @@ fn dependencies_point_one_way() {
         ALLOWED.iter().map(|(name, others)| (*name, others.iter().copied().collect())).collect();
     let packages = packages();
     let members: BTreeSet<String> = packages.iter().map(|package| text(package, "name")).collect();
-    assert_eq!(members.iter().map(String::as_str).collect::<BTreeSet<_>>(), allowed.keys().copied().collect());
+    assert_eq!(
+        members.iter().map(String::as_str).collect::<BTreeSet<_>>(),
+        allowed.keys().copied().collect()
+    );
 
     for package in &packages {
         let name = text(package, "name");
@@ -29,7 +32,8 @@ fn dependencies_point_one_way() {
 
 #[test]
 fn the_rule_book_has_no_runtime_clock_or_randomness() {
-    let core = packages().into_iter().find(|package| package["name"] == "qo-core").expect("qo-core is a member");
+    let core =
+        packages().into_iter().find(|package| package["name"] == "qo-core").expect("qo-core is a member");
     for dependency in core["dependencies"].as_array().expect("a list of dependencies") {
         let name = text(dependency, "name");
         let banned = ["tokio", "rand", "chrono", "jiff", "reqwest", "futures"].contains(&name.as_str());
