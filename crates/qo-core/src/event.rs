@@ -1,6 +1,8 @@
 //! Events: what was decided. Replaying them decides nothing, so it always reaches the same state.
 
-use crate::{AttemptOutcome, Configuration, ErrorText, FenceToken, GroupRef, JobId, JobState, Json, Name, NewJob};
+use crate::{
+    AttemptOutcome, Configuration, ErrorText, FenceToken, GroupRef, JobId, JobState, Json, Name, NewJob,
+};
 use crate::{NewSession, Result, SessionId, Stop, TaskOptions, Time};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -61,6 +63,8 @@ pub enum Event {
     Exchanged(Box<Exchanged>),
     /// A session is over; its attempts ended before.
     SessionEnded(SessionId),
+    /// A session ended so long ago that its id need not be remembered.
+    SessionForgotten(SessionId),
 }
 
 /// The end of an attempt, and where it left the job.

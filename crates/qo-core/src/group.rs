@@ -101,7 +101,10 @@ mod tests {
         for text in ["cluster", "queue:stripe", "api", "api/user:1/x", "api/*"] {
             assert_eq!(text.parse::<GroupRef>().expect(text).to_string(), text);
         }
-        assert_eq!("api/a/b".parse::<GroupRef>().map(|g| matches!(g, GroupRef::Key(_, k) if &*k == "a/b")), Ok(true));
+        assert_eq!(
+            "api/a/b".parse::<GroupRef>().map(|g| matches!(g, GroupRef::Key(_, k) if &*k == "a/b")),
+            Ok(true)
+        );
         for bad in ["", "/", "api/", "/k", "queue:", "queue:cluster", "cluster/x", "a b", "a/\u{1}"] {
             assert!(bad.parse::<GroupRef>().is_err(), "{bad:?}");
         }

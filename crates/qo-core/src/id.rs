@@ -41,7 +41,11 @@ impl Name {
             return Err(Error::invalid(field, text, rule));
         }
         if text == "cluster" {
-            return Err(Error::invalid(field, text, "\"cluster\" is the group of all jobs; choose another name"));
+            return Err(Error::invalid(
+                field,
+                text,
+                "\"cluster\" is the group of all jobs; choose another name",
+            ));
         }
         Ok(Self(text.into()))
     }

@@ -175,7 +175,11 @@ impl NewJob {
         if let (Some(run_at), Some(good_until)) = (self.run_at, self.good_until)
             && good_until <= run_at
         {
-            return Err(Error::invalid("good_until", good_until, format_args!("must be after run_at, {run_at}")));
+            return Err(Error::invalid(
+                "good_until",
+                good_until,
+                format_args!("must be after run_at, {run_at}"),
+            ));
         }
         if let Some(timeout_ms) = self.timeout_ms {
             within("timeout_ms", timeout_ms, 1, caps::DURATION_MS)?;

@@ -57,7 +57,14 @@ pub struct Exchange {
 impl Exchange {
     /// An exchange that only renews the session.
     pub fn renew(session: SessionId, number: u64) -> Self {
-        Self { session, number, settles: Vec::new(), claim: Claim::default(), free_permits: 0, draining: false }
+        Self {
+            session,
+            number,
+            settles: Vec::new(),
+            claim: Claim::default(),
+            free_permits: 0,
+            draining: false,
+        }
     }
 
     /// Checks every rule that needs no state. A store calls it before anything else.

@@ -20,19 +20,26 @@
 pub mod caps;
 pub mod clock;
 pub mod command;
+pub mod decide;
 mod error;
 pub mod event;
+mod evolve;
+mod explain;
 pub mod group;
 pub mod id;
 pub mod job;
+mod lane;
 pub mod lease;
 pub mod limit;
+pub mod memory;
 pub mod retry;
+mod state;
 pub mod store;
 pub mod view;
 
 pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use command::{Answer, Command, OpenedSession, Swept};
+pub use decide::{Decision, decide};
 pub use error::{Error, ErrorKind, Result};
 pub use event::{AttemptEnded, Event, Exchanged};
 pub use group::GroupRef;
@@ -40,7 +47,11 @@ pub use id::{FenceToken, JobId, Key, Name, SessionId};
 pub use job::{Attempt, AttemptOutcome, ErrorText, JobState, Json, NewJob, OnLimit, Submitted};
 pub use lease::{Claim, ClaimedJob, Exchange, ExchangeReply, NewSession, Outcome, Settle, Stop, StopReason};
 pub use limit::{Configuration, DEFAULT_QUEUE_PRIORITY, LimitSource, Limits, TaskOptions};
+pub use memory::MemoryStore;
 pub use retry::RetryPolicy;
+pub use state::State;
 pub use store::Store;
-pub use view::{Cursor, Explanation, GroupDetail, GroupPage, GroupStatus, Holder, JobDetail, JobFilter, JobPage};
+pub use view::{
+    Cursor, Explanation, GroupDetail, GroupPage, GroupStatus, Holder, JobDetail, JobFilter, JobPage,
+};
 pub use view::{JobView, QueueStatus, Reason, Running, WorkerStatus};

@@ -26,7 +26,8 @@ impl RetryPolicy {
     /// The delay after `attempt` (1 for the first). `random` is the caller's dice, 0.0 to 1.0: the rule
     /// book has none.
     pub fn delay_ms(&self, attempt: u32, random: f64) -> u64 {
-        let growth = (f64::from(self.factor_percent) / 100.0).powi(attempt.saturating_sub(1).min(1_000) as i32);
+        let growth =
+            (f64::from(self.factor_percent) / 100.0).powi(attempt.saturating_sub(1).min(1_000) as i32);
         let delay = (self.base_ms as f64 * growth).min(self.max_ms as f64);
         let swing = f64::from(self.jitter_percent) / 100.0 * (2.0 * random.clamp(0.0, 1.0) - 1.0);
         ((delay * (1.0 + swing)).round() as u64).min(caps::DURATION_MS)

@@ -1,7 +1,11 @@
 //! The seam: what every store can do, whatever it is made of.
 
-use crate::{Configuration, Cursor, Exchange, ExchangeReply, Explanation, FenceToken, GroupDetail, GroupPage};
-use crate::{GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState, Name, NewJob, NewSession, OpenedSession};
+use crate::{
+    Configuration, Cursor, Exchange, ExchangeReply, Explanation, FenceToken, GroupDetail, GroupPage,
+};
+use crate::{
+    GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState, Name, NewJob, NewSession, OpenedSession,
+};
 use crate::{QueueStatus, Result, SessionId, Submitted, Swept, TaskOptions, Time, WorkerStatus};
 use async_trait::async_trait;
 

@@ -1,6 +1,8 @@
 //! What people and programs may look at: jobs, groups with their holders, queues, workers.
 
-use crate::{Attempt, FenceToken, GroupRef, JobId, JobState, Json, Key, LimitSource, Limits, Name, SessionId, Time};
+use crate::{
+    Attempt, FenceToken, GroupRef, JobId, JobState, Json, Key, LimitSource, Limits, Name, SessionId, Time,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -251,7 +253,7 @@ pub enum Reason {
         /// The group.
         group: GroupRef,
         /// Slots taken.
-        used: u32,
+        used: u64,
         /// The limit.
         limit: u32,
         /// Slots the job asks for.

@@ -1,0 +1,91 @@
+//! Sessions and the exchange: settle, renew, end what is over, claim, in one step.
+
+use super::Decider;
+use crate::state::{row::Session, table::Ix};
+use crate::{
+    Answer, AttemptOutcome, Error, Event, Exchange, Exchanged, NewSession, OpenedSession, Result, SessionId,
+};
+use std::sync::Arc;
+
+impl Decider<'_> {
+    pub(super) fn open_session(&mut self, new: &NewSession) -> Result<Answer> {
+        new.check()?;
+        if self.state.ended_sessions.contains_key(&new.id) {
+            return Err(Error::fenced(format!("session {} has ended", new.id)));
+        }
+        if !self.state.session_by_id.contains_key(&new.id) {
+            self.tick();
+            self.happen(Event::SessionOpened(Arc::new(new.clone())));
+        }
+        let row = &self.state.sessions[self.live_session(new.id)?].row;
+        Ok(Answer::Opened(OpenedSession { now: row.opened_at, lease_until: row.lease_until }))
+    }
+
+    pub(super) fn exchange(&mut self, exchange: &Exchange) -> Result<Answer> {
+        exchange.check()?;
+        let session = self.live_session(exchange.session)?;
+        let row = &self.state.sessions[session].row;
+        if exchange.number == row.number
+            && let Some(reply) = &row.reply
+        {
+            return Ok(Answer::Exchanged(Box::new((**reply).clone())));
+        }
+        check_number(exchange.number, row.number)?;
+
+        self.tick();
+        let settled = exchange.settles.iter().map(|settle| self.settle(session, settle)).collect();
+        // This session is being renewed: whatever its lease said, it is not over.
+        self.end_what_is_over(Some(exchange.session));
+        let claimed = self.claim(session, exchange.claim);
+        let mut stop = self.state.sessions[session].row.stops.clone();
+        stop.sort_unstable_by_key(|stop| stop.token);
+        self.happen(Event::Exchanged(Box::new(Exchanged {
+            session: exchange.session,
+            number: exchange.number,
+            settled,
+            claimed,
+            stop,
+            free_permits: exchange.free_permits,
+            draining: exchange.draining,
+        })));
+        let reply = self.state.sessions[session].row.reply.as_deref().cloned();
+        Ok(Answer::Exchanged(Box::new(
+            reply.unwrap_or_else(|| unreachable!("the exchange was just answered")),
+        )))
+    }
+
+    pub(super) fn close_session(&mut self, id: SessionId) -> Result<Answer> {
+        if let Some(&session) = self.state.session_by_id.get(&id) {
+            self.tick();
+            self.end_session(session, "session closed");
+        }
+        Ok(Answer::Done)
+    }
+
+    /// Ends a session: its jobs lose their lease first.
+    pub(super) fn end_session(&mut self, session: Ix<Session>, why: &str) -> u64 {
+        let owned: Vec<_> = self.state.sessions[session].running.values().copied().collect();
+        for &job in &owned {
+            self.take_away(job, AttemptOutcome::LeaseEnded, why, false);
+        }
+        let id = self.state.sessions[session].row.new.id;
+        self.happen(Event::SessionEnded(id));
+        owned.len() as u64
+    }
+
+    fn live_session(&self, id: SessionId) -> Result<Ix<Session>> {
+        let session = self.state.session_by_id.get(&id).copied();
+        session.ok_or_else(|| Error::fenced(format!("session {id} has ended or never was")))
+    }
+}
+
+fn check_number(number: u64, last: u64) -> Result<()> {
+    if number <= last {
+        return Err(Error::conflict(format!("number: {number}: exchange {last} has been answered since")));
+    }
+    if number > last + 1 {
+        let rule = format_args!("must be {}: exchanges are numbered one by one", last + 1);
+        return Err(Error::invalid("number", number, rule));
+    }
+    Ok(())
+}

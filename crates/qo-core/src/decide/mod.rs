@@ -1,0 +1,80 @@
+//! `decide`: what happens. Each command is one atomic step at one moment of store time.
+//!
+//! How a slot is given and taken back, in three places:
+//! - [`claim`] walks the line and gives a job **all** its slots or none;
+//! - [`settle`] ends an attempt because its owner says so, and frees them in the same step;
+//! - [`over`] ends an attempt because its lease is over, and frees them in the same step.
+
+mod claim;
+mod exchange;
+mod operate;
+mod over;
+mod settle;
+mod submit;
+
+use crate::{Answer, Command, Event, JobState, Result, State, Time, caps};
+
+/// What a command decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// What happened, in order. Empty if nothing did.
+    pub events: Vec<Event>,
+    /// What the caller is told.
+    pub answer: Answer,
+}
+
+/// Decides a command at store time `now`, and evolves the state by what it decided.
+///
+/// On an error nothing happened and the state is as it was. To be able to take a decision back, begin
+/// a [speculation](State::speculate) before it.
+pub fn decide(state: &mut State, now: Time, command: &Command) -> Result<Decision> {
+    let mut decider = Decider { state, now, events: Vec::new() };
+    let answer = decider.decide(command)?;
+    let events = decider.events;
+    state.settle_down();
+    Ok(Decision { events, answer })
+}
+
+/// Until when a job that finished at `at` is remembered.
+pub(crate) fn forget_at(state: JobState, at: Time) -> Time {
+    at.plus_ms(if state == JobState::Failed { caps::RETAIN_FAILED_MS } else { caps::RETAIN_MS })
+}
+
+struct Decider<'a> {
+    state: &'a mut State,
+    now: Time,
+    events: Vec<Event>,
+}
+
+impl Decider<'_> {
+    fn decide(&mut self, command: &Command) -> Result<Answer> {
+        match command {
+            Command::Submit(jobs) => self.submit(jobs),
+            Command::Cancel(jobs) => self.cancel(jobs),
+            Command::Register(tasks) => self.register(tasks),
+            Command::Configure(configuration) => self.configure(configuration),
+            Command::SetLimit(group, limit) => self.set_limit(group, *limit),
+            Command::UnsetLimit(group) => self.unset_limit(group),
+            Command::PauseQueue(queue, paused) => self.pause_queue(queue, *paused),
+            Command::OpenSession(session) => self.open_session(session),
+            Command::Exchange(exchange) => self.exchange(exchange),
+            Command::CloseSession(session) => self.close_session(*session),
+            Command::ReleaseSlot(group, slot) => self.release_slot(group, *slot),
+            Command::Sweep => self.sweep(),
+        }
+    }
+
+    /// Lets store time go on. Called once the command cannot fail any more: a refused command leaves no
+    /// trace.
+    fn tick(&mut self) {
+        // Store time never falls (G9): a clock that does is overruled by the latest time seen.
+        if self.now > self.state.now {
+            self.happen(Event::Ticked(self.now));
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        self.state.evolve(&event);
+        self.events.push(event);
+    }
+}

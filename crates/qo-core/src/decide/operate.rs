@@ -1,0 +1,84 @@
+//! What people, configuration files and registering code ask for.
+
+use super::Decider;
+use crate::limit::check_limit;
+use crate::{
+    Answer, AttemptOutcome, Configuration, Error, Event, FenceToken, GroupRef, JobId, JobState, Name, Result,
+};
+use crate::{TaskOptions, caps, job::within};
+use std::sync::Arc;
+
+impl Decider<'_> {
+    pub(super) fn cancel(&mut self, jobs: &[JobId]) -> Result<Answer> {
+        within("jobs", jobs.len() as u64, 0, caps::CANCELS as u64)?;
+        self.tick();
+        Ok(Answer::Cancelled(jobs.iter().map(|&job| self.cancel_one(job)).collect()))
+    }
+
+    fn cancel_one(&mut self, id: JobId) -> Result<JobState> {
+        let ix = self.state.find_job(id).ok_or_else(|| Error::not_found(format!("job {id}")))?;
+        let job = &self.state.jobs[ix];
+        match job.state() {
+            JobState::Pending => {
+                self.happen(Event::Dropped { job: id, state: JobState::Cancelled });
+                Ok(JobState::Cancelled)
+            }
+            JobState::Running => {
+                if job.run().is_some_and(|run| !run.cancel_requested) {
+                    self.happen(Event::CancelRequested(id));
+                }
+                Ok(JobState::Running)
+            }
+            finished => Ok(finished),
+        }
+    }
+
+    pub(super) fn register(&mut self, tasks: &[TaskOptions]) -> Result<Answer> {
+        within("tasks", tasks.len() as u64, 0, caps::SERVED as u64)?;
+        for (index, task) in tasks.iter().enumerate() {
+            task.check().map_err(|error| error.at(format_args!("tasks[{index}]")))?;
+        }
+        self.tick();
+        for task in tasks {
+            self.happen(Event::Registered(Arc::new(task.clone())));
+        }
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn configure(&mut self, configuration: &Configuration) -> Result<Answer> {
+        configuration.check()?;
+        self.tick();
+        self.happen(Event::Configured(Arc::new(configuration.clone())));
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn set_limit(&mut self, group: &GroupRef, limit: u32) -> Result<Answer> {
+        check_limit(group, limit)?;
+        self.tick();
+        self.happen(Event::LimitSet { group: group.clone(), limit: Some(limit) });
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn unset_limit(&mut self, group: &GroupRef) -> Result<Answer> {
+        if self.state.limits.get(group).is_none_or(|limits| limits.operator.is_none()) {
+            return Err(Error::not_found(format!("{group}: no operator has set a limit")));
+        }
+        self.tick();
+        self.happen(Event::LimitSet { group: group.clone(), limit: None });
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn pause_queue(&mut self, queue: &Name, paused: bool) -> Result<Answer> {
+        self.tick();
+        self.happen(Event::QueuePaused { queue: queue.clone(), paused });
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn release_slot(&mut self, group: &GroupRef, slot: FenceToken) -> Result<Answer> {
+        let held = self.state.holders(group).find(|&(token, _)| token == slot);
+        let (_, job) = held.ok_or_else(|| Error::not_found(format!("{group}: slot {slot} is not held")))?;
+        self.tick();
+        self.take_away(job, AttemptOutcome::ReleasedByOperator, "released by operator", true);
+        Ok(Answer::Done)
+    }
+}

@@ -1,0 +1,58 @@
+//! What is over: leases end by an event, in every exchange and every sweep, never by somebody's clock.
+
+use super::Decider;
+use crate::{Answer, AttemptOutcome, Event, JobState, Result, SessionId, Swept, caps};
+
+impl Decider<'_> {
+    pub(super) fn sweep(&mut self) -> Result<Answer> {
+        self.tick();
+        let mut swept = self.end_what_is_over(None);
+        swept.forgotten = self.forget();
+        Ok(Answer::Swept(swept))
+    }
+
+    /// Ends sessions, timeouts and waits whose moment has come, but not the session that is being renewed.
+    pub(super) fn end_what_is_over(&mut self, renewed: Option<SessionId>) -> Swept {
+        let mut swept = Swept::default();
+        let now = self.state.now;
+
+        let over = self.state.session_ends.range(..=(now, SessionId(uuid::Uuid::max())));
+        let over: Vec<_> =
+            over.filter(|((_, id), _)| Some(*id) != renewed).map(|(_, &session)| session).collect();
+        for session in over {
+            swept.attempts += self.end_session(session, "lease ended");
+            swept.sessions += 1;
+        }
+        while let Some((&(at, _), &job)) = self.state.timeouts.first_key_value()
+            && at <= now
+        {
+            self.take_away(job, AttemptOutcome::TimedOut, "timed out", true);
+            swept.attempts += 1;
+        }
+        while let Some((&(at, _), &job)) = self.state.expiries.first_key_value()
+            && at <= now
+        {
+            let job = self.state.jobs[job].id;
+            self.happen(Event::Dropped { job, state: JobState::Expired });
+            swept.expired += 1;
+        }
+        swept
+    }
+
+    fn forget(&mut self) -> u64 {
+        let now = self.state.now;
+        let mut forgotten = 0;
+        while let Some((&(at, _), &job)) = self.state.retained.first_key_value()
+            && at <= now
+        {
+            let job = self.state.jobs[job].id;
+            self.happen(Event::Forgotten(job));
+            forgotten += 1;
+        }
+        let old = self.state.ended_sessions.iter().filter(|(_, at)| at.plus_ms(caps::RETAIN_MS) <= now);
+        for session in old.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.happen(Event::SessionForgotten(session));
+        }
+        forgotten
+    }
+}

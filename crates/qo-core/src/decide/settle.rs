@@ -1,0 +1,84 @@
+//! Settle: an attempt ends because its owner says so. The slots are free in the same step.
+
+use super::Decider;
+use crate::state::row::{Job, Run, Session};
+use crate::state::table::Ix;
+use crate::{AttemptEnded, AttemptOutcome, Error, ErrorText, Event, JobState, Outcome, Result, Settle, Time};
+
+impl Decider<'_> {
+    /// Applies one settle of a session; says where it left the job.
+    pub(super) fn settle(&mut self, session: Ix<Session>, settle: &Settle) -> Result<JobState> {
+        let fenced = || Error::fenced(format!("token {} does not own job {}", settle.token, settle.job));
+        let ix = self.state.find_job(settle.job).ok_or_else(fenced)?;
+        let job = &self.state.jobs[ix];
+        let run = job.run().copied().filter(|run| run.token == settle.token && run.session == session);
+        let Some(run) = run else {
+            let mut settled =
+                job.attempts().iter().filter(|at| at.token == settle.token && at.outcome.is_settled());
+            return settled.next().map(|at| at.then).ok_or_else(fenced);
+        };
+        settle.outcome.check()?;
+        let now = self.state.now;
+        let (outcome, error, output, then, run_at) = match &settle.outcome {
+            Outcome::Succeed { output } => {
+                (AttemptOutcome::Succeeded, None, Some(output.clone()), JobState::Succeeded, None)
+            }
+            Outcome::Fail { error } => {
+                let then = if run.cancel_requested { JobState::Cancelled } else { JobState::Failed };
+                (AttemptOutcome::Failed, Some(error.clone()), None, then, None)
+            }
+            Outcome::Retry { error, delay_ms } => {
+                let then = sent_back(job, &run, now, AttemptOutcome::Retried);
+                (AttemptOutcome::Retried, Some(error.clone()), None, then, Some(now.plus_ms(*delay_ms)))
+            }
+            Outcome::Snooze { delay_ms } => {
+                let then = sent_back(job, &run, now, AttemptOutcome::Snoozed);
+                (AttemptOutcome::Snoozed, None, None, then, Some(now.plus_ms(*delay_ms)))
+            }
+            Outcome::Release => (
+                AttemptOutcome::Released,
+                None,
+                None,
+                sent_back(job, &run, now, AttemptOutcome::Released),
+                None,
+            ),
+            Outcome::Cancelled => (AttemptOutcome::Cancelled, None, None, JobState::Cancelled, None),
+        };
+        let run_at = run_at.filter(|_| then == JobState::Pending);
+        let (job, token) = (settle.job, settle.token);
+        let ended = AttemptEnded { job, token, outcome, error, output, then, run_at, tell_owner: false };
+        self.happen(Event::AttemptEnded(Box::new(ended)));
+        Ok(then)
+    }
+
+    /// Ends an attempt that its owner did not end itself: the attempt is used.
+    pub(super) fn take_away(&mut self, ix: Ix<Job>, outcome: AttemptOutcome, error: &str, tell_owner: bool) {
+        let job = &self.state.jobs[ix];
+        let Some(&run) = job.run() else { return };
+        let ended = AttemptEnded {
+            job: job.id,
+            token: run.token,
+            outcome,
+            error: Some(ErrorText::from(error)),
+            output: None,
+            then: sent_back(job, &run, self.state.now, outcome),
+            run_at: None,
+            tell_owner,
+        };
+        self.happen(Event::AttemptEnded(Box::new(ended)));
+    }
+}
+
+/// Where an attempt that did not finish the job leaves it.
+fn sent_back(job: &Job, run: &Run, now: Time, outcome: AttemptOutcome) -> JobState {
+    let last = outcome.uses_attempt() && job.attempts_used + 1 >= job.max_attempts;
+    if run.cancel_requested {
+        JobState::Cancelled
+    } else if last {
+        JobState::Failed
+    } else if job.good_until().is_some_and(|good_until| good_until <= now) {
+        JobState::Expired
+    } else {
+        JobState::Pending
+    }
+}

@@ -1,0 +1,119 @@
+//! `explain`: why is my job not running? Every reason that holds now, from the same rules that claim uses.
+
+use crate::lane::{Lane, Turn};
+use crate::state::row::{Job, Phase};
+use crate::state::{State, table::Ix};
+use crate::{Error, Explanation, GroupRef, JobId, Reason, Result, Time, caps};
+
+/// Holders shown with a full group.
+const HOLDERS_SHOWN: usize = 10;
+
+impl State {
+    /// Everything that keeps a job from running at store time `now`.
+    pub fn explain(&self, job: JobId, now: Time) -> Result<Explanation> {
+        let ix = self.find_job(job).ok_or_else(|| Error::not_found(format!("job {job}")))?;
+        let row = &self.jobs[ix];
+        let reasons =
+            if *row.phase() == Phase::Pending { self.reasons(row, now.max(self.now)) } else { Vec::new() };
+        Ok(Explanation { job, state: row.state(), reasons })
+    }
+
+    fn reasons(&self, job: &Job, now: Time) -> Vec<Reason> {
+        let mut reasons = Vec::new();
+        if job.run_at > now {
+            let run_at = job.run_at;
+            let fresh = job.attempts().is_empty();
+            reasons.push(if fresh { Reason::ScheduledUntil { run_at } } else { Reason::RetryAt { run_at } });
+        }
+        if let Some(good_until) = job.good_until().filter(|good_until| *good_until <= now) {
+            reasons.push(Reason::Expired { good_until });
+        }
+        let desk = &self.desks[self.classes[self.lanes[job.lane].class].desk];
+        let queue = &self.queues[desk.queue];
+        if queue.paused {
+            reasons.push(Reason::QueuePaused { queue: queue.name.clone() });
+        }
+        let place = (queue.priority(), job.turn());
+        let lacking = self
+            .needs(job.lane)
+            .into_iter()
+            .filter_map(|(group, need)| self.lacking(group, need, place, now));
+        reasons.extend(lacking);
+        reasons.extend(self.lacking_workers(job.lane));
+        if reasons.is_empty() {
+            let same_desk =
+                |lane: &Lane| self.classes[lane.class].desk == self.classes[self.lanes[job.lane].class].desk;
+            reasons.push(Reason::OnlyWaitingForClaim { position: self.position(place, now, same_desk) });
+        }
+        reasons
+    }
+
+    fn lacking(
+        &self,
+        ix: Ix<crate::state::row::Group>,
+        need: u32,
+        place: (u32, Turn),
+        now: Time,
+    ) -> Option<Reason> {
+        let row = &self.groups[ix];
+        let limit = row.limit?;
+        let group = self.group_ref(&row.label);
+        if limit == 0 {
+            return Some(Reason::HeldByLimitZero { group });
+        }
+        if need > limit {
+            return Some(Reason::CanNeverRun { group, cost: need, limit });
+        }
+        if row.has_room(need) {
+            return self.reserved_for(ix, need, place).map(|job| Reason::ReservedFor { group, job });
+        }
+        let holders = self.holders(&group).take(HOLDERS_SHOWN);
+        let holders = holders.map(|(_, job)| self.holder(&group, job)).collect();
+        let in_group = |lane: &Lane| self.lane_takes(lane, &group);
+        let position = self.position(place, now, in_group);
+        Some(Reason::GroupFull { used: row.used, limit, cost: need, holders, position, group })
+    }
+
+    fn lacking_workers(&self, lane: Ix<Lane>) -> Option<Reason> {
+        let desk = &self.desks[self.classes[self.lanes[lane].class].desk];
+        let task = &self.tasks[desk.task];
+        let sessions = task.sessions.iter().map(|&session| &self.sessions[session].row);
+        let serving: Vec<_> = sessions.filter(|row| row.serves_queue(desk.queue)).collect();
+        if serving.is_empty() {
+            let (queue, task) = (self.queues[desk.queue].name.clone(), task.name.clone());
+            return Some(Reason::NoLiveWorker { queue, task });
+        }
+        let draining = serving.iter().filter(|row| row.draining).count() as u32;
+        let saturated = serving.iter().filter(|row| !row.draining && row.is_saturated()).count() as u32;
+        (draining + saturated == serving.len() as u32).then_some(Reason::WorkersBusy { saturated, draining })
+    }
+
+    /// A job's place in line among the due jobs of some lanes, 1 for the next. It looks at every lane, so
+    /// it is for people, not for claims; it stops counting at [`caps::POSITION`].
+    fn position(&self, place: (u32, Turn), now: Time, counts: impl Fn(&Lane) -> bool) -> u32 {
+        let is_ahead = |lane: &Lane, turn: Turn| {
+            let priority = self.queues[self.desks[self.classes[lane.class].desk].queue].priority();
+            (priority, turn) < place
+        };
+        let lanes = self.lanes.iter().map(|(_, lane)| lane).filter(|lane| counts(lane));
+        let in_lanes = lanes.flat_map(|lane| lane.jobs.iter().take_while(|&(turn, _)| is_ahead(lane, turn)));
+        // Jobs whose date has come since the last event stand in line with the next one.
+        let just_due = self.scheduled.range(..=(now, u64::MAX)).map(|(_, &job)| &self.jobs[job]);
+        let just_due = just_due.filter(|job| {
+            let lane = &self.lanes[job.lane];
+            counts(lane) && is_ahead(lane, job.turn())
+        });
+        let ahead = in_lanes.map(drop).chain(just_due.map(drop)).take(caps::POSITION as usize).count() as u32;
+        (ahead + 1).min(caps::POSITION)
+    }
+
+    /// Whether jobs of a lane take slots of a group.
+    fn lane_takes(&self, lane: &Lane, group: &GroupRef) -> bool {
+        let Some(ix) = self.find_group(group) else { return false };
+        let class = &self.classes[lane.class];
+        lane.key == Some(ix)
+            || class.shared().any(|(at, _)| at == ix)
+            || ix == Self::CLUSTER
+            || self.queues[self.desks[class.desk].queue].group == ix
+    }
+}

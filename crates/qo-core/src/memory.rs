@@ -1,0 +1,151 @@
+//! The simplest store: the rule book behind a lock, forgotten with the process. For tests, simulations and
+//! trying things out (`memory:`).
+
+use crate::{
+    Answer, Clock, Command, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply, Explanation,
+};
+use crate::{
+    FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState, Name,
+};
+use crate::{
+    NewJob, NewSession, OpenedSession, QueueStatus, Result, SessionId, State, Store, Submitted, Swept,
+};
+use crate::{SystemClock, TaskOptions, Time, WorkerStatus, decide};
+use async_trait::async_trait;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A namespace in memory. No call waits for anything but the lock, so each is done when it is first polled.
+pub struct MemoryStore {
+    state: Mutex<State>,
+    clock: Arc<dyn Clock>,
+}
+
+impl MemoryStore {
+    /// An empty namespace on the machine's clock.
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(SystemClock::new()))
+    }
+
+    /// An empty namespace on a clock of your own.
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self { state: Mutex::new(State::new()), clock }
+    }
+
+    /// Carries out a command: every mutating method is a short form of this.
+    pub fn command(&self, command: &Command) -> Result<Answer> {
+        let mut state = self.lock()?;
+        Ok(decide(&mut state, self.clock.now(), command)?.answer)
+    }
+
+    /// What [`State::audit`] finds: counts and indexes that do not follow from the rows.
+    pub fn audit(&self) -> Result<Vec<String>> {
+        Ok(self.lock()?.audit())
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, State>> {
+        // A poisoned lock means that an assertion of a guarantee failed half-way: nothing here can be trusted.
+        self.state
+            .lock()
+            .map_err(|_| Error::new(ErrorKind::Internal, "the rule book has stopped: a guarantee was broken"))
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Takes the variant that a command answers with.
+macro_rules! answer {
+    ($answer:expr, $variant:ident) => {
+        match $answer? {
+            Answer::$variant(value) => Ok(value),
+            other => Err(Error::new(ErrorKind::Internal, format!("unexpected answer {other:?}"))),
+        }
+    };
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn now(&self) -> Result<Time> {
+        Ok(self.clock.now().max(self.lock()?.now()))
+    }
+
+    async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<Result<Submitted>>> {
+        answer!(self.command(&Command::Submit(jobs)), Submitted)
+    }
+
+    async fn cancel(&self, jobs: Vec<JobId>) -> Result<Vec<Result<JobState>>> {
+        answer!(self.command(&Command::Cancel(jobs)), Cancelled)
+    }
+
+    async fn job(&self, job: JobId) -> Result<JobDetail> {
+        self.lock()?.job(job)
+    }
+
+    async fn jobs(&self, filter: JobFilter, after: Option<Cursor>, limit: usize) -> Result<JobPage> {
+        self.lock()?.jobs(&filter, after, limit)
+    }
+
+    async fn explain(&self, job: JobId) -> Result<Explanation> {
+        self.lock()?.explain(job, self.clock.now())
+    }
+
+    async fn register(&self, tasks: Vec<TaskOptions>) -> Result<()> {
+        self.command(&Command::Register(tasks)).map(drop)
+    }
+
+    async fn configure(&self, configuration: Configuration) -> Result<()> {
+        self.command(&Command::Configure(configuration)).map(drop)
+    }
+
+    async fn set_limit(&self, group: GroupRef, limit: u32) -> Result<()> {
+        self.command(&Command::SetLimit(group, limit)).map(drop)
+    }
+
+    async fn unset_limit(&self, group: GroupRef) -> Result<()> {
+        self.command(&Command::UnsetLimit(group)).map(drop)
+    }
+
+    async fn pause_queue(&self, queue: Name, paused: bool) -> Result<()> {
+        self.command(&Command::PauseQueue(queue, paused)).map(drop)
+    }
+
+    async fn groups(&self, after: Option<GroupRef>, limit: usize) -> Result<GroupPage> {
+        self.lock()?.groups(after.as_ref(), limit)
+    }
+
+    async fn group(&self, group: GroupRef) -> Result<GroupDetail> {
+        self.lock()?.group(&group)
+    }
+
+    async fn release_slot(&self, group: GroupRef, slot: FenceToken) -> Result<()> {
+        self.command(&Command::ReleaseSlot(group, slot)).map(drop)
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueStatus>> {
+        Ok(self.lock()?.queues(self.clock.now()))
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerStatus>> {
+        Ok(self.lock()?.workers())
+    }
+
+    async fn open_session(&self, session: NewSession) -> Result<OpenedSession> {
+        answer!(self.command(&Command::OpenSession(session)), Opened)
+    }
+
+    async fn exchange(&self, exchange: Exchange) -> Result<ExchangeReply> {
+        let reply: Box<ExchangeReply> = answer!(self.command(&Command::Exchange(exchange)), Exchanged)?;
+        Ok(*reply)
+    }
+
+    async fn close_session(&self, session: SessionId) -> Result<()> {
+        self.command(&Command::CloseSession(session)).map(drop)
+    }
+
+    async fn sweep(&self) -> Result<Swept> {
+        answer!(self.command(&Command::Sweep), Swept)
+    }
+}

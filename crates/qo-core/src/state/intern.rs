@@ -1,0 +1,218 @@
+//! Finding and making the rows that names stand for. They are not state: a row that nothing refers to is
+//! invisible and freed, and making one early changes nothing.
+
+use super::row::{Group, Label, Queue, Task};
+use super::table::Ix;
+use super::{State, ordered::Ordered};
+use crate::lane::{Class, Desk, Lane};
+use crate::{GroupRef, Key, Name, NewJob};
+use hashbrown::DefaultHashBuilder;
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hash};
+
+pub(super) fn hash_with(hasher: &DefaultHashBuilder, value: &impl Hash) -> u64 {
+    hasher.hash_one(value)
+}
+
+impl State {
+    pub(super) fn hash(&self, value: &impl Hash) -> u64 {
+        hash_with(&self.hasher, value)
+    }
+
+    pub(crate) fn intern_queue(&mut self, name: &Name) -> Ix<Queue> {
+        if let Some(&ix) = self.queue_by_name.get(name) {
+            return ix;
+        }
+        let group = self.intern_group(Label::Queue(name.clone()));
+        self.groups[group].refs += 1;
+        let queue = Queue {
+            name: name.clone(),
+            priority: None,
+            paused: false,
+            group,
+            desks: Vec::new(),
+            due: 0,
+            scheduled: 0,
+        };
+        let ix = self.queues.insert(queue);
+        self.queue_by_name.insert(name.clone(), ix);
+        ix
+    }
+
+    pub(crate) fn intern_task(&mut self, name: &Name) -> Ix<Task> {
+        if let Some(&ix) = self.task_by_name.get(name) {
+            return ix;
+        }
+        let task = Task { name: name.clone(), options: None, desks: Vec::new(), sessions: Vec::new() };
+        let ix = self.tasks.insert(task);
+        self.task_by_name.insert(name.clone(), ix);
+        ix
+    }
+
+    pub(super) fn intern_group(&mut self, label: Label) -> Ix<Group> {
+        let hash = self.hash(&label);
+        if let Some(&ix) = self.group_by_label.find(hash, |&ix| self.groups[ix].label == label) {
+            return ix;
+        }
+        let limit = self.limit_of(&label).map(|(limit, _)| limit);
+        if let Label::Key(parent, _) = label {
+            self.groups[parent].refs += 1;
+        }
+        let ix = self.groups.insert(Group::new(label, limit));
+        let (groups, hasher) = (&self.groups, &self.hasher);
+        self.group_by_label.insert_unique(hash, ix, |&ix| hash_with(hasher, &groups[ix].label));
+        ix
+    }
+
+    fn intern_group_key(&mut self, name: &Name, key: &Key) -> Ix<Group> {
+        let parent = self.intern_group(Label::Group(name.clone()));
+        self.intern_group(Label::Key(parent, key.clone()))
+    }
+
+    /// The lane of a job whose group has been filled in.
+    pub(crate) fn intern_lane(&mut self, job: &NewJob, group: &Name) -> Ix<Lane> {
+        let class = self.intern_class(job, group);
+        let key = job.key.as_ref().map(|key| self.intern_group_key(group, key));
+        let hash = self.hash(&(class, key));
+        let same = |lane: &Lane| lane.class == class && lane.key == key;
+        if let Some(&ix) = self.lane_by_parts.find(hash, |&ix| same(&self.lanes[ix])) {
+            return ix;
+        }
+        let ix = self.lanes.insert(Lane { class, key, jobs: Ordered::None, parked: false, refs: 0 });
+        self.classes[class].refs += 1;
+        if let Some(key) = key {
+            self.groups[key].refs += 1;
+            self.groups[key].lanes.push(ix);
+        }
+        let (lanes, hasher) = (&self.lanes, &self.hasher);
+        self.lane_by_parts
+            .insert_unique(hash, ix, |&ix| hash_with(hasher, &(lanes[ix].class, lanes[ix].key)));
+        ix
+    }
+
+    fn intern_class(&mut self, job: &NewJob, group: &Name) -> Ix<Class> {
+        let desk = self.intern_desk(&job.queue, &job.task);
+        let group = self.intern_group(Label::Group(group.clone()));
+        let extras: Box<[_]> = job
+            .limits
+            .iter()
+            .filter_map(|(extra, &need)| match extra {
+                GroupRef::Group(name) => Some((self.intern_group(Label::Group(name.clone())), need)),
+                GroupRef::Key(name, key) => Some((self.intern_group_key(name, key), need)),
+                // Refused by `NewJob::check`.
+                GroupRef::Cluster | GroupRef::Queue(_) | GroupRef::EveryKey(_) => None,
+            })
+            .collect();
+        let hash = self.hash(&(desk, group, job.cost, &extras));
+        let same = |class: &Class| {
+            (class.desk, class.group, class.cost, &class.extras) == (desk, group, job.cost, &extras)
+        };
+        if let Some(&ix) = self.class_by_parts.find(hash, |&ix| same(&self.classes[ix])) {
+            return ix;
+        }
+        for (group, _) in std::iter::once((group, job.cost)).chain(extras.iter().copied()) {
+            self.groups[group].refs += 1;
+        }
+        let class = Class { desk, group, cost: job.cost, extras, lanes: Ordered::None, gate: None, refs: 0 };
+        let ix = self.classes.insert(class);
+        let (classes, hasher) = (&self.classes, &self.hasher);
+        self.class_by_parts.insert_unique(hash, ix, |&ix| class_hash(hasher, &classes[ix]));
+        ix
+    }
+
+    fn intern_desk(&mut self, queue: &Name, task: &Name) -> Ix<Desk> {
+        let (queue, task) = (self.intern_queue(queue), self.intern_task(task));
+        if let Some(&ix) = self.desk_by_parts.get(&(queue, task)) {
+            return ix;
+        }
+        let ix = self.desks.insert(Desk { queue, task, ready: Ordered::None, open: BTreeSet::new() });
+        self.desk_by_parts.insert((queue, task), ix);
+        self.queues[queue].desks.push(ix);
+        self.tasks[task].desks.push(ix);
+        ix
+    }
+
+    /// The row of a group, if it has one. `GROUP/*` has none.
+    pub(crate) fn find_group(&self, group: &GroupRef) -> Option<Ix<Group>> {
+        let label = match group {
+            GroupRef::Cluster => Label::Cluster,
+            GroupRef::Queue(name) => Label::Queue(name.clone()),
+            GroupRef::Group(name) => Label::Group(name.clone()),
+            GroupRef::Key(name, key) => {
+                Label::Key(self.find_group(&GroupRef::Group(name.clone()))?, key.clone())
+            }
+            GroupRef::EveryKey(_) => return None,
+        };
+        self.group_by_label.find(self.hash(&label), |&ix| self.groups[ix].label == label).copied()
+    }
+
+    pub(crate) fn group_ref(&self, label: &Label) -> GroupRef {
+        match label {
+            Label::Cluster => GroupRef::Cluster,
+            Label::Queue(name) => GroupRef::Queue(name.clone()),
+            Label::Group(name) => GroupRef::Group(name.clone()),
+            Label::Key(parent, key) => GroupRef::Key(self.group_name(*parent), key.clone()),
+        }
+    }
+
+    /// The name of a group that jobs may have.
+    pub(crate) fn group_name(&self, ix: Ix<Group>) -> Name {
+        match &self.groups[ix].label {
+            Label::Group(name) | Label::Queue(name) => name.clone(),
+            Label::Cluster | Label::Key(..) => unreachable!("a job's group and a key's group have names"),
+        }
+    }
+
+    /// Frees lanes that no job refers to, and what only they referred to. Not during a speculation, which
+    /// might bring their jobs back.
+    pub(super) fn free_vacant(&mut self) {
+        while let Some(ix) = self.vacant.pop() {
+            if self.lanes.get(ix).is_some_and(|lane| lane.refs == 0) {
+                self.free_lane(ix);
+            }
+        }
+    }
+
+    fn free_lane(&mut self, ix: Ix<Lane>) {
+        let lane = self.lanes.remove(ix);
+        let hash = self.hash(&(lane.class, lane.key));
+        if let Ok(entry) = self.lane_by_parts.find_entry(hash, |&at| at == ix) {
+            entry.remove();
+        }
+        if let Some(key) = lane.key {
+            self.groups[key].lanes.retain(|at| *at != ix);
+            self.release_group(key);
+        }
+        let class = &mut self.classes[lane.class];
+        class.refs -= 1;
+        if class.refs == 0 {
+            let hash = class_hash(&self.hasher, class);
+            let class = self.classes.remove(lane.class);
+            if let Ok(entry) = self.class_by_parts.find_entry(hash, |&at| at == lane.class) {
+                entry.remove();
+            }
+            for (group, _) in class.shared() {
+                self.release_group(group);
+            }
+        }
+    }
+
+    fn release_group(&mut self, ix: Ix<Group>) {
+        let group = &mut self.groups[ix];
+        group.refs -= 1;
+        if group.refs > 0 {
+            return;
+        }
+        let hash = hash_with(&self.hasher, &group.label);
+        if let Ok(entry) = self.group_by_label.find_entry(hash, |&at| at == ix) {
+            entry.remove();
+        }
+        if let Label::Key(parent, _) = self.groups.remove(ix).label {
+            self.release_group(parent);
+        }
+    }
+}
+
+fn class_hash(hasher: &DefaultHashBuilder, class: &Class) -> u64 {
+    hash_with(hasher, &(class.desk, class.group, class.cost, &class.extras))
+}

@@ -1,0 +1,113 @@
+//! Speculation: decide now, take it back if the store lost the race.
+//!
+//! While a speculation is under way every change of a row notes the old row; taking it back puts the old
+//! rows in again, newest first, through the same functions that keep the indexes in step. It costs as much
+//! as the decision did, whatever the size of the state. See `docs/adr/0002-undo.md`.
+
+use super::State;
+use super::row::{Job, Queue, Session, SessionRow, Task};
+use super::table::Ix;
+use crate::{GroupRef, Limits, SessionId, TaskOptions, Time};
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub(super) enum Undo {
+    Counters { next_number: u64, next_token: u64 },
+    Time(Time, Vec<Ix<Job>>),
+    JobInserted(Ix<Job>),
+    JobChanged(Ix<Job>, Box<Job>),
+    JobRemoved(Ix<Job>, Box<Job>),
+    SessionInserted(Ix<Session>),
+    SessionChanged(Ix<Session>, Box<SessionRow>),
+    SessionRemoved(Ix<Session>, Box<SessionRow>),
+    SessionForgotten(SessionId, Time),
+    Limits(GroupRef, Option<Box<Limits>>),
+    Queue(Ix<Queue>, Option<u32>, bool),
+    Task(Ix<Task>, Option<Arc<TaskOptions>>),
+}
+
+impl State {
+    /// Begins a speculation: what is decided or evolved from now on can be taken back as a whole.
+    /// A second call goes on with the one that is under way.
+    pub fn speculate(&mut self) {
+        let (next_number, next_token) = (self.next_number, self.next_token);
+        self.journal.get_or_insert_with(|| vec![Undo::Counters { next_number, next_token }]);
+    }
+
+    /// Ends the speculation and keeps what happened.
+    pub fn keep(&mut self) {
+        self.journal = None;
+        self.free_vacant();
+    }
+
+    /// Ends the speculation and takes back everything that happened since it began.
+    pub fn take_back(&mut self) {
+        for undo in self.journal.take().unwrap_or_default().into_iter().rev() {
+            self.undo(undo);
+        }
+        self.free_vacant();
+    }
+
+    /// Frees what nothing refers to any more, unless a speculation could still need it.
+    pub(crate) fn settle_down(&mut self) {
+        if self.journal.is_none() {
+            self.free_vacant();
+        }
+    }
+
+    pub(super) fn note(&mut self, undo: impl FnOnce() -> Undo) {
+        if let Some(journal) = &mut self.journal {
+            journal.push(undo());
+        }
+    }
+
+    fn undo(&mut self, undo: Undo) {
+        match undo {
+            Undo::Counters { next_number, next_token } => {
+                self.next_number = next_number;
+                self.next_token = next_token;
+            }
+            Undo::Time(now, due) => {
+                for job in due {
+                    self.stand_in_line(job, false);
+                }
+                self.now = now;
+            }
+            Undo::JobInserted(ix) => {
+                self.drop_job(ix);
+            }
+            Undo::JobChanged(ix, old) => {
+                self.unlink_job(ix);
+                self.jobs[ix] = *old;
+                self.link_job(ix);
+            }
+            Undo::JobRemoved(ix, old) => {
+                let again = self.add_job(*old);
+                assert_eq!(again, ix, "rows come back to where they were");
+            }
+            Undo::SessionInserted(ix) => {
+                self.drop_session(ix);
+            }
+            Undo::SessionChanged(ix, old) => {
+                let before = std::mem::replace(&mut self.sessions[ix].row, *old);
+                let row = &self.sessions[ix].row;
+                self.session_ends.remove(&(before.lease_until, before.new.id));
+                self.session_ends.insert((row.lease_until, row.new.id), ix);
+            }
+            Undo::SessionRemoved(ix, old) => {
+                self.ended_sessions.remove(&old.new.id);
+                let again = self.add_session(*old);
+                assert_eq!(again, ix, "rows come back to where they were");
+            }
+            Undo::SessionForgotten(id, at) => {
+                self.ended_sessions.insert(id, at);
+            }
+            Undo::Limits(group, old) => self.put_limits(&group, old.map(|limits| *limits)),
+            Undo::Queue(ix, priority, paused) => {
+                self.queues[ix].paused = paused;
+                self.set_queue_priority(ix, priority);
+            }
+            Undo::Task(ix, options) => self.tasks[ix].options = options,
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! The state: rows, and the indexes that are derived from them.
+//!
+//! Rows change in a handful of places, all in this module (`insert_job`, `change_job`, `set_limits`, …). Each keeps
+//! the derived indexes in step, by taking the row out of them, changing it, and putting it back, and each
+//! notes the old row in the [journal] while a speculation is under way. So taking a
+//! decision back is the same few functions in reverse, and no rule has to know about it.
+
+mod audit;
+mod intern;
+mod journal;
+pub(crate) mod ordered;
+pub(crate) mod row;
+pub(crate) mod table;
+mod view;
+
+use crate::lane::{Class, Desk, Lane};
+use crate::limit::in_force;
+use crate::{GroupRef, JobId, Key, Limits, Name, SessionId, TaskOptions, Time};
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
+use journal::Undo;
+use row::{Group, Job, Label, Phase, Queue, Session, SessionRow, Task};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use table::{Ix, Table};
+
+/// Everything that a namespace holds. See [`decide`](crate::decide()) and [`State::evolve`].
+#[derive(Debug)]
+pub struct State {
+    pub(crate) now: Time,
+    pub(crate) next_number: u64,
+    pub(crate) next_token: u64,
+
+    pub(crate) jobs: Table<Job>,
+    pub(crate) sessions: Table<Session>,
+    pub(crate) queues: Table<Queue>,
+    pub(crate) tasks: Table<Task>,
+    pub(crate) groups: Table<Group>,
+    pub(crate) limits: BTreeMap<GroupRef, Limits>,
+    /// Sessions that ended, so that a late request cannot bring one back to life.
+    pub(crate) ended_sessions: BTreeMap<SessionId, Time>,
+
+    // Derived from the rows above; see `lane`.
+    pub(crate) desks: Table<Desk>,
+    pub(crate) classes: Table<Class>,
+    pub(crate) lanes: Table<Lane>,
+    /// Lanes without jobs, to be freed when no speculation could bring them back.
+    vacant: Vec<Ix<Lane>>,
+    /// Exact-key limits that go with the last job of their key.
+    fleeting_limits: usize,
+
+    // Ways to find rows. Tables of handles: the keys are in the rows.
+    job_by_id: HashTable<Ix<Job>>,
+    pub(crate) job_by_number: BTreeMap<u64, Ix<Job>>,
+    job_by_idempotency_key: HashMap<Key, Ix<Job>>,
+    pub(crate) session_by_id: BTreeMap<SessionId, Ix<Session>>,
+    pub(crate) queue_by_name: BTreeMap<Name, Ix<Queue>>,
+    pub(crate) task_by_name: HashMap<Name, Ix<Task>>,
+    group_by_label: HashTable<Ix<Group>>,
+    desk_by_parts: HashMap<(Ix<Queue>, Ix<Task>), Ix<Desk>>,
+    class_by_parts: HashTable<Ix<Class>>,
+    lane_by_parts: HashTable<Ix<Lane>>,
+    hasher: DefaultHashBuilder,
+
+    // What happens when time passes.
+    pub(crate) scheduled: BTreeMap<(Time, u64), Ix<Job>>,
+    pub(crate) expiries: BTreeMap<(Time, u64), Ix<Job>>,
+    pub(crate) timeouts: BTreeMap<(Time, crate::FenceToken), Ix<Job>>,
+    pub(crate) session_ends: BTreeMap<(Time, SessionId), Ix<Session>>,
+    pub(crate) retained: BTreeMap<(Time, u64), Ix<Job>>,
+
+    journal: Option<Vec<Undo>>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl State {
+    pub(crate) const CLUSTER: Ix<Group> = Ix::new(0);
+
+    /// An empty namespace.
+    pub fn new() -> Self {
+        let mut state = Self {
+            now: Time::from_millis(i64::MIN),
+            next_number: 1,
+            next_token: 1,
+            jobs: Table::default(),
+            sessions: Table::default(),
+            queues: Table::default(),
+            tasks: Table::default(),
+            groups: Table::default(),
+            limits: BTreeMap::new(),
+            ended_sessions: BTreeMap::new(),
+            desks: Table::default(),
+            classes: Table::default(),
+            lanes: Table::default(),
+            vacant: Vec::new(),
+            fleeting_limits: 0,
+            job_by_id: HashTable::new(),
+            job_by_number: BTreeMap::new(),
+            job_by_idempotency_key: HashMap::new(),
+            session_by_id: BTreeMap::new(),
+            queue_by_name: BTreeMap::new(),
+            task_by_name: HashMap::new(),
+            group_by_label: HashTable::new(),
+            desk_by_parts: HashMap::new(),
+            class_by_parts: HashTable::new(),
+            lane_by_parts: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+            scheduled: BTreeMap::new(),
+            expiries: BTreeMap::new(),
+            timeouts: BTreeMap::new(),
+            session_ends: BTreeMap::new(),
+            retained: BTreeMap::new(),
+            journal: None,
+        };
+        let cluster = state.intern_group(Label::Cluster);
+        state.groups[cluster].refs += 1;
+        debug_assert_eq!(cluster, Self::CLUSTER);
+        state
+    }
+
+    /// Store time of the last event.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    // ── jobs ────────────────────────────────────────────────────────────────────────────────────────
+
+    pub(crate) fn insert_job(&mut self, job: Job) -> Ix<Job> {
+        let ix = self.add_job(job);
+        self.note(|| Undo::JobInserted(ix));
+        ix
+    }
+
+    pub(crate) fn change_job(&mut self, ix: Ix<Job>, change: impl FnOnce(&mut Job)) {
+        if self.journal.is_some() {
+            let old = Box::new(self.jobs[ix].clone());
+            self.note(|| Undo::JobChanged(ix, old));
+        }
+        self.unlink_job(ix);
+        change(&mut self.jobs[ix]);
+        self.link_job(ix);
+    }
+
+    pub(crate) fn remove_job(&mut self, ix: Ix<Job>) {
+        let old = self.drop_job(ix);
+        self.note(|| Undo::JobRemoved(ix, Box::new(old)));
+    }
+
+    fn add_job(&mut self, job: Job) -> Ix<Job> {
+        let (id, number, key, lane) = (job.id, job.number, job.idempotency_key().cloned(), job.lane);
+        let ix = self.jobs.insert(job);
+        let hash = self.hash(&id);
+        let (jobs, hasher) = (&self.jobs, &self.hasher);
+        self.job_by_id.insert_unique(hash, ix, |&ix| intern::hash_with(hasher, &jobs[ix].id));
+        self.job_by_number.insert(number, ix);
+        if let Some(key) = key {
+            self.job_by_idempotency_key.insert(key, ix);
+        }
+        self.lanes[lane].refs += 1;
+        self.link_job(ix);
+        ix
+    }
+
+    fn drop_job(&mut self, ix: Ix<Job>) -> Job {
+        self.unlink_job(ix);
+        let job = self.jobs.remove(ix);
+        let hash = self.hash(&job.id);
+        if let Ok(entry) = self.job_by_id.find_entry(hash, |&at| at == ix) {
+            entry.remove();
+        }
+        self.job_by_number.remove(&job.number);
+        if let Some(key) = job.idempotency_key() {
+            self.job_by_idempotency_key.remove(key);
+        }
+        let lane = &mut self.lanes[job.lane];
+        lane.refs -= 1;
+        if lane.refs == 0 {
+            self.vacant.push(job.lane);
+        }
+        job
+    }
+
+    /// Puts a job into every index that its phase asks for, and counts its slots.
+    fn link_job(&mut self, ix: Ix<Job>) {
+        self.index_job(ix, true);
+    }
+
+    fn unlink_job(&mut self, ix: Ix<Job>) {
+        self.index_job(ix, false);
+    }
+
+    fn index_job(&mut self, ix: Ix<Job>, link: bool) {
+        let job = &self.jobs[ix];
+        let (lane, number, turn) = (job.lane, job.number, job.turn());
+        match job.phase().clone() {
+            Phase::Pending => {
+                let (run_at, good_until) = (job.run_at, job.good_until());
+                let queue = self.desks[self.classes[self.lanes[lane].class].desk].queue;
+                let due = run_at <= self.now;
+                let queue = &mut self.queues[queue];
+                let count = if due { &mut queue.due } else { &mut queue.scheduled };
+                *count = if link { *count + 1 } else { *count - 1 };
+                match (due, link) {
+                    (true, true) => self.enter_lane(lane, turn, ix),
+                    (true, false) => self.leave_lane(lane, turn),
+                    (false, _) => toggle(&mut self.scheduled, (run_at, number), ix, link),
+                }
+                if let Some(good_until) = good_until {
+                    toggle(&mut self.expiries, (good_until, number), ix, link);
+                }
+                self.count_live(lane, link);
+            }
+            Phase::Running(run) => {
+                let running = &mut self.sessions[run.session].running;
+                toggle(running, run.token, ix, link);
+                if let Some(at) = run.timeout_at {
+                    toggle(&mut self.timeouts, (at, run.token), ix, link);
+                }
+                self.count_live(lane, link);
+                self.count_used(lane, link);
+            }
+            Phase::Finished { state, at } => {
+                toggle(&mut self.retained, (crate::decide::forget_at(state, at), number), ix, link);
+            }
+        }
+    }
+
+    fn count_live(&mut self, lane: Ix<Lane>, link: bool) {
+        for (group, need) in self.needs(lane) {
+            let live = &mut self.groups[group].live;
+            *live = if link { *live + u64::from(need) } else { *live - u64::from(need) };
+        }
+    }
+
+    fn count_used(&mut self, lane: Ix<Lane>, link: bool) {
+        for (group, need) in self.needs(lane) {
+            let used = &mut self.groups[group].used;
+            *used = if link { *used + u64::from(need) } else { *used - u64::from(need) };
+            self.room_changed(group);
+        }
+    }
+
+    pub(crate) fn find_job(&self, id: JobId) -> Option<Ix<Job>> {
+        self.job_by_id.find(self.hash(&id), |&ix| self.jobs[ix].id == id).copied()
+    }
+
+    pub(crate) fn find_by_idempotency_key(&self, key: &Key) -> Option<Ix<Job>> {
+        self.job_by_idempotency_key.get(key).copied()
+    }
+
+    // ── time ────────────────────────────────────────────────────────────────────────────────────────
+
+    pub(crate) fn set_now(&mut self, now: Time) {
+        let old = std::mem::replace(&mut self.now, now);
+        let mut due = Vec::new();
+        while let Some(first) = self.scheduled.first_entry().filter(|first| first.key().0 <= now) {
+            let job = first.remove();
+            self.stand_in_line(job, true);
+            due.push(job);
+        }
+        self.note(|| Undo::Time(old, due));
+    }
+
+    /// Moves a job between `scheduled` (where it was taken out already, or will be put) and its lane.
+    fn stand_in_line(&mut self, ix: Ix<Job>, due: bool) {
+        let job = &self.jobs[ix];
+        let (lane, turn) = (job.lane, job.turn());
+        let queue = self.desks[self.classes[self.lanes[lane].class].desk].queue;
+        let queue = &mut self.queues[queue];
+        if due {
+            queue.scheduled -= 1;
+            queue.due += 1;
+            self.enter_lane(lane, turn, ix);
+        } else {
+            queue.due -= 1;
+            queue.scheduled += 1;
+            self.leave_lane(lane, turn);
+            self.scheduled.insert((turn.run_at, turn.number), ix);
+        }
+    }
+
+    // ── sessions ────────────────────────────────────────────────────────────────────────────────────
+
+    pub(crate) fn insert_session(&mut self, row: SessionRow) {
+        let ix = self.add_session(row);
+        self.note(|| Undo::SessionInserted(ix));
+    }
+
+    pub(crate) fn change_session(&mut self, ix: Ix<Session>, change: impl FnOnce(&mut SessionRow)) {
+        if self.journal.is_some() {
+            let old = Box::new(self.sessions[ix].row.clone());
+            self.note(|| Undo::SessionChanged(ix, old));
+        }
+        let row = &mut self.sessions[ix].row;
+        let (id, before) = (row.new.id, row.lease_until);
+        change(row);
+        let after = row.lease_until;
+        self.session_ends.remove(&(before, id));
+        self.session_ends.insert((after, id), ix);
+    }
+
+    pub(crate) fn remove_session(&mut self, ix: Ix<Session>) {
+        let row = self.drop_session(ix);
+        let id = row.new.id;
+        self.ended_sessions.insert(id, self.now);
+        self.note(|| Undo::SessionRemoved(ix, Box::new(row)));
+    }
+
+    pub(crate) fn forget_session(&mut self, id: SessionId) {
+        if let Some(at) = self.ended_sessions.remove(&id) {
+            self.note(|| Undo::SessionForgotten(id, at));
+        }
+    }
+
+    fn add_session(&mut self, row: SessionRow) -> Ix<Session> {
+        let (id, lease_until, serves) = (row.new.id, row.lease_until, Arc::clone(&row.serves));
+        let ix = self.sessions.insert(Session { row, running: BTreeMap::new() });
+        self.session_by_id.insert(id, ix);
+        self.session_ends.insert((lease_until, id), ix);
+        for &task in &serves.tasks {
+            self.tasks[task].sessions.push(ix);
+        }
+        ix
+    }
+
+    fn drop_session(&mut self, ix: Ix<Session>) -> SessionRow {
+        let Session { row, running } = self.sessions.remove(ix);
+        assert!(running.is_empty(), "G4: a session that owns jobs cannot be forgotten");
+        self.session_by_id.remove(&row.new.id);
+        self.session_ends.remove(&(row.lease_until, row.new.id));
+        for &task in &row.serves.tasks {
+            self.tasks[task].sessions.retain(|&at| at != ix);
+        }
+        row
+    }
+
+    // ── limits, queues, tasks ───────────────────────────────────────────────────────────────────────
+
+    /// Changes what the sources say about one reference, and lets the groups that it concerns know.
+    pub(crate) fn change_limits(&mut self, group: &GroupRef, change: impl FnOnce(&mut Limits)) {
+        let old = self.limits.get(group).cloned();
+        let mut limits = old.clone().unwrap_or_default();
+        change(&mut limits);
+        if limits == old.clone().unwrap_or_default() {
+            return;
+        }
+        self.put_limits(group, (!limits.is_empty()).then_some(limits));
+        self.note(|| Undo::Limits(group.clone(), old.map(Box::new)));
+    }
+
+    fn put_limits(&mut self, group: &GroupRef, limits: Option<Limits>) {
+        let fleeting = |limits: Option<&Limits>| {
+            usize::from(
+                matches!(group, GroupRef::Key(..)) && limits.is_some_and(|limits| limits.submit.is_some()),
+            )
+        };
+        let after = fleeting(limits.as_ref());
+        let old = match limits {
+            Some(limits) => self.limits.insert(group.clone(), limits),
+            None => self.limits.remove(group),
+        };
+        self.fleeting_limits = self.fleeting_limits + after - fleeting(old.as_ref());
+        if let GroupRef::EveryKey(name) = group {
+            let Some(parent) = self.find_group(&GroupRef::Group(name.clone())) else { return };
+            let of_parent = |label: &Label| matches!(label, Label::Key(at, _) if *at == parent);
+            let keys: Vec<_> =
+                self.groups.iter().filter(|(_, row)| of_parent(&row.label)).map(|(ix, _)| ix).collect();
+            for key in keys {
+                self.refresh_limit(key);
+            }
+        } else if let Some(ix) = self.find_group(group) {
+            self.refresh_limit(ix);
+        }
+    }
+
+    fn refresh_limit(&mut self, ix: Ix<Group>) {
+        let limit = self.limit_of(&self.groups[ix].label).map(|(limit, _)| limit);
+        if std::mem::replace(&mut self.groups[ix].limit, limit) != limit {
+            self.room_changed(ix);
+        }
+    }
+
+    pub(crate) fn limit_of(&self, label: &Label) -> Option<(u32, crate::LimitSource)> {
+        if self.limits.is_empty() {
+            return None;
+        }
+        let group = self.group_ref(label);
+        let every_key = match &group {
+            GroupRef::Key(name, _) => self.limits.get(&GroupRef::EveryKey(name.clone())),
+            _ => None,
+        };
+        in_force(self.limits.get(&group), every_key)
+    }
+
+    /// The submit-side limit of a key goes with its last live job.
+    pub(crate) fn drop_fleeting_limit(&mut self, lane: Ix<Lane>) {
+        if self.fleeting_limits == 0 {
+            return;
+        }
+        if let Some(key) = self.lanes[lane].key.filter(|&key| self.groups[key].live == 0) {
+            let group = self.group_ref(&self.groups[key].label);
+            self.change_limits(&group, |limits| limits.submit = None);
+        }
+    }
+
+    pub(crate) fn change_queue(&mut self, ix: Ix<Queue>, priority: Option<u32>, paused: bool) {
+        let queue = &mut self.queues[ix];
+        let old = (queue.priority, queue.paused);
+        queue.paused = paused;
+        if old.0 != priority {
+            self.set_queue_priority(ix, priority);
+        }
+        self.note(|| Undo::Queue(ix, old.0, old.1));
+    }
+
+    pub(crate) fn change_task(&mut self, ix: Ix<Task>, options: Arc<TaskOptions>) {
+        let old = self.tasks[ix].options.replace(options);
+        self.note(|| Undo::Task(ix, old));
+    }
+}
+
+fn toggle<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: V, insert: bool) {
+    if insert {
+        map.insert(key, value);
+    } else {
+        map.remove(&key);
+    }
+}

@@ -1,0 +1,98 @@
+//! An ordered map that costs nothing until it holds two entries. With a key per job, lanes of one job are
+//! the rule, and a B-tree of one entry would take ten times its size.
+
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ordered<K, V> {
+    None,
+    One(K, V),
+    // Boxed so that the common forms stay small.
+    #[allow(clippy::box_collection)]
+    Many(Box<BTreeMap<K, V>>),
+}
+
+impl<K: Ord + Copy, V: Copy> Ordered<K, V> {
+    pub(crate) fn first(&self) -> Option<(K, V)> {
+        match self {
+            Self::None => None,
+            Self::One(key, value) => Some((*key, *value)),
+            Self::Many(map) => map.first_key_value().map(|(k, v)| (*k, *v)),
+        }
+    }
+
+    /// The first entry whose key lies after `key`.
+    pub(crate) fn after(&self, key: K) -> Option<(K, V)> {
+        match self {
+            Self::One(k, v) if *k > key => Some((*k, *v)),
+            Self::None | Self::One(..) => None,
+            Self::Many(map) => map
+                .range((std::ops::Bound::Excluded(key), std::ops::Bound::Unbounded))
+                .next()
+                .map(|(k, v)| (*k, *v)),
+        }
+    }
+
+    pub(crate) fn insert(&mut self, key: K, value: V) {
+        match self {
+            Self::None => *self = Self::One(key, value),
+            Self::One(k, v) => *self = Self::Many(Box::new(BTreeMap::from([(*k, *v), (key, value)]))),
+            Self::Many(map) => {
+                map.insert(key, value);
+            }
+        }
+    }
+
+    /// Removes an entry; says whether it was there.
+    pub(crate) fn remove(&mut self, key: K) -> bool {
+        match self {
+            Self::One(k, _) if *k == key => {
+                *self = Self::None;
+                true
+            }
+            Self::None | Self::One(..) => false,
+            Self::Many(map) => {
+                let was_there = map.remove(&key).is_some();
+                if map.is_empty() {
+                    *self = Self::None;
+                }
+                was_there
+            }
+        }
+    }
+
+    /// All entries, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (K, V)> {
+        let (one, many) = match self {
+            Self::None => (None, None),
+            Self::One(k, v) => (Some((*k, *v)), None),
+            Self::Many(map) => (None, Some(map.iter().map(|(k, v)| (*k, *v)))),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn it_is_a_map_at_every_size(steps in prop::collection::vec((any::<bool>(), 0u8..6), 0..40)) {
+            let (mut ours, mut plain) = (Ordered::None, BTreeMap::new());
+            for (insert, key) in steps {
+                if insert {
+                    // Inserting twice never happens: turns are unique.
+                    if plain.insert(key, key).is_none() { ours.insert(key, key); }
+                } else {
+                    prop_assert_eq!(ours.remove(key), plain.remove(&key).is_some());
+                }
+                prop_assert!(ours.iter().eq(plain.iter().map(|(k, v)| (*k, *v))));
+                prop_assert_eq!(ours.first(), plain.iter().next().map(|(k, v)| (*k, *v)));
+                prop_assert_eq!(ours.after(key), plain.range(key + 1..).next().map(|(k, v)| (*k, *v)));
+            }
+        }
+    }
+}
