@@ -2,5 +2,8 @@
 
 pub mod conformance;
 pub mod fixture;
+pub mod generator;
+pub mod toy;
 
 pub use fixture::{Fixture, Fixtures, START, TestClock};
+pub use toy::{Flaw, ToyFixtures, ToyStore};
