@@ -1,5 +1,6 @@
 //! Proof for any qo store.
 
+pub mod conformance;
 pub mod fixture;
 pub mod generator;
 pub mod toy;
