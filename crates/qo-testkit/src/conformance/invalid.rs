@@ -32,7 +32,8 @@ pub(super) async fn a_bad_cost_is_invalid(world: &World) {
 }
 
 pub(super) async fn a_bad_number_of_attempts_is_invalid(world: &World) {
-    let bad = [(job("t").attempts(0), "max_attempts", "0"), (job("t").attempts(1_001), "max_attempts", "1001")];
+    let bad =
+        [(job("t").attempts(0), "max_attempts", "0"), (job("t").attempts(1_001), "max_attempts", "1001")];
     refuse_jobs(world, bad).await;
     world.submit(job("t").attempts(caps::ATTEMPTS)).await;
 }

@@ -160,7 +160,9 @@ pub(super) async fn an_extra_limit_may_have_a_key(world: &World) {
 
 pub(super) async fn an_extra_group_and_a_jobs_own_group_share_slots(world: &World) {
     world.set("gpu", 2).await;
-    world.submit_all(vec![job("gpu"), job("chat").also("gpu", 1), job("gpu"), job("chat").also("gpu", 1)]).await;
+    world
+        .submit_all(vec![job("gpu"), job("chat").also("gpu", 1), job("gpu"), job("chat").also("gpu", 1)])
+        .await;
     assert_eq!(world.worker("w1", ["gpu", "chat"]).await.claim(10).await.len(), 2);
 }
 

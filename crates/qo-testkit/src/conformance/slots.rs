@@ -5,7 +5,8 @@ use super::*;
 pub(super) async fn every_outcome_frees_the_slots_at_once(world: &World) {
     world.set("api", 2).await;
     let worker = world.worker("w1", ["api"]).await;
-    let outcomes = [success(), retry(60_000), failure(), snooze(60_000), Outcome::Cancelled, Outcome::Release];
+    let outcomes =
+        [success(), retry(60_000), failure(), snooze(60_000), Outcome::Cancelled, Outcome::Release];
     for outcome in outcomes {
         world.submit(job("api").cost(2).key("k").queue("q").also("gpu", 3)).await;
         let claimed = worker.claim_one().await;

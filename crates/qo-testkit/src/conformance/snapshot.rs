@@ -1,7 +1,9 @@
 //! Everything that a store shows, at once: to see that a call changed nothing, and that it fits together.
 
 use super::World;
-use qo_core::{GroupDetail, GroupRef, JobDetail, JobFilter, JobState, JobView, QueueStatus, WorkerStatus, caps};
+use qo_core::{
+    GroupDetail, GroupRef, JobDetail, JobFilter, JobState, JobView, QueueStatus, WorkerStatus, caps,
+};
 use std::collections::BTreeMap;
 
 /// Everything that a store shows. Two of them are equal if nobody can see a difference.
@@ -36,7 +38,8 @@ impl World {
     pub async fn all_jobs(&self) -> Vec<JobView> {
         let (mut jobs, mut after) = (Vec::new(), None);
         loop {
-            let page = self.store.jobs(JobFilter::default(), after, caps::PAGE).await.expect("a page of jobs");
+            let page =
+                self.store.jobs(JobFilter::default(), after, caps::PAGE).await.expect("a page of jobs");
             jobs.extend(page.jobs);
             after = page.next;
             if after.is_none() {
@@ -69,7 +72,8 @@ impl World {
             assert!(detail.status.used <= detail.status.live, "{group}: more used than live");
             for holder in &detail.holders {
                 let view = running.get(&holder.job);
-                let view = view.unwrap_or_else(|| panic!("{group} is held by {}, which does not run", holder.job));
+                let view =
+                    view.unwrap_or_else(|| panic!("{group} is held by {}, which does not run", holder.job));
                 assert_eq!(view.running.as_ref(), Some(&holder.running), "{group} shows another owner");
             }
         }

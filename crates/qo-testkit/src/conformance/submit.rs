@@ -19,7 +19,10 @@ pub(super) async fn a_job_keeps_every_field_that_was_given(world: &World) {
     let spec = job("resize").queue("images").priority(-7).run_at(at(5)).good_until(at(9)).attempts(4);
     let spec = spec.group("api").key("u:1/x").cost(2).also("gpu", 3).also("openai/eu", 1).once("order-1");
     let view = world.view(world.submit(spec).await).await;
-    assert_eq!((&*view.queue, view.priority, view.run_at, view.good_until), ("images", -7, at(5), Some(at(9))));
+    assert_eq!(
+        (&*view.queue, view.priority, view.run_at, view.good_until),
+        ("images", -7, at(5), Some(at(9)))
+    );
     assert_eq!((view.max_attempts, &*view.group, view.key), (4, "api", Some(key("u:1/x"))));
     assert_eq!((view.cost, view.idempotency_key), (2, Some(key("order-1"))));
     let extra: Vec<_> = view.limits.into_iter().collect();

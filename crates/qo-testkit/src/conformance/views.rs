@@ -202,7 +202,8 @@ pub(super) async fn workers_are_listed_by_name_then_session(world: &World) {
 pub(super) async fn a_worker_shows_what_it_said_and_what_it_owns(world: &World) {
     world.submit_many(3, job("a")).await;
     world.advance(5).await;
-    let worker = world.open(serving("w1", ["a", "b"]).queues(["default", "q"]).lease(9_000).permits(50)).await;
+    let worker =
+        world.open(serving("w1", ["a", "b"]).queues(["default", "q"]).lease(9_000).permits(50)).await;
     let opened = world.store.workers().await.expect("workers").remove(0);
     assert_eq!((opened.permits, opened.running, opened.draining), (50, 0, false));
     world.advance(5).await;
