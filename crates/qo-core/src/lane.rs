@@ -104,9 +104,9 @@ impl ClassLine {
     pub(crate) fn after(&self, desk: Ix<Desk>, turn: Option<Turn>) -> Option<(Turn, Ix<Class>)> {
         let from =
             turn.unwrap_or(Turn { priority: i32::MIN, run_at: Time::from_millis(i64::MIN), number: 0 });
-        // Turns are unique, so a class handle of 0 with the next number lies after every entry of `from`.
+        // Turns are unique, so the first handle with the next number lies after every entry of `from`.
         let from = Turn { number: from.number + u64::from(turn.is_some()), ..from };
-        let (at, turn, class) = *self.waiting.range((desk, from, Ix::new(0))..).next()?;
+        let (at, turn, class) = *self.waiting.range((desk, from, Ix::FIRST)..).next()?;
         (at == desk).then_some((turn, class))
     }
 
@@ -117,7 +117,7 @@ impl ClassLine {
         while let Some(&(desk, ..)) = next {
             desks.push(desk);
             // Skips to the next desk: the classes between them are not visited.
-            next = self.waiting.range((desk, last, Ix::new(u32::MAX))..).next();
+            next = self.waiting.range((desk, last, Ix::LAST)..).next();
         }
         desks
     }
@@ -262,8 +262,8 @@ impl State {
     }
 
     fn wake_lanes(&mut self, key: Ix<Group>) {
-        for at in 0..self.groups[key].lanes.len() {
-            let lane_ix = self.groups[key].lanes[at];
+        for at in 0.. {
+            let Some(lane_ix) = self.groups[key].lanes.get(at) else { break };
             let lane = &self.lanes[lane_ix];
             if lane.parked && self.groups[key].has_room(self.classes[lane.class].cost) {
                 let head = lane.jobs.first().map(|(turn, _)| turn);

@@ -8,7 +8,7 @@ use super::Decider;
 use crate::lane::{Class, Desk, Lane, Turn};
 use crate::state::row::{Group, Queue, Session};
 use crate::state::{State, table::Ix};
-use crate::{Claim, Event, FenceToken, JobId};
+use crate::{Claim, Event, FenceToken, JobId, SessionId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -43,8 +43,8 @@ enum Verdict {
 }
 
 impl Decider<'_> {
-    /// Starts up to `claim.max` jobs for a session and names them in claim order.
-    pub(super) fn claim(&mut self, session: Ix<Session>, claim: Claim) -> Vec<JobId> {
+    /// Starts up to `claim.max` jobs for a session and returns their tokens, in claim order.
+    pub(super) fn claim(&mut self, session: Ix<Session>, claim: Claim) -> Vec<FenceToken> {
         if claim.max == 0 {
             return Vec::new();
         }
@@ -99,15 +99,15 @@ impl Decider<'_> {
         claimed
     }
 
-    fn start(&mut self, session: crate::SessionId, lane: Ix<Lane>) -> JobId {
+    fn start(&mut self, session: SessionId, lane: Ix<Lane>) -> FenceToken {
         let state = &self.state;
         let (_, ix) =
             state.lanes[lane].jobs.first().unwrap_or_else(|| unreachable!("a seated lane has a job"));
         let row = &state.jobs[ix];
         let (job, timeout_ms) = (row.id, state.timeout_ms(row));
         let token = FenceToken(state.next_token);
-        self.happen(Event::Started { job, session, token, timeout_ms });
-        job
+        self.happen_to(ix, Event::Started { job, session, token, timeout_ms });
+        token
     }
 }
 
@@ -195,7 +195,7 @@ impl State {
         let row = &self.groups[group];
         let left = row.free().saturating_sub(need.into());
         let limit = row.limit?;
-        let shared = row.line.iter().flat_map(|line| line.big.range(..(place.0, place.1, Ix::new(0))));
+        let shared = row.line.iter().flat_map(|line| line.big.range(..(place.0, place.1, Ix::FIRST)));
         let shared = shared.filter_map(|&(priority, _, class)| {
             let row = &self.classes[class];
             let wants = row.shared().find(|&(at, _)| at == group)?.1;
@@ -203,7 +203,7 @@ impl State {
             let lane = fits.then(|| row.lanes.iter().find(|&(_, lane)| self.key_has_room(lane)))??;
             Some((priority, lane.0, lane.1))
         });
-        let keyed = row.lanes.iter().filter_map(|&lane| {
+        let keyed = row.lanes.iter().filter_map(|lane| {
             let class = &self.classes[self.lanes[lane].class];
             let wants = class.cost;
             let big = (2..=limit).contains(&wants) && u64::from(wants) > left;

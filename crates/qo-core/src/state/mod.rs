@@ -9,6 +9,7 @@ mod audit;
 mod intern;
 mod journal;
 pub(crate) mod ordered;
+mod picture;
 pub(crate) mod row;
 pub(crate) mod table;
 mod view;
@@ -60,6 +61,8 @@ pub struct State {
     class_by_parts: HashTable<Ix<Class>>,
     lane_by_parts: HashTable<Ix<Lane>>,
     hasher: DefaultHashBuilder,
+    /// The job that the event to come is about, where the rule that decides it knows: saves a look-up.
+    pub(crate) recent: Option<Ix<Job>>,
 
     // What happens when time passes.
     pub(crate) scheduled: BTreeMap<(Time, u64), Ix<Job>>,
@@ -78,7 +81,7 @@ impl Default for State {
 }
 
 impl State {
-    pub(crate) const CLUSTER: Ix<Group> = Ix::new(0);
+    pub(crate) const CLUSTER: Ix<Group> = Ix::FIRST;
 
     /// An empty namespace.
     pub fn new() -> Self {
@@ -109,6 +112,7 @@ impl State {
             class_by_parts: HashTable::new(),
             lane_by_parts: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
+            recent: None,
             scheduled: BTreeMap::new(),
             expiries: BTreeMap::new(),
             timeouts: BTreeMap::new(),
