@@ -1,7 +1,8 @@
 //! What a test needs of a store: a fresh one, and a hand on its clock.
 
 use async_trait::async_trait;
-use qo_core::{ManualClock, Store};
+use futures::future::BoxFuture;
+use qo_core::{ManualClock, MemoryStore, Store};
 use std::sync::Arc;
 
 /// A fresh, empty store and the clock that it reads.
@@ -17,6 +18,11 @@ pub struct Fixture {
 pub trait Fixtures: Send + Sync {
     /// An empty store of its own, at the time [`START`].
     async fn fresh(&self) -> Fixture;
+
+    /// Runs a test to its end. A store that needs a runtime of its own enters it here.
+    fn block_on(&self, test: BoxFuture<'_, ()>) {
+        futures::executor::block_on(test);
+    }
 }
 
 /// Store time at which every fixture starts: far from 0, so that nothing works by accident.
@@ -33,5 +39,17 @@ pub trait TestClock: Send + Sync {
 impl TestClock for ManualClock {
     async fn advance_ms(&self, ms: u64) {
         Self::advance_ms(self, ms);
+    }
+}
+
+/// Makes stores of the rule book itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MemoryFixtures;
+
+#[async_trait]
+impl Fixtures for MemoryFixtures {
+    async fn fresh(&self) -> Fixture {
+        let clock = Arc::new(ManualClock::new(START));
+        Fixture { store: Arc::new(MemoryStore::with_clock(clock.clone())), clock }
     }
 }

@@ -1,16 +1,19 @@
 //! Proof for any qo store.
 
 pub mod checker;
+pub mod conformance;
 pub mod faulty;
 pub mod fixture;
 pub mod generator;
 pub mod history;
 pub mod intercept;
 pub mod random;
+pub mod sabotage;
 pub mod simulation;
 pub mod toy;
 
 pub use faulty::{Fault, FaultRates, FaultyStore};
-pub use fixture::{Fixture, Fixtures, START, TestClock};
+pub use fixture::{Fixture, Fixtures, MemoryFixtures, START, TestClock};
 pub use history::History;
+pub use sabotage::{Exhibit, museum};
 pub use toy::{Flaw, ToyFixtures, ToyStore};

@@ -5,26 +5,14 @@
 //! - `QO_STORE=toy`: the naive store instead of the rule book.
 #![allow(clippy::print_stdout)] // A program for people: what it finds goes to the terminal.
 
-use async_trait::async_trait;
-use qo_core::{ManualClock, MemoryStore};
 use qo_testkit::checker::tally::Tally;
 use qo_testkit::simulation::{Outcome, Profile, run};
-use qo_testkit::{Fixture, Fixtures, Flaw, START, ToyFixtures};
+use qo_testkit::{Fixtures, Flaw, MemoryFixtures, ToyFixtures};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 const THREADS: usize = 2;
-
-struct MemoryFixtures;
-
-#[async_trait]
-impl Fixtures for MemoryFixtures {
-    async fn fresh(&self) -> Fixture {
-        let clock = Arc::new(ManualClock::new(START));
-        Fixture { store: Arc::new(MemoryStore::with_clock(clock.clone())), clock }
-    }
-}
 
 fn main() -> ExitCode {
     let fixtures: Box<dyn Fixtures> = match std::env::var("QO_STORE").as_deref() {
