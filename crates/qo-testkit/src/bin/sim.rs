@@ -9,8 +9,8 @@ use qo_testkit::checker::tally::Tally;
 use qo_testkit::simulation::{Outcome, Profile, run};
 use qo_testkit::{Fixtures, Flaw, MemoryFixtures, ToyFixtures};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const THREADS: usize = 2;
 
