@@ -15,11 +15,11 @@ impl Random {
     pub fn new(seed: u64) -> Self {
         // Neighbouring seeds must not give streams that are shifts of each other.
         let mut mixed = Self(seed ^ 0x6A09_E667_F3BC_C909);
-        Self(mixed.next())
+        Self(mixed.draw())
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -29,28 +29,28 @@ impl Random {
 
     /// A stream of its own, so that one part's dice do not move another's.
     pub fn fork(&mut self) -> Self {
-        Self::new(self.next())
+        Self::new(self.draw())
     }
 
     /// A number of the range, all equally likely (but for a bias of no consequence here).
     pub fn within(&mut self, range: RangeInclusive<u64>) -> u64 {
         let (low, high) = range.into_inner();
-        low + self.next() % (high - low + 1)
+        low + self.draw() % (high - low + 1)
     }
 
     /// An index below `len`.
     pub fn below(&mut self, len: usize) -> usize {
-        (self.next() % len as u64) as usize
+        (self.draw() % len as u64) as usize
     }
 
     /// True in this many of a hundred cases.
     pub fn percent(&mut self, percent: u64) -> bool {
-        self.next() % 100 < percent
+        self.draw() % 100 < percent
     }
 
     /// True in this many of a thousand cases.
     pub fn per_mille(&mut self, per_mille: u32) -> bool {
-        self.next() % 1_000 < u64::from(per_mille)
+        self.draw() % 1_000 < u64::from(per_mille)
     }
 
     /// One of the items.
@@ -60,12 +60,12 @@ impl Random {
 
     /// A number from 0.0 to 1.0.
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+        (self.draw() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// An id as a client with this wall clock makes it: UUIDv7.
     pub fn uuid(&mut self, wall_ms: u64) -> Uuid {
-        let random = (u128::from(self.next()) << 64) | u128::from(self.next());
+        let random = (u128::from(self.draw()) << 64) | u128::from(self.draw());
         let bits = (u128::from(wall_ms & 0xFFFF_FFFF_FFFF) << 80) | (random & ((1 << 80) - 1));
         let version = (bits & !(0xF << 76)) | (7 << 76);
         Uuid::from_u128((version & !(0b11 << 62)) | (0b10 << 62))
@@ -80,7 +80,7 @@ mod tests {
     fn the_same_seed_gives_the_same_stream_and_another_seed_another() {
         let stream = |seed| {
             let mut random = Random::new(seed);
-            [random.next(), random.next(), random.within(3..=9), random.below(5) as u64]
+            [random.draw(), random.draw(), random.within(3..=9), random.below(5) as u64]
         };
         assert_eq!(stream(7), stream(7));
         assert_ne!(stream(7), stream(8));

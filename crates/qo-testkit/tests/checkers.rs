@@ -5,11 +5,11 @@ use futures::executor::block_on;
 use qo_core::{
     Answer, Claim, Command, Exchange, FenceToken, GroupRef, JobId, Name, NewJob, NewSession, SessionId,
 };
-use qo_core::{Outcome, Settle};
+use qo_core::{ExchangeReply, Outcome, Reason, Settle};
 use qo_testkit::checker::{self, Violation};
 use qo_testkit::generator::call;
 use qo_testkit::history::journal::{Journal, RecordedStore};
-use qo_testkit::history::{Actor, History, What};
+use qo_testkit::history::{Actor, Audit, History, What};
 use qo_testkit::simulation::{Profile, run};
 use qo_testkit::{Fixture, Fixtures, Flaw, START, ToyFixtures};
 use std::sync::Arc;
@@ -216,19 +216,49 @@ fn a_job_behind_a_limit_of_0_is_not_stuck() {
     assert_eq!(names(&checker::check_all(&scene.end()).0), [] as [&str; 0]);
 }
 
-#[test]
-fn an_answer_with_a_workers_time_is_noticed() {
-    let mut scene = Scene::new();
-    scene.claim();
-    let mut history = scene.end();
+/// The same history with other answers to its exchanges.
+fn forge(mut history: History, how: impl Fn(&mut ExchangeReply)) -> History {
     for entry in &mut history.entries {
         if let What::Applied(_, answer) = &mut entry.what
             && let Ok(Answer::Exchanged(reply)) = Arc::make_mut(answer)
         {
-            reply.lease_until = reply.lease_until.plus_ms(1);
+            how(reply);
         }
     }
+    history
+}
+
+#[test]
+fn an_answer_with_a_workers_time_is_noticed() {
+    let mut scene = Scene::new();
+    scene.claim();
+    let history = forge(scene.end(), |reply| reply.lease_until = reply.lease_until.plus_ms(1));
     assert_eq!(names(&checker::time::check(&history)), ["G9"]);
+}
+
+#[test]
+fn a_worker_that_is_not_told_to_stop_is_noticed() {
+    let mut scene = Scene::new();
+    scene.claim();
+    scene.call(Command::Cancel(vec![JOB]));
+    scene.exchange(Vec::new(), 0);
+    let history = scene.end();
+    assert_eq!(names(&checker::stops::check(&history)), [] as [&str; 0]);
+    let silent = forge(history, |reply| reply.stop.clear());
+    assert_eq!(names(&checker::stops::check(&silent)), ["stop"]);
+}
+
+#[test]
+fn a_wrong_explanation_is_noticed() {
+    let mut scene = Scene::new();
+    scene.call(Command::SetLimit(GroupRef::Cluster, 0));
+    let explain = |scene: &Scene| block_on(scene.fixture.store.explain(JOB)).expect("the toy explains");
+    let mut explanation = explain(&scene);
+    let audit = |explanation| Box::new(Audit { explanations: vec![explanation], ..Audit::default() });
+    scene.write(What::Audited(audit(explanation.clone())));
+    explanation.reasons = vec![Reason::OnlyWaitingForClaim { position: 1 }];
+    scene.write(What::Audited(audit(explanation)));
+    assert_eq!(names(&checker::explained::check(&scene.end())), ["explain"]);
 }
 
 #[test]
@@ -240,7 +270,7 @@ fn a_job_that_never_ends_is_lost() {
     scene.exchange(vec![settle], 0);
     let (jobs, complete) = (block_on(scene.fixture.store.jobs(Default::default(), None, 10)), true);
     let jobs = jobs.expect("the toy answers").jobs;
-    scene.write(What::Audited(Box::new(qo_testkit::history::Audit { jobs, complete, ..Default::default() })));
+    scene.write(What::Audited(Box::new(Audit { jobs, complete, ..Audit::default() })));
     assert_eq!(names(&checker::lost::check(&scene.end())), ["G3"]);
 }
 
@@ -251,7 +281,7 @@ fn an_acknowledged_job_that_is_gone_is_lost() {
     let command = Arc::new(Command::Submit(vec![second]));
     let answer = scene.call((*command).clone());
     scene.write(What::Heard(command, Arc::new(Ok(answer))));
-    scene.write(What::Audited(Box::new(qo_testkit::history::Audit { complete: true, ..Default::default() })));
+    scene.write(What::Audited(Box::new(Audit { complete: true, ..Audit::default() })));
     let found = checker::lost::check(&scene.end());
     assert!(
         found.iter().any(|violation| violation.message.contains("acknowledged and is lost")),

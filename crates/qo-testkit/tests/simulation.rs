@@ -86,6 +86,8 @@ fn assert_not_idle(tally: &Tally) {
         ("end: failed", 5 * SEEDS),
         ("expired in line", 5 * SEEDS),
         ("cancelled in line", 5 * SEEDS),
+        ("exchanges that stop handlers", 5 * SEEDS),
+        ("explanations", 100 * SEEDS),
         ("limit changes", 50 * SEEDS),
         ("limits set to 0", 2 * SEEDS),
         ("queues paused or resumed", 10 * SEEDS),

@@ -2,6 +2,7 @@
 //!
 //! - `SEEDS=300 START=1 make sim`: so many seeds from there on, on two threads.
 //! - `QO_SEED=42 make sim`: the trace of one seed, with a line where a checker objects.
+//! - `OPERATIONS=20000`: longer worlds.
 //! - `QO_STORE=toy`: the naive store instead of the rule book.
 #![allow(clippy::print_stdout)] // A program for people: what it finds goes to the terminal.
 
@@ -30,8 +31,13 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
+fn profile() -> Profile {
+    let usual = Profile::default();
+    Profile { operations: setting("OPERATIONS").unwrap_or(usual.operations), ..usual }
+}
+
 fn replay(seed: u64, fixtures: &dyn Fixtures) -> bool {
-    let outcome = run(seed, &Profile::default(), fixtures);
+    let outcome = run(seed, &profile(), fixtures);
     println!("{}\n{}", outcome.trace(), outcome.tally);
     outcome.violations.iter().for_each(|violation| println!("{violation}"));
     println!("seed {seed}: {} violations", outcome.violations.len());
@@ -47,7 +53,7 @@ fn sweep(start: u64, seeds: u64, fixtures: &dyn Fixtures) -> bool {
                 while let Some(seed) =
                     Some(next.fetch_add(1, Ordering::SeqCst)).filter(|seed| *seed < start + seeds)
                 {
-                    let mut outcome = run(seed, &Profile::default(), fixtures);
+                    let mut outcome = run(seed, &profile(), fixtures);
                     outcome.history.entries.clear();
                     let mut total = total.lock().expect("no thread panics while it adds up");
                     total.0 += &outcome.tally;

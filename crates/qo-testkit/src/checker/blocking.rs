@@ -67,7 +67,7 @@ fn check_left_behind(
         let queue_full =
             exchange.claim.max_per_queue.is_some_and(|most| of_queue().count() as u64 >= u64::from(most));
         // What filled the claim must stand before this job; what filled its queue, within the queue.
-        let last = if queue_full { of_queue().last() } else { reply.claimed.last() };
+        let last = if queue_full { of_queue().next_back() } else { reply.claimed.last() };
         let last = last.and_then(|last| books.find(last.id));
         let behind = (full || queue_full) && last.is_none_or(|last| books.order(last) < books.order(index));
         if !behind && !books.is_reserved(index, &granted) {

@@ -6,6 +6,7 @@
 
 pub mod admission;
 pub mod blocking;
+pub mod explained;
 pub mod fence;
 pub mod handlers;
 pub mod ledger;
@@ -13,6 +14,7 @@ pub mod live_limits;
 pub mod lost;
 pub mod owner;
 pub mod slots;
+pub mod stops;
 pub mod stuck;
 pub mod tally;
 pub mod time;
@@ -113,7 +115,9 @@ pub fn check_all(history: &History) -> (Vec<Violation>, tally::Tally) {
             &mut live_limits::LiveLimits::default(),
             &mut time::StoreTime,
             &mut admission::Admission,
+            &mut stops::Stops::default(),
             &mut views::Views,
+            &mut explained::Explained,
             &mut tally,
         ],
     );

@@ -4,7 +4,7 @@ use super::ledger::{Fact, Ledger};
 use super::{Objections, Watch};
 use crate::faulty::Fault;
 use crate::history::{Entry, What};
-use qo_core::{AttemptOutcome, Command, ErrorKind, JobState, Submitted};
+use qo_core::{AttemptOutcome, Command, ErrorKind, Exchange, ExchangeReply, JobState, Submitted};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::AddAssign;
@@ -74,14 +74,9 @@ impl Watch for Tally {
             Fact::Repeated(..) => self.count("exchanges answered again"),
             Fact::Dropped(_, JobState::Expired) => self.count("expired in line"),
             Fact::Dropped(..) => self.count("cancelled in line"),
-            Fact::Exchanged(exchange, reply) if reply.claimed.len() < exchange.claim.max as usize => {
-                if books
-                    .pending
-                    .iter()
-                    .any(|&job| books.is_due(job) && books.has_room(job) && books.is_reserved(job, &[]))
-                {
-                    self.count("claims that met a reservation");
-                }
+            Fact::Exchanged(_, reply) if !reply.stop.is_empty() => self.count("exchanges that stop handlers"),
+            Fact::Exchanged(exchange, reply) if met_reservation(books, exchange, reply) => {
+                self.count("claims that met a reservation");
             }
             _ => {}
         }
@@ -98,7 +93,10 @@ impl Watch for Tally {
             What::Paused { beyond_margin: true, .. } => self.count("pauses beyond the margin"),
             What::Paused { .. } => self.count("pauses"),
             What::Session(_) => self.count("sessions"),
-            What::Audited(_) => self.count("audits"),
+            What::Audited(audit) => {
+                self.count("audits");
+                audit.explanations.iter().for_each(|_| self.count("explanations"));
+            }
             What::Applied(command, answer) => match (&**command, answer.is_ok()) {
                 (Command::SetLimit(_, 0), true) => self.count("limits set to 0"),
                 (Command::SetLimit(..) | Command::UnsetLimit(_) | Command::Configure(_), true) => {
@@ -120,4 +118,9 @@ impl Watch for Tally {
             _ => {}
         }
     }
+}
+
+fn met_reservation(books: &Ledger, exchange: &Exchange, reply: &ExchangeReply) -> bool {
+    let held_back = |&job: &usize| books.is_due(job) && books.has_room(job) && books.is_reserved(job, &[]);
+    reply.claimed.len() < exchange.claim.max as usize && books.pending.iter().any(held_back)
 }

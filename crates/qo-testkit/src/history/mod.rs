@@ -9,10 +9,8 @@ pub mod journal;
 pub mod trace;
 
 use crate::faulty::Fault;
-use qo_core::{
-    Answer, Command, FenceToken, GroupDetail, GroupStatus, JobDetail, JobId, JobView, QueueStatus,
-};
-use qo_core::{Result, SessionId, Time, WorkerStatus};
+use qo_core::{Answer, Command, Explanation, FenceToken, GroupDetail, GroupStatus, JobDetail, JobId, JobView};
+use qo_core::{QueueStatus, Result, SessionId, Time, WorkerStatus};
 use std::sync::Arc;
 
 /// Everything that happened in one run.
@@ -100,6 +98,8 @@ pub struct Audit {
     pub workers: Vec<WorkerStatus>,
     /// Single jobs, whole.
     pub details: Vec<JobDetail>,
+    /// Why some of the live jobs do not run.
+    pub explanations: Vec<Explanation>,
     /// Whether `jobs` holds finished jobs too.
     pub complete: bool,
 }

@@ -45,6 +45,9 @@ pub(super) fn audit(store: &dyn Store, complete: bool) -> Audit {
     let holders = held.filter_map(|status| block_on(store.group(status.group.clone())).ok()).collect();
     let jobs = if complete { jobs(store, Vec::new()) } else { live_jobs(store) };
     let ids: Vec<JobId> = jobs.iter().filter(|_| complete).map(|view| view.id).collect();
+    // Every tenth: an explanation counts places in line, which is work.
+    let explained = jobs.iter().filter(|view| !view.state.is_terminal()).step_by(10);
+    let explanations = explained.filter_map(|view| block_on(store.explain(view.id)).ok()).collect();
     Audit {
         groups,
         holders,
@@ -52,6 +55,7 @@ pub(super) fn audit(store: &dyn Store, complete: bool) -> Audit {
         queues: block_on(store.queues()).expect("the bare store answers"),
         workers: block_on(store.workers()).expect("the bare store answers"),
         details: single(store, &ids).details,
+        explanations,
         complete,
     }
 }

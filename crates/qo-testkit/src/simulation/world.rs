@@ -42,7 +42,7 @@ impl World {
         let bare: Arc<dyn Store> = Arc::new(RecordedStore::new(fixture.store, journal.clone()));
         // Some worlds have a good network, some a very bad one.
         let weather = random.pick(&[0, 1, 1, 3]);
-        let store = FaultyStore::new(bare.clone(), random.next(), profile.faults.times(weather));
+        let store = FaultyStore::new(bare.clone(), random.draw(), profile.faults.times(weather));
         let mut stage = Stage::new(profile.clone(), random, journal);
         let size = 1 + stage.random.below(profile.workers);
         let workers = (0..size).map(|index| Worker::any(index, &mut stage)).collect();

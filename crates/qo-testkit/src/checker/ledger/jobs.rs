@@ -89,21 +89,25 @@ impl Ledger {
     /// while a claim walks the line, big jobs only lose room elsewhere, so one that had room when the walk
     /// began may have reserved, and a checker that excuses "perhaps" never objects wrongly.
     pub fn is_reserved(&self, index: usize, granted: &[usize]) -> bool {
+        let reserved = |&(group, need): &(GroupIndex, u32)| self.is_reserved_in(group, need, index, granted);
+        self.jobs[index].needs.iter().any(reserved)
+    }
+
+    /// The same for one of the job's groups, which has room for it.
+    pub fn is_reserved_in(&self, group: GroupIndex, need: u32, index: usize, granted: &[usize]) -> bool {
+        let (Some(limit), Some(free)) = (self.groups.limit(group), self.groups.free(group)) else {
+            return false;
+        };
         let order = self.order(index);
-        self.jobs[index].needs.iter().any(|&(group, need)| {
-            let (Some(limit), Some(free)) = (self.groups.limit(group), self.groups.free(group)) else {
-                return false;
-            };
-            self.pending.iter().any(|&other| {
-                let big =
-                    self.jobs[other].needs.iter().find(|&&(g, big)| g == group && (2..=limit).contains(&big));
-                big.is_some_and(|&(_, big)| free < u64::from(need) + u64::from(big))
-                    && other != index
-                    && self.is_due(other)
-                    && self.order(other) < order
-                    && self.had_room_elsewhere(other, group, granted)
-                    && self.sessions.values().any(|s| !s.draining && s.serves(&self.jobs[other].new))
-            })
+        self.pending.iter().any(|&other| {
+            let big =
+                self.jobs[other].needs.iter().find(|&&(g, big)| g == group && (2..=limit).contains(&big));
+            big.is_some_and(|&(_, big)| free < u64::from(need) + u64::from(big))
+                && other != index
+                && self.is_due(other)
+                && self.order(other) < order
+                && self.had_room_elsewhere(other, group, granted)
+                && self.sessions.values().any(|s| !s.draining && s.serves(&self.jobs[other].new))
         })
     }
 

@@ -1,0 +1,104 @@
+//! `explain` (contract §10) must give the reasons that the books give, neither fewer nor others.
+
+use super::ledger::{Job, Ledger};
+use super::{Objections, Violation, Watch, read};
+use crate::history::{Entry, History, What};
+use qo_core::{Explanation, GroupRef, JobState, Reason};
+use std::collections::BTreeSet;
+
+/// Watches explanations.
+#[derive(Debug, Default)]
+pub struct Explained;
+
+/// Explanations with a reason too many or too few.
+pub fn check(history: &History) -> Vec<Violation> {
+    read(history, &mut [&mut Explained])
+}
+
+impl Watch for Explained {
+    fn entry(&mut self, books: &Ledger, entry: &Entry, objections: &mut Objections) {
+        let What::Audited(audit) = &entry.what else { return };
+        for explanation in &audit.explanations {
+            let Some(index) = books.find(explanation.job) else { continue };
+            let given: BTreeSet<String> =
+                explanation.reasons.iter().filter_map(|reason| named(reason, &books.jobs[index])).collect();
+            let due = due(books, index);
+            objections.unless(given == due, "explain", || {
+                format!("{} is explained by {given:?}, by the books {due:?}", explanation.job)
+            });
+            let silent = explanation.reasons.is_empty();
+            let fits = explanation.state == books.jobs[index].state
+                && silent == (explanation.state != JobState::Pending);
+            objections.unless(fits, "explain", || unfit(explanation));
+        }
+    }
+}
+
+fn unfit(explanation: &Explanation) -> String {
+    format!("{} is {:?}, because {:?}", explanation.job, explanation.state, explanation.reasons)
+}
+
+/// A reason by its name and what the books know of it; busy workers and places in line are not theirs.
+fn named(reason: &Reason, job: &Job) -> Option<String> {
+    Some(match reason {
+        Reason::ScheduledUntil { run_at } | Reason::RetryAt { run_at } => format!("until {run_at}"),
+        Reason::Expired { good_until } => format!("expired {good_until}"),
+        Reason::QueuePaused { queue } if *queue == job.new.queue => "paused".into(),
+        Reason::QueuePaused { queue } => format!("another queue paused: {queue}"),
+        Reason::HeldByLimitZero { group } => held(group),
+        Reason::CanNeverRun { group, cost, limit } => never(group, *cost, *limit),
+        Reason::GroupFull { group, used, limit, cost, .. } => full(group, *used, *limit, *cost),
+        Reason::NoLiveWorker { .. } => "no worker".into(),
+        Reason::ReservedFor { group, .. } => reserved(group),
+        Reason::WorkersBusy { .. } | Reason::OnlyWaitingForClaim { .. } => {
+            return None;
+        }
+    })
+}
+
+fn held(group: &GroupRef) -> String {
+    format!("{group} held by 0")
+}
+
+fn never(group: &GroupRef, cost: u32, limit: u32) -> String {
+    format!("{group} never: {cost} of {limit}")
+}
+
+fn full(group: &GroupRef, used: u64, limit: u32, cost: u32) -> String {
+    format!("{group} full: {used} of {limit}, needs {cost}")
+}
+
+fn reserved(group: &GroupRef) -> String {
+    format!("{group} reserved")
+}
+
+fn due(books: &Ledger, index: usize) -> BTreeSet<String> {
+    let mut due = BTreeSet::new();
+    let job = &books.jobs[index];
+    if job.state != JobState::Pending {
+        return due;
+    }
+    if job.run_at > books.now {
+        due.insert(format!("until {}", job.run_at));
+    }
+    if let Some(good_until) = job.new.good_until.filter(|until| *until <= books.now) {
+        due.insert(format!("expired {good_until}"));
+    }
+    if books.paused.contains(&job.new.queue) {
+        due.insert("paused".into());
+    }
+    if !books.sessions.values().any(|session| session.serves(&job.new)) {
+        due.insert("no worker".into());
+    }
+    for &(group, need) in &job.needs {
+        let (name, used) = (books.groups.name(group), books.groups.used(group));
+        match books.groups.limit(group) {
+            Some(0) => due.insert(held(name)),
+            Some(limit) if need > limit => due.insert(never(name, need, limit)),
+            Some(limit) if !books.groups.has_room(group, need) => due.insert(full(name, used, limit, need)),
+            Some(_) if books.is_reserved_in(group, need, index, &[]) => due.insert(reserved(name)),
+            _ => false,
+        };
+    }
+    due
+}
