@@ -1,6 +1,7 @@
 //! What a test needs of a store: a fresh one, and a hand on its clock.
 
 use async_trait::async_trait;
+use futures::future::BoxFuture;
 use qo_core::{ManualClock, Store};
 use std::sync::Arc;
 
@@ -17,6 +18,11 @@ pub struct Fixture {
 pub trait Fixtures: Send + Sync {
     /// An empty store of its own, at the time [`START`].
     async fn fresh(&self) -> Fixture;
+
+    /// Runs a test to its end. A store that needs a runtime of its own enters it here.
+    fn block_on(&self, test: BoxFuture<'_, ()>) {
+        futures::executor::block_on(test);
+    }
 }
 
 /// Store time at which every fixture starts: far from 0, so that nothing works by accident.

@@ -1,0 +1,144 @@
+//! Crashes: a lease ends by an event, the job goes back at once, and no slot is held by nobody (G5).
+
+use super::*;
+
+pub(super) async fn a_slot_is_back_after_one_lease_and_a_sweep(world: &World) {
+    world.set("t", 1).await;
+    world.set("cluster", 1).await;
+    let ids = world.submit_many(2, job("t").key("k").also("gpu", 2)).await;
+    let dead = world.worker("dead", ["t"]).await;
+    dead.claim_one().await;
+    world.advance(29_999).await;
+    assert_eq!((world.sweep().await.attempts, world.used("t").await), (0, 1));
+    world.advance(1).await;
+    let swept = world.sweep().await;
+    assert_eq!((swept.sessions, swept.attempts), (1, 1));
+    for group in ["t", "t/k", "gpu", "queue:default", "cluster"] {
+        assert_eq!(world.used(group).await, 0, "{group}");
+    }
+    assert_eq!(world.worker("w2", ["t"]).await.claim_ids(10).await, ids[..1]);
+}
+
+pub(super) async fn the_next_claim_of_anybody_takes_the_slot_of_the_dead(world: &World) {
+    world.set("t", 1).await;
+    let id = world.submit(job("t")).await;
+    world.worker("dead", ["t"]).await.claim_one().await;
+    let alive = world.open(serving("alive", ["t"]).lease(90_000)).await;
+    world.advance(30_000).await;
+    let claimed = alive.claim(10).await;
+    assert_eq!((claimed[0].id, claimed[0].attempt), (id, 2), "without a sweep, in the same step");
+}
+
+pub(super) async fn a_lost_lease_uses_an_attempt_and_says_so(world: &World) {
+    let id = world.submit(job("t")).await;
+    let dead = world.worker("dead", ["t"]).await;
+    let claimed = dead.claim_one().await;
+    world.advance(31_000).await;
+    world.sweep().await;
+    let detail = world.detail(id).await;
+    assert_eq!((detail.view.state, detail.view.attempts_used), (JobState::Pending, 1));
+    assert_eq!((detail.view.run_at, detail.view.running), (START, None));
+    let attempt = &detail.attempts[0];
+    assert_eq!((attempt.outcome, attempt.token), (AttemptOutcome::LeaseEnded, claimed.token));
+    assert_eq!(attempt.ended_at, at(31_000), "a lease ends by an event, at the event's time");
+    let error = attempt.error.as_ref().map(ToString::to_string).unwrap_or_default();
+    assert!(error.contains("lease ended"), "{error:?}");
+}
+
+pub(super) async fn a_job_that_loses_its_last_lease_fails(world: &World) {
+    let id = world.submit(job("t").attempts(2)).await;
+    for expected in [JobState::Pending, JobState::Failed] {
+        world.worker("dead", ["t"]).await.claim_one().await;
+        world.advance(30_000).await;
+        world.sweep().await;
+        assert_eq!(world.state(id).await, expected);
+    }
+    assert_eq!(world.view(id).await.finished_at, Some(at(60_000)));
+    assert_eq!(world.worker("w", ["t"]).await.claim(1).await, []);
+}
+
+pub(super) async fn a_cancelled_job_that_loses_its_lease_is_cancelled(world: &World) {
+    let id = world.submit(job("t")).await;
+    world.worker("dead", ["t"]).await.claim_one().await;
+    assert_eq!(world.cancel(id).await, Ok(JobState::Running));
+    world.advance(30_000).await;
+    world.sweep().await;
+    assert_eq!(world.state(id).await, JobState::Cancelled);
+}
+
+pub(super) async fn a_job_too_old_to_start_again_expires_with_its_lease(world: &World) {
+    let id = world.submit(job("t").good_until(at(10_000))).await;
+    world.worker("dead", ["t"]).await.claim_one().await;
+    world.advance(30_000).await;
+    world.sweep().await;
+    assert_eq!(world.state(id).await, JobState::Expired);
+}
+
+pub(super) async fn a_kill_between_grant_and_dispatch_loses_nothing(world: &World) {
+    let ids = world.submit_many(50, job("t")).await;
+    let dead = world.worker("dead", ["t"]).await;
+    assert_eq!(dead.claim(50).await.len(), 50, "granted, but the reply reaches nobody");
+    world.advance(30_000).await;
+    let heir = world.worker("heir", ["t"]).await;
+    assert_eq!(heir.claim_ids(100).await, ids);
+}
+
+pub(super) async fn a_worker_that_renews_keeps_jobs_it_never_saw_only_until_it_asks_again(world: &World) {
+    let ids = world.submit_many(2, job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let lost = worker.turn(Vec::new(), 2).await;
+    world.advance(20_000).await;
+    let again = worker.repeat().await.expect("the session is live");
+    assert_eq!((worker::ids(&again.claimed), again), (ids, lost.clone()));
+    worker.succeed_all(&lost.claimed).await;
+}
+
+pub(super) async fn one_sweep_ends_any_backlog_of_jobs(world: &World) {
+    world.submit_many(5_000, job("t")).await;
+    world.worker("dead", ["t"]).await.claim(5_000).await;
+    world.advance(30_000).await;
+    assert_eq!(world.sweep().await.attempts, 5_000);
+    assert_eq!(world.used("t").await, 0);
+}
+
+pub(super) async fn one_sweep_ends_any_backlog_of_sessions(world: &World) {
+    world.submit_many(1_500, job("t")).await;
+    for _ in 0..1_500 {
+        world.worker("dead", ["t"]).await.claim_one().await;
+    }
+    world.advance(30_000).await;
+    let swept = world.sweep().await;
+    assert_eq!((swept.sessions, swept.attempts), (1_500, 1_500));
+    assert_eq!(world.store.workers().await, Ok(vec![]));
+}
+
+pub(super) async fn a_sweep_is_not_starved_by_leases_that_it_may_not_end(world: &World) {
+    world.submit_many(2_501, job("t").timeout(3_600_000)).await;
+    let alive = world.open(serving("alive", ["t"]).lease(60_000)).await;
+    alive.claim(2_500).await;
+    let dead = world.worker("dead", ["t"]).await;
+    let lost = dead.claim_one().await;
+    world.advance(30_000).await;
+    assert_eq!(world.sweep().await.attempts, 1);
+    assert_eq!(world.state(lost.id).await, JobState::Pending);
+}
+
+pub(super) async fn a_sweep_with_nothing_to_end_changes_nothing(world: &World) {
+    world.submit_many(3, job("t").good_until(at(60_000))).await;
+    let worker = world.worker("w1", ["t"]).await;
+    worker.claim_one().await;
+    world.advance(20_000).await;
+    let before = world.snapshot().await;
+    assert_eq!(world.sweep().await, Swept::default());
+    assert_eq!(world.snapshot().await, before);
+}
+
+pub(super) async fn a_swept_world_has_nothing_left_to_sweep(world: &World) {
+    world.submit_all(vec![job("t"), job("t").timeout(1_000)]).await;
+    world.worker("dead", ["t"]).await.claim(2).await;
+    world.submit(job("t").good_until(at(9_000))).await;
+    world.advance(30_000).await;
+    let swept = world.sweep().await;
+    assert_eq!((swept.sessions, swept.attempts, swept.expired), (1, 2, 1));
+    assert_eq!(world.sweep().await, Swept::default());
+}

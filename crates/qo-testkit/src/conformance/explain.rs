@@ -1,0 +1,170 @@
+//! `explain`: "why is my job not running?" always has an answer.
+
+use super::*;
+
+async fn has(world: &World, id: JobId, reason: &Reason) {
+    let reasons = world.reasons(id).await;
+    assert!(reasons.contains(reason), "{reason:?} is not among {reasons:?}");
+}
+
+pub(super) async fn a_job_with_a_date_is_scheduled(world: &World) {
+    world.worker("w1", ["t"]).await;
+    let id = world.submit(job("t").run_at(at(9_000))).await;
+    assert_eq!(world.reasons(id).await, [Reason::ScheduledUntil { run_at: at(9_000) }]);
+}
+
+pub(super) async fn a_job_between_two_attempts_retries_at(world: &World) {
+    let worker = world.worker("w1", ["t"]).await;
+    for outcome in [retry(9_000), snooze(9_000)] {
+        let id = world.submit(job("t")).await;
+        worker.settle(&worker.claim_one().await, outcome).await.expect("it owns the job");
+        assert_eq!(world.reasons(id).await, [Reason::RetryAt { run_at: at(9_000) }]);
+    }
+}
+
+pub(super) async fn a_job_past_good_until_is_expired_before_anybody_says_so(world: &World) {
+    let id = world.submit(job("t").good_until(at(10))).await;
+    world.advance(10).await;
+    has(world, id, &Reason::Expired { good_until: at(10) }).await;
+    assert_eq!(world.state(id).await, JobState::Pending, "looking changes nothing");
+}
+
+pub(super) async fn a_paused_queue_is_a_reason(world: &World) {
+    let id = world.submit(job("t").queue("q")).await;
+    world.pause("q").await;
+    has(world, id, &Reason::QueuePaused { queue: name("q") }).await;
+}
+
+pub(super) async fn a_limit_of_zero_is_a_reason_in_every_group(world: &World) {
+    let id = world.submit(job("t").key("k").queue("q").also("gpu", 1)).await;
+    world.worker("w1", ["t"]).await;
+    let groups = ["cluster", "queue:q", "t", "t/k", "gpu"];
+    for group in groups {
+        world.set(group, 0).await;
+    }
+    for group in groups {
+        has(world, id, &Reason::HeldByLimitZero { group: group_ref(group) }).await;
+    }
+    assert_eq!(world.reasons(id).await.len(), groups.len());
+}
+
+pub(super) async fn a_cost_above_a_fallen_limit_can_never_run(world: &World) {
+    world.worker("w1", ["t"]).await;
+    let id = world.submit(job("t").cost(5)).await;
+    world.set("t", 3).await;
+    let reason = Reason::CanNeverRun { group: group_ref("t"), cost: 5, limit: 3 };
+    assert_eq!(world.reasons(id).await, [reason]);
+}
+
+pub(super) async fn a_full_group_shows_its_holders_and_the_place_in_line(world: &World) {
+    world.set("t", 3).await;
+    let ids = world.submit_many(4, job("t").cost(2)).await;
+    let claimed = world.worker("w1", ["t"]).await.claim_one().await;
+    let reasons = world.reasons(ids[3]).await;
+    let full = reasons.iter().find_map(|reason| match reason {
+        Reason::GroupFull { group, used, limit, cost, holders, position } => {
+            Some((group.to_string(), *used, *limit, *cost, holders.clone(), *position))
+        }
+        _ => None,
+    });
+    let (group, used, limit, cost, holders, position) = full.unwrap_or_else(|| panic!("{reasons:?}"));
+    assert_eq!((group.as_str(), used, limit, cost, position), ("t", 2, 3, 2, 3));
+    assert_eq!(holders.len(), 1);
+    assert_eq!((holders[0].job, holders[0].slots), (ids[0], 2));
+    assert_eq!((&*holders[0].running.worker, holders[0].running.token), ("w1", claimed.token));
+}
+
+pub(super) async fn a_full_group_shows_its_ten_oldest_holders(world: &World) {
+    world.set("t", 12).await;
+    let ids = world.submit_many(13, job("t")).await;
+    world.worker("w1", ["t"]).await.claim(20).await;
+    let reasons = world.reasons(ids[12]).await;
+    let [Reason::GroupFull { holders, used: 12, position: 1, .. }] = &reasons[..] else {
+        panic!("{reasons:?}")
+    };
+    assert_eq!(holders.iter().map(|holder| holder.job).collect::<Vec<_>>(), ids[..10]);
+}
+
+pub(super) async fn a_reserved_slot_names_the_big_job(world: &World) {
+    world.set("t", 3).await;
+    let worker = world.worker("w1", ["t"]).await;
+    world.submit_many(2, job("t")).await;
+    worker.claim(2).await;
+    let big = world.submit(job("t").cost(2)).await;
+    let small = world.submit(job("t")).await;
+    assert_eq!(world.reasons(small).await, [Reason::ReservedFor { group: group_ref("t"), job: big }]);
+}
+
+pub(super) async fn a_task_that_no_live_worker_has_is_a_reason(world: &World) {
+    let reason = Reason::NoLiveWorker { queue: name("q"), task: name("t") };
+    let id = world.submit(job("t").queue("q")).await;
+    world.worker("w1", ["other"]).await;
+    world.open(serving("w2", ["t"]).queues(["other"])).await;
+    assert_eq!(world.reasons(id).await, [reason.clone()]);
+    let worker = world.worker("w3", ["t"]).await;
+    assert!(!world.reasons(id).await.contains(&reason));
+    worker.close().await;
+    assert_eq!(world.reasons(id).await, [reason]);
+}
+
+pub(super) async fn workers_that_are_saturated_or_draining_are_a_reason(world: &World) {
+    let id = world.submit(job("t")).await;
+    let (one, two) = (world.worker("w1", ["t"]).await, world.worker("w2", ["t"]).await);
+    one.send(Exchange { free_permits: 9, ..one.next() }).await.expect("the session is live");
+    assert_eq!(world.reasons(id).await, [Reason::OnlyWaitingForClaim { position: 1 }], "w2 is free");
+    two.send(Exchange { draining: true, ..two.next() }).await.expect("the session is live");
+    assert_eq!(world.reasons(id).await, [Reason::WorkersBusy { saturated: 1, draining: 1 }]);
+    one.send(Exchange { free_permits: 10, ..one.next() }).await.expect("the session is live");
+    assert_eq!(world.reasons(id).await, [Reason::OnlyWaitingForClaim { position: 1 }], "a tenth is free");
+}
+
+pub(super) async fn a_job_that_could_run_only_waits_for_a_claim(world: &World) {
+    let ids = world.submit_many(3, job("t")).await;
+    world.submit_many(3, job("other").priority(-1)).await;
+    world.worker("w1", ["t"]).await;
+    for (place, id) in (1..).zip(ids) {
+        assert_eq!(world.reasons(id).await, [Reason::OnlyWaitingForClaim { position: place }]);
+    }
+}
+
+pub(super) async fn everything_that_keeps_a_job_back_is_named_at_once(world: &World) {
+    let id = world.submit(job("t").queue("q").also("gpu", 1)).await;
+    world.pause("q").await;
+    world.set("t", 0).await;
+    world.set("gpu", 0).await;
+    has(world, id, &Reason::QueuePaused { queue: name("q") }).await;
+    has(world, id, &Reason::HeldByLimitZero { group: group_ref("t") }).await;
+    has(world, id, &Reason::HeldByLimitZero { group: group_ref("gpu") }).await;
+    has(world, id, &Reason::NoLiveWorker { queue: name("q"), task: name("t") }).await;
+}
+
+pub(super) async fn a_job_that_runs_or_finished_has_no_reasons(world: &World) {
+    let id = world.submit(job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let claimed = worker.claim_one().await;
+    let explanation = world.store.explain(id).await.expect("the job is there");
+    assert_eq!((explanation.job, explanation.state, explanation.reasons), (id, JobState::Running, vec![]));
+    worker.succeed(&claimed).await;
+    let explanation = world.store.explain(id).await.expect("the job is there");
+    assert_eq!((explanation.state, explanation.reasons), (JobState::Succeeded, vec![]));
+}
+
+pub(super) async fn a_job_that_is_not_there_is_not_found(world: &World) {
+    refused(world.store.explain(world.job_id()).await, ErrorKind::NotFound);
+}
+
+pub(super) async fn a_job_is_explained_exactly_as_long_as_it_waits(world: &World) {
+    world.set("t", 1).await;
+    let ids = world.submit_many(4, job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    for place in 0..ids.len() {
+        let claimed = worker.claim_one().await;
+        assert_eq!(claimed.id, ids[place]);
+        for (ahead, id) in ids[place + 1..].iter().enumerate() {
+            let reasons = world.reasons(*id).await;
+            let [Reason::GroupFull { position, .. }] = &reasons[..] else { panic!("{reasons:?}") };
+            assert_eq!(*position as usize, ahead + 1);
+        }
+        worker.succeed(&claimed).await;
+    }
+}

@@ -1,0 +1,230 @@
+//! Bad input: each refusal names field, value and rule, loses nothing and panics nowhere; and the caps are
+//! exactly where they are said to be.
+
+use super::*;
+
+/// Checks that each of these jobs is `Invalid` for the field and value, and that nothing changed.
+async fn refuse_jobs<const N: usize>(world: &World, bad: [(JobSpec, &str, &str); N]) {
+    world.submit(job("before").limit(3)).await;
+    let before = world.snapshot().await;
+    for (spec, field, value) in bad {
+        let id = world.job_id();
+        let result = world.offer_all(vec![job("fine"), spec.id(id)]).await;
+        let error = refused(result.clone(), ErrorKind::Invalid);
+        assert!(error.message().starts_with("jobs[1]"), "{error}");
+        invalid(result, field, value);
+        refused(world.store.job(id).await, ErrorKind::NotFound);
+    }
+    assert_eq!(world.snapshot().await, before);
+}
+
+fn json_of(bytes: usize) -> String {
+    format!("\"{}\"", "x".repeat(bytes - 2))
+}
+
+pub(super) async fn a_bad_cost_is_invalid(world: &World) {
+    let bad = [
+        (job("t").cost(0), "cost", "0"),
+        (job("t").cost(caps::LIMIT + 1), "cost", "1000001"),
+        (job("t").cost(u32::MAX), "cost", "4294967295"),
+    ];
+    refuse_jobs(world, bad).await;
+}
+
+pub(super) async fn a_bad_number_of_attempts_is_invalid(world: &World) {
+    let bad =
+        [(job("t").attempts(0), "max_attempts", "0"), (job("t").attempts(1_001), "max_attempts", "1001")];
+    refuse_jobs(world, bad).await;
+    world.submit(job("t").attempts(caps::ATTEMPTS)).await;
+}
+
+pub(super) async fn a_bad_limit_of_a_job_is_invalid(world: &World) {
+    refuse_jobs(world, [(job("t").limit(caps::LIMIT + 1), "limit", "1000001")]).await;
+    world.submit(job("t").limit(caps::LIMIT)).await;
+}
+
+pub(super) async fn a_bad_timeout_is_invalid(world: &World) {
+    let too_long = caps::DURATION_MS + 1;
+    let bad = [
+        (job("t").timeout(0), "timeout_ms", "0"),
+        (job("t").timeout(too_long), "timeout_ms", "315360000001"),
+    ];
+    refuse_jobs(world, bad).await;
+    world.submit(job("t").timeout(caps::DURATION_MS)).await;
+}
+
+pub(super) async fn a_bad_date_is_invalid(world: &World) {
+    let (before, after) = (Time::from_millis(-1), Time::from_millis(caps::TIME_MS + 1));
+    let bad = [
+        (job("t").run_at(before), "run_at", "-1"),
+        (job("t").run_at(after), "run_at", "253402300800000"),
+        (job("t").good_until(before), "good_until", "-1"),
+        (job("t").good_until(after), "good_until", "253402300800000"),
+    ];
+    refuse_jobs(world, bad).await;
+    world.submit(job("t").run_at(Time::from_millis(caps::TIME_MS))).await;
+}
+
+pub(super) async fn a_good_until_that_is_not_after_run_at_is_invalid(world: &World) {
+    let bad = [
+        (job("t").run_at(at(50)).good_until(at(50)), "good_until", "1800000000050"),
+        (job("t").run_at(at(50)).good_until(at(49)), "good_until", "1800000000049"),
+    ];
+    refuse_jobs(world, bad).await;
+    world.submit(job("t").run_at(at(50)).good_until(at(51))).await;
+}
+
+pub(super) async fn a_bad_backoff_is_invalid(world: &World) {
+    let fine = RetryPolicy::default();
+    let bad = [
+        (job("t").backoff(RetryPolicy { factor_percent: 99, ..fine }), "retry.factor_percent", "99"),
+        (job("t").backoff(RetryPolicy { jitter_percent: 101, ..fine }), "retry.jitter_percent", "101"),
+        (job("t").backoff(RetryPolicy { max_ms: 999, ..fine }), "retry.max_ms", "999"),
+    ];
+    refuse_jobs(world, bad).await;
+}
+
+pub(super) async fn a_bad_extra_limit_is_invalid(world: &World) {
+    let bad = [
+        (job("t").also("cluster", 1), "limits", "cluster"),
+        (job("t").also("queue:default", 1), "limits", "queue:default"),
+        (job("t").also("gpu/*", 1), "limits", "gpu/*"),
+        (job("t").also("gpu", 0), "limits[gpu]", "0"),
+        (job("t").also("gpu", caps::LIMIT + 1), "limits[gpu]", "1000001"),
+    ];
+    refuse_jobs(world, bad).await;
+}
+
+pub(super) async fn the_jobs_own_group_as_an_extra_limit_is_invalid(world: &World) {
+    world.register(TaskOptions { group: Some(name("cpu")), ..task("render") }).await;
+    let bad = [
+        (job("t").also("t", 1), "limits", "t"),
+        (job("t").also("t/k", 1), "limits", "t/k"),
+        (job("t").group("api").also("api", 1), "limits", "api"),
+        (job("t").group("api").key("k").also("api/other", 1), "limits", "api/other"),
+        (job("render").also("cpu", 1), "limits", "cpu"),
+    ];
+    refuse_jobs(world, bad).await;
+    world.submit(job("t").group("api").also("t", 1)).await;
+    world.submit(job("render").also("render", 1)).await;
+}
+
+pub(super) async fn too_many_extra_limits_are_invalid(world: &World) {
+    let many = |count| (0..count).fold(job("t").key("k"), |spec, place| spec.also(&format!("g{place}"), 1));
+    refuse_jobs(world, [(many(caps::EXTRA_LIMITS + 1), "limits", "13")]).await;
+    let id = world.submit(many(caps::EXTRA_LIMITS)).await;
+    assert_eq!(world.worker("w1", ["t"]).await.claim_ids(1).await, [id], "16 groups are fine");
+}
+
+pub(super) async fn a_payload_too_large_is_invalid(world: &World) {
+    let too_large = json_of(caps::PAYLOAD_BYTES + 1);
+    refuse_jobs(world, [(job("t").payload(&too_large), "payload", "1048577")]).await;
+    let largest = json_of(caps::PAYLOAD_BYTES);
+    let id = world.submit(job("t").payload(&largest)).await;
+    assert_eq!(world.detail(id).await.payload.as_str().len(), caps::PAYLOAD_BYTES);
+}
+
+pub(super) async fn a_call_with_too_many_bytes_is_invalid(world: &World) {
+    let spec = job("t").payload(&json_of(caps::PAYLOAD_BYTES));
+    let mut specs = vec![spec; 8];
+    specs.push(job("t").payload("1"));
+    let error = refused(world.offer_all(specs.clone()).await, ErrorKind::Invalid);
+    assert!(error.message().contains("8388609"), "{error}");
+    assert_eq!(world.all_jobs().await, []);
+    specs.pop();
+    world.submit_all(specs).await;
+}
+
+pub(super) async fn a_call_with_too_many_jobs_is_invalid(world: &World) {
+    let specs = vec![job("t"); caps::SUBMIT_JOBS + 1];
+    invalid(world.offer_all(specs).await, "jobs", "10001");
+    assert_eq!(world.all_jobs().await, []);
+}
+
+pub(super) async fn a_bad_session_is_invalid(world: &World) {
+    let spec = serving("w1", ["t"]);
+    let new = NewSession { id: world.session_id(), ..spec.new };
+    let many = |count| (0..count).map(|place| name(&format!("n{place}"))).collect::<Vec<_>>();
+    let bad = [
+        (NewSession { lease_ms: 99, ..new.clone() }, "lease_ms", "99"),
+        (NewSession { lease_ms: caps::LEASE_MAX_MS + 1, ..new.clone() }, "lease_ms", "86400001"),
+        (NewSession { tasks: vec![], ..new.clone() }, "tasks", "0"),
+        (NewSession { tasks: many(caps::SERVED + 1), ..new.clone() }, "tasks", "10001"),
+        (NewSession { queues: many(caps::SERVED + 1), ..new.clone() }, "queues", "10001"),
+        (NewSession { permits: 0, ..new.clone() }, "permits", "0"),
+        (NewSession { permits: caps::LIMIT + 1, ..new.clone() }, "permits", "1000001"),
+    ];
+    for (session, field, value) in bad {
+        invalid(world.store.open_session(session).await, field, value);
+    }
+    assert_eq!(world.store.workers().await, Ok(vec![]));
+    world.store.open_session(new).await.expect("the id is still free");
+}
+
+pub(super) async fn a_bad_exchange_is_invalid(world: &World) {
+    world.submit(job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let before = world.snapshot().await;
+    let claim = |max, max_per_queue| Claim { max, max_per_queue };
+    let settle = Settle { job: world.job_id(), token: FenceToken(1), outcome: success() };
+    let next = worker.next();
+    let bad = [
+        (Exchange { number: 0, ..next.clone() }, "number", "0"),
+        (Exchange { settles: vec![settle; caps::SETTLES + 1], ..next.clone() }, "settles", "10001"),
+        (Exchange { claim: claim(caps::CLAIM + 1, None), ..next.clone() }, "claim.max", "10001"),
+        (Exchange { claim: claim(1, Some(0)), ..next.clone() }, "claim.max_per_queue", "0"),
+        (Exchange { claim: claim(1, Some(10_001)), ..next.clone() }, "claim.max_per_queue", "10001"),
+        (Exchange { claim: claim(1, None), draining: true, ..next.clone() }, "claim.max", "1"),
+        (Exchange { free_permits: caps::LIMIT + 1, ..next.clone() }, "free_permits", "1000001"),
+    ];
+    for (exchange, field, value) in bad {
+        invalid(world.store.exchange(exchange).await, field, value);
+    }
+    assert_eq!(world.snapshot().await, before);
+    assert_eq!(worker.claim(1).await.len(), 1);
+}
+
+pub(super) async fn a_bad_limit_of_the_operator_is_invalid(world: &World) {
+    world.set("api", 3).await;
+    for group in ["api", "api/*", "api/k", "queue:q", "cluster"] {
+        invalid(world.store.set_limit(group_ref(group), caps::LIMIT + 1).await, group, "1000001");
+    }
+    assert_eq!((world.limit("api").await, world.limit("cluster").await), (Some(3), None));
+    world.set("api", caps::LIMIT).await;
+}
+
+pub(super) async fn a_bad_configuration_is_invalid_as_a_whole(world: &World) {
+    world.configure([("api", 3)]).await;
+    let before = world.snapshot().await;
+    let limits = [(group_ref("api"), 5), (group_ref("big"), caps::LIMIT + 1)].into();
+    let configuration = Configuration { limits, ..Configuration::default() };
+    invalid(world.store.configure(configuration).await, "limits[big]", "1000001");
+    for (priority, value) in [(0, "0"), (caps::QUEUE_PRIORITY + 1, "1001")] {
+        let queue_priorities = [(name("a"), 1), (name("q"), priority)].into();
+        let configuration = Configuration { queue_priorities, ..Configuration::default() };
+        invalid(world.store.configure(configuration).await, "queue_priorities[q]", value);
+    }
+    assert_eq!(world.snapshot().await, before);
+}
+
+pub(super) async fn a_bad_registration_is_invalid_as_a_whole(world: &World) {
+    let fine = TaskOptions { limit: Some(1), ..task("fine") };
+    let retry = RetryPolicy { factor_percent: 99, ..RetryPolicy::default() };
+    let bad = [
+        (TaskOptions { limit: Some(caps::LIMIT + 1), ..task("bad") }, "limit", "1000001"),
+        (TaskOptions { timeout_ms: Some(0), ..task("bad") }, "timeout_ms", "0"),
+        (TaskOptions { retry: Some(retry), ..task("bad") }, "retry.factor_percent", "99"),
+    ];
+    for (options, field, value) in bad {
+        invalid(world.store.register(vec![fine.clone(), options]).await, field, value);
+        assert_eq!(world.limit("fine").await, None);
+    }
+    let many = (0..=caps::SERVED).map(|place| task(&format!("t{place}"))).collect();
+    invalid(world.store.register(many).await, "tasks", "10001");
+}
+
+pub(super) async fn too_many_cancels_are_invalid(world: &World) {
+    let id = world.submit(job("t")).await;
+    invalid(world.store.cancel(vec![id; caps::CANCELS + 1]).await, "jobs", "10001");
+    assert_eq!(world.state(id).await, JobState::Pending);
+}

@@ -1,0 +1,105 @@
+//! The conformance suite: each sentence of the contract that a store can break is one case.
+//!
+//! A store proves itself with a few lines in its own tests:
+//!
+//! ```ignore
+//! qo_testkit::conformance!(MyFixtures);
+//! ```
+//!
+//! which makes one `#[test]` per case. As a library, [`cases`] lists them and [`run`] runs one, so that a
+//! broken store can be shown to fail. Cases see a store through the [`Store`](qo_core::Store) trait alone.
+
+mod catalog;
+mod job_spec;
+mod snapshot;
+mod worker;
+mod world;
+
+mod cancel;
+mod costs;
+mod crash;
+mod exchange;
+mod explain;
+mod fence;
+mod fleet;
+mod idempotency;
+mod invalid;
+mod limits;
+mod on_limit;
+mod operator;
+mod order;
+mod passing;
+mod queues;
+mod reservation;
+mod session;
+mod settle;
+mod slots;
+mod sources;
+mod submit;
+mod time;
+mod timeout;
+mod views;
+
+pub use job_spec::{JobSpec, job};
+pub use snapshot::Snapshot;
+pub use worker::{SessionSpec, Worker, serving};
+pub use world::World;
+
+use crate::{Fixtures, START};
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+// The words of the cases, which begin with `use super::*`.
+use job_spec::{at, failure, group_ref, key, name, retry, snooze, success, task};
+use qo_core::{Attempt, AttemptOutcome, Claim, ClaimedJob, Configuration, DEFAULT_QUEUE_PRIORITY, ErrorKind};
+use qo_core::{
+    Exchange, FenceToken, JobFilter, JobId, JobState, Json, LimitSource, NewSession, Outcome, Reason,
+};
+use qo_core::{
+    RetryPolicy, Settle, Stop, StopReason, Submitted, Swept, TaskOptions, Time, WorkerStatus, caps,
+};
+use worker::settled;
+use world::{invalid, refused};
+
+const DAY_MS: u64 = 24 * 3_600_000;
+
+/// One sentence of the contract, as a test.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// The sentence.
+    pub name: &'static str,
+    /// The part of the contract that it belongs to: the file that holds it.
+    pub area: &'static str,
+    /// Panics if the store breaks the sentence.
+    pub run: for<'a> fn(&'a World) -> BoxFuture<'a, ()>,
+}
+
+/// Every case, area by area.
+pub fn cases() -> Vec<Case> {
+    crate::conformance!(@list cases)
+}
+
+/// Runs one case on a fresh store, then checks that what the store shows still fits together.
+/// `Err` says what broke.
+pub fn run(case: &Case, fixtures: &dyn Fixtures) -> Result<(), String> {
+    let test = async {
+        let world = World::new(fixtures.fresh().await);
+        (case.run)(&world).await;
+        world.audit().await;
+    };
+    catch_unwind(AssertUnwindSafe(|| fixtures.block_on(Box::pin(test)))).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message").to_string()
+    })
+}
+
+/// Runs the case of that area and name, and panics if it fails: the body of every generated `#[test]`.
+pub fn check(area: &str, name: &str, fixtures: &dyn Fixtures) {
+    let found = cases().into_iter().find(|case| case.area == area && case.name == name);
+    let case = found.unwrap_or_else(|| panic!("there is no case {area}::{name}"));
+    if let Err(broken) = run(&case, fixtures) {
+        panic!("{area}::{name}: {broken}");
+    }
+}

@@ -1,0 +1,147 @@
+//! Claim order: queue priority, job priority, `run_at`, acceptance.
+
+use super::*;
+
+async fn claimed_in_order(world: &World, expected: &[JobId]) {
+    let worker = world.worker("w1", ["t"]).await;
+    assert_eq!(worker.claim_ids(caps::CLAIM).await, expected);
+}
+
+pub(super) async fn jobs_run_in_the_order_of_their_acceptance(world: &World) {
+    let mut ids = Vec::new();
+    for _ in 0..5 {
+        ids.push(world.submit(job("t")).await);
+    }
+    claimed_in_order(world, &ids).await;
+}
+
+pub(super) async fn acceptance_counts_and_not_the_id(world: &World) {
+    let (low, high) = (world.job_id(), world.job_id());
+    world.submit_all(vec![job("t").id(high), job("t").id(low)]).await;
+    claimed_in_order(world, &[high, low]).await;
+}
+
+pub(super) async fn a_lower_priority_runs_first(world: &World) {
+    let mut by_priority = Vec::new();
+    for priority in [0, 5, -5, i32::MAX, i32::MIN, 1, -1] {
+        by_priority.push((priority, world.submit(job("t").priority(priority)).await));
+    }
+    by_priority.sort_unstable();
+    let ids: Vec<_> = by_priority.into_iter().map(|(_, id)| id).collect();
+    claimed_in_order(world, &ids).await;
+}
+
+pub(super) async fn an_earlier_run_at_runs_first(world: &World) {
+    let late = world.submit(job("t").run_at(at(20))).await;
+    let early = world.submit(job("t").run_at(at(10))).await;
+    let now = world.submit(job("t")).await;
+    let past = world.submit(job("t").run_at(Time::from_millis(5))).await;
+    world.advance(30).await;
+    claimed_in_order(world, &[past, now, early, late]).await;
+}
+
+pub(super) async fn priority_comes_before_run_at(world: &World) {
+    let later = world.submit(job("t").run_at(at(10))).await;
+    let urgent = world.submit(job("t").run_at(at(20)).priority(-1)).await;
+    world.advance(20).await;
+    claimed_in_order(world, &[urgent, later]).await;
+}
+
+pub(super) async fn queue_priority_comes_before_job_priority(world: &World) {
+    world.prioritize([("first", 1), ("last", 1_000)]).await;
+    let last = world.submit(job("t").queue("last").priority(-9)).await;
+    let unnamed = world.submit(job("t").queue("unnamed").priority(-8)).await;
+    let first = world.submit(job("t").queue("first").priority(9)).await;
+    claimed_in_order(world, &[first, unnamed, last]).await;
+}
+
+pub(super) async fn queues_of_one_priority_share_one_line(world: &World) {
+    let mut ids = Vec::new();
+    for queue in ["b", "a", "c", "a", "b"] {
+        ids.push(world.submit(job("t").queue(queue)).await);
+    }
+    claimed_in_order(world, &ids).await;
+}
+
+pub(super) async fn a_new_queue_priority_counts_for_jobs_in_line(world: &World) {
+    let a = world.submit(job("t").queue("a")).await;
+    let b = world.submit(job("t").queue("b")).await;
+    world.prioritize([("b", 50)]).await;
+    claimed_in_order(world, &[b, a]).await;
+}
+
+pub(super) async fn a_configuration_without_a_queue_gives_it_the_default_again(world: &World) {
+    let a = world.submit(job("t").queue("a")).await;
+    let b = world.submit(job("t").queue("b")).await;
+    world.prioritize([("b", 1)]).await;
+    world.prioritize([]).await;
+    assert_eq!(world.queue("b").await.priority, DEFAULT_QUEUE_PRIORITY);
+    claimed_in_order(world, &[a, b]).await;
+}
+
+pub(super) async fn lanes_of_different_groups_merge_in_order(world: &World) {
+    world.set("a", 2).await;
+    world.set("b", 3).await;
+    let mut ids = Vec::new();
+    for group in ["a", "b", "a", "c", "b", "a", "c", "b", "b", "c"] {
+        ids.push(world.submit(job("t").group(group)).await);
+    }
+    let expected: Vec<_> = [0, 1, 2, 3, 4, 6, 7, 9].map(|place| ids[place]).into();
+    claimed_in_order(world, &expected).await;
+}
+
+pub(super) async fn a_passed_over_job_keeps_its_place(world: &World) {
+    world.set("a", 0).await;
+    let held = world.submit(job("t").group("a")).await;
+    let other = world.submit_many(2, job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    assert_eq!(worker.claim_ids(1).await, other[..1]);
+    world.set("a", 1).await;
+    assert_eq!(worker.claim_ids(5).await, [held, other[1]]);
+}
+
+pub(super) async fn a_released_job_keeps_its_place(world: &World) {
+    let ids = world.submit_many(3, job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let first = worker.claim_one().await;
+    world.advance(1_000).await;
+    worker.settle(&first, Outcome::Release).await.expect("it owns the job");
+    assert_eq!(worker.claim_ids(5).await, ids);
+}
+
+pub(super) async fn a_retried_job_goes_behind_those_that_waited_longer(world: &World) {
+    let ids = world.submit_many(2, job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let first = worker.claim_one().await;
+    world.advance(1_000).await;
+    worker.settle(&first, retry(0)).await.expect("it owns the job");
+    let later = world.submit(job("t")).await;
+    assert_eq!(worker.claim_ids(5).await, [ids[1], ids[0], later]);
+}
+
+pub(super) async fn a_job_that_lost_its_lease_keeps_its_place(world: &World) {
+    let ids = world.submit_many(3, job("t")).await;
+    let dead = world.worker("dead", ["t"]).await;
+    dead.claim_one().await;
+    world.advance(30_000).await;
+    claimed_in_order(world, &ids).await;
+}
+
+pub(super) async fn a_claim_takes_at_most_as_many_as_it_asks_for(world: &World) {
+    world.submit_many(5, job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    assert_eq!(worker.claim(0).await.len(), 0);
+    assert_eq!(worker.claim(2).await.len(), 2);
+    assert_eq!(worker.claim(9).await.len(), 3);
+}
+
+pub(super) async fn max_per_queue_spreads_a_claim_over_queues(world: &World) {
+    let a = world.submit_many(4, job("t").queue("a")).await;
+    let b = world.submit_many(4, job("t").queue("b")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let claim = Claim { max: 7, max_per_queue: Some(2) };
+    let reply = worker.send(Exchange { claim, ..worker.next() }).await.expect("the session is live");
+    assert_eq!(worker::ids(&reply.claimed), [a[0], a[1], b[0], b[1]]);
+    let reply = worker.send(Exchange { claim, ..worker.next() }).await.expect("the session is live");
+    assert_eq!(worker::ids(&reply.claimed), [a[2], a[3], b[2], b[3]], "it counts each claim by itself");
+}

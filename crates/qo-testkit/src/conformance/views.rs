@@ -1,0 +1,238 @@
+//! What may be looked at: jobs, groups, workers; page by page, and consistent with each other.
+
+use super::*;
+
+async fn listed(world: &World, filter: JobFilter) -> Vec<JobId> {
+    let page = world.store.jobs(filter, None, 100).await.expect("a page of jobs");
+    assert_eq!(page.next, None);
+    page.jobs.into_iter().map(|view| view.id).collect()
+}
+
+pub(super) async fn a_job_that_is_not_there_is_not_found(world: &World) {
+    refused(world.store.job(world.job_id()).await, ErrorKind::NotFound);
+}
+
+pub(super) async fn an_empty_store_shows_nothing(world: &World) {
+    let snapshot = world.snapshot().await;
+    assert_eq!((snapshot.jobs.len(), snapshot.workers.len()), (0, 0));
+    assert_eq!((snapshot.queues.len(), snapshot.groups.len()), (0, 0));
+}
+
+pub(super) async fn jobs_are_listed_in_the_order_of_acceptance_page_by_page(world: &World) {
+    let (low, high) = (world.job_id(), world.job_id());
+    let mut ids = world.submit_all(vec![job("t").id(high), job("t").id(low).priority(-9)]).await;
+    ids.extend(world.submit_many(8, job("t")).await);
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let page = world.store.jobs(JobFilter::default(), after, 3).await.expect("a page of jobs");
+        assert!(page.jobs.len() <= 3);
+        seen.extend(page.jobs.into_iter().map(|view| view.id));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, ids);
+}
+
+pub(super) async fn a_listing_goes_on_where_it_was_while_jobs_move(world: &World) {
+    let ids = world.submit_many(6, job("t")).await;
+    let page = world.store.jobs(JobFilter::default(), None, 3).await.expect("a page of jobs");
+    let worker = world.worker("w1", ["t"]).await;
+    worker.succeed_all(&worker.claim(4).await).await;
+    world.submit(job("t").priority(-1)).await;
+    let rest = world.store.jobs(JobFilter::default(), page.next, 3).await.expect("a page of jobs");
+    assert_eq!(rest.jobs.into_iter().map(|view| view.id).collect::<Vec<_>>(), ids[3..]);
+}
+
+pub(super) async fn a_listing_shows_the_same_as_the_job_itself(world: &World) {
+    let id = world.submit(job("t").key("k").cost(2)).await;
+    world.worker("w1", ["t"]).await.claim_one().await;
+    assert_eq!(world.all_jobs().await, [world.view(id).await]);
+}
+
+pub(super) async fn a_filter_shows_jobs_that_match_every_field(world: &World) {
+    let specs = vec![
+        job("a").queue("q").group("g").key("k"),
+        job("b").queue("q").group("g").key("k"),
+        job("a").group("g").key("k"),
+        job("a").queue("q").key("k"),
+        job("a").queue("q").group("g"),
+    ];
+    let ids = world.submit_all(specs).await;
+    let of = |places: &[usize]| places.iter().map(|&place| ids[place]).collect::<Vec<_>>();
+    let none = JobFilter::default();
+    let task = JobFilter { task: Some(name("a")), ..none.clone() };
+    let queue = JobFilter { queue: Some(name("q")), ..none.clone() };
+    let group = JobFilter { group: Some(name("g")), ..none.clone() };
+    let by_key = JobFilter { key: Some(key("k")), ..none.clone() };
+    let all = JobFilter { queue: queue.queue.clone(), group: group.group.clone(), ..task.clone() };
+    let all = JobFilter { key: by_key.key.clone(), ..all };
+    assert_eq!(listed(world, none).await, ids);
+    assert_eq!(listed(world, task).await, of(&[0, 2, 3, 4]));
+    assert_eq!(listed(world, queue).await, of(&[0, 1, 3, 4]));
+    assert_eq!(listed(world, group).await, of(&[0, 1, 2, 4]));
+    assert_eq!(listed(world, by_key).await, of(&[0, 1, 2, 3]));
+    assert_eq!(listed(world, all).await, of(&[0]));
+}
+
+pub(super) async fn a_filter_shows_jobs_in_any_of_its_states(world: &World) {
+    let ids = world.submit_many(4, job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let claimed = worker.claim(3).await;
+    worker.succeed(&claimed[0]).await;
+    worker.settle(&claimed[1], failure()).await.expect("it owns the job");
+    let of = |states: &[JobState]| JobFilter { states: states.to_vec(), ..JobFilter::default() };
+    assert_eq!(listed(world, of(&[JobState::Succeeded])).await, ids[..1]);
+    assert_eq!(listed(world, of(&[JobState::Failed, JobState::Pending])).await, [ids[1], ids[3]]);
+    assert_eq!(listed(world, of(&[JobState::Running])).await, [ids[2]]);
+    assert_eq!(listed(world, of(&[JobState::Expired])).await, []);
+}
+
+pub(super) async fn a_rare_job_is_found_behind_many_others(world: &World) {
+    world.submit_many(3_000, job("common")).await;
+    let rare = world.submit(job("rare")).await;
+    let filter = JobFilter { task: Some(name("rare")), ..JobFilter::default() };
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let page = world.store.jobs(filter.clone(), after, 2).await.expect("a page of jobs");
+        seen.extend(page.jobs.into_iter().map(|view| view.id));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, [rare]);
+}
+
+pub(super) async fn groups_are_listed_in_order_page_by_page(world: &World) {
+    for group in ["zeta", "alpha", "queue:b", "queue:a", "cluster", "alpha/k", "alpha/*", "alpha.b"] {
+        world.set(group, 1).await;
+    }
+    let expected = ["cluster", "queue:a", "queue:b", "alpha", "alpha/*", "alpha/k", "alpha.b", "zeta"];
+    let whole: Vec<_> = world.all_groups().await.iter().map(ToString::to_string).collect();
+    assert_eq!(whole, expected);
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let page = world.store.groups(after, 3).await.expect("a page of groups");
+        assert!(page.groups.len() <= 3);
+        seen.extend(page.groups.into_iter().map(|status| status.group.to_string()));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, expected);
+}
+
+pub(super) async fn a_group_that_nobody_limits_is_shown_as_such(world: &World) {
+    world.submit(job("t").also("typo", 2)).await;
+    let status = world.status("typo").await;
+    assert_eq!((status.limit, status.source, status.used, status.live), (None, None, 0, 2));
+    assert!(world.all_groups().await.contains(&group_ref("typo")));
+}
+
+pub(super) async fn a_group_without_jobs_and_limit_is_not_found(world: &World) {
+    refused(world.store.group(group_ref("t")).await, ErrorKind::NotFound);
+    world.submit(job("t").key("k")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    worker.succeed(&worker.claim_one().await).await;
+    for group in ["t", "t/k", "queue:default"] {
+        refused(world.store.group(group_ref(group)).await, ErrorKind::NotFound);
+    }
+    world.set("t", 1).await;
+    assert_eq!(world.status("t").await.live, 0);
+    world.unset("t").await;
+    refused(world.store.group(group_ref("t")).await, ErrorKind::NotFound);
+}
+
+pub(super) async fn a_group_counts_used_and_live_slots(world: &World) {
+    world.set("t", 10).await;
+    world.submit_many(3, job("t").cost(3).key("k")).await;
+    world.submit(job("t").run_at(at(9_000))).await;
+    world.worker("w1", ["t"]).await.claim(2).await;
+    let mut counts = Vec::new();
+    for group in ["t", "t/k", "queue:default", "cluster"] {
+        world.set(group, 10).await;
+        let status = world.status(group).await;
+        counts.push((status.used, status.live));
+    }
+    assert_eq!(counts, [(6, 10), (6, 9), (2, 4), (2, 4)]);
+}
+
+pub(super) async fn a_group_shows_its_holders_oldest_claim_first(world: &World) {
+    world.set("t", 9).await;
+    let ids = world.submit_many(3, job("t").cost(2)).await;
+    let (one, two) = (world.worker("w1", ["t"]).await, world.worker("w2", ["t"]).await);
+    let first = one.claim_one().await;
+    world.advance(100).await;
+    let second = two.claim_one().await;
+    let third = one.claim_one().await;
+    let holders = world.group("t").await.expect("the group is there").holders;
+    let shown: Vec<_> = holders.iter().map(|h| (h.job, h.slots, h.running.token)).collect();
+    let expected = [(ids[0], 2, first.token), (ids[1], 2, second.token), (ids[2], 2, third.token)];
+    assert_eq!(shown, expected);
+    let running = &holders[1].running;
+    assert_eq!((&*running.worker, running.session, running.since), ("w2", two.session, at(100)));
+    assert_eq!(&*holders[1].task, "t");
+}
+
+pub(super) async fn every_key_sums_over_the_keys(world: &World) {
+    world.set("user/*", 2).await;
+    for user in ["a", "b", "c"] {
+        world.submit_many(3, job("user").key(user)).await;
+    }
+    world.submit(job("user")).await;
+    world.worker("w1", ["user"]).await.claim(100).await;
+    let status = world.status("user/*").await;
+    assert_eq!((status.limit, status.used, status.live), (Some(2), 6, 9));
+}
+
+pub(super) async fn workers_are_listed_by_name_then_session(world: &World) {
+    let spec = |worker| serving(worker, ["t"]);
+    let (low, high) = (world.session_id(), world.session_id());
+    world.open(spec("b").id(high)).await;
+    world.open(spec("b").id(low)).await;
+    let a = world.worker("a", ["t"]).await;
+    let workers = world.store.workers().await.expect("workers");
+    let sessions: Vec<_> = workers.iter().map(|status| status.session).collect();
+    assert_eq!(sessions, [a.session, low, high]);
+}
+
+pub(super) async fn a_worker_shows_what_it_said_and_what_it_owns(world: &World) {
+    world.submit_many(3, job("a")).await;
+    world.advance(5).await;
+    let worker =
+        world.open(serving("w1", ["a", "b"]).queues(["default", "q"]).lease(9_000).permits(50)).await;
+    let opened = world.store.workers().await.expect("workers").remove(0);
+    assert_eq!((opened.permits, opened.running, opened.draining), (50, 0, false));
+    world.advance(5).await;
+    let claim = Claim { max: 2, ..Claim::default() };
+    worker.send(Exchange { claim, free_permits: 4, ..worker.next() }).await.expect("the session is live");
+    let shown = world.store.workers().await.expect("workers").remove(0);
+    let expected = WorkerStatus {
+        worker: name("w1"),
+        session: worker.session,
+        queues: vec![name("default"), name("q")],
+        tasks: vec![name("a"), name("b")],
+        permits: 50,
+        free_permits: 4,
+        saturated: true,
+        draining: false,
+        opened_at: at(5),
+        lease_until: at(9_010),
+        running: 2,
+    };
+    assert_eq!(shown, expected);
+}
+
+pub(super) async fn looking_changes_nothing(world: &World) {
+    world.submit_many(3, job("t").good_until(at(20_000)).timeout(1)).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let claimed = worker.claim(1).await;
+    world.advance(40_000).await;
+    let before = world.snapshot().await;
+    assert_eq!(world.snapshot().await, before, "what is over is ended by an event and not by a look");
+    assert_eq!(world.state(claimed[0].id).await, JobState::Running);
+    worker.succeed(&claimed[0]).await;
+}

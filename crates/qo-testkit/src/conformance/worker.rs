@@ -1,0 +1,149 @@
+//! A worker as cases see it: a session that numbers its exchanges by itself.
+
+use super::job_spec::{name, success};
+use qo_core::{ClaimedJob, Exchange, ExchangeReply, JobId, JobState, NewSession, Outcome, Result, SessionId};
+use qo_core::{Settle, Store};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A session in the making. The world gives it an id unless the case does.
+#[derive(Debug, Clone)]
+pub struct SessionSpec {
+    pub(super) id: Option<SessionId>,
+    pub(super) new: NewSession,
+}
+
+/// A session of worker `worker` for `tasks`, in all queues, for 30 s, with 100 permits.
+pub fn serving<const N: usize>(worker: &str, tasks: [&str; N]) -> SessionSpec {
+    let id = SessionId(uuid::Uuid::nil());
+    let tasks = tasks.map(name).into();
+    let new =
+        NewSession { id, worker: name(worker), queues: Vec::new(), tasks, lease_ms: 30_000, permits: 100 };
+    SessionSpec { id: None, new }
+}
+
+impl SessionSpec {
+    /// With this id instead of the world's next one.
+    #[must_use]
+    pub fn id(mut self, id: SessionId) -> Self {
+        self.id = Some(id);
+        self
+    }
+
+    /// In these queues only.
+    #[must_use]
+    pub fn queues<const N: usize>(mut self, queues: [&str; N]) -> Self {
+        self.new.queues = queues.map(name).into();
+        self
+    }
+
+    /// With this lease.
+    #[must_use]
+    pub fn lease(mut self, ms: u64) -> Self {
+        self.new.lease_ms = ms;
+        self
+    }
+
+    /// With that many permits.
+    #[must_use]
+    pub fn permits(mut self, permits: u32) -> Self {
+        self.new.permits = permits;
+        self
+    }
+}
+
+/// An open session.
+pub struct Worker {
+    store: Arc<dyn Store>,
+    /// The session's id.
+    pub session: SessionId,
+    permits: u32,
+    answered: AtomicU64,
+    last: Mutex<Option<Exchange>>,
+}
+
+impl Worker {
+    pub(super) fn new(store: Arc<dyn Store>, session: &NewSession) -> Self {
+        let (session, permits) = (session.id, session.permits);
+        Self { store, session, permits, answered: AtomicU64::new(0), last: Mutex::new(None) }
+    }
+
+    /// The next exchange, to be filled in. It reports all permits as free, so that nobody is saturated.
+    pub fn next(&self) -> Exchange {
+        let number = self.answered.load(Ordering::SeqCst) + 1;
+        Exchange { free_permits: self.permits, ..Exchange::renew(self.session, number) }
+    }
+
+    /// Sends an exchange. Its number is used up only if there is an answer.
+    pub async fn send(&self, exchange: Exchange) -> Result<ExchangeReply> {
+        let reply = self.store.exchange(exchange.clone()).await?;
+        assert_eq!(reply.number, exchange.number, "the reply answers another exchange");
+        assert_eq!(reply.settled.len(), exchange.settles.len(), "one result per settle");
+        self.answered.store(exchange.number, Ordering::SeqCst);
+        *self.last.lock().expect("no case panics while it holds this") = Some(exchange);
+        Ok(reply)
+    }
+
+    /// Sends the last exchange again, as after a lost reply.
+    pub async fn repeat(&self) -> Result<ExchangeReply> {
+        let last = self.last.lock().expect("no case panics while it holds this").clone();
+        self.store.exchange(last.expect("there was an exchange")).await
+    }
+
+    /// Settles, renews and claims in one exchange, which must be accepted.
+    pub async fn turn(&self, settles: Vec<Settle>, max: u32) -> ExchangeReply {
+        let mut exchange = Exchange { settles, ..self.next() };
+        exchange.claim.max = max;
+        self.send(exchange).await.expect("the session is live")
+    }
+
+    /// Claims up to `max` jobs.
+    pub async fn claim(&self, max: u32) -> Vec<ClaimedJob> {
+        self.turn(Vec::new(), max).await.claimed
+    }
+
+    /// Claims up to `max` jobs and tells which.
+    pub async fn claim_ids(&self, max: u32) -> Vec<JobId> {
+        ids(&self.claim(max).await)
+    }
+
+    /// Claims one job, which must be there.
+    pub async fn claim_one(&self) -> ClaimedJob {
+        self.claim(1).await.pop().expect("a job to claim")
+    }
+
+    /// Only renews.
+    pub async fn renew(&self) -> ExchangeReply {
+        self.turn(Vec::new(), 0).await
+    }
+
+    /// Settles one job and claims nothing.
+    pub async fn settle(&self, job: &ClaimedJob, outcome: Outcome) -> Result<JobState> {
+        self.turn(vec![settled(job, outcome)], 0).await.settled.remove(0)
+    }
+
+    /// Settles a job as succeeded, which must be accepted.
+    pub async fn succeed(&self, job: &ClaimedJob) {
+        assert_eq!(self.settle(job, success()).await, Ok(JobState::Succeeded));
+    }
+
+    /// Settles all these jobs as succeeded, in one exchange, which must be accepted.
+    pub async fn succeed_all(&self, jobs: &[ClaimedJob]) {
+        let reply = self.turn(jobs.iter().map(|job| settled(job, success())).collect(), 0).await;
+        assert!(reply.settled.iter().all(|state| *state == Ok(JobState::Succeeded)), "{:?}", reply.settled);
+    }
+
+    /// Ends the session.
+    pub async fn close(&self) {
+        self.store.close_session(self.session).await.expect("any session may be closed");
+    }
+}
+
+/// The settle of a claimed job.
+pub(super) fn settled(job: &ClaimedJob, outcome: Outcome) -> Settle {
+    Settle { job: job.id, token: job.token, outcome }
+}
+
+pub(super) fn ids(claimed: &[ClaimedJob]) -> Vec<JobId> {
+    claimed.iter().map(|job| job.id).collect()
+}

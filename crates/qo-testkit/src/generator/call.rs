@@ -1,0 +1,25 @@
+//! Any command, to any store.
+
+use qo_core::{Answer, Command, Result, Store};
+
+/// Sends a command to a store and gives back what it answers.
+pub async fn call(store: &dyn Store, command: Command) -> Result<Answer> {
+    Ok(match command {
+        Command::Submit(jobs) => Answer::Submitted(store.submit(jobs).await?),
+        Command::Cancel(jobs) => Answer::Cancelled(store.cancel(jobs).await?),
+        Command::Register(tasks) => done(store.register(tasks).await?),
+        Command::Configure(configuration) => done(store.configure(configuration).await?),
+        Command::SetLimit(group, limit) => done(store.set_limit(group, limit).await?),
+        Command::UnsetLimit(group) => done(store.unset_limit(group).await?),
+        Command::PauseQueue(queue, paused) => done(store.pause_queue(queue, paused).await?),
+        Command::OpenSession(session) => Answer::Opened(store.open_session(session).await?),
+        Command::Exchange(exchange) => Answer::Exchanged(Box::new(store.exchange(exchange).await?)),
+        Command::CloseSession(session) => done(store.close_session(session).await?),
+        Command::ReleaseSlot(group, slot) => done(store.release_slot(group, slot).await?),
+        Command::Sweep => Answer::Swept(store.sweep().await?),
+    })
+}
+
+fn done((): ()) -> Answer {
+    Answer::Done
+}

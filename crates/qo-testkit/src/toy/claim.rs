@@ -1,0 +1,194 @@
+//! The claim: who is next, and may it run?
+
+use super::Flaw;
+use super::state::{Holding, Job, Session, Toy};
+use qo_core::{Claim, ClaimedJob, FenceToken, GroupRef, JobState, SessionId};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Toy {
+    /// Walks the line and starts what may run, until there is enough.
+    pub fn claim(&mut self, session: SessionId, claim: &Claim) -> Vec<ClaimedJob> {
+        let mut claimed: Vec<ClaimedJob> = Vec::new();
+        let used_before = self.used_by_group();
+        for at in self.walk() {
+            if claimed.len() >= claim.max as usize {
+                break;
+            }
+            let me = self.session(session).expect("it was just renewed");
+            let job = &self.jobs[at];
+            if !me.serves_queue(job) || self.is_paused_for(job, me) {
+                continue;
+            }
+            if !me.serves(job) {
+                match self.flaw {
+                    Flaw::MissingHandlerBlocks => break,
+                    Flaw::UnknownTaskDiscarded => self.finish(at, JobState::Failed),
+                    _ => {}
+                }
+                continue;
+            }
+            if self.flaw == Flaw::FutureDateBlocks && !job.is_due(self.now) {
+                break;
+            }
+            let from_queue = claimed.iter().filter(|c| c.queue == job.new.queue).count();
+            if self.is_paused_for(job, me)
+                || claim.max_per_queue.is_some_and(|most| from_queue >= most as usize)
+            {
+                continue;
+            }
+            if let Some(full) = self.first_full_group(job, session, &used_before) {
+                match self.flaw {
+                    Flaw::FullGroupBlocks => break,
+                    Flaw::SlotsOneByOne => self.leak_slots_before(at, &full),
+                    _ => {}
+                }
+                continue;
+            }
+            if job.needs().iter().all(|(group, slots)| self.reserved_for(job, group, *slots).is_none()) {
+                claimed.push(self.start(at, session));
+            }
+        }
+        claimed
+    }
+
+    /// The due pending jobs in claim order, as places in the list of jobs.
+    fn walk(&self) -> Vec<usize> {
+        let future_too = self.flaw == Flaw::FutureDateBlocks;
+        let pending = |job: &Job| job.is_due(self.now) || future_too && job.state == JobState::Pending;
+        let mut walk: Vec<usize> = (0..self.jobs.len()).filter(|&at| pending(&self.jobs[at])).collect();
+        if future_too {
+            walk.sort_by_key(|&at| {
+                let (queue, priority, _, acceptance) = self.claim_order(&self.jobs[at]);
+                (queue, priority, acceptance)
+            });
+        } else {
+            walk.sort_by_key(|&at| self.claim_order(&self.jobs[at]));
+        }
+        walk
+    }
+
+    fn is_paused_for(&self, job: &Job, session: &Session) -> bool {
+        let paused = if self.flaw == Flaw::PauseSeenLate { &session.pauses_seen } else { &self.paused };
+        paused.contains(&job.new.queue)
+    }
+
+    /// The first of a job's groups that lacks room for it.
+    fn first_full_group(
+        &self,
+        job: &Job,
+        session: SessionId,
+        used_before: &BTreeMap<GroupRef, u64>,
+    ) -> Option<GroupRef> {
+        let lacks_room = |(group, slots): &(GroupRef, u32)| {
+            let limit = match self.flaw {
+                Flaw::LimitForNewJobsOnly => job.limits_at_submit.get(group).copied().flatten(),
+                _ => self.limit(group),
+            };
+            let ignored = match self.flaw {
+                Flaw::ZeroIsUnlimited => limit == Some(0),
+                Flaw::KeyLimitIgnored => {
+                    matches!(group, GroupRef::Key(..))
+                        && self.limit(&GroupRef::Group(job.group.clone())).is_some()
+                }
+                Flaw::ExtraLimitsIgnored => job.new.limits.contains_key(group),
+                _ => false,
+            };
+            let used = || match self.flaw {
+                Flaw::BatchCheckedOnce => used_before.get(group).copied().unwrap_or(0),
+                Flaw::LimitPerWorker => {
+                    self.sum(group, |job| job.holding.as_ref().is_some_and(|h| h.session == session))
+                }
+                Flaw::RestartForgetsHolders => self.sum(group, |job| {
+                    job.holding.as_ref().is_some_and(|h| h.token.0 > self.token_at_last_open)
+                }),
+                Flaw::CapacityByInsertOrder => {
+                    self.sum(group, |other| other.is_live() && other.acceptance < job.acceptance)
+                }
+                _ => self.used_wrongly(group),
+            };
+            !ignored && limit.is_some_and(|limit| used() + u64::from(*slots) > u64::from(limit))
+        };
+        job.needs().into_iter().find(lacks_room).map(|(group, _)| group)
+    }
+
+    /// Slots in use, as a store believes that leaks or frees twice.
+    fn used_wrongly(&self, group: &GroupRef) -> u64 {
+        self.used(group).saturating_add_signed(self.wrong.get(group).copied().unwrap_or(0))
+    }
+
+    fn used_by_group(&self) -> BTreeMap<GroupRef, u64> {
+        if self.flaw != Flaw::BatchCheckedOnce {
+            return BTreeMap::new();
+        }
+        let groups: BTreeSet<GroupRef> =
+            self.jobs.iter().flat_map(Job::needs).map(|(group, _)| group).collect();
+        groups.into_iter().map(|group| (group.clone(), self.used(&group))).collect()
+    }
+
+    /// The flaw `SlotsOneByOne`: what was taken before the full group stays taken.
+    fn leak_slots_before(&mut self, at: usize, full: &GroupRef) {
+        for (group, slots) in self.jobs[at].needs().into_iter().take_while(|(group, _)| group != full) {
+            *self.wrong.entry(group).or_default() += i64::from(slots);
+        }
+    }
+
+    /// The first big job ahead of `job` for which slots of a group are kept, so that `job` may not take its.
+    /// Asked of groups that have room for `job`.
+    pub fn reserved_for(&self, job: &Job, group: &GroupRef, slots: u32) -> Option<&Job> {
+        let limit = self.limit(group)?;
+        let free = u64::from(limit).saturating_sub(self.used(group));
+        if self.flaw == Flaw::BigJobStarved {
+            return None;
+        }
+        let place = self.claim_order(job);
+        let left = free.saturating_sub(u64::from(slots));
+        let keeps_slots = |big: &&Job| {
+            let need = big.need(group);
+            need >= 2
+                && need <= limit
+                && big.is_due(self.now)
+                && self.claim_order(big) < place
+                && left < u64::from(need)
+                && self.could_run_but_for(big, group)
+        };
+        self.jobs.iter().filter(keeps_slots).min_by_key(|big| self.claim_order(big))
+    }
+
+    /// Whether slots of `group` are all that a big job may lack.
+    fn could_run_but_for(&self, big: &Job, group: &GroupRef) -> bool {
+        let room_elsewhere = big.needs().iter().filter(|(other, _)| other != group).all(|(other, slots)| {
+            self.limit(other).is_none_or(|limit| self.used(other) + u64::from(*slots) <= u64::from(limit))
+        });
+        let served = self.sessions.iter().any(|session| !session.draining && session.serves(big));
+        let served = served || self.flaw == Flaw::UnservedBigJobReserves;
+        room_elsewhere && served && !self.paused.contains(&big.new.queue)
+    }
+
+    /// Gives a job to a session, with all its slots, under the next token.
+    fn start(&mut self, at: usize, session: SessionId) -> ClaimedJob {
+        self.last_token += 1;
+        let worker = self.session(session).expect("it was just renewed").new.worker.clone();
+        let job = &mut self.jobs[at];
+        let task = self.tasks.get(&job.new.task);
+        let token = match self.flaw {
+            Flaw::TokenPerJob => FenceToken(job.attempts.len() as u64 + 1),
+            _ => FenceToken(self.last_token),
+        };
+        let timeout_ms = job.new.timeout_ms.or(task.and_then(|task| task.timeout_ms));
+        job.state = JobState::Running;
+        job.holding = Some(Holding { session, worker, token, since: self.now, timeout_ms });
+        ClaimedJob {
+            id: job.new.id,
+            token,
+            attempt: job.attempts_used + 1,
+            max_attempts: job.new.max_attempts,
+            queue: job.new.queue.clone(),
+            task: job.new.task.clone(),
+            group: job.group.clone(),
+            key: job.new.key.clone(),
+            payload: job.new.payload.clone(),
+            timeout_ms,
+            retry: job.new.retry.or(task.and_then(|task| task.retry)).unwrap_or_default(),
+        }
+    }
+}

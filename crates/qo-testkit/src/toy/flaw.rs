@@ -1,0 +1,88 @@
+//! The ways in which a [`ToyStore`](super::ToyStore) may be broken, one at a time.
+
+/// One broken rule. Each is looked at in exactly one place of the toy; [`museum`](crate::museum) says where
+/// it really happened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Flaw {
+    /// Every rule holds.
+    #[default]
+    None,
+    /// A settle that comes too late frees the job's slots a second time.
+    DoubleRelease,
+    /// A settle is matched by job alone.
+    SettleByJob,
+    /// A settle is matched by job and worker name.
+    SettleByWorker,
+    /// A settle is matched by the job's state: a claim that lost its lease still settles the waiting job.
+    SettleAfterLeaseEnd,
+    /// Slots stay taken when a session ends with jobs in hand.
+    CrashLeaksSlots,
+    /// Holders from before the newest worker came up are not counted.
+    RestartForgetsHolders,
+    /// Each worker counts only the jobs that it runs itself.
+    LimitPerWorker,
+    /// The limit is read once per claim, not once per job.
+    BatchCheckedOnce,
+    /// The first jobs by insert order own the slots, whether they can run or not.
+    CapacityByInsertOrder,
+    /// A job whose group is full ends the walk.
+    FullGroupBlocks,
+    /// A job whose task the worker lacks ends the walk.
+    MissingHandlerBlocks,
+    /// A job whose date has not come ends the walk.
+    FutureDateBlocks,
+    /// A job whose task the worker lacks is thrown away.
+    UnknownTaskDiscarded,
+    /// Lowering a limit ends the attempts that are over it.
+    LoweringKills,
+    /// A limit of 0 is no limit.
+    ZeroIsUnlimited,
+    /// Nobody keeps slots for a big job.
+    BigJobStarved,
+    /// A big job that no worker serves keeps slots all the same.
+    UnservedBigJobReserves,
+    /// A repeated exchange is carried out again.
+    RepeatClaimsAnew,
+    /// A repeated exchange is answered with nothing.
+    RepeatIsEmpty,
+    /// A renewal after the lease's end is refused although nothing ended the session.
+    LateRenewalRefused,
+    /// Sessions are ended by a clock that runs ahead.
+    FastClock,
+    /// The sweeper looks at its first page of sessions and stops.
+    SweepStopsAfterPage,
+    /// Where a group has a limit, those of its keys are not looked at.
+    KeyLimitIgnored,
+    /// Extra limits are stored, shown and not looked at.
+    ExtraLimitsIgnored,
+    /// Slots are taken one by one, and the first is not given back when the second is full.
+    SlotsOneByOne,
+    /// A retry of a cancelled job runs again.
+    RetryAfterCancel,
+    /// An idempotency key is stored and not looked up.
+    IdempotencyIgnored,
+    /// `on_limit` counts running jobs only.
+    OnLimitCountsRunning,
+    /// A limit holds for jobs that were submitted after it.
+    LimitForNewJobsOnly,
+    /// A limit of the submit side beats the operator's.
+    SubmitLimitWins,
+    /// A configuration adds to the last one instead of replacing it.
+    ConfigurationMerges,
+    /// A worker learns of a pause with its next exchange.
+    PauseSeenLate,
+    /// Higher priorities run first.
+    PriorityReversed,
+    /// A lost lease uses no attempt.
+    LostLeaseIsFree,
+    /// A snooze uses an attempt.
+    SnoozeUsesAttempt,
+    /// Timeouts are stored and not enforced.
+    TimeoutNeverEnforced,
+    /// `good_until` ends a job that runs.
+    GoodUntilEndsRunning,
+    /// Tokens are counted per job.
+    TokenPerJob,
+    /// An exchange claims before it settles, so freed slots idle until the next one.
+    ClaimBeforeSettle,
+}

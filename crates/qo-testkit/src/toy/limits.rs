@@ -1,0 +1,101 @@
+//! What registrations, configurations, operators and submits say about limits.
+
+use super::state::Toy;
+use super::{Flaw, at_most, not_found};
+use qo_core::{AttemptOutcome, Configuration, Error, GroupRef, Limits, Name, Result, TaskOptions, caps};
+
+impl Toy {
+    pub fn register(&mut self, tasks: Vec<TaskOptions>) -> Result<()> {
+        at_most("tasks", tasks.len(), caps::SERVED)?;
+        for (index, task) in tasks.iter().enumerate() {
+            task.check().map_err(|e| e.at(format_args!("tasks[{index}]")))?;
+        }
+        for task in tasks {
+            for limits in self.limits.values_mut() {
+                limits.code.retain(|(of, _)| *of != task.task);
+            }
+            if let Some(limit) = task.limit {
+                let group = GroupRef::Group(task.group().clone());
+                self.limits.entry(group).or_default().code.push((task.task.clone(), limit));
+            }
+            self.tasks.insert(task.task.clone(), task);
+        }
+        self.drop_empty_limits();
+        Ok(())
+    }
+
+    pub fn configure(&mut self, configuration: Configuration) -> Result<()> {
+        configuration.check()?;
+        if self.flaw != Flaw::ConfigurationMerges {
+            self.limits.values_mut().for_each(|limits| limits.config = None);
+        }
+        for (group, limit) in configuration.limits {
+            self.limits.entry(group).or_default().config = Some(limit);
+        }
+        self.queue_priorities = configuration.queue_priorities;
+        self.drop_empty_limits();
+        Ok(())
+    }
+
+    pub fn set_limit(&mut self, group: GroupRef, limit: u32) -> Result<()> {
+        if limit > caps::LIMIT {
+            return Err(Error::invalid(
+                format_args!("limits[{group}]"),
+                limit,
+                format_args!("must be 0 to {}", caps::LIMIT),
+            ));
+        }
+        self.limits.entry(group.clone()).or_default().operator = Some(limit);
+        if self.flaw == Flaw::LoweringKills {
+            self.kill_down_to(&group, limit);
+        }
+        Ok(())
+    }
+
+    /// The flaw `LoweringKills`: whoever holds slots over the new limit loses them.
+    fn kill_down_to(&mut self, group: &GroupRef, limit: u32) {
+        while self.used(group) > u64::from(limit) {
+            let last = self.jobs.iter().rposition(|job| job.is_running() && job.need(group) > 0);
+            self.end_attempt(
+                last.expect("slots are used"),
+                AttemptOutcome::ReleasedByOperator,
+                None,
+                None,
+                None,
+            );
+        }
+    }
+
+    pub fn unset_limit(&mut self, group: &GroupRef) -> Result<()> {
+        let operator = self.limits.get_mut(group).and_then(|limits| limits.operator.take());
+        self.drop_empty_limits();
+        operator.map(|_| ()).ok_or_else(|| not_found(group))
+    }
+
+    pub fn set_submit_limit(&mut self, group: &GroupRef, limit: Option<u32>) {
+        self.limits.entry(group.clone()).or_default().submit = limit;
+        self.drop_empty_limits();
+    }
+
+    /// The submit-side limit of a key goes with its last live job.
+    pub fn drop_submit_limits_of_idle_keys(&mut self) {
+        let of_submit =
+            self.limits.iter().filter(|(_, limits)| limits.submit.is_some()).map(|(group, _)| group);
+        let keys = of_submit.filter(|group| matches!(group, GroupRef::Key(..)));
+        for key in keys.filter(|key| self.live(key) == 0).cloned().collect::<Vec<_>>() {
+            self.set_submit_limit(&key, None);
+        }
+    }
+
+    fn drop_empty_limits(&mut self) {
+        self.limits.retain(|_, limits| !Limits::is_empty(limits));
+    }
+
+    pub fn pause_queue(&mut self, queue: Name, paused: bool) {
+        if paused {
+            self.paused.insert(queue);
+        } else {
+            self.paused.remove(&queue);
+        }
+    }
+}

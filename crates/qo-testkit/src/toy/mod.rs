@@ -1,0 +1,165 @@
+//! A second store, written from `docs/rules.md` and not from the rule book: plain, slow, and small enough to
+//! be read in one go. It shares the words (types and their stateless `check`s) with `qo-core` and nothing
+//! else, so where the two disagree, one of them is wrong.
+//!
+//! Every rule stands in one place, and a [`Flaw`] can break exactly one of them: that is how the museum
+//! finds out whether the tests would notice.
+
+mod claim;
+mod explain;
+mod flaw;
+mod limits;
+mod over;
+mod session;
+mod settle;
+mod state;
+mod submit;
+mod views;
+
+pub use flaw::Flaw;
+
+use crate::{Fixture, Fixtures, START};
+use async_trait::async_trait;
+use qo_core::{
+    Clock, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply, Explanation, FenceToken,
+};
+use qo_core::{
+    GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState, ManualClock, Name,
+};
+use qo_core::{NewJob, NewSession, OpenedSession, QueueStatus, Result, SessionId, Store, Submitted, Swept};
+use qo_core::{TaskOptions, Time, WorkerStatus};
+use state::Toy;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The naive store.
+pub struct ToyStore {
+    clock: Arc<dyn Clock>,
+    toy: Mutex<Toy>,
+}
+
+impl ToyStore {
+    /// An empty toy that reads `clock` and has one flaw, or [`Flaw::None`].
+    pub fn new(clock: Arc<dyn Clock>, flaw: Flaw) -> Self {
+        Self { clock, toy: Mutex::new(Toy { flaw, ..Toy::default() }) }
+    }
+
+    /// The state, at the time now. A poisoned lock is taken all the same: the test that panicked says why.
+    fn toy(&self) -> MutexGuard<'_, Toy> {
+        let mut toy = self.toy.lock().unwrap_or_else(PoisonError::into_inner);
+        toy.now = toy.now.max(self.clock.now());
+        toy
+    }
+}
+
+/// Makes toys with one flaw.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ToyFixtures(pub Flaw);
+
+#[async_trait]
+impl Fixtures for ToyFixtures {
+    async fn fresh(&self) -> Fixture {
+        let clock = Arc::new(ManualClock::new(START));
+        Fixture { store: Arc::new(ToyStore::new(clock.clone(), self.0)), clock }
+    }
+}
+
+fn not_found(what: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::NotFound, format!("{what} is not here"))
+}
+
+fn fenced(what: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Fenced, format!("{what} owns nothing"))
+}
+
+fn at_most(field: &str, value: usize, most: usize) -> Result<()> {
+    if value <= most {
+        Ok(())
+    } else {
+        Err(Error::invalid(field, value, format_args!("must be at most {most}")))
+    }
+}
+
+#[async_trait]
+impl Store for ToyStore {
+    async fn now(&self) -> Result<Time> {
+        Ok(self.toy().now)
+    }
+
+    async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<Result<Submitted>>> {
+        self.toy().submit(jobs)
+    }
+
+    async fn cancel(&self, jobs: Vec<JobId>) -> Result<Vec<Result<JobState>>> {
+        self.toy().cancel(&jobs)
+    }
+
+    async fn job(&self, job: JobId) -> Result<JobDetail> {
+        self.toy().job(job)
+    }
+
+    async fn jobs(&self, filter: JobFilter, after: Option<Cursor>, limit: usize) -> Result<JobPage> {
+        self.toy().jobs(&filter, after, limit)
+    }
+
+    async fn explain(&self, job: JobId) -> Result<Explanation> {
+        self.toy().explain(job)
+    }
+
+    async fn register(&self, tasks: Vec<TaskOptions>) -> Result<()> {
+        self.toy().register(tasks)
+    }
+
+    async fn configure(&self, configuration: Configuration) -> Result<()> {
+        self.toy().configure(configuration)
+    }
+
+    async fn set_limit(&self, group: GroupRef, limit: u32) -> Result<()> {
+        self.toy().set_limit(group, limit)
+    }
+
+    async fn unset_limit(&self, group: GroupRef) -> Result<()> {
+        self.toy().unset_limit(&group)
+    }
+
+    async fn pause_queue(&self, queue: Name, paused: bool) -> Result<()> {
+        self.toy().pause_queue(queue, paused);
+        Ok(())
+    }
+
+    async fn groups(&self, after: Option<GroupRef>, limit: usize) -> Result<GroupPage> {
+        self.toy().groups(after.as_ref(), limit)
+    }
+
+    async fn group(&self, group: GroupRef) -> Result<GroupDetail> {
+        self.toy().group(&group)
+    }
+
+    async fn release_slot(&self, group: GroupRef, slot: FenceToken) -> Result<()> {
+        self.toy().release_slot(&group, slot)
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueStatus>> {
+        Ok(self.toy().queues())
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerStatus>> {
+        Ok(self.toy().workers())
+    }
+
+    async fn open_session(&self, session: NewSession) -> Result<OpenedSession> {
+        self.toy().open_session(session)
+    }
+
+    async fn exchange(&self, exchange: Exchange) -> Result<ExchangeReply> {
+        self.toy().exchange(&exchange)
+    }
+
+    async fn close_session(&self, session: SessionId) -> Result<()> {
+        self.toy().close_session(session);
+        Ok(())
+    }
+
+    async fn sweep(&self) -> Result<Swept> {
+        Ok(self.toy().sweep())
+    }
+}

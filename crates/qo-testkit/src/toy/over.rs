@@ -1,0 +1,95 @@
+//! What is over: sessions, timeouts, `good_until`, and the time to be remembered.
+
+use super::Flaw;
+use super::state::Toy;
+use qo_core::{AttemptOutcome, JobState, SessionId, Swept, Time, caps};
+
+/// How many sessions the flaw `SweepStopsAfterPage` looks at.
+const FLAWED_PAGE: usize = 2;
+
+impl Toy {
+    pub fn sweep(&mut self) -> Swept {
+        let mut swept = self.end_what_is_over();
+        let before = self.jobs.len();
+        let now = self.now;
+        self.jobs.retain(|job| {
+            let kept_ms =
+                if job.state == JobState::Failed { caps::RETAIN_FAILED_MS } else { caps::RETAIN_MS };
+            job.finished_at.is_none_or(|finished| finished.plus_ms(kept_ms) > now)
+        });
+        self.ended_sessions.retain(|_, ended| ended.plus_ms(caps::RETAIN_MS) > now);
+        swept.forgotten = (before - self.jobs.len()) as u64;
+        swept
+    }
+
+    /// Ends sessions, timeouts and `good_until`, in this order.
+    pub fn end_what_is_over(&mut self) -> Swept {
+        let mut swept = Swept::default();
+        for session in self.sessions_over() {
+            swept.sessions += 1;
+            swept.attempts += self.end_session(session);
+        }
+        swept.attempts += self.end_timeouts();
+        swept.expired = self.expire();
+        swept
+    }
+
+    fn sessions_over(&self) -> Vec<SessionId> {
+        let mut sessions: Vec<(Time, SessionId)> =
+            self.sessions.iter().map(|session| (session.lease_until, session.new.id)).collect();
+        if self.flaw == Flaw::SweepStopsAfterPage {
+            sessions.sort_by_key(|&(_, id)| id);
+            sessions.truncate(FLAWED_PAGE);
+        }
+        let now = if self.flaw == Flaw::FastClock { self.now.plus_ms(5_000) } else { self.now };
+        sessions.retain(|&(until, _)| until <= now);
+        sessions.sort();
+        sessions.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Ends a session and its attempts; says how many those were.
+    pub fn end_session(&mut self, session: SessionId) -> u64 {
+        let held = |at: &usize| self.jobs[*at].holding.as_ref().is_some_and(|h| h.session == session);
+        let mut held: Vec<usize> = (0..self.jobs.len()).filter(held).collect();
+        held.sort_by_key(|&at| self.jobs[at].holding.as_ref().map(|h| h.token));
+        for &at in &held {
+            self.end_attempt(at, AttemptOutcome::LeaseEnded, Some("lease ended".into()), None, None);
+        }
+        self.sessions.retain(|s| s.new.id != session);
+        self.ended_sessions.insert(session, self.now);
+        held.len() as u64
+    }
+
+    fn end_timeouts(&mut self) -> u64 {
+        if self.flaw == Flaw::TimeoutNeverEnforced {
+            return 0;
+        }
+        let over = |at: usize| {
+            let holding = self.jobs[at].holding.as_ref()?;
+            Some((holding.timeout_at().filter(|&moment| moment <= self.now)?, holding.token, at))
+        };
+        let mut over: Vec<_> = (0..self.jobs.len()).filter_map(over).collect();
+        over.sort();
+        for &(_, _, at) in &over {
+            self.take_away(at, AttemptOutcome::TimedOut, "timed out");
+        }
+        over.len() as u64
+    }
+
+    fn expire(&mut self) -> u64 {
+        let running_too = self.flaw == Flaw::GoodUntilEndsRunning;
+        let over = |at: usize| {
+            let job = &self.jobs[at];
+            let waits = job.state == JobState::Pending || running_too && job.is_running();
+            let until = job.new.good_until.filter(|&until| waits && until <= self.now)?;
+            Some((until, job.acceptance, at))
+        };
+        let mut over: Vec<_> = (0..self.jobs.len()).filter_map(over).collect();
+        over.sort();
+        for &(_, _, at) in &over {
+            self.jobs[at].holding = None;
+            self.finish(at, JobState::Expired);
+        }
+        over.len() as u64
+    }
+}

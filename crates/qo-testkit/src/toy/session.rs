@@ -1,0 +1,106 @@
+//! Sessions and their exchange.
+
+use super::state::{Session, Toy};
+use super::{Flaw, fenced};
+use qo_core::{
+    Error, ErrorKind, Exchange, ExchangeReply, JobState, NewSession, OpenedSession, Result, SessionId,
+};
+use std::collections::BTreeMap;
+
+impl Toy {
+    pub fn open_session(&mut self, new: NewSession) -> Result<OpenedSession> {
+        new.check()?;
+        if self.ended_sessions.contains_key(&new.id) {
+            return Err(fenced(new.id));
+        }
+        if let Some(session) = self.session(new.id) {
+            return Ok(OpenedSession { now: session.opened_at, lease_until: session.lease_until });
+        }
+        let lease_until = self.now.plus_ms(new.lease_ms);
+        self.token_at_last_open = self.last_token;
+        self.sessions.push(Session {
+            opened_at: self.now,
+            lease_until,
+            free_permits: new.permits,
+            draining: false,
+            number: 0,
+            reply: None,
+            stops: BTreeMap::new(),
+            pauses_seen: self.paused.clone(),
+            new,
+        });
+        Ok(OpenedSession { now: self.now, lease_until })
+    }
+
+    pub fn exchange(&mut self, exchange: &Exchange) -> Result<ExchangeReply> {
+        exchange.check()?;
+        let now = self.now;
+        let session = self.session(exchange.session).ok_or_else(|| fenced(exchange.session))?;
+        if self.flaw == Flaw::LateRenewalRefused && session.lease_until <= now {
+            return Err(fenced(exchange.session));
+        }
+        if exchange.number < session.number {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!("{} was answered long ago", exchange.number),
+            ));
+        }
+        if exchange.number > session.number + 1 {
+            return Err(Error::invalid(
+                "number",
+                exchange.number,
+                format_args!("comes after {}", session.number),
+            ));
+        }
+        if let Some(reply) = session.reply.clone().filter(|reply| reply.number == exchange.number) {
+            match self.flaw {
+                Flaw::RepeatClaimsAnew => {}
+                Flaw::RepeatIsEmpty => {
+                    return Ok(ExchangeReply { settled: vec![], claimed: vec![], stop: vec![], ..reply });
+                }
+                _ => return Ok(reply),
+            }
+        }
+        Ok(self.exchange_now(exchange))
+    }
+
+    fn exchange_now(&mut self, exchange: &Exchange) -> ExchangeReply {
+        let early_claims = match self.flaw {
+            Flaw::ClaimBeforeSettle => self.claim(exchange.session, &exchange.claim),
+            _ => Vec::new(),
+        };
+        let settles = exchange.settles.iter();
+        let settled: Vec<Result<JobState>> =
+            settles.map(|settle| self.settle(exchange.session, settle)).collect();
+        let lease_until = self.renew(exchange);
+        self.end_what_is_over();
+        let claimed = match self.flaw {
+            Flaw::ClaimBeforeSettle => early_claims,
+            _ => self.claim(exchange.session, &exchange.claim),
+        };
+        let (now, pauses) = (self.now, self.paused.clone());
+        let session = self.session_mut(exchange.session).expect("it was just renewed");
+        let stop = std::mem::take(&mut session.stops).into_values().collect();
+        let reply = ExchangeReply { number: exchange.number, settled, claimed, stop, now, lease_until };
+        session.number = exchange.number;
+        session.reply = Some(reply.clone());
+        session.pauses_seen = pauses;
+        reply
+    }
+
+    /// Renews the session and takes the worker's report.
+    fn renew(&mut self, exchange: &Exchange) -> qo_core::Time {
+        let now = self.now;
+        let session = self.session_mut(exchange.session).expect("the exchange found it");
+        session.lease_until = now.plus_ms(session.new.lease_ms);
+        session.free_permits = exchange.free_permits;
+        session.draining = exchange.draining;
+        session.lease_until
+    }
+
+    pub fn close_session(&mut self, session: SessionId) {
+        if self.session(session).is_some() {
+            self.end_session(session);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What the toy keeps: a list of jobs, a list of sessions, and what was said about limits and queues.
+//! Nothing is cached: every count is taken from the jobs, each time.
+
+use super::Flaw;
+use qo_core::{
+    Attempt, ExchangeReply, FenceToken, GroupRef, JobId, JobState, Json, LimitSource, Limits, Name,
+};
+use qo_core::{NewJob, NewSession, SessionId, Stop, TaskOptions, Time, caps, limit};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The whole namespace.
+#[derive(Default)]
+pub(super) struct Toy {
+    pub flaw: Flaw,
+    pub now: Time,
+    /// In the order of their acceptance.
+    pub jobs: Vec<Job>,
+    pub sessions: Vec<Session>,
+    /// When each ended.
+    pub ended_sessions: BTreeMap<SessionId, Time>,
+    pub limits: BTreeMap<GroupRef, Limits>,
+    pub tasks: BTreeMap<Name, TaskOptions>,
+    pub queue_priorities: BTreeMap<Name, u32>,
+    pub paused: BTreeSet<Name>,
+    pub last_acceptance: u64,
+    pub last_token: u64,
+    /// Slots that flaws leaked or freed twice; empty in a correct toy.
+    pub wrong: BTreeMap<GroupRef, i64>,
+    /// The last token when the newest session opened; only `RestartForgetsHolders` asks.
+    pub token_at_last_open: u64,
+}
+
+/// A job and all that happened to it.
+pub(super) struct Job {
+    /// As submitted, with its group filled in.
+    pub new: NewJob,
+    pub group: Name,
+    pub acceptance: u64,
+    pub submitted_at: Time,
+    pub run_at: Time,
+    pub state: JobState,
+    pub attempts_used: u32,
+    pub cancel_requested: bool,
+    pub holding: Option<Holding>,
+    pub finished_at: Option<Time>,
+    pub output: Option<Json>,
+    pub attempts: Vec<Attempt>,
+    /// The limits of its groups when it was accepted; only `LimitForNewJobsOnly` asks.
+    pub limits_at_submit: BTreeMap<GroupRef, Option<u32>>,
+}
+
+/// The claim that a running job is under.
+#[derive(Clone)]
+pub(super) struct Holding {
+    pub session: SessionId,
+    pub worker: Name,
+    pub token: FenceToken,
+    pub since: Time,
+    pub timeout_ms: Option<u64>,
+}
+
+/// A session that has not ended.
+pub(super) struct Session {
+    pub new: NewSession,
+    pub opened_at: Time,
+    pub lease_until: Time,
+    pub free_permits: u32,
+    pub draining: bool,
+    /// The last exchange's number; 0 before the first.
+    pub number: u64,
+    pub reply: Option<ExchangeReply>,
+    /// What its next exchange will tell it to stop.
+    pub stops: BTreeMap<FenceToken, Stop>,
+    /// The pauses as of its last exchange; only `PauseSeenLate` asks.
+    pub pauses_seen: BTreeSet<Name>,
+}
+
+impl Job {
+    pub fn is_live(&self) -> bool {
+        !self.state.is_terminal()
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.state == JobState::Running
+    }
+
+    pub fn is_due(&self, now: Time) -> bool {
+        self.state == JobState::Pending && self.run_at <= now
+    }
+
+    /// The slots that it takes, in the order in which its groups are looked at.
+    pub fn needs(&self) -> Vec<(GroupRef, u32)> {
+        needs(&self.new, &self.group)
+    }
+
+    /// The slots that it takes in one group.
+    pub fn need(&self, group: &GroupRef) -> u32 {
+        match group {
+            GroupRef::Cluster => 1,
+            GroupRef::Queue(queue) => u32::from(*queue == self.new.queue),
+            GroupRef::Group(name) if *name == self.group => self.new.cost,
+            GroupRef::Key(name, key) if *name == self.group && Some(key) == self.new.key.as_ref() => {
+                self.new.cost
+            }
+            extra => self.new.limits.get(extra).copied().unwrap_or(0),
+        }
+    }
+}
+
+/// The slots that a job takes: key, group, extra limits by name and key, queue, cluster.
+pub(super) fn needs(job: &NewJob, group: &Name) -> Vec<(GroupRef, u32)> {
+    let mut needs = Vec::new();
+    if let Some(key) = &job.key {
+        needs.push((GroupRef::Key(group.clone(), key.clone()), job.cost));
+    }
+    needs.push((GroupRef::Group(group.clone()), job.cost));
+    needs.extend(job.limits.iter().map(|(group, &slots)| (group.clone(), slots)));
+    needs.push((GroupRef::Queue(job.queue.clone()), 1));
+    needs.push((GroupRef::Cluster, 1));
+    needs
+}
+
+impl Holding {
+    /// When its timeout ends the lease, if it has one.
+    pub fn timeout_at(&self) -> Option<Time> {
+        self.timeout_ms.map(|ms| self.since.plus_ms(ms).plus_ms(caps::TIMEOUT_GRACE_MS))
+    }
+}
+
+impl Session {
+    pub fn serves_queue(&self, job: &Job) -> bool {
+        self.new.queues.is_empty() || self.new.queues.contains(&job.new.queue)
+    }
+
+    pub fn serves(&self, job: &Job) -> bool {
+        self.serves_queue(job) && self.new.tasks.contains(&job.new.task)
+    }
+
+    pub fn is_saturated(&self) -> bool {
+        u64::from(self.free_permits) * 10 < u64::from(self.new.permits)
+    }
+}
+
+impl Toy {
+    pub fn find(&self, job: JobId) -> Option<&Job> {
+        self.jobs.iter().find(|j| j.new.id == job)
+    }
+
+    pub fn session(&self, session: SessionId) -> Option<&Session> {
+        self.sessions.iter().find(|s| s.new.id == session)
+    }
+
+    pub fn session_mut(&mut self, session: SessionId) -> Option<&mut Session> {
+        self.sessions.iter_mut().find(|s| s.new.id == session)
+    }
+
+    /// The limit that counts for a group, and whose it is.
+    pub fn limit_in_force(&self, group: &GroupRef) -> Option<(u32, LimitSource)> {
+        let exact = self.limits.get(group);
+        if self.flaw == Flaw::SubmitLimitWins
+            && let Some(limit) = exact.and_then(|limits| limits.submit)
+        {
+            return Some((limit, LimitSource::Submit));
+        }
+        let every_key = match group {
+            GroupRef::Key(group, _) => self.limits.get(&GroupRef::EveryKey(group.clone())),
+            _ => None,
+        };
+        limit::in_force(exact, every_key)
+    }
+
+    pub fn limit(&self, group: &GroupRef) -> Option<u32> {
+        self.limit_in_force(group).map(|(limit, _)| limit)
+    }
+
+    /// Slots of a group that running jobs take.
+    pub fn used(&self, group: &GroupRef) -> u64 {
+        self.sum(group, Job::is_running)
+    }
+
+    /// Slots of a group that all live jobs would take at once.
+    pub fn live(&self, group: &GroupRef) -> u64 {
+        self.sum(group, Job::is_live)
+    }
+
+    pub fn sum(&self, group: &GroupRef, counts: impl Fn(&Job) -> bool) -> u64 {
+        self.jobs.iter().filter(|job| counts(job)).map(|job| u64::from(job.need(group))).sum()
+    }
+
+    /// A job's place in line: lower goes first.
+    pub fn claim_order(&self, job: &Job) -> (u32, i32, Time, u64) {
+        let default = qo_core::DEFAULT_QUEUE_PRIORITY;
+        let queue = self.queue_priorities.get(&job.new.queue).copied().unwrap_or(default);
+        let priority = if self.flaw == Flaw::PriorityReversed { -job.new.priority } else { job.new.priority };
+        (queue, priority, job.run_at, job.acceptance)
+    }
+
+    /// The due pending jobs, in claim order.
+    pub fn line(&self) -> Vec<&Job> {
+        let mut line: Vec<&Job> = self.jobs.iter().filter(|job| job.is_due(self.now)).collect();
+        line.sort_by_key(|job| self.claim_order(job));
+        line
+    }
+}

@@ -1,0 +1,144 @@
+//! Submit and cancel.
+
+use super::state::{Job, Toy, needs};
+use super::{Flaw, at_most, not_found};
+use qo_core::{Error, ErrorKind, GroupRef, JobId, JobState, Name, NewJob, OnLimit, Result, Stop, StopReason};
+use qo_core::{Submitted, caps};
+use std::collections::BTreeMap;
+
+impl Toy {
+    pub fn submit(&mut self, jobs: Vec<NewJob>) -> Result<Vec<Result<Submitted>>> {
+        at_most("jobs", jobs.len(), caps::SUBMIT_JOBS)?;
+        at_most("payload", jobs.iter().map(|job| job.payload.as_str().len()).sum(), caps::SUBMIT_BYTES)?;
+        for (index, job) in jobs.iter().enumerate() {
+            job.check().map_err(|e| e.at(format_args!("jobs[{index}]")))?;
+        }
+        for (index, job) in jobs.iter().enumerate().filter(|(_, job)| self.earlier(job).is_none()) {
+            self.check_groups(job).map_err(|e| e.at(format_args!("jobs[{index}]")))?;
+        }
+        Ok(jobs.into_iter().map(|job| self.submit_one(job)).collect())
+    }
+
+    /// The job that an idempotency key or an id was used for before.
+    fn earlier(&self, new: &NewJob) -> Option<&Job> {
+        let key = new.idempotency_key.as_ref().filter(|_| self.flaw != Flaw::IdempotencyIgnored);
+        let by_key =
+            key.and_then(|key| self.jobs.iter().find(|j| j.new.idempotency_key.as_ref() == Some(key)));
+        by_key.or_else(|| self.find(new.id))
+    }
+
+    fn group_of(&self, new: &NewJob) -> Name {
+        let registered = || self.tasks.get(&new.task).and_then(|task| task.group.clone());
+        new.group.clone().or_else(registered).unwrap_or_else(|| new.task.clone())
+    }
+
+    /// The rules that need the state and refuse the call: the job's groups, and what it costs there.
+    fn check_groups(&self, new: &NewJob) -> Result<()> {
+        let group = self.group_of(new);
+        for extra in new.limits.keys() {
+            if matches!(extra, GroupRef::Group(name) | GroupRef::Key(name, _) if *name == group) {
+                return Err(Error::invalid("limits", extra, "is the job's own group"));
+            }
+        }
+        let own = own_limit_target(new, &group);
+        for (group, slots) in needs(new, &group) {
+            let limit = match self.limit_in_force(&group) {
+                Some((limit, source)) if source != qo_core::LimitSource::Submit => Some(limit),
+                in_force => new.limit.filter(|_| group == own).or(in_force.map(|(limit, _)| limit)),
+            };
+            if let Some(limit) = limit.filter(|&limit| limit > 0 && slots > limit) {
+                let field = if new.limits.contains_key(&group) { "limits" } else { "cost" };
+                return Err(Error::invalid(field, slots, format_args!("{group} has a limit of {limit}")));
+            }
+        }
+        Ok(())
+    }
+
+    fn submit_one(&mut self, mut new: NewJob) -> Result<Submitted> {
+        if let Some(earlier) = self.earlier(&new) {
+            if earlier.new.task == new.task && earlier.new.payload == new.payload {
+                return Ok(Submitted::Existing(earlier.new.id));
+            }
+            return Err(Error::new(ErrorKind::Conflict, format!("{} was another job", earlier.new.id)));
+        }
+        let group = self.group_of(&new);
+        let own = own_limit_target(&new, &group);
+        let before = self.limits.get(&own).and_then(|limits| limits.submit);
+        if new.limit.is_some() {
+            self.set_submit_limit(&own, new.limit);
+        }
+        if new.on_limit != OnLimit::Wait && !self.has_room_among_live(&new, &group) {
+            self.set_submit_limit(&own, before);
+            return match new.on_limit {
+                OnLimit::Skip => Ok(Submitted::Skipped),
+                _ => Err(Error::new(ErrorKind::LimitReached, format!("{group} is taken"))),
+            };
+        }
+        self.last_acceptance += 1;
+        new.group = Some(group.clone());
+        let id = new.id;
+        self.jobs.push(Job {
+            limits_at_submit: self.limits_now(&new, &group),
+            run_at: new.run_at.unwrap_or(self.now),
+            new,
+            group,
+            acceptance: self.last_acceptance,
+            submitted_at: self.now,
+            state: JobState::Pending,
+            attempts_used: 0,
+            cancel_requested: false,
+            holding: None,
+            finished_at: None,
+            output: None,
+            attempts: Vec::new(),
+        });
+        Ok(Submitted::Accepted(id))
+    }
+
+    /// Whether the first limited group of a job has room for it among all its live jobs.
+    fn has_room_among_live(&self, new: &NewJob, group: &Name) -> bool {
+        let limited = needs(new, group).into_iter().find_map(|(g, slots)| Some((self.limit(&g)?, g, slots)));
+        limited.is_none_or(|(limit, group, slots)| {
+            let running_only = self.flaw == Flaw::OnLimitCountsRunning;
+            let taken = if running_only { self.used(&group) } else { self.live(&group) };
+            taken + u64::from(slots) <= u64::from(limit)
+        })
+    }
+
+    fn limits_now(&self, new: &NewJob, group: &Name) -> BTreeMap<GroupRef, Option<u32>> {
+        if self.flaw != Flaw::LimitForNewJobsOnly {
+            return BTreeMap::new();
+        }
+        needs(new, group).into_iter().map(|(group, _)| (group.clone(), self.limit(&group))).collect()
+    }
+
+    pub fn cancel(&mut self, jobs: &[JobId]) -> Result<Vec<Result<JobState>>> {
+        at_most("jobs", jobs.len(), caps::CANCELS)?;
+        Ok(jobs.iter().map(|&job| self.cancel_one(job)).collect())
+    }
+
+    fn cancel_one(&mut self, id: JobId) -> Result<JobState> {
+        let at = self.jobs.iter().position(|job| job.new.id == id).ok_or_else(|| not_found(id))?;
+        let job = &mut self.jobs[at];
+        match &job.holding {
+            None if job.state == JobState::Pending => self.finish(at, JobState::Cancelled),
+            Some(holding) if !job.cancel_requested => {
+                job.cancel_requested = true;
+                let (session, token) = (holding.session, holding.token);
+                if let Some(session) = self.session_mut(session) {
+                    session.stops.insert(token, Stop { job: id, token, reason: StopReason::Cancelled });
+                }
+            }
+            _ => {}
+        }
+        Ok(self.jobs[at].state)
+    }
+}
+
+/// The group that a job's own `limit` speaks of.
+fn own_limit_target(new: &NewJob, group: &Name) -> GroupRef {
+    match &new.key {
+        Some(key) => GroupRef::Key(group.clone(), key.clone()),
+        None => GroupRef::Group(group.clone()),
+    }
+}
