@@ -292,8 +292,8 @@ impl State {
     /// The timeout of a job: its own, else its task's.
     pub(crate) fn timeout_ms(&self, job: &Job) -> Option<u64> {
         let task = || {
-            let desk = self.classes[self.lanes[job.lane].class].desk;
-            self.tasks[self.desks[desk].task].options.as_ref()?.timeout_ms
+            let task = self.desk(self.class(job.lane)).task;
+            self.tasks[task].options.as_ref()?.timeout_ms
         };
         job.options.as_ref().and_then(|own| own.timeout_ms).or_else(task)
     }

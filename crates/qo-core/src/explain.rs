@@ -27,7 +27,7 @@ impl State {
         if let Some(good_until) = job.good_until().filter(|good_until| *good_until <= self.now) {
             reasons.push(Reason::Expired { good_until });
         }
-        let desk = &self.desks[self.classes[self.lanes[job.lane].class].desk];
+        let desk = self.desk(self.class(job.lane));
         let queue = &self.queues[desk.queue];
         if queue.paused {
             reasons.push(Reason::QueuePaused { queue: queue.name.clone() });
@@ -38,8 +38,7 @@ impl State {
         reasons.extend(lacking);
         reasons.extend(self.lacking_workers(job.lane));
         if reasons.is_empty() {
-            let same_desk =
-                |lane: &Lane| self.classes[lane.class].desk == self.classes[self.lanes[job.lane].class].desk;
+            let same_desk = |lane: &Lane| self.classes[lane.class].desk == self.class(job.lane).desk;
             reasons.push(Reason::OnlyWaitingForClaim { position: self.position(place, same_desk) });
         }
         reasons
@@ -66,7 +65,7 @@ impl State {
     }
 
     fn lacking_workers(&self, lane: Ix<Lane>) -> Option<Reason> {
-        let desk = &self.desks[self.classes[self.lanes[lane].class].desk];
+        let desk = self.desk(self.class(lane));
         let task = &self.tasks[desk.task];
         let sessions = task.sessions.iter().map(|&session| &self.sessions[session].row);
         let serving: Vec<_> = sessions.filter(|row| row.serves_queue(desk.queue)).collect();
@@ -84,7 +83,7 @@ impl State {
     fn position(&self, place: (u32, Turn), counts: impl Fn(&Lane) -> bool) -> u32 {
         let lanes = self.lanes.iter().map(|(_, lane)| lane).filter(|lane| counts(lane));
         let ahead = lanes.flat_map(|lane| {
-            let priority = self.queues[self.desks[self.classes[lane.class].desk].queue].priority();
+            let priority = self.queue(&self.classes[lane.class]).priority();
             lane.jobs.iter().take_while(move |&(turn, _)| (priority, turn) < place)
         });
         let ahead = ahead.take(caps::POSITION as usize).count() as u32;
@@ -97,6 +96,6 @@ impl State {
         lane.key == Some(ix)
             || class.shared().any(|(at, _)| at == ix)
             || ix == Self::CLUSTER
-            || self.queues[self.desks[class.desk].queue].group == ix
+            || self.queue(class).group == ix
     }
 }

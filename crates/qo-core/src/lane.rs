@@ -128,6 +128,18 @@ impl ClassLine {
 pub(crate) type Needs = SmallVec<[(Ix<Group>, u32); 6]>;
 
 impl State {
+    pub(crate) fn class(&self, lane: Ix<Lane>) -> &Class {
+        &self.classes[self.lanes[lane].class]
+    }
+
+    pub(crate) fn desk(&self, class: &Class) -> &Desk {
+        &self.desks[class.desk]
+    }
+
+    pub(crate) fn queue(&self, class: &Class) -> &Queue {
+        &self.queues[self.desks[class.desk].queue]
+    }
+
     pub(crate) fn needs(&self, lane: Ix<Lane>) -> Needs {
         let lane = &self.lanes[lane];
         let class = &self.classes[lane.class];
@@ -295,7 +307,7 @@ impl State {
         if class.cost < 2 && class.extras.iter().all(|&(_, need)| need < 2) {
             return;
         }
-        let priority = self.queues[self.desks[class.desk].queue].priority();
+        let priority = self.queue(class).priority();
         for (group, need) in class.shared() {
             if need >= 2 {
                 change(priority, self.groups[group].line());

@@ -144,7 +144,7 @@ impl State {
             Line::Class(_) => row.lanes.after(after?)?.1,
             Line::Desk(_) | Line::Gate(..) => row.lanes.first()?.1,
         };
-        let priority = self.queues[self.desks[row.desk].queue].priority();
+        let priority = self.queue(row).priority();
         Some((priority, turn, line, class, lane))
     }
 
@@ -161,7 +161,7 @@ impl State {
             return Verdict::End;
         }
         let class = &self.classes[class_ix];
-        let queue = &self.queues[self.desks[class.desk].queue];
+        let queue = self.queue(class);
         let priority = queue.priority();
         if !self.groups[queue.group].has_room(1) {
             return Verdict::PassQueue;
@@ -208,7 +208,7 @@ impl State {
             let wants = class.cost;
             let big = (2..=limit).contains(&wants) && u64::from(wants) > left;
             let turn = big.then(|| self.lanes[lane].jobs.first())??.0;
-            let priority = self.queues[self.desks[class.desk].queue].priority();
+            let priority = self.queue(class).priority();
             self.only_lacks(self.lanes[lane].class, group).then_some((priority, turn, lane))
         });
         let ahead = shared.chain(keyed).filter(|&(priority, turn, _)| (priority, turn) < place);
@@ -219,7 +219,7 @@ impl State {
     /// Whether somebody serves a class and it has room in every shared group but perhaps `group`.
     fn only_lacks(&self, class: Ix<Class>, group: Ix<Group>) -> bool {
         let row = &self.classes[class];
-        let queue = &self.queues[self.desks[row.desk].queue];
+        let queue = self.queue(row);
         let mut outer = [(queue.group, 1), (Self::CLUSTER, 1)].into_iter().chain(row.shared());
         !queue.paused
             && outer.all(|(at, need)| at == group || self.groups[at].has_room(need))

@@ -203,7 +203,7 @@ impl State {
         match job.phase().clone() {
             Phase::Pending => {
                 let (run_at, good_until) = (job.run_at, job.good_until());
-                let queue = self.desks[self.classes[self.lanes[lane].class].desk].queue;
+                let queue = self.desk(self.class(lane)).queue;
                 let due = run_at <= self.now;
                 let queue = &mut self.queues[queue];
                 let count = if due { &mut queue.due } else { &mut queue.scheduled };
@@ -273,7 +273,7 @@ impl State {
     fn stand_in_line(&mut self, ix: Ix<Job>, due: bool) {
         let job = &self.jobs[ix];
         let (lane, turn) = (job.lane, job.turn());
-        let queue = self.desks[self.classes[self.lanes[lane].class].desk].queue;
+        let queue = self.desk(self.class(lane)).queue;
         let queue = &mut self.queues[queue];
         if due {
             queue.scheduled -= 1;

@@ -92,7 +92,7 @@ impl State {
     }
 
     pub(crate) fn task_name(&self, job: &Job) -> &Name {
-        &self.tasks[self.desks[self.classes[self.lanes[job.lane].class].desk].task].name
+        &self.tasks[self.desk(self.class(job.lane)).task].name
     }
 
     pub(crate) fn lane_key(&self, lane: &Lane) -> Option<Key> {
