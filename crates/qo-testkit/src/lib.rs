@@ -5,5 +5,5 @@ pub mod fixture;
 pub mod generator;
 pub mod toy;
 
-pub use fixture::{Fixture, Fixtures, START, TestClock};
+pub use fixture::{Fixture, Fixtures, MemoryFixtures, START, TestClock};
 pub use toy::{Flaw, ToyFixtures, ToyStore};

@@ -21,7 +21,6 @@ macro_rules! conformance {
                 an_invalid_job_refuses_the_whole_call_by_its_index,
                 a_rule_that_needs_the_state_refuses_the_whole_call_by_its_index,
                 a_refused_call_leaves_no_limit_behind,
-                a_full_call_of_ten_thousand_jobs_is_accepted_whole,
                 a_pending_job_holds_no_slot,
             }
             idempotency {
@@ -63,7 +62,6 @@ macro_rules! conformance {
                 slots_are_taken_in_all_groups_or_in_none,
                 a_new_limit_counts_the_jobs_that_already_run,
                 the_largest_limit_and_cost_work,
-                unlimited_costs_add_up_without_overflow,
                 seed_003_table_of_keys_and_limits_holds,
             }
             slots {
@@ -73,7 +71,6 @@ macro_rules! conformance {
                 lowering_drains,
                 lowering_to_zero_lets_running_jobs_finish,
                 raising_lets_waiters_go_at_once,
-                raising_every_key_wakes_very_many_keys,
                 a_limit_binds_workers_that_were_there_before_it,
                 a_retry_holds_slots_like_any_run,
                 a_job_that_waits_for_its_retry_holds_nothing,
@@ -181,7 +178,6 @@ macro_rules! conformance {
                 a_full_group_delays_no_other_job,
                 a_held_group_delays_no_other_job,
                 a_full_key_delays_no_other_key,
-                very_many_full_keys_delay_no_other_key,
                 a_full_extra_group_delays_no_other_job,
                 a_full_queue_delays_no_other_queue,
                 a_paused_queue_delays_no_other_queue,
@@ -266,9 +262,6 @@ macro_rules! conformance {
                 a_job_too_old_to_start_again_expires_with_its_lease,
                 a_kill_between_grant_and_dispatch_loses_nothing,
                 a_worker_that_renews_keeps_jobs_it_never_saw_only_until_it_asks_again,
-                one_sweep_ends_any_backlog_of_jobs,
-                one_sweep_ends_any_backlog_of_sessions,
-                a_sweep_is_not_starved_by_leases_that_it_may_not_end,
                 a_sweep_with_nothing_to_end_changes_nothing,
                 a_swept_world_has_nothing_left_to_sweep,
             }
@@ -284,7 +277,6 @@ macro_rules! conformance {
                 the_last_attempt_fails_though_good_until_is_over,
                 a_retry_whose_delay_passes_good_until_expires,
                 an_expired_job_is_never_claimed,
-                one_sweep_expires_any_backlog,
                 finished_jobs_are_remembered_a_day_and_failed_ones_two_weeks,
                 live_jobs_are_never_forgotten,
                 a_settle_of_a_forgotten_job_is_fenced,
@@ -362,7 +354,6 @@ macro_rules! conformance {
                 a_listing_shows_the_same_as_the_job_itself,
                 a_filter_shows_jobs_that_match_every_field,
                 a_filter_shows_jobs_in_any_of_its_states,
-                a_rare_job_is_found_behind_many_others,
                 groups_are_listed_in_order_page_by_page,
                 a_group_that_nobody_limits_is_shown_as_such,
                 a_group_without_jobs_and_limit_is_not_found,
@@ -402,6 +393,17 @@ macro_rules! conformance {
                 every_job_reaches_exactly_one_end,
                 attempts_of_a_job_never_overlap,
                 a_limit_with_work_waiting_is_reached_after_every_change,
+            }
+            scale {
+                a_full_call_of_ten_thousand_jobs_is_accepted_whole,
+                unlimited_costs_add_up_without_overflow,
+                raising_every_key_wakes_very_many_keys,
+                very_many_full_keys_delay_no_other_key,
+                one_sweep_ends_any_backlog_of_jobs,
+                one_sweep_ends_any_backlog_of_sessions,
+                a_sweep_is_not_starved_by_leases_that_it_may_not_end,
+                one_sweep_expires_any_backlog,
+                a_rare_job_is_found_behind_many_others,
             }
         }
     };

@@ -32,7 +32,8 @@ pub(super) async fn a_bad_cost_is_invalid(world: &World) {
 }
 
 pub(super) async fn a_bad_number_of_attempts_is_invalid(world: &World) {
-    let bad = [(job("t").attempts(0), "max_attempts", "0"), (job("t").attempts(1_001), "max_attempts", "1001")];
+    let bad =
+        [(job("t").attempts(0), "max_attempts", "0"), (job("t").attempts(1_001), "max_attempts", "1001")];
     refuse_jobs(world, bad).await;
     world.submit(job("t").attempts(caps::ATTEMPTS)).await;
 }
@@ -186,7 +187,7 @@ pub(super) async fn a_bad_exchange_is_invalid(world: &World) {
 pub(super) async fn a_bad_limit_of_the_operator_is_invalid(world: &World) {
     world.set("api", 3).await;
     for group in ["api", "api/*", "api/k", "queue:q", "cluster"] {
-        invalid(world.store.set_limit(group_ref(group), caps::LIMIT + 1).await, group, "1000001");
+        invalid(world.store.set_limit(group_ref(group), caps::LIMIT + 1).await, "limit", "1000001");
     }
     assert_eq!((world.limit("api").await, world.limit("cluster").await), (Some(3), None));
     world.set("api", caps::LIMIT).await;

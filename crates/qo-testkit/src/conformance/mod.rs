@@ -31,6 +31,7 @@ mod order;
 mod passing;
 mod queues;
 mod reservation;
+mod scale;
 mod session;
 mod settle;
 mod slots;
@@ -54,8 +55,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 // The words of the cases, which begin with `use super::*`.
 use job_spec::{at, failure, group_ref, key, name, retry, snooze, success, task};
 use qo_core::{Attempt, AttemptOutcome, Claim, ClaimedJob, Configuration, DEFAULT_QUEUE_PRIORITY, ErrorKind};
-use qo_core::{Exchange, FenceToken, JobFilter, JobId, JobState, Json, LimitSource, NewSession, Outcome, Reason};
-use qo_core::{RetryPolicy, Settle, Stop, StopReason, Submitted, Swept, TaskOptions, Time, WorkerStatus, caps};
+use qo_core::{
+    Exchange, FenceToken, JobFilter, JobId, JobState, Json, LimitSource, NewSession, Outcome, Reason,
+};
+use qo_core::{
+    RetryPolicy, Settle, Stop, StopReason, Submitted, Swept, TaskOptions, Time, WorkerStatus, caps,
+};
 use worker::settled;
 use world::{invalid, refused};
 

@@ -38,7 +38,9 @@ pub(super) async fn the_owner_is_told_to_stop_and_is_fenced(world: &World) {
 pub(super) async fn a_slot_may_be_released_by_any_group_that_it_is_in(world: &World) {
     let worker = world.worker("w1", ["t"]).await;
     for group in ["g", "g/k", "queue:q", "cluster", "gpu", "api/x"] {
-        world.submit(job("t").group("g").key("k").queue("q").also("gpu", 1).also("api/x", 1).attempts(1)).await;
+        world
+            .submit(job("t").group("g").key("k").queue("q").also("gpu", 1).also("api/x", 1).attempts(1))
+            .await;
         let claimed = worker.claim_one().await;
         assert_eq!(release(world, group, claimed.token).await, Ok(()), "{group}");
         assert_eq!(world.state(claimed.id).await, JobState::Failed);

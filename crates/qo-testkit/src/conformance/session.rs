@@ -23,7 +23,7 @@ pub(super) async fn opening_again_changes_nothing(world: &World) {
     let before = world.snapshot().await;
     let again = NewSession { id: worker.session, ..spec.new };
     let opened = world.store.open_session(again).await.expect("the same session");
-    assert_eq!((opened.now, opened.lease_until), (at(9_000), at(30_000)));
+    assert_eq!((opened.now, opened.lease_until), (START, at(30_000)), "when it was opened, and its end");
     assert_eq!(world.snapshot().await, before);
     assert_eq!(worker.renew().await.number, 2, "its numbers go on");
 }

@@ -19,7 +19,10 @@ pub(super) async fn a_job_keeps_every_field_that_was_given(world: &World) {
     let spec = job("resize").queue("images").priority(-7).run_at(at(5)).good_until(at(9)).attempts(4);
     let spec = spec.group("api").key("u:1/x").cost(2).also("gpu", 3).also("openai/eu", 1).once("order-1");
     let view = world.view(world.submit(spec).await).await;
-    assert_eq!((&*view.queue, view.priority, view.run_at, view.good_until), ("images", -7, at(5), Some(at(9))));
+    assert_eq!(
+        (&*view.queue, view.priority, view.run_at, view.good_until),
+        ("images", -7, at(5), Some(at(9)))
+    );
     assert_eq!((view.max_attempts, &*view.group, view.key), (4, "api", Some(key("u:1/x"))));
     assert_eq!((view.cost, view.idempotency_key), (2, Some(key("order-1"))));
     let extra: Vec<_> = view.limits.into_iter().collect();
@@ -105,14 +108,6 @@ pub(super) async fn a_rule_that_needs_the_state_refuses_the_whole_call_by_its_in
 pub(super) async fn a_refused_call_leaves_no_limit_behind(world: &World) {
     refused(world.offer_all(vec![job("a").limit(1), job("b").cost(0)]).await, ErrorKind::Invalid);
     assert_eq!(world.limit("a").await, None);
-}
-
-pub(super) async fn a_full_call_of_ten_thousand_jobs_is_accepted_whole(world: &World) {
-    let ids = world.submit_many(caps::SUBMIT_JOBS, job("resize")).await;
-    assert_eq!(ids.len(), 10_000);
-    assert_eq!(world.status("resize").await.live, 10_000);
-    let worker = world.worker("w1", ["resize"]).await;
-    assert_eq!(worker.claim_ids(caps::CLAIM).await, ids, "all of them, in order, in one claim");
 }
 
 pub(super) async fn a_pending_job_holds_no_slot(world: &World) {

@@ -3,7 +3,9 @@
 use super::job_spec::{JobSpec, group_ref, name};
 use super::worker::{SessionSpec, Worker, serving};
 use crate::{Fixture, TestClock};
-use qo_core::{Configuration, Error, ErrorKind, GroupDetail, GroupStatus, JobDetail, JobId, JobState, JobView};
+use qo_core::{
+    Configuration, Error, ErrorKind, GroupDetail, GroupStatus, JobDetail, JobId, JobState, JobView,
+};
 use qo_core::{NewJob, QueueStatus, Reason, Result, SessionId, Store, Submitted, Swept, TaskOptions};
 use std::fmt::Debug;
 use std::sync::Arc;
