@@ -97,8 +97,8 @@ pub struct Exchanged {
     pub number: u64,
     /// Results of its settles.
     pub settled: Vec<Result<JobState>>,
-    /// Jobs it claimed, in order; the claims themselves were `Started`.
-    pub claimed: Vec<JobId>,
+    /// Tokens of the jobs it claimed, in order; the claims themselves were `Started`.
+    pub claimed: Vec<FenceToken>,
     /// What it was told to stop.
     pub stop: Vec<Stop>,
     /// Permits the worker has left.

@@ -245,7 +245,7 @@ impl State {
         let reply = ExchangeReply {
             number: exchanged.number,
             settled: exchanged.settled.clone(),
-            claimed: exchanged.claimed.iter().map(|&job| self.claimed_job(job)).collect(),
+            claimed: exchanged.claimed.iter().map(|&token| self.claimed_job(ix, token)).collect(),
             stop: exchanged.stop.clone(),
             now,
             lease_until,
@@ -260,8 +260,10 @@ impl State {
         });
     }
 
-    fn claimed_job(&self, job: JobId) -> ClaimedJob {
-        let row = &self.jobs[self.job_ix(job)];
+    fn claimed_job(&self, session: Ix<Session>, token: FenceToken) -> ClaimedJob {
+        let job = self.sessions[session].running.get(&token).copied();
+        let row =
+            &self.jobs[job.unwrap_or_else(|| panic!("G4: token {token} was answered but owns nothing"))];
         let lane = &self.lanes[row.lane];
         let class = &self.classes[lane.class];
         let desk = &self.desks[class.desk];
@@ -269,7 +271,7 @@ impl State {
         let options = task.options.as_deref();
         ClaimedJob {
             id: row.id,
-            token: row.run().map_or(FenceToken(0), |run| run.token),
+            token,
             attempt: row.attempts_used + 1,
             max_attempts: row.max_attempts,
             queue: self.queues[desk.queue].name.clone(),
@@ -290,14 +292,18 @@ impl State {
     /// The timeout of a job: its own, else its task's.
     pub(crate) fn timeout_ms(&self, job: &Job) -> Option<u64> {
         let task = || {
-            let desk = self.classes[self.lanes[job.lane].class].desk;
-            self.tasks[self.desks[desk].task].options.as_ref()?.timeout_ms
+            let task = self.desk(self.class(job.lane)).task;
+            self.tasks[task].options.as_ref()?.timeout_ms
         };
         job.options.as_ref().and_then(|own| own.timeout_ms).or_else(task)
     }
 
     fn job_ix(&self, job: JobId) -> Ix<Job> {
-        self.find_job(job).unwrap_or_else(|| panic!("G3: an event names job {job}, which does not exist"))
+        // Whoever decided the event has just looked at its job.
+        let recent = self.recent.filter(|&ix| self.jobs.get(ix).is_some_and(|row| row.id == job));
+        recent
+            .or_else(|| self.find_job(job))
+            .unwrap_or_else(|| panic!("G3: an event names job {job}, which does not exist"))
     }
 
     fn session_ix(&self, session: SessionId) -> Ix<Session> {

@@ -1,60 +1,50 @@
 //! `explain`: why is my job not running? Every reason that holds now, from the same rules that claim uses.
 
 use crate::lane::{Lane, Turn};
-use crate::state::row::{Job, Phase};
+use crate::state::row::{Group, Job, Phase};
 use crate::state::{State, table::Ix};
-use crate::{Error, Explanation, GroupRef, JobId, Reason, Result, Time, caps};
+use crate::{Error, Explanation, JobId, Reason, Result, caps};
 
 /// Holders shown with a full group.
 const HOLDERS_SHOWN: usize = 10;
 
 impl State {
-    /// Everything that keeps a job from running at store time `now`.
-    pub fn explain(&self, job: JobId, now: Time) -> Result<Explanation> {
+    /// Everything that keeps a job from running.
+    pub fn explain(&self, job: JobId) -> Result<Explanation> {
         let ix = self.find_job(job).ok_or_else(|| Error::not_found(format!("job {job}")))?;
         let row = &self.jobs[ix];
-        let reasons =
-            if *row.phase() == Phase::Pending { self.reasons(row, now.max(self.now)) } else { Vec::new() };
+        let reasons = if *row.phase() == Phase::Pending { self.reasons(row) } else { Vec::new() };
         Ok(Explanation { job, state: row.state(), reasons })
     }
 
-    fn reasons(&self, job: &Job, now: Time) -> Vec<Reason> {
+    fn reasons(&self, job: &Job) -> Vec<Reason> {
         let mut reasons = Vec::new();
-        if job.run_at > now {
+        if job.run_at > self.now {
             let run_at = job.run_at;
             let fresh = job.attempts().is_empty();
             reasons.push(if fresh { Reason::ScheduledUntil { run_at } } else { Reason::RetryAt { run_at } });
         }
-        if let Some(good_until) = job.good_until().filter(|good_until| *good_until <= now) {
+        if let Some(good_until) = job.good_until().filter(|good_until| *good_until <= self.now) {
             reasons.push(Reason::Expired { good_until });
         }
-        let desk = &self.desks[self.classes[self.lanes[job.lane].class].desk];
+        let desk = self.desk(self.class(job.lane));
         let queue = &self.queues[desk.queue];
         if queue.paused {
             reasons.push(Reason::QueuePaused { queue: queue.name.clone() });
         }
         let place = (queue.priority(), job.turn());
-        let lacking = self
-            .needs(job.lane)
-            .into_iter()
-            .filter_map(|(group, need)| self.lacking(group, need, place, now));
+        let lacking =
+            self.needs(job.lane).into_iter().filter_map(|(group, need)| self.lacking(group, need, place));
         reasons.extend(lacking);
         reasons.extend(self.lacking_workers(job.lane));
         if reasons.is_empty() {
-            let same_desk =
-                |lane: &Lane| self.classes[lane.class].desk == self.classes[self.lanes[job.lane].class].desk;
-            reasons.push(Reason::OnlyWaitingForClaim { position: self.position(place, now, same_desk) });
+            let same_desk = |lane: &Lane| self.classes[lane.class].desk == self.class(job.lane).desk;
+            reasons.push(Reason::OnlyWaitingForClaim { position: self.position(place, same_desk) });
         }
         reasons
     }
 
-    fn lacking(
-        &self,
-        ix: Ix<crate::state::row::Group>,
-        need: u32,
-        place: (u32, Turn),
-        now: Time,
-    ) -> Option<Reason> {
+    fn lacking(&self, ix: Ix<Group>, need: u32, place: (u32, Turn)) -> Option<Reason> {
         let row = &self.groups[ix];
         let limit = row.limit?;
         let group = self.group_ref(&row.label);
@@ -69,13 +59,13 @@ impl State {
         }
         let holders = self.holders(&group).take(HOLDERS_SHOWN);
         let holders = holders.map(|(_, job)| self.holder(&group, job)).collect();
-        let in_group = |lane: &Lane| self.lane_takes(lane, &group);
-        let position = self.position(place, now, in_group);
+        let in_group = |lane: &Lane| self.lane_takes(lane, ix);
+        let position = self.position(place, in_group);
         Some(Reason::GroupFull { used: row.used, limit, cost: need, holders, position, group })
     }
 
     fn lacking_workers(&self, lane: Ix<Lane>) -> Option<Reason> {
-        let desk = &self.desks[self.classes[self.lanes[lane].class].desk];
+        let desk = self.desk(self.class(lane));
         let task = &self.tasks[desk.task];
         let sessions = task.sessions.iter().map(|&session| &self.sessions[session].row);
         let serving: Vec<_> = sessions.filter(|row| row.serves_queue(desk.queue)).collect();
@@ -90,30 +80,22 @@ impl State {
 
     /// A job's place in line among the due jobs of some lanes, 1 for the next. It looks at every lane, so
     /// it is for people, not for claims; it stops counting at [`caps::POSITION`].
-    fn position(&self, place: (u32, Turn), now: Time, counts: impl Fn(&Lane) -> bool) -> u32 {
-        let is_ahead = |lane: &Lane, turn: Turn| {
-            let priority = self.queues[self.desks[self.classes[lane.class].desk].queue].priority();
-            (priority, turn) < place
-        };
+    fn position(&self, place: (u32, Turn), counts: impl Fn(&Lane) -> bool) -> u32 {
         let lanes = self.lanes.iter().map(|(_, lane)| lane).filter(|lane| counts(lane));
-        let in_lanes = lanes.flat_map(|lane| lane.jobs.iter().take_while(|&(turn, _)| is_ahead(lane, turn)));
-        // Jobs whose date has come since the last event stand in line with the next one.
-        let just_due = self.scheduled.range(..=(now, u64::MAX)).map(|(_, &job)| &self.jobs[job]);
-        let just_due = just_due.filter(|job| {
-            let lane = &self.lanes[job.lane];
-            counts(lane) && is_ahead(lane, job.turn())
+        let ahead = lanes.flat_map(|lane| {
+            let priority = self.queue(&self.classes[lane.class]).priority();
+            lane.jobs.iter().take_while(move |&(turn, _)| (priority, turn) < place)
         });
-        let ahead = in_lanes.map(drop).chain(just_due.map(drop)).take(caps::POSITION as usize).count() as u32;
+        let ahead = ahead.take(caps::POSITION as usize).count() as u32;
         (ahead + 1).min(caps::POSITION)
     }
 
     /// Whether jobs of a lane take slots of a group.
-    fn lane_takes(&self, lane: &Lane, group: &GroupRef) -> bool {
-        let Some(ix) = self.find_group(group) else { return false };
+    fn lane_takes(&self, lane: &Lane, ix: Ix<Group>) -> bool {
         let class = &self.classes[lane.class];
         lane.key == Some(ix)
             || class.shared().any(|(at, _)| at == ix)
             || ix == Self::CLUSTER
-            || self.queues[self.desks[class.desk].queue].group == ix
+            || self.queue(class).group == ix
     }
 }

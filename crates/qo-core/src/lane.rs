@@ -104,9 +104,9 @@ impl ClassLine {
     pub(crate) fn after(&self, desk: Ix<Desk>, turn: Option<Turn>) -> Option<(Turn, Ix<Class>)> {
         let from =
             turn.unwrap_or(Turn { priority: i32::MIN, run_at: Time::from_millis(i64::MIN), number: 0 });
-        // Turns are unique, so a class handle of 0 with the next number lies after every entry of `from`.
+        // Turns are unique, so the first handle with the next number lies after every entry of `from`.
         let from = Turn { number: from.number + u64::from(turn.is_some()), ..from };
-        let (at, turn, class) = *self.waiting.range((desk, from, Ix::new(0))..).next()?;
+        let (at, turn, class) = *self.waiting.range((desk, from, Ix::FIRST)..).next()?;
         (at == desk).then_some((turn, class))
     }
 
@@ -117,7 +117,7 @@ impl ClassLine {
         while let Some(&(desk, ..)) = next {
             desks.push(desk);
             // Skips to the next desk: the classes between them are not visited.
-            next = self.waiting.range((desk, last, Ix::new(u32::MAX))..).next();
+            next = self.waiting.range((desk, last, Ix::LAST)..).next();
         }
         desks
     }
@@ -128,6 +128,18 @@ impl ClassLine {
 pub(crate) type Needs = SmallVec<[(Ix<Group>, u32); 6]>;
 
 impl State {
+    pub(crate) fn class(&self, lane: Ix<Lane>) -> &Class {
+        &self.classes[self.lanes[lane].class]
+    }
+
+    pub(crate) fn desk(&self, class: &Class) -> &Desk {
+        &self.desks[class.desk]
+    }
+
+    pub(crate) fn queue(&self, class: &Class) -> &Queue {
+        &self.queues[self.desks[class.desk].queue]
+    }
+
     pub(crate) fn needs(&self, lane: Ix<Lane>) -> Needs {
         let lane = &self.lanes[lane];
         let class = &self.classes[lane.class];
@@ -262,8 +274,8 @@ impl State {
     }
 
     fn wake_lanes(&mut self, key: Ix<Group>) {
-        for at in 0..self.groups[key].lanes.len() {
-            let lane_ix = self.groups[key].lanes[at];
+        for at in 0.. {
+            let Some(lane_ix) = self.groups[key].lanes.get(at) else { break };
             let lane = &self.lanes[lane_ix];
             if lane.parked && self.groups[key].has_room(self.classes[lane.class].cost) {
                 let head = lane.jobs.first().map(|(turn, _)| turn);
@@ -295,7 +307,7 @@ impl State {
         if class.cost < 2 && class.extras.iter().all(|&(_, need)| need < 2) {
             return;
         }
-        let priority = self.queues[self.desks[class.desk].queue].priority();
+        let priority = self.queue(class).priority();
         for (group, need) in class.shared() {
             if need >= 2 {
                 change(priority, self.groups[group].line());

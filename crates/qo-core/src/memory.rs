@@ -2,7 +2,8 @@
 //! trying things out (`memory:`).
 
 use crate::{
-    Answer, Clock, Command, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply, Explanation,
+    Answer, Clock, Command, Configuration, Cursor, Error, ErrorKind, Event, Exchange, ExchangeReply,
+    Explanation,
 };
 use crate::{
     FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState, Name,
@@ -42,6 +43,16 @@ impl MemoryStore {
         Ok(self.lock()?.audit())
     }
 
+    /// The state now: time has passed since the last event.
+    fn look(&self) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.lock()?;
+        let now = self.clock.now();
+        if now > state.now() {
+            state.evolve(&Event::Ticked(now));
+        }
+        Ok(state)
+    }
+
     fn lock(&self) -> Result<MutexGuard<'_, State>> {
         // A poisoned lock means that an assertion of a guarantee failed half-way: nothing here can be trusted.
         self.state
@@ -69,7 +80,7 @@ macro_rules! answer {
 #[async_trait]
 impl Store for MemoryStore {
     async fn now(&self) -> Result<Time> {
-        Ok(self.clock.now().max(self.lock()?.now()))
+        Ok(self.look()?.now())
     }
 
     async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<Result<Submitted>>> {
@@ -81,15 +92,15 @@ impl Store for MemoryStore {
     }
 
     async fn job(&self, job: JobId) -> Result<JobDetail> {
-        self.lock()?.job(job)
+        self.look()?.job(job)
     }
 
     async fn jobs(&self, filter: JobFilter, after: Option<Cursor>, limit: usize) -> Result<JobPage> {
-        self.lock()?.jobs(&filter, after, limit)
+        self.look()?.jobs(&filter, after, limit)
     }
 
     async fn explain(&self, job: JobId) -> Result<Explanation> {
-        self.lock()?.explain(job, self.clock.now())
+        self.look()?.explain(job)
     }
 
     async fn register(&self, tasks: Vec<TaskOptions>) -> Result<()> {
@@ -113,11 +124,11 @@ impl Store for MemoryStore {
     }
 
     async fn groups(&self, after: Option<GroupRef>, limit: usize) -> Result<GroupPage> {
-        self.lock()?.groups(after.as_ref(), limit)
+        self.look()?.groups(after.as_ref(), limit)
     }
 
     async fn group(&self, group: GroupRef) -> Result<GroupDetail> {
-        self.lock()?.group(&group)
+        self.look()?.group(&group)
     }
 
     async fn release_slot(&self, group: GroupRef, slot: FenceToken) -> Result<()> {
@@ -125,11 +136,11 @@ impl Store for MemoryStore {
     }
 
     async fn queues(&self) -> Result<Vec<QueueStatus>> {
-        Ok(self.lock()?.queues(self.clock.now()))
+        Ok(self.look()?.queues())
     }
 
     async fn workers(&self) -> Result<Vec<WorkerStatus>> {
-        Ok(self.lock()?.workers())
+        Ok(self.look()?.workers())
     }
 
     async fn open_session(&self, session: NewSession) -> Result<OpenedSession> {

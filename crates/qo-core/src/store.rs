@@ -88,8 +88,8 @@ pub trait Store: Send + Sync + 'static {
     /// All sessions that have not ended, by worker name, then session.
     async fn workers(&self) -> Result<Vec<WorkerStatus>>;
 
-    /// Opens a session. Opening the same id again changes nothing and returns the lease's end; after it
-    /// has ended the same id is `Fenced`.
+    /// Opens a session. Opening the same id again changes nothing and returns the lease's end; once it has
+    /// ended the same id is `Fenced` (it is remembered for 24 hours), so a late duplicate cannot revive it.
     async fn open_session(&self, session: NewSession) -> Result<OpenedSession>;
 
     /// Settles jobs, renews the session, ends what is over, claims jobs: in this order, in one step.

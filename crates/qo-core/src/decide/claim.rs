@@ -8,7 +8,7 @@ use super::Decider;
 use crate::lane::{Class, Desk, Lane, Turn};
 use crate::state::row::{Group, Queue, Session};
 use crate::state::{State, table::Ix};
-use crate::{Claim, Event, FenceToken, JobId};
+use crate::{Claim, Event, FenceToken, JobId, SessionId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -43,8 +43,8 @@ enum Verdict {
 }
 
 impl Decider<'_> {
-    /// Starts up to `claim.max` jobs for a session and names them in claim order.
-    pub(super) fn claim(&mut self, session: Ix<Session>, claim: Claim) -> Vec<JobId> {
+    /// Starts up to `claim.max` jobs for a session and returns their tokens, in claim order.
+    pub(super) fn claim(&mut self, session: Ix<Session>, claim: Claim) -> Vec<FenceToken> {
         if claim.max == 0 {
             return Vec::new();
         }
@@ -99,15 +99,15 @@ impl Decider<'_> {
         claimed
     }
 
-    fn start(&mut self, session: crate::SessionId, lane: Ix<Lane>) -> JobId {
+    fn start(&mut self, session: SessionId, lane: Ix<Lane>) -> FenceToken {
         let state = &self.state;
         let (_, ix) =
             state.lanes[lane].jobs.first().unwrap_or_else(|| unreachable!("a seated lane has a job"));
         let row = &state.jobs[ix];
         let (job, timeout_ms) = (row.id, state.timeout_ms(row));
         let token = FenceToken(state.next_token);
-        self.happen(Event::Started { job, session, token, timeout_ms });
-        job
+        self.happen_to(ix, Event::Started { job, session, token, timeout_ms });
+        token
     }
 }
 
@@ -144,7 +144,7 @@ impl State {
             Line::Class(_) => row.lanes.after(after?)?.1,
             Line::Desk(_) | Line::Gate(..) => row.lanes.first()?.1,
         };
-        let priority = self.queues[self.desks[row.desk].queue].priority();
+        let priority = self.queue(row).priority();
         Some((priority, turn, line, class, lane))
     }
 
@@ -161,7 +161,7 @@ impl State {
             return Verdict::End;
         }
         let class = &self.classes[class_ix];
-        let queue = &self.queues[self.desks[class.desk].queue];
+        let queue = self.queue(class);
         let priority = queue.priority();
         if !self.groups[queue.group].has_room(1) {
             return Verdict::PassQueue;
@@ -195,7 +195,7 @@ impl State {
         let row = &self.groups[group];
         let left = row.free().saturating_sub(need.into());
         let limit = row.limit?;
-        let shared = row.line.iter().flat_map(|line| line.big.range(..(place.0, place.1, Ix::new(0))));
+        let shared = row.line.iter().flat_map(|line| line.big.range(..(place.0, place.1, Ix::FIRST)));
         let shared = shared.filter_map(|&(priority, _, class)| {
             let row = &self.classes[class];
             let wants = row.shared().find(|&(at, _)| at == group)?.1;
@@ -203,12 +203,12 @@ impl State {
             let lane = fits.then(|| row.lanes.iter().find(|&(_, lane)| self.key_has_room(lane)))??;
             Some((priority, lane.0, lane.1))
         });
-        let keyed = row.lanes.iter().filter_map(|&lane| {
+        let keyed = row.lanes.iter().filter_map(|lane| {
             let class = &self.classes[self.lanes[lane].class];
             let wants = class.cost;
             let big = (2..=limit).contains(&wants) && u64::from(wants) > left;
             let turn = big.then(|| self.lanes[lane].jobs.first())??.0;
-            let priority = self.queues[self.desks[class.desk].queue].priority();
+            let priority = self.queue(class).priority();
             self.only_lacks(self.lanes[lane].class, group).then_some((priority, turn, lane))
         });
         let ahead = shared.chain(keyed).filter(|&(priority, turn, _)| (priority, turn) < place);
@@ -219,7 +219,7 @@ impl State {
     /// Whether somebody serves a class and it has room in every shared group but perhaps `group`.
     fn only_lacks(&self, class: Ix<Class>, group: Ix<Group>) -> bool {
         let row = &self.classes[class];
-        let queue = &self.queues[self.desks[row.desk].queue];
+        let queue = self.queue(row);
         let mut outer = [(queue.group, 1), (Self::CLUSTER, 1)].into_iter().chain(row.shared());
         !queue.paused
             && outer.all(|(at, need)| at == group || self.groups[at].has_room(need))

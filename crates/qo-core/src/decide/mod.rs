@@ -12,6 +12,7 @@ mod over;
 mod settle;
 mod submit;
 
+use crate::state::{row::Job, table::Ix};
 use crate::{Answer, Command, Event, JobState, Result, State, Time, caps};
 
 /// What a command decided.
@@ -71,6 +72,12 @@ impl Decider<'_> {
         if self.now > self.state.now {
             self.happen(Event::Ticked(self.now));
         }
+    }
+
+    /// Lets something happen to a job whose row is at hand.
+    fn happen_to(&mut self, job: Ix<Job>, event: Event) {
+        self.state.recent = Some(job);
+        self.happen(event);
     }
 
     fn happen(&mut self, event: Event) {

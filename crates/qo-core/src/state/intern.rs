@@ -180,7 +180,7 @@ impl State {
             entry.remove();
         }
         if let Some(key) = lane.key {
-            self.groups[key].lanes.retain(|at| *at != ix);
+            self.groups[key].lanes.remove(ix);
             self.release_group(key);
         }
         let class = &mut self.classes[lane.class];

@@ -9,6 +9,7 @@ mod audit;
 mod intern;
 mod journal;
 pub(crate) mod ordered;
+mod picture;
 pub(crate) mod row;
 pub(crate) mod table;
 mod view;
@@ -60,6 +61,8 @@ pub struct State {
     class_by_parts: HashTable<Ix<Class>>,
     lane_by_parts: HashTable<Ix<Lane>>,
     hasher: DefaultHashBuilder,
+    /// The job that the event to come is about, where the rule that decides it knows: saves a look-up.
+    pub(crate) recent: Option<Ix<Job>>,
 
     // What happens when time passes.
     pub(crate) scheduled: BTreeMap<(Time, u64), Ix<Job>>,
@@ -78,7 +81,7 @@ impl Default for State {
 }
 
 impl State {
-    pub(crate) const CLUSTER: Ix<Group> = Ix::new(0);
+    pub(crate) const CLUSTER: Ix<Group> = Ix::FIRST;
 
     /// An empty namespace.
     pub fn new() -> Self {
@@ -109,6 +112,7 @@ impl State {
             class_by_parts: HashTable::new(),
             lane_by_parts: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
+            recent: None,
             scheduled: BTreeMap::new(),
             expiries: BTreeMap::new(),
             timeouts: BTreeMap::new(),
@@ -199,7 +203,7 @@ impl State {
         match job.phase().clone() {
             Phase::Pending => {
                 let (run_at, good_until) = (job.run_at, job.good_until());
-                let queue = self.desks[self.classes[self.lanes[lane].class].desk].queue;
+                let queue = self.desk(self.class(lane)).queue;
                 let due = run_at <= self.now;
                 let queue = &mut self.queues[queue];
                 let count = if due { &mut queue.due } else { &mut queue.scheduled };
@@ -269,7 +273,7 @@ impl State {
     fn stand_in_line(&mut self, ix: Ix<Job>, due: bool) {
         let job = &self.jobs[ix];
         let (lane, turn) = (job.lane, job.turn());
-        let queue = self.desks[self.classes[self.lanes[lane].class].desk].queue;
+        let queue = self.desk(self.class(lane)).queue;
         let queue = &mut self.queues[queue];
         if due {
             queue.scheduled -= 1;

@@ -6,7 +6,6 @@ use crate::{
     Attempt, ExchangeReply, FenceToken, JobId, JobState, Json, Key, Name, NewSession, RetryPolicy, Stop,
 };
 use crate::{TaskOptions, Time};
-use smallvec::SmallVec;
 use std::{collections::BTreeMap, sync::Arc};
 
 /// A job, live or remembered. A pending job that never ran is one row of about 100 bytes; what only some
@@ -193,9 +192,49 @@ pub(crate) struct Group {
     /// Classes, lanes, queues and keys that point here.
     pub(crate) refs: u32,
     /// `GROUP/KEY`: the lanes of this key. A parked one waits for room here.
-    pub(crate) lanes: SmallVec<[Ix<Lane>; 2]>,
+    pub(crate) lanes: KeyLanes,
     /// Any other group: the classes that wait here, and those that need many slots.
     pub(crate) line: Option<Box<ClassLine>>,
+}
+
+/// The lanes of one key: nearly always one, and there may be a million keys.
+#[derive(Debug, Default)]
+pub(crate) struct KeyLanes {
+    first: Option<Ix<Lane>>,
+    // Boxed so that the common form stays small.
+    #[allow(clippy::box_collection)]
+    rest: Option<Box<Vec<Ix<Lane>>>>,
+}
+
+impl KeyLanes {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    pub(crate) fn get(&self, at: usize) -> Option<Ix<Lane>> {
+        if at == 0 { self.first } else { self.rest.as_ref()?.get(at - 1).copied() }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Ix<Lane>> {
+        self.first.into_iter().chain(self.rest.iter().flat_map(|rest| rest.iter().copied()))
+    }
+
+    pub(crate) fn push(&mut self, lane: Ix<Lane>) {
+        if self.first.is_none() {
+            self.first = Some(lane);
+        } else {
+            self.rest.get_or_insert_default().push(lane);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, lane: Ix<Lane>) {
+        if self.first == Some(lane) {
+            self.first = self.rest.as_mut().and_then(|rest| rest.pop());
+        } else if let Some(rest) = &mut self.rest {
+            rest.retain(|&at| at != lane);
+        }
+        self.rest.take_if(|rest| rest.is_empty());
+    }
 }
 
 /// What a group is called, without repeating the name of a key's group.
@@ -209,7 +248,7 @@ pub(crate) enum Label {
 
 impl Group {
     pub(crate) fn new(label: Label, limit: Option<u32>) -> Self {
-        Self { label, limit, used: 0, live: 0, refs: 0, lanes: SmallVec::new(), line: None }
+        Self { label, limit, used: 0, live: 0, refs: 0, lanes: KeyLanes::default(), line: None }
     }
 
     pub(crate) fn free(&self) -> u64 {

@@ -1,18 +1,24 @@
 //! Rows with small typed handles. A handle of jobs cannot be used on lanes by mistake, and costs 4 bytes.
 
 use slab::Slab;
-use std::{fmt, marker::PhantomData, ops};
+use std::{fmt, marker::PhantomData, num::NonZeroU32, ops};
 
-/// A handle of a row of type `T`.
-pub(crate) struct Ix<T>(u32, PhantomData<fn() -> T>);
+/// A handle of a row of type `T`. Not zero, so that `Option` of it costs nothing.
+pub(crate) struct Ix<T>(NonZeroU32, PhantomData<fn() -> T>);
 
 impl<T> Ix<T> {
-    pub(crate) const fn new(index: u32) -> Self {
-        Self(index, PhantomData)
-    }
+    /// The handle of a table's first row, and the smallest there is.
+    pub(crate) const FIRST: Self = Self(NonZeroU32::MIN, PhantomData);
+    /// No smaller than any handle.
+    pub(crate) const LAST: Self = Self(NonZeroU32::MAX, PhantomData);
 
     fn from_slab(key: usize) -> Self {
-        Self::new(u32::try_from(key).unwrap_or_else(|_| panic!("a table holds at most 4 billion rows")))
+        let number = u32::try_from(key + 1).ok().and_then(NonZeroU32::new);
+        Self(number.unwrap_or_else(|| panic!("a table holds at most 4 billion rows")), PhantomData)
+    }
+
+    fn slab(self) -> usize {
+        self.0.get() as usize - 1
     }
 }
 
@@ -45,7 +51,7 @@ impl<T> std::hash::Hash for Ix<T> {
 }
 impl<T> fmt::Debug for Ix<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{}", self.0)
+        write!(f, "#{}", self.slab())
     }
 }
 
@@ -65,11 +71,11 @@ impl<T> Table<T> {
     }
 
     pub(crate) fn remove(&mut self, ix: Ix<T>) -> T {
-        self.0.remove(ix.0 as usize)
+        self.0.remove(ix.slab())
     }
 
     pub(crate) fn get(&self, ix: Ix<T>) -> Option<&T> {
-        self.0.get(ix.0 as usize)
+        self.0.get(ix.slab())
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Ix<T>, &T)> {
@@ -80,12 +86,12 @@ impl<T> Table<T> {
 impl<T> ops::Index<Ix<T>> for Table<T> {
     type Output = T;
     fn index(&self, ix: Ix<T>) -> &T {
-        &self.0[ix.0 as usize]
+        &self.0[ix.slab()]
     }
 }
 
 impl<T> ops::IndexMut<Ix<T>> for Table<T> {
     fn index_mut(&mut self, ix: Ix<T>) -> &mut T {
-        &mut self.0[ix.0 as usize]
+        &mut self.0[ix.slab()]
     }
 }

@@ -1,4 +1,5 @@
-//! The views: rows as people and programs see them.
+//! The views: rows as people and programs see them, at the time of the last event. A store lets time pass
+//! ([`Event::Ticked`](crate::Event::Ticked)) before it looks, so that dates are judged by the present.
 
 use super::State;
 use super::row::{Group, Job, Label, Phase, Run};
@@ -7,7 +8,7 @@ use crate::lane::Lane;
 use crate::{
     Cursor, Error, FenceToken, GroupDetail, GroupPage, GroupRef, GroupStatus, Holder, JobDetail, JobFilter,
 };
-use crate::{JobId, JobPage, JobView, Key, Name, QueueStatus, Result, Running, Time, WorkerStatus, caps};
+use crate::{JobId, JobPage, JobView, Key, Name, QueueStatus, Result, Running, WorkerStatus, caps};
 use std::collections::BTreeSet;
 
 impl State {
@@ -91,7 +92,7 @@ impl State {
     }
 
     pub(crate) fn task_name(&self, job: &Job) -> &Name {
-        &self.tasks[self.desks[self.classes[self.lanes[job.lane].class].desk].task].name
+        &self.tasks[self.desk(self.class(job.lane)).task].name
     }
 
     pub(crate) fn lane_key(&self, lane: &Lane) -> Option<Key> {
@@ -188,24 +189,14 @@ impl State {
         }
     }
 
-    /// All queues that have live jobs, a limit, a priority or a pause, by name, at store time `now`.
-    pub fn queues(&self, now: Time) -> Vec<QueueStatus> {
+    /// All queues that have live jobs, a limit, a priority or a pause, by name.
+    pub fn queues(&self) -> Vec<QueueStatus> {
         let mut names: BTreeSet<Name> = self.queue_by_name.keys().cloned().collect();
         names.extend(self.limits.keys().filter_map(|group| match group {
             GroupRef::Queue(name) => Some(name.clone()),
             _ => None,
         }));
-        let mut queues: Vec<_> = names.into_iter().filter_map(|name| self.queue_status(name)).collect();
-        // Jobs whose date has come since the last event.
-        for &job in self.scheduled.range(..=(now, u64::MAX)).map(|(_, job)| job) {
-            let desk = &self.desks[self.classes[self.lanes[self.jobs[job].lane].class].desk];
-            let name = &self.queues[desk.queue].name;
-            if let Ok(at) = queues.binary_search_by(|status| status.queue.cmp(name)) {
-                queues[at].due += 1;
-                queues[at].scheduled -= 1;
-            }
-        }
-        queues
+        names.into_iter().filter_map(|name| self.queue_status(name)).collect()
     }
 
     fn queue_status(&self, queue: Name) -> Option<QueueStatus> {

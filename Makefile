@@ -1,0 +1,26 @@
+# `make test` is the one command that proves this checkout. CARGO_TARGET_DIR is honoured.
+CARGO ?= cargo
+SEEDS ?= 2000
+
+.PHONY: help test lint bench sim
+
+help:
+	@echo "make test            every suite: units, conformance, properties, sabotage, 300 simulated seeds"
+	@echo "make lint            formatting, clippy and licences"
+	@echo "make bench           the figures of the rule book, as a table"
+	@echo "make sim SEEDS=2000  more simulated seeds; QO_SEED=17 make sim replays one, step by step"
+
+test:
+	$(CARGO) test --workspace --locked
+
+lint:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install cargo-deny --locked
+	$(CARGO) deny --log-level error check bans licenses sources
+
+bench:
+	$(CARGO) bench --locked -p qo-testkit --bench rule_book
+
+sim:
+	SEEDS=$(SEEDS) $(CARGO) run --release --locked -q -p qo-testkit --bin sim

@@ -1,0 +1,342 @@
+//! The figures of the rule book, printed as a table: `make bench`.
+//!
+//! Ratios compare two runs inside this one process, taken in turns, each the best of several rounds: what the
+//! machine does besides then disturbs both alike. Nothing here is asserted by a test.
+#![allow(clippy::print_stdout, reason = "printing the table is what this program is for")]
+
+use futures::executor::block_on;
+use qo_core::{
+    Claim, Command, Configuration, Exchange, JobId, Json, Key, MemoryStore, Name, NewJob, NewSession,
+};
+use qo_core::{Outcome, SessionId, Settle, State, Store, SystemClock, TaskOptions, Time, decide};
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+const BATCH: u32 = 100;
+const ROUNDS: usize = 7;
+
+fn main() {
+    // First, while the process is still small.
+    let memory_own_key = memory_per_pending_job(|i| job(i, "work").keyed(&format!("{i:016}")), false);
+    let memory_own_key_limited = memory_per_pending_job(|i| job(i, "work").keyed(&format!("{i:016}")), true);
+    let memory_shared_keys =
+        memory_per_pending_job(|i| job(i, "work").keyed(&format!("{:016}", i % 1_000)), true);
+
+    println!("\n{:<78} {:>14}   {:<14}", "figure", "measured", "bar");
+    println!("{}", "-".repeat(110));
+    throughput();
+    backlog_size();
+    parked();
+    all_limits();
+    row(
+        "memory per pending job, a 16-byte key of its own, no limit",
+        format!("{memory_own_key} B"),
+        "<= 400 B",
+    );
+    row("  the same with a limit on every key", format!("{memory_own_key_limited} B"), "<= 400 B");
+    row("  the same with 1,000 keys shared by all jobs", format!("{memory_shared_keys} B"), "<= 400 B");
+    speculation();
+}
+
+fn row(figure: &str, measured: String, bar: &str) {
+    println!("{figure:<78} {measured:>14}   {bar:<14}");
+}
+
+fn throughput() {
+    let rate = best(|| {
+        let mut bench = Bench::new(&["work"]);
+        bench.limit("work", 1_000);
+        bench.submit(200_000, |i| job(i, "work"));
+        bench.drain(200_000)
+    });
+    row(
+        "claim + settle, batches of 100, a task limit on every job",
+        per_second(200_000, rate),
+        ">= 300,000/s",
+    );
+}
+
+fn backlog_size() {
+    let (small, large) = best_of_two(
+        || {
+            let mut bench = Bench::new(&["work"]);
+            bench.limit("work", 1_000);
+            (0..100).map(|_| bench.refill(1_000)).sum()
+        },
+        || {
+            let mut bench = Bench::new(&["work"]);
+            bench.limit("work", 1_000);
+            bench.submit(1_000_000, |i| job(i, "work"));
+            bench.drain(100_000)
+        },
+        3,
+    );
+    let ratio = large.as_secs_f64() / small.as_secs_f64();
+    row("cost of a claim with 1,000,000 pending, relative to 1,000", format!("{ratio:.2} x"), "<= 2 x");
+}
+
+fn parked() {
+    const JOBS: u64 = 100_000;
+    let ahead = |i| NewJob { priority: -1, ..job(i, "work") };
+    type Setup<'a> = (&'a str, &'a dyn Fn(&mut Bench));
+    let setups: [Setup<'_>; 3] = [
+        ("behind 1,000 full groups", &|bench| {
+            let group = |i: u64| format!("full{}", i % 1_000);
+            for i in 0..1_000 {
+                bench.limit(&group(i), 1);
+            }
+            bench.submit(1_000, |i| NewJob { group: Some(name(&group(i))), ..ahead(i) });
+            bench.hold(1_000);
+            bench.submit(JOBS, |i| NewJob { group: Some(name(&group(i))), ..ahead(i) });
+        }),
+        ("of a task the worker lacks", &|bench| {
+            bench.submit(JOBS, |i| NewJob { priority: -1, ..job(i, "lacking") })
+        }),
+        ("for tomorrow", &|bench| {
+            let tomorrow = block_on(bench.store.now()).expect("time").plus_ms(86_400_000);
+            bench.submit(JOBS, |i| NewJob { run_at: Some(tomorrow), ..ahead(i) });
+        }),
+    ];
+    for (what, setup) in setups {
+        let run = |parked: bool| {
+            let mut bench = Bench::new(&["work"]);
+            bench.limit("work", 1_000);
+            if parked {
+                setup(&mut bench);
+            }
+            bench.submit(50_000, |i| job(i, "work"));
+            bench.drain(50_000)
+        };
+        let (without, with) = best_of_two(|| run(false), || run(true), ROUNDS);
+        let share = 100.0 * without.as_secs_f64() / with.as_secs_f64();
+        row(&format!("rate with 100,000 jobs parked ahead {what}"), format!("{share:.0} %"), ">= 95 %");
+    }
+}
+
+fn all_limits() {
+    const JOBS: u64 = 100_000;
+    let keyed = |i: u64| job(i, "work").keyed(&format!("customer{:08}", i % 1_000));
+    let limited = || {
+        let mut bench = Bench::new(&["work"]);
+        for (group, limit) in [("cluster", 5_000), ("queue:default", 4_000), ("work", 3_000), ("work/*", 50)]
+        {
+            bench.limit(group, limit);
+        }
+        bench.submit(JOBS, keyed);
+        bench.drain(JOBS)
+    };
+    let run = |make: &dyn Fn(u64) -> NewJob| {
+        let mut bench = Bench::new(&["work"]);
+        bench.submit(JOBS, make);
+        bench.drain(JOBS)
+    };
+    let (free, bound) = best_of_two(|| run(&keyed), limited, ROUNDS);
+    let share = 100.0 * free.as_secs_f64() / bound.as_secs_f64();
+    row(
+        "rate with cluster + queue + task + key limits, relative to the same jobs without",
+        format!("{share:.0} %"),
+        ">= 60 %",
+    );
+    let (free, bound) = best_of_two(|| run(&|i| job(i, "work")), limited, ROUNDS);
+    let share = 100.0 * free.as_secs_f64() / bound.as_secs_f64();
+    row("  relative to jobs without limits and without keys", format!("{share:.0} %"), "");
+}
+
+/// What it costs to be able to take a decision back, and to do so.
+fn speculation() {
+    const JOBS: u64 = 50_000;
+    let run = |speculate: bool, take_back: bool| {
+        let (mut state, now) = (State::new(), Time::from_millis(1_000));
+        let mut decide_now = |command: &Command| {
+            let start = Instant::now();
+            if speculate {
+                state.speculate();
+                let decision = decide(&mut state, now, command).expect("decides");
+                if take_back {
+                    state.take_back();
+                    decide(&mut state, now, command).expect("decides again");
+                } else {
+                    state.keep();
+                }
+                return (start.elapsed(), decision.answer);
+            }
+            let answer = decide(&mut state, now, command).expect("decides").answer;
+            (start.elapsed(), answer)
+        };
+        decide_now(&Command::OpenSession(session(1, &["work"])));
+        for from in (0..JOBS).step_by(10_000) {
+            decide_now(&Command::Submit((from..from + 10_000).map(|i| job(i, "work")).collect()));
+        }
+        let (mut spent, mut settles) = (Duration::ZERO, Vec::new());
+        for number in 1..=JOBS / u64::from(BATCH) {
+            let command = Command::Exchange(exchange(1, number, std::mem::take(&mut settles), BATCH));
+            let (elapsed, answer) = decide_now(&command);
+            spent += elapsed;
+            let qo_core::Answer::Exchanged(reply) = answer else { unreachable!("an exchange is answered") };
+            settles = reply.claimed.iter().map(succeed).collect();
+        }
+        spent
+    };
+    let (plain, kept) = best_of_two(|| run(false, false), || run(true, false), ROUNDS);
+    let cost = kept.as_secs_f64() / plain.as_secs_f64();
+    row("speculation: decide and keep, relative to decide", format!("{cost:.2} x"), "");
+    let (plain, twice) = best_of_two(|| run(false, false), || run(true, true), ROUNDS);
+    let cost = twice.as_secs_f64() / plain.as_secs_f64();
+    row("speculation: decide, take back, decide again, relative to decide", format!("{cost:.2} x"), "");
+}
+
+fn memory_per_pending_job(make: impl Fn(u64) -> NewJob, limited: bool) -> u64 {
+    const JOBS: u64 = 1_000_000;
+    let mut bench = Bench::new(&["work"]);
+    if limited {
+        bench.limit("work/*", 1);
+    }
+    // What the process has taken before may be reused: a first job wakes everything up.
+    bench.submit(1, &make);
+    let before = resident_bytes();
+    let null = Json::null();
+    bench.submit(JOBS, |i| NewJob { payload: null.clone(), ..make(i) });
+    let used = resident_bytes().saturating_sub(before) / JOBS;
+    // Leaked on purpose: freed memory would be reused by the next measurement and hide what it takes.
+    std::mem::forget(bench);
+    used
+}
+
+fn resident_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("this measurement needs Linux");
+    let pages: u64 =
+        statm.split(' ').nth(1).and_then(|field| field.parse().ok()).expect("statm has a second field");
+    pages * 4096
+}
+
+/// A store, one worker, and the jobs that it holds.
+struct Bench {
+    store: MemoryStore,
+    submitted: u64,
+    number: u64,
+    settles: Vec<Settle>,
+}
+
+impl Bench {
+    fn new(tasks: &[&str]) -> Self {
+        let store = MemoryStore::with_clock(std::sync::Arc::new(SystemClock::new()));
+        for worker in 1..=2 {
+            block_on(store.open_session(session(worker, tasks))).expect("opens");
+        }
+        block_on(store.register(tasks.iter().map(|task| TaskOptions::new(name(task))).collect()))
+            .expect("registers");
+        block_on(store.configure(Configuration::default())).expect("configures");
+        Self { store, submitted: 0, number: 0, settles: Vec::new() }
+    }
+
+    fn limit(&self, group: &str, limit: u32) {
+        block_on(self.store.set_limit(group.parse().expect("a group"), limit)).expect("sets");
+    }
+
+    fn submit(&mut self, count: u64, make: impl Fn(u64) -> NewJob) {
+        for from in (0..count).step_by(10_000) {
+            let jobs = (from..count.min(from + 10_000)).map(|i| {
+                self.submitted += 1;
+                NewJob { id: JobId(Uuid::from_u64_pair(7, self.submitted)), ..make(i) }
+            });
+            let jobs: Vec<_> = jobs.collect();
+            for submitted in block_on(self.store.submit(jobs)).expect("submits") {
+                submitted.expect("accepted");
+            }
+        }
+    }
+
+    /// Another worker claims and keeps that many.
+    fn hold(&mut self, count: u32) {
+        let reply = block_on(self.store.exchange(exchange(2, 1, Vec::new(), count))).expect("exchanges");
+        assert_eq!(reply.claimed.len(), count as usize);
+    }
+
+    /// Claims and settles that many jobs, and says how long it took.
+    fn drain(&mut self, count: u64) -> Duration {
+        let start = Instant::now();
+        let mut claimed = 0;
+        while claimed < count {
+            self.number += 1;
+            let settles = std::mem::take(&mut self.settles);
+            let reply =
+                block_on(self.store.exchange(exchange(1, self.number, settles, BATCH))).expect("exchanges");
+            assert!(reply.settled.iter().all(Result::is_ok));
+            assert!(!reply.claimed.is_empty(), "there is work");
+            claimed += reply.claimed.len() as u64;
+            self.settles = reply.claimed.iter().map(succeed).collect();
+        }
+        start.elapsed()
+    }
+
+    fn refill(&mut self, count: u64) -> Duration {
+        self.submit(count, |i| job(i, "work"));
+        self.drain(count)
+    }
+}
+
+fn exchange(session: u64, number: u64, settles: Vec<Settle>, max: u32) -> Exchange {
+    let claim = Claim { max, max_per_queue: None };
+    Exchange {
+        settles,
+        claim,
+        free_permits: 100,
+        ..Exchange::renew(SessionId(Uuid::from_u64_pair(9, session)), number)
+    }
+}
+
+fn succeed(job: &qo_core::ClaimedJob) -> Settle {
+    Settle { job: job.id, token: job.token, outcome: Outcome::Succeed { output: job.payload.clone() } }
+}
+
+fn session(id: u64, tasks: &[&str]) -> NewSession {
+    NewSession {
+        id: SessionId(Uuid::from_u64_pair(9, id)),
+        worker: name("bench"),
+        queues: Vec::new(),
+        tasks: tasks.iter().map(|task| name(task)).collect(),
+        lease_ms: 3_600_000,
+        permits: 1_000,
+    }
+}
+
+trait Keyed {
+    fn keyed(self, key: &str) -> Self;
+}
+
+impl Keyed for NewJob {
+    fn keyed(self, key: &str) -> Self {
+        Self { key: Some(Key::parse("key", key).expect("a key")), ..self }
+    }
+}
+
+fn job(i: u64, task: &str) -> NewJob {
+    NewJob::new(JobId(Uuid::from_u64_pair(1, i)), name(task))
+}
+
+fn name(text: &str) -> Name {
+    Name::parse("name", text).expect("a name")
+}
+
+fn best(mut run: impl FnMut() -> Duration) -> Duration {
+    (0..ROUNDS).map(|_| run()).min().expect("at least one round")
+}
+
+/// Two measurements in turns, the best of each.
+fn best_of_two(
+    mut a: impl FnMut() -> Duration,
+    mut b: impl FnMut() -> Duration,
+    rounds: usize,
+) -> (Duration, Duration) {
+    let runs: Vec<_> = (0..rounds).map(|_| (a(), b())).collect();
+    let least = |pick: fn(&(Duration, Duration)) -> Duration| {
+        runs.iter().map(pick).min().expect("at least one round")
+    };
+    (least(|run| run.0), least(|run| run.1))
+}
+
+fn per_second(jobs: u64, took: Duration) -> String {
+    let rate = (jobs as f64 / took.as_secs_f64()) as u64;
+    let (thousands, rest) = (rate / 1_000, rate % 1_000);
+    format!("{thousands},{rest:03}/s")
+}
