@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use futures::executor::block_on;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
-use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
 use qo_core::{ManualClock, MemoryStore};
-use qo_testkit::generator::{Script, bad_commands, equal, scripts, survives};
+use qo_testkit::generator::{Script, bad_commands, equal, minimal, scripts, survives};
 use qo_testkit::{Fixture, Fixtures, START, ToyFixtures};
 use std::sync::Arc;
 
@@ -26,16 +26,20 @@ fn same(script: &Script) -> Result<(), String> {
     })
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: std::env::var("CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(256), failure_persistence: None, max_shrink_iters: 20_000, ..ProptestConfig::default()
-    })]
+/// The difference that the least failing script makes, and that script.
+fn report(script: &Script) -> String {
+    let least = minimal(script, |script| same(script).is_err());
+    format!("{}\n{least:?}", same(&least).expect_err("it fails"))
+}
 
-    #[test]
-    fn memory_equals_the_toy(script in scripts(1..=120)) {
-        if let Err(difference) = same(&script) {
-            return Err(TestCaseError::fail(difference));
-        }
+#[test]
+fn memory_equals_the_toy() {
+    let cases = std::env::var("CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(256);
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let run = TestRunner::new(config)
+        .run(&scripts(1..=120), |script| same(&script).map_err(|_| TestCaseError::fail("they differ")));
+    if let Err(TestError::Fail(_, script)) = run {
+        panic!("{}", report(&script));
     }
 }
 
@@ -55,8 +59,6 @@ fn memory_equals_the_toy_over_long_scripts() {
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
         let mut runner = TestRunner::new_with_rng(ProptestConfig::default(), rng);
         let script = scripts(500..=500).new_tree(&mut runner).expect("a script").current();
-        if let Err(difference) = same(&script) {
-            panic!("seed {seed}: {difference}");
-        }
+        assert!(same(&script).is_ok(), "seed {seed}: {}", report(&script));
     }
 }

@@ -1,6 +1,6 @@
 //! Two stores, one script: are they the same?
 
-use super::{Entry, Script, Seen, Views};
+use super::{Entry, ExchangeStep, Script, Seen, Step, Views};
 use crate::Fixture;
 use std::fmt::Debug;
 
@@ -14,6 +14,43 @@ pub async fn equal(expected: &Fixture, actual: &Fixture, script: &Script) -> Res
         }
     }
     Ok(())
+}
+
+/// A failing script without the steps and jobs that it fails without: one by one, until none can go.
+pub fn minimal(script: &Script, fails: impl Fn(&Script) -> bool) -> Script {
+    let mut least = script.clone();
+    loop {
+        let smaller = (0..least.steps.len()).rev().flat_map(|at| without(&least, at));
+        match smaller.into_iter().find(&fails) {
+            Some(smaller) => least = smaller,
+            None => return least,
+        }
+    }
+}
+
+/// The script without a step; if that submits or settles several jobs, also without one of those.
+fn without(script: &Script, at: usize) -> Vec<Script> {
+    let mut shorter = script.clone();
+    let mut all = Vec::new();
+    match shorter.steps.remove(at) {
+        Step::Submit(jobs) if jobs.len() > 1 => {
+            for job in 0..jobs.len() {
+                let mut fewer = jobs.clone();
+                fewer.remove(job);
+                let mut steps = script.steps.clone();
+                steps[at] = Step::Submit(fewer);
+                all.push(Script { steps });
+            }
+        }
+        Step::Exchange(exchange) if !exchange.settles.is_empty() => {
+            let mut steps = script.steps.clone();
+            steps[at] = Step::Exchange(ExchangeStep { settles: Vec::new(), ..exchange });
+            all.push(Script { steps });
+        }
+        _ => {}
+    }
+    all.insert(0, shorter);
+    all
 }
 
 fn difference(expected: &Entry, actual: &Entry, script: &Script) -> String {

@@ -16,7 +16,7 @@ mod views;
 
 pub use bad::{bad_commands, bad_json, survives, text_survives};
 pub use call::call;
-pub use compare::equal;
+pub use compare::{equal, minimal};
 pub use script::{Entry, Script, Seen, Transcript};
 pub use step::{
     ExchangeStep, JobSpec, Number, OutcomeSpec, Pick, SessionSpec, SettleSpec, Step, TaskSpec, Whose,

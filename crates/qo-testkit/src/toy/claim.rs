@@ -84,7 +84,16 @@ impl Toy {
                 Flaw::LimitForNewJobsOnly => job.limits_at_submit.get(group).copied().flatten(),
                 _ => self.limit(group),
             };
-            let used = match self.flaw {
+            let ignored = match self.flaw {
+                Flaw::ZeroIsUnlimited => limit == Some(0),
+                Flaw::KeyLimitIgnored => {
+                    matches!(group, GroupRef::Key(..))
+                        && self.limit(&GroupRef::Group(job.group.clone())).is_some()
+                }
+                Flaw::ExtraLimitsIgnored => job.new.limits.contains_key(group),
+                _ => false,
+            };
+            let used = || match self.flaw {
                 Flaw::BatchCheckedOnce => used_before.get(group).copied().unwrap_or(0),
                 Flaw::LimitPerWorker => {
                     self.sum(group, |job| job.holding.as_ref().is_some_and(|h| h.session == session))
@@ -97,16 +106,7 @@ impl Toy {
                 }
                 _ => self.used_wrongly(group),
             };
-            let ignored = match self.flaw {
-                Flaw::ZeroIsUnlimited => limit == Some(0),
-                Flaw::KeyLimitIgnored => {
-                    matches!(group, GroupRef::Key(..))
-                        && self.limit(&GroupRef::Group(job.group.clone())).is_some()
-                }
-                Flaw::ExtraLimitsIgnored => job.new.limits.contains_key(group),
-                _ => false,
-            };
-            !ignored && limit.is_some_and(|limit| used + u64::from(*slots) > u64::from(limit))
+            !ignored && limit.is_some_and(|limit| used() + u64::from(*slots) > u64::from(limit))
         };
         job.needs().into_iter().find(lacks_room).map(|(group, _)| group)
     }
@@ -140,12 +140,18 @@ impl Toy {
         if self.flaw == Flaw::BigJobStarved {
             return None;
         }
-        let ahead = |other: &&Job| self.claim_order(other) < self.claim_order(job);
-        self.line().into_iter().take_while(ahead).find(|big| {
+        let place = self.claim_order(job);
+        let left = free.saturating_sub(u64::from(slots));
+        let keeps_slots = |big: &&Job| {
             let need = big.need(group);
-            let kept = need >= 2 && need <= limit && self.could_run_but_for(big, group);
-            kept && free.saturating_sub(u64::from(slots)) < u64::from(need)
-        })
+            need >= 2
+                && need <= limit
+                && big.is_due(self.now)
+                && self.claim_order(big) < place
+                && left < u64::from(need)
+                && self.could_run_but_for(big, group)
+        };
+        self.jobs.iter().filter(keeps_slots).min_by_key(|big| self.claim_order(big))
     }
 
     /// Whether slots of `group` are all that a big job may lack.

@@ -39,7 +39,11 @@ impl Toy {
 
     pub fn set_limit(&mut self, group: GroupRef, limit: u32) -> Result<()> {
         if limit > caps::LIMIT {
-            return Err(Error::invalid("limit", limit, format_args!("must be 0 to {}", caps::LIMIT)));
+            return Err(Error::invalid(
+                format_args!("limits[{group}]"),
+                limit,
+                format_args!("must be 0 to {}", caps::LIMIT),
+            ));
         }
         self.limits.entry(group.clone()).or_default().operator = Some(limit);
         if self.flaw == Flaw::LoweringKills {
@@ -75,13 +79,10 @@ impl Toy {
 
     /// The submit-side limit of a key goes with its last live job.
     pub fn drop_submit_limits_of_idle_keys(&mut self) {
-        let keys: Vec<GroupRef> = self
-            .limits
-            .keys()
-            .filter(|g| matches!(g, GroupRef::Key(..)) && self.live(g) == 0)
-            .cloned()
-            .collect();
-        for key in keys {
+        let of_submit =
+            self.limits.iter().filter(|(_, limits)| limits.submit.is_some()).map(|(group, _)| group);
+        let keys = of_submit.filter(|group| matches!(group, GroupRef::Key(..)));
+        for key in keys.filter(|key| self.live(key) == 0).cloned().collect::<Vec<_>>() {
             self.set_submit_limit(&key, None);
         }
     }

@@ -93,8 +93,17 @@ impl Job {
         needs(&self.new, &self.group)
     }
 
+    /// The slots that it takes in one group.
     pub fn need(&self, group: &GroupRef) -> u32 {
-        self.needs().iter().find(|(g, _)| g == group).map_or(0, |&(_, slots)| slots)
+        match group {
+            GroupRef::Cluster => 1,
+            GroupRef::Queue(queue) => u32::from(*queue == self.new.queue),
+            GroupRef::Group(name) if *name == self.group => self.new.cost,
+            GroupRef::Key(name, key) if *name == self.group && Some(key) == self.new.key.as_ref() => {
+                self.new.cost
+            }
+            extra => self.new.limits.get(extra).copied().unwrap_or(0),
+        }
     }
 }
 
