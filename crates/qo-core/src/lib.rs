@@ -55,3 +55,8 @@ pub use view::{
     Cursor, Explanation, GroupDetail, GroupPage, GroupStatus, Holder, JobDetail, JobFilter, JobPage,
 };
 pub use view::{JobView, QueueStatus, Reason, Running, WorkerStatus};
+
+/// Compiles and runs the example of the project's README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
