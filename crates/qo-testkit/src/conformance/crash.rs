@@ -112,3 +112,29 @@ pub(super) async fn a_swept_world_has_nothing_left_to_sweep(world: &World) {
     assert_eq!((swept.sessions, swept.attempts, swept.expired), (1, 2, 1));
     assert_eq!(world.sweep().await, Swept::default());
 }
+
+pub(super) async fn a_session_that_is_over_ends_before_its_timeouts(world: &World) {
+    let id = world.submit(job("t").timeout(1_000)).await;
+    world.worker("dead", ["t"]).await.claim_one().await;
+    world.advance(30_000).await;
+    assert_eq!(world.sweep().await.attempts, 1);
+    let attempts = world.detail(id).await.attempts;
+    assert_eq!((attempts.len(), attempts[0].outcome), (1, AttemptOutcome::LeaseEnded));
+}
+
+pub(super) async fn only_claims_and_sweeps_end_a_lease(world: &World) {
+    world.set("t", 1).await;
+    let ids = world.submit_many(2, job("t")).await;
+    let late = world.worker("late", ["t"]).await;
+    let claimed = late.claim_one().await;
+    world.advance(30_000).await;
+    world.cancel(ids[1]).await.expect("it is there");
+    world.submit(job("t")).await;
+    world.worker("other", ["t"]).await.close().await;
+    world.set("t", 2).await;
+    world.pause("q").await;
+    world.register(task("t")).await;
+    world.configure([]).await;
+    assert_eq!((world.state(ids[0]).await, world.used("t").await), (JobState::Running, 1));
+    late.succeed(&claimed).await;
+}

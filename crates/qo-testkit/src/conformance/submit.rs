@@ -116,3 +116,11 @@ pub(super) async fn a_pending_job_holds_no_slot(world: &World) {
     let status = world.status("api").await;
     assert_eq!((status.used, status.live), (0, 3));
 }
+
+pub(super) async fn an_empty_call_does_nothing(world: &World) {
+    let before = world.snapshot().await;
+    assert_eq!(world.store.submit(vec![]).await, Ok(vec![]));
+    assert_eq!(world.store.cancel(vec![]).await, Ok(vec![]));
+    assert_eq!(world.store.register(vec![]).await, Ok(()));
+    assert_eq!(world.snapshot().await, before);
+}

@@ -143,3 +143,10 @@ pub(super) async fn a_settle_of_a_forgotten_job_is_fenced(world: &World) {
     world.sweep().await;
     refused(worker.settle(&claimed, success()).await, ErrorKind::Fenced);
 }
+
+pub(super) async fn a_job_submitted_after_its_good_until_expires_at_the_next_claim(world: &World) {
+    world.advance(10).await;
+    let id = world.submit(job("t").good_until(at(5))).await;
+    assert_eq!(world.worker("w1", ["t"]).await.claim(1).await, []);
+    assert_eq!(world.state(id).await, JobState::Expired);
+}

@@ -220,3 +220,23 @@ pub(super) async fn looking_changes_nothing(world: &World) {
     assert_eq!(world.state(claimed[0].id).await, JobState::Running);
     worker.succeed(&claimed[0]).await;
 }
+
+pub(super) async fn groups_may_be_listed_from_any_name_on(world: &World) {
+    for group in ["a", "c", "c/k"] {
+        world.set(group, 1).await;
+    }
+    let page = world.store.groups(Some(group_ref("b")), 10).await.expect("a page of groups");
+    let groups: Vec<_> = page.groups.iter().map(|status| status.group.to_string()).collect();
+    assert_eq!((groups, page.next), (vec!["c".to_string(), "c/k".to_string()], None));
+    let page = world.store.groups(Some(group_ref("c")), 10).await.expect("a page of groups");
+    assert_eq!(page.groups.len(), 1);
+}
+
+pub(super) async fn a_look_is_at_the_present_though_nothing_happened(world: &World) {
+    let id = world.submit(job("t").run_at(at(5_000))).await;
+    world.open(serving("w1", ["t"]).lease(90_000)).await;
+    world.advance(5_000).await;
+    let status = world.queue("default").await;
+    assert_eq!((status.due, status.scheduled), (1, 0));
+    assert_eq!(world.reasons(id).await, [Reason::OnlyWaitingForClaim { position: 1 }]);
+}
