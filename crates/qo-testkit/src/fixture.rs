@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
-use qo_core::{ManualClock, Store};
+use qo_core::{ManualClock, MemoryStore, Store};
 use std::sync::Arc;
 
 /// A fresh, empty store and the clock that it reads.
@@ -39,5 +39,17 @@ pub trait TestClock: Send + Sync {
 impl TestClock for ManualClock {
     async fn advance_ms(&self, ms: u64) {
         Self::advance_ms(self, ms);
+    }
+}
+
+/// Makes stores of the rule book itself, in memory.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MemoryFixtures;
+
+#[async_trait]
+impl Fixtures for MemoryFixtures {
+    async fn fresh(&self) -> Fixture {
+        let clock = Arc::new(ManualClock::new(START));
+        Fixture { store: Arc::new(MemoryStore::with_clock(clock.clone())), clock }
     }
 }

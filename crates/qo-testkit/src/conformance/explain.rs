@@ -168,3 +168,23 @@ pub(super) async fn a_job_is_explained_exactly_as_long_as_it_waits(world: &World
         worker.succeed(&claimed).await;
     }
 }
+
+pub(super) async fn a_full_group_is_named_whatever_kind_it_is(world: &World) {
+    let groups = ["cluster", "queue:q", "t", "t/k", "gpu"];
+    let ids = world.submit_many(2, job("t").key("k").queue("q").also("gpu", 1)).await;
+    for group in groups {
+        world.set(group, 1).await;
+    }
+    world.worker("w1", ["t"]).await.claim(5).await;
+    let reasons = world.reasons(ids[1]).await;
+    assert_eq!(reasons.len(), groups.len());
+    for expected in groups {
+        let full = |reason: &Reason| match reason {
+            Reason::GroupFull { group, used: 1, limit: 1, cost: 1, holders, position: 1 } => {
+                group.to_string() == expected && holders.len() == 1 && holders[0].job == ids[0]
+            }
+            _ => false,
+        };
+        assert!(reasons.iter().any(full), "{expected} is not among {reasons:?}");
+    }
+}

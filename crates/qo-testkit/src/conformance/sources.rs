@@ -242,3 +242,18 @@ pub(super) async fn setting_the_same_again_changes_nothing(world: &World) {
     world.pause("q").await;
     assert_eq!(world.snapshot().await, before);
 }
+
+pub(super) async fn a_configured_limit_binds_in_every_kind_of_group(world: &World) {
+    let worker = world.worker("w1", ["t"]).await;
+    for group in ["cluster", "queue:q", "api", "api/*", "api/k", "gpu", "gpu2/*"] {
+        world.configure([(group, 1)]).await;
+        world
+            .submit_many(2, job("t").queue("q").group("api").key("k").also("gpu", 1).also("gpu2/x", 1))
+            .await;
+        let first = worker.claim(10).await;
+        assert_eq!(first.len(), 1, "{group}");
+        let reply = worker.turn(vec![settled(&first[0], success())], 10).await;
+        assert_eq!(reply.claimed.len(), 1, "{group}");
+        worker.succeed(&reply.claimed[0]).await;
+    }
+}
