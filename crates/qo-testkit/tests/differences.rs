@@ -2,9 +2,8 @@
 //! letter; a test here loses its `ignore` when the rule book does too, or when the page says otherwise.
 
 use futures::executor::block_on;
-use qo_core::{Claim, Exchange, JobId, ManualClock, MemoryStore, Name, NewJob, NewSession, SessionId, Store};
-use qo_testkit::{Fixture, Fixtures, START, ToyFixtures};
-use std::sync::Arc;
+use qo_core::{Claim, Exchange, JobId, Name, NewJob, NewSession, SessionId, Store};
+use qo_testkit::{Fixture, Fixtures, MemoryFixtures, ToyFixtures};
 use uuid::Uuid;
 
 fn name(text: &str) -> Name {
@@ -17,9 +16,7 @@ fn job(id: u128, task: &str, queue: &str, priority: i32, cost: u32) -> NewJob {
 }
 
 fn both() -> [Fixture; 2] {
-    let clock = Arc::new(ManualClock::new(START));
-    let memory = Fixture { store: Arc::new(MemoryStore::with_clock(clock.clone())), clock };
-    [block_on(ToyFixtures::default().fresh()), memory]
+    [block_on(ToyFixtures::default().fresh()), block_on(MemoryFixtures.fresh())]
 }
 
 /// One worker that has every task used here.

@@ -1,24 +1,11 @@
 //! The rule book equals the toy, command by command and view by view.
 
-use async_trait::async_trait;
 use futures::executor::block_on;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
-use qo_core::{ManualClock, MemoryStore};
 use qo_testkit::generator::{Script, bad_commands, equal, minimal, scripts, survives};
-use qo_testkit::{Fixture, Fixtures, START, ToyFixtures};
-use std::sync::Arc;
-
-struct MemoryFixtures;
-
-#[async_trait]
-impl Fixtures for MemoryFixtures {
-    async fn fresh(&self) -> Fixture {
-        let clock = Arc::new(ManualClock::new(START));
-        Fixture { store: Arc::new(MemoryStore::with_clock(clock.clone())), clock }
-    }
-}
+use qo_testkit::{Fixtures, MemoryFixtures, ToyFixtures};
 
 fn same(script: &Script) -> Result<(), String> {
     block_on(async {
