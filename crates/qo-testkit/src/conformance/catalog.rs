@@ -145,6 +145,7 @@ macro_rules! conformance {
                 a_big_job_whose_queue_or_key_is_full_reserves_nothing,
                 a_big_job_behind_one_that_cannot_run_reserves,
                 a_big_job_beyond_the_share_of_its_queue_reserves,
+                a_worker_that_stops_draining_keeps_slots_from_that_exchange_on,
             }
             on_limit {
                 wait_is_the_default,
