@@ -1,0 +1,88 @@
+//! Properties of `decide` and `evolve` that no store can show from outside.
+
+use futures::executor::block_on;
+use proptest::prelude::*;
+use qo_core::{Command, Decision, Event, ManualClock, MemoryStore, State, Time, decide};
+use qo_testkit::generator::{Script, Seen, scripts};
+use qo_testkit::{Fixture, START};
+use std::sync::Arc;
+
+/// The commands that a script means, each with the time at which it comes.
+fn commands(script: &Script) -> Vec<(Time, Command)> {
+    let clock = Arc::new(ManualClock::new(START));
+    let fixture = Fixture { store: Arc::new(MemoryStore::with_clock(clock.clone())), clock };
+    let mut now = START;
+    let mut commands = Vec::new();
+    for entry in block_on(script.run(&fixture)).entries {
+        match (entry.seen, entry.command) {
+            (Seen::Advanced(ms), _) => now = now.plus_ms(ms),
+            (_, Some(command)) => commands.push((now, command)),
+            (_, None) => {}
+        }
+    }
+    commands
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// What a store that lost the race relies on.
+    #[test]
+    fn a_decision_can_be_taken_back(script in scripts(1..=100)) {
+        let mut state = State::new();
+        for (now, command) in commands(&script) {
+            let before = state.picture();
+            state.speculate();
+            let first = decide(&mut state, now, &command);
+            state.take_back();
+            prop_assert_eq!(state.picture(), before);
+            prop_assert_eq!(state.audit(), Vec::<String>::new());
+            prop_assert_eq!(decide(&mut state, now, &command), first);
+        }
+    }
+
+    /// Several decisions are one speculation, too: a store commits batches.
+    #[test]
+    fn a_batch_of_decisions_can_be_taken_back(script in scripts(20..=120), batch in 2usize..20) {
+        let mut state = State::new();
+        for batch in commands(&script).chunks(batch) {
+            let before = state.picture();
+            state.speculate();
+            let first: Vec<_> = batch.iter().map(|(now, command)| decide(&mut state, *now, command)).collect();
+            state.take_back();
+            prop_assert_eq!(state.picture(), before);
+            state.speculate();
+            let again: Vec<_> = batch.iter().map(|(now, command)| decide(&mut state, *now, command)).collect();
+            state.keep();
+            prop_assert_eq!(again, first);
+            prop_assert_eq!(state.audit(), Vec::<String>::new());
+        }
+    }
+
+    /// What a reader of a log relies on; the events go through JSON on their way.
+    #[test]
+    fn a_replica_that_evolves_reaches_the_same_state(script in scripts(1..=100)) {
+        let (mut leader, mut replica) = (State::new(), State::new());
+        for (now, command) in commands(&script) {
+            let Ok(Decision { events, .. }) = decide(&mut leader, now, &command) else { continue };
+            let written = serde_json::to_string(&events).expect("events are data");
+            for event in serde_json::from_str::<Vec<Event>>(&written).expect("and read back") {
+                replica.evolve(&event);
+            }
+            prop_assert_eq!(replica.picture(), leader.picture());
+            prop_assert_eq!(replica.audit(), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn a_refused_command_leaves_no_trace(script in scripts(1..=100)) {
+        let mut state = State::new();
+        for (now, command) in commands(&script) {
+            let before = state.picture();
+            if decide(&mut state, now, &command).is_err() {
+                prop_assert_eq!(state.picture(), before);
+            }
+            prop_assert_eq!(state.audit(), Vec::<String>::new());
+        }
+    }
+}
