@@ -95,6 +95,7 @@ macro_rules! conformance {
                 the_newest_submit_side_limit_stays,
                 a_submit_side_limit_of_zero_holds,
                 a_submit_side_limit_of_a_key_goes_with_its_last_live_job,
+                a_submit_side_limit_of_a_key_goes_however_its_last_job_ends,
                 other_limits_of_a_key_outlive_its_jobs,
                 a_submit_side_limit_of_a_group_outlives_its_jobs,
                 a_configuration_replaces_the_last_one_whole,

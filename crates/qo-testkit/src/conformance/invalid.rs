@@ -262,7 +262,7 @@ pub(super) async fn every_refusal_names_what_it_is_about(world: &World) {
     says(error, &["77"]);
     let settle = Settle { job: id, token: FenceToken(77), outcome: success() };
     let error = refused(worker.turn(vec![settle], 0).await.settled.remove(0), ErrorKind::Fenced);
-    says(error, &[&id.to_string()]);
+    says(error, &["77"]);
     worker.close().await;
     says(refused(worker.send(worker.next()).await, ErrorKind::Fenced), &[&worker.session.to_string()]);
 }
