@@ -95,6 +95,7 @@ macro_rules! conformance {
                 the_newest_submit_side_limit_stays,
                 a_submit_side_limit_of_zero_holds,
                 a_submit_side_limit_of_a_key_goes_with_its_last_live_job,
+                a_submit_side_limit_of_a_key_goes_however_its_last_job_ends,
                 other_limits_of_a_key_outlive_its_jobs,
                 a_submit_side_limit_of_a_group_outlives_its_jobs,
                 a_configuration_replaces_the_last_one_whole,
@@ -145,6 +146,7 @@ macro_rules! conformance {
                 a_big_job_whose_queue_or_key_is_full_reserves_nothing,
                 a_big_job_behind_one_that_cannot_run_reserves,
                 a_big_job_beyond_the_share_of_its_queue_reserves,
+                a_worker_that_stops_draining_keeps_slots_from_that_exchange_on,
             }
             on_limit {
                 wait_is_the_default,

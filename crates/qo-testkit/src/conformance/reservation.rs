@@ -253,3 +253,14 @@ pub(super) async fn a_big_job_beyond_the_share_of_its_queue_reserves(world: &Wor
     assert_eq!(worker::ids(&reply.claimed), [other]);
     assert_eq!(worker.claim_ids(9).await, [big]);
 }
+
+pub(super) async fn a_worker_that_stops_draining_keeps_slots_from_that_exchange_on(world: &World) {
+    world.set("api", 2).await;
+    let worker = world.worker("w", ["small", "big"]).await;
+    world.submit(job("small").group("api")).await;
+    worker.claim_one().await;
+    world.submit(job("big").group("api").cost(2)).await;
+    world.submit(job("small").group("api")).await;
+    worker.send(Exchange { draining: true, ..worker.next() }).await.expect("the session is live");
+    assert_eq!(worker.claim(1).await, [], "its report counts before its claim");
+}
