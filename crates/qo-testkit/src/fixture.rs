@@ -42,7 +42,7 @@ impl TestClock for ManualClock {
     }
 }
 
-/// Makes stores of the rule book itself.
+/// Makes stores of the rule book itself, in memory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MemoryFixtures;
 

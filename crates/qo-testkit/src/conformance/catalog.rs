@@ -21,8 +21,8 @@ macro_rules! conformance {
                 an_invalid_job_refuses_the_whole_call_by_its_index,
                 a_rule_that_needs_the_state_refuses_the_whole_call_by_its_index,
                 a_refused_call_leaves_no_limit_behind,
-                a_full_call_of_ten_thousand_jobs_is_accepted_whole,
                 a_pending_job_holds_no_slot,
+                an_empty_call_does_nothing,
             }
             idempotency {
                 the_same_id_again_is_the_same_job,
@@ -41,6 +41,7 @@ macro_rules! conformance {
                 a_refused_job_keeps_no_key,
                 an_invalid_call_keeps_no_key,
                 concurrent_submits_of_one_key_store_one_job,
+                a_dropped_submit_may_be_made_again,
             }
             limits {
                 no_limit_is_unlimited,
@@ -63,8 +64,10 @@ macro_rules! conformance {
                 slots_are_taken_in_all_groups_or_in_none,
                 a_new_limit_counts_the_jobs_that_already_run,
                 the_largest_limit_and_cost_work,
-                unlimited_costs_add_up_without_overflow,
                 seed_003_table_of_keys_and_limits_holds,
+                an_extra_key_takes_nothing_of_its_group,
+                an_extra_key_and_a_jobs_own_key_share_slots,
+                one_keys_limit_taken_back_leaves_it_to_every_key,
             }
             slots {
                 every_outcome_frees_the_slots_at_once,
@@ -73,7 +76,6 @@ macro_rules! conformance {
                 lowering_drains,
                 lowering_to_zero_lets_running_jobs_finish,
                 raising_lets_waiters_go_at_once,
-                raising_every_key_wakes_very_many_keys,
                 a_limit_binds_workers_that_were_there_before_it,
                 a_retry_holds_slots_like_any_run,
                 a_job_that_waits_for_its_retry_holds_nothing,
@@ -93,6 +95,7 @@ macro_rules! conformance {
                 the_newest_submit_side_limit_stays,
                 a_submit_side_limit_of_zero_holds,
                 a_submit_side_limit_of_a_key_goes_with_its_last_live_job,
+                a_submit_side_limit_of_a_key_goes_however_its_last_job_ends,
                 other_limits_of_a_key_outlive_its_jobs,
                 a_submit_side_limit_of_a_group_outlives_its_jobs,
                 a_configuration_replaces_the_last_one_whole,
@@ -106,6 +109,7 @@ macro_rules! conformance {
                 unset_without_an_operators_limit_is_not_found,
                 the_status_shows_what_each_source_said,
                 setting_the_same_again_changes_nothing,
+                a_configured_limit_binds_in_every_kind_of_group,
             }
             costs {
                 a_cost_is_taken_in_group_and_key_and_one_slot_elsewhere,
@@ -117,6 +121,7 @@ macro_rules! conformance {
                 a_limit_of_zero_makes_no_cost_invalid,
                 a_limit_that_comes_with_a_call_does_not_refuse_its_other_jobs,
                 a_job_whose_limit_fell_below_its_cost_waits_and_is_not_lost,
+                a_cost_is_checked_against_the_newest_submit_side_limit,
             }
             reservation {
                 a_big_job_is_not_starved_by_small_ones,
@@ -138,6 +143,10 @@ macro_rules! conformance {
                 big_jobs_run_one_after_another_in_order,
                 big_jobs_that_need_each_others_groups_do_not_deadlock,
                 a_later_big_job_is_held_back_by_an_earlier_one,
+                a_big_job_whose_queue_or_key_is_full_reserves_nothing,
+                a_big_job_behind_one_that_cannot_run_reserves,
+                a_big_job_beyond_the_share_of_its_queue_reserves,
+                a_worker_that_stops_draining_keeps_slots_from_that_exchange_on,
             }
             on_limit {
                 wait_is_the_default,
@@ -176,12 +185,14 @@ macro_rules! conformance {
                 a_job_that_lost_its_lease_keeps_its_place,
                 a_claim_takes_at_most_as_many_as_it_asks_for,
                 max_per_queue_spreads_a_claim_over_queues,
+                keys_do_not_change_the_order,
+                a_job_whose_slot_came_free_is_where_it_was_in_line,
+                a_group_of_many_tasks_costs_and_keys_has_one_line,
             }
             passing {
                 a_full_group_delays_no_other_job,
                 a_held_group_delays_no_other_job,
                 a_full_key_delays_no_other_key,
-                very_many_full_keys_delay_no_other_key,
                 a_full_extra_group_delays_no_other_job,
                 a_full_queue_delays_no_other_queue,
                 a_paused_queue_delays_no_other_queue,
@@ -229,6 +240,7 @@ macro_rules! conformance {
                 a_bad_value_is_invalid_and_the_job_runs_on,
                 a_long_error_text_is_cut_and_not_refused,
                 the_newest_hundred_attempts_are_remembered,
+                the_record_is_there_for_the_workers_next_session,
             }
             fence {
                 a_fenced_worker_cannot_settle,
@@ -256,6 +268,7 @@ macro_rules! conformance {
                 closing_again_or_closing_nobody_changes_nothing,
                 a_workers_name_is_a_label_and_not_an_identity,
                 store_time_is_what_the_clock_says,
+                the_id_of_an_ended_session_is_remembered_for_a_day,
             }
             crash {
                 a_slot_is_back_after_one_lease_and_a_sweep,
@@ -266,11 +279,10 @@ macro_rules! conformance {
                 a_job_too_old_to_start_again_expires_with_its_lease,
                 a_kill_between_grant_and_dispatch_loses_nothing,
                 a_worker_that_renews_keeps_jobs_it_never_saw_only_until_it_asks_again,
-                one_sweep_ends_any_backlog_of_jobs,
-                one_sweep_ends_any_backlog_of_sessions,
-                a_sweep_is_not_starved_by_leases_that_it_may_not_end,
                 a_sweep_with_nothing_to_end_changes_nothing,
                 a_swept_world_has_nothing_left_to_sweep,
+                a_session_that_is_over_ends_before_its_timeouts,
+                only_claims_and_sweeps_end_a_lease,
             }
             time {
                 a_job_does_not_start_before_its_date,
@@ -284,10 +296,10 @@ macro_rules! conformance {
                 the_last_attempt_fails_though_good_until_is_over,
                 a_retry_whose_delay_passes_good_until_expires,
                 an_expired_job_is_never_claimed,
-                one_sweep_expires_any_backlog,
                 finished_jobs_are_remembered_a_day_and_failed_ones_two_weeks,
                 live_jobs_are_never_forgotten,
                 a_settle_of_a_forgotten_job_is_fenced,
+                a_job_submitted_after_its_good_until_expires_at_the_next_claim,
             }
             timeout {
                 a_timeout_ends_the_lease_ten_seconds_later_though_the_worker_renews,
@@ -353,6 +365,7 @@ macro_rules! conformance {
                 a_job_that_runs_or_finished_has_no_reasons,
                 a_job_that_is_not_there_is_not_found,
                 a_job_is_explained_exactly_as_long_as_it_waits,
+                a_full_group_is_named_whatever_kind_it_is,
             }
             views {
                 a_job_that_is_not_there_is_not_found,
@@ -362,7 +375,6 @@ macro_rules! conformance {
                 a_listing_shows_the_same_as_the_job_itself,
                 a_filter_shows_jobs_that_match_every_field,
                 a_filter_shows_jobs_in_any_of_its_states,
-                a_rare_job_is_found_behind_many_others,
                 groups_are_listed_in_order_page_by_page,
                 a_group_that_nobody_limits_is_shown_as_such,
                 a_group_without_jobs_and_limit_is_not_found,
@@ -372,6 +384,8 @@ macro_rules! conformance {
                 workers_are_listed_by_name_then_session,
                 a_worker_shows_what_it_said_and_what_it_owns,
                 looking_changes_nothing,
+                groups_may_be_listed_from_any_name_on,
+                a_look_is_at_the_present_though_nothing_happened,
             }
             invalid {
                 a_bad_cost_is_invalid,
@@ -393,6 +407,8 @@ macro_rules! conformance {
                 a_bad_configuration_is_invalid_as_a_whole,
                 a_bad_registration_is_invalid_as_a_whole,
                 too_many_cancels_are_invalid,
+                a_page_without_rows_or_with_too_many_is_invalid,
+                every_refusal_names_what_it_is_about,
             }
             fleet {
                 concurrent_claims_reach_a_limit_and_do_not_exceed_it,
@@ -402,6 +418,17 @@ macro_rules! conformance {
                 every_job_reaches_exactly_one_end,
                 attempts_of_a_job_never_overlap,
                 a_limit_with_work_waiting_is_reached_after_every_change,
+            }
+            scale {
+                a_full_call_of_ten_thousand_jobs_is_accepted_whole,
+                unlimited_costs_add_up_without_overflow,
+                raising_every_key_wakes_very_many_keys,
+                very_many_full_keys_delay_no_other_key,
+                one_sweep_ends_any_backlog_of_jobs,
+                one_sweep_ends_any_backlog_of_sessions,
+                a_sweep_is_not_starved_by_leases_that_it_may_not_end,
+                one_sweep_expires_any_backlog,
+                a_rare_job_is_found_behind_many_others,
             }
         }
     };

@@ -88,3 +88,11 @@ pub(super) async fn a_job_whose_limit_fell_below_its_cost_waits_and_is_not_lost(
     world.set("api", 5).await;
     assert_eq!(worker.claim_ids(10).await, [id]);
 }
+
+pub(super) async fn a_cost_is_checked_against_the_newest_submit_side_limit(world: &World) {
+    world.submit(job("api").limit(3)).await;
+    refused(world.offer(job("api").cost(4)).await, ErrorKind::Invalid);
+    world.submit(job("api").cost(4).limit(5)).await;
+    invalid(world.offer(job("api").cost(4).limit(3)).await, "cost", "4");
+    assert_eq!(world.limit("api").await, Some(5));
+}

@@ -93,36 +93,6 @@ pub(super) async fn a_worker_that_renews_keeps_jobs_it_never_saw_only_until_it_a
     worker.succeed_all(&lost.claimed).await;
 }
 
-pub(super) async fn one_sweep_ends_any_backlog_of_jobs(world: &World) {
-    world.submit_many(5_000, job("t")).await;
-    world.worker("dead", ["t"]).await.claim(5_000).await;
-    world.advance(30_000).await;
-    assert_eq!(world.sweep().await.attempts, 5_000);
-    assert_eq!(world.used("t").await, 0);
-}
-
-pub(super) async fn one_sweep_ends_any_backlog_of_sessions(world: &World) {
-    world.submit_many(1_500, job("t")).await;
-    for _ in 0..1_500 {
-        world.worker("dead", ["t"]).await.claim_one().await;
-    }
-    world.advance(30_000).await;
-    let swept = world.sweep().await;
-    assert_eq!((swept.sessions, swept.attempts), (1_500, 1_500));
-    assert_eq!(world.store.workers().await, Ok(vec![]));
-}
-
-pub(super) async fn a_sweep_is_not_starved_by_leases_that_it_may_not_end(world: &World) {
-    world.submit_many(2_501, job("t").timeout(3_600_000)).await;
-    let alive = world.open(serving("alive", ["t"]).lease(60_000)).await;
-    alive.claim(2_500).await;
-    let dead = world.worker("dead", ["t"]).await;
-    let lost = dead.claim_one().await;
-    world.advance(30_000).await;
-    assert_eq!(world.sweep().await.attempts, 1);
-    assert_eq!(world.state(lost.id).await, JobState::Pending);
-}
-
 pub(super) async fn a_sweep_with_nothing_to_end_changes_nothing(world: &World) {
     world.submit_many(3, job("t").good_until(at(60_000))).await;
     let worker = world.worker("w1", ["t"]).await;
@@ -141,4 +111,30 @@ pub(super) async fn a_swept_world_has_nothing_left_to_sweep(world: &World) {
     let swept = world.sweep().await;
     assert_eq!((swept.sessions, swept.attempts, swept.expired), (1, 2, 1));
     assert_eq!(world.sweep().await, Swept::default());
+}
+
+pub(super) async fn a_session_that_is_over_ends_before_its_timeouts(world: &World) {
+    let id = world.submit(job("t").timeout(1_000)).await;
+    world.worker("dead", ["t"]).await.claim_one().await;
+    world.advance(30_000).await;
+    assert_eq!(world.sweep().await.attempts, 1);
+    let attempts = world.detail(id).await.attempts;
+    assert_eq!((attempts.len(), attempts[0].outcome), (1, AttemptOutcome::LeaseEnded));
+}
+
+pub(super) async fn only_claims_and_sweeps_end_a_lease(world: &World) {
+    world.set("t", 1).await;
+    let ids = world.submit_many(2, job("t")).await;
+    let late = world.worker("late", ["t"]).await;
+    let claimed = late.claim_one().await;
+    world.advance(30_000).await;
+    world.cancel(ids[1]).await.expect("it is there");
+    world.submit(job("t")).await;
+    world.worker("other", ["t"]).await.close().await;
+    world.set("t", 2).await;
+    world.pause("q").await;
+    world.register(task("t")).await;
+    world.configure([]).await;
+    assert_eq!((world.state(ids[0]).await, world.used("t").await), (JobState::Running, 1));
+    late.succeed(&claimed).await;
 }

@@ -96,15 +96,15 @@ pub(super) async fn a_reserved_slot_names_the_big_job(world: &World) {
 }
 
 pub(super) async fn a_task_that_no_live_worker_has_is_a_reason(world: &World) {
-    let reason = Reason::NoLiveWorker { queue: name("q"), task: name("t") };
+    let nobody = [Reason::NoLiveWorker { queue: name("q"), task: name("t") }];
     let id = world.submit(job("t").queue("q")).await;
     world.worker("w1", ["other"]).await;
     world.open(serving("w2", ["t"]).queues(["other"])).await;
-    assert_eq!(world.reasons(id).await, [reason.clone()]);
+    assert_eq!(world.reasons(id).await, nobody);
     let worker = world.worker("w3", ["t"]).await;
-    assert!(!world.reasons(id).await.contains(&reason));
+    assert_eq!(world.reasons(id).await, [Reason::OnlyWaitingForClaim { position: 1 }]);
     worker.close().await;
-    assert_eq!(world.reasons(id).await, [reason]);
+    assert_eq!(world.reasons(id).await, nobody);
 }
 
 pub(super) async fn workers_that_are_saturated_or_draining_are_a_reason(world: &World) {
@@ -166,5 +166,25 @@ pub(super) async fn a_job_is_explained_exactly_as_long_as_it_waits(world: &World
             assert_eq!(*position as usize, ahead + 1);
         }
         worker.succeed(&claimed).await;
+    }
+}
+
+pub(super) async fn a_full_group_is_named_whatever_kind_it_is(world: &World) {
+    let groups = ["cluster", "queue:q", "t", "t/k", "gpu"];
+    let ids = world.submit_many(2, job("t").key("k").queue("q").also("gpu", 1)).await;
+    for group in groups {
+        world.set(group, 1).await;
+    }
+    world.worker("w1", ["t"]).await.claim(5).await;
+    let reasons = world.reasons(ids[1]).await;
+    assert_eq!(reasons.len(), groups.len());
+    for expected in groups {
+        let full = |reason: &Reason| match reason {
+            Reason::GroupFull { group, used: 1, limit: 1, cost: 1, holders, position: 1 } => {
+                group.to_string() == expected && holders.len() == 1 && holders[0].job == ids[0]
+            }
+            _ => false,
+        };
+        assert!(reasons.iter().any(full), "{expected} is not among {reasons:?}");
     }
 }

@@ -128,3 +128,15 @@ pub(super) async fn concurrent_submits_of_one_key_store_one_job(world: &World) {
     assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
     assert_eq!(world.all_jobs().await.len(), 1);
 }
+
+pub(super) async fn a_dropped_submit_may_be_made_again(world: &World) {
+    let jobs = vec![world.new_job(job("pay")), world.new_job(job("pay").once("order-1"))];
+    // Polled once and dropped: it happened or it did not, and the client does not know which.
+    let _ = world.store.submit(jobs.clone()).now_or_never();
+    let outcomes = world.store.submit(jobs.clone()).await.expect("a valid call");
+    for (outcome, job) in outcomes.iter().zip(&jobs) {
+        let same = [Ok(Submitted::Accepted(job.id)), Ok(Submitted::Existing(job.id))];
+        assert!(same.contains(outcome), "{outcome:?}");
+    }
+    assert_eq!(world.all_jobs().await.len(), 2);
+}

@@ -187,7 +187,7 @@ pub(super) async fn a_bad_exchange_is_invalid(world: &World) {
 pub(super) async fn a_bad_limit_of_the_operator_is_invalid(world: &World) {
     world.set("api", 3).await;
     for group in ["api", "api/*", "api/k", "queue:q", "cluster"] {
-        invalid(world.store.set_limit(group_ref(group), caps::LIMIT + 1).await, group, "1000001");
+        invalid(world.store.set_limit(group_ref(group), caps::LIMIT + 1).await, "limit", "1000001");
     }
     assert_eq!((world.limit("api").await, world.limit("cluster").await), (Some(3), None));
     world.set("api", caps::LIMIT).await;
@@ -227,4 +227,42 @@ pub(super) async fn too_many_cancels_are_invalid(world: &World) {
     let id = world.submit(job("t")).await;
     invalid(world.store.cancel(vec![id; caps::CANCELS + 1]).await, "jobs", "10001");
     assert_eq!(world.state(id).await, JobState::Pending);
+}
+
+pub(super) async fn a_page_without_rows_or_with_too_many_is_invalid(world: &World) {
+    world.submit(job("t")).await;
+    for (limit, value) in [(0, "0"), (caps::PAGE + 1, "1001")] {
+        invalid(world.store.jobs(JobFilter::default(), None, limit).await, "limit", value);
+        invalid(world.store.groups(None, limit).await, "limit", value);
+    }
+}
+
+pub(super) async fn every_refusal_names_what_it_is_about(world: &World) {
+    let says = |error: qo_core::Error, words: &[&str]| {
+        for word in words {
+            assert!(error.message().contains(word), "{word} is not named: {error}");
+        }
+    };
+    world.set("api", 1).await;
+    let id = world.submit(job("api").once("order-1")).await;
+    let worker = world.worker("w1", ["api"]).await;
+    let nobody = world.job_id();
+    let error = refused(world.offer(job("api").or_reject()).await, ErrorKind::LimitReached);
+    says(error, &["api"]);
+    let error = refused(world.offer(job("api").payload("2").once("order-1")).await, ErrorKind::Conflict);
+    says(error, &[&id.to_string()]);
+    let error = refused(world.offer(job("api").payload("2").id(id)).await, ErrorKind::Conflict);
+    says(error, &[&id.to_string()]);
+    says(refused(world.store.job(nobody).await, ErrorKind::NotFound), &[&nobody.to_string()]);
+    says(refused(world.cancel(nobody).await, ErrorKind::NotFound), &[&nobody.to_string()]);
+    says(refused(world.store.group(group_ref("typo")).await, ErrorKind::NotFound), &["typo"]);
+    says(refused(world.store.unset_limit(group_ref("typo")).await, ErrorKind::NotFound), &["typo"]);
+    let error =
+        refused(world.store.release_slot(group_ref("api"), FenceToken(77)).await, ErrorKind::NotFound);
+    says(error, &["77"]);
+    let settle = Settle { job: id, token: FenceToken(77), outcome: success() };
+    let error = refused(worker.turn(vec![settle], 0).await.settled.remove(0), ErrorKind::Fenced);
+    says(error, &["77"]);
+    worker.close().await;
+    says(refused(worker.send(worker.next()).await, ErrorKind::Fenced), &[&worker.session.to_string()]);
 }

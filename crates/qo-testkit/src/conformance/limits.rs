@@ -201,13 +201,6 @@ pub(super) async fn the_largest_limit_and_cost_work(world: &World) {
     assert_eq!(world.used("mail").await, 1_000_000);
 }
 
-pub(super) async fn unlimited_costs_add_up_without_overflow(world: &World) {
-    world.submit_many(5_000, job("mail").cost(caps::LIMIT)).await;
-    let worker = world.worker("w1", ["mail"]).await;
-    assert_eq!(worker.claim(5_000).await.len(), 5_000);
-    assert_eq!(world.used("mail").await, 5_000_000_000);
-}
-
 pub(super) async fn seed_003_table_of_keys_and_limits_holds(world: &World) {
     let specs = [job("plain"), job("n").limit(2), job("key").key("a"), job("both").key("a").limit(2)];
     let worker = world.worker("w1", ["plain", "n", "key", "both"]).await;
@@ -219,4 +212,36 @@ pub(super) async fn seed_003_table_of_keys_and_limits_holds(world: &World) {
     assert_eq!(claimed, [4, 2, 4, 2]);
     world.submit_many(4, job("both").key("b")).await;
     assert_eq!(worker.claim(100).await.len(), 4, "the limit was that of key a alone");
+}
+
+pub(super) async fn an_extra_key_takes_nothing_of_its_group(world: &World) {
+    world.set("openai", 0).await;
+    world.set("openai/eu", 2).await;
+    world.submit_many(3, job("chat").also("openai/eu", 1)).await;
+    assert_eq!(world.worker("w1", ["chat"]).await.claim(10).await.len(), 2);
+    assert_eq!((world.used("openai").await, world.used("openai/eu").await), (0, 2));
+}
+
+pub(super) async fn an_extra_key_and_a_jobs_own_key_share_slots(world: &World) {
+    world.set("openai/eu", 2).await;
+    world.submit_many(2, job("chat").also("openai/eu", 1)).await;
+    world.submit(job("openai").key("eu")).await;
+    let other = world.submit(job("openai").key("us")).await;
+    let claimed = world.worker("w1", ["chat", "openai"]).await.claim_ids(10).await;
+    assert_eq!((claimed.len(), claimed[2]), (3, other));
+}
+
+pub(super) async fn one_keys_limit_taken_back_leaves_it_to_every_key(world: &World) {
+    world.set("user/*", 1).await;
+    world.set("user/vip", 3).await;
+    world.submit_many(6, job("user").key("vip")).await;
+    let worker = world.worker("w1", ["user"]).await;
+    let running = worker.claim(10).await;
+    assert_eq!(running.len(), 3);
+    world.unset("user/vip").await;
+    assert_eq!(world.limit("user/vip").await, Some(1));
+    worker.succeed_all(&running[..2]).await;
+    assert_eq!(worker.claim(10).await, [], "one still runs");
+    worker.succeed(&running[2]).await;
+    assert_eq!(worker.claim(10).await.len(), 1);
 }

@@ -31,6 +31,7 @@ mod order;
 mod passing;
 mod queues;
 mod reservation;
+mod scale;
 mod session;
 mod settle;
 mod slots;

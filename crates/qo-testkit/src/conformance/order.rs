@@ -145,3 +145,47 @@ pub(super) async fn max_per_queue_spreads_a_claim_over_queues(world: &World) {
     let reply = worker.send(Exchange { claim, ..worker.next() }).await.expect("the session is live");
     assert_eq!(worker::ids(&reply.claimed), [a[2], a[3], b[2], b[3]], "it counts each claim by itself");
 }
+
+pub(super) async fn keys_do_not_change_the_order(world: &World) {
+    world.set("t/*", 2).await;
+    let mut ids = Vec::new();
+    for key in ["a", "b", "a", "c", "a", "b", "b", "c", "c"] {
+        ids.push(world.submit(job("t").key(key)).await);
+    }
+    let expected: Vec<_> = [0, 1, 2, 3, 5, 7].map(|place| ids[place]).into();
+    claimed_in_order(world, &expected).await;
+}
+
+pub(super) async fn a_job_whose_slot_came_free_is_where_it_was_in_line(world: &World) {
+    world.set("t/*", 1).await;
+    let worker = world.worker("w1", ["t"]).await;
+    world.submit(job("t").key("a")).await;
+    let running = worker.claim_one().await;
+    let waiting = world.submit(job("t").key("a")).await;
+    let others = world.submit_many(3, job("t")).await;
+    assert_eq!(worker.claim_ids(1).await, others[..1]);
+    let reply = worker.turn(vec![settled(&running, success())], 2).await;
+    assert_eq!(worker::ids(&reply.claimed), [waiting, others[1]]);
+}
+
+pub(super) async fn a_group_of_many_tasks_costs_and_keys_has_one_line(world: &World) {
+    world.set("api", 2).await;
+    let mut ids = Vec::new();
+    for place in 0..24 {
+        let spec = job(["t", "u", "v"][place % 3]).group("api").cost(2 - (place / 3 % 2) as u32);
+        ids.push(
+            world.submit(if place % 5 == 0 { spec } else { spec.key(&format!("k{}", place % 4)) }).await,
+        );
+    }
+    let worker = world.worker("w1", ["t", "u", "v"]).await;
+    let mut seen = Vec::new();
+    loop {
+        let claimed = worker.claim(10).await;
+        if claimed.is_empty() {
+            break;
+        }
+        seen.extend(worker::ids(&claimed));
+        worker.succeed_all(&claimed).await;
+    }
+    assert_eq!(seen, ids, "big ones reserve, so nobody overtakes anybody");
+}

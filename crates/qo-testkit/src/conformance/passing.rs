@@ -28,17 +28,6 @@ pub(super) async fn a_full_key_delays_no_other_key(world: &World) {
     assert_eq!(claimed[1..], [modest, unkeyed]);
 }
 
-pub(super) async fn very_many_full_keys_delay_no_other_key(world: &World) {
-    world.set("user/*", 1).await;
-    let users: Vec<_> = (0..1_500).map(|user| job("user").key(&format!("u{user}"))).collect();
-    world.submit_all(users.clone()).await;
-    let worker = world.worker("w1", ["user"]).await;
-    assert_eq!(worker.claim(caps::CLAIM).await.len(), 1_500);
-    world.submit_all(users).await;
-    let fresh = world.submit(job("user").key("fresh")).await;
-    assert_eq!(worker.claim_ids(10).await, [fresh]);
-}
-
 pub(super) async fn a_full_extra_group_delays_no_other_job(world: &World) {
     world.set("gpu", 1).await;
     world.submit_many(1_500, job("chat").also("gpu", 1)).await;

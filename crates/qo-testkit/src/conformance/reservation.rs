@@ -213,3 +213,54 @@ pub(super) async fn a_later_big_job_is_held_back_by_an_earlier_one(world: &World
     worker.succeed(&reply.claimed[0]).await;
     assert_eq!(worker.claim_ids(10).await, [second]);
 }
+
+pub(super) async fn a_big_job_whose_queue_or_key_is_full_reserves_nothing(world: &World) {
+    world.set("api", 3).await;
+    world.set("queue:q", 0).await;
+    let worker = world.worker("w", ["small", "big"]).await;
+    world.submit(job("big").group("api").cost(2).queue("q")).await;
+    world.submit(job("big").group("api").cost(2).key("held")).await;
+    world.set("api/held", 0).await;
+    let small = world.submit_many(4, job("small").group("api")).await;
+    assert_eq!(worker.claim_ids(1).await, small[..1]);
+    assert_eq!(worker.claim_ids(1).await, small[1..2]);
+    world.set("api/held", 2).await;
+    assert_eq!(worker.claim(1).await, [], "now it misses one group only");
+}
+
+pub(super) async fn a_big_job_behind_one_that_cannot_run_reserves(world: &World) {
+    world.set("api", 5).await;
+    world.set("api/a", 3).await;
+    let worker = world.worker("w", ["small", "big"]).await;
+    world.submit(job("big").group("api").key("a").cost(3)).await;
+    worker.claim_one().await;
+    world.submit(job("big").group("api").key("a").cost(3)).await;
+    let second = world.submit(job("big").group("api").key("b").cost(3)).await;
+    let small = world.submit_many(2, job("small").group("api")).await;
+    assert_eq!(worker.claim(10).await, [], "the first misses its key too, the second misses api only");
+    world.cancel(second).await.expect("it is there");
+    assert_eq!(worker.claim_ids(10).await, small);
+}
+
+pub(super) async fn a_big_job_beyond_the_share_of_its_queue_reserves(world: &World) {
+    world.set("api", 4).await;
+    let worker = world.worker("w", ["small", "big", "other"]).await;
+    let other = world.submit(job("other").queue("a")).await;
+    let big = world.submit(job("big").group("api").cost(4).queue("a")).await;
+    world.submit(job("small").group("api").queue("b")).await;
+    let claim = Claim { max: 9, max_per_queue: Some(1) };
+    let reply = worker.send(Exchange { claim, ..worker.next() }).await.expect("the session is live");
+    assert_eq!(worker::ids(&reply.claimed), [other]);
+    assert_eq!(worker.claim_ids(9).await, [big]);
+}
+
+pub(super) async fn a_worker_that_stops_draining_keeps_slots_from_that_exchange_on(world: &World) {
+    world.set("api", 2).await;
+    let worker = world.worker("w", ["small", "big"]).await;
+    world.submit(job("small").group("api")).await;
+    worker.claim_one().await;
+    world.submit(job("big").group("api").cost(2)).await;
+    world.submit(job("small").group("api")).await;
+    worker.send(Exchange { draining: true, ..worker.next() }).await.expect("the session is live");
+    assert_eq!(worker.claim(1).await, [], "its report counts before its claim");
+}

@@ -23,7 +23,7 @@ pub(super) async fn opening_again_changes_nothing(world: &World) {
     let before = world.snapshot().await;
     let again = NewSession { id: worker.session, ..spec.new };
     let opened = world.store.open_session(again).await.expect("the same session");
-    assert_eq!((opened.now, opened.lease_until), (at(9_000), at(30_000)));
+    assert_eq!((opened.now, opened.lease_until), (START, at(30_000)), "when it was opened, and its end");
     assert_eq!(world.snapshot().await, before);
     assert_eq!(worker.renew().await.number, 2, "its numbers go on");
 }
@@ -129,4 +129,17 @@ pub(super) async fn store_time_is_what_the_clock_says(world: &World) {
     world.advance(1_234).await;
     assert_eq!(world.store.now().await, Ok(at(1_234)));
     assert_eq!(session_of(world, &world.worker("w1", ["t"]).await).await.opened_at, at(1_234));
+}
+
+pub(super) async fn the_id_of_an_ended_session_is_remembered_for_a_day(world: &World) {
+    let spec = serving("w1", ["t"]).id(world.session_id());
+    let worker = world.open(spec.clone()).await;
+    worker.close().await;
+    let again = NewSession { id: worker.session, ..spec.new };
+    world.advance(DAY_MS - 1).await;
+    world.sweep().await;
+    refused(world.store.open_session(again.clone()).await, ErrorKind::Fenced);
+    world.advance(1).await;
+    world.sweep().await;
+    world.store.open_session(again).await.expect("nobody can remember it any more");
 }

@@ -169,3 +169,11 @@ pub(super) async fn the_newest_hundred_attempts_are_remembered(world: &World) {
     assert_eq!(numbers, (6..=105).collect::<Vec<_>>());
     assert_eq!((detail.view.attempts_used, claimed.attempt), (105, 106));
 }
+
+pub(super) async fn the_record_is_there_for_the_workers_next_session(world: &World) {
+    let (worker, claimed) = one_claimed(world, job("t")).await;
+    worker.settle(&claimed, failure()).await.expect("it owns the job");
+    let next = world.worker("w1", ["t"]).await;
+    assert_eq!(next.settle(&claimed, success()).await, Ok(JobState::Failed));
+    assert_eq!(world.detail(claimed.id).await.attempts.len(), 1);
+}

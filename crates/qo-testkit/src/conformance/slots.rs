@@ -73,16 +73,6 @@ pub(super) async fn raising_lets_waiters_go_at_once(world: &World) {
     assert_eq!(worker.claim_ids(10).await, ids[1..4]);
 }
 
-pub(super) async fn raising_every_key_wakes_very_many_keys(world: &World) {
-    world.set("user/*", 0).await;
-    let specs = (0..3_000).map(|user| job("user").key(&format!("u{user}"))).collect();
-    let ids = world.submit_all(specs).await;
-    let worker = world.worker("w1", ["user"]).await;
-    assert_eq!(worker.claim(caps::CLAIM).await, []);
-    world.set("user/*", 1).await;
-    assert_eq!(worker.claim_ids(caps::CLAIM).await, ids);
-}
-
 pub(super) async fn a_limit_binds_workers_that_were_there_before_it(world: &World) {
     let old = world.worker("old", ["api"]).await;
     old.renew().await;

@@ -119,6 +119,24 @@ pub(super) async fn a_submit_side_limit_of_a_key_goes_with_its_last_live_job(wor
     assert_eq!(worker.claim(10).await.len(), 3);
 }
 
+pub(super) async fn a_submit_side_limit_of_a_key_goes_however_its_last_job_ends(world: &World) {
+    let spec = || job("user").key("joe").limit(1);
+    let worker = world.worker("w1", ["user"]).await;
+    let cancelled = world.submit(spec()).await;
+    world.cancel(cancelled).await.expect("it is there");
+    assert_eq!(world.limit("user/joe").await, None, "cancelled");
+    world.submit(spec().good_until(at(10))).await;
+    world.advance(10).await;
+    world.sweep().await;
+    assert_eq!(world.limit("user/joe").await, None, "expired");
+    world.submit(spec().attempts(1)).await;
+    worker.settle(&worker.claim_one().await, snooze(0)).await.expect("it owns the job");
+    assert_eq!(world.limit("user/joe").await, Some(1), "it waits, so it lives");
+    worker.claim_one().await;
+    worker.close().await;
+    assert_eq!(world.limit("user/joe").await, None, "failed with its lease");
+}
+
 pub(super) async fn other_limits_of_a_key_outlive_its_jobs(world: &World) {
     world.set("user/a", 1).await;
     world.configure([("user/b", 2)]).await;
@@ -241,4 +259,19 @@ pub(super) async fn setting_the_same_again_changes_nothing(world: &World) {
     world.register(limited("api", 2)).await;
     world.pause("q").await;
     assert_eq!(world.snapshot().await, before);
+}
+
+pub(super) async fn a_configured_limit_binds_in_every_kind_of_group(world: &World) {
+    let worker = world.worker("w1", ["t"]).await;
+    for group in ["cluster", "queue:q", "api", "api/*", "api/k", "gpu", "gpu2/*"] {
+        world.configure([(group, 1)]).await;
+        world
+            .submit_many(2, job("t").queue("q").group("api").key("k").also("gpu", 1).also("gpu2/x", 1))
+            .await;
+        let first = worker.claim(10).await;
+        assert_eq!(first.len(), 1, "{group}");
+        let reply = worker.turn(vec![settled(&first[0], success())], 10).await;
+        assert_eq!(reply.claimed.len(), 1, "{group}");
+        worker.succeed(&reply.claimed[0]).await;
+    }
 }

@@ -110,17 +110,17 @@ pub(super) async fn a_refused_call_leaves_no_limit_behind(world: &World) {
     assert_eq!(world.limit("a").await, None);
 }
 
-pub(super) async fn a_full_call_of_ten_thousand_jobs_is_accepted_whole(world: &World) {
-    let ids = world.submit_many(caps::SUBMIT_JOBS, job("resize")).await;
-    assert_eq!(ids.len(), 10_000);
-    assert_eq!(world.status("resize").await.live, 10_000);
-    let worker = world.worker("w1", ["resize"]).await;
-    assert_eq!(worker.claim_ids(caps::CLAIM).await, ids, "all of them, in order, in one claim");
-}
-
 pub(super) async fn a_pending_job_holds_no_slot(world: &World) {
     world.set("api", 5).await;
     world.submit(job("api").cost(3)).await;
     let status = world.status("api").await;
     assert_eq!((status.used, status.live), (0, 3));
+}
+
+pub(super) async fn an_empty_call_does_nothing(world: &World) {
+    let before = world.snapshot().await;
+    assert_eq!(world.store.submit(vec![]).await, Ok(vec![]));
+    assert_eq!(world.store.cancel(vec![]).await, Ok(vec![]));
+    assert_eq!(world.store.register(vec![]).await, Ok(()));
+    assert_eq!(world.snapshot().await, before);
 }

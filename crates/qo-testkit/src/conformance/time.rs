@@ -97,13 +97,6 @@ pub(super) async fn an_expired_job_is_never_claimed(world: &World) {
     assert_eq!(world.worker("w1", ["t"]).await.claim(10).await, []);
 }
 
-pub(super) async fn one_sweep_expires_any_backlog(world: &World) {
-    world.submit_many(5_000, job("t").good_until(at(1_000))).await;
-    world.advance(1_000).await;
-    assert_eq!(world.sweep().await.expired, 5_000);
-    assert_eq!(world.sweep().await.expired, 0);
-}
-
 pub(super) async fn finished_jobs_are_remembered_a_day_and_failed_ones_two_weeks(world: &World) {
     let worker = world.open(serving("w1", ["t"]).lease(caps::LEASE_MAX_MS)).await;
     let ids = world.submit_many(3, job("t")).await;
@@ -149,4 +142,11 @@ pub(super) async fn a_settle_of_a_forgotten_job_is_fenced(world: &World) {
     world.advance(1).await;
     world.sweep().await;
     refused(worker.settle(&claimed, success()).await, ErrorKind::Fenced);
+}
+
+pub(super) async fn a_job_submitted_after_its_good_until_expires_at_the_next_claim(world: &World) {
+    world.advance(10).await;
+    let id = world.submit(job("t").good_until(at(5))).await;
+    assert_eq!(world.worker("w1", ["t"]).await.claim(1).await, []);
+    assert_eq!(world.state(id).await, JobState::Expired);
 }

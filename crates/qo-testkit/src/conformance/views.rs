@@ -89,28 +89,12 @@ pub(super) async fn a_filter_shows_jobs_in_any_of_its_states(world: &World) {
     assert_eq!(listed(world, of(&[JobState::Expired])).await, []);
 }
 
-pub(super) async fn a_rare_job_is_found_behind_many_others(world: &World) {
-    world.submit_many(3_000, job("common")).await;
-    let rare = world.submit(job("rare")).await;
-    let filter = JobFilter { task: Some(name("rare")), ..JobFilter::default() };
-    let (mut seen, mut after) = (Vec::new(), None);
-    loop {
-        let page = world.store.jobs(filter.clone(), after, 2).await.expect("a page of jobs");
-        seen.extend(page.jobs.into_iter().map(|view| view.id));
-        after = page.next;
-        if after.is_none() {
-            break;
-        }
-    }
-    assert_eq!(seen, [rare]);
-}
-
 pub(super) async fn groups_are_listed_in_order_page_by_page(world: &World) {
     for group in ["zeta", "alpha", "queue:b", "queue:a", "cluster", "alpha/k", "alpha/*", "alpha.b"] {
         world.set(group, 1).await;
     }
     let expected = ["cluster", "queue:a", "queue:b", "alpha", "alpha/*", "alpha/k", "alpha.b", "zeta"];
-    let whole: Vec<_> = world.all_groups().await.iter().map(ToString::to_string).collect();
+    let whole: Vec<_> = world.all_groups().await.iter().map(|s| s.group.to_string()).collect();
     assert_eq!(whole, expected);
     let (mut seen, mut after) = (Vec::new(), None);
     loop {
@@ -129,7 +113,7 @@ pub(super) async fn a_group_that_nobody_limits_is_shown_as_such(world: &World) {
     world.submit(job("t").also("typo", 2)).await;
     let status = world.status("typo").await;
     assert_eq!((status.limit, status.source, status.used, status.live), (None, None, 0, 2));
-    assert!(world.all_groups().await.contains(&group_ref("typo")));
+    assert!(world.all_groups().await.contains(&status));
 }
 
 pub(super) async fn a_group_without_jobs_and_limit_is_not_found(world: &World) {
@@ -235,4 +219,24 @@ pub(super) async fn looking_changes_nothing(world: &World) {
     assert_eq!(world.snapshot().await, before, "what is over is ended by an event and not by a look");
     assert_eq!(world.state(claimed[0].id).await, JobState::Running);
     worker.succeed(&claimed[0]).await;
+}
+
+pub(super) async fn groups_may_be_listed_from_any_name_on(world: &World) {
+    for group in ["a", "c", "c/k"] {
+        world.set(group, 1).await;
+    }
+    let page = world.store.groups(Some(group_ref("b")), 10).await.expect("a page of groups");
+    let groups: Vec<_> = page.groups.iter().map(|status| status.group.to_string()).collect();
+    assert_eq!((groups, page.next), (vec!["c".to_string(), "c/k".to_string()], None));
+    let page = world.store.groups(Some(group_ref("c")), 10).await.expect("a page of groups");
+    assert_eq!(page.groups.len(), 1);
+}
+
+pub(super) async fn a_look_is_at_the_present_though_nothing_happened(world: &World) {
+    let id = world.submit(job("t").run_at(at(5_000))).await;
+    world.open(serving("w1", ["t"]).lease(90_000)).await;
+    world.advance(5_000).await;
+    let status = world.queue("default").await;
+    assert_eq!((status.due, status.scheduled), (1, 0));
+    assert_eq!(world.reasons(id).await, [Reason::OnlyWaitingForClaim { position: 1 }]);
 }

@@ -211,10 +211,11 @@ pub(super) fn refused<T: Debug>(result: Result<T>, kind: ErrorKind) -> Error {
     }
 }
 
-/// Checks that a call was `Invalid` and its message names the field and the value.
+/// Checks that a call was `Invalid` and its message names the field, the value and a rule.
 #[track_caller]
 pub(super) fn invalid<T: Debug>(result: Result<T>, field: &str, value: &str) {
     let error = refused(result, ErrorKind::Invalid);
     assert!(error.message().contains(field), "the field {field} is not named: {error}");
     assert!(error.message().contains(value), "the value {value} is not named: {error}");
+    assert!(error.message().matches(": ").count() >= 2, "not of the form `field: value: rule`: {error}");
 }

@@ -9,7 +9,9 @@ pub mod journal;
 pub mod trace;
 
 use crate::faulty::Fault;
-use qo_core::{Answer, Command, Explanation, FenceToken, GroupDetail, GroupStatus, JobDetail, JobId, JobView};
+use qo_core::{
+    Answer, Command, Explanation, FenceToken, GroupDetail, GroupStatus, JobDetail, JobId, JobView,
+};
 use qo_core::{QueueStatus, Result, SessionId, Time, WorkerStatus};
 use std::sync::Arc;
 

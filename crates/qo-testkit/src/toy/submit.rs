@@ -59,7 +59,13 @@ impl Toy {
             if earlier.new.task == new.task && earlier.new.payload == new.payload {
                 return Ok(Submitted::Existing(earlier.new.id));
             }
-            return Err(Error::new(ErrorKind::Conflict, format!("{} was another job", earlier.new.id)));
+            let was = match new.idempotency_key {
+                Some(key) if earlier.new.idempotency_key.as_ref() == Some(&key) => {
+                    format!("idempotency_key {key}")
+                }
+                _ => format!("id {}", new.id),
+            };
+            return Err(Error::new(ErrorKind::Conflict, format!("{was} is that of another job")));
         }
         let group = self.group_of(&new);
         let own = own_limit_target(&new, &group);

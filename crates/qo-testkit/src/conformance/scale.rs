@@ -1,0 +1,92 @@
+//! Scale: what holds for one job holds for very many. These cases take the longest and come last.
+
+use super::*;
+
+pub(super) async fn a_full_call_of_ten_thousand_jobs_is_accepted_whole(world: &World) {
+    let ids = world.submit_many(caps::SUBMIT_JOBS, job("resize")).await;
+    assert_eq!(ids.len(), 10_000);
+    assert_eq!(world.status("resize").await.live, 10_000);
+    let worker = world.worker("w1", ["resize"]).await;
+    assert_eq!(worker.claim_ids(200).await, ids[..200]);
+}
+
+pub(super) async fn unlimited_costs_add_up_without_overflow(world: &World) {
+    world.submit_many(4_300, job("mail").cost(caps::LIMIT)).await;
+    let worker = world.worker("w1", ["mail"]).await;
+    assert_eq!(worker.claim(4_300).await.len(), 4_300);
+    assert_eq!(world.used("mail").await, 4_300_000_000);
+}
+
+pub(super) async fn raising_every_key_wakes_very_many_keys(world: &World) {
+    world.set("user/*", 0).await;
+    let specs = (0..2_000).map(|user| job("user").key(&format!("u{user}"))).collect();
+    let ids = world.submit_all(specs).await;
+    let worker = world.worker("w1", ["user"]).await;
+    assert_eq!(worker.claim(caps::CLAIM).await, []);
+    world.set("user/*", 1).await;
+    assert_eq!(worker.claim_ids(caps::CLAIM).await, ids);
+}
+
+pub(super) async fn very_many_full_keys_delay_no_other_key(world: &World) {
+    world.set("user/*", 1).await;
+    let users: Vec<_> = (0..1_500).map(|user| job("user").key(&format!("u{user}"))).collect();
+    world.submit_all(users.clone()).await;
+    let worker = world.worker("w1", ["user"]).await;
+    assert_eq!(worker.claim(caps::CLAIM).await.len(), 1_500);
+    world.submit_all(users).await;
+    let fresh = world.submit(job("user").key("fresh")).await;
+    assert_eq!(worker.claim_ids(10).await, [fresh]);
+}
+
+pub(super) async fn one_sweep_ends_any_backlog_of_jobs(world: &World) {
+    world.submit_many(2_500, job("t")).await;
+    world.worker("dead", ["t"]).await.claim(2_500).await;
+    world.advance(30_000).await;
+    assert_eq!(world.sweep().await.attempts, 2_500);
+    assert_eq!(world.used("t").await, 0);
+}
+
+pub(super) async fn one_sweep_ends_any_backlog_of_sessions(world: &World) {
+    world.submit_many(1_500, job("t")).await;
+    for _ in 0..1_500 {
+        world.worker("dead", ["t"]).await.claim_one().await;
+    }
+    world.advance(30_000).await;
+    let swept = world.sweep().await;
+    assert_eq!((swept.sessions, swept.attempts), (1_500, 1_500));
+    assert_eq!(world.store.workers().await, Ok(vec![]));
+}
+
+pub(super) async fn a_sweep_is_not_starved_by_leases_that_it_may_not_end(world: &World) {
+    world.submit_many(2_501, job("t").timeout(3_600_000)).await;
+    let alive = world.open(serving("alive", ["t"]).lease(60_000)).await;
+    alive.claim(2_500).await;
+    let dead = world.worker("dead", ["t"]).await;
+    let lost = dead.claim_one().await;
+    world.advance(30_000).await;
+    assert_eq!(world.sweep().await.attempts, 1);
+    assert_eq!(world.state(lost.id).await, JobState::Pending);
+}
+
+pub(super) async fn one_sweep_expires_any_backlog(world: &World) {
+    world.submit_many(5_000, job("t").good_until(at(1_000))).await;
+    world.advance(1_000).await;
+    assert_eq!(world.sweep().await.expired, 5_000);
+    assert_eq!(world.sweep().await.expired, 0);
+}
+
+pub(super) async fn a_rare_job_is_found_behind_many_others(world: &World) {
+    world.submit_many(3_000, job("common")).await;
+    let rare = world.submit(job("rare")).await;
+    let filter = JobFilter { task: Some(name("rare")), ..JobFilter::default() };
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let page = world.store.jobs(filter.clone(), after, 2).await.expect("a page of jobs");
+        seen.extend(page.jobs.into_iter().map(|view| view.id));
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, [rare]);
+}
