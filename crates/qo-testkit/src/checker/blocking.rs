@@ -1,11 +1,8 @@
 //! G7 no blocking: a full group, a missing handler or a future date delays no other job.
 //!
-//! After a claim no job may be left in line that the claim had room for, unless the claim was full with
-//! jobs that stand before it. Slots only get fewer while a claim walks the line, so a job that has room
-//! *after* the claim had room when its turn came.
-//!
-//! The one thing that may hold such a job back is a big job ahead that reserves slots (contract §3); and what
-//! it reserves nobody else may take.
+//! Claims walk the line in claim order. The answer says which jobs a walk took, so the books can be turned
+//! back to the moment at which the walk came by a job that it left behind: then the claim was full, or the
+//! job lacked room, or a big job ahead had reserved slots (contract §3). What is reserved nobody else may take.
 
 use super::ledger::{Fact, Ledger};
 use super::{Objections, Violation, Watch, read};
@@ -30,7 +27,7 @@ impl Watch for Blocking {
                 objections.unless(serves && books.jobs[*job].run_at <= books.now, "G7", || {
                     format!("{} was granted to a worker without its handler, or before its date", claimed.id)
                 });
-                objections.unless(!books.is_reserved(*job, &[]), "reserved", || {
+                objections.unless(!books.was_reserved(*job, &[]), "reserved", || {
                     format!("{} took slots that a big job ahead had reserved", claimed.id)
                 });
             }
@@ -56,21 +53,18 @@ fn check_left_behind(
     objections: &mut Objections,
 ) {
     let Some(session) = books.sessions.get(&exchange.session) else { return };
-    let full = reply.claimed.len() as u64 >= u64::from(exchange.claim.max);
-    let granted: Vec<usize> = reply.claimed.iter().filter_map(|claimed| books.find(claimed.id)).collect();
+    let claimed: Vec<_> = reply.claimed.iter().filter_map(|claimed| books.find(claimed.id)).collect();
     for &index in &books.pending {
-        if !books.is_due(index) || !session.serves(&books.jobs[index].new) || !books.has_room(index) {
+        let queue = &books.jobs[index].new.queue;
+        if !books.is_due(index) || !session.serves(&books.jobs[index].new) {
             continue;
         }
-        let queue = &books.jobs[index].new.queue;
-        let of_queue = || reply.claimed.iter().filter(|claimed| claimed.queue == *queue);
-        let queue_full =
-            exchange.claim.max_per_queue.is_some_and(|most| of_queue().count() as u64 >= u64::from(most));
-        // What filled the claim must stand before this job; what filled its queue, within the queue.
-        let last = if queue_full { of_queue().next_back() } else { reply.claimed.last() };
-        let last = last.and_then(|last| books.find(last.id));
-        let behind = (full || queue_full) && last.is_none_or(|last| books.order(last) < books.order(index));
-        if !behind && !books.is_reserved(index, &granted) {
+        let order = books.order(index);
+        let (before, since): (Vec<_>, Vec<_>) = claimed.iter().partition(|&&job| books.order(job) < order);
+        let of_queue = before.iter().filter(|&&job| books.jobs[job].new.queue == *queue).count();
+        let full = before.len() as u64 >= u64::from(exchange.claim.max)
+            || exchange.claim.max_per_queue.is_some_and(|most| of_queue as u64 >= u64::from(most));
+        if !full && books.had_room(index, &since) && !books.was_reserved(index, &since) {
             let (job, got, max) = (books.jobs[index].new.id, reply.claimed.len(), exchange.claim.max);
             objections
                 .add("G7", format!("{job} could run here and was passed over; {got} of {max} were claimed"));

@@ -80,22 +80,27 @@ impl Ledger {
 
     /// Whether every group of the job has room for it.
     pub fn has_room(&self, index: usize) -> bool {
-        self.jobs[index].needs.iter().all(|&(group, need)| self.groups.has_room(group, need))
+        self.had_room(index, &[])
     }
 
-    /// Whether a big job ahead keeps one of the job's groups for itself (`docs/rules.md`, "Reserved").
-    ///
-    /// `granted` are jobs that a claim took since the moment in question. With them the answer is "perhaps":
-    /// while a claim walks the line, big jobs only lose room elsewhere, so one that had room when the walk
-    /// began may have reserved, and a checker that excuses "perhaps" never objects wrongly.
-    pub fn is_reserved(&self, index: usize, granted: &[usize]) -> bool {
-        let reserved = |&(group, need): &(GroupIndex, u32)| self.is_reserved_in(group, need, index, granted);
+    /// Whether every group of the job had room for it before the grants of the jobs `since`.
+    pub fn had_room(&self, index: usize, since: &[usize]) -> bool {
+        let room = |&(group, need): &(GroupIndex, u32)| {
+            self.free_before(group, since).is_none_or(|free| u64::from(need) <= free)
+        };
+        self.jobs[index].needs.iter().all(room)
+    }
+
+    /// Whether, before the grants of the jobs `since`, a big job ahead kept one of the job's groups for itself
+    /// (`docs/rules.md`, "Reserved").
+    pub fn was_reserved(&self, index: usize, since: &[usize]) -> bool {
+        let reserved = |&(group, need): &(GroupIndex, u32)| self.was_reserved_in(group, need, index, since);
         self.jobs[index].needs.iter().any(reserved)
     }
 
     /// The same for one of the job's groups, which has room for it.
-    pub fn is_reserved_in(&self, group: GroupIndex, need: u32, index: usize, granted: &[usize]) -> bool {
-        let (Some(limit), Some(free)) = (self.groups.limit(group), self.groups.free(group)) else {
+    pub fn was_reserved_in(&self, group: GroupIndex, need: u32, index: usize, since: &[usize]) -> bool {
+        let (Some(limit), Some(free)) = (self.groups.limit(group), self.free_before(group, since)) else {
             return false;
         };
         let order = self.order(index);
@@ -106,20 +111,24 @@ impl Ledger {
                 && other != index
                 && self.is_due(other)
                 && self.order(other) < order
-                && self.had_room_elsewhere(other, group, granted)
+                && self.had_room_elsewhere(other, group, since)
                 && self.sessions.values().any(|s| !s.draining && s.serves(&self.jobs[other].new))
         })
     }
 
-    fn had_room_elsewhere(&self, index: usize, but: GroupIndex, granted: &[usize]) -> bool {
-        self.jobs[index].needs.iter().filter(|(group, _)| *group != but).all(|&(group, need)| {
-            let taken =
-                |job: &usize| self.jobs[*job].needs.iter().find(|(g, _)| *g == group).map_or(0, |(_, n)| *n);
-            let regained: u64 = granted.iter().map(|job| u64::from(taken(job))).sum();
-            self.groups
-                .limit(group)
-                .is_none_or(|limit| self.groups.used(group) + u64::from(need) <= u64::from(limit) + regained)
-        })
+    fn had_room_elsewhere(&self, index: usize, but: GroupIndex, since: &[usize]) -> bool {
+        let elsewhere = self.jobs[index].needs.iter().filter(|(group, _)| *group != but);
+        elsewhere
+            .into_iter()
+            .all(|&(group, need)| self.free_before(group, since).is_none_or(|free| u64::from(need) <= free))
+    }
+
+    fn free_before(&self, group: GroupIndex, since: &[usize]) -> Option<u64> {
+        let limit = u64::from(self.groups.limit(group)?);
+        let taken =
+            |job: &usize| self.jobs[*job].needs.iter().find(|(g, _)| *g == group).map_or(0, |(_, n)| *n);
+        let taken_since: u64 = since.iter().map(|job| u64::from(taken(job))).sum();
+        Some(limit.saturating_sub(self.groups.used(group) - taken_since))
     }
 
     /// The group that a job has if it is accepted now: given, else registered, else the task's name.
