@@ -1,19 +1,20 @@
 //! G7 no blocking: a full group, a missing handler or a future date delays no other job.
 //!
 //! Claims walk the line in claim order. The answer says which jobs a walk took, so the books can be turned
-//! back to the moment at which the walk came by a job that it left behind: then the claim was full, or the
-//! job lacked room, or a big job ahead had reserved slots (contract §3). What is reserved nobody else may take.
+//! back to the moment at which the walk came by any job. One that was left behind met a claim that was full,
+//! or lacked room, or was held back by a big job ahead that reserves slots (contract §3); and what is
+//! reserved nobody else may take.
 
-use super::ledger::{Fact, Ledger};
+use super::ledger::{Fact, GroupIndex, Ledger};
 use super::{Objections, Violation, Watch, read};
 use crate::history::History;
 use qo_core::{Exchange, ExchangeReply};
 
-/// Watches what claims leave behind.
+/// Watches what claims take and what they leave behind.
 #[derive(Debug, Default)]
 pub struct Blocking;
 
-/// Jobs that a claim passed over although it had room for them.
+/// Jobs that a claim passed over although it had room for them, or took although it had not.
 pub fn check(history: &History) -> Vec<Violation> {
     read(history, &mut [&mut Blocking])
 }
@@ -27,47 +28,102 @@ impl Watch for Blocking {
                 objections.unless(serves && books.jobs[*job].run_at <= books.now, "G7", || {
                     format!("{} was granted to a worker without its handler, or before its date", claimed.id)
                 });
-                objections.unless(!books.was_reserved(*job, &[]), "reserved", || {
-                    format!("{} took slots that a big job ahead had reserved", claimed.id)
-                });
             }
             Fact::Exchanged(exchange, reply) if exchange.claim.max > 0 => {
-                check_order(books, reply, objections);
-                check_left_behind(books, exchange, reply, objections);
+                Walk::new(books, exchange, reply).check(objections);
             }
             _ => {}
         }
     }
 }
 
-fn check_order(books: &Ledger, reply: &ExchangeReply, objections: &mut Objections) {
-    let orders: Vec<_> =
-        reply.claimed.iter().filter_map(|c| books.find(c.id)).map(|job| books.order(job)).collect();
-    objections.unless(orders.is_sorted(), "G7", || format!("claimed out of order: {orders:?}"));
+/// A claim's walk, gone again.
+struct Walk<'a> {
+    books: &'a Ledger,
+    exchange: &'a Exchange,
+    /// What it took, in its order.
+    claimed: Vec<usize>,
+    /// What big jobs have kept in a group: it stays kept for the whole walk.
+    kept: Vec<(GroupIndex, u32)>,
 }
 
-fn check_left_behind(
-    books: &Ledger,
-    exchange: &Exchange,
-    reply: &ExchangeReply,
-    objections: &mut Objections,
-) {
-    let Some(session) = books.sessions.get(&exchange.session) else { return };
-    let claimed: Vec<_> = reply.claimed.iter().filter_map(|claimed| books.find(claimed.id)).collect();
-    for &index in &books.pending {
-        let queue = &books.jobs[index].new.queue;
-        if !books.is_due(index) || !session.serves(&books.jobs[index].new) {
-            continue;
+impl<'a> Walk<'a> {
+    fn new(books: &'a Ledger, exchange: &'a Exchange, reply: &ExchangeReply) -> Self {
+        let claimed = reply.claimed.iter().filter_map(|claimed| books.find(claimed.id)).collect();
+        Self { books, exchange, claimed, kept: Vec::new() }
+    }
+
+    fn check(mut self, objections: &mut Objections) {
+        let books = self.books;
+        let in_order = self.claimed.is_sorted_by_key(|&job| books.order(job));
+        objections.unless(in_order, "G7", || "the claim is out of order".into());
+        let mut line = self.left_behind();
+        line.extend(&self.claimed);
+        line.sort_unstable_by_key(|&job| books.order(job));
+        for job in line {
+            self.visit(job, objections);
         }
-        let order = books.order(index);
-        let (before, since): (Vec<_>, Vec<_>) = claimed.iter().partition(|&&job| books.order(job) < order);
-        let of_queue = before.iter().filter(|&&job| books.jobs[job].new.queue == *queue).count();
-        let full = before.len() as u64 >= u64::from(exchange.claim.max)
-            || exchange.claim.max_per_queue.is_some_and(|most| of_queue as u64 >= u64::from(most));
-        if !full && books.had_room(index, &since) && !books.was_reserved(index, &since) {
-            let (job, got, max) = (books.jobs[index].new.id, reply.claimed.len(), exchange.claim.max);
-            objections
-                .add("G7", format!("{job} could run here and was passed over; {got} of {max} were claimed"));
+    }
+
+    /// Jobs still in line that the claim could have taken before it took any.
+    fn left_behind(&self) -> Vec<usize> {
+        let Some(session) = self.books.sessions.get(&self.exchange.session) else { return Vec::new() };
+        let could = |&job: &usize| {
+            self.books.is_due(job)
+                && session.serves(&self.books.jobs[job].new)
+                && self.books.had_room(job, &self.claimed)
+        };
+        self.books.pending.iter().copied().filter(could).collect()
+    }
+
+    fn visit(&mut self, job: usize, objections: &mut Objections) {
+        let books = self.books;
+        let order = books.order(job);
+        let is_before = |other: &usize| books.order(*other) < order;
+        let (before, since): (Vec<usize>, Vec<usize>) =
+            self.claimed.iter().partition(|other| is_before(other));
+        let taken = self.claimed.contains(&job);
+        if !taken && self.is_full(&before, job) || !books.had_room(job, &since) {
+            return;
         }
+        let held_back = self.is_held_back(job, &since);
+        let (id, got, max) = (books.jobs[job].new.id, self.claimed.len(), self.exchange.claim.max);
+        match (taken, held_back) {
+            (true, true) => {
+                objections.add("reserved", format!("{id} took slots that a big job ahead had reserved"))
+            }
+            (false, false) => {
+                objections.add(
+                    "G7",
+                    format!("{id} could run here and was passed over; {got} of {max} were claimed"),
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether the claim, or its share of the job's queue, was full after those before it.
+    fn is_full(&self, before: &[usize], job: usize) -> bool {
+        let queue = |job: usize| &self.books.jobs[job].new.queue;
+        let of_queue = before.iter().filter(|&&other| queue(other) == queue(job)).count() as u64;
+        let claim = self.exchange.claim;
+        before.len() as u64 >= claim.max.into()
+            || claim.max_per_queue.is_some_and(|most| of_queue >= most.into())
+    }
+
+    /// Whether big jobs ahead held the job back, now or earlier in this walk.
+    fn is_held_back(&mut self, job: usize, since: &[usize]) -> bool {
+        let books = self.books;
+        let mut held_back = false;
+        for &(group, need) in &books.jobs[job].needs {
+            let wants = books.big_job_ahead(job, group, need, since);
+            self.kept.extend(wants.map(|wants| (group, wants)));
+            let left = books.free_before(group, since).map(|free| free.saturating_sub(need.into()));
+            let kept = |&(at, wants): &(GroupIndex, u32)| {
+                at == group && left.is_some_and(|left| left < wants.into())
+            };
+            held_back |= self.kept.iter().any(kept);
+        }
+        held_back
     }
 }

@@ -96,7 +96,7 @@ fn due(books: &Ledger, index: usize) -> BTreeSet<String> {
             Some(0) => due.insert(held(name)),
             Some(limit) if need > limit => due.insert(never(name, need, limit)),
             Some(limit) if !books.groups.has_room(group, need) => due.insert(full(name, used, limit, need)),
-            Some(_) if books.was_reserved_in(group, need, index, &[]) => due.insert(reserved(name)),
+            Some(_) if books.big_job_ahead(index, group, need, &[]).is_some() => due.insert(reserved(name)),
             _ => false,
         };
     }

@@ -62,7 +62,7 @@ impl Stuck {
             let runnable = books.is_due(job)
                 && books.has_room(job)
                 && idle.iter().any(|session| session.serves(&books.jobs[job].new))
-                && !books.was_reserved(job, &[]);
+                && !books.is_reserved(job);
             if !runnable {
                 self.runnable_since.remove(&job);
                 continue;

@@ -91,29 +91,30 @@ impl Ledger {
         self.jobs[index].needs.iter().all(room)
     }
 
-    /// Whether, before the grants of the jobs `since`, a big job ahead kept one of the job's groups for itself
-    /// (`docs/rules.md`, "Reserved").
-    pub fn was_reserved(&self, index: usize, since: &[usize]) -> bool {
-        let reserved = |&(group, need): &(GroupIndex, u32)| self.was_reserved_in(group, need, index, since);
-        self.jobs[index].needs.iter().any(reserved)
+    /// Whether a big job ahead keeps one of the job's groups for itself now (`docs/rules.md`, "Reserved").
+    pub fn is_reserved(&self, index: usize) -> bool {
+        let needs = &self.jobs[index].needs;
+        needs.iter().any(|&(group, need)| self.big_job_ahead(index, group, need, &[]).is_some())
     }
 
-    /// The same for one of the job's groups, which has room for it.
-    pub fn was_reserved_in(&self, group: GroupIndex, need: u32, index: usize, since: &[usize]) -> bool {
-        let (Some(limit), Some(free)) = (self.groups.limit(group), self.free_before(group, since)) else {
-            return false;
-        };
+    /// What the biggest job ahead wanted of a group, before the grants of the jobs `since`, and would not have
+    /// got if this one had taken its slots there.
+    pub fn big_job_ahead(&self, index: usize, group: GroupIndex, need: u32, since: &[usize]) -> Option<u32> {
+        let (limit, free) = (self.groups.limit(group)?, self.free_before(group, since)?);
         let order = self.order(index);
-        self.pending.iter().any(|&other| {
-            let big =
-                self.jobs[other].needs.iter().find(|&&(g, big)| g == group && (2..=limit).contains(&big));
-            big.is_some_and(|&(_, big)| free < u64::from(need) + u64::from(big))
-                && other != index
+        let wants = |other: usize| {
+            let wanted = self.jobs[other].needs.iter().find(|(at, _)| *at == group).map(|&(_, wants)| wants);
+            wanted.filter(|&wants| (2..=limit).contains(&wants) && free < u64::from(need) + u64::from(wants))
+        };
+        let reserves = |other: usize| {
+            other != index
                 && self.is_due(other)
                 && self.order(other) < order
                 && self.had_room_elsewhere(other, group, since)
                 && self.sessions.values().any(|s| !s.draining && s.serves(&self.jobs[other].new))
-        })
+        };
+        let big = self.pending.iter().filter_map(|&other| Some((wants(other)?, other)));
+        big.filter(|&(_, other)| reserves(other)).map(|(wants, _)| wants).max()
     }
 
     fn had_room_elsewhere(&self, index: usize, but: GroupIndex, since: &[usize]) -> bool {
@@ -123,7 +124,8 @@ impl Ledger {
             .all(|&(group, need)| self.free_before(group, since).is_none_or(|free| u64::from(need) <= free))
     }
 
-    fn free_before(&self, group: GroupIndex, since: &[usize]) -> Option<u64> {
+    /// Free slots of a group before the grants of the jobs `since`; none if it is unlimited.
+    pub fn free_before(&self, group: GroupIndex, since: &[usize]) -> Option<u64> {
         let limit = u64::from(self.groups.limit(group)?);
         let taken =
             |job: &usize| self.jobs[*job].needs.iter().find(|(g, _)| *g == group).map_or(0, |(_, n)| *n);
