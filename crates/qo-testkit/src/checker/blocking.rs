@@ -44,7 +44,17 @@ struct Walk<'a> {
     /// What it took, in its order.
     claimed: Vec<usize>,
     /// What big jobs have kept in a group: it stays kept for the whole walk.
-    kept: Vec<(GroupIndex, u32)>,
+    kept: Vec<Hold>,
+}
+
+/// Slots of a group that a big job reserved.
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    group: GroupIndex,
+    wants: u32,
+    /// Not certain where a walk may have passed the job over for another group alone: then the slots may be
+    /// taken, and may be kept.
+    certain: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -86,13 +96,17 @@ impl<'a> Walk<'a> {
         if !taken && self.is_full(&before, job) || !books.had_room(job, &since) {
             return;
         }
-        let held_back = self.is_held_back(job, &since);
+        let hold = self.holds(job, &since);
         let (id, got, max) = (books.jobs[job].new.id, self.claimed.len(), self.exchange.claim.max);
-        match (taken, held_back) {
-            (true, true) => {
-                objections.add("reserved", format!("{id} took slots that a big job ahead had reserved"))
+        match hold {
+            Some(Hold { group, wants, certain: true }) if taken => {
+                let group = books.groups.name(group);
+                objections.add(
+                    "reserved",
+                    format!("{id} took slots of {group} where a job ahead had reserved {wants}"),
+                );
             }
-            (false, false) => {
+            None if !taken => {
                 objections.add(
                     "G7",
                     format!("{id} could run here and was passed over; {got} of {max} were claimed"),
@@ -111,19 +125,20 @@ impl<'a> Walk<'a> {
             || claim.max_per_queue.is_some_and(|most| of_queue >= most.into())
     }
 
-    /// Whether big jobs ahead held the job back, now or earlier in this walk.
-    fn is_held_back(&mut self, job: usize, since: &[usize]) -> bool {
+    /// What holds the job back: big jobs ahead, or what they kept earlier in this walk.
+    fn holds(&mut self, job: usize, since: &[usize]) -> Option<Hold> {
         let books = self.books;
-        let mut held_back = false;
+        let mut holds = Vec::new();
         for &(group, need) in &books.jobs[job].needs {
-            let wants = books.big_job_ahead(job, group, need, since);
-            self.kept.extend(wants.map(|wants| (group, wants)));
             let left = books.free_before(group, since).map(|free| free.saturating_sub(need.into()));
-            let kept = |&(at, wants): &(GroupIndex, u32)| {
-                at == group && left.is_some_and(|left| left < wants.into())
-            };
-            held_back |= self.kept.iter().any(kept);
+            let kept = self.kept.iter().filter(|kept| kept.group == group && left < Some(kept.wants.into()));
+            let ahead = books.big_job_ahead(job, group, need, since);
+            let ahead = ahead.map(|wants| Hold { group, wants, certain: true });
+            holds.extend(left.and(ahead.or(kept.copied().max_by_key(|kept| kept.certain))));
         }
-        held_back
+        // A walk that found the job held back in one group need not have looked at the others.
+        let certain = holds.len() == 1;
+        self.kept.extend(holds.iter().map(|hold| Hold { certain: certain && hold.certain, ..*hold }));
+        holds.into_iter().max_by_key(|hold| hold.certain)
     }
 }
