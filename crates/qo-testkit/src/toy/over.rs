@@ -4,8 +4,8 @@ use super::Flaw;
 use super::state::Toy;
 use qo_core::{AttemptOutcome, JobState, SessionId, Swept, Time, caps};
 
-/// How many sessions the flaw `SweepStopsAfterPage` looks at.
-const FLAWED_PAGE: usize = 2;
+/// The page of the flaws `SweepStopsAfterPage` and `SweepStarved`.
+const FLAWED_PAGE: usize = 100;
 
 impl Toy {
     pub fn sweep(&mut self) -> Swept {
@@ -37,14 +37,25 @@ impl Toy {
     fn sessions_over(&self) -> Vec<SessionId> {
         let mut sessions: Vec<(Time, SessionId)> =
             self.sessions.iter().map(|session| (session.lease_until, session.new.id)).collect();
-        if self.flaw == Flaw::SweepStopsAfterPage {
-            sessions.sort_by_key(|&(_, id)| id);
-            sessions.truncate(FLAWED_PAGE);
+        if self.flaw == Flaw::SweepStarved {
+            let owners = self.owners_by_token();
+            let page = &owners[..owners.len().min(FLAWED_PAGE)];
+            sessions.retain(|(_, id)| page.contains(id) || !owners.contains(id));
         }
         let now = if self.flaw == Flaw::FastClock { self.now.plus_ms(5_000) } else { self.now };
         sessions.retain(|&(until, _)| until <= now);
         sessions.sort();
+        if self.flaw == Flaw::SweepStopsAfterPage {
+            sessions.truncate(FLAWED_PAGE);
+        }
         sessions.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// The owner of every running job, the oldest claim first.
+    fn owners_by_token(&self) -> Vec<SessionId> {
+        let mut holdings: Vec<_> = self.jobs.iter().filter_map(|job| job.holding.as_ref()).collect();
+        holdings.sort_by_key(|holding| holding.token);
+        holdings.into_iter().map(|holding| holding.session).collect()
     }
 
     /// Ends a session and its attempts; says how many those were.
