@@ -23,6 +23,9 @@ fn every_exhibit_is_caught() {
     // A store that counts everything each time needs seconds for very many jobs: they come last.
     let (scale, everyday): (Vec<Case>, Vec<Case>) =
         cases().into_iter().partition(|case| case.area == "scale");
+    // A case that the correct toy fails catches nothing.
+    let passes = |case: &Case| run(case, &ToyFixtures(Flaw::None)).is_ok();
+    let everyday: Vec<Case> = everyday.into_iter().filter(passes).collect();
     let caught = |flaw| match caught_by(flaw, &everyday) {
         nothing if nothing.is_empty() => caught_by(flaw, &scale),
         caught => caught,
