@@ -1,7 +1,7 @@
 //! What is over: sessions, timeouts, `good_until`, and the time to be remembered.
 
 use super::Flaw;
-use super::state::Toy;
+use super::state::{Session, Toy};
 use qo_core::{AttemptOutcome, JobState, SessionId, Swept, Time, caps};
 
 /// The page of the flaws `SweepStopsAfterPage` and `SweepStarved`.
@@ -35,15 +35,18 @@ impl Toy {
     }
 
     fn sessions_over(&self) -> Vec<SessionId> {
+        let is_over = |session: &&Session| {
+            let ahead_ms = if self.flaw == Flaw::FastClock { session.new.lease_ms / 2 } else { 0 };
+            session.lease_until <= self.now.plus_ms(ahead_ms)
+        };
+        let over = self.sessions.iter().filter(is_over);
         let mut sessions: Vec<(Time, SessionId)> =
-            self.sessions.iter().map(|session| (session.lease_until, session.new.id)).collect();
+            over.map(|session| (session.lease_until, session.new.id)).collect();
         if self.flaw == Flaw::SweepStarved {
             let owners = self.owners_by_token();
             let page = &owners[..owners.len().min(FLAWED_PAGE)];
             sessions.retain(|(_, id)| page.contains(id) || !owners.contains(id));
         }
-        let now = if self.flaw == Flaw::FastClock { self.now.plus_ms(5_000) } else { self.now };
-        sessions.retain(|&(until, _)| until <= now);
         sessions.sort();
         if self.flaw == Flaw::SweepStopsAfterPage {
             sessions.truncate(FLAWED_PAGE);
