@@ -59,7 +59,16 @@ pub enum Event {
     },
     /// A worker opened a session.
     SessionOpened(Arc<NewSession>),
-    /// A session was renewed, and this is what its exchange answered.
+    /// A session was renewed: its lease begins anew.
+    Renewed {
+        /// The session.
+        session: SessionId,
+        /// Permits the worker has left.
+        free_permits: u32,
+        /// The worker takes no more jobs.
+        draining: bool,
+    },
+    /// An exchange was answered.
     Exchanged(Box<Exchanged>),
     /// A session is over; its attempts ended before.
     SessionEnded(SessionId),
@@ -88,7 +97,7 @@ pub struct AttemptEnded {
     pub tell_owner: bool,
 }
 
-/// A session's exchange, after its settles and claims.
+/// What an exchange was answered, after its settles and claims: the same number again gets the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchanged {
     /// The session.
@@ -101,8 +110,4 @@ pub struct Exchanged {
     pub claimed: Vec<FenceToken>,
     /// What it was told to stop.
     pub stop: Vec<Stop>,
-    /// Permits the worker has left.
-    pub free_permits: u32,
-    /// The worker takes no more jobs.
-    pub draining: bool,
 }

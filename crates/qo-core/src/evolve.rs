@@ -38,6 +38,14 @@ impl State {
                 self.change_queue(ix, self.queues[ix].priority, *paused);
             }
             Event::SessionOpened(new) => self.session_opened(new),
+            Event::Renewed { session, free_permits, draining } => {
+                let (ix, now) = (self.session_ix(*session), self.now);
+                self.change_session(ix, |row| {
+                    row.lease_until = now.plus_ms(row.new.lease_ms);
+                    row.free_permits = *free_permits;
+                    row.draining = *draining;
+                });
+            }
             Event::Exchanged(exchanged) => self.exchanged(exchanged),
             Event::SessionEnded(session) => {
                 let ix = self.session_ix(*session);
@@ -240,21 +248,16 @@ impl State {
         let ix = self.session_ix(exchanged.session);
         let row = &self.sessions[ix].row;
         assert!(exchanged.number == row.number + 1, "exchange {} follows {}", exchanged.number, row.number);
-        let now = self.now;
-        let lease_until = now.plus_ms(row.new.lease_ms);
         let reply = ExchangeReply {
             number: exchanged.number,
             settled: exchanged.settled.clone(),
             claimed: exchanged.claimed.iter().map(|&token| self.claimed_job(ix, token)).collect(),
             stop: exchanged.stop.clone(),
-            now,
-            lease_until,
+            now: self.now,
+            lease_until: row.lease_until,
         };
         self.change_session(ix, |row| {
             row.number = exchanged.number;
-            row.lease_until = lease_until;
-            row.free_permits = exchanged.free_permits;
-            row.draining = exchanged.draining;
             row.stops.clear();
             row.reply = Some(Arc::new(reply));
         });

@@ -9,11 +9,12 @@ use crate::lane::{Class, Desk, Lane, Turn};
 use crate::state::row::{Group, Queue, Session};
 use crate::state::{State, table::Ix};
 use crate::{Claim, Event, FenceToken, JobId, SessionId};
+use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// A line that the walk merges with the others. What it yields next comes after a turn, so a class that was passed
-/// over is not met again.
+/// A line that the walk merges with the others. What it yields next comes after a turn, so a class that was
+/// passed over is not met again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Line {
     /// The classes of a desk that wait at no gate.
@@ -24,7 +25,7 @@ enum Line {
     Class(Ix<Class>),
 }
 
-/// The next stop of the walk: queue priority and turn are claim order.
+/// The next stop of a line: queue priority and turn are claim order.
 type Stop = (u32, Turn, Line, Ix<Class>, Ix<Lane>);
 
 /// What the walk finds at a stop.
@@ -34,12 +35,22 @@ enum Verdict {
     PassLane,
     /// The same, and it has left its class until its key has room.
     ParkedLane,
-    /// No lane of this class can.
+    /// No lane of this class can, during this walk.
     PassClass,
-    /// Nothing in this queue can.
-    PassQueue,
+    /// Nothing behind it in its line can.
+    PassLine,
     /// Nothing can.
     End,
+}
+
+/// One walk along the line. Room only shrinks while it lasts, and what was kept for a big job stays kept: so
+/// whatever was passed over stays passed over.
+struct Walk {
+    stops: BinaryHeap<Reverse<Stop>>,
+    /// Slots that big jobs have kept in a group.
+    kept: Vec<(Ix<Group>, u32)>,
+    /// Jobs given by queue, where the claim limits them.
+    given: BTreeMap<Ix<Queue>, u32>,
 }
 
 impl Decider<'_> {
@@ -49,52 +60,39 @@ impl Decider<'_> {
             return Vec::new();
         }
         let session_id = self.state.sessions[session].row.new.id;
-        let mut walk: BinaryHeap<Reverse<Stop>> = self.state.first_stops(session).map(Reverse).collect();
-        let mut claimed = Vec::with_capacity(walk.len().min(1) * claim.max as usize);
-        let mut from_queue: BTreeMap<Ix<Queue>, u32> = BTreeMap::new();
-        let most_per_queue = claim.max_per_queue.unwrap_or(u32::MAX);
+        let stops = self.state.first_stops(session).map(Reverse).collect();
+        let mut walk = Walk { stops, kept: Vec::new(), given: BTreeMap::new() };
+        let mut claimed = Vec::new();
 
-        let mut next = walk.pop();
-        while let Some(Reverse((priority, turn, line, class, lane))) = next {
-            let queue = self.state.desks[self.state.classes[class].desk].queue;
-            let queue_had_its_share = from_queue.get(&queue).is_some_and(|&given| given >= most_per_queue);
-            if queue_had_its_share || self.state.is_shut(line, (priority, turn)) {
-                next = walk.pop();
-                continue;
-            }
-            let goes_on = match self.state.visit(class, lane, turn) {
+        let mut next = walk.stops.pop();
+        while let Some(Reverse((_, turn, line, class, lane))) = next {
+            let verdict = if walk.is_shut(self.state, line) {
+                Verdict::PassLine
+            } else {
+                walk.visit(self.state, class, lane, turn, &claim)
+            };
+            let goes_on = match verdict {
                 Verdict::Start => {
                     claimed.push(self.start(session_id, lane));
                     if claimed.len() == claim.max as usize {
                         break;
-                    }
-                    if claim.max_per_queue.is_some() {
-                        *from_queue.entry(queue).or_default() += 1;
                     }
                     true
                 }
                 Verdict::PassLane => {
                     // Its class stays where it is, at this turn; the lanes behind it need a line of their own.
                     if line != Line::Class(class) {
-                        walk.extend(self.state.stop_after(Line::Class(class), turn).map(Reverse));
+                        walk.stops.extend(self.state.stop(Line::Class(class), Some(turn)).map(Reverse));
                     }
                     true
                 }
                 Verdict::ParkedLane => true,
                 Verdict::PassClass => line != Line::Class(class),
-                Verdict::PassQueue => false,
+                Verdict::PassLine => false,
                 Verdict::End => break,
             };
-            let following = if goes_on { self.state.stop_after(line, turn) } else { None };
-            next = match (following, walk.peek()) {
-                (Some(stop), Some(Reverse(other))) if stop > *other => {
-                    walk.push(Reverse(stop));
-                    walk.pop()
-                }
-                // The common case of a long lane: go on without touching the heap.
-                (Some(stop), _) => Some(Reverse(stop)),
-                (None, _) => walk.pop(),
-            };
+            let following = if goes_on { self.state.stop(line, Some(turn)) } else { None };
+            next = walk.next(following);
         }
         claimed
     }
@@ -108,6 +106,90 @@ impl Decider<'_> {
         let token = FenceToken(state.next_token);
         self.happen_to(ix, Event::Started { job, session, token, timeout_ms });
         token
+    }
+}
+
+impl Walk {
+    /// The next stop, given the one that follows in the line just visited.
+    fn next(&mut self, following: Option<Stop>) -> Option<Reverse<Stop>> {
+        match (following, self.stops.peek()) {
+            (Some(stop), Some(Reverse(other))) if stop > *other => {
+                self.stops.push(Reverse(stop));
+                self.stops.pop()
+            }
+            // The common case of a long lane: go on without touching the heap.
+            (Some(stop), _) => Some(Reverse(stop)),
+            (None, _) => self.stops.pop(),
+        }
+    }
+
+    /// Whether nobody at a gate can have slots of its group any more: one look instead of one for each class.
+    fn is_shut(&self, state: &State, line: Line) -> bool {
+        let Line::Gate(_, group) = line else { return false };
+        state.groups[group].free() == 0 || self.keeps(state, group, 1)
+    }
+
+    /// Whether `need` slots of a group are among those kept for big jobs.
+    fn keeps(&self, state: &State, group: Ix<Group>, need: u32) -> bool {
+        let left = || state.groups[group].free().saturating_sub(need.into());
+        self.kept.iter().any(|&(at, kept)| at == group && left() < kept.into())
+    }
+
+    /// Decides about the first job of a lane, and puts away what cannot run until something changes.
+    fn visit(
+        &mut self,
+        state: &mut State,
+        class_ix: Ix<Class>,
+        lane: Ix<Lane>,
+        turn: Turn,
+        claim: &Claim,
+    ) -> Verdict {
+        if !state.groups[State::CLUSTER].has_room(1) {
+            return Verdict::End;
+        }
+        let class = &state.classes[class_ix];
+        let (queue_ix, queue) = (state.desk(class).queue, state.queue(class));
+        let had_its_share = claim.max_per_queue.is_some_and(|most| self.given.get(&queue_ix) >= Some(&most));
+        if had_its_share || !state.groups[queue.group].has_room(1) {
+            return Verdict::PassLine;
+        }
+        let (cost, place) = (class.cost, (queue.priority(), turn));
+        let shared: SmallVec<[_; 4]> = class.shared().collect();
+        if let Some(&(full, _)) = shared.iter().find(|&&(group, need)| !state.groups[group].has_room(need)) {
+            state.send_to_gate(class_ix, full);
+            return Verdict::PassClass;
+        }
+        let key = state.lanes[lane].key;
+        if key.is_some_and(|key| !state.groups[key].has_room(cost)) {
+            state.park_lane(lane);
+            return Verdict::ParkedLane;
+        }
+        let key_kept = key.is_some_and(|key| self.keep(state, key, cost, place));
+        let mut shared_kept = None;
+        for (group, need) in shared {
+            if self.keep(state, group, need, place) {
+                shared_kept = Some(group);
+            }
+        }
+        if let Some(group) = shared_kept {
+            state.send_to_gate(class_ix, group);
+            return Verdict::PassClass;
+        }
+        if key_kept {
+            return Verdict::PassLane;
+        }
+        if claim.max_per_queue.is_some() {
+            *self.given.entry(queue_ix).or_default() += 1;
+        }
+        Verdict::Start
+    }
+
+    /// Whether big jobs ahead of a place hold back a job that needs slots of a group there; if so they do for
+    /// the rest of the walk.
+    fn keep(&mut self, state: &State, group: Ix<Group>, need: u32, place: (u32, Turn)) -> bool {
+        let ahead = state.big_jobs_ahead(group, need, place).map(|(_, _, wants)| wants).max();
+        self.kept.extend(ahead.map(|wants| (group, wants)));
+        ahead.is_some() || self.keeps(state, group, need)
     }
 }
 
@@ -125,10 +207,6 @@ impl State {
         })
     }
 
-    fn stop_after(&self, line: Line, turn: Turn) -> Option<Stop> {
-        self.stop(line, Some(turn))
-    }
-
     /// The first stop of a line, or the first after a turn.
     fn stop(&self, line: Line, after: Option<Turn>) -> Option<Stop> {
         let (turn, class) = match line {
@@ -144,86 +222,54 @@ impl State {
             Line::Class(_) => row.lanes.after(after?)?.1,
             Line::Desk(_) | Line::Gate(..) => row.lanes.first()?.1,
         };
-        let priority = self.queue(row).priority();
-        Some((priority, turn, line, class, lane))
+        Some((self.queue(row).priority(), turn, line, class, lane))
     }
 
-    /// Whether nothing behind this place at a gate can have slots of its group: one look instead of one for
-    /// each class that waits there.
-    fn is_shut(&self, line: Line, place: (u32, Turn)) -> bool {
-        let Line::Gate(_, group) = line else { return false };
-        self.groups[group].free() == 0 || self.reserved_for(group, 1, place).is_some()
-    }
-
-    /// Decides about the first job of a lane, and puts away what cannot run until something changes.
-    fn visit(&mut self, class_ix: Ix<Class>, lane_ix: Ix<Lane>, turn: Turn) -> Verdict {
-        if !self.groups[Self::CLUSTER].has_room(1) {
-            return Verdict::End;
-        }
-        let class = &self.classes[class_ix];
-        let queue = self.queue(class);
-        let priority = queue.priority();
-        if !self.groups[queue.group].has_room(1) {
-            return Verdict::PassQueue;
-        }
-        let full = class.shared().find(|&(group, need)| !self.groups[group].has_room(need));
-        let reserved =
-            || class.shared().any(|(at, need)| self.reserved_for(at, need, (priority, turn)).is_some());
-        let (cost, reserved) = (class.cost, full.is_none() && reserved());
-        if let Some((full, _)) = full {
-            self.send_to_gate(class_ix, full);
-            return Verdict::PassClass;
-        }
-        if reserved {
-            return Verdict::PassClass;
-        }
-        if let Some(key) = self.lanes[lane_ix].key {
-            if !self.groups[key].has_room(cost) {
-                self.park_lane(lane_ix);
-                return Verdict::ParkedLane;
-            }
-            if self.reserved_for(key, cost, (priority, turn)).is_some() {
-                return Verdict::PassLane;
-            }
-        }
-        Verdict::Start
-    }
-
-    /// The big job ahead of a place in claim order that would have too few slots of `group` left if `need` of
-    /// them were taken there; the first such, in claim order.
+    /// The big job ahead of a place in claim order that holds back a job that needs slots of a group there; the
+    /// first of them.
     pub(crate) fn reserved_for(&self, group: Ix<Group>, need: u32, place: (u32, Turn)) -> Option<JobId> {
-        let row = &self.groups[group];
-        let left = row.free().saturating_sub(need.into());
-        let limit = row.limit?;
-        let shared = row.line.iter().flat_map(|line| line.big.range(..(place.0, place.1, Ix::FIRST)));
-        let shared = shared.filter_map(|&(priority, _, class)| {
-            let row = &self.classes[class];
-            let wants = row.shared().find(|&(at, _)| at == group)?.1;
-            let fits = wants <= limit && u64::from(wants) > left && self.only_lacks(class, group);
-            let lane = fits.then(|| row.lanes.iter().find(|&(_, lane)| self.key_has_room(lane)))??;
-            Some((priority, lane.0, lane.1))
-        });
-        let keyed = row.lanes.iter().filter_map(|lane| {
-            let class = &self.classes[self.lanes[lane].class];
-            let wants = class.cost;
-            let big = (2..=limit).contains(&wants) && u64::from(wants) > left;
-            let turn = big.then(|| self.lanes[lane].jobs.first())??.0;
-            let priority = self.queue(class).priority();
-            self.only_lacks(self.lanes[lane].class, group).then_some((priority, turn, lane))
-        });
-        let ahead = shared.chain(keyed).filter(|&(priority, turn, _)| (priority, turn) < place);
-        let (_, _, lane) = ahead.min_by_key(|&(priority, turn, _)| (priority, turn))?;
+        let first = self.big_jobs_ahead(group, need, place).min_by_key(|&(place, ..)| place);
+        let (_, lane, _) = first?;
         self.lanes[lane].jobs.first().map(|(_, job)| self.jobs[job].id)
     }
 
+    /// The big jobs ahead of a place that would have too few slots of a group left if `need` of them were taken
+    /// there: each with its place, its lane and the slots it wants.
+    fn big_jobs_ahead(
+        &self,
+        group: Ix<Group>,
+        need: u32,
+        place: (u32, Turn),
+    ) -> impl Iterator<Item = ((u32, Turn), Ix<Lane>, u32)> {
+        let row = &self.groups[group];
+        let left = row.free().saturating_sub(need.into());
+        let limit = row.limit.unwrap_or(0);
+        let is_big = move |wants: u32| (2..=limit).contains(&wants) && u64::from(wants) > left;
+
+        let classes = row.line.iter().flat_map(move |line| line.big.range(..(place.0, place.1, Ix::FIRST)));
+        let shared = classes.filter_map(move |&(priority, _, class)| {
+            let row = &self.classes[class];
+            let wants = row.shared().find(|&(at, _)| at == group)?.1;
+            let only_lacks = is_big(wants) && self.only_lacks(row, group);
+            let (turn, lane) =
+                only_lacks.then(|| row.lanes.iter().find(|&(_, lane)| self.key_has_room(lane)))??;
+            Some(((priority, turn), lane, wants))
+        });
+        let keyed = row.lanes.iter().filter_map(move |lane| {
+            let class = self.class(lane);
+            let turn = is_big(class.cost).then(|| self.lanes[lane].jobs.first())??.0;
+            self.only_lacks(class, group).then(|| ((self.queue(class).priority(), turn), lane, class.cost))
+        });
+        shared.chain(keyed).filter(move |&(ahead, ..)| ahead < place)
+    }
+
     /// Whether somebody serves a class and it has room in every shared group but perhaps `group`.
-    fn only_lacks(&self, class: Ix<Class>, group: Ix<Group>) -> bool {
-        let row = &self.classes[class];
-        let queue = self.queue(row);
-        let mut outer = [(queue.group, 1), (Self::CLUSTER, 1)].into_iter().chain(row.shared());
+    fn only_lacks(&self, class: &Class, group: Ix<Group>) -> bool {
+        let queue = self.queue(class);
+        let mut others = [(queue.group, 1), (Self::CLUSTER, 1)].into_iter().chain(class.shared());
         !queue.paused
-            && outer.all(|(at, need)| at == group || self.groups[at].has_room(need))
-            && self.is_served(row.desk)
+            && others.all(|(at, need)| at == group || self.groups[at].has_room(need))
+            && self.is_served(self.desk(class))
     }
 
     fn key_has_room(&self, lane: Ix<Lane>) -> bool {
@@ -232,11 +278,10 @@ impl State {
     }
 
     /// Whether a live session that is not draining has the desk's queue and task.
-    fn is_served(&self, desk: Ix<Desk>) -> bool {
-        let Desk { queue, task, .. } = self.desks[desk];
-        self.tasks[task].sessions.iter().any(|&session| {
+    fn is_served(&self, desk: &Desk) -> bool {
+        self.tasks[desk.task].sessions.iter().any(|&session| {
             let row = &self.sessions[session].row;
-            !row.draining && row.serves_queue(queue)
+            !row.draining && row.serves_queue(desk.queue)
         })
     }
 }

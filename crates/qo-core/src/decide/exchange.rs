@@ -34,19 +34,18 @@ impl Decider<'_> {
 
         self.tick();
         let settled = exchange.settles.iter().map(|settle| self.settle(session, settle)).collect();
-        // This session is being renewed: whatever its lease said, it is not over.
-        self.end_what_is_over(Some(exchange.session));
+        let Exchange { session: id, free_permits, draining, .. } = *exchange;
+        self.happen(Event::Renewed { session: id, free_permits, draining });
+        self.end_what_is_over();
         let claimed = self.claim(session, exchange.claim);
         let mut stop = self.state.sessions[session].row.stops.clone();
         stop.sort_unstable_by_key(|stop| stop.token);
         self.happen(Event::Exchanged(Box::new(Exchanged {
-            session: exchange.session,
+            session: id,
             number: exchange.number,
             settled,
             claimed,
             stop,
-            free_permits: exchange.free_permits,
-            draining: exchange.draining,
         })));
         let reply = self.state.sessions[session].row.reply.as_deref().cloned();
         Ok(Answer::Exchanged(Box::new(

@@ -1,25 +1,24 @@
 //! What is over: leases end by an event, in every exchange and every sweep, never by somebody's clock.
 
 use super::Decider;
-use crate::{Answer, AttemptOutcome, Event, JobState, Result, SessionId, Swept, caps};
+use crate::{Answer, AttemptOutcome, Event, JobState, Result, Swept, caps};
 
 impl Decider<'_> {
     pub(super) fn sweep(&mut self) -> Result<Answer> {
         self.tick();
-        let mut swept = self.end_what_is_over(None);
+        let mut swept = self.end_what_is_over();
         swept.forgotten = self.forget();
         Ok(Answer::Swept(swept))
     }
 
-    /// Ends sessions, timeouts and waits whose moment has come, but not the session that is being renewed.
-    pub(super) fn end_what_is_over(&mut self, renewed: Option<SessionId>) -> Swept {
+    /// Ends sessions, timeouts and waits whose moment has come.
+    pub(super) fn end_what_is_over(&mut self) -> Swept {
         let mut swept = Swept::default();
         let now = self.state.now;
 
-        let over = self.state.session_ends.range(..=(now, SessionId(uuid::Uuid::max())));
-        let over: Vec<_> =
-            over.filter(|((_, id), _)| Some(*id) != renewed).map(|(_, &session)| session).collect();
-        for session in over {
+        while let Some((&(at, _), &session)) = self.state.session_ends.first_key_value()
+            && at <= now
+        {
             swept.attempts += self.end_session(session, "lease ended");
             swept.sessions += 1;
         }

@@ -9,6 +9,7 @@ impl Toy {
     /// Walks the line and starts what may run, until there is enough.
     pub fn claim(&mut self, session: SessionId, claim: &Claim) -> Vec<ClaimedJob> {
         let mut claimed: Vec<ClaimedJob> = Vec::new();
+        let mut kept: Vec<(GroupRef, u32)> = Vec::new();
         let used_before = self.used_by_group();
         for at in self.walk() {
             if claimed.len() >= claim.max as usize {
@@ -44,7 +45,7 @@ impl Toy {
                 }
                 continue;
             }
-            if job.needs().iter().all(|(group, slots)| self.reserved_for(job, group, *slots).is_none()) {
+            if !self.is_held_back(job, &mut kept) {
                 claimed.push(self.start(at, session));
             }
         }
@@ -132,26 +133,43 @@ impl Toy {
         }
     }
 
-    /// The first big job ahead of `job` for which slots of a group are kept, so that `job` may not take its.
-    /// Asked of groups that have room for `job`.
-    pub fn reserved_for(&self, job: &Job, group: &GroupRef, slots: u32) -> Option<&Job> {
-        let limit = self.limit(group)?;
-        let free = u64::from(limit).saturating_sub(self.used(group));
-        if self.flaw == Flaw::BigJobStarved {
-            return None;
+    /// Whether slots that a job could have are kept for big jobs ahead of it; what is kept once stays kept
+    /// until the end of the claim.
+    fn is_held_back(&self, job: &Job, kept: &mut Vec<(GroupRef, u32)>) -> bool {
+        for (group, slots) in job.needs() {
+            let big_jobs = self.big_jobs_ahead(job, &group, slots);
+            kept.extend(big_jobs.map(|big| (group.clone(), big.need(&group))));
         }
-        let place = self.claim_order(job);
-        let left = free.saturating_sub(u64::from(slots));
-        let keeps_slots = |big: &&Job| {
-            let need = big.need(group);
+        job.needs().iter().any(|(group, slots)| {
+            let left = self.free(group).saturating_sub(u64::from(*slots));
+            kept.iter().any(|(at, need)| at == group && left < u64::from(*need))
+        })
+    }
+
+    /// The first big job ahead of `job` for which slots of a group are kept, so that `job` may not take its.
+    pub fn reserved_for(&self, job: &Job, group: &GroupRef, slots: u32) -> Option<&Job> {
+        self.big_jobs_ahead(job, group, slots).min_by_key(|big| self.claim_order(big))
+    }
+
+    /// The big jobs ahead of `job` that would have too few slots of a group left. Asked of groups that have
+    /// room for `job`.
+    fn big_jobs_ahead(&self, job: &Job, group: &GroupRef, slots: u32) -> impl Iterator<Item = &Job> {
+        let limit = self.limit(group).filter(|_| self.flaw != Flaw::BigJobStarved).unwrap_or(0);
+        let (place, group) = (self.claim_order(job), group.clone());
+        let left = self.free(&group).saturating_sub(u64::from(slots));
+        self.jobs.iter().filter(move |big| {
+            let need = big.need(&group);
             need >= 2
                 && need <= limit
                 && big.is_due(self.now)
                 && self.claim_order(big) < place
                 && left < u64::from(need)
-                && self.could_run_but_for(big, group)
-        };
-        self.jobs.iter().filter(keeps_slots).min_by_key(|big| self.claim_order(big))
+                && self.could_run_but_for(big, &group)
+        })
+    }
+
+    fn free(&self, group: &GroupRef) -> u64 {
+        self.limit(group).map_or(u64::MAX, |limit| u64::from(limit).saturating_sub(self.used(group)))
     }
 
     /// Whether slots of `group` are all that a big job may lack.
