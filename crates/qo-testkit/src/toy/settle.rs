@@ -3,17 +3,19 @@
 use super::state::{Job, Toy};
 use super::views::slots_in;
 use super::{Flaw, fenced, not_found};
-use qo_core::{Attempt, AttemptOutcome, ErrorText, FenceToken, GroupRef, JobState, Json, Outcome, Result};
+use qo_core::{
+    Attempt, AttemptOutcome, Error, ErrorText, FenceToken, GroupRef, JobState, Json, Outcome, Result,
+};
 use qo_core::{SessionId, Settle, Stop, StopReason, Time, caps};
 
 impl Toy {
     pub fn settle(&mut self, session: SessionId, settle: &Settle) -> Result<JobState> {
         settle.outcome.check()?;
         let Some(at) = self.jobs.iter().position(|job| job.new.id == settle.job) else {
-            return Err(fenced(settle.token));
+            return Err(not_its_owner(settle));
         };
         if !self.owns(at, session, settle.token) {
-            return self.settle_again(at, settle.token);
+            return self.settle_again(at, settle);
         }
         let now = self.now;
         let outcome = settle.outcome.clone();
@@ -44,8 +46,8 @@ impl Toy {
     }
 
     /// A settle that owns nothing: the token that settled before hears the recorded state again.
-    fn settle_again(&mut self, at: usize, token: FenceToken) -> Result<JobState> {
-        let last = self.jobs[at].attempts.iter().rev().find(|attempt| attempt.token == token);
+    fn settle_again(&mut self, at: usize, settle: &Settle) -> Result<JobState> {
+        let last = self.jobs[at].attempts.iter().rev().find(|attempt| attempt.token == settle.token);
         if let Some(attempt) = last.filter(|attempt| attempt.outcome.is_settled()) {
             return Ok(attempt.then);
         }
@@ -61,7 +63,7 @@ impl Toy {
             }
             _ => {}
         }
-        Err(fenced(token))
+        Err(not_its_owner(settle))
     }
 
     /// Ends a running job's attempt, frees its slots, and says where that leaves the job.
@@ -74,6 +76,7 @@ impl Toy {
         run_at: Option<Time>,
     ) -> JobState {
         self.leak_slots(at, outcome);
+        self.wake_those_who_met_a_full_group(at);
         let uses_attempt = self.uses_attempt(outcome);
         let job = &mut self.jobs[at];
         let holding = job.holding.take().expect("it runs");
@@ -141,6 +144,14 @@ impl Toy {
         }
     }
 
+    /// Only the flaw `RaiseWakesNobody` depends on it.
+    fn wake_those_who_met_a_full_group(&mut self, at: usize) {
+        let freed = self.jobs[at].needs();
+        for job in &mut self.jobs {
+            job.met_full = job.met_full.take().filter(|full| freed.iter().all(|(group, _)| group != full));
+        }
+    }
+
     /// A job reaches its terminal state.
     pub fn finish(&mut self, at: usize, state: JobState) {
         let job = &mut self.jobs[at];
@@ -164,8 +175,16 @@ impl Toy {
         let holds = |job: &Job| {
             job.holding.as_ref().is_some_and(|holding| holding.token == slot) && slots_in(job, group) > 0
         };
-        let at = self.jobs.iter().position(holds).ok_or_else(|| not_found(slot))?;
+        let at = self
+            .jobs
+            .iter()
+            .position(holds)
+            .ok_or_else(|| not_found(format_args!("slot {slot} of {group}")))?;
         self.take_away(at, AttemptOutcome::ReleasedByOperator, "released by operator");
         Ok(())
     }
+}
+
+fn not_its_owner(settle: &Settle) -> Error {
+    fenced(format_args!("token {} of job {}", settle.token, settle.job))
 }

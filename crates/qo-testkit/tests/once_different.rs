@@ -1,0 +1,91 @@
+//! Where the rule book and the toy once differed, as small as it gets, and what was decided.
+
+use futures::executor::block_on;
+use qo_core::{Claim, Exchange, JobId, Name, NewJob, NewSession, SessionId, Store};
+use qo_testkit::{Fixture, Fixtures, MemoryFixtures, ToyFixtures};
+use uuid::Uuid;
+
+fn name(text: &str) -> Name {
+    Name::parse("name", text).expect("a name")
+}
+
+fn job(id: u128, task: &str, queue: &str, priority: i32, cost: u32) -> NewJob {
+    let id = JobId(Uuid::from_u128(id));
+    NewJob { queue: name(queue), priority, cost, ..NewJob::new(id, name(task)) }
+}
+
+fn both() -> [Fixture; 2] {
+    [block_on(ToyFixtures::default().fresh()), block_on(MemoryFixtures.fresh())]
+}
+
+/// One worker that has every task used here.
+struct Worker<'a> {
+    store: &'a dyn Store,
+    number: u64,
+}
+
+impl<'a> Worker<'a> {
+    const SESSION: SessionId = SessionId(Uuid::from_u128(1));
+
+    async fn open(store: &'a dyn Store) -> Self {
+        let tasks = ["mail", "report", "other"].map(name).to_vec();
+        let worker = name("w");
+        let session =
+            NewSession { id: Self::SESSION, worker, queues: vec![], tasks, lease_ms: 30_000, permits: 9 };
+        store.open_session(session).await.expect("a session");
+        Self { store, number: 0 }
+    }
+
+    /// Claims, and says which jobs it got.
+    async fn exchange(&mut self, max: u32, draining: bool) -> Vec<u128> {
+        self.number += 1;
+        let claim = Claim { max, max_per_queue: None };
+        let exchange = Exchange { claim, draining, ..Exchange::renew(Self::SESSION, self.number) };
+        let reply = self.store.exchange(exchange).await.expect("a reply");
+        reply.claimed.iter().map(|claimed| claimed.id.0.as_u128()).collect()
+    }
+}
+
+/// rules.md, Exchange: the worker's report (step 3) is taken before the claim (step 5). A worker that drained and
+/// says now that it does not is "a live session which is not draining" for the big jobs that it serves.
+#[test]
+fn a_worker_that_no_longer_drains_reserves_for_its_big_jobs_at_once() {
+    for fixture in both() {
+        block_on(async {
+            let store = &*fixture.store;
+            store.set_limit("mail".parse().expect("a group"), 3).await.expect("set");
+            let jobs = vec![job(1, "mail", "default", -1, 1), job(2, "mail", "default", 0, 3)];
+            store.submit(jobs).await.expect("submit");
+            store.submit(vec![job(3, "mail", "default", 0, 1)]).await.expect("submit");
+            let mut worker = Worker::open(store).await;
+            assert_eq!(worker.exchange(0, true).await, [] as [u128; 0]);
+            assert_eq!(worker.exchange(3, false).await, [1], "job 3 waits for job 2");
+        });
+    }
+}
+
+/// rules.md, Claim: what was kept for a big job stays kept within one claim, although the walk itself has taken
+/// the last slot of another group that the big job needs. So nobody overtakes a job of the same lane.
+#[test]
+fn what_was_kept_stays_kept_for_the_rest_of_the_claim() {
+    for fixture in both() {
+        block_on(async {
+            let store = &*fixture.store;
+            let mut worker = Worker::open(store).await;
+            store.submit(vec![job(1, "mail", "slow", 0, 2)]).await.expect("submit");
+            assert_eq!(worker.exchange(1, false).await, [1]);
+            store.set_limit("mail".parse().expect("a group"), 3).await.expect("set");
+            store.set_limit("queue:default".parse().expect("a group"), 1).await.expect("set");
+            let big = job(2, "mail", "default", -1, 2);
+            let (passed, filling) = (job(3, "mail", "slow", -1, 1), job(4, "report", "default", -1, 1));
+            let behind = job(5, "mail", "slow", 0, 1);
+            store.submit(vec![big, passed, filling, behind]).await.expect("submit");
+            assert_eq!(worker.exchange(2, false).await, [4], "3 is passed over for 2, and so 5 is too");
+            assert_eq!(
+                worker.exchange(2, false).await,
+                [3],
+                "now 2 lacks room in its queue and keeps nothing"
+            );
+        });
+    }
+}
