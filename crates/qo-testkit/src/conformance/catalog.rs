@@ -149,6 +149,7 @@ macro_rules! conformance {
                 a_big_job_beyond_the_share_of_its_queue_reserves,
                 a_worker_that_stops_draining_keeps_slots_from_that_exchange_on,
                 queue_priority_decides_who_is_ahead,
+                what_was_kept_stays_kept_for_the_whole_claim,
             }
             on_limit {
                 wait_is_the_default,
@@ -287,6 +288,7 @@ macro_rules! conformance {
                 a_swept_world_has_nothing_left_to_sweep,
                 a_session_that_is_over_ends_before_its_timeouts,
                 only_claims_and_sweeps_end_a_lease,
+                one_sweep_ends_every_session_that_is_over,
             }
             time {
                 a_job_does_not_start_before_its_date,

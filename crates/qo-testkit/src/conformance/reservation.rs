@@ -282,3 +282,17 @@ pub(super) async fn queue_priority_decides_who_is_ahead(world: &World) {
     assert_eq!(worker::ids(&reply.claimed), [first]);
     assert_eq!(world.state(last).await, JobState::Pending);
 }
+
+pub(super) async fn what_was_kept_stays_kept_for_the_whole_claim(world: &World) {
+    world.set("api", 3).await;
+    world.set("gpu", 1).await;
+    let worker = world.worker("w", ["small", "big", "other"]).await;
+    world.submit(job("small").group("api")).await;
+    worker.claim_one().await;
+    world.submit(job("big").group("api").cost(3).also("gpu", 1)).await;
+    let first = world.submit(job("small").group("api")).await;
+    let other = world.submit(job("other").also("gpu", 1)).await;
+    let second = world.submit(job("small").group("api")).await;
+    assert_eq!(worker.claim_ids(10).await, [other], "the second small job does not overtake the first");
+    assert_eq!(worker.claim_ids(10).await, [first, second], "by now the big one misses two groups");
+}
