@@ -4,7 +4,7 @@ use futures::executor::block_on;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
-use qo_testkit::generator::{Script, bad_commands, equal, minimal, scripts, survives};
+use qo_testkit::generator::{Script, bad_commands, bad_json, equal, minimal, scripts, survives};
 use qo_testkit::{Fixtures, MemoryFixtures, ToyFixtures};
 
 fn same(script: &Script) -> Result<(), String> {
@@ -33,7 +33,7 @@ fn from_env(name: &str) -> Option<u32> {
 #[test]
 fn memory_equals_the_toy() {
     let seed = from_env("SEED").and_then(|seed| seed.try_into().ok()).unwrap_or(0);
-    let run = runner(from_env("CASES").unwrap_or(256), seed)
+    let run = runner(from_env("CASES").unwrap_or(1_024), seed)
         .run(&scripts(1..=120), |script| same(&script).map_err(|_| TestCaseError::fail("they differ")));
     if let Err(TestError::Fail(_, script)) = run {
         panic!("{}", report(&script));
@@ -42,6 +42,13 @@ fn memory_equals_the_toy() {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn memory_survives_bad_json(texts in prop::collection::vec(bad_json(), 1..12)) {
+        let commands: Vec<_> = texts.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
+        let survived = block_on(async { survives(&MemoryFixtures.fresh().await, &commands).await });
+        prop_assert_eq!(survived, Ok(()));
+    }
 
     #[test]
     fn memory_survives_bad_commands(commands in prop::collection::vec(bad_commands(), 1..12)) {

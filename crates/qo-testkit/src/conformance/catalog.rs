@@ -42,6 +42,7 @@ macro_rules! conformance {
                 an_invalid_call_keeps_no_key,
                 concurrent_submits_of_one_key_store_one_job,
                 a_dropped_submit_may_be_made_again,
+                a_job_takes_no_new_key_from_a_second_submit,
             }
             limits {
                 no_limit_is_unlimited,
@@ -147,6 +148,8 @@ macro_rules! conformance {
                 a_big_job_behind_one_that_cannot_run_reserves,
                 a_big_job_beyond_the_share_of_its_queue_reserves,
                 a_worker_that_stops_draining_keeps_slots_from_that_exchange_on,
+                queue_priority_decides_who_is_ahead,
+                what_was_kept_stays_kept_for_the_whole_claim,
             }
             on_limit {
                 wait_is_the_default,
@@ -188,6 +191,7 @@ macro_rules! conformance {
                 keys_do_not_change_the_order,
                 a_job_whose_slot_came_free_is_where_it_was_in_line,
                 a_group_of_many_tasks_costs_and_keys_has_one_line,
+                priorities_hold_inside_and_across_keys,
             }
             passing {
                 a_full_group_delays_no_other_job,
@@ -269,6 +273,7 @@ macro_rules! conformance {
                 a_workers_name_is_a_label_and_not_an_identity,
                 store_time_is_what_the_clock_says,
                 the_id_of_an_ended_session_is_remembered_for_a_day,
+                a_task_or_queue_named_twice_is_served_once,
             }
             crash {
                 a_slot_is_back_after_one_lease_and_a_sweep,
@@ -283,6 +288,7 @@ macro_rules! conformance {
                 a_swept_world_has_nothing_left_to_sweep,
                 a_session_that_is_over_ends_before_its_timeouts,
                 only_claims_and_sweeps_end_a_lease,
+                one_sweep_ends_every_session_that_is_over,
             }
             time {
                 a_job_does_not_start_before_its_date,
@@ -366,6 +372,7 @@ macro_rules! conformance {
                 a_job_that_is_not_there_is_not_found,
                 a_job_is_explained_exactly_as_long_as_it_waits,
                 a_full_group_is_named_whatever_kind_it_is,
+                nothing_only_waits_for_a_claim_after_a_claim,
             }
             views {
                 a_job_that_is_not_there_is_not_found,
@@ -429,6 +436,7 @@ macro_rules! conformance {
                 a_sweep_is_not_starved_by_leases_that_it_may_not_end,
                 one_sweep_expires_any_backlog,
                 a_rare_job_is_found_behind_many_others,
+                a_place_in_line_is_counted_to_ten_thousand,
             }
         }
     };

@@ -138,3 +138,19 @@ pub(super) async fn only_claims_and_sweeps_end_a_lease(world: &World) {
     assert_eq!((world.state(ids[0]).await, world.used("t").await), (JobState::Running, 1));
     late.succeed(&claimed).await;
 }
+
+pub(super) async fn one_sweep_ends_every_session_that_is_over(world: &World) {
+    world.submit_many(9, job("t")).await;
+    let mut alive = Vec::new();
+    for place in 0..9 {
+        let lease = if place % 3 == 0 { 90_000 } else { 1_000 };
+        let worker = world.open(serving(&format!("w{place}"), ["t"]).lease(lease)).await;
+        worker.claim_one().await;
+        alive.extend((lease > 1_000).then_some(worker.session));
+    }
+    world.advance(1_000).await;
+    let swept = world.sweep().await;
+    assert_eq!((swept.sessions, swept.attempts), (6, 6));
+    let left: Vec<_> = world.store.workers().await.expect("workers").iter().map(|w| w.session).collect();
+    assert_eq!((left, world.used("t").await), (alive, 3));
+}

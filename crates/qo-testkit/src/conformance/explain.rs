@@ -188,3 +188,38 @@ pub(super) async fn a_full_group_is_named_whatever_kind_it_is(world: &World) {
         assert!(reasons.iter().any(full), "{expected} is not among {reasons:?}");
     }
 }
+
+pub(super) async fn nothing_only_waits_for_a_claim_after_a_claim(world: &World) {
+    for (group, limit) in [("cluster", 9), ("api", 5), ("api/*", 2), ("gpu", 3), ("held", 0)] {
+        world.set(group, limit).await;
+    }
+    let worker = world.worker("w1", ["t", "u"]).await;
+    for place in 0..60_u32 {
+        let spec = job(if place % 4 == 0 { "u" } else { "t" }).cost(1 + place % 7 / 5);
+        let spec = if place % 3 == 0 { spec.also("gpu", 1 + place % 2) } else { spec };
+        let spec = if place % 2 == 0 { spec.group("api").key(&format!("k{}", place % 5)) } else { spec };
+        world.submit(if place % 11 == 0 { spec.also("held", 1) } else { spec }).await;
+    }
+    loop {
+        let free = waiting_only_for_a_claim(world).await;
+        let claimed = worker.claim(100).await;
+        assert_eq!(free.is_empty(), claimed.is_empty(), "{free:?} only waited");
+        assert_eq!(waiting_only_for_a_claim(world).await, [], "these were not claimed for no reason");
+        if claimed.is_empty() {
+            break;
+        }
+        worker.succeed_all(&claimed).await;
+    }
+    let left: Vec<_> = world.all_jobs().await.into_iter().filter(|v| v.state == JobState::Pending).collect();
+    assert!(left.iter().all(|view| view.limits.contains_key(&group_ref("held"))), "{left:?}");
+}
+
+async fn waiting_only_for_a_claim(world: &World) -> Vec<JobId> {
+    let mut waiting = Vec::new();
+    for view in world.all_jobs().await.into_iter().filter(|view| view.state == JobState::Pending) {
+        if let [Reason::OnlyWaitingForClaim { .. }] = world.reasons(view.id).await[..] {
+            waiting.push(view.id);
+        }
+    }
+    waiting
+}

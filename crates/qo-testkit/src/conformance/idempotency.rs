@@ -140,3 +140,10 @@ pub(super) async fn a_dropped_submit_may_be_made_again(world: &World) {
     }
     assert_eq!(world.all_jobs().await.len(), 2);
 }
+
+pub(super) async fn a_job_takes_no_new_key_from_a_second_submit(world: &World) {
+    let first = world.submit(job("pay")).await;
+    assert_eq!(world.offer(job("pay").id(first).once("order-1")).await, Ok(Submitted::Existing(first)));
+    let second = world.submit(job("pay").once("order-1")).await;
+    assert_ne!(first, second);
+}

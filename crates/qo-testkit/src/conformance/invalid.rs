@@ -199,6 +199,9 @@ pub(super) async fn a_bad_configuration_is_invalid_as_a_whole(world: &World) {
     let limits = [(group_ref("api"), 5), (group_ref("big"), caps::LIMIT + 1)].into();
     let configuration = Configuration { limits, ..Configuration::default() };
     invalid(world.store.configure(configuration).await, "limits[big]", "1000001");
+    let limits = (0..=caps::CONFIGURED).map(|place| (group_ref(&format!("g{place}")), 1)).collect();
+    let configuration = Configuration { limits, ..Configuration::default() };
+    invalid(world.store.configure(configuration).await, "limits", "10001");
     for (priority, value) in [(0, "0"), (caps::QUEUE_PRIORITY + 1, "1001")] {
         let queue_priorities = [(name("a"), 1), (name("q"), priority)].into();
         let configuration = Configuration { queue_priorities, ..Configuration::default() };

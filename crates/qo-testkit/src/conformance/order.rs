@@ -189,3 +189,12 @@ pub(super) async fn a_group_of_many_tasks_costs_and_keys_has_one_line(world: &Wo
     }
     assert_eq!(seen, ids, "big ones reserve, so nobody overtakes anybody");
 }
+
+pub(super) async fn priorities_hold_inside_and_across_keys(world: &World) {
+    world.set("t/*", 1).await;
+    let mut ids = Vec::new();
+    for (key, priority) in [("a", 0), ("a", -1), ("b", 1), ("b", -2), ("c", 0), ("d", -1)] {
+        ids.push(world.submit(job("t").key(key).priority(priority)).await);
+    }
+    claimed_in_order(world, &[ids[3], ids[1], ids[5], ids[4]]).await;
+}

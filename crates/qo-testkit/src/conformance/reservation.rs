@@ -264,3 +264,35 @@ pub(super) async fn a_worker_that_stops_draining_keeps_slots_from_that_exchange_
     worker.send(Exchange { draining: true, ..worker.next() }).await.expect("the session is live");
     assert_eq!(worker.claim(1).await, [], "its report counts before its claim");
 }
+
+pub(super) async fn queue_priority_decides_who_is_ahead(world: &World) {
+    world.set("api", 2).await;
+    world.prioritize([("first", 1), ("last", 500)]).await;
+    let worker = world.worker("w", ["small", "big"]).await;
+    world.submit(job("small").group("api")).await;
+    let running = worker.claim_one().await;
+    let last = world.submit(job("big").group("api").cost(2).queue("last")).await;
+    let small = world.submit(job("small").group("api")).await;
+    let reply = worker.turn(vec![settled(&running, success())], 1).await;
+    assert_eq!(worker::ids(&reply.claimed), [small], "the big job is behind it, though it came before");
+    let first = world.submit(job("big").group("api").cost(2).queue("first")).await;
+    world.submit(job("small").group("api")).await;
+    assert_eq!(worker.claim(10).await, [], "this one is ahead, though it came after");
+    let reply = worker.turn(vec![settled(&reply.claimed[0], success())], 1).await;
+    assert_eq!(worker::ids(&reply.claimed), [first]);
+    assert_eq!(world.state(last).await, JobState::Pending);
+}
+
+pub(super) async fn what_was_kept_stays_kept_for_the_whole_claim(world: &World) {
+    world.set("api", 3).await;
+    world.set("gpu", 1).await;
+    let worker = world.worker("w", ["small", "big", "other"]).await;
+    world.submit(job("small").group("api")).await;
+    worker.claim_one().await;
+    world.submit(job("big").group("api").cost(3).also("gpu", 1)).await;
+    let first = world.submit(job("small").group("api")).await;
+    let other = world.submit(job("other").also("gpu", 1)).await;
+    let second = world.submit(job("small").group("api")).await;
+    assert_eq!(worker.claim_ids(10).await, [other], "the second small job does not overtake the first");
+    assert_eq!(worker.claim_ids(10).await, [first, second], "by now the big one misses two groups");
+}

@@ -90,3 +90,17 @@ pub(super) async fn a_rare_job_is_found_behind_many_others(world: &World) {
     }
     assert_eq!(seen, [rare]);
 }
+
+pub(super) async fn a_place_in_line_is_counted_to_ten_thousand(world: &World) {
+    world.set("t", 0).await;
+    world.submit_many(10_000, job("t")).await;
+    let last = world.submit(job("t")).await;
+    world.set("t", 1).await;
+    let worker = world.worker("w1", ["t"]).await;
+    assert_eq!(world.reasons(last).await, [Reason::OnlyWaitingForClaim { position: caps::POSITION }]);
+    worker.claim_one().await;
+    world.submit(job("t")).await;
+    let end = world.submit(job("t")).await;
+    let reasons = world.reasons(end).await;
+    assert!(matches!(reasons[..], [Reason::GroupFull { position: caps::POSITION, .. }]), "{reasons:?}");
+}

@@ -143,3 +143,9 @@ pub(super) async fn the_id_of_an_ended_session_is_remembered_for_a_day(world: &W
     world.sweep().await;
     world.store.open_session(again).await.expect("nobody can remember it any more");
 }
+
+pub(super) async fn a_task_or_queue_named_twice_is_served_once(world: &World) {
+    let ids = world.submit_many(3, job("t").queue("q")).await;
+    let worker = world.open(serving("w1", ["t", "t"]).queues(["q", "q"])).await;
+    assert_eq!(worker.claim_ids(10).await, ids);
+}

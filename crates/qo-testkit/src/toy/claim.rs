@@ -37,8 +37,12 @@ impl Toy {
             {
                 continue;
             }
+            if self.flaw == Flaw::RaiseWakesNobody && job.met_full.is_some() {
+                continue;
+            }
             if let Some(full) = self.first_full_group(job, session, &used_before) {
                 match self.flaw {
+                    Flaw::RaiseWakesNobody => self.jobs[at].met_full = Some(full),
                     Flaw::FullGroupBlocks => break,
                     Flaw::SlotsOneByOne => self.leak_slots_before(at, &full),
                     _ => {}
@@ -178,6 +182,7 @@ impl Toy {
             self.limit(other).is_none_or(|limit| self.used(other) + u64::from(*slots) <= u64::from(limit))
         });
         let served = self.sessions.iter().any(|session| !session.draining && session.serves(big));
+        let room_elsewhere = room_elsewhere || self.flaw == Flaw::BlockedBigJobReserves;
         let served = served || self.flaw == Flaw::UnservedBigJobReserves;
         room_elsewhere && served && !self.paused.contains(&big.new.queue)
     }

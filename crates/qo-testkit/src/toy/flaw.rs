@@ -37,10 +37,14 @@ pub enum Flaw {
     LoweringKills,
     /// A limit of 0 is no limit.
     ZeroIsUnlimited,
+    /// A job that met a full group is looked at again when a slot is freed, not when the limit is raised.
+    RaiseWakesNobody,
     /// Nobody keeps slots for a big job.
     BigJobStarved,
     /// A big job that no worker serves keeps slots all the same.
     UnservedBigJobReserves,
+    /// A big job that another group holds back keeps slots all the same.
+    BlockedBigJobReserves,
     /// A repeated exchange is carried out again.
     RepeatClaimsAnew,
     /// A repeated exchange is answered with nothing.
@@ -49,8 +53,12 @@ pub enum Flaw {
     LateRenewalRefused,
     /// Sessions are ended by a clock that runs ahead.
     FastClock,
-    /// The sweeper looks at its first page of sessions and stops.
+    /// The sweeper ends its first page of what is over and stops.
     SweepStopsAfterPage,
+    /// The sweeper's page is full of running jobs that it may not end, and it looks no further.
+    SweepStarved,
+    /// An ended session can be opened again.
+    ReopenRevives,
     /// Where a group has a limit, those of its keys are not looked at.
     KeyLimitIgnored,
     /// Extra limits are stored, shown and not looked at.
@@ -59,6 +67,10 @@ pub enum Flaw {
     SlotsOneByOne,
     /// A retry of a cancelled job runs again.
     RetryAfterCancel,
+    /// Cancelling a running job frees its slots while the handler still runs.
+    CancelFreesSlots,
+    /// A call is refused for one job when those before it are stored.
+    InvalidStoresHalf,
     /// An idempotency key is stored and not looked up.
     IdempotencyIgnored,
     /// `on_limit` counts running jobs only.

@@ -1,11 +1,11 @@
 //! What is over: sessions, timeouts, `good_until`, and the time to be remembered.
 
 use super::Flaw;
-use super::state::Toy;
+use super::state::{Session, Toy};
 use qo_core::{AttemptOutcome, JobState, SessionId, Swept, Time, caps};
 
-/// How many sessions the flaw `SweepStopsAfterPage` looks at.
-const FLAWED_PAGE: usize = 2;
+/// The page of the flaws `SweepStopsAfterPage` and `SweepStarved`.
+const FLAWED_PAGE: usize = 100;
 
 impl Toy {
     pub fn sweep(&mut self) -> Swept {
@@ -35,16 +35,30 @@ impl Toy {
     }
 
     fn sessions_over(&self) -> Vec<SessionId> {
+        let is_over = |session: &&Session| {
+            let ahead_ms = if self.flaw == Flaw::FastClock { session.new.lease_ms / 2 } else { 0 };
+            session.lease_until <= self.now.plus_ms(ahead_ms)
+        };
+        let over = self.sessions.iter().filter(is_over);
         let mut sessions: Vec<(Time, SessionId)> =
-            self.sessions.iter().map(|session| (session.lease_until, session.new.id)).collect();
+            over.map(|session| (session.lease_until, session.new.id)).collect();
+        if self.flaw == Flaw::SweepStarved {
+            let owners = self.owners_by_token();
+            let page = &owners[..owners.len().min(FLAWED_PAGE)];
+            sessions.retain(|(_, id)| page.contains(id) || !owners.contains(id));
+        }
+        sessions.sort();
         if self.flaw == Flaw::SweepStopsAfterPage {
-            sessions.sort_by_key(|&(_, id)| id);
             sessions.truncate(FLAWED_PAGE);
         }
-        let now = if self.flaw == Flaw::FastClock { self.now.plus_ms(5_000) } else { self.now };
-        sessions.retain(|&(until, _)| until <= now);
-        sessions.sort();
         sessions.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// The owner of every running job, the oldest claim first.
+    fn owners_by_token(&self) -> Vec<SessionId> {
+        let mut holdings: Vec<_> = self.jobs.iter().filter_map(|job| job.holding.as_ref()).collect();
+        holdings.sort_by_key(|holding| holding.token);
+        holdings.into_iter().map(|holding| holding.session).collect()
     }
 
     /// Ends a session and its attempts; says how many those were.

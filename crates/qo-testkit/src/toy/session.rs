@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 impl Toy {
     pub fn open_session(&mut self, new: NewSession) -> Result<OpenedSession> {
         new.check()?;
-        if self.ended_sessions.contains_key(&new.id) {
+        if self.ended_sessions.contains_key(&new.id) && self.flaw != Flaw::ReopenRevives {
             return Err(fenced(new.id));
         }
         if let Some(session) = self.session(new.id) {

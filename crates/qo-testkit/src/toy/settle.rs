@@ -76,6 +76,7 @@ impl Toy {
         run_at: Option<Time>,
     ) -> JobState {
         self.leak_slots(at, outcome);
+        self.wake_those_who_met_a_full_group(at);
         let uses_attempt = self.uses_attempt(outcome);
         let job = &mut self.jobs[at];
         let holding = job.holding.take().expect("it runs");
@@ -140,6 +141,14 @@ impl Toy {
             for (group, slots) in self.jobs[at].needs() {
                 *self.wrong.entry(group).or_default() += i64::from(slots);
             }
+        }
+    }
+
+    /// Only the flaw `RaiseWakesNobody` depends on it.
+    fn wake_those_who_met_a_full_group(&mut self, at: usize) {
+        let freed = self.jobs[at].needs();
+        for job in &mut self.jobs {
+            job.met_full = job.met_full.take().filter(|full| freed.iter().all(|(group, _)| group != full));
         }
     }
 

@@ -45,6 +45,8 @@ pub(super) struct Job {
     pub finished_at: Option<Time>,
     pub output: Option<Json>,
     pub attempts: Vec<Attempt>,
+    /// The full group that it met; only `RaiseWakesNobody` asks.
+    pub met_full: Option<GroupRef>,
     /// The limits of its groups when it was accepted; only `LimitForNewJobsOnly` asks.
     pub limits_at_submit: BTreeMap<GroupRef, Option<u32>>,
 }

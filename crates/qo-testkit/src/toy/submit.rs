@@ -2,7 +2,10 @@
 
 use super::state::{Job, Toy, needs};
 use super::{Flaw, at_most, not_found};
-use qo_core::{Error, ErrorKind, GroupRef, JobId, JobState, Name, NewJob, OnLimit, Result, Stop, StopReason};
+use qo_core::{
+    AttemptOutcome, Error, ErrorKind, GroupRef, JobId, JobState, Name, NewJob, OnLimit, Result, Stop,
+    StopReason,
+};
 use qo_core::{Submitted, caps};
 use std::collections::BTreeMap;
 
@@ -13,8 +16,14 @@ impl Toy {
         for (index, job) in jobs.iter().enumerate() {
             job.check().map_err(|e| e.at(format_args!("jobs[{index}]")))?;
         }
-        for (index, job) in jobs.iter().enumerate().filter(|(_, job)| self.earlier(job).is_none()) {
-            self.check_groups(job).map_err(|e| e.at(format_args!("jobs[{index}]")))?;
+        let mut new = jobs.iter().enumerate().filter(|(_, job)| self.earlier(job).is_none());
+        if let Some((index, error)) =
+            new.find_map(|(index, job)| Some((index, self.check_groups(job).err()?)))
+        {
+            if self.flaw == Flaw::InvalidStoresHalf {
+                jobs.into_iter().take(index).for_each(|job| drop(self.submit_one(job)));
+            }
+            return Err(error.at(format_args!("jobs[{index}]")));
         }
         Ok(jobs.into_iter().map(|job| self.submit_one(job)).collect())
     }
@@ -65,7 +74,10 @@ impl Toy {
                 }
                 _ => format!("id {}", new.id),
             };
-            return Err(Error::new(ErrorKind::Conflict, format!("{was} is that of another job")));
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                format!("{was} is that of another job, {}", earlier.new.id),
+            ));
         }
         let group = self.group_of(&new);
         let own = own_limit_target(&new, &group);
@@ -97,6 +109,7 @@ impl Toy {
             finished_at: None,
             output: None,
             attempts: Vec::new(),
+            met_full: None,
         });
         Ok(Submitted::Accepted(id))
     }
@@ -128,6 +141,9 @@ impl Toy {
         let job = &mut self.jobs[at];
         match &job.holding {
             None if job.state == JobState::Pending => self.finish(at, JobState::Cancelled),
+            Some(_) if self.flaw == Flaw::CancelFreesSlots => {
+                self.take_away(at, AttemptOutcome::Cancelled, "cancelled");
+            }
             Some(holding) if !job.cancel_requested => {
                 job.cancel_requested = true;
                 let (session, token) = (holding.session, holding.token);
