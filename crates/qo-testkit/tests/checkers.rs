@@ -10,8 +10,8 @@ use qo_testkit::checker::{self, Violation};
 use qo_testkit::generator::call;
 use qo_testkit::history::journal::{Journal, RecordedStore};
 use qo_testkit::history::{Actor, Audit, History, What};
-use qo_testkit::simulation::{Profile, run};
-use qo_testkit::{Fixture, Fixtures, Flaw, START, ToyFixtures};
+use qo_testkit::simulation::{Profile, Trust, run};
+use qo_testkit::{Fixture, Fixtures, Flaw, MemoryFixtures, START, ToyFixtures};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -46,6 +46,7 @@ fn every_flaw_of_the_toy_is_noticed_under_the_name_of_its_guarantee() {
         (Flaw::IdempotencyIgnored, "G3"),
         (Flaw::UnknownTaskDiscarded, "G3"),
         (Flaw::LoweringKills, "G4"),
+        (Flaw::FastClock, "G4"),
         (Flaw::RepeatClaimsAnew, "G1′"),
         (Flaw::FullGroupBlocks, "G7"),
         (Flaw::MissingHandlerBlocks, "G7"),
@@ -60,7 +61,6 @@ fn every_flaw_of_the_toy_is_noticed_under_the_name_of_its_guarantee() {
         (Flaw::PauseSeenLate, "G8"),
         (Flaw::LimitPerWorker, "G8"),
         (Flaw::OnLimitCountsRunning, "on_limit"),
-        (Flaw::SweepStopsAfterPage, "views"),
         (Flaw::LostLeaseIsFree, "views"),
         (Flaw::SnoozeUsesAttempt, "views"),
         (Flaw::TimeoutNeverEnforced, "views"),
@@ -73,6 +73,16 @@ fn every_flaw_of_the_toy_is_noticed_under_the_name_of_its_guarantee() {
 #[test]
 fn a_toy_without_a_flaw_is_left_in_peace() {
     assert!(!noticed(Flaw::None, "any"));
+}
+
+#[test]
+fn a_worker_that_trusts_its_lease_too_long_runs_one_handler_too_many() {
+    for trust in [Trust::LastSent, Trust::Heard] {
+        let profile = Profile { trust, ..Profile::default() };
+        let runs = (1..=200).map(|seed| run(seed, &profile, &MemoryFixtures).violations);
+        let first = runs.into_iter().find(|violations| !violations.is_empty()).unwrap_or_default();
+        assert_eq!(names(&first).first(), Some(&"G1′"), "{trust:?}: {first:?}");
+    }
 }
 
 /// A history made by hand, on a toy without a flaw.

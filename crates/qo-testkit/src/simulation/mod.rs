@@ -17,7 +17,7 @@ mod submitter;
 mod worker;
 mod world;
 
-pub use profile::Profile;
+pub use profile::{Profile, Trust};
 
 use crate::checker::{self, Violation, tally::Tally};
 use crate::fixture::Fixtures;

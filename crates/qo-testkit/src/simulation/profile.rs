@@ -25,6 +25,21 @@ pub struct Profile {
     /// Simulated time after which a world that has not come to rest is given up, in milliseconds. Defaults
     /// to 10 minutes.
     pub rest_ms: u64,
+    /// From when on workers trust a renewed lease. Defaults to the contract's rule, [`Trust::FirstSent`].
+    pub trust: Trust,
+}
+
+/// The moment from which a worker counts its lease. Only one of them is right; the others are here to show
+/// that the checkers notice.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// When it first sent the exchange: the store cannot have renewed the lease before that.
+    #[default]
+    FirstSent,
+    /// When it last sent it. Wrong: the answer may be the recorded one of an earlier sending.
+    LastSent,
+    /// When it heard the answer. Wrong: the lease was renewed some time before.
+    Heard,
 }
 
 impl Default for Profile {
@@ -39,6 +54,7 @@ impl Default for Profile {
             poll_ms: 1_000,
             network_ms: 40,
             rest_ms: 600_000,
+            trust: Trust::FirstSent,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! is a little wrong. A worker that is fenced stops everything and opens a new session.
 
 use super::handler::Handler;
-use super::profile::LONGEST_LEASE_MS;
+use super::profile::{LONGEST_LEASE_MS, Trust};
 use super::scenery::{self, QUEUES, TASKS};
 use super::stage::{Alarm, Event, Stage};
 use crate::history::{Actor, What};
@@ -53,8 +53,8 @@ pub(super) struct Session {
 /// The one call that is under way.
 pub(super) struct UnderWay {
     command: Arc<Command>,
-    /// On the worker's monotonic clock.
-    first_sent_ms: u64,
+    /// From when on a lease that it renews is trusted, on the worker's monotonic clock.
+    trust_from_ms: u64,
     /// It may have happened: it must be repeated as it is.
     uncertain: bool,
     waiting: bool,
@@ -224,11 +224,14 @@ impl Worker {
         let session = self.session.as_mut().expect("somebody sends");
         let under_way = session.under_way.get_or_insert_with(|| UnderWay {
             command: command.clone(),
-            first_sent_ms: now_ms,
+            trust_from_ms: now_ms,
             uncertain: false,
             waiting: true,
         });
         under_way.waiting = true;
+        if stage.profile.trust == Trust::LastSent {
+            under_way.trust_from_ms = now_ms;
+        }
         stage.send(Actor::Worker(self.index), self.life, command);
     }
 
@@ -279,11 +282,14 @@ impl Worker {
 
     fn exchanged(&mut self, stage: &mut Stage, command: &Command, reply: &ExchangeReply) {
         let Command::Exchange(exchange) = command else { return };
-        let (lease_ms, margin_ms) = (self.lease_ms, self.margin_ms());
+        let (now_ms, lease_ms, margin_ms) = (self.mono_ms(stage.now_ms), self.lease_ms, self.margin_ms());
         let session = self.session.as_mut().expect("it waits for this answer");
-        let sent_ms = session.under_way.take().map_or(0, |under_way| under_way.first_sent_ms);
+        let from_ms = match session.under_way.take() {
+            Some(under_way) if stage.profile.trust != Trust::Heard => under_way.trust_from_ms,
+            _ => now_ms,
+        };
         session.number += 1;
-        session.trust_until_ms = sent_ms + lease_ms - margin_ms;
+        session.trust_until_ms = from_ms + lease_ms - margin_ms;
         session.finished.retain(|settle| !exchange.settles.contains(settle));
         let (id, trust_until_ms) = (session.id, session.trust_until_ms);
         let trust_ends_ms = self.when_mono(trust_until_ms);
