@@ -55,7 +55,8 @@ pub enum Answer {
 /// A session as it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenedSession {
-    /// Store time at which it was opened.
+    /// Store time at which it was opened, also when it is opened again: a worker counts its lease from the
+    /// moment it *first* sent the request.
     pub now: Time,
     /// Store time at which it ends unless it is renewed before.
     pub lease_until: Time,

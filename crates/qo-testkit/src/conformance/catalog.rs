@@ -2,7 +2,7 @@
 
 /// One `#[test]` per conformance case, in a module per area, for the stores that an expression makes:
 ///
-/// ```ignore
+/// ```text
 /// qo_testkit::conformance!(MyFixtures);
 /// ```
 ///
@@ -12,7 +12,7 @@ macro_rules! conformance {
     (@list $form:ident) => {
         $crate::conformance! { @$form
             submit {
-                a_job_has_the_defaults_of_the_contract,
+                a_job_has_the_documented_defaults,
                 a_job_keeps_every_field_that_was_given,
                 a_payload_reaches_the_handler_as_it_was_sent,
                 a_given_group_beats_the_registered_one_which_beats_the_task,

@@ -1,8 +1,8 @@
-//! The conformance suite: each sentence of the contract that a store can break is one case.
+//! The conformance suite: each rule that a store can break is one case, by that rule's name.
 //!
 //! A store proves itself with a few lines in its own tests:
 //!
-//! ```ignore
+//! ```text
 //! qo_testkit::conformance!(MyFixtures);
 //! ```
 //!
@@ -66,12 +66,12 @@ use world::{invalid, refused};
 
 const DAY_MS: u64 = 24 * 3_600_000;
 
-/// One sentence of the contract, as a test.
+/// One rule, as a test.
 #[derive(Clone, Copy)]
 pub struct Case {
     /// The sentence.
     pub name: &'static str,
-    /// The part of the contract that it belongs to: the file that holds it.
+    /// The part of the rules that it belongs to: the file that holds it.
     pub area: &'static str,
     /// Panics if the store breaks the sentence.
     pub run: for<'a> fn(&'a World) -> BoxFuture<'a, ()>,

@@ -103,7 +103,7 @@ fn is_live(view: &JobView) -> bool {
     !view.state.is_terminal()
 }
 
-/// The slots that some jobs take, group by group, as the contract's table says.
+/// The slots that some jobs take, group by group, as the rules say.
 fn slots(jobs: &[JobView], which: impl Fn(&JobView) -> bool) -> Slots {
     let mut slots = Slots::new();
     for view in jobs.iter().filter(|view| which(view)) {

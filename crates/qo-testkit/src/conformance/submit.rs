@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub(super) async fn a_job_has_the_defaults_of_the_contract(world: &World) {
+pub(super) async fn a_job_has_the_documented_defaults(world: &World) {
     let id = world.submit(job("resize")).await;
     let detail = world.detail(id).await;
     let view = detail.view;
