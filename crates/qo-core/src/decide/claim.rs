@@ -164,19 +164,18 @@ impl Walk {
             state.park_lane(lane);
             return Verdict::ParkedLane;
         }
-        let key_kept = key.is_some_and(|key| self.keep(state, key, cost, place));
-        let mut shared_kept = None;
-        for (group, need) in shared {
-            if self.keep(state, group, need, place) {
-                shared_kept = Some(group);
+        let kept = shared.iter().find(|&&(group, need)| self.keeps(state, group, need));
+        let key_kept = || key.is_some_and(|key| self.keeps(state, key, cost));
+        let verdict = match kept {
+            Some(&(group, _)) => Some((Verdict::PassClass, Some(group))),
+            None if key_kept() => Some((Verdict::PassLane, None)),
+            None => self.hold_back(state, &shared, key.map(|key| (key, cost)), place),
+        };
+        if let Some((verdict, gate)) = verdict {
+            if let Some(group) = gate {
+                state.send_to_gate(class_ix, group);
             }
-        }
-        if let Some(group) = shared_kept {
-            state.send_to_gate(class_ix, group);
-            return Verdict::PassClass;
-        }
-        if key_kept {
-            return Verdict::PassLane;
+            return verdict;
         }
         if claim.max_per_queue.is_some() {
             *self.given.entry(queue_ix).or_default() += 1;
@@ -184,12 +183,26 @@ impl Walk {
         Verdict::Start
     }
 
-    /// Whether big jobs ahead of a place hold back a job that needs slots of a group there; if so they do for
-    /// the rest of the walk.
-    fn keep(&mut self, state: &State, group: Ix<Group>, need: u32, place: (u32, Turn)) -> bool {
-        let ahead = state.big_jobs_ahead(group, need, place).map(|(_, _, wants)| wants).max();
-        self.kept.extend(ahead.map(|wants| (group, wants)));
-        ahead.is_some() || self.keeps(state, group, need)
+    /// Whether big jobs ahead of a place hold back a job that has room everywhere. If so, what they keep of its
+    /// groups stays kept for the rest of the walk.
+    fn hold_back(
+        &mut self,
+        state: &State,
+        shared: &[(Ix<Group>, u32)],
+        key: Option<(Ix<Group>, u32)>,
+        place: (u32, Turn),
+    ) -> Option<(Verdict, Option<Ix<Group>>)> {
+        let mut held = None;
+        for (is_key, &(group, need)) in
+            key.iter().map(|key| (true, key)).chain(shared.iter().map(|at| (false, at)))
+        {
+            if let Some(wants) = state.big_jobs_ahead(group, need, place).map(|(_, _, wants)| wants).max() {
+                self.kept.push((group, wants));
+                held =
+                    Some(if is_key { (Verdict::PassLane, None) } else { (Verdict::PassClass, Some(group)) });
+            }
+        }
+        held
     }
 }
 

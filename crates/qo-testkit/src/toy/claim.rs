@@ -137,17 +137,22 @@ impl Toy {
         }
     }
 
-    /// Whether slots that a job could have are kept for big jobs ahead of it; what is kept once stays kept
-    /// until the end of the claim.
+    /// Whether slots that a job could have are kept for big jobs ahead of it. What is kept once stays kept until
+    /// the end of the claim; a job that finds its slots kept already keeps nothing more.
     fn is_held_back(&self, job: &Job, kept: &mut Vec<(GroupRef, u32)>) -> bool {
+        let kept_already = job.needs().iter().any(|(group, slots)| {
+            let left = self.free(group).saturating_sub(u64::from(*slots));
+            kept.iter().any(|(at, need)| at == group && left < u64::from(*need))
+        });
+        if kept_already {
+            return true;
+        }
+        let before = kept.len();
         for (group, slots) in job.needs() {
             let big_jobs = self.big_jobs_ahead(job, &group, slots);
             kept.extend(big_jobs.map(|big| (group.clone(), big.need(&group))));
         }
-        job.needs().iter().any(|(group, slots)| {
-            let left = self.free(group).saturating_sub(u64::from(*slots));
-            kept.iter().any(|(at, need)| at == group && left < u64::from(*need))
-        })
+        kept.len() > before
     }
 
     /// The first big job ahead of `job` for which slots of a group are kept, so that `job` may not take its.
