@@ -28,6 +28,10 @@ pub const ATTEMPTS: u32 = 1_000;
 pub const POSITION: u32 = 10_000;
 /// Most jobs that one exchange may claim.
 pub const CLAIM: u32 = 10_000;
+/// A claim ends once the payloads of its jobs have this many bytes together: an answer must fit a message.
+pub const CLAIM_BYTES: usize = 8 << 20;
+/// Most bytes of output and error text that one exchange may carry.
+pub const SETTLE_BYTES: usize = 16 << 20;
 /// Most settles that one exchange may carry.
 pub const SETTLES: usize = 10_000;
 /// Most tasks or queues that one session may serve, and most tasks in one registration.

@@ -50,6 +50,8 @@ pub enum Event {
         /// The limit.
         limit: Option<u32>,
     },
+    /// The last live job of a group was gone, and so the limit that submitted jobs had brought.
+    LimitSpent(GroupRef),
     /// A queue was paused or resumed.
     QueuePaused {
         /// The queue.

@@ -18,7 +18,10 @@ impl State {
     /// guarantee).
     pub fn evolve(&mut self, event: &Event) {
         match event {
-            Event::Ticked(now) => self.set_now(*now),
+            Event::Ticked(now) => {
+                assert!(*now >= self.now, "G9: store time fell from {} to {now}", self.now);
+                self.set_now(*now);
+            }
             Event::Accepted(job) => self.accepted(job),
             Event::Started { job, session, token, timeout_ms } => {
                 self.started(*job, *session, *token, *timeout_ms)
@@ -28,6 +31,7 @@ impl State {
             Event::Dropped { job, state } => self.dropped(*job, *state),
             Event::Forgotten(job) => {
                 let ix = self.job_ix(*job);
+                assert!(self.jobs[ix].state().is_terminal(), "G3: job {job} was forgotten while it was live");
                 self.remove_job(ix);
             }
             Event::Registered(task) => self.registered(task),
@@ -52,10 +56,13 @@ impl State {
                 self.remove_session(ix);
             }
             Event::SessionForgotten(session) => self.forget_session(*session),
+            Event::LimitSpent(group) => self.change_limits(group, |limits| limits.submit = None),
         }
+        self.free_vacant();
     }
 
     fn accepted(&mut self, new: &NewJob) {
+        assert!(self.find_job(new.id).is_none(), "G3: job {} was accepted twice", new.id);
         let group = new.group.as_ref().unwrap_or(&new.task);
         let lane = self.intern_lane(new, group);
         let options = JobOptions {
@@ -136,7 +143,7 @@ impl State {
             error: ended.error.clone(),
             then: ended.then,
         };
-        let (now, lane) = (self.now, row.lane);
+        let now = self.now;
         self.change_job(ix, |job| {
             job.attempts_used += u32::from(ended.outcome.uses_attempt());
             job.run_at = ended.run_at.unwrap_or(job.run_at);
@@ -148,15 +155,12 @@ impl State {
             track.output.clone_from(&ended.output);
             track.phase = phase(ended.then, now);
         });
-        if ended.then.is_terminal() {
-            self.drop_fleeting_limit(lane);
-        }
         // Whoever ended it, an earlier notice about this claim is out of date.
-        self.tell(
-            run.session,
-            Stop { job: ended.job, token: run.token, reason: StopReason::LeaseEnded },
-            ended.tell_owner,
-        );
+        let stop = Stop { job: ended.job, token: run.token, reason: StopReason::LeaseEnded };
+        let told = ended.tell_owner.then_some(stop);
+        if told.is_some() || self.sessions[run.session].stops.contains_key(&run.token) {
+            self.set_stop(run.session, run.token, told);
+        }
     }
 
     fn cancel_requested(&mut self, job: JobId) {
@@ -167,29 +171,18 @@ impl State {
                 run.cancel_requested = true;
             }
         });
-        self.tell(run.session, Stop { job, token: run.token, reason: StopReason::Cancelled }, true);
-    }
-
-    /// Replaces what the session's next exchange is told about a claim.
-    fn tell(&mut self, session: Ix<Session>, stop: Stop, tell: bool) {
-        let told = &self.sessions[session].row.stops;
-        if tell || told.iter().any(|at| at.token == stop.token) {
-            self.change_session(session, |row| {
-                row.stops.retain(|at| at.token != stop.token);
-                row.stops.extend(tell.then_some(stop));
-            });
-        }
+        let stop = Stop { job, token: run.token, reason: StopReason::Cancelled };
+        self.set_stop(run.session, run.token, Some(stop));
     }
 
     fn dropped(&mut self, job: JobId, state: JobState) {
         let ix = self.job_ix(job);
-        let (now, lane) = (self.now, self.jobs[ix].lane);
+        let now = self.now;
         assert!(
             *self.jobs[ix].phase() == Phase::Pending,
             "G4: job {job} was dropped while it was not pending"
         );
         self.change_job(ix, |job| job.track.get_or_insert_default().phase = phase(state, now));
-        self.drop_fleeting_limit(lane);
     }
 
     fn registered(&mut self, task: &Arc<TaskOptions>) {
@@ -226,7 +219,9 @@ impl State {
     }
 
     fn session_opened(&mut self, new: &Arc<NewSession>) {
-        let queues: Vec<_> = new.queues.iter().map(|queue| self.intern_queue(queue)).collect();
+        let mut queues: Vec<_> = new.queues.iter().map(|queue| self.intern_queue(queue)).collect();
+        queues.sort_unstable();
+        queues.dedup();
         let mut tasks: Vec<_> = new.tasks.iter().map(|task| self.intern_task(task)).collect();
         tasks.sort_unstable();
         tasks.dedup();
@@ -240,7 +235,6 @@ impl State {
             draining: false,
             number: 0,
             reply: None,
-            stops: Vec::new(),
         });
     }
 
@@ -258,9 +252,11 @@ impl State {
         };
         self.change_session(ix, |row| {
             row.number = exchanged.number;
-            row.stops.clear();
             row.reply = Some(Arc::new(reply));
         });
+        for stop in &exchanged.stop {
+            self.set_stop(ix, stop.token, None);
+        }
     }
 
     fn claimed_job(&self, session: Ix<Session>, token: FenceToken) -> ClaimedJob {

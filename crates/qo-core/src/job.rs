@@ -12,7 +12,8 @@ pub struct Json(Arc<str>);
 impl Json {
     /// Checks that `text` is JSON; `field` is what the error calls it.
     pub fn parse(field: impl fmt::Display, text: &str) -> Result<Self> {
-        match serde_json::from_str::<serde::de::IgnoredAny>(text) {
+        // A whole parse, not a skim: a lone surrogate, say, would be found by whoever reads the text next.
+        match serde_json::from_str::<serde_json::Value>(text) {
             Ok(_) => Ok(Self(text.into())),
             Err(error) => Err(Error::invalid(field, text, format_args!("must be JSON: {error}"))),
         }
@@ -56,15 +57,24 @@ impl From<Json> for String {
     }
 }
 
-/// What went wrong in an attempt, at most [`caps::ERROR_BYTES`] long: a longer text is cut, because a
-/// worker must always be able to settle.
+/// What went wrong in an attempt, at most [`caps::ERROR_BYTES`] long: a longer text is cut and a NUL replaced,
+/// because a worker must always be able to settle.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct ErrorText(Arc<str>);
 
+impl ErrorText {
+    /// The text itself.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 impl From<&str> for ErrorText {
     fn from(text: &str) -> Self {
-        Self(text[..text.floor_char_boundary(caps::ERROR_BYTES)].into())
+        let text = &text[..text.floor_char_boundary(caps::ERROR_BYTES)];
+        // Not every store can keep a NUL in a text.
+        if text.contains('\0') { Self(text.replace('\0', "\u{1a}").into()) } else { Self(text.into()) }
     }
 }
 

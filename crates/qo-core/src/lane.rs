@@ -23,7 +23,7 @@ use crate::Time;
 use crate::state::row::{Group, Job, Queue, Task};
 use crate::state::{State, ordered::Ordered, table::Ix};
 use smallvec::SmallVec;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A job's turn among jobs of queues of the same priority: claim order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +43,12 @@ pub(crate) struct Lane {
     pub(crate) parked: bool,
     /// Job rows, live or remembered.
     pub(crate) refs: u32,
+}
+
+impl Lane {
+    fn head(&self) -> Option<Turn> {
+        self.jobs.first().map(|(turn, _)| turn)
+    }
 }
 
 #[derive(Debug)]
@@ -66,6 +72,11 @@ impl Class {
         std::iter::once((self.group, self.cost)).chain(self.extras.iter().copied())
     }
 
+    /// The slots of a group that each of its jobs needs; for the group of its key that is the cost.
+    pub(crate) fn needs_of(&self, group: Ix<Group>) -> u32 {
+        self.shared().find(|&(at, _)| at == group).map_or(self.cost, |(_, need)| need)
+    }
+
     fn head(&self) -> Option<Turn> {
         self.lanes.first().map(|(turn, _)| turn)
     }
@@ -77,8 +88,12 @@ pub(crate) struct Desk {
     pub(crate) task: Ix<Task>,
     /// Classes that wait at no gate, by the turn of their first job.
     pub(crate) ready: Ordered<Turn, Ix<Class>>,
-    /// Groups that have a free slot and classes of this desk at their gate.
-    pub(crate) open: BTreeSet<Ix<Group>>,
+    /// Gates of groups that have a free slot, by the turn of the first job there.
+    pub(crate) open: Ordered<Turn, Ix<Group>>,
+    /// Somebody stands at it, so its task lists it.
+    pub(crate) listed: bool,
+    /// Classes.
+    pub(crate) refs: u32,
 }
 
 /// The classes of one group.
@@ -86,9 +101,13 @@ pub(crate) struct Desk {
 pub(crate) struct ClassLine {
     /// At this group's gate, by desk, then by the turn of their first job.
     pub(crate) waiting: BTreeSet<(Ix<Desk>, Turn, Ix<Class>)>,
-    /// With a due job that needs two or more slots here, wherever they stand: by queue priority, then turn.
-    pub(crate) big: BTreeSet<(u32, Turn, Ix<Class>)>,
-    /// The gates are on their desks.
+    /// The desks that this group's gate is on, and the turn that it is there for.
+    pub(crate) open_at: BTreeMap<Ix<Desk>, Turn>,
+    /// With a due job that needs two or more slots here, wherever they stand: by desk, then turn.
+    pub(crate) big: BTreeMap<Ix<Desk>, BTreeSet<(Turn, Ix<Class>)>>,
+    /// What those classes need, and how many of them need it: one look tells if none can be held up.
+    pub(crate) big_needs: BTreeMap<u32, u32>,
+    /// The group has a free slot: its gates are on their desks.
     pub(crate) open: bool,
 }
 
@@ -151,22 +170,34 @@ impl State {
 
     /// A due job takes its place in line.
     pub(crate) fn enter_lane(&mut self, lane: Ix<Lane>, turn: Turn, job: Ix<Job>) {
-        let before = self.lanes[lane].jobs.first();
+        let before = self.lanes[lane].head();
         self.lanes[lane].jobs.insert(turn, job);
-        self.lane_changed(lane, before.map(|(turn, _)| turn));
+        if before.is_none()
+            && let Some(key) = self.lanes[lane].key
+        {
+            self.groups[key].lanes.insert(lane);
+        }
+        self.lane_changed(lane, before);
     }
 
     /// A job leaves the line, from any place in it.
     pub(crate) fn leave_lane(&mut self, lane: Ix<Lane>, turn: Turn) {
-        let before = self.lanes[lane].jobs.first();
+        let before = self.lanes[lane].head();
         let was_there = self.lanes[lane].jobs.remove(turn);
         debug_assert!(was_there, "a due job stands in its lane");
-        self.lane_changed(lane, before.map(|(turn, _)| turn));
+        self.lane_changed(lane, before);
+        let row = &mut self.lanes[lane];
+        if row.head().is_none()
+            && let Some(key) = row.key
+        {
+            row.parked = false;
+            self.groups[key].lanes.remove(lane);
+        }
     }
 
     /// Takes a lane whose key is full out of its class.
     pub(crate) fn park_lane(&mut self, lane: Ix<Lane>) {
-        let head = self.lanes[lane].jobs.first().map(|(turn, _)| turn);
+        let head = self.lanes[lane].head();
         self.seat_lane(lane, head, None);
         self.lanes[lane].parked = true;
     }
@@ -174,7 +205,7 @@ impl State {
     fn lane_changed(&mut self, lane: Ix<Lane>, before: Option<Turn>) {
         let row = &self.lanes[lane];
         if !row.parked {
-            let after = row.jobs.first().map(|(turn, _)| turn);
+            let after = row.head();
             self.seat_lane(lane, before, after);
         }
     }
@@ -186,12 +217,7 @@ impl State {
         let class_ix = self.lanes[lane].class;
         let class = &mut self.classes[class_ix];
         let class_before = class.head();
-        if let Some(turn) = before {
-            class.lanes.remove(turn);
-        }
-        if let Some(turn) = after {
-            class.lanes.insert(turn, lane);
-        }
+        class.lanes.reseat(before, after, lane);
         let class_after = class.head();
         self.seat_class(class_ix, class_before, class_after);
     }
@@ -200,59 +226,76 @@ impl State {
         if before == after {
             return;
         }
-        self.unseat_class(class_ix, before);
-        let class = &self.classes[class_ix];
-        let (desk_ix, gate) = (class.desk, class.gate);
-        let Some(turn) = after else { return };
-        match gate {
-            None => self.desks[desk_ix].ready.insert(turn, class_ix),
-            Some(group) => {
-                self.line_mut(group).waiting.insert((desk_ix, turn, class_ix));
-                self.seat_gate(group, desk_ix);
-            }
-        }
-        self.for_each_big(class_ix, |priority, line| {
-            line.big.insert((priority, turn, class_ix));
-        });
-    }
-
-    fn unseat_class(&mut self, class_ix: Ix<Class>, before: Option<Turn>) {
-        let Some(turn) = before else { return };
         let class = &self.classes[class_ix];
         let (desk_ix, gate) = (class.desk, class.gate);
         match gate {
             None => {
-                self.desks[desk_ix].ready.remove(turn);
+                self.desks[desk_ix].ready.reseat(before, after, class_ix);
             }
             Some(group) => {
-                self.line_mut(group).waiting.remove(&(desk_ix, turn, class_ix));
+                let place = |turn| (desk_ix, turn, class_ix);
+                reseat(&mut self.groups[group].line().waiting, before.map(place), after.map(place));
                 self.seat_gate(group, desk_ix);
             }
         }
-        self.for_each_big(class_ix, |priority, line| {
-            line.big.remove(&(priority, turn, class_ix));
-        });
+        self.list_desk(desk_ix);
+        self.seat_big(class_ix, before, after);
     }
 
-    /// Moves a class that found `group` full to its gate.
+    /// Keeps the line of big jobs in each group where the class needs two or more slots.
+    fn seat_big(&mut self, class_ix: Ix<Class>, before: Option<Turn>, after: Option<Turn>) {
+        let class = &self.classes[class_ix];
+        for (group, need) in class.shared().filter(|&(_, need)| need >= 2) {
+            let line = self.groups[group].line();
+            let at_desk = line.big.entry(class.desk).or_default();
+            let place = |turn| (turn, class_ix);
+            reseat(at_desk, before.map(place), after.map(place));
+            if at_desk.is_empty() {
+                line.big.remove(&class.desk);
+            }
+            let count = line.big_needs.entry(need).or_default();
+            *count = *count + u32::from(after.is_some()) - u32::from(before.is_some());
+            if *count == 0 {
+                line.big_needs.remove(&need);
+            }
+        }
+    }
+
+    /// Moves a class that cannot have slots of `group` to its gate.
     pub(crate) fn send_to_gate(&mut self, class_ix: Ix<Class>, group: Ix<Group>) {
         let class = &self.classes[class_ix];
-        if class.gate == Some(group) {
-            return;
+        if class.gate != Some(group) {
+            let head = class.head();
+            self.seat_class(class_ix, head, None);
+            self.classes[class_ix].gate = Some(group);
+            self.seat_class(class_ix, None, head);
         }
-        let head = class.head();
-        self.unseat_class(class_ix, head);
-        self.classes[class_ix].gate = Some(group);
-        self.seat_class(class_ix, None, head);
     }
 
     /// Puts a gate on its desk, or takes it off, as its group and its classes want it.
     fn seat_gate(&mut self, group: Ix<Group>, desk: Ix<Desk>) {
-        let line = self.line_mut(group);
-        if line.open && line.after(desk, None).is_some() {
-            self.desks[desk].open.insert(group);
-        } else {
-            self.desks[desk].open.remove(&group);
+        let line = self.groups[group].line();
+        let after = line.after(desk, None).map(|(turn, _)| turn).filter(|_| line.open);
+        let before = match after {
+            Some(turn) => line.open_at.insert(desk, turn),
+            None => line.open_at.remove(&desk),
+        };
+        if before != after {
+            self.desks[desk].open.reseat(before, after, group);
+        }
+    }
+
+    /// Lists a desk with its task while somebody stands at it: a claim looks at no other.
+    fn list_desk(&mut self, ix: Ix<Desk>) {
+        let desk = &mut self.desks[ix];
+        let listed = desk.ready.first().is_some() || desk.open.first().is_some();
+        if std::mem::replace(&mut desk.listed, listed) != listed {
+            let desks = &mut self.tasks[desk.task].desks;
+            if listed {
+                desks.insert(ix)
+            } else {
+                desks.remove(&ix)
+            };
         }
     }
 
@@ -266,6 +309,7 @@ impl State {
             line.open = open;
             for desk in line.desks() {
                 self.seat_gate(group_ix, desk);
+                self.list_desk(desk);
             }
         }
         if open && !self.groups[group_ix].lanes.is_empty() {
@@ -274,48 +318,22 @@ impl State {
     }
 
     fn wake_lanes(&mut self, key: Ix<Group>) {
-        for at in 0.. {
-            let Some(lane_ix) = self.groups[key].lanes.get(at) else { break };
-            let lane = &self.lanes[lane_ix];
-            if lane.parked && self.groups[key].has_room(self.classes[lane.class].cost) {
-                let head = lane.jobs.first().map(|(turn, _)| turn);
-                self.lanes[lane_ix].parked = false;
-                self.seat_lane(lane_ix, None, head);
-            }
+        let group = &self.groups[key];
+        let has_room = |lane: &Lane| group.has_room(self.classes[lane.class].cost);
+        let awake = |&lane: &Ix<Lane>| self.lanes[lane].parked && has_room(&self.lanes[lane]);
+        let awake: SmallVec<[_; 4]> = group.lanes.iter().filter(awake).collect();
+        for lane in awake {
+            self.lanes[lane].parked = false;
+            self.seat_lane(lane, None, self.lanes[lane].head());
         }
     }
+}
 
-    /// A queue's priority changes: its big jobs stand elsewhere in their groups' lines.
-    pub(crate) fn set_queue_priority(&mut self, queue: Ix<Queue>, priority: Option<u32>) {
-        let classes: Vec<_> = self
-            .classes
-            .iter()
-            .filter(|(_, class)| self.desks[class.desk].queue == queue)
-            .filter_map(|(ix, class)| Some((ix, class.head()?)))
-            .collect();
-        for &(class, head) in &classes {
-            self.unseat_class(class, Some(head));
-        }
-        self.queues[queue].priority = priority;
-        for &(class, head) in &classes {
-            self.seat_class(class, None, Some(head));
-        }
+fn reseat<T: Ord>(set: &mut BTreeSet<T>, before: Option<T>, after: Option<T>) {
+    if let Some(place) = before {
+        set.remove(&place);
     }
-
-    fn for_each_big(&mut self, class_ix: Ix<Class>, mut change: impl FnMut(u32, &mut ClassLine)) {
-        let class = &self.classes[class_ix];
-        if class.cost < 2 && class.extras.iter().all(|&(_, need)| need < 2) {
-            return;
-        }
-        let priority = self.queue(class).priority();
-        for (group, need) in class.shared() {
-            if need >= 2 {
-                change(priority, self.groups[group].line());
-            }
-        }
-    }
-
-    fn line_mut(&mut self, group: Ix<Group>) -> &mut ClassLine {
-        self.groups[group].line()
+    if let Some(place) = after {
+        set.insert(place);
     }
 }

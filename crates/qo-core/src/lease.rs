@@ -6,7 +6,9 @@
 //! reply is lost the worker sends the *same number* again and gets the *same answer*, so a lost reply
 //! loses no grant.
 
-use crate::{ErrorText, FenceToken, JobId, JobState, Json, Key, Name, Result, RetryPolicy, SessionId, Time};
+use crate::{
+    Error, ErrorText, FenceToken, JobId, JobState, Json, Key, Name, Result, RetryPolicy, SessionId, Time,
+};
 use crate::{caps, job::within};
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +57,8 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// An exchange that only renews the session.
+    /// An exchange that only renews the session. It reports no free permits and no draining: a worker fills in
+    /// what is so.
     pub fn renew(session: SessionId, number: u64) -> Self {
         Self {
             session,
@@ -71,13 +74,18 @@ impl Exchange {
     pub fn check(&self) -> Result<()> {
         within("number", self.number, 1, u64::MAX)?;
         within("settles", self.settles.len() as u64, 0, caps::SETTLES as u64)?;
+        let bytes: usize = self.settles.iter().map(|settle| settle.outcome.bytes()).sum();
+        if bytes > caps::SETTLE_BYTES {
+            let rule = format_args!("must carry at most {} bytes of output and errors", caps::SETTLE_BYTES);
+            return Err(Error::invalid("settles", bytes, rule));
+        }
         within("claim.max", self.claim.max.into(), 0, caps::CLAIM.into())?;
         if let Some(most) = self.claim.max_per_queue {
             within("claim.max_per_queue", most.into(), 1, caps::CLAIM.into())?;
         }
         if self.draining && self.claim.max > 0 {
             let rule = "must be 0 while draining";
-            return Err(crate::Error::invalid("claim.max", self.claim.max, rule));
+            return Err(Error::invalid("claim.max", self.claim.max, rule));
         }
         within("free_permits", self.free_permits.into(), 0, caps::LIMIT.into())
     }
@@ -136,6 +144,14 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Succeed { output } => output.as_str().len(),
+            Self::Retry { error, .. } | Self::Fail { error } => error.as_str().len(),
+            Self::Snooze { .. } | Self::Release | Self::Cancelled => 0,
+        }
+    }
+
     /// Checks every rule that needs no state.
     pub fn check(&self) -> Result<()> {
         match self {

@@ -1,7 +1,7 @@
 //! The rule book of qo.
 //!
-//! Everything that qo promises is decided here, once, by a deterministic state machine without I/O, clock,
-//! randomness or async:
+//! Everything that qo promises is decided here, once, by a deterministic state machine. The rules have no I/O, clock,
+//! randomness or async; the seam that stores implement, and the simplest store, live beside them.
 //!
 //! ```text
 //! decide(state, now, command) → events + answer        evolve(state, event) → state

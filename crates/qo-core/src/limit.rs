@@ -74,7 +74,7 @@ impl Configuration {
         within("limits", self.limits.len() as u64, 0, caps::CONFIGURED as u64)?;
         within("queue_priorities", self.queue_priorities.len() as u64, 0, caps::CONFIGURED as u64)?;
         for (group, &limit) in &self.limits {
-            check_limit(group, limit)?;
+            within(format_args!("limits[{group}]"), limit.into(), 0, caps::LIMIT.into())?;
         }
         for (queue, &priority) in &self.queue_priorities {
             let most = caps::QUEUE_PRIORITY.into();
@@ -82,11 +82,6 @@ impl Configuration {
         }
         Ok(())
     }
-}
-
-/// Checks that a limit is within the cap.
-pub(crate) fn check_limit(group: &GroupRef, limit: u32) -> Result<()> {
-    within(format_args!("limits[{group}]"), limit.into(), 0, caps::LIMIT.into())
 }
 
 /// A task as its code registers it.

@@ -2,8 +2,7 @@
 //! trying things out (`memory:`).
 
 use crate::{
-    Answer, Clock, Command, Configuration, Cursor, Error, ErrorKind, Event, Exchange, ExchangeReply,
-    Explanation,
+    Answer, Clock, Command, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply, Explanation,
 };
 use crate::{
     FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState, Name,
@@ -43,14 +42,9 @@ impl MemoryStore {
         Ok(self.lock()?.audit())
     }
 
-    /// The state now: time has passed since the last event.
-    fn look(&self) -> Result<MutexGuard<'_, State>> {
-        let mut state = self.lock()?;
-        let now = self.clock.now();
-        if now > state.now() {
-            state.evolve(&Event::Ticked(now));
-        }
-        Ok(state)
+    /// Looks at the state as it is now.
+    fn look<T>(&self, look: impl FnOnce(&State) -> T) -> Result<T> {
+        Ok(self.lock()?.at(self.clock.now(), look))
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, State>> {
@@ -80,7 +74,7 @@ macro_rules! answer {
 #[async_trait]
 impl Store for MemoryStore {
     async fn now(&self) -> Result<Time> {
-        Ok(self.look()?.now())
+        self.look(State::now)
     }
 
     async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<Result<Submitted>>> {
@@ -92,15 +86,15 @@ impl Store for MemoryStore {
     }
 
     async fn job(&self, job: JobId) -> Result<JobDetail> {
-        self.look()?.job(job)
+        self.look(|state| state.job(job))?
     }
 
     async fn jobs(&self, filter: JobFilter, after: Option<Cursor>, limit: usize) -> Result<JobPage> {
-        self.look()?.jobs(&filter, after, limit)
+        self.look(|state| state.jobs(&filter, after, limit))?
     }
 
     async fn explain(&self, job: JobId) -> Result<Explanation> {
-        self.look()?.explain(job)
+        self.look(|state| state.explain(job))?
     }
 
     async fn register(&self, tasks: Vec<TaskOptions>) -> Result<()> {
@@ -124,11 +118,11 @@ impl Store for MemoryStore {
     }
 
     async fn groups(&self, after: Option<GroupRef>, limit: usize) -> Result<GroupPage> {
-        self.look()?.groups(after.as_ref(), limit)
+        self.look(|state| state.groups(after.as_ref(), limit))?
     }
 
     async fn group(&self, group: GroupRef) -> Result<GroupDetail> {
-        self.look()?.group(&group)
+        self.look(|state| state.group(&group))?
     }
 
     async fn release_slot(&self, group: GroupRef, slot: FenceToken) -> Result<()> {
@@ -136,11 +130,11 @@ impl Store for MemoryStore {
     }
 
     async fn queues(&self) -> Result<Vec<QueueStatus>> {
-        Ok(self.look()?.queues())
+        self.look(State::queues)
     }
 
     async fn workers(&self) -> Result<Vec<WorkerStatus>> {
-        Ok(self.look()?.workers())
+        self.look(State::workers)
     }
 
     async fn open_session(&self, session: NewSession) -> Result<OpenedSession> {

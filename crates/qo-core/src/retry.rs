@@ -26,6 +26,10 @@ impl RetryPolicy {
     /// The delay after `attempt` (1 for the first). `random` is the caller's dice, 0.0 to 1.0: the rule
     /// book has none.
     pub fn delay_ms(&self, attempt: u32, random: f64) -> u64 {
+        if self.base_ms == 0 {
+            // Nothing grows to nothing; 0 × ∞ would be no number.
+            return 0;
+        }
         let growth =
             (f64::from(self.factor_percent) / 100.0).powi(attempt.saturating_sub(1).min(1_000) as i32);
         let delay = (self.base_ms as f64 * growth).min(self.max_ms as f64);
@@ -57,6 +61,8 @@ mod tests {
         let middle: Vec<u64> = [1, 2, 3, 6, 7, 1_000_000].map(|attempt| policy.delay_ms(attempt, 0.5)).into();
         assert_eq!(middle, [1_000, 2_000, 4_000, 32_000, 60_000, 60_000]);
         assert_eq!((policy.delay_ms(1, 0.0), policy.delay_ms(1, 1.0)), (750, 1_250));
+        let at_once = RetryPolicy { base_ms: 0, factor_percent: 10_000, ..policy };
+        assert_eq!(at_once.delay_ms(1_000, 0.5), 0);
         assert_eq!(policy.delay_ms(0, f64::NAN).clamp(0, 2_000), policy.delay_ms(0, f64::NAN));
     }
 

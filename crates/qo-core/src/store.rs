@@ -17,7 +17,8 @@ use async_trait::async_trait;
 /// - **Cancel-safe.** Dropping the future leaves the call done or not done, never half done. The caller
 ///   does not know which, as after `Unknown`.
 /// - **Safe to repeat.** After `Unknown` or a dropped future the same call may be made again: jobs carry
-///   ids, sessions carry ids, exchanges carry numbers; the rest sets a value or ends what has ended.
+///   ids, sessions carry ids, exchanges carry numbers; the rest sets a value or ends what has ended (where
+///   `NotFound`, from `unset_limit` and `release_slot`, then means that the first call did it).
 /// - **Errors.** `Invalid` means that a value broke a rule and nothing happened; `Unavailable` that nothing
 ///   happened; `Unknown` that it may have happened. Every method may return these three.
 ///

@@ -43,6 +43,7 @@ pub fn museum() -> Vec<Exhibit> {
         exhibit(RaiseWakesNobody, "Prefect #23183", "raising wakes", "waiters do not notice a higher limit"),
         exhibit(BigJobStarved, "Airflow #29474", "big jobs", "small jobs take every slot before a big one has enough"),
         exhibit(UnservedBigJobReserves, "our own review", "G5", "a big job that nobody can run keeps slots idle"),
+        exhibit(SaturatedReserves, "our own review", "G5", "a big job freezes free slots while its workers are busy"),
         exhibit(BlockedBigJobReserves, "our own review", "G5", "a big job that waits elsewhere keeps slots idle"),
         exhibit(RepeatClaimsAnew, "our own review", "G5", "a repeated exchange grants again; the first grant runs nowhere"),
         exhibit(RepeatIsEmpty, "Hatchet #4494", "G5", "a repeated exchange answers with nothing; the grant is lost"),

@@ -8,20 +8,22 @@ use super::Decider;
 use crate::lane::{Class, Desk, Lane, Turn};
 use crate::state::row::{Group, Queue, Session};
 use crate::state::{State, table::Ix};
-use crate::{Claim, Event, FenceToken, JobId, SessionId};
+use crate::{Claim, Event, FenceToken, JobId, SessionId, caps};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// A line that the walk merges with the others. What it yields next comes after a turn, so a class that was
-/// passed over is not met again.
+/// A line that the walk merges with the others. What it yields next comes after a turn, so what was passed over
+/// is not met again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Line {
     /// The classes of a desk that wait at no gate.
-    Desk(Ix<Desk>),
-    /// The classes of a desk at a gate that is open.
+    Ready(Ix<Desk>),
+    /// The first class of each gate that is open on a desk.
+    Gates(Ix<Desk>),
+    /// The classes of a desk at one gate, behind one that was passed over.
     Gate(Ix<Desk>, Ix<Group>),
-    /// The lanes of one class behind a lane that was passed over.
+    /// The lanes of one class, behind one that was passed over.
     Class(Ix<Class>),
 }
 
@@ -29,6 +31,7 @@ enum Line {
 type Stop = (u32, Turn, Line, Ix<Class>, Ix<Lane>);
 
 /// What the walk finds at a stop.
+#[derive(PartialEq, Eq)]
 enum Verdict {
     Start,
     /// This lane cannot, the next one of its class may.
@@ -39,6 +42,8 @@ enum Verdict {
     PassClass,
     /// Nothing behind it in its line can.
     PassLine,
+    /// Another line came by before, and it stands here no more.
+    Gone,
     /// Nothing can.
     End,
 }
@@ -46,11 +51,14 @@ enum Verdict {
 /// One walk along the line. Room only shrinks while it lasts, and what was kept for a big job stays kept: so
 /// whatever was passed over stays passed over.
 struct Walk {
+    claim: Claim,
     stops: BinaryHeap<Reverse<Stop>>,
-    /// Slots that big jobs have kept in a group.
-    kept: Vec<(Ix<Group>, u32)>,
+    /// Slots that big jobs have kept, by group.
+    kept: BTreeMap<Ix<Group>, u32>,
     /// Jobs given by queue, where the claim limits them.
     given: BTreeMap<Ix<Queue>, u32>,
+    /// Gates and classes that have a line of their own by now.
+    own_lines: BTreeSet<Line>,
 }
 
 impl Decider<'_> {
@@ -61,58 +69,75 @@ impl Decider<'_> {
         }
         let session_id = self.state.sessions[session].row.new.id;
         let stops = self.state.first_stops(session).map(Reverse).collect();
-        let mut walk = Walk { stops, kept: Vec::new(), given: BTreeMap::new() };
-        let mut claimed = Vec::new();
+        let mut walk = Walk::new(claim, stops);
+        let (mut claimed, mut payload_bytes) = (Vec::new(), 0);
 
         let mut next = walk.stops.pop();
         while let Some(Reverse((_, turn, line, class, lane))) = next {
-            let verdict = if walk.is_shut(self.state, line) {
-                Verdict::PassLine
-            } else {
-                walk.visit(self.state, class, lane, turn, &claim)
-            };
-            let goes_on = match verdict {
+            let verdict = walk.visit(self.state, line, class, lane, turn);
+            match verdict {
                 Verdict::Start => {
-                    claimed.push(self.start(session_id, lane));
-                    if claimed.len() == claim.max as usize {
+                    let (token, bytes) = self.start(session_id, lane);
+                    claimed.push(token);
+                    payload_bytes += bytes;
+                    if claimed.len() == claim.max as usize || payload_bytes >= caps::CLAIM_BYTES {
                         break;
                     }
-                    true
                 }
-                Verdict::PassLane => {
-                    // Its class stays where it is, at this turn; the lanes behind it need a line of their own.
-                    if line != Line::Class(class) {
-                        walk.stops.extend(self.state.stop(Line::Class(class), Some(turn)).map(Reverse));
-                    }
-                    true
-                }
-                Verdict::ParkedLane => true,
-                Verdict::PassClass => line != Line::Class(class),
-                Verdict::PassLine => false,
                 Verdict::End => break,
-            };
-            let following = if goes_on { self.state.stop(line, Some(turn)) } else { None };
-            next = walk.next(following);
+                _ => {}
+            }
+            next = walk.go_on(self.state, line, class, turn, &verdict);
         }
         claimed
     }
 
-    fn start(&mut self, session: SessionId, lane: Ix<Lane>) -> FenceToken {
+    /// Starts the first job of a lane; returns its token and the size of its payload.
+    fn start(&mut self, session: SessionId, lane: Ix<Lane>) -> (FenceToken, usize) {
         let state = &self.state;
         let (_, ix) =
             state.lanes[lane].jobs.first().unwrap_or_else(|| unreachable!("a seated lane has a job"));
         let row = &state.jobs[ix];
-        let (job, timeout_ms) = (row.id, state.timeout_ms(row));
+        let (job, timeout_ms, bytes) = (row.id, state.timeout_ms(row), row.payload.as_str().len());
         let token = FenceToken(state.next_token);
         self.happen_to(ix, Event::Started { job, session, token, timeout_ms });
-        token
+        (token, bytes)
     }
 }
 
 impl Walk {
-    /// The next stop, given the one that follows in the line just visited.
-    fn next(&mut self, following: Option<Stop>) -> Option<Reverse<Stop>> {
-        match (following, self.stops.peek()) {
+    fn new(claim: Claim, stops: BinaryHeap<Reverse<Stop>>) -> Self {
+        Self { claim, stops, kept: BTreeMap::new(), given: BTreeMap::new(), own_lines: BTreeSet::new() }
+    }
+
+    /// The next stop after one that was visited in a line.
+    fn go_on(
+        &mut self,
+        state: &State,
+        line: Line,
+        class: Ix<Class>,
+        turn: Turn,
+        verdict: &Verdict,
+    ) -> Option<Reverse<Stop>> {
+        // What was passed over stays where it is, and its line goes by the first who stands there: those
+        // behind it need a line of their own.
+        if *verdict == Verdict::PassLane {
+            self.branch(state, Line::Class(class), line, turn);
+        }
+        if matches!(verdict, Verdict::PassLane | Verdict::PassClass)
+            && let Some(group) = state.classes[class].gate
+        {
+            self.branch(state, Line::Gate(state.classes[class].desk, group), line, turn);
+        }
+        let ends = match line {
+            Line::Class(_) => matches!(verdict, Verdict::PassClass | Verdict::PassLine),
+            // One gate is shut; the others are not, unless the whole queue is done.
+            Line::Gates(desk) => {
+                *verdict == Verdict::PassLine && self.is_done(state, state.desks[desk].queue)
+            }
+            Line::Ready(_) | Line::Gate(..) => *verdict == Verdict::PassLine,
+        };
+        match (if ends { None } else { state.stop(line, Some(turn)) }, self.stops.peek()) {
             (Some(stop), Some(Reverse(other))) if stop > *other => {
                 self.stops.push(Reverse(stop));
                 self.stops.pop()
@@ -123,34 +148,53 @@ impl Walk {
         }
     }
 
+    fn branch(&mut self, state: &State, branch: Line, from: Line, turn: Turn) {
+        if branch != from && self.own_lines.insert(branch) {
+            self.stops.extend(state.stop(branch, Some(turn)).map(Reverse));
+        }
+    }
+
+    /// Whether a queue can give nothing more in this walk.
+    fn is_done(&self, state: &State, queue: Ix<Queue>) -> bool {
+        let had_its_share =
+            self.claim.max_per_queue.is_some_and(|most| self.given.get(&queue) >= Some(&most));
+        had_its_share || !state.groups[state.queues[queue].group].has_room(1)
+    }
+
     /// Whether nobody at a gate can have slots of its group any more: one look instead of one for each class.
-    fn is_shut(&self, state: &State, line: Line) -> bool {
-        let Line::Gate(_, group) = line else { return false };
-        state.groups[group].free() == 0 || self.keeps(state, group, 1)
+    fn is_shut(&self, state: &State, line: Line, turn: Turn) -> bool {
+        let group = match line {
+            Line::Gate(_, group) => Some(group),
+            Line::Gates(desk) => state.desks[desk].open.get(turn),
+            Line::Ready(_) | Line::Class(_) => None,
+        };
+        group.is_some_and(|group| state.groups[group].free() == 0 || self.keeps(state, group, 1))
     }
 
     /// Whether `need` slots of a group are among those kept for big jobs.
     fn keeps(&self, state: &State, group: Ix<Group>, need: u32) -> bool {
-        let left = || state.groups[group].free().saturating_sub(need.into());
-        self.kept.iter().any(|&(at, kept)| at == group && left() < kept.into())
+        let kept = self.kept.get(&group).copied().unwrap_or(0);
+        kept > 0 && state.groups[group].free().saturating_sub(need.into()) < kept.into()
     }
 
     /// Decides about the first job of a lane, and puts away what cannot run until something changes.
     fn visit(
         &mut self,
         state: &mut State,
+        line: Line,
         class_ix: Ix<Class>,
         lane: Ix<Lane>,
         turn: Turn,
-        claim: &Claim,
     ) -> Verdict {
         if !state.groups[State::CLUSTER].has_room(1) {
             return Verdict::End;
         }
         let class = &state.classes[class_ix];
+        if class.lanes.get(turn) != Some(lane) {
+            return Verdict::Gone;
+        }
         let (queue_ix, queue) = (state.desk(class).queue, state.queue(class));
-        let had_its_share = claim.max_per_queue.is_some_and(|most| self.given.get(&queue_ix) >= Some(&most));
-        if had_its_share || !state.groups[queue.group].has_room(1) {
+        if self.is_done(state, queue_ix) || self.is_shut(state, line, turn) {
             return Verdict::PassLine;
         }
         let (cost, place) = (class.cost, (queue.priority(), turn));
@@ -164,46 +208,61 @@ impl Walk {
             state.park_lane(lane);
             return Verdict::ParkedLane;
         }
-        let kept = shared.iter().find(|&&(group, need)| self.keeps(state, group, need));
-        let key_kept = || key.is_some_and(|key| self.keeps(state, key, cost));
-        let verdict = match kept {
-            Some(&(group, _)) => Some((Verdict::PassClass, Some(group))),
-            None if key_kept() => Some((Verdict::PassLane, None)),
-            None => self.hold_back(state, &shared, key.map(|key| (key, cost)), place),
-        };
-        if let Some((verdict, gate)) = verdict {
-            if let Some(group) = gate {
-                state.send_to_gate(class_ix, group);
-            }
-            return verdict;
+        if let Some(held) = self.held_back(state, &shared, key.map(|key| (key, cost)), place) {
+            return match held {
+                Held::Shared(group) => {
+                    state.send_to_gate(class_ix, group);
+                    Verdict::PassClass
+                }
+                Held::Key => Verdict::PassLane,
+            };
         }
-        if claim.max_per_queue.is_some() {
+        if self.claim.max_per_queue.is_some() {
             *self.given.entry(queue_ix).or_default() += 1;
         }
         Verdict::Start
     }
 
-    /// Whether big jobs ahead of a place hold back a job that has room everywhere. If so, what they keep of its
-    /// groups stays kept for the rest of the walk.
-    fn hold_back(
+    /// Whether slots that a job could have are kept for big jobs ahead of it. What they keep stays kept for the
+    /// rest of the walk; a job that finds slots kept already keeps nothing more.
+    fn held_back(
         &mut self,
         state: &State,
         shared: &[(Ix<Group>, u32)],
         key: Option<(Ix<Group>, u32)>,
         place: (u32, Turn),
-    ) -> Option<(Verdict, Option<Ix<Group>>)> {
+    ) -> Option<Held> {
+        if let Some(&(group, _)) = shared.iter().find(|&&(group, need)| self.keeps(state, group, need)) {
+            return Some(Held::Shared(group));
+        }
+        if key.is_some_and(|(key, need)| self.keeps(state, key, need)) {
+            return Some(Held::Key);
+        }
         let mut held = None;
-        for (is_key, &(group, need)) in
-            key.iter().map(|key| (true, key)).chain(shared.iter().map(|at| (false, at)))
+        let groups = key.map(|key| (key, Held::Key));
+        for ((group, need), by) in groups.into_iter().chain(shared.iter().map(|&at| (at, Held::Shared(at.0))))
         {
-            if let Some(wants) = state.big_jobs_ahead(group, need, place).map(|(_, _, wants)| wants).max() {
-                self.kept.push((group, wants));
-                held =
-                    Some(if is_key { (Verdict::PassLane, None) } else { (Verdict::PassClass, Some(group)) });
+            if let Some(big) = state.big_job_ahead(group, need, place) {
+                let kept = self.kept.entry(group).or_default();
+                *kept = big.wants.max(*kept);
+                held = Some(by);
             }
         }
         held
     }
+}
+
+/// Where slots are kept from a job.
+enum Held {
+    Shared(Ix<Group>),
+    Key,
+}
+
+/// A job ahead in claim order that needs two or more slots of a group.
+struct BigJob {
+    place: (u32, Turn),
+    lane: Ix<Lane>,
+    wants: u32,
 }
 
 impl State {
@@ -214,75 +273,104 @@ impl State {
             let queue = self.desks[desk].queue;
             !self.queues[queue].paused && row.serves_queue(queue)
         });
-        served.flat_map(|desk| {
-            let gates = self.desks[desk].open.iter().map(move |&group| Line::Gate(desk, group));
-            std::iter::once(Line::Desk(desk)).chain(gates).filter_map(|line| self.stop(line, None))
-        })
+        served
+            .flat_map(|desk| [Line::Ready(desk), Line::Gates(desk)])
+            .filter_map(|line| self.stop(line, None))
     }
 
     /// The first stop of a line, or the first after a turn.
     fn stop(&self, line: Line, after: Option<Turn>) -> Option<Stop> {
         let (turn, class) = match line {
-            Line::Desk(desk) => {
-                let ready = &self.desks[desk].ready;
-                after.map_or_else(|| ready.first(), |turn| ready.after(turn))?
+            Line::Ready(desk) => self.desks[desk].ready.first_after(after)?,
+            Line::Gates(desk) => {
+                let (turn, group) = self.desks[desk].open.first_after(after)?;
+                (turn, self.groups[group].line.as_ref()?.after(desk, None)?.1)
             }
             Line::Gate(desk, group) => self.groups[group].line.as_ref()?.after(desk, after)?,
-            Line::Class(class) => (self.classes[class].lanes.after(after?)?.0, class),
+            Line::Class(class) => (self.classes[class].lanes.first_after(after)?.0, class),
         };
         let row = &self.classes[class];
-        let lane = match line {
-            Line::Class(_) => row.lanes.after(after?)?.1,
-            Line::Desk(_) | Line::Gate(..) => row.lanes.first()?.1,
-        };
+        let lane = row.lanes.get(turn)?;
         Some((self.queue(row).priority(), turn, line, class, lane))
     }
 
-    /// The big job ahead of a place in claim order that holds back a job that needs slots of a group there; the
-    /// first of them.
+    /// The big job ahead of a place in claim order that holds back a job that needs slots of a group there.
     pub(crate) fn reserved_for(&self, group: Ix<Group>, need: u32, place: (u32, Turn)) -> Option<JobId> {
-        let first = self.big_jobs_ahead(group, need, place).min_by_key(|&(place, ..)| place);
-        let (_, lane, _) = first?;
-        self.lanes[lane].jobs.first().map(|(_, job)| self.jobs[job].id)
+        let big = self.big_job_ahead(group, need, place)?;
+        self.lanes[big.lane].jobs.first().map(|(_, job)| self.jobs[job].id)
     }
 
-    /// The big jobs ahead of a place that would have too few slots of a group left if `need` of them were taken
-    /// there: each with its place, its lane and the slots it wants.
-    fn big_jobs_ahead(
-        &self,
-        group: Ix<Group>,
-        need: u32,
-        place: (u32, Turn),
-    ) -> impl Iterator<Item = ((u32, Turn), Ix<Lane>, u32)> {
+    /// The first big job ahead of a place that would have too few slots of a group left if `need` of them were
+    /// taken there.
+    fn big_job_ahead(&self, group: Ix<Group>, need: u32, place: (u32, Turn)) -> Option<BigJob> {
         let row = &self.groups[group];
+        if row.line.as_ref().is_none_or(|line| line.big.is_empty()) && row.lanes.is_empty() {
+            return None;
+        }
         let left = row.free().saturating_sub(need.into());
-        let limit = row.limit.unwrap_or(0);
-        let is_big = move |wants: u32| (2..=limit).contains(&wants) && u64::from(wants) > left;
-
-        let classes = row.line.iter().flat_map(move |line| line.big.range(..(place.0, place.1, Ix::FIRST)));
-        let shared = classes.filter_map(move |&(priority, _, class)| {
-            let row = &self.classes[class];
-            let wants = row.shared().find(|&(at, _)| at == group)?.1;
-            let only_lacks = is_big(wants) && self.only_lacks(row, group);
-            let (turn, lane) =
-                only_lacks.then(|| row.lanes.iter().find(|&(_, lane)| self.key_has_room(lane)))??;
-            Some(((priority, turn), lane, wants))
-        });
-        let keyed = row.lanes.iter().filter_map(move |lane| {
+        let limit = row.limit?;
+        let is_big = |wants: u32| (2..=limit).contains(&wants) && u64::from(wants) > left;
+        let line = row
+            .line
+            .as_ref()
+            .filter(|line| line.big_needs.keys().next_back().is_some_and(|&most| u64::from(most) > left));
+        let at_desks = line.iter().flat_map(|line| &line.big);
+        let shared =
+            at_desks.filter_map(|(&desk, classes)| self.big_job_at(desk, classes, group, &is_big, place));
+        let keyed = row.lanes.iter().filter_map(|lane| {
             let class = self.class(lane);
             let turn = is_big(class.cost).then(|| self.lanes[lane].jobs.first())??.0;
-            self.only_lacks(class, group).then(|| ((self.queue(class).priority(), turn), lane, class.cost))
+            let big = BigJob { place: (self.queue(class).priority(), turn), lane, wants: class.cost };
+            (big.place < place && self.keeps_slots(class, group, true)).then_some(big)
         });
-        shared.chain(keyed).filter(move |&(ahead, ..)| ahead < place)
+        shared.chain(keyed).min_by_key(|big| big.place)
     }
 
-    /// Whether somebody serves a class and it has room in every shared group but perhaps `group`.
-    fn only_lacks(&self, class: &Class, group: Ix<Group>) -> bool {
+    /// The first such job at one desk.
+    fn big_job_at(
+        &self,
+        desk: Ix<Desk>,
+        classes: &BTreeSet<(Turn, Ix<Class>)>,
+        group: Ix<Group>,
+        is_big: &impl Fn(u32) -> bool,
+        place: (u32, Turn),
+    ) -> Option<BigJob> {
+        let queue = &self.queues[self.desks[desk].queue];
+        let priority = queue.priority();
+        if queue.paused || priority > place.0 || !self.is_served(&self.desks[desk], false) {
+            return None;
+        }
+        let mut first: Option<BigJob> = None;
+        for &(head, class_ix) in classes {
+            if (priority, head) >= first.as_ref().map_or(place, |first| first.place) {
+                break;
+            }
+            let class = &self.classes[class_ix];
+            let wants = class.shared().find(|&(at, _)| at == group)?.1;
+            if !is_big(wants) || !self.keeps_slots(class, group, false) {
+                continue;
+            }
+            let lane = class.lanes.iter().find(|&(_, lane)| self.key_has_room(lane));
+            let big = lane.map(|(turn, lane)| BigJob { place: (priority, turn), lane, wants });
+            let so_far = first.as_ref().map_or(place, |first| first.place);
+            first = big.filter(|big| big.place < so_far).or(first);
+        }
+        first
+    }
+
+    /// Whether the first job of a class keeps slots of `group`, of which it needs many: somebody serves it, and it
+    /// lacks room in no other group. For a slot of its own key (`of_key`) it may lack room in its group too, or it
+    /// would be starved by small jobs of the same key. If it lacks nothing at all, it keeps slots only while
+    /// somebody who serves it has a permit free: else it would freeze slots that it cannot use.
+    fn keeps_slots(&self, class: &Class, group: Ix<Group>, of_key: bool) -> bool {
         let queue = self.queue(class);
-        let mut others = [(queue.group, 1), (Self::CLUSTER, 1)].into_iter().chain(class.shared());
+        let has_room = |(at, need): (Ix<Group>, u32)| self.groups[at].has_room(need);
+        let spared = |at: Ix<Group>| at == group || of_key && at == class.group;
+        let others = || [(queue.group, 1), (Self::CLUSTER, 1)].into_iter().chain(class.shared());
+        let lacks_nothing = self.groups[group].has_room(class.needs_of(group)) && others().all(has_room);
         !queue.paused
-            && others.all(|(at, need)| at == group || self.groups[at].has_room(need))
-            && self.is_served(self.desk(class))
+            && others().filter(|&(at, _)| !spared(at)).all(has_room)
+            && self.is_served(self.desk(class), lacks_nothing)
     }
 
     fn key_has_room(&self, lane: Ix<Lane>) -> bool {
@@ -290,11 +378,11 @@ impl State {
         lane.key.is_none_or(|key| self.groups[key].has_room(self.classes[lane.class].cost))
     }
 
-    /// Whether a live session that is not draining has the desk's queue and task.
-    fn is_served(&self, desk: &Desk) -> bool {
+    /// Whether a live session that is not draining has the desk's queue and task, and a free permit if asked.
+    fn is_served(&self, desk: &Desk, with_free_permit: bool) -> bool {
         self.tasks[desk.task].sessions.iter().any(|&session| {
             let row = &self.sessions[session].row;
-            !row.draining && row.serves_queue(desk.queue)
+            !row.draining && row.serves_queue(desk.queue) && (row.free_permits > 0 || !with_free_permit)
         })
     }
 }

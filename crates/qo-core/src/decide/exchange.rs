@@ -38,8 +38,7 @@ impl Decider<'_> {
         self.happen(Event::Renewed { session: id, free_permits, draining });
         self.end_what_is_over();
         let claimed = self.claim(session, exchange.claim);
-        let mut stop = self.state.sessions[session].row.stops.clone();
-        stop.sort_unstable_by_key(|stop| stop.token);
+        let stop = self.state.sessions[session].stops.values().copied().collect();
         self.happen(Event::Exchanged(Box::new(Exchanged {
             session: id,
             number: exchange.number,

@@ -11,9 +11,11 @@ mod operate;
 mod over;
 mod settle;
 mod submit;
+#[cfg(test)]
+mod tests;
 
 use crate::state::{row::Job, table::Ix};
-use crate::{Answer, Command, Event, JobState, Result, State, Time, caps};
+use crate::{Answer, Command, Error, ErrorKind, Event, JobState, Result, State, Time, caps};
 
 /// What a command decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,10 +31,14 @@ pub struct Decision {
 /// On an error nothing happened and the state is as it was. To be able to take a decision back, begin
 /// a [speculation](State::speculate) before it.
 pub fn decide(state: &mut State, now: Time, command: &Command) -> Result<Decision> {
+    if !(0..=caps::TIME_MS).contains(&now.as_millis()) {
+        // A lease would end before it begins at the end of time: no clock that shows it is right.
+        let message = format!("store time: {now}: must lie between the years 1970 and 9999");
+        return Err(Error::new(ErrorKind::Internal, message));
+    }
     let mut decider = Decider { state, now, events: Vec::new() };
     let answer = decider.decide(command)?;
     let events = decider.events;
-    state.settle_down();
     Ok(Decision { events, answer })
 }
 
@@ -78,6 +84,17 @@ impl Decider<'_> {
     fn happen_to(&mut self, job: Ix<Job>, event: Event) {
         self.state.recent = Some(job);
         self.happen(event);
+    }
+
+    /// Lets a job end, and with the last one of a group the limit that submitted jobs had brought.
+    fn finish(&mut self, job: Ix<Job>, event: Event) {
+        self.happen_to(job, event);
+        let row = &self.state.jobs[job];
+        if row.state().is_terminal() {
+            for group in self.state.spent_limits(row.lane) {
+                self.happen(Event::LimitSpent(group));
+            }
+        }
     }
 
     fn happen(&mut self, event: Event) {

@@ -1,7 +1,6 @@
 //! What people, configuration files and registering code ask for.
 
 use super::Decider;
-use crate::limit::check_limit;
 use crate::{
     Answer, AttemptOutcome, Configuration, Error, Event, FenceToken, GroupRef, JobId, JobState, Name, Result,
 };
@@ -20,7 +19,7 @@ impl Decider<'_> {
         let job = &self.state.jobs[ix];
         match job.state() {
             JobState::Pending => {
-                self.happen(Event::Dropped { job: id, state: JobState::Cancelled });
+                self.finish(ix, Event::Dropped { job: id, state: JobState::Cancelled });
                 Ok(JobState::Cancelled)
             }
             JobState::Running => {
@@ -53,7 +52,7 @@ impl Decider<'_> {
     }
 
     pub(super) fn set_limit(&mut self, group: &GroupRef, limit: u32) -> Result<Answer> {
-        check_limit(group, limit)?;
+        within("limit", limit.into(), 0, caps::LIMIT.into())?;
         self.tick();
         self.happen(Event::LimitSet { group: group.clone(), limit: Some(limit) });
         Ok(Answer::Done)

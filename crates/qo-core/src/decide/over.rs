@@ -1,10 +1,14 @@
 //! What is over: leases end by an event, in every exchange and every sweep, never by somebody's clock.
 
 use super::Decider;
-use crate::{Answer, AttemptOutcome, Event, JobState, Result, Swept, caps};
+use crate::{Answer, AttemptOutcome, Event, JobState, Result, Swept, Time, caps};
 
 impl Decider<'_> {
     pub(super) fn sweep(&mut self) -> Result<Answer> {
+        if !self.is_anything_over() {
+            // A sweep that finds nothing leaves no trace: it must not cost a log a record.
+            return Ok(Answer::Swept(Swept::default()));
+        }
         self.tick();
         let mut swept = self.end_what_is_over();
         swept.forgotten = self.forget();
@@ -31,11 +35,21 @@ impl Decider<'_> {
         while let Some((&(at, _), &job)) = self.state.expiries.first_key_value()
             && at <= now
         {
-            let job = self.state.jobs[job].id;
-            self.happen(Event::Dropped { job, state: JobState::Expired });
+            let id = self.state.jobs[job].id;
+            self.finish(job, Event::Dropped { job: id, state: JobState::Expired });
             swept.expired += 1;
         }
         swept
+    }
+
+    fn is_anything_over(&self) -> bool {
+        let (state, now) = (&self.state, self.now.max(self.state.now));
+        let over = |first: Option<Time>| first.is_some_and(|at| at <= now);
+        over(state.session_ends.keys().next().map(|key| key.0))
+            || over(state.timeouts.keys().next().map(|key| key.0))
+            || over(state.expiries.keys().next().map(|key| key.0))
+            || over(state.retained.keys().next().map(|key| key.0))
+            || state.ended_sessions.values().any(|at| at.plus_ms(caps::RETAIN_MS) <= now)
     }
 
     fn forget(&mut self) -> u64 {

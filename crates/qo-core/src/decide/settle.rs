@@ -47,7 +47,7 @@ impl Decider<'_> {
         let run_at = run_at.filter(|_| then == JobState::Pending);
         let (job, token) = (settle.job, settle.token);
         let ended = AttemptEnded { job, token, outcome, error, output, then, run_at, tell_owner: false };
-        self.happen_to(ix, Event::AttemptEnded(Box::new(ended)));
+        self.finish(ix, Event::AttemptEnded(Box::new(ended)));
         Ok(then)
     }
 
@@ -65,7 +65,7 @@ impl Decider<'_> {
             run_at: None,
             tell_owner,
         };
-        self.happen_to(ix, Event::AttemptEnded(Box::new(ended)));
+        self.finish(ix, Event::AttemptEnded(Box::new(ended)));
     }
 }
 

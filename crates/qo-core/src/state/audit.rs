@@ -2,30 +2,41 @@
 //! For tests and for `doctor`: it looks at every row.
 
 use super::State;
-use super::row::{Label, Phase};
-use crate::lane::{Class, Lane};
-use crate::state::table::Ix;
-use std::collections::BTreeMap;
+use super::row::{Group, Label, Phase};
+use super::table::Ix;
+use crate::lane::{Class, Desk, Lane, Turn};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Faults found so far.
+type Faults = Vec<String>;
 
 impl State {
     /// Everything in which the indexes do not follow from the rows; empty if all is well.
     pub fn audit(&self) -> Vec<String> {
-        let mut faults = Vec::new();
+        let mut faults = Faults::new();
         self.audit_counts(&mut faults);
+        self.audit_refs(&mut faults);
+        self.audit_timers(&mut faults);
         for (ix, lane) in self.lanes.iter() {
             self.audit_lane(ix, lane, &mut faults);
         }
         for (ix, class) in self.classes.iter() {
             self.audit_class(ix, class, &mut faults);
         }
+        for (ix, group) in self.groups.iter() {
+            self.audit_line(ix, group, &mut faults);
+        }
+        for (ix, desk) in self.desks.iter() {
+            self.audit_desk(ix, desk, &mut faults);
+        }
         faults
     }
 
-    fn audit_counts(&self, faults: &mut Vec<String>) {
+    /// Slots and places in line, counted from the jobs.
+    fn audit_counts(&self, faults: &mut Faults) {
         let mut counts: BTreeMap<_, (u64, u64)> = BTreeMap::new();
-        let (mut due, mut refs) = (0, BTreeMap::<_, u32>::new());
+        let mut due = 0;
         for (_, job) in self.jobs.iter() {
-            *refs.entry(job.lane).or_default() += 1;
             let (used, live) = match job.phase() {
                 Phase::Pending => (0, 1),
                 Phase::Running(_) => (1, 1),
@@ -40,63 +51,163 @@ impl State {
         }
         for (ix, group) in self.groups.iter() {
             let counted = counts.get(&ix).copied().unwrap_or_default();
-            if counted != (group.used, group.live) {
-                faults.push(format!(
-                    "{:?}: used, live {:?}, counted {counted:?}",
-                    group.label,
-                    (group.used, group.live)
-                ));
-            }
-            let limit = self.limit_of(&group.label).map(|(limit, _)| limit);
-            if limit != group.limit {
-                faults.push(format!("{:?}: limit {:?}, should be {limit:?}", group.label, group.limit));
-            }
-            if group.refs == 0 && matches!(group.label, Label::Key(..)) {
-                faults.push(format!("{:?}: nothing refers to it", group.label));
-            }
+            let label = &group.label;
+            check(faults, (group.used, group.live) == counted, || {
+                format!("{label:?}: used, live: {counted:?}")
+            });
+            let limit = self.limit_of(label).map(|(limit, _)| limit);
+            check(faults, limit == group.limit, || {
+                format!("{label:?}: limit {:?}, not {limit:?}", group.limit)
+            });
         }
         let in_lanes: u64 = self.lanes.iter().map(|(_, lane)| lane.jobs.iter().count() as u64).sum();
-        if in_lanes != due {
-            faults.push(format!("{in_lanes} jobs stand in lanes, {due} are due"));
+        check(faults, in_lanes == due, || format!("{in_lanes} jobs stand in lanes, {due} are due"));
+    }
+
+    /// Who refers to whom: a row without references would never be freed, or was freed too late.
+    fn audit_refs(&self, faults: &mut Faults) {
+        let (mut lanes, mut classes, mut desks) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (mut queues, mut tasks, mut groups) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let jobs = self.jobs.iter().map(|(_, job)| job.lane);
+        jobs.for_each(|lane| *lanes.entry(lane).or_insert(0) += 1);
+        *groups.entry(Self::CLUSTER).or_insert(0) += 1;
+        for (_, lane) in self.lanes.iter() {
+            *classes.entry(lane.class).or_insert(0) += 1;
+            lane.key.into_iter().for_each(|key| *groups.entry(key).or_insert(0) += 1);
         }
-        for (ix, lane) in self.lanes.iter() {
-            if refs.get(&ix).copied().unwrap_or(0) != lane.refs {
-                faults.push(format!("lane {ix:?} counts {} jobs", lane.refs));
+        for (_, class) in self.classes.iter() {
+            *desks.entry(class.desk).or_insert(0) += 1;
+            class.shared().for_each(|(group, _)| *groups.entry(group).or_insert(0) += 1);
+        }
+        for (_, desk) in self.desks.iter() {
+            *queues.entry(desk.queue).or_insert(0) += 1;
+            *tasks.entry(desk.task).or_insert(0) += 1;
+        }
+        for (_, session) in self.sessions.iter() {
+            let serves = &session.row.serves;
+            serves.queues.iter().flatten().for_each(|&queue| *queues.entry(queue).or_insert(0) += 1);
+            serves.tasks.iter().for_each(|&task| *tasks.entry(task).or_insert(0) += 1);
+        }
+        self.queues.iter().for_each(|(_, queue)| *groups.entry(queue.group).or_insert(0) += 1);
+        for (_, group) in self.groups.iter() {
+            if let Label::Key(parent, _) = group.label {
+                *groups.entry(parent).or_insert(0) += 1;
             }
+        }
+        compare(faults, "lane", self.lanes.iter().map(|(ix, row)| (ix, row.refs)), &lanes);
+        compare(faults, "class", self.classes.iter().map(|(ix, row)| (ix, row.refs)), &classes);
+        compare(faults, "desk", self.desks.iter().map(|(ix, row)| (ix, row.refs)), &desks);
+        compare(faults, "queue", self.queues.iter().map(|(ix, row)| (ix, row.refs)), &queues);
+        compare(faults, "task", self.tasks.iter().map(|(ix, row)| (ix, row.refs)), &tasks);
+        compare(faults, "group", self.groups.iter().map(|(ix, row)| (ix, row.refs)), &groups);
+        let vacant = self.lanes.iter().any(|(_, lane)| lane.refs == 0)
+            || self.queues.iter().any(|(_, queue)| queue.is_vacant())
+            || self.tasks.iter().any(|(_, task)| task.is_vacant());
+        check(faults, !vacant || self.journal.is_some(), || {
+            "a row that nothing refers to was not freed".into()
+        });
+    }
+
+    fn audit_timers(&self, faults: &mut Faults) {
+        let jobs = || self.jobs.iter().map(|(_, job)| job);
+        let pending = || jobs().filter(|job| *job.phase() == Phase::Pending);
+        let running: usize = self.sessions.iter().map(|(_, session)| session.running.len()).sum();
+        let submitted = self.limits.values().filter(|limits| limits.submit.is_some()).count();
+        let timeouts = jobs().filter(|job| job.run().is_some_and(|run| run.timeout_at.is_some())).count();
+        for (what, have, should) in [
+            ("running", running, jobs().filter(|job| job.run().is_some()).count()),
+            ("timeouts", self.timeouts.len(), timeouts),
+            ("expiries", self.expiries.len(), pending().filter(|job| job.good_until().is_some()).count()),
+            ("scheduled", self.scheduled.len(), pending().filter(|job| job.run_at > self.now).count()),
+            ("retained", self.retained.len(), jobs().filter(|job| job.state().is_terminal()).count()),
+            ("session ends", self.session_ends.len(), self.sessions.iter().count()),
+            ("submit-side limits", self.fleeting_limits, submitted),
+        ] {
+            check(faults, have == should, || format!("{what}: {have}, should be {should}"));
         }
     }
 
-    fn audit_lane(&self, ix: Ix<Lane>, lane: &Lane, faults: &mut Vec<String>) {
+    /// Promise 1: a parked lane's key has no room for it.
+    fn audit_lane(&self, ix: Ix<Lane>, lane: &Lane, faults: &mut Faults) {
         let class = &self.classes[lane.class];
-        if lane.parked && lane.key.is_none_or(|key| self.groups[key].has_room(class.cost)) {
-            faults.push(format!("lane {ix:?} is parked although its key has room"));
-        }
+        let key_full = lane.key.is_some_and(|key| !self.groups[key].has_room(class.cost));
+        check(faults, !lane.parked || key_full, || {
+            format!("lane {ix:?} is parked although its key has room")
+        });
+        let head = lane.jobs.first().map(|(turn, _)| turn);
         let seat = class.lanes.iter().find(|&(_, at)| at == ix).map(|(turn, _)| turn);
-        let head = lane.jobs.first().map(|(turn, _)| turn).filter(|_| !lane.parked);
-        if seat != head {
-            faults.push(format!("lane {ix:?} is seated at {seat:?}, its first job is {head:?}"));
-        }
+        check(faults, seat == head.filter(|_| !lane.parked), || format!("lane {ix:?} is seated at {seat:?}"));
+        let listed = lane.key.is_some_and(|key| self.groups[key].lanes.iter().any(|at| at == ix));
+        let should = lane.key.is_some() && head.is_some();
+        check(faults, listed == should, || format!("lane {ix:?}: listed with its key: {listed}"));
     }
 
-    fn audit_class(&self, ix: Ix<Class>, class: &Class, faults: &mut Vec<String>) {
+    /// Promise 2: a class is on its desk, or at a gate that is on its desk while the group has a free slot.
+    fn audit_class(&self, ix: Ix<Class>, class: &Class, faults: &mut Faults) {
         let head = class.lanes.first().map(|(turn, _)| turn);
-        let desk = &self.desks[class.desk];
-        let on_desk = desk.ready.iter().find(|&(_, at)| at == ix).map(|(turn, _)| turn);
-        let Some(group) = class.gate else {
-            if on_desk != head {
-                faults.push(format!("class {ix:?} is on its desk at {on_desk:?}, its first job is {head:?}"));
+        let on_desk = self.desk(class).ready.iter().find(|&(_, at)| at == ix).map(|(turn, _)| turn);
+        let line = class.gate.and_then(|gate| self.groups[gate].line.as_ref());
+        let at_gate = line.and_then(|line| line.waiting.iter().find(|at| at.2 == ix)).map(|at| at.1);
+        let seats = if class.gate.is_some() { (None, head) } else { (head, None) };
+        check(faults, (on_desk, at_gate) == seats, || format!("class {ix:?} is at {on_desk:?}, {at_gate:?}"));
+    }
+
+    fn audit_line(&self, ix: Ix<Group>, group: &Group, faults: &mut Faults) {
+        let Some(line) = &group.line else { return };
+        let label = &group.label;
+        let open = group.free() > 0;
+        check(faults, line.open == open, || format!("{label:?}: open is {}", line.open));
+        let mut first: BTreeMap<Ix<Desk>, Turn> = BTreeMap::new();
+        for &(desk, turn, class) in &line.waiting {
+            first.entry(desk).or_insert(turn);
+            let here = self.classes.get(class).is_some_and(|class| class.gate == Some(ix));
+            check(faults, here, || format!("{label:?}: class {class:?} waits elsewhere"));
+        }
+        check(faults, line.open_at == if open { first } else { BTreeMap::new() }, || {
+            format!("{label:?}: gates")
+        });
+        let found: BTreeSet<_> = line.big.values().flatten().copied().collect();
+        let (mut big, mut needs) = (BTreeSet::new(), BTreeMap::new());
+        for (class_ix, class) in self.classes.iter() {
+            let need = class.shared().find(|&(at, need)| at == ix && need >= 2);
+            if let (Some((_, need)), Some((turn, _))) = (need, class.lanes.first()) {
+                big.insert((turn, class_ix));
+                *needs.entry(need).or_insert(0) += 1;
             }
-            return;
-        };
-        let row = &self.groups[group];
-        let at_gate =
-            row.line.as_ref().and_then(|line| line.waiting.iter().find(|at| at.2 == ix)).map(|at| at.1);
-        if on_desk.is_some() || at_gate != head {
-            faults.push(format!("class {ix:?} is at its gate at {at_gate:?}, its first job is {head:?}"));
         }
-        let should_be_open = row.free() > 0 && head.is_some();
-        if should_be_open && !desk.open.contains(&group) || row.free() == 0 && desk.open.contains(&group) {
-            faults.push(format!("class {ix:?}: its gate at {:?} is not as open as the group", row.label));
+        check(faults, found == big && line.big_needs == needs, || {
+            format!("{label:?}: big {found:?}, not {big:?}")
+        });
+    }
+
+    fn audit_desk(&self, ix: Ix<Desk>, desk: &Desk, faults: &mut Faults) {
+        let listed = desk.ready.first().is_some() || desk.open.first().is_some();
+        let is_listed = self.tasks[desk.task].desks.contains(&ix);
+        check(faults, (desk.listed, is_listed) == (listed, listed), || {
+            format!("desk {ix:?}: listed: {is_listed}")
+        });
+        for (turn, group) in desk.open.iter() {
+            let line = self.groups.get(group).and_then(|group| group.line.as_ref());
+            let is_open = line.is_some_and(|line| line.open_at.get(&ix) == Some(&turn));
+            check(faults, is_open, || format!("desk {ix:?}: the gate of {group:?} is not open at {turn:?}"));
         }
+    }
+}
+
+fn check(faults: &mut Faults, holds: bool, fault: impl FnOnce() -> String) {
+    if !holds {
+        faults.push(fault());
+    }
+}
+
+fn compare<T>(
+    faults: &mut Faults,
+    what: &str,
+    rows: impl Iterator<Item = (Ix<T>, u32)>,
+    counted: &BTreeMap<Ix<T>, u32>,
+) {
+    for (ix, refs) in rows {
+        let should = counted.get(&ix).copied().unwrap_or(0);
+        check(faults, refs == should, || format!("{what} {ix:?} has {refs} references, not {should}"));
     }
 }

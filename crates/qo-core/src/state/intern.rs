@@ -3,7 +3,7 @@
 
 use super::row::{Group, Label, Queue, Task};
 use super::table::Ix;
-use super::{State, ordered::Ordered};
+use super::{State, Vacant, ordered::Ordered};
 use crate::lane::{Class, Desk, Lane};
 use crate::{GroupRef, Key, Name, NewJob};
 use hashbrown::DefaultHashBuilder;
@@ -25,15 +25,8 @@ impl State {
         }
         let group = self.intern_group(Label::Queue(name.clone()));
         self.groups[group].refs += 1;
-        let queue = Queue {
-            name: name.clone(),
-            priority: None,
-            paused: false,
-            group,
-            desks: Vec::new(),
-            due: 0,
-            scheduled: 0,
-        };
+        let queue =
+            Queue { name: name.clone(), priority: None, paused: false, group, refs: 0, due: 0, scheduled: 0 };
         let ix = self.queues.insert(queue);
         self.queue_by_name.insert(name.clone(), ix);
         ix
@@ -43,7 +36,8 @@ impl State {
         if let Some(&ix) = self.task_by_name.get(name) {
             return ix;
         }
-        let task = Task { name: name.clone(), options: None, desks: Vec::new(), sessions: Vec::new() };
+        let task =
+            Task { name: name.clone(), options: None, refs: 0, desks: BTreeSet::new(), sessions: Vec::new() };
         let ix = self.tasks.insert(task);
         self.task_by_name.insert(name.clone(), ix);
         ix
@@ -82,7 +76,6 @@ impl State {
         self.classes[class].refs += 1;
         if let Some(key) = key {
             self.groups[key].refs += 1;
-            self.groups[key].lanes.push(ix);
         }
         let (lanes, hasher) = (&self.lanes, &self.hasher);
         self.lane_by_parts
@@ -113,6 +106,7 @@ impl State {
         for (group, _) in std::iter::once((group, job.cost)).chain(extras.iter().copied()) {
             self.groups[group].refs += 1;
         }
+        self.desks[desk].refs += 1;
         let class = Class { desk, group, cost: job.cost, extras, lanes: Ordered::None, gate: None, refs: 0 };
         let ix = self.classes.insert(class);
         let (classes, hasher) = (&self.classes, &self.hasher);
@@ -125,10 +119,17 @@ impl State {
         if let Some(&ix) = self.desk_by_parts.get(&(queue, task)) {
             return ix;
         }
-        let ix = self.desks.insert(Desk { queue, task, ready: Ordered::None, open: BTreeSet::new() });
+        let ix = self.desks.insert(Desk {
+            queue,
+            task,
+            ready: Ordered::None,
+            open: Ordered::None,
+            listed: false,
+            refs: 0,
+        });
         self.desk_by_parts.insert((queue, task), ix);
-        self.queues[queue].desks.push(ix);
-        self.tasks[task].desks.push(ix);
+        self.queues[queue].refs += 1;
+        self.tasks[task].refs += 1;
         ix
     }
 
@@ -163,12 +164,19 @@ impl State {
         }
     }
 
-    /// Frees lanes that no job refers to, and what only they referred to. Not during a speculation, which
-    /// might bring their jobs back.
-    pub(super) fn free_vacant(&mut self) {
-        while let Some(ix) = self.vacant.pop() {
-            if self.lanes.get(ix).is_some_and(|lane| lane.refs == 0) {
-                self.free_lane(ix);
+    /// Frees rows that nothing refers to any more. Not during a speculation, which might bring them back.
+    pub(crate) fn free_vacant(&mut self) {
+        if self.journal.is_some() {
+            return;
+        }
+        while let Some(vacant) = self.vacant.pop() {
+            match vacant {
+                Vacant::Lane(ix) if self.lanes.get(ix).is_some_and(|lane| lane.refs == 0) => {
+                    self.free_lane(ix)
+                }
+                Vacant::Queue(ix) if self.queues.get(ix).is_some_and(Queue::is_vacant) => self.free_queue(ix),
+                Vacant::Task(ix) if self.tasks.get(ix).is_some_and(Task::is_vacant) => self.free_task(ix),
+                Vacant::Lane(_) | Vacant::Queue(_) | Vacant::Task(_) => {}
             }
         }
     }
@@ -180,21 +188,51 @@ impl State {
             entry.remove();
         }
         if let Some(key) = lane.key {
-            self.groups[key].lanes.remove(ix);
             self.release_group(key);
         }
-        let class = &mut self.classes[lane.class];
-        class.refs -= 1;
-        if class.refs == 0 {
-            let hash = class_hash(&self.hasher, class);
-            let class = self.classes.remove(lane.class);
-            if let Ok(entry) = self.class_by_parts.find_entry(hash, |&at| at == lane.class) {
-                entry.remove();
-            }
-            for (group, _) in class.shared() {
-                self.release_group(group);
-            }
+        self.classes[lane.class].refs -= 1;
+        if self.classes[lane.class].refs == 0 {
+            self.free_class(lane.class);
         }
+    }
+
+    fn free_class(&mut self, ix: Ix<Class>) {
+        let class = self.classes.remove(ix);
+        let hash = class_hash(&self.hasher, &class);
+        if let Ok(entry) = self.class_by_parts.find_entry(hash, |&at| at == ix) {
+            entry.remove();
+        }
+        for (group, _) in class.shared() {
+            self.release_group(group);
+        }
+        self.desks[class.desk].refs -= 1;
+        if self.desks[class.desk].refs == 0 {
+            let desk = self.desks.remove(class.desk);
+            self.desk_by_parts.remove(&(desk.queue, desk.task));
+            self.release_queue(desk.queue);
+            self.release_task(desk.task);
+        }
+    }
+
+    pub(super) fn release_queue(&mut self, ix: Ix<Queue>) {
+        self.queues[ix].refs -= 1;
+        self.vacant.push(Vacant::Queue(ix));
+    }
+
+    pub(super) fn release_task(&mut self, ix: Ix<Task>) {
+        self.tasks[ix].refs -= 1;
+        self.vacant.push(Vacant::Task(ix));
+    }
+
+    fn free_queue(&mut self, ix: Ix<Queue>) {
+        let queue = self.queues.remove(ix);
+        self.queue_by_name.remove(&queue.name);
+        self.release_group(queue.group);
+    }
+
+    fn free_task(&mut self, ix: Ix<Task>) {
+        let task = self.tasks.remove(ix);
+        self.task_by_name.remove(&task.name);
     }
 
     fn release_group(&mut self, ix: Ix<Group>) {

@@ -7,7 +7,7 @@
 use super::State;
 use super::row::{Job, Queue, Session, SessionRow, Task};
 use super::table::Ix;
-use crate::{GroupRef, Limits, SessionId, TaskOptions, Time};
+use crate::{Event, FenceToken, GroupRef, Limits, SessionId, Stop, TaskOptions, Time};
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -21,6 +21,7 @@ pub(super) enum Undo {
     SessionChanged(Ix<Session>, Box<SessionRow>),
     SessionRemoved(Ix<Session>, Box<SessionRow>),
     SessionForgotten(SessionId, Time),
+    Stop(Ix<Session>, FenceToken, Option<Stop>),
     Limits(GroupRef, Option<Box<Limits>>),
     Queue(Ix<Queue>, Option<u32>, bool),
     Task(Ix<Task>, Option<Arc<TaskOptions>>),
@@ -30,8 +31,9 @@ impl State {
     /// Begins a speculation: what is decided or evolved from now on can be taken back as a whole.
     /// A second call goes on with the one that is under way.
     pub fn speculate(&mut self) {
-        let (next_number, next_token) = (self.next_number, self.next_token);
-        self.journal.get_or_insert_with(|| vec![Undo::Counters { next_number, next_token }]);
+        if self.journal.is_none() {
+            self.journal = Some(vec![self.counters()]);
+        }
     }
 
     /// Ends the speculation and keeps what happened.
@@ -42,17 +44,40 @@ impl State {
 
     /// Ends the speculation and takes back everything that happened since it began.
     pub fn take_back(&mut self) {
-        for undo in self.journal.take().unwrap_or_default().into_iter().rev() {
-            self.undo(undo);
-        }
-        self.free_vacant();
+        self.undo_to(0);
+        self.keep();
     }
 
-    /// Frees what nothing refers to any more, unless a speculation could still need it.
-    pub(crate) fn settle_down(&mut self) {
-        if self.journal.is_none() {
-            self.free_vacant();
+    /// Looks at the state as it is at `now`, and leaves no trace: time passes for the look only. A store whose
+    /// state is shared with other readers of a log must not let it pass for good without an event in the log.
+    pub fn at<T>(&mut self, now: Time, look: impl FnOnce(&Self) -> T) -> T {
+        if now <= self.now {
+            return look(self);
         }
+        let speculating = self.journal.is_some();
+        self.speculate();
+        let mark = self.journal.as_ref().map_or(0, Vec::len);
+        self.evolve(&Event::Ticked(now));
+        let seen = look(self);
+        self.undo_to(mark);
+        if !speculating {
+            self.keep();
+        }
+        seen
+    }
+
+    fn undo_to(&mut self, mark: usize) {
+        let undone = self.journal.as_mut().map_or_else(Vec::new, |journal| journal.split_off(mark));
+        // While old rows are put in, nothing is noted.
+        let journal = self.journal.take();
+        for undo in undone.into_iter().rev() {
+            self.undo(undo);
+        }
+        self.journal = journal;
+    }
+
+    fn counters(&self) -> Undo {
+        Undo::Counters { next_number: self.next_number, next_token: self.next_token }
     }
 
     pub(super) fn note(&mut self, undo: impl FnOnce() -> Undo) {
@@ -102,12 +127,17 @@ impl State {
             Undo::SessionForgotten(id, at) => {
                 self.ended_sessions.insert(id, at);
             }
+            Undo::Stop(ix, token, old) => {
+                self.put_stop(ix, token, old);
+            }
             Undo::Limits(group, old) => self.put_limits(&group, old.map(|limits| *limits)),
             Undo::Queue(ix, priority, paused) => {
-                self.queues[ix].paused = paused;
-                self.set_queue_priority(ix, priority);
+                self.put_queue(ix, priority, paused);
             }
-            Undo::Task(ix, options) => self.tasks[ix].options = options,
+            Undo::Task(ix, options) => {
+                self.tasks[ix].options = options;
+                self.vacant.push(super::Vacant::Task(ix));
+            }
         }
     }
 }

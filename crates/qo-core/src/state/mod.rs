@@ -16,7 +16,7 @@ mod view;
 
 use crate::lane::{Class, Desk, Lane};
 use crate::limit::in_force;
-use crate::{GroupRef, JobId, Key, Limits, Name, SessionId, TaskOptions, Time};
+use crate::{FenceToken, GroupRef, JobId, Key, Limits, Name, SessionId, Stop, TaskOptions, Time};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use journal::Undo;
 use row::{Group, Job, Label, Phase, Queue, Session, SessionRow, Task};
@@ -44,9 +44,9 @@ pub struct State {
     pub(crate) desks: Table<Desk>,
     pub(crate) classes: Table<Class>,
     pub(crate) lanes: Table<Lane>,
-    /// Lanes without jobs, to be freed when no speculation could bring them back.
-    vacant: Vec<Ix<Lane>>,
-    /// Exact-key limits that go with the last job of their key.
+    /// Rows that perhaps nothing refers to, to be freed when no speculation could bring them back.
+    vacant: Vec<Vacant>,
+    /// Submit-side limits: they go with the last live job of their group.
     fleeting_limits: usize,
 
     // Ways to find rows. Tables of handles: the keys are in the rows.
@@ -67,11 +67,19 @@ pub struct State {
     // What happens when time passes.
     pub(crate) scheduled: BTreeMap<(Time, u64), Ix<Job>>,
     pub(crate) expiries: BTreeMap<(Time, u64), Ix<Job>>,
-    pub(crate) timeouts: BTreeMap<(Time, crate::FenceToken), Ix<Job>>,
+    pub(crate) timeouts: BTreeMap<(Time, FenceToken), Ix<Job>>,
     pub(crate) session_ends: BTreeMap<(Time, SessionId), Ix<Session>>,
     pub(crate) retained: BTreeMap<(Time, u64), Ix<Job>>,
 
     journal: Option<Vec<Undo>>,
+}
+
+/// A row that may be freed if nothing refers to it any more.
+#[derive(Debug, Clone, Copy)]
+enum Vacant {
+    Lane(Ix<Lane>),
+    Queue(Ix<Queue>),
+    Task(Ix<Task>),
 }
 
 impl Default for State {
@@ -183,7 +191,7 @@ impl State {
         let lane = &mut self.lanes[job.lane];
         lane.refs -= 1;
         if lane.refs == 0 {
-            self.vacant.push(job.lane);
+            self.vacant.push(Vacant::Lane(job.lane));
         }
         job
     }
@@ -308,6 +316,9 @@ impl State {
     }
 
     pub(crate) fn remove_session(&mut self, ix: Ix<Session>) {
+        for token in self.sessions[ix].stops.keys().copied().collect::<Vec<_>>() {
+            self.set_stop(ix, token, None);
+        }
         let row = self.drop_session(ix);
         let id = row.new.id;
         self.ended_sessions.insert(id, self.now);
@@ -320,24 +331,46 @@ impl State {
         }
     }
 
+    /// Sets, or with none takes back, what the session's next exchange is told about a claim.
+    pub(crate) fn set_stop(&mut self, ix: Ix<Session>, token: FenceToken, stop: Option<Stop>) {
+        let old = self.put_stop(ix, token, stop);
+        self.note(|| Undo::Stop(ix, token, old));
+    }
+
+    fn put_stop(&mut self, ix: Ix<Session>, token: FenceToken, stop: Option<Stop>) -> Option<Stop> {
+        let stops = &mut self.sessions[ix].stops;
+        match stop {
+            Some(stop) => stops.insert(token, stop),
+            None => stops.remove(&token),
+        }
+    }
+
     fn add_session(&mut self, row: SessionRow) -> Ix<Session> {
         let (id, lease_until, serves) = (row.new.id, row.lease_until, Arc::clone(&row.serves));
-        let ix = self.sessions.insert(Session { row, running: BTreeMap::new() });
+        let ix = self.sessions.insert(Session { row, stops: BTreeMap::new(), running: BTreeMap::new() });
         self.session_by_id.insert(id, ix);
         self.session_ends.insert((lease_until, id), ix);
         for &task in &serves.tasks {
             self.tasks[task].sessions.push(ix);
+            self.tasks[task].refs += 1;
+        }
+        for &queue in serves.queues.iter().flatten() {
+            self.queues[queue].refs += 1;
         }
         ix
     }
 
     fn drop_session(&mut self, ix: Ix<Session>) -> SessionRow {
-        let Session { row, running } = self.sessions.remove(ix);
-        assert!(running.is_empty(), "G4: a session that owns jobs cannot be forgotten");
+        let Session { row, stops, running } = self.sessions.remove(ix);
+        assert!(running.is_empty() && stops.is_empty(), "G4: a session that owns jobs cannot be forgotten");
         self.session_by_id.remove(&row.new.id);
         self.session_ends.remove(&(row.lease_until, row.new.id));
         for &task in &row.serves.tasks {
             self.tasks[task].sessions.retain(|&at| at != ix);
+            self.release_task(task);
+        }
+        for &queue in row.serves.queues.iter().flatten() {
+            self.release_queue(queue);
         }
         row
     }
@@ -357,11 +390,8 @@ impl State {
     }
 
     fn put_limits(&mut self, group: &GroupRef, limits: Option<Limits>) {
-        let fleeting = |limits: Option<&Limits>| {
-            usize::from(
-                matches!(group, GroupRef::Key(..)) && limits.is_some_and(|limits| limits.submit.is_some()),
-            )
-        };
+        let fleeting =
+            |limits: Option<&Limits>| usize::from(limits.is_some_and(|limits| limits.submit.is_some()));
         let after = fleeting(limits.as_ref());
         let old = match limits {
             Some(limits) => self.limits.insert(group.clone(), limits),
@@ -400,25 +430,27 @@ impl State {
         in_force(self.limits.get(&group), every_key)
     }
 
-    /// The submit-side limit of a key goes with its last live job.
-    pub(crate) fn drop_fleeting_limit(&mut self, lane: Ix<Lane>) {
+    /// Submit-side limits of the groups of a lane that have no live job left.
+    pub(crate) fn spent_limits(&self, lane: Ix<Lane>) -> Vec<GroupRef> {
         if self.fleeting_limits == 0 {
-            return;
+            return Vec::new();
         }
-        if let Some(key) = self.lanes[lane].key.filter(|&key| self.groups[key].live == 0) {
-            let group = self.group_ref(&self.groups[key].label);
-            self.change_limits(&group, |limits| limits.submit = None);
-        }
+        let spent = self.needs(lane).into_iter().filter(|&(group, _)| self.groups[group].live == 0);
+        let spent = spent.map(|(group, _)| self.group_ref(&self.groups[group].label));
+        spent.filter(|group| self.limits.get(group).is_some_and(|limits| limits.submit.is_some())).collect()
     }
 
     pub(crate) fn change_queue(&mut self, ix: Ix<Queue>, priority: Option<u32>, paused: bool) {
+        let old = self.put_queue(ix, priority, paused);
+        self.note(|| Undo::Queue(ix, old.0, old.1));
+    }
+
+    fn put_queue(&mut self, ix: Ix<Queue>, priority: Option<u32>, paused: bool) -> (Option<u32>, bool) {
         let queue = &mut self.queues[ix];
         let old = (queue.priority, queue.paused);
-        queue.paused = paused;
-        if old.0 != priority {
-            self.set_queue_priority(ix, priority);
-        }
-        self.note(|| Undo::Queue(ix, old.0, old.1));
+        (queue.priority, queue.paused) = (priority, paused);
+        self.vacant.push(Vacant::Queue(ix));
+        old
     }
 
     pub(crate) fn change_task(&mut self, ix: Ix<Task>, options: Arc<TaskOptions>) {

@@ -23,7 +23,7 @@ impl<K: Ord + Copy, V: Copy> Ordered<K, V> {
     }
 
     /// The first entry whose key lies after `key`.
-    pub(crate) fn after(&self, key: K) -> Option<(K, V)> {
+    fn after(&self, key: K) -> Option<(K, V)> {
         match self {
             Self::One(k, v) if *k > key => Some((*k, *v)),
             Self::None | Self::One(..) => None,
@@ -31,6 +31,19 @@ impl<K: Ord + Copy, V: Copy> Ordered<K, V> {
                 .range((std::ops::Bound::Excluded(key), std::ops::Bound::Unbounded))
                 .next()
                 .map(|(k, v)| (*k, *v)),
+        }
+    }
+
+    /// The first entry, or the first whose key lies after one.
+    pub(crate) fn first_after(&self, key: Option<K>) -> Option<(K, V)> {
+        key.map_or_else(|| self.first(), |key| self.after(key))
+    }
+
+    pub(crate) fn get(&self, key: K) -> Option<V> {
+        match self {
+            Self::One(k, v) if *k == key => Some(*v),
+            Self::None | Self::One(..) => None,
+            Self::Many(map) => map.get(&key).copied(),
         }
     }
 
@@ -59,6 +72,16 @@ impl<K: Ord + Copy, V: Copy> Ordered<K, V> {
                 }
                 was_there
             }
+        }
+    }
+
+    /// Moves an entry to another key, or in, or out.
+    pub(crate) fn reseat(&mut self, before: Option<K>, after: Option<K>, value: V) {
+        if let Some(key) = before {
+            self.remove(key);
+        }
+        if let Some(key) = after {
+            self.insert(key, value);
         }
     }
 
@@ -91,7 +114,8 @@ mod tests {
                 }
                 prop_assert!(ours.iter().eq(plain.iter().map(|(k, v)| (*k, *v))));
                 prop_assert_eq!(ours.first(), plain.iter().next().map(|(k, v)| (*k, *v)));
-                prop_assert_eq!(ours.after(key), plain.range(key + 1..).next().map(|(k, v)| (*k, *v)));
+                prop_assert_eq!(ours.get(key), plain.get(&key).copied());
+                prop_assert_eq!(ours.first_after(Some(key)), plain.range(key + 1..).next().map(|(k, v)| (*k, *v)));
             }
         }
     }

@@ -18,7 +18,7 @@ impl State {
             let row = &session.row;
             let owns: Vec<_> =
                 session.running.iter().map(|(token, &job)| (token, self.jobs[job].id)).collect();
-            let told = (&row.stops, row.number, &row.reply);
+            let told = (&session.stops, row.number, row.free_permits, &row.reply);
             lines.push(format!(
                 "session {id}: {:?} {:?} {} {} {told:?} {owns:?}",
                 row.new, row.opened_at, row.lease_until, row.draining

@@ -6,7 +6,10 @@ use crate::{
     Attempt, ExchangeReply, FenceToken, JobId, JobState, Json, Key, Name, NewSession, RetryPolicy, Stop,
 };
 use crate::{TaskOptions, Time};
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// A job, live or remembered. A pending job that never ran is one row of about 100 bytes; what only some
 /// jobs have hangs off it.
@@ -108,6 +111,8 @@ impl Job {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) row: SessionRow,
+    /// What its next exchange must be told to stop.
+    pub(crate) stops: BTreeMap<FenceToken, Stop>,
     /// Derived: the jobs that it owns.
     pub(crate) running: BTreeMap<FenceToken, Ix<Job>>,
 }
@@ -125,21 +130,19 @@ pub(crate) struct SessionRow {
     pub(crate) number: u64,
     /// What it was answered: a lost reply loses nothing.
     pub(crate) reply: Option<Arc<ExchangeReply>>,
-    /// What its next exchange must be told to stop.
-    pub(crate) stops: Vec<Stop>,
 }
 
 /// The queues and tasks of a session.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Serves {
-    /// None means all.
+    /// Sorted; none means all.
     pub(crate) queues: Option<Vec<Ix<Queue>>>,
     pub(crate) tasks: Vec<Ix<Task>>,
 }
 
 impl SessionRow {
     pub(crate) fn serves_queue(&self, queue: Ix<Queue>) -> bool {
-        self.serves.queues.as_ref().is_none_or(|queues| queues.contains(&queue))
+        self.serves.queues.as_ref().is_none_or(|queues| queues.binary_search(&queue).is_ok())
     }
 
     /// Fewer than a tenth of the permits are free.
@@ -157,13 +160,19 @@ pub(crate) struct Queue {
     pub(crate) paused: bool,
     /// `queue:NAME`.
     pub(crate) group: Ix<Group>,
-    pub(crate) desks: Vec<Ix<Desk>>,
+    /// Desks, and sessions that name it.
+    pub(crate) refs: u32,
     /// Derived: pending jobs in line, and pending jobs that wait for their date.
     pub(crate) due: u64,
     pub(crate) scheduled: u64,
 }
 
 impl Queue {
+    /// Nobody refers to it, and it says nothing that the default does not.
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.refs == 0 && self.priority.is_none() && !self.paused
+    }
+
     pub(crate) fn priority(&self) -> u32 {
         self.priority.unwrap_or(crate::DEFAULT_QUEUE_PRIORITY)
     }
@@ -174,9 +183,19 @@ impl Queue {
 pub(crate) struct Task {
     pub(crate) name: Name,
     pub(crate) options: Option<Arc<TaskOptions>>,
-    pub(crate) desks: Vec<Ix<Desk>>,
+    /// Desks, and sessions that name it.
+    pub(crate) refs: u32,
+    /// Derived: desks where somebody stands.
+    pub(crate) desks: BTreeSet<Ix<Desk>>,
     /// Derived: live sessions that have a handler for it.
     pub(crate) sessions: Vec<Ix<Session>>,
+}
+
+impl Task {
+    /// Nobody refers to it, and nobody registered it.
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.refs == 0 && self.options.is_none()
+    }
 }
 
 /// A group that live jobs, a queue or a key's parent refer to. `used` and `live` are caches of the job rows.
@@ -191,19 +210,19 @@ pub(crate) struct Group {
     pub(crate) live: u64,
     /// Classes, lanes, queues and keys that point here.
     pub(crate) refs: u32,
-    /// `GROUP/KEY`: the lanes of this key. A parked one waits for room here.
+    /// `GROUP/KEY`: its lanes in line. A parked one waits for room here.
     pub(crate) lanes: KeyLanes,
     /// Any other group: the classes that wait here, and those that need many slots.
     pub(crate) line: Option<Box<ClassLine>>,
 }
 
-/// The lanes of one key: nearly always one, and there may be a million keys.
+/// The lanes of one key that have a job in line: nearly always one, and there may be a million keys.
 #[derive(Debug, Default)]
 pub(crate) struct KeyLanes {
     first: Option<Ix<Lane>>,
     // Boxed so that the common form stays small.
     #[allow(clippy::box_collection)]
-    rest: Option<Box<Vec<Ix<Lane>>>>,
+    rest: Option<Box<BTreeSet<Ix<Lane>>>>,
 }
 
 impl KeyLanes {
@@ -211,27 +230,23 @@ impl KeyLanes {
         self.first.is_none()
     }
 
-    pub(crate) fn get(&self, at: usize) -> Option<Ix<Lane>> {
-        if at == 0 { self.first } else { self.rest.as_ref()?.get(at - 1).copied() }
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = Ix<Lane>> {
         self.first.into_iter().chain(self.rest.iter().flat_map(|rest| rest.iter().copied()))
     }
 
-    pub(crate) fn push(&mut self, lane: Ix<Lane>) {
+    pub(crate) fn insert(&mut self, lane: Ix<Lane>) {
         if self.first.is_none() {
             self.first = Some(lane);
         } else {
-            self.rest.get_or_insert_default().push(lane);
+            self.rest.get_or_insert_default().insert(lane);
         }
     }
 
     pub(crate) fn remove(&mut self, lane: Ix<Lane>) {
         if self.first == Some(lane) {
-            self.first = self.rest.as_mut().and_then(|rest| rest.pop());
+            self.first = self.rest.as_mut().and_then(|rest| rest.pop_first());
         } else if let Some(rest) = &mut self.rest {
-            rest.retain(|&at| at != lane);
+            rest.remove(&lane);
         }
         self.rest.take_if(|rest| rest.is_empty());
     }

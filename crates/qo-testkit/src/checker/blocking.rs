@@ -2,7 +2,7 @@
 //!
 //! Claims walk the line in claim order. The answer says which jobs a walk took, so the books can be turned
 //! back to the moment at which the walk came by any job. One that was left behind met a claim that was full,
-//! or lacked room, or was held back by a big job ahead that reserves slots (contract §3); and what is
+//! or lacked room, or was held back by a big job ahead that reserves slots (`docs/rules.md`, "Reserved"); and what is
 //! reserved nobody else may take.
 
 use super::ledger::{Fact, GroupIndex, Ledger};
@@ -52,9 +52,6 @@ struct Walk<'a> {
 struct Hold {
     group: GroupIndex,
     wants: u32,
-    /// Not certain where a walk may have passed the job over for another group alone: then the slots may be
-    /// taken, and may be kept.
-    certain: bool,
 }
 
 impl<'a> Walk<'a> {
@@ -99,7 +96,7 @@ impl<'a> Walk<'a> {
         let hold = self.holds(job, &since);
         let (id, got, max) = (books.jobs[job].new.id, self.claimed.len(), self.exchange.claim.max);
         match hold {
-            Some(Hold { group, wants, certain: true }) if taken => {
+            Some(Hold { group, wants }) if taken => {
                 let group = books.groups.name(group);
                 objections.add(
                     "reserved",
@@ -125,20 +122,22 @@ impl<'a> Walk<'a> {
             || claim.max_per_queue.is_some_and(|most| of_queue >= most.into())
     }
 
-    /// What holds the job back: big jobs ahead, or what they kept earlier in this walk.
+    /// What holds the job back: what big jobs kept earlier in this walk, else big jobs ahead.
     fn holds(&mut self, job: usize, since: &[usize]) -> Option<Hold> {
         let books = self.books;
-        let mut holds = Vec::new();
-        for &(group, need) in &books.jobs[job].needs {
+        let needs = &books.jobs[job].needs;
+        for &(group, need) in needs {
             let left = books.free_before(group, since).map(|free| free.saturating_sub(need.into()));
-            let kept = self.kept.iter().filter(|kept| kept.group == group && left < Some(kept.wants.into()));
-            let ahead = books.big_job_ahead(job, group, need, since);
-            let ahead = ahead.map(|wants| Hold { group, wants, certain: true });
-            holds.extend(left.and(ahead.or(kept.copied().max_by_key(|kept| kept.certain))));
+            let kept = |kept: &&Hold| kept.group == group && left < Some(kept.wants.into());
+            if let (Some(_), Some(kept)) = (left, self.kept.iter().find(kept)) {
+                return Some(*kept);
+            }
         }
-        // A walk that found the job held back in one group need not have looked at the others.
-        let certain = holds.len() == 1;
-        self.kept.extend(holds.iter().map(|hold| Hold { certain: certain && hold.certain, ..*hold }));
-        holds.into_iter().max_by_key(|hold| hold.certain)
+        let ahead = needs.iter().filter_map(|&(group, need)| {
+            Some(Hold { group, wants: books.big_job_ahead(job, group, need, since)? })
+        });
+        let before = self.kept.len();
+        self.kept.extend(ahead);
+        self.kept.get(before).copied()
     }
 }

@@ -98,7 +98,8 @@ macro_rules! conformance {
                 a_submit_side_limit_of_a_key_goes_with_its_last_live_job,
                 a_submit_side_limit_of_a_key_goes_however_its_last_job_ends,
                 other_limits_of_a_key_outlive_its_jobs,
-                a_submit_side_limit_of_a_group_outlives_its_jobs,
+                a_submit_side_limit_of_a_group_goes_with_its_last_live_job,
+                a_submit_side_limit_stays_while_another_job_lists_its_group,
                 a_configuration_replaces_the_last_one_whole,
                 a_configuration_leaves_the_other_sources_alone,
                 the_newest_registration_of_a_task_counts,
@@ -149,6 +150,9 @@ macro_rules! conformance {
                 a_big_job_beyond_the_share_of_its_queue_reserves,
                 a_worker_that_stops_draining_keeps_slots_from_that_exchange_on,
                 queue_priority_decides_who_is_ahead,
+                a_big_job_whose_workers_are_busy_keeps_no_slots_that_it_could_have,
+                a_big_job_is_not_starved_by_small_ones_of_its_own_key,
+                a_big_job_that_waits_for_its_key_keeps_nothing_from_other_keys,
                 what_was_kept_stays_kept_for_the_whole_claim,
             }
             on_limit {
@@ -227,6 +231,7 @@ macro_rules! conformance {
                 a_draining_worker_settles_and_renews,
                 a_dropped_exchange_may_be_made_again,
                 an_unknown_session_is_fenced,
+                a_claim_ends_when_its_payloads_fill_a_message,
             }
             settle {
                 a_claimed_job_runs,
@@ -416,6 +421,7 @@ macro_rules! conformance {
                 too_many_cancels_are_invalid,
                 a_page_without_rows_or_with_too_many_is_invalid,
                 every_refusal_names_what_it_is_about,
+                an_exchange_with_too_many_bytes_is_invalid,
             }
             fleet {
                 concurrent_claims_reach_a_limit_and_do_not_exceed_it,

@@ -186,3 +186,14 @@ pub(super) async fn a_dropped_exchange_may_be_made_again(world: &World) {
 pub(super) async fn an_unknown_session_is_fenced(world: &World) {
     refused(world.store.exchange(Exchange::renew(world.session_id(), 1)).await, ErrorKind::Fenced);
 }
+
+pub(super) async fn a_claim_ends_when_its_payloads_fill_a_message(world: &World) {
+    let megabyte = format!("\"{}\"", "x".repeat(caps::PAYLOAD_BYTES - 2));
+    for _ in 0..2 {
+        world.submit_many(6, job("bulk").payload(&megabyte)).await;
+    }
+    let worker = world.worker("w1", ["bulk"]).await;
+    let full = caps::CLAIM_BYTES / caps::PAYLOAD_BYTES;
+    assert_eq!(worker.claim(100).await.len(), full, "as many as fill it");
+    assert_eq!(worker.claim(100).await.len(), 12 - full, "and then the rest");
+}

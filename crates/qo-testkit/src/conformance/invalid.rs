@@ -269,3 +269,17 @@ pub(super) async fn every_refusal_names_what_it_is_about(world: &World) {
     worker.close().await;
     says(refused(worker.send(worker.next()).await, ErrorKind::Fenced), &[&worker.session.to_string()]);
 }
+
+pub(super) async fn an_exchange_with_too_many_bytes_is_invalid(world: &World) {
+    let worker = world.worker("w1", ["bulk"]).await;
+    let output =
+        Json::parse("output", &format!("\"{}\"", "x".repeat(caps::PAYLOAD_BYTES - 2))).expect("JSON");
+    let settle = |_| Settle {
+        job: world.job_id(),
+        token: FenceToken(1),
+        outcome: Outcome::Succeed { output: output.clone() },
+    };
+    let settles = (0..=caps::SETTLE_BYTES / caps::PAYLOAD_BYTES).map(settle).collect();
+    let refused = world.store.exchange(Exchange { settles, ..worker.next() }).await;
+    invalid(refused, "settles", "");
+}

@@ -296,3 +296,41 @@ pub(super) async fn what_was_kept_stays_kept_for_the_whole_claim(world: &World) 
     assert_eq!(worker.claim_ids(10).await, [other], "the second small job does not overtake the first");
     assert_eq!(worker.claim_ids(10).await, [first, second], "by now the big one misses two groups");
 }
+
+pub(super) async fn a_big_job_whose_workers_are_busy_keeps_no_slots_that_it_could_have(world: &World) {
+    world.set("gpu", 2).await;
+    let busy = world.worker("busy", ["train"]).await;
+    busy.send(Exchange { free_permits: 0, ..busy.next() }).await.expect("it lives");
+    let idle = world.worker("idle", ["infer"]).await;
+    world.submit(job("train").group("gpu").cost(2)).await;
+    let small = world.submit_many(3, job("infer").group("gpu")).await;
+    assert_eq!(idle.claim_ids(10).await, small[..1], "it is not slots that the big one waits for; now it is");
+    assert_eq!(idle.claim(10).await, [], "what is left is kept, or it would be starved");
+    busy.renew().await;
+    assert_eq!(idle.claim(10).await, []);
+}
+
+pub(super) async fn a_big_job_is_not_starved_by_small_ones_of_its_own_key(world: &World) {
+    world.set("api", 2).await;
+    world.set("api/*", 2).await;
+    let worker = world.worker("w", ["api"]).await;
+    world.submit_many(2, job("api").key("u")).await;
+    let running = worker.claim(2).await;
+    let big = world.submit(job("api").key("u").cost(2)).await;
+    world.submit_many(3, job("api").key("u")).await;
+    let reply = worker.turn(vec![settled(&running[0], success())], 10).await;
+    assert_eq!(reply.claimed, [], "the key is kept, though the group lacks room too");
+    let reply = worker.turn(vec![settled(&running[1], success())], 10).await;
+    assert_eq!(worker::ids(&reply.claimed), [big]);
+}
+
+pub(super) async fn a_big_job_that_waits_for_its_key_keeps_nothing_from_other_keys(world: &World) {
+    world.set("api", 3).await;
+    world.set("api/*", 2).await;
+    let worker = world.worker("w", ["api"]).await;
+    world.submit_many(2, job("api").key("u")).await;
+    worker.claim(2).await;
+    world.submit(job("api").key("u").cost(2)).await;
+    let other = world.submit_many(2, job("api").key("v")).await;
+    assert_eq!(worker.claim_ids(10).await, other[..1], "its key is full, so the group is not kept for it");
+}

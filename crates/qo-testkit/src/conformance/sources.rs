@@ -146,12 +146,25 @@ pub(super) async fn other_limits_of_a_key_outlive_its_jobs(world: &World) {
     assert_eq!((world.limit("user/a").await, world.limit("user/b").await), (Some(1), Some(2)));
 }
 
-pub(super) async fn a_submit_side_limit_of_a_group_outlives_its_jobs(world: &World) {
+pub(super) async fn a_submit_side_limit_of_a_group_goes_with_its_last_live_job(world: &World) {
     world.submit(job("api").limit(1)).await;
+    world.submit(job("api")).await;
     let worker = world.worker("w1", ["api"]).await;
     worker.succeed(&worker.claim_one().await).await;
-    world.submit_many(3, job("api")).await;
-    assert_eq!(worker.claim(10).await.len(), 1);
+    assert_eq!(world.limit("api").await, Some(1), "one job still lives");
+    worker.succeed(&worker.claim_one().await).await;
+    assert_eq!(world.limit("api").await, None);
+}
+
+pub(super) async fn a_submit_side_limit_stays_while_another_job_lists_its_group(world: &World) {
+    world.submit(job("user").key("joe").limit(2)).await;
+    world.submit(job("other").also("user/joe", 1)).await;
+    let worker = world.worker("w1", ["user", "other"]).await;
+    let claimed = worker.claim(2).await;
+    worker.succeed(&claimed[0]).await;
+    assert_eq!(world.limit("user/joe").await, Some(2), "one job still takes slots there");
+    worker.succeed(&claimed[1]).await;
+    assert_eq!(world.limit("user/joe").await, None);
 }
 
 pub(super) async fn a_configuration_replaces_the_last_one_whole(world: &World) {

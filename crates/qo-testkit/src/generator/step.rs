@@ -193,7 +193,7 @@ const TASKS: [&str; 3] = ["mail", "resize", "report"];
 const QUEUES: [&str; 3] = ["default", "slow", "stripe"];
 const GROUPS: [&str; 3] = ["api", "mail", "gpu"];
 const KEYS: [&str; 2] = ["ann", "bob/1"];
-const EXTRAS: [&str; 4] = ["gpu", "disk", "disk/ann", "disk/zoe"];
+const EXTRAS: [&str; 7] = ["gpu", "disk", "disk/ann", "disk/zoe", "api/ann", "mail/ann", "api"];
 const WORKERS: [&str; 2] = ["w1", "w2"];
 const LIMITED: [&str; 17] = [
     "cluster",

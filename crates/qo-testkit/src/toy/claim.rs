@@ -2,7 +2,7 @@
 
 use super::Flaw;
 use super::state::{Holding, Job, Session, Toy};
-use qo_core::{Claim, ClaimedJob, FenceToken, GroupRef, JobState, SessionId};
+use qo_core::{Claim, ClaimedJob, FenceToken, GroupRef, JobState, SessionId, caps};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Toy {
@@ -12,7 +12,8 @@ impl Toy {
         let mut kept: Vec<(GroupRef, u32)> = Vec::new();
         let used_before = self.used_by_group();
         for at in self.walk() {
-            if claimed.len() >= claim.max as usize {
+            let bytes: usize = claimed.iter().map(|job| job.payload.as_str().len()).sum();
+            if claimed.len() >= claim.max as usize || bytes >= caps::CLAIM_BYTES {
                 break;
             }
             let me = self.session(session).expect("it was just renewed");
@@ -149,8 +150,8 @@ impl Toy {
         }
         let before = kept.len();
         for (group, slots) in job.needs() {
-            let big_jobs = self.big_jobs_ahead(job, &group, slots);
-            kept.extend(big_jobs.map(|big| (group.clone(), big.need(&group))));
+            let first = self.reserved_for(job, &group, slots);
+            kept.extend(first.map(|big| (group.clone(), big.need(&group))));
         }
         kept.len() > before
     }
@@ -181,13 +182,22 @@ impl Toy {
         self.limit(group).map_or(u64::MAX, |limit| u64::from(limit).saturating_sub(self.used(group)))
     }
 
-    /// Whether slots of `group` are all that a big job may lack.
+    /// Whether slots of `group` are all that a big job may lack (for a slot of its key, its group's too), and
+    /// somebody serves it: with a free permit, if it lacks nothing at all.
     fn could_run_but_for(&self, big: &Job, group: &GroupRef) -> bool {
-        let room_elsewhere = big.needs().iter().filter(|(other, _)| other != group).all(|(other, slots)| {
-            self.limit(other).is_none_or(|limit| self.used(other) + u64::from(*slots) <= u64::from(limit))
+        let of_key = matches!(group, GroupRef::Key(name, _) if *name == big.group);
+        let spared =
+            |other: &GroupRef| other == group || of_key && *other == GroupRef::Group(big.group.clone());
+        let has_room = |other: &GroupRef, slots: u32| {
+            self.limit(other).is_none_or(|limit| self.used(other) + u64::from(slots) <= u64::from(limit))
+        };
+        let room_elsewhere = self.flaw == Flaw::BlockedBigJobReserves
+            || big.needs().iter().all(|(other, slots)| spared(other) || has_room(other, *slots));
+        let lacks_nothing = big.needs().iter().all(|(other, slots)| has_room(other, *slots));
+        let served = self.sessions.iter().any(|session| {
+            let can_take = session.free_permits > 0 || !lacks_nothing || self.flaw == Flaw::SaturatedReserves;
+            !session.draining && session.serves(big) && can_take
         });
-        let served = self.sessions.iter().any(|session| !session.draining && session.serves(big));
-        let room_elsewhere = room_elsewhere || self.flaw == Flaw::BlockedBigJobReserves;
         let served = served || self.flaw == Flaw::UnservedBigJobReserves;
         room_elsewhere && served && !self.paused.contains(&big.new.queue)
     }

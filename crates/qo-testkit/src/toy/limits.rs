@@ -39,11 +39,7 @@ impl Toy {
 
     pub fn set_limit(&mut self, group: GroupRef, limit: u32) -> Result<()> {
         if limit > caps::LIMIT {
-            return Err(Error::invalid(
-                format_args!("limits[{group}]"),
-                limit,
-                format_args!("must be 0 to {}", caps::LIMIT),
-            ));
+            return Err(Error::invalid("limit", limit, format_args!("must be 0 to {}", caps::LIMIT)));
         }
         self.limits.entry(group.clone()).or_default().operator = Some(limit);
         if self.flaw == Flaw::LoweringKills {
@@ -77,13 +73,12 @@ impl Toy {
         self.drop_empty_limits();
     }
 
-    /// The submit-side limit of a key goes with its last live job.
-    pub fn drop_submit_limits_of_idle_keys(&mut self) {
+    /// The submit-side limit of a group goes with its last live job.
+    pub fn drop_spent_limits(&mut self) {
         let of_submit =
             self.limits.iter().filter(|(_, limits)| limits.submit.is_some()).map(|(group, _)| group);
-        let keys = of_submit.filter(|group| matches!(group, GroupRef::Key(..)));
-        for key in keys.filter(|key| self.live(key) == 0).cloned().collect::<Vec<_>>() {
-            self.set_submit_limit(&key, None);
+        for group in of_submit.filter(|group| self.live(group) == 0).cloned().collect::<Vec<_>>() {
+            self.set_submit_limit(&group, None);
         }
     }
 

@@ -157,7 +157,7 @@ impl Toy {
         let job = &mut self.jobs[at];
         job.state = state;
         job.finished_at = Some(self.now);
-        self.drop_submit_limits_of_idle_keys();
+        self.drop_spent_limits();
     }
 
     /// Takes a running job away from its worker, which is told.

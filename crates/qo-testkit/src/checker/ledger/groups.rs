@@ -154,12 +154,12 @@ impl Groups {
         needs.iter().for_each(|&(group, need)| self.rows[group].live += u64::from(need));
     }
 
-    /// A job finished. The submit-side limit of a key goes with the key's last live job.
+    /// A job finished. The submit-side limit of a group goes with its last live job.
     pub(super) fn leave(&mut self, needs: &[(GroupIndex, u32)]) {
         for &(group, need) in needs {
             let row = &mut self.rows[group];
             row.live -= u64::from(need);
-            if row.live == 0 && row.every_key.is_some() {
+            if row.live == 0 {
                 row.limits.submit = None;
             }
         }

@@ -97,7 +97,7 @@ impl Ledger {
         needs.iter().any(|&(group, need)| self.big_job_ahead(index, group, need, &[]).is_some())
     }
 
-    /// What the biggest job ahead wanted of a group, before the grants of the jobs `since`, and would not have
+    /// What the first big job ahead wanted of a group, before the grants of the jobs `since`, and would not have
     /// got if this one had taken its slots there.
     pub fn big_job_ahead(&self, index: usize, group: GroupIndex, need: u32, since: &[usize]) -> Option<u32> {
         let (limit, free) = (self.groups.limit(group)?, self.free_before(group, since)?);
@@ -110,18 +110,30 @@ impl Ledger {
             other != index
                 && self.is_due(other)
                 && self.order(other) < order
-                && self.had_room_elsewhere(other, group, since)
-                && self.sessions.values().any(|s| !s.draining && s.serves(&self.jobs[other].new))
+                && self.kept_slots(other, group, since)
         };
         let big = self.pending.iter().filter_map(|&other| Some((wants(other)?, other)));
-        big.filter(|&(_, other)| reserves(other)).map(|(wants, _)| wants).max()
+        let first = big.filter(|&(_, other)| reserves(other)).min_by_key(|&(_, other)| self.order(other));
+        first.map(|(wants, _)| wants)
     }
 
-    fn had_room_elsewhere(&self, index: usize, but: GroupIndex, since: &[usize]) -> bool {
-        let elsewhere = self.jobs[index].needs.iter().filter(|(group, _)| *group != but);
-        elsewhere
-            .into_iter()
-            .all(|&(group, need)| self.free_before(group, since).is_none_or(|free| u64::from(need) <= free))
+    /// Whether a big job keeps slots of a group: it lacked room nowhere else (for a slot of its key it may in its
+    /// group), and somebody serves it, with a permit free if it lacked nothing at all.
+    fn kept_slots(&self, index: usize, group: GroupIndex, since: &[usize]) -> bool {
+        let job = &self.jobs[index];
+        let of_key = matches!(self.groups.name(group), GroupRef::Key(name, _) if *name == job.group);
+        let spared = |at: GroupIndex| {
+            at == group
+                || of_key && matches!(self.groups.name(at), GroupRef::Group(name) if *name == job.group)
+        };
+        let had_room = |&(at, need): &(GroupIndex, u32)| {
+            self.free_before(at, since).is_none_or(|free| u64::from(need) <= free)
+        };
+        let lacked_nothing = job.needs.iter().all(had_room);
+        let served = self.sessions.values().any(|session| {
+            !session.draining && session.serves(&job.new) && (session.free_permits > 0 || !lacked_nothing)
+        });
+        served && job.needs.iter().filter(|(at, _)| !spared(*at)).all(had_room)
     }
 
     /// Free slots of a group before the grants of the jobs `since`; none if it is unlimited.
