@@ -336,7 +336,7 @@ fn best_of_two(
 }
 
 fn per_second(jobs: u64, took: Duration) -> String {
-    let rate = (jobs as f64 / took.as_secs_f64()) as u64;
-    let (thousands, rest) = (rate / 1_000, rate % 1_000);
-    format!("{thousands},{rest:03}/s")
+    let digits = ((jobs as f64 / took.as_secs_f64()) as u64).to_string();
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    format!("{}/s", groups.join(","))
 }
