@@ -21,12 +21,12 @@ pub struct SessionId(pub Uuid);
 pub struct FenceToken(pub u64);
 
 /// The name of a task, queue, group or worker: `[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}`, and not `cluster`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(Arc<str>);
 
 /// What divides a group: 1 to 256 bytes of UTF-8 without control characters, not `*`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Key(Arc<str>);
 
@@ -83,6 +83,11 @@ macro_rules! text {
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(&self.0)
+            }
+        }
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&*self.0, f)
             }
         }
         impl TryFrom<String> for $type {

@@ -1,9 +1,9 @@
 //! `decide`: what happens. Each command is one atomic step at one moment of store time.
 //!
 //! How a slot is given and taken back, in three places:
-//! - [`claim`] walks the line and gives a job **all** its slots or none;
-//! - [`settle`] ends an attempt because its owner says so, and frees them in the same step;
-//! - [`over`] ends an attempt because its lease is over, and frees them in the same step.
+//! - `claim` walks the line and gives a job **all** its slots or none;
+//! - `settle` ends an attempt because its owner says so, and frees them in the same step;
+//! - `over` ends an attempt because its lease is over, and frees them in the same step.
 
 mod claim;
 mod exchange;

@@ -1,7 +1,7 @@
 //! A deterministic world of workers, clients, an operator and a bad network around a store.
 //!
 //! One thread, simulated time, and a seed that decides everything: the same seed gives the same history.
-//! Actors plan events on an agenda; the [world](World) takes the next one, moves the store's clock, and lets
+//! Actors plan events on an agenda; the world takes the next one, moves the store's clock, and lets
 //! it happen. Calls take their time through the network, get lost, land late or twice
 //! ([`FaultyStore`](crate::FaultyStore)); workers crash, pause for longer than their lease and come back to settle late; wall
 //! clocks are wrong; limits rise, fall to 0 and go. After [`Profile::operations`] calls faults end, and the
