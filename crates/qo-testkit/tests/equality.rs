@@ -4,7 +4,7 @@ use futures::executor::block_on;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
-use qo_testkit::generator::{Script, bad_commands, bad_json, equal, minimal, scripts, survives};
+use qo_testkit::generator::{Script, bad_commands, bad_json, crowds, equal, minimal, scripts, survives};
 use qo_testkit::{Fixtures, MemoryFixtures, ToyFixtures};
 
 fn same(script: &Script) -> Result<(), String> {
@@ -30,14 +30,23 @@ fn from_env(name: &str) -> Option<u32> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-#[test]
-fn memory_equals_the_toy() {
+fn all_are_equal(scripts: &impl Strategy<Value = Script>) {
     let seed = from_env("SEED").and_then(|seed| seed.try_into().ok()).unwrap_or(0);
     let run = runner(from_env("CASES").unwrap_or(1_024), seed)
-        .run(&scripts(1..=120), |script| same(&script).map_err(|_| TestCaseError::fail("they differ")));
+        .run(scripts, |script| same(&script).map_err(|_| TestCaseError::fail("they differ")));
     if let Err(TestError::Fail(_, script)) = run {
         panic!("{}", report(&script));
     }
+}
+
+#[test]
+fn memory_equals_the_toy() {
+    all_are_equal(&scripts(1..=120));
+}
+
+#[test]
+fn memory_equals_the_toy_in_a_crowd() {
+    all_are_equal(&crowds(1..=60));
 }
 
 proptest! {

@@ -21,5 +21,5 @@ pub use script::{Entry, Script, Seen, Transcript};
 pub use step::{
     ExchangeStep, JobSpec, Number, OutcomeSpec, Pick, SessionSpec, SettleSpec, Step, TaskSpec, Whose,
 };
-pub use strategy::{scripts, steps};
+pub use strategy::{crowds, scripts, steps};
 pub use views::{Views, look};

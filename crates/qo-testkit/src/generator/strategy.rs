@@ -16,6 +16,67 @@ pub fn scripts(steps_in_it: RangeInclusive<usize>) -> impl Strategy<Value = Scri
     })
 }
 
+/// A script about the line itself: three workers that serve different tasks, limits on most groups, and jobs that
+/// could all run now if it were not for each other. Where jobs stand, and what is kept for whom, goes wrong here
+/// first if it does.
+pub fn crowds(steps_in_it: RangeInclusive<usize>) -> impl Strategy<Value = Script> {
+    let serving = |tasks: &[u8]| {
+        let spec =
+            SessionSpec { worker: 0, queues: vec![], tasks: tasks.to_vec(), lease_ms: 30_000, permits: 9 };
+        Step::Open(spec)
+    };
+    let workers = [serving(&[0, 1, 2]), serving(&[0]), serving(&[1, 2])];
+    let limits = vec((0..17_u8, 1..5_u32).prop_map(|(group, limit)| Step::SetLimit(group, limit)), 4..10);
+    (limits, vec(crowd_step(), steps_in_it)).prop_map(move |(limits, steps)| Script {
+        steps: workers.iter().cloned().chain(limits).chain(steps).collect(),
+    })
+}
+
+fn crowd_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        20 => vec(crowd_job(), 1..5).prop_map(Step::Submit),
+        40 => crowd_exchange().prop_map(Step::Exchange),
+        2 => (0..17_u8, limit()).prop_map(|(group, limit)| Step::SetLimit(group, limit)),
+        1 => any::<u8>().prop_map(Step::UnsetLimit),
+        2 => vec(any::<u8>(), 1..3).prop_map(Step::Cancel),
+        1 => vec((any::<u8>(), 1..4_u32), 0..3).prop_map(|priorities| Step::Configure(vec![], priorities)),
+        1 => (any::<u8>(), prop::bool::weighted(0.3)).prop_map(|(queue, paused)| Step::Pause(queue, paused)),
+        1 => session().prop_map(Step::Open),
+        1 => any::<u8>().prop_map(Step::ReleaseOwnSlot),
+        1 => (0..2_000_u64).prop_map(Step::Advance),
+    ]
+}
+
+fn crowd_job() -> impl Strategy<Value = JobSpec> {
+    let cost = prop_oneof![5 => Just(1_u32), 3 => Just(2_u32), 2 => 3..5_u32];
+    (job(), cost, vec((any::<u8>(), 1..4_u32), 0..4), prop::bool::weighted(0.7)).prop_map(
+        |(job, cost, extras, same_queue)| JobSpec {
+            queue: if same_queue { 0 } else { job.queue },
+            run_at: None,
+            good_until: None,
+            timeout_ms: None,
+            limit: None,
+            idempotency: None,
+            on_limit: OnLimit::Wait,
+            old_id: None,
+            cost,
+            extras,
+            ..job
+        },
+    )
+}
+
+fn crowd_exchange() -> impl Strategy<Value = ExchangeStep> {
+    let outcome = prop_oneof![4 => Just(OutcomeSpec::Succeed), 1 => Just(OutcomeSpec::Release)];
+    let held = (any::<u8>(), outcome);
+    let settle = held.prop_map(|(job, outcome)| SettleSpec { whose: Whose::Held(job), outcome });
+    (exchange(), vec(settle, 0..4)).prop_map(|(exchange, settles)| ExchangeStep {
+        number: Number::Next,
+        settles,
+        ..exchange
+    })
+}
+
 /// One step.
 pub fn steps() -> impl Strategy<Value = Step> {
     prop_oneof![
