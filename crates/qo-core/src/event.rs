@@ -3,7 +3,7 @@
 use crate::{
     AttemptOutcome, Configuration, ErrorText, FenceToken, GroupRef, JobId, JobState, Json, Name, NewJob,
 };
-use crate::{NewSession, Result, SessionId, Stop, TaskOptions, Time};
+use crate::{NewSession, Result, RetryPolicy, SessionId, Stop, TaskOptions, Time};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ pub enum Event {
         session: SessionId,
         /// The claim's token: one more than the namespace's last.
         token: FenceToken,
-        /// The timeout that this attempt has.
-        timeout_ms: Option<u64>,
+        /// When its timeout ends the claim, whatever the session does.
+        timeout_at: Option<Time>,
     },
     /// An attempt is over, and the slots are free.
     AttemptEnded(Box<AttemptEnded>),
@@ -60,12 +60,19 @@ pub enum Event {
         paused: bool,
     },
     /// A worker opened a session.
-    SessionOpened(Arc<NewSession>),
+    SessionOpened {
+        /// As it asked for it.
+        session: Arc<NewSession>,
+        /// When it ends unless it is renewed.
+        lease_until: Time,
+    },
     /// A session was renewed: its lease begins anew.
     Renewed {
         /// The session.
         session: SessionId,
-        /// Permits the worker has left.
+        /// When it ends unless it is renewed again.
+        lease_until: Time,
+        /// Permits that the worker had free.
         free_permits: u32,
         /// The worker takes no more jobs.
         draining: bool,
@@ -99,6 +106,17 @@ pub struct AttemptEnded {
     pub tell_owner: bool,
 }
 
+/// A claim, as its exchange was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Granted {
+    /// The claim's token.
+    pub token: FenceToken,
+    /// The timeout of this attempt.
+    pub timeout_ms: Option<u64>,
+    /// The backoff of this attempt.
+    pub retry: RetryPolicy,
+}
+
 /// What an exchange was answered, after its settles and claims: the same number again gets the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchanged {
@@ -108,8 +126,8 @@ pub struct Exchanged {
     pub number: u64,
     /// Results of its settles.
     pub settled: Vec<Result<JobState>>,
-    /// Tokens of the jobs it claimed, in order; the claims themselves were `Started`.
-    pub claimed: Vec<FenceToken>,
+    /// The jobs it claimed, in order; the claims themselves were `Started`.
+    pub claimed: Vec<Granted>,
     /// What it was told to stop.
     pub stop: Vec<Stop>,
 }

@@ -5,7 +5,8 @@ use crate::lane::Lane;
 use crate::state::row::{Job, JobOptions, Phase, Run, Serves, Session, SessionRow, Track};
 use crate::state::{State, table::Ix};
 use crate::{
-    Attempt, AttemptEnded, ClaimedJob, Configuration, Event, ExchangeReply, Exchanged, FenceToken, GroupRef,
+    Attempt, AttemptEnded, ClaimedJob, Configuration, Event, ExchangeReply, Exchanged, FenceToken, Granted,
+    GroupRef,
 };
 use crate::{JobId, JobState, NewJob, NewSession, SessionId, Stop, StopReason, TaskOptions, Time, caps};
 use std::sync::Arc;
@@ -23,8 +24,8 @@ impl State {
                 self.set_now(*now);
             }
             Event::Accepted(job) => self.accepted(job),
-            Event::Started { job, session, token, timeout_ms } => {
-                self.started(*job, *session, *token, *timeout_ms)
+            Event::Started { job, session, token, timeout_at } => {
+                self.started(*job, *session, *token, *timeout_at)
             }
             Event::AttemptEnded(ended) => self.attempt_ended(ended),
             Event::CancelRequested(job) => self.cancel_requested(*job),
@@ -41,11 +42,11 @@ impl State {
                 let ix = self.intern_queue(queue);
                 self.change_queue(ix, self.queues[ix].priority, *paused);
             }
-            Event::SessionOpened(new) => self.session_opened(new),
-            Event::Renewed { session, free_permits, draining } => {
-                let (ix, now) = (self.session_ix(*session), self.now);
+            Event::SessionOpened { session, lease_until } => self.session_opened(session, *lease_until),
+            Event::Renewed { session, lease_until, free_permits, draining } => {
+                let ix = self.session_ix(*session);
                 self.change_session(ix, |row| {
-                    row.lease_until = now.plus_ms(row.new.lease_ms);
+                    row.lease_until = *lease_until;
                     row.free_permits = *free_permits;
                     row.draining = *draining;
                 });
@@ -95,7 +96,7 @@ impl State {
         }
     }
 
-    fn started(&mut self, job: JobId, session: SessionId, token: FenceToken, timeout_ms: Option<u64>) {
+    fn started(&mut self, job: JobId, session: SessionId, token: FenceToken, timeout_at: Option<Time>) {
         let (ix, session) = (self.job_ix(job), self.session_ix(session));
         let lane = self.jobs[ix].lane;
         assert!(
@@ -106,7 +107,6 @@ impl State {
         self.assert_room(lane);
         self.next_token += 1;
         let since = self.now;
-        let timeout_at = timeout_ms.map(|ms| since.plus_ms(ms).plus_ms(caps::TIMEOUT_GRACE_MS));
         self.change_job(ix, |job| {
             let run = Run { session, token, since, timeout_at, cancel_requested: false };
             job.track.get_or_insert_default().phase = Phase::Running(run);
@@ -218,7 +218,7 @@ impl State {
         }
     }
 
-    fn session_opened(&mut self, new: &Arc<NewSession>) {
+    fn session_opened(&mut self, new: &Arc<NewSession>, lease_until: Time) {
         let mut queues: Vec<_> = new.queues.iter().map(|queue| self.intern_queue(queue)).collect();
         queues.sort_unstable();
         queues.dedup();
@@ -230,7 +230,7 @@ impl State {
             new: Arc::clone(new),
             serves: Arc::new(serves),
             opened_at: self.now,
-            lease_until: self.now.plus_ms(new.lease_ms),
+            lease_until,
             free_permits: new.permits,
             draining: false,
             number: 0,
@@ -245,13 +245,14 @@ impl State {
         let reply = ExchangeReply {
             number: exchanged.number,
             settled: exchanged.settled.clone(),
-            claimed: exchanged.claimed.iter().map(|&token| self.claimed_job(ix, token)).collect(),
+            claimed: exchanged.claimed.iter().map(|granted| self.claimed_job(ix, granted)).collect(),
             stop: exchanged.stop.clone(),
             now: self.now,
             lease_until: row.lease_until,
         };
         self.change_session(ix, |row| {
             row.number = exchanged.number;
+            row.free_permits = row.free_permits.saturating_sub(exchanged.claimed.len() as u32);
             row.reply = Some(Arc::new(reply));
         });
         for stop in &exchanged.stop {
@@ -259,42 +260,27 @@ impl State {
         }
     }
 
-    fn claimed_job(&self, session: Ix<Session>, token: FenceToken) -> ClaimedJob {
+    fn claimed_job(&self, session: Ix<Session>, granted: &Granted) -> ClaimedJob {
+        let Granted { token, timeout_ms, retry } = *granted;
         let job = self.sessions[session].running.get(&token).copied();
         let row =
             &self.jobs[job.unwrap_or_else(|| panic!("G4: token {token} was answered but owns nothing"))];
         let lane = &self.lanes[row.lane];
         let class = &self.classes[lane.class];
         let desk = &self.desks[class.desk];
-        let task = &self.tasks[desk.task];
-        let options = task.options.as_deref();
         ClaimedJob {
             id: row.id,
             token,
             attempt: row.attempts_used + 1,
             max_attempts: row.max_attempts,
             queue: self.queues[desk.queue].name.clone(),
-            task: task.name.clone(),
+            task: self.tasks[desk.task].name.clone(),
             group: self.group_name(class.group),
             key: self.lane_key(lane),
             payload: row.payload.clone(),
-            timeout_ms: self.timeout_ms(row),
-            retry: row
-                .options
-                .as_ref()
-                .and_then(|own| own.retry)
-                .or(options.and_then(|task| task.retry))
-                .unwrap_or_default(),
+            timeout_ms,
+            retry,
         }
-    }
-
-    /// The timeout of a job: its own, else its task's.
-    pub(crate) fn timeout_ms(&self, job: &Job) -> Option<u64> {
-        let task = || {
-            let task = self.desk(self.class(job.lane)).task;
-            self.tasks[task].options.as_ref()?.timeout_ms
-        };
-        job.options.as_ref().and_then(|own| own.timeout_ms).or_else(task)
     }
 
     fn job_ix(&self, job: JobId) -> Ix<Job> {

@@ -12,7 +12,7 @@
 //!
 //! Blocked work leaves the desk: a lane whose key is full is *parked* on `GROUP/KEY`; a class whose group or
 //! extra limit is full waits at the **gate** of that group. A full gate is not on the desk; it comes back, as a whole, when the group has a free
-//! slot. Jobs of the future are not in a lane at all. So jobs that cannot run cost a claim nothing, however many there are.
+//! slot. The desks of a queue that is full or paused are not listed. Jobs of the future are not in a lane at all. So jobs that cannot run cost a claim nothing, however many there are.
 //!
 //! Where a class waits is a cache, never a rule: claims move classes lazily, and any placement that keeps
 //! these two promises gives the same grants (the audit in the tests checks them):
@@ -31,6 +31,12 @@ pub(crate) struct Turn {
     pub(crate) priority: i32,
     pub(crate) run_at: Time,
     pub(crate) number: u64,
+}
+
+impl Turn {
+    const FIRST: Self = Self { priority: i32::MIN, run_at: Time::from_millis(i64::MIN), number: 0 };
+    pub(crate) const LAST: Self =
+        Self { priority: i32::MAX, run_at: Time::from_millis(i64::MAX), number: u64::MAX };
 }
 
 #[derive(Debug)]
@@ -72,11 +78,6 @@ impl Class {
         std::iter::once((self.group, self.cost)).chain(self.extras.iter().copied())
     }
 
-    /// The slots of a group that each of its jobs needs; for the group of its key that is the cost.
-    pub(crate) fn needs_of(&self, group: Ix<Group>) -> u32 {
-        self.shared().find(|&(at, _)| at == group).map_or(self.cost, |(_, need)| need)
-    }
-
     fn head(&self) -> Option<Turn> {
         self.lanes.first().map(|(turn, _)| turn)
     }
@@ -90,7 +91,9 @@ pub(crate) struct Desk {
     pub(crate) ready: Ordered<Turn, Ix<Class>>,
     /// Gates of groups that have a free slot, by the turn of the first job there.
     pub(crate) open: Ordered<Turn, Ix<Group>>,
-    /// Somebody stands at it, so its task lists it.
+    /// Somebody stands at it.
+    pub(crate) stands: bool,
+    /// And its queue would let him go: its task lists it.
     pub(crate) listed: bool,
     /// Classes.
     pub(crate) refs: u32,
@@ -121,8 +124,7 @@ impl Group {
 impl ClassLine {
     /// The first class of a desk at this gate whose turn comes after `turn`.
     pub(crate) fn after(&self, desk: Ix<Desk>, turn: Option<Turn>) -> Option<(Turn, Ix<Class>)> {
-        let from =
-            turn.unwrap_or(Turn { priority: i32::MIN, run_at: Time::from_millis(i64::MIN), number: 0 });
+        let from = turn.unwrap_or(Turn::FIRST);
         // Turns are unique, so the first handle with the next number lies after every entry of `from`.
         let from = Turn { number: from.number + u64::from(turn.is_some()), ..from };
         let (at, turn, class) = *self.waiting.range((desk, from, Ix::FIRST)..).next()?;
@@ -130,13 +132,12 @@ impl ClassLine {
     }
 
     fn desks(&self) -> Vec<Ix<Desk>> {
-        let last = Turn { priority: i32::MAX, run_at: Time::from_millis(i64::MAX), number: u64::MAX };
         let mut desks = Vec::new();
         let mut next = self.waiting.first();
         while let Some(&(desk, ..)) = next {
             desks.push(desk);
             // Skips to the next desk: the classes between them are not visited.
-            next = self.waiting.range((desk, last, Ix::LAST)..).next();
+            next = self.waiting.range((desk, Turn::LAST, Ix::LAST)..).next();
         }
         desks
     }
@@ -285,10 +286,22 @@ impl State {
         }
     }
 
-    /// Lists a desk with its task while somebody stands at it: a claim looks at no other.
+    /// Lists a desk with its task while somebody stands at it whom the queue would let go: a claim looks at no
+    /// other.
     fn list_desk(&mut self, ix: Ix<Desk>) {
+        let desk = &self.desks[ix];
+        let stands = desk.ready.first().is_some() || desk.open.first().is_some();
+        let queue = &mut self.queues[desk.queue];
+        if desk.stands != stands {
+            if stands {
+                queue.desks.insert(ix)
+            } else {
+                queue.desks.remove(&ix)
+            };
+        }
+        let listed = stands && !queue.paused && self.groups[queue.group].has_room(1);
         let desk = &mut self.desks[ix];
-        let listed = desk.ready.first().is_some() || desk.open.first().is_some();
+        desk.stands = stands;
         if std::mem::replace(&mut desk.listed, listed) != listed {
             let desks = &mut self.tasks[desk.task].desks;
             if listed {
@@ -296,6 +309,13 @@ impl State {
             } else {
                 desks.remove(&ix)
             };
+        }
+    }
+
+    /// A queue was paused, resumed, filled or emptied.
+    pub(crate) fn list_desks(&mut self, queue: Ix<Queue>) {
+        for desk in self.queues[queue].desks.clone() {
+            self.list_desk(desk);
         }
     }
 
@@ -314,6 +334,12 @@ impl State {
         }
         if open && !self.groups[group_ix].lanes.is_empty() {
             self.wake_lanes(group_ix);
+        }
+        if let Some(queue) = self.groups[group_ix].queue
+            && self.queues[queue].open != open
+        {
+            self.queues[queue].open = open;
+            self.list_desks(queue);
         }
     }
 

@@ -50,7 +50,8 @@ pub struct Exchange {
     pub settles: Vec<Settle>,
     /// How many jobs it wants.
     pub claim: Claim,
-    /// Permits that are free once the claimed jobs are counted out: shown to operators.
+    /// Permits that are free as this is sent, those of the jobs it settles included. What it claims is counted
+    /// off by the store; operators and `explain` see the rest.
     pub free_permits: u32,
     /// The worker takes no more jobs and will close its session when the last one is settled.
     pub draining: bool,

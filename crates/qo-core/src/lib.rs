@@ -41,7 +41,7 @@ pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use command::{Answer, Command, OpenedSession, Swept};
 pub use decide::{Decision, decide};
 pub use error::{Error, ErrorKind, Result};
-pub use event::{AttemptEnded, Event, Exchanged};
+pub use event::{AttemptEnded, Event, Exchanged, Granted};
 pub use group::GroupRef;
 pub use id::{FenceToken, JobId, Key, Name, SessionId};
 pub use job::{Attempt, AttemptOutcome, ErrorText, JobState, Json, NewJob, OnLimit, Submitted};

@@ -74,6 +74,22 @@ proptest! {
         }
     }
 
+    /// No leader: whoever wins the next record decides, and the others follow.
+    #[test]
+    fn replicas_that_take_turns_decide_like_one(script in prop_oneof![scripts(1..=100), crowds(1..=60)], turns in any::<u64>()) {
+        let (mut alone, mut replicas) = (State::new(), [State::new(), State::new()]);
+        for (number, (now, command)) in commands(&script).into_iter().enumerate() {
+            let decider = (turns >> (number % 64) & 1) as usize;
+            let decision = decide(&mut replicas[decider], now, &command);
+            prop_assert_eq!(&decision, &decide(&mut alone, now, &command));
+            for event in decision.map_or(Vec::new(), |decision| decision.events) {
+                replicas[1 - decider].evolve(&event);
+            }
+        }
+        prop_assert_eq!(replicas[0].picture(), alone.picture());
+        prop_assert_eq!(replicas[1].picture(), alone.picture());
+    }
+
     #[test]
     fn a_refused_command_leaves_no_trace(script in scripts(1..=100)) {
         let mut state = State::new();

@@ -8,7 +8,7 @@ use super::Decider;
 use crate::lane::{Class, Desk, Lane, Turn};
 use crate::state::row::{Group, Queue, Session};
 use crate::state::{State, table::Ix};
-use crate::{Claim, Event, FenceToken, JobId, SessionId, caps};
+use crate::{Claim, Event, FenceToken, Granted, JobId, SessionId, caps};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -27,10 +27,10 @@ enum Line {
     Class(Ix<Class>),
 }
 
-/// The next stop of a line: queue priority and turn are claim order.
-type Stop = (u32, Turn, Line, Ix<Class>, Ix<Lane>);
+/// The next spot of a line: queue priority and turn are claim order.
+type Spot = (u32, Turn, Line, Ix<Class>, Ix<Lane>);
 
-/// What the walk finds at a stop.
+/// What the walk finds at a spot.
 #[derive(PartialEq, Eq)]
 enum Verdict {
     Start,
@@ -52,33 +52,35 @@ enum Verdict {
 /// whatever was passed over stays passed over.
 struct Walk {
     claim: Claim,
-    stops: BinaryHeap<Reverse<Stop>>,
+    spots: BinaryHeap<Reverse<Spot>>,
     /// Slots that big jobs have kept, by group.
     kept: BTreeMap<Ix<Group>, u32>,
     /// Jobs given by queue, where the claim limits them.
     given: BTreeMap<Ix<Queue>, u32>,
     /// Gates and classes that have a line of their own by now.
     own_lines: BTreeSet<Line>,
+    /// Groups where no big job keeps anything. None will during this walk: room only shrinks.
+    unkept: BTreeSet<Ix<Group>>,
 }
 
 impl Decider<'_> {
-    /// Starts up to `claim.max` jobs for a session and returns their tokens, in claim order.
-    pub(super) fn claim(&mut self, session: Ix<Session>, claim: Claim) -> Vec<FenceToken> {
-        if claim.max == 0 {
+    /// Starts up to `claim.max` jobs for a session and returns them in claim order.
+    pub(super) fn claim(&mut self, session: Ix<Session>, claim: Claim) -> Vec<Granted> {
+        if claim.max == 0 || !self.state.groups[State::CLUSTER].has_room(1) {
             return Vec::new();
         }
         let session_id = self.state.sessions[session].row.new.id;
-        let stops = self.state.first_stops(session).map(Reverse).collect();
-        let mut walk = Walk::new(claim, stops);
+        let spots = self.state.first_spots(session).map(Reverse).collect();
+        let mut walk = Walk::new(claim, spots);
         let (mut claimed, mut payload_bytes) = (Vec::new(), 0);
 
-        let mut next = walk.stops.pop();
+        let mut next = walk.spots.pop();
         while let Some(Reverse((_, turn, line, class, lane))) = next {
             let verdict = walk.visit(self.state, line, class, lane, turn);
             match verdict {
                 Verdict::Start => {
-                    let (token, bytes) = self.start(session_id, lane);
-                    claimed.push(token);
+                    let (granted, bytes) = self.start(session_id, lane);
+                    claimed.push(granted);
                     payload_bytes += bytes;
                     if claimed.len() == claim.max as usize || payload_bytes >= caps::CLAIM_BYTES {
                         break;
@@ -92,25 +94,36 @@ impl Decider<'_> {
         claimed
     }
 
-    /// Starts the first job of a lane; returns its token and the size of its payload.
-    fn start(&mut self, session: SessionId, lane: Ix<Lane>) -> (FenceToken, usize) {
+    /// Starts the first job of a lane; returns the claim and the size of its payload.
+    fn start(&mut self, session: SessionId, lane: Ix<Lane>) -> (Granted, usize) {
         let state = &self.state;
         let (_, ix) =
             state.lanes[lane].jobs.first().unwrap_or_else(|| unreachable!("a seated lane has a job"));
         let row = &state.jobs[ix];
-        let (job, timeout_ms, bytes) = (row.id, state.timeout_ms(row), row.payload.as_str().len());
-        let token = FenceToken(state.next_token);
-        self.happen_to(ix, Event::Started { job, session, token, timeout_ms });
-        (token, bytes)
+        let (own, task) =
+            (row.options.as_deref(), state.tasks[state.desk(state.class(lane)).task].options.as_deref());
+        let timeout_ms = own.and_then(|own| own.timeout_ms).or_else(|| task?.timeout_ms);
+        let retry = own.and_then(|own| own.retry).or_else(|| task?.retry).unwrap_or_default();
+        let timeout_at = timeout_ms.map(|ms| state.now.plus_ms(ms).plus_ms(caps::TIMEOUT_GRACE_MS));
+        let (job, bytes, token) = (row.id, row.payload.as_str().len(), FenceToken(state.next_token));
+        self.happen_to(ix, Event::Started { job, session, token, timeout_at });
+        (Granted { token, timeout_ms, retry }, bytes)
     }
 }
 
 impl Walk {
-    fn new(claim: Claim, stops: BinaryHeap<Reverse<Stop>>) -> Self {
-        Self { claim, stops, kept: BTreeMap::new(), given: BTreeMap::new(), own_lines: BTreeSet::new() }
+    fn new(claim: Claim, spots: BinaryHeap<Reverse<Spot>>) -> Self {
+        Self {
+            claim,
+            spots,
+            kept: BTreeMap::new(),
+            given: BTreeMap::new(),
+            own_lines: BTreeSet::new(),
+            unkept: BTreeSet::new(),
+        }
     }
 
-    /// The next stop after one that was visited in a line.
+    /// The next spot after one that was visited in a line.
     fn go_on(
         &mut self,
         state: &State,
@@ -118,7 +131,7 @@ impl Walk {
         class: Ix<Class>,
         turn: Turn,
         verdict: &Verdict,
-    ) -> Option<Reverse<Stop>> {
+    ) -> Option<Reverse<Spot>> {
         // What was passed over stays where it is, and its line goes by the first who stands there: those
         // behind it need a line of their own.
         if *verdict == Verdict::PassLane {
@@ -137,20 +150,20 @@ impl Walk {
             }
             Line::Ready(_) | Line::Gate(..) => *verdict == Verdict::PassLine,
         };
-        match (if ends { None } else { state.stop(line, Some(turn)) }, self.stops.peek()) {
-            (Some(stop), Some(Reverse(other))) if stop > *other => {
-                self.stops.push(Reverse(stop));
-                self.stops.pop()
+        match (if ends { None } else { state.spot(line, Some(turn)) }, self.spots.peek()) {
+            (Some(spot), Some(Reverse(other))) if spot > *other => {
+                self.spots.push(Reverse(spot));
+                self.spots.pop()
             }
             // The common case of a long lane: go on without touching the heap.
-            (Some(stop), _) => Some(Reverse(stop)),
-            (None, _) => self.stops.pop(),
+            (Some(spot), _) => Some(Reverse(spot)),
+            (None, _) => self.spots.pop(),
         }
     }
 
     fn branch(&mut self, state: &State, branch: Line, from: Line, turn: Turn) {
         if branch != from && self.own_lines.insert(branch) {
-            self.stops.extend(state.stop(branch, Some(turn)).map(Reverse));
+            self.spots.extend(state.spot(branch, Some(turn)).map(Reverse));
         }
     }
 
@@ -242,15 +255,23 @@ impl Walk {
         let groups = key.map(|key| (key, Held::Key));
         for ((group, need), by) in groups.into_iter().chain(shared.iter().map(|&at| (at, Held::Shared(at.0))))
         {
+            if !state.has_big_jobs(group) || self.unkept.contains(&group) {
+                continue;
+            }
             if let Some(big) = state.big_job_ahead(group, need, place) {
                 let kept = self.kept.entry(group).or_default();
                 *kept = big.wants.max(*kept);
                 held = Some(by);
+            } else if state.big_job_ahead(group, u32::MAX, LAST_PLACE).is_none() {
+                self.unkept.insert(group);
             }
         }
         held
     }
 }
+
+/// Behind every job in claim order.
+const LAST_PLACE: (u32, Turn) = (u32::MAX, Turn::LAST);
 
 /// Where slots are kept from a job.
 enum Held {
@@ -266,20 +287,17 @@ struct BigJob {
 }
 
 impl State {
-    fn first_stops(&self, session: Ix<Session>) -> impl Iterator<Item = Stop> {
+    fn first_spots(&self, session: Ix<Session>) -> impl Iterator<Item = Spot> {
         let row = &self.sessions[session].row;
         let desks = row.serves.tasks.iter().flat_map(|&task| &self.tasks[task].desks).copied();
-        let served = desks.filter(move |&desk| {
-            let queue = self.desks[desk].queue;
-            !self.queues[queue].paused && row.serves_queue(queue)
-        });
+        let served = desks.filter(move |&desk| row.serves_queue(self.desks[desk].queue));
         served
             .flat_map(|desk| [Line::Ready(desk), Line::Gates(desk)])
-            .filter_map(|line| self.stop(line, None))
+            .filter_map(|line| self.spot(line, None))
     }
 
-    /// The first stop of a line, or the first after a turn.
-    fn stop(&self, line: Line, after: Option<Turn>) -> Option<Stop> {
+    /// The first spot of a line, or the first after a turn.
+    fn spot(&self, line: Line, after: Option<Turn>) -> Option<Spot> {
         let (turn, class) = match line {
             Line::Ready(desk) => self.desks[desk].ready.first_after(after)?,
             Line::Gates(desk) => {
@@ -300,13 +318,17 @@ impl State {
         self.lanes[big.lane].jobs.first().map(|(_, job)| self.jobs[job].id)
     }
 
+    /// Whether a job in line needs two or more slots of a group: rarely, and then the walk looks closer.
+    fn has_big_jobs(&self, group: Ix<Group>) -> bool {
+        let row = &self.groups[group];
+        let shared = row.line.as_ref().is_some_and(|line| !line.big.is_empty());
+        row.limit.is_some() && (shared || row.lanes.iter().any(|lane| self.class(lane).cost >= 2))
+    }
+
     /// The first big job ahead of a place that would have too few slots of a group left if `need` of them were
     /// taken there.
     fn big_job_ahead(&self, group: Ix<Group>, need: u32, place: (u32, Turn)) -> Option<BigJob> {
         let row = &self.groups[group];
-        if row.line.as_ref().is_none_or(|line| line.big.is_empty()) && row.lanes.is_empty() {
-            return None;
-        }
         let left = row.free().saturating_sub(need.into());
         let limit = row.limit?;
         let is_big = |wants: u32| (2..=limit).contains(&wants) && u64::from(wants) > left;
@@ -337,7 +359,7 @@ impl State {
     ) -> Option<BigJob> {
         let queue = &self.queues[self.desks[desk].queue];
         let priority = queue.priority();
-        if queue.paused || priority > place.0 || !self.is_served(&self.desks[desk], false) {
+        if queue.paused || priority > place.0 || !self.is_served(&self.desks[desk]) {
             return None;
         }
         let mut first: Option<BigJob> = None;
@@ -360,17 +382,14 @@ impl State {
 
     /// Whether the first job of a class keeps slots of `group`, of which it needs many: somebody serves it, and it
     /// lacks room in no other group. For a slot of its own key (`of_key`) it may lack room in its group too, or it
-    /// would be starved by small jobs of the same key. If it lacks nothing at all, it keeps slots only while
-    /// somebody who serves it has a permit free: else it would freeze slots that it cannot use.
+    /// would be starved by small jobs of the same key.
     fn keeps_slots(&self, class: &Class, group: Ix<Group>, of_key: bool) -> bool {
         let queue = self.queue(class);
-        let has_room = |(at, need): (Ix<Group>, u32)| self.groups[at].has_room(need);
         let spared = |at: Ix<Group>| at == group || of_key && at == class.group;
-        let others = || [(queue.group, 1), (Self::CLUSTER, 1)].into_iter().chain(class.shared());
-        let lacks_nothing = self.groups[group].has_room(class.needs_of(group)) && others().all(has_room);
+        let mut others = [(queue.group, 1), (Self::CLUSTER, 1)].into_iter().chain(class.shared());
         !queue.paused
-            && others().filter(|&(at, _)| !spared(at)).all(has_room)
-            && self.is_served(self.desk(class), lacks_nothing)
+            && others.all(|(at, need)| spared(at) || self.groups[at].has_room(need))
+            && self.is_served(self.desk(class))
     }
 
     fn key_has_room(&self, lane: Ix<Lane>) -> bool {
@@ -378,11 +397,11 @@ impl State {
         lane.key.is_none_or(|key| self.groups[key].has_room(self.classes[lane.class].cost))
     }
 
-    /// Whether a live session that is not draining has the desk's queue and task, and a free permit if asked.
-    fn is_served(&self, desk: &Desk, with_free_permit: bool) -> bool {
+    /// Whether a live session that is not draining has the desk's queue and task.
+    fn is_served(&self, desk: &Desk) -> bool {
         self.tasks[desk.task].sessions.iter().any(|&session| {
             let row = &self.sessions[session].row;
-            !row.draining && row.serves_queue(desk.queue) && (row.free_permits > 0 || !with_free_permit)
+            !row.draining && row.serves_queue(desk.queue)
         })
     }
 }

@@ -15,7 +15,8 @@ impl Decider<'_> {
         }
         if !self.state.session_by_id.contains_key(&new.id) {
             self.tick();
-            self.happen(Event::SessionOpened(Arc::new(new.clone())));
+            let lease_until = self.state.now.plus_ms(new.lease_ms);
+            self.happen(Event::SessionOpened { session: Arc::new(new.clone()), lease_until });
         }
         let row = &self.state.sessions[self.live_session(new.id)?].row;
         Ok(Answer::Opened(OpenedSession { now: row.opened_at, lease_until: row.lease_until }))
@@ -35,7 +36,8 @@ impl Decider<'_> {
         self.tick();
         let settled = exchange.settles.iter().map(|settle| self.settle(session, settle)).collect();
         let Exchange { session: id, free_permits, draining, .. } = *exchange;
-        self.happen(Event::Renewed { session: id, free_permits, draining });
+        let lease_until = self.state.now.plus_ms(self.state.sessions[session].row.new.lease_ms);
+        self.happen(Event::Renewed { session: id, lease_until, free_permits, draining });
         self.end_what_is_over();
         let claimed = self.claim(session, exchange.claim);
         let stop = self.state.sessions[session].stops.values().copied().collect();

@@ -151,6 +151,6 @@ fn a_grant_over_the_limit_in_a_log_is_noticed() {
         job: JobId(Uuid::from_u128(1)),
         session,
         token: FenceToken(1),
-        timeout_ms: None,
+        timeout_at: None,
     });
 }

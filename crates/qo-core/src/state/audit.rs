@@ -166,6 +166,10 @@ impl State {
         check(faults, line.open_at == if open { first } else { BTreeMap::new() }, || {
             format!("{label:?}: gates")
         });
+        for (&desk, &turn) in &line.open_at {
+            let there = self.desks[desk].open.get(turn) == Some(ix);
+            check(faults, there, || format!("{label:?}: its gate is not on desk {desk:?} at {turn:?}"));
+        }
         let found: BTreeSet<_> = line.big.values().flatten().copied().collect();
         let (mut big, mut needs) = (BTreeSet::new(), BTreeMap::new());
         for (class_ix, class) in self.classes.iter() {
@@ -181,10 +185,13 @@ impl State {
     }
 
     fn audit_desk(&self, ix: Ix<Desk>, desk: &Desk, faults: &mut Faults) {
-        let listed = desk.ready.first().is_some() || desk.open.first().is_some();
-        let is_listed = self.tasks[desk.task].desks.contains(&ix);
-        check(faults, (desk.listed, is_listed) == (listed, listed), || {
-            format!("desk {ix:?}: listed: {is_listed}")
+        let queue = &self.queues[desk.queue];
+        let stands = desk.ready.first().is_some() || desk.open.first().is_some();
+        let listed = stands && !queue.paused && self.groups[queue.group].has_room(1);
+        let is =
+            (desk.stands, queue.desks.contains(&ix), desk.listed, self.tasks[desk.task].desks.contains(&ix));
+        check(faults, is == (stands, stands, listed, listed), || {
+            format!("desk {ix:?}: stands, listed: {is:?}")
         });
         for (turn, group) in desk.open.iter() {
             let line = self.groups.get(group).and_then(|group| group.line.as_ref());

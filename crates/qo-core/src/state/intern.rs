@@ -25,9 +25,19 @@ impl State {
         }
         let group = self.intern_group(Label::Queue(name.clone()));
         self.groups[group].refs += 1;
-        let queue =
-            Queue { name: name.clone(), priority: None, paused: false, group, refs: 0, due: 0, scheduled: 0 };
+        let queue = Queue {
+            name: name.clone(),
+            priority: None,
+            paused: false,
+            group,
+            refs: 0,
+            desks: BTreeSet::new(),
+            open: self.groups[group].free() > 0,
+            due: 0,
+            scheduled: 0,
+        };
         let ix = self.queues.insert(queue);
+        self.groups[group].queue = Some(ix);
         self.queue_by_name.insert(name.clone(), ix);
         ix
     }
@@ -124,6 +134,7 @@ impl State {
             task,
             ready: Ordered::None,
             open: Ordered::None,
+            stands: false,
             listed: false,
             refs: 0,
         });

@@ -449,6 +449,9 @@ impl State {
         let queue = &mut self.queues[ix];
         let old = (queue.priority, queue.paused);
         (queue.priority, queue.paused) = (priority, paused);
+        if old.1 != paused {
+            self.list_desks(ix);
+        }
         self.vacant.push(Vacant::Queue(ix));
         old
     }

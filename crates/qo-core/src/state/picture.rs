@@ -11,7 +11,8 @@ impl State {
         for (number, &ix) in &self.job_by_number {
             let row = &self.jobs[ix];
             let detail = self.job(row.id);
-            lines.push(format!("job {number}: {detail:?} {:?}", row.options));
+            let timeout_at = row.run().and_then(|run| run.timeout_at);
+            lines.push(format!("job {number}: {detail:?} {:?} {timeout_at:?}", row.options));
         }
         for (id, &ix) in &self.session_by_id {
             let session = &self.sessions[ix];

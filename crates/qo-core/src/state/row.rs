@@ -162,6 +162,9 @@ pub(crate) struct Queue {
     pub(crate) group: Ix<Group>,
     /// Desks, and sessions that name it.
     pub(crate) refs: u32,
+    /// Derived: desks where somebody stands, and whether its group has a free slot.
+    pub(crate) desks: BTreeSet<Ix<Desk>>,
+    pub(crate) open: bool,
     /// Derived: pending jobs in line, and pending jobs that wait for their date.
     pub(crate) due: u64,
     pub(crate) scheduled: u64,
@@ -210,9 +213,12 @@ pub(crate) struct Group {
     pub(crate) live: u64,
     /// Classes, lanes, queues and keys that point here.
     pub(crate) refs: u32,
+    /// `queue:NAME`: the queue.
+    pub(crate) queue: Option<Ix<Queue>>,
     /// `GROUP/KEY`: its lanes in line. A parked one waits for room here.
     pub(crate) lanes: KeyLanes,
-    /// Any other group: the classes that wait here, and those that need many slots.
+    /// Where jobs take slots as their group or an extra limit: the classes that wait here, and those that need
+    /// many slots.
     pub(crate) line: Option<Box<ClassLine>>,
 }
 
@@ -263,7 +269,7 @@ pub(crate) enum Label {
 
 impl Group {
     pub(crate) fn new(label: Label, limit: Option<u32>) -> Self {
-        Self { label, limit, used: 0, live: 0, refs: 0, lanes: KeyLanes::default(), line: None }
+        Self { label, limit, used: 0, live: 0, refs: 0, queue: None, lanes: KeyLanes::default(), line: None }
     }
 
     pub(crate) fn free(&self) -> u64 {

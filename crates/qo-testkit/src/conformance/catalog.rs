@@ -150,7 +150,7 @@ macro_rules! conformance {
                 a_big_job_beyond_the_share_of_its_queue_reserves,
                 a_worker_that_stops_draining_keeps_slots_from_that_exchange_on,
                 queue_priority_decides_who_is_ahead,
-                a_big_job_whose_workers_are_busy_keeps_no_slots_that_it_could_have,
+                a_big_job_is_not_starved_while_its_workers_are_busy,
                 a_big_job_is_not_starved_by_small_ones_of_its_own_key,
                 a_big_job_that_waits_for_its_key_keeps_nothing_from_other_keys,
                 what_was_kept_stays_kept_for_the_whole_claim,

@@ -91,6 +91,7 @@ pub(super) async fn a_token_of_another_job_or_of_the_future_is_fenced(world: &Wo
     let ids = world.submit_many(3, job("t")).await;
     let worker = world.worker("w1", ["t"]).await;
     let claimed = worker.claim(2).await;
+    worker.renew().await;
     let before = world.snapshot().await;
     let tokens = [claimed[1].token, FenceToken(0), FenceToken(claimed[1].token.0 + 1), FenceToken(u64::MAX)];
     for token in tokens {

@@ -142,6 +142,7 @@ pub(super) async fn the_record_of_a_retry_is_pending_even_when_the_job_went_on(w
 
 pub(super) async fn a_bad_value_is_invalid_and_the_job_runs_on(world: &World) {
     let (worker, claimed) = one_claimed(world, job("t")).await;
+    worker.renew().await;
     let before = world.snapshot().await;
     invalid(worker.settle(&claimed, retry(caps::DURATION_MS + 1)).await, "delay_ms", "315360000001");
     invalid(worker.settle(&claimed, snooze(u64::MAX)).await, "delay_ms", "18446744073709551615");

@@ -200,7 +200,7 @@ pub(super) async fn a_worker_shows_what_it_said_and_what_it_owns(world: &World) 
         queues: vec![name("default"), name("q")],
         tasks: vec![name("a"), name("b")],
         permits: 50,
-        free_permits: 4,
+        free_permits: 2, // 4, and two of them went to the jobs it got
         saturated: true,
         draining: false,
         opened_at: at(5),

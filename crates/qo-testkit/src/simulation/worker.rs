@@ -214,7 +214,7 @@ impl Worker {
             number: session.number,
             settles,
             claim: Claim { max, max_per_queue },
-            free_permits: free - max,
+            free_permits: free,
             draining: session.draining,
         }
     }

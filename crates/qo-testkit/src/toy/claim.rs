@@ -183,7 +183,7 @@ impl Toy {
     }
 
     /// Whether slots of `group` are all that a big job may lack (for a slot of its key, its group's too), and
-    /// somebody serves it: with a free permit, if it lacks nothing at all.
+    /// somebody serves it.
     fn could_run_but_for(&self, big: &Job, group: &GroupRef) -> bool {
         let of_key = matches!(group, GroupRef::Key(name, _) if *name == big.group);
         let spared =
@@ -193,11 +193,9 @@ impl Toy {
         };
         let room_elsewhere = self.flaw == Flaw::BlockedBigJobReserves
             || big.needs().iter().all(|(other, slots)| spared(other) || has_room(other, *slots));
-        let lacks_nothing = big.needs().iter().all(|(other, slots)| has_room(other, *slots));
-        let served = self.sessions.iter().any(|session| {
-            let can_take = session.free_permits > 0 || !lacks_nothing || self.flaw == Flaw::SaturatedReserves;
-            !session.draining && session.serves(big) && can_take
-        });
+        let busy = |session: &Session| self.flaw == Flaw::BusyServeNobody && session.free_permits == 0;
+        let serves = |session: &&Session| !session.draining && session.serves(big) && !busy(session);
+        let served = self.sessions.iter().any(|session| serves(&session));
         let served = served || self.flaw == Flaw::UnservedBigJobReserves;
         room_elsewhere && served && !self.paused.contains(&big.new.queue)
     }

@@ -43,8 +43,8 @@ pub enum Flaw {
     BigJobStarved,
     /// A big job that no worker serves keeps slots all the same.
     UnservedBigJobReserves,
-    /// A big job whose workers are all busy keeps slots that it could have.
-    SaturatedReserves,
+    /// A big job keeps slots only while a worker that serves it has a permit free.
+    BusyServeNobody,
     /// A big job that another group holds back keeps slots all the same.
     BlockedBigJobReserves,
     /// A repeated exchange is carried out again.

@@ -82,6 +82,7 @@ impl Toy {
         let session = self.session_mut(exchange.session).expect("it was just renewed");
         let stop = std::mem::take(&mut session.stops).into_values().collect();
         let reply = ExchangeReply { number: exchange.number, settled, claimed, stop, now, lease_until };
+        session.free_permits = session.free_permits.saturating_sub(reply.claimed.len() as u32);
         session.number = exchange.number;
         session.reply = Some(reply.clone());
         session.pauses_seen = pauses;

@@ -118,7 +118,7 @@ impl Ledger {
     }
 
     /// Whether a big job keeps slots of a group: it lacked room nowhere else (for a slot of its key it may in its
-    /// group), and somebody serves it, with a permit free if it lacked nothing at all.
+    /// group), and somebody serves it.
     fn kept_slots(&self, index: usize, group: GroupIndex, since: &[usize]) -> bool {
         let job = &self.jobs[index];
         let of_key = matches!(self.groups.name(group), GroupRef::Key(name, _) if *name == job.group);
@@ -129,10 +129,7 @@ impl Ledger {
         let had_room = |&(at, need): &(GroupIndex, u32)| {
             self.free_before(at, since).is_none_or(|free| u64::from(need) <= free)
         };
-        let lacked_nothing = job.needs.iter().all(had_room);
-        let served = self.sessions.values().any(|session| {
-            !session.draining && session.serves(&job.new) && (session.free_permits > 0 || !lacked_nothing)
-        });
+        let served = self.sessions.values().any(|session| !session.draining && session.serves(&job.new));
         served && job.needs.iter().filter(|(at, _)| !spared(*at)).all(had_room)
     }
 

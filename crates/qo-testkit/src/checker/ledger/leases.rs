@@ -17,8 +17,6 @@ pub struct Session {
     pub lease_ms: u64,
     /// How many jobs it can run at once.
     pub permits: u32,
-    /// How many more it could take when it last said so.
-    pub free_permits: u32,
     /// It takes no more jobs.
     pub draining: bool,
     /// The number of its last exchange; 0 before the first.
@@ -64,7 +62,6 @@ impl Ledger {
             lease_until: self.now.plus_ms(new.lease_ms),
             lease_ms: new.lease_ms,
             permits: new.permits,
-            free_permits: new.permits,
             draining: false,
             number: 0,
             last_reply: None,
@@ -78,7 +75,6 @@ impl Ledger {
         let session = self.sessions.get_mut(&exchange.session).expect("the caller found it");
         session.lease_until = self.now.plus_ms(session.lease_ms);
         session.number = exchange.number;
-        session.free_permits = exchange.free_permits;
         session.draining = exchange.draining;
         session.last_reply = Some(Box::new(reply.clone()));
     }
