@@ -1,7 +1,6 @@
 //! The figures of the rule book, printed as a table: `make bench`.
 //!
-//! Ratios compare two runs inside this one process, taken in turns, each the best of several rounds: what the
-//! machine does besides then disturbs both alike. Nothing here is asserted by a test.
+//! Ratios compare two runs inside this one process, taken in turns: the median of several pairs. Nothing here is asserted by a test.
 #![allow(clippy::print_stdout, reason = "printing the table is what this program is for")]
 
 use futures::executor::block_on;
@@ -57,7 +56,7 @@ fn throughput() {
 }
 
 fn backlog_size() {
-    let (small, large) = best_of_two(
+    let ratio = relative(
         || {
             let mut bench = Bench::new(&["work"]);
             bench.limit("work", 1_000);
@@ -71,7 +70,6 @@ fn backlog_size() {
         },
         3,
     );
-    let ratio = large.as_secs_f64() / small.as_secs_f64();
     row("cost of a claim with 1,000,000 pending, relative to 1,000", format!("{ratio:.2} x"), "<= 2 x");
 }
 
@@ -79,7 +77,7 @@ fn parked() {
     const JOBS: u64 = 100_000;
     let ahead = |i| NewJob { priority: -1, ..job(i, "work") };
     type Setup<'a> = (&'a str, &'a dyn Fn(&mut Bench));
-    let setups: [Setup<'_>; 3] = [
+    let setups: [Setup<'_>; 4] = [
         ("behind 1,000 full groups", &|bench| {
             let group = |i: u64| format!("full{}", i % 1_000);
             for i in 0..1_000 {
@@ -88,6 +86,15 @@ fn parked() {
             bench.submit(1_000, |i| NewJob { group: Some(name(&group(i))), ..ahead(i) });
             bench.hold(1_000);
             bench.submit(JOBS, |i| NewJob { group: Some(name(&group(i))), ..ahead(i) });
+        }),
+        ("in 1,000 full queues", &|bench| {
+            let queue = |i: u64| name(&format!("full{}", i % 1_000));
+            for i in 0..1_000 {
+                bench.limit(&format!("queue:{}", queue(i)), 1);
+            }
+            bench.submit(1_000, |i| NewJob { queue: queue(i), group: Some(name("queued")), ..ahead(i) });
+            bench.hold(1_000);
+            bench.submit(JOBS, |i| NewJob { queue: queue(i), group: Some(name("queued")), ..ahead(i) });
         }),
         ("of a task the worker lacks", &|bench| {
             bench.submit(JOBS, |i| NewJob { priority: -1, ..job(i, "lacking") })
@@ -107,8 +114,7 @@ fn parked() {
             bench.submit(50_000, |i| job(i, "work"));
             bench.drain(50_000)
         };
-        let (without, with) = best_of_two(|| run(false), || run(true), ROUNDS);
-        let share = 100.0 * without.as_secs_f64() / with.as_secs_f64();
+        let share = 100.0 / relative(|| run(false), || run(true), 3 * ROUNDS);
         row(&format!("rate with 100,000 jobs parked ahead {what}"), format!("{share:.0} %"), ">= 95 %");
     }
 }
@@ -130,15 +136,13 @@ fn all_limits() {
         bench.submit(JOBS, make);
         bench.drain(JOBS)
     };
-    let (free, bound) = best_of_two(|| run(&keyed), limited, ROUNDS);
-    let share = 100.0 * free.as_secs_f64() / bound.as_secs_f64();
+    let share = 100.0 / relative(|| run(&keyed), limited, ROUNDS);
     row(
         "rate with cluster + queue + task + key limits, relative to the same jobs without",
         format!("{share:.0} %"),
         ">= 60 %",
     );
-    let (free, bound) = best_of_two(|| run(&|i| job(i, "work")), limited, ROUNDS);
-    let share = 100.0 * free.as_secs_f64() / bound.as_secs_f64();
+    let share = 100.0 / relative(|| run(&|i| job(i, "work")), limited, ROUNDS);
     row("  relative to jobs without limits and without keys", format!("{share:.0} %"), "");
 }
 
@@ -177,11 +181,9 @@ fn speculation() {
         }
         spent
     };
-    let (plain, kept) = best_of_two(|| run(false, false), || run(true, false), ROUNDS);
-    let cost = kept.as_secs_f64() / plain.as_secs_f64();
+    let cost = relative(|| run(false, false), || run(true, false), ROUNDS);
     row("speculation: decide and keep, relative to decide", format!("{cost:.2} x"), "");
-    let (plain, twice) = best_of_two(|| run(false, false), || run(true, true), ROUNDS);
-    let cost = twice.as_secs_f64() / plain.as_secs_f64();
+    let cost = relative(|| run(false, false), || run(true, true), ROUNDS);
     row("speculation: decide, take back, decide again, relative to decide", format!("{cost:.2} x"), "");
 }
 
@@ -322,17 +324,24 @@ fn best(mut run: impl FnMut() -> Duration) -> Duration {
     (0..ROUNDS).map(|_| run()).min().expect("at least one round")
 }
 
-/// Two measurements in turns, the best of each.
-fn best_of_two(
-    mut a: impl FnMut() -> Duration,
-    mut b: impl FnMut() -> Duration,
-    rounds: usize,
-) -> (Duration, Duration) {
-    let runs: Vec<_> = (0..rounds).map(|_| (a(), b())).collect();
-    let least = |pick: fn(&(Duration, Duration)) -> Duration| {
-        runs.iter().map(pick).min().expect("at least one round")
-    };
-    (least(|run| run.0), least(|run| run.1))
+/// How long `b` takes relative to `a`: both in turns, so that what the machine does besides disturbs both alike, and
+/// the median of the pairs, so that a bad moment does not count.
+fn relative(mut a: impl FnMut() -> Duration, mut b: impl FnMut() -> Duration, rounds: usize) -> f64 {
+    let mut ratios: Vec<f64> = (0..rounds)
+        .map(|round| {
+            // Whoever goes second finds the machine as the first left it: they change places.
+            let (a, b) = if round % 2 == 0 {
+                let a = a();
+                (a, b())
+            } else {
+                let b = b();
+                (a(), b)
+            };
+            b.as_secs_f64() / a.as_secs_f64()
+        })
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios[rounds / 2]
 }
 
 fn per_second(jobs: u64, took: Duration) -> String {
