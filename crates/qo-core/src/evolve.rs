@@ -151,10 +151,6 @@ impl State {
             if track.attempts.len() == caps::ATTEMPTS_KEPT {
                 track.attempts.remove(0);
             }
-            if track.attempts.is_empty() {
-                // Most jobs have one attempt; room for four would be most of what a finished job takes.
-                track.attempts.reserve_exact(1);
-            }
             track.attempts.push(attempt);
             track.output.clone_from(&ended.output);
             track.phase = phase(ended.then, now);

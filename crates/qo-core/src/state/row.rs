@@ -6,6 +6,7 @@ use crate::{
     Attempt, ExchangeReply, FenceToken, JobId, JobState, Json, Key, Name, NewSession, RetryPolicy, Stop,
 };
 use crate::{TaskOptions, Time};
+use smallvec::SmallVec;
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -43,7 +44,8 @@ pub(crate) struct JobOptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Track {
     pub(crate) phase: Phase,
-    pub(crate) attempts: Vec<Attempt>,
+    /// One, nearly always: it is here, not behind another allocation.
+    pub(crate) attempts: SmallVec<[Attempt; 1]>,
     pub(crate) output: Option<Json>,
 }
 
