@@ -36,9 +36,9 @@ pub const SETTLE_BYTES: usize = 16 << 20;
 pub const SETTLES: usize = 10_000;
 /// Most tasks or queues that one session may serve, and most tasks in one registration.
 pub const SERVED: usize = 10_000;
-/// Most limits or queues in one pushed configuration.
+/// Most limits, queues or schedules in one pushed configuration.
 pub const CONFIGURED: usize = 10_000;
-/// Most jobs named by one cancel call.
+/// Most jobs named by one cancel or retry call.
 pub const CANCELS: usize = 10_000;
 /// Most rows in one page of a listing.
 pub const PAGE: usize = 1_000;
@@ -52,7 +52,15 @@ pub const DURATION_MS: u64 = 10 * 365 * 86_400_000;
 pub const TIME_MS: i64 = 253_402_300_799_999;
 /// After its timeout a job keeps its lease this long, so that its worker can settle, in milliseconds.
 pub const TIMEOUT_GRACE_MS: u64 = 10_000;
-/// How long a succeeded, cancelled or expired job, and its idempotency key, is remembered.
+/// An idempotency key is remembered at least this long after its job finished.
+pub const RETAIN_KEY_MS: u64 = 24 * 3_600_000;
+/// How long the id of a session that ended is remembered.
+pub const RETAIN_SESSION_MS: u64 = 24 * 3_600_000;
+/// A tick this late is not run by a schedule that skips missed ticks.
+pub const TICK_GRACE_MS: u64 = 60_000;
+/// Missed ticks of one schedule that one step makes up for; the next step goes on.
+pub const TICKS: usize = 100;
+/// How long a succeeded, cancelled or expired job is remembered unless the configuration says otherwise.
 pub const RETAIN_MS: u64 = 24 * 3_600_000;
-/// How long a failed job is remembered.
+/// How long a failed job is remembered unless the configuration says otherwise.
 pub const RETAIN_FAILED_MS: u64 = 14 * 24 * 3_600_000;

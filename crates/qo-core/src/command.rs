@@ -1,7 +1,10 @@
 //! Commands: everything that may be asked of the rule book, and the answers.
 
-use crate::{Configuration, Exchange, ExchangeReply, FenceToken, GroupRef, JobId, JobState, Name, NewJob};
-use crate::{NewSession, Result, SessionId, Submitted, TaskOptions, Time};
+use crate::{
+    Configuration, Cursor, Exchange, ExchangeReply, FenceToken, GroupRef, JobFilter, JobId, JobState,
+};
+use crate::{LeaseId, Name, NewJob, NewSession, Result, SessionId, SlotLease, SlotRequest, Steer, Submitted};
+use crate::{TaskOptions, Time};
 use serde::{Deserialize, Serialize};
 
 /// A request that may change the state. Each is one atomic step.
@@ -32,6 +35,38 @@ pub enum Command {
     ReleaseSlot(GroupRef, FenceToken),
     /// End what is over. See [`Store::sweep`](crate::Store::sweep).
     Sweep,
+    /// Open finished jobs again. See [`Store::retry`](crate::Store::retry).
+    Retry(Vec<JobId>),
+    /// Cancel or retry what matches a filter. See [`Store::change_matching`](crate::Store::change_matching).
+    ChangeMatching {
+        /// What to do.
+        change: Change,
+        /// To which jobs.
+        filter: JobFilter,
+        /// Those after this place.
+        after: Option<Cursor>,
+        /// At most this many.
+        limit: usize,
+    },
+    /// Retry, skip or cancel. See [`Store::steer_workflow`](crate::Store::steer_workflow).
+    SteerWorkflow(Name, Steer),
+    /// Take slots for a program. See [`Store::acquire_slots`](crate::Store::acquire_slots).
+    AcquireSlots(SlotRequest),
+    /// Hold them longer. See [`Store::extend_slots`](crate::Store::extend_slots).
+    ExtendSlots {
+        /// The lease.
+        lease: LeaseId,
+        /// The token that came with it.
+        token: FenceToken,
+        /// How long from now.
+        lease_ms: u64,
+    },
+    /// Give them back. See [`Store::return_slots`](crate::Store::return_slots).
+    ReturnSlots(LeaseId, FenceToken),
+    /// Let a schedule fire, or not. See [`Store::enable_schedule`](crate::Store::enable_schedule).
+    EnableSchedule(Name, bool),
+    /// Submit a schedule's job now, with this id. See [`Store::trigger_schedule`](crate::Store::trigger_schedule).
+    TriggerSchedule(Name, JobId),
 }
 
 /// The answer to a [`Command`], variant by variant.
@@ -48,8 +83,37 @@ pub enum Answer {
     Exchanged(Box<ExchangeReply>),
     /// What a sweep ended.
     Swept(Swept),
+    /// Per job, in the order of the call: its state now.
+    Retried(Vec<Result<JobState>>),
+    /// What a bulk change did.
+    Changed(Changed),
+    /// The slots that a program holds now; none if there was no room.
+    Acquired(Option<SlotLease>),
+    /// A program's lease, extended.
+    Extended(SlotLease),
+    /// A schedule's job, triggered.
+    Triggered(Submitted),
     /// Done; there is nothing else to say.
     Done,
+}
+
+/// What a bulk change does to each job that it finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// Call it off, unless it has ended.
+    Cancel,
+    /// Open it again, if it has ended without success.
+    Retry,
+}
+
+/// What a bulk change did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed {
+    /// Jobs that it changed, or asked to stop.
+    pub jobs: u64,
+    /// Where to go on; none if nothing else matches.
+    pub next: Option<Cursor>,
 }
 
 /// A session as it was opened.
@@ -69,6 +133,12 @@ pub struct Swept {
     pub sessions: u64,
     /// Attempts that ended with their session or by their timeout.
     pub attempts: u64,
+    /// Claims that ended before their job started, with their session or by their lease.
+    pub claims: u64,
+    /// Programs whose lease on slots was over.
+    pub slots: u64,
+    /// Jobs of schedules that were submitted.
+    pub fired: u64,
     /// Jobs that expired.
     pub expired: u64,
     /// Finished jobs whose time to be remembered was over.

@@ -64,6 +64,14 @@ impl Error {
         Self::new(ErrorKind::Invalid, format!("{field}: {}: {rule}", Shown(&value.to_string())))
     }
 
+    /// `Ok` without mistakes, else one error that lists them all: whoever fixes a file wants to fix it once.
+    pub fn all(mistakes: Vec<Self>) -> Result<()> {
+        let mut mistakes = mistakes.into_iter();
+        let Some(first) = mistakes.next() else { return Ok(()) };
+        let message = mistakes.fold(first.message, |all, next| format!("{all}; {}", next.message));
+        Err(Self { kind: first.kind, message })
+    }
+
     /// What the caller must do.
     pub fn kind(&self) -> ErrorKind {
         self.kind

@@ -1,9 +1,12 @@
 //! Events: what was decided. Replaying them decides nothing, so it always reaches the same state.
 
 use crate::{
-    AttemptOutcome, Configuration, ErrorText, FenceToken, GroupRef, JobId, JobState, Json, Name, NewJob,
+    AttemptOutcome, Configuration, ErrorText, FenceToken, Granted, GroupRef, JobId, JobState, Json, LeaseId,
 };
-use crate::{NewSession, Result, RetryPolicy, SessionId, Stop, TaskOptions, Time};
+use crate::{
+    Name, NewJob, NewSession, Result, SessionId, SlotRequest, SlotsFreedBy, Started, Stop, TaskOptions,
+};
+use crate::{TickOutcome, Time};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -26,19 +29,100 @@ pub enum Event {
         /// When its timeout ends the claim, whatever the session does.
         timeout_at: Option<Time>,
     },
+    /// A worker claimed a job ahead of time. It holds no slot.
+    Claimed {
+        /// The job.
+        job: JobId,
+        /// Who claimed it.
+        session: SessionId,
+        /// The claim's token: one more than the namespace's last.
+        token: FenceToken,
+        /// When the claim is over unless the job starts before.
+        until: Time,
+    },
+    /// A claim ended before its job started; no attempt was used.
+    ClaimEnded {
+        /// The job.
+        job: JobId,
+        /// The claim that is over.
+        token: FenceToken,
+        /// Where the job is now: pending or expired.
+        then: JobState,
+        /// The owner did not do this itself and must be told.
+        tell_owner: bool,
+    },
     /// An attempt is over, and the slots are free.
     AttemptEnded(Box<AttemptEnded>),
     /// A job was called off while it ran; its worker will be told.
     CancelRequested(JobId),
-    /// A pending job reached a terminal state without running: cancelled or expired.
+    /// A pending or claimed job reached a terminal state without running: cancelled or expired.
     Dropped {
         /// The job.
         job: JobId,
         /// Where it is now.
         state: JobState,
     },
+    /// A job that had not succeeded was opened again: it is pending, and has all its attempts again.
+    Reopened {
+        /// The job.
+        job: JobId,
+        /// When it runs.
+        run_at: Time,
+        /// When it expires; none if that was over.
+        good_until: Option<Time>,
+    },
     /// A finished job's time to be remembered was over.
     Forgotten(JobId),
+    /// The step that halted its workflow is passed over.
+    StepSkipped(JobId),
+    /// A workflow was called off; its steps were before.
+    WorkflowCancelled(Name),
+    /// A program took slots.
+    SlotsTaken {
+        /// As it asked for them.
+        request: Arc<SlotRequest>,
+        /// Its token: one more than the namespace's last.
+        token: FenceToken,
+        /// When the lease is over unless it is extended.
+        lease_until: Time,
+    },
+    /// A program's lease was extended.
+    SlotsExtended {
+        /// The lease.
+        lease: LeaseId,
+        /// When it is over unless it is extended again.
+        lease_until: Time,
+    },
+    /// A program's slots are free again.
+    SlotsFreed {
+        /// The lease that is over.
+        lease: LeaseId,
+        /// Why.
+        by: SlotsFreedBy,
+    },
+    /// The next tick of a schedule was found.
+    ScheduleMoved {
+        /// The schedule.
+        schedule: Name,
+        /// Its next tick; none if there is no other, or it is disabled.
+        next: Option<Time>,
+    },
+    /// A schedule was enabled or disabled.
+    ScheduleEnabled {
+        /// The schedule.
+        schedule: Name,
+        /// Whether it is enabled now.
+        enabled: bool,
+    },
+    /// A tick of a schedule came, and its job was submitted.
+    ScheduleFired {
+        /// The schedule.
+        schedule: Name,
+        /// The tick.
+        tick: Time,
+        /// What became of it.
+        outcome: TickOutcome,
+    },
     /// A task was declared.
     Registered(Arc<TaskOptions>),
     /// A configuration replaced the last one.
@@ -106,17 +190,6 @@ pub struct AttemptEnded {
     pub tell_owner: bool,
 }
 
-/// A claim, as its exchange was answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Granted {
-    /// The claim's token.
-    pub token: FenceToken,
-    /// The timeout of this attempt.
-    pub timeout_ms: Option<u64>,
-    /// The backoff of this attempt.
-    pub retry: RetryPolicy,
-}
-
 /// What an exchange was answered, after its settles and claims: the same number again gets the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchanged {
@@ -126,8 +199,12 @@ pub struct Exchanged {
     pub number: u64,
     /// Results of its settles.
     pub settled: Vec<Result<JobState>>,
+    /// Results of its starts.
+    pub started: Vec<Result<Started>>,
     /// The jobs it claimed, in order; the claims themselves were `Started`.
     pub claimed: Vec<Granted>,
+    /// The jobs it claimed ahead of time, in order; the claims themselves were `Claimed`.
+    pub prefetched: Vec<Granted>,
     /// What it was told to stop.
     pub stop: Vec<Stop>,
 }

@@ -57,6 +57,7 @@ impl State {
                 self.remove_session(ix);
             }
             Event::SessionForgotten(session) => self.forget_session(*session),
+            other => panic!("not yet: {other:?}"),
             Event::LimitSpent(group) => self.change_limits(group, |limits| limits.submit = None),
         }
         self.free_vacant();
@@ -245,6 +246,8 @@ impl State {
         let reply = ExchangeReply {
             number: exchanged.number,
             settled: exchanged.settled.clone(),
+            started: exchanged.started.clone(),
+            prefetched: Vec::new(),
             claimed: exchanged.claimed.iter().map(|granted| self.claimed_job(ix, granted)).collect(),
             stop: exchanged.stop.clone(),
             now: self.now,
@@ -300,7 +303,7 @@ impl State {
 fn phase(state: JobState, at: Time) -> Phase {
     match state {
         JobState::Pending => Phase::Pending,
-        JobState::Running => unreachable!("only a claim makes a job run"),
+        JobState::Running | JobState::Claimed => unreachable!("only a claim makes a job run"),
         JobState::Succeeded | JobState::Failed | JobState::Cancelled | JobState::Expired => {
             Phase::Finished { state, at }
         }

@@ -15,12 +15,17 @@ pub struct JobId(pub Uuid);
 #[serde(transparent)]
 pub struct SessionId(pub Uuid);
 
+/// The id of a program's hold on slots: random, made by the program when it asks for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LeaseId(pub Uuid);
+
 /// A number that grows with every claim in the namespace; the newest one of a job owns it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FenceToken(pub u64);
 
-/// The name of a task, queue, group or worker: `[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}`, and not `cluster`.
+/// The name of a task, queue, group, workflow, schedule or worker: `[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}`, and not `cluster`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(Arc<str>);
@@ -115,7 +120,7 @@ macro_rules! shown {
         }
     )*};
 }
-shown!(JobId, SessionId, FenceToken);
+shown!(JobId, SessionId, LeaseId, FenceToken);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,8 @@
 //! Jobs: what is submitted, what states it passes through, and what is remembered of each attempt.
 
-use crate::{Error, FenceToken, GroupRef, JobId, Key, Name, Result, RetryPolicy, SessionId, Time, caps};
+use crate::{
+    Error, FenceToken, GroupRef, JobId, Key, Name, OnFailure, Result, RetryPolicy, SessionId, Time, caps,
+};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -117,35 +119,69 @@ pub struct NewJob {
     /// The handler that shall run.
     pub task: Name,
     /// What the handler gets. Defaults to `null`.
+    #[serde(default = "Json::null")]
     pub payload: Json,
     /// The line it stands in. Defaults to `default`.
+    #[serde(default = "default_queue")]
     pub queue: Name,
     /// Lower runs first. Defaults to 0.
+    #[serde(default)]
     pub priority: i32,
     /// Not before this time. Defaults to now.
+    #[serde(default)]
     pub run_at: Option<Time>,
     /// If it has not started by then it expires. Defaults to never.
+    #[serde(default)]
     pub good_until: Option<Time>,
     /// Tries until it fails for good. Defaults to 3.
+    #[serde(default = "default_max_attempts")]
     pub max_attempts: u32,
     /// Backoff between tries. Defaults to the task's, else [`RetryPolicy::default`].
+    #[serde(default)]
     pub retry: Option<RetryPolicy>,
     /// How long one attempt may run. Defaults to the task's, else no limit.
+    #[serde(default)]
     pub timeout_ms: Option<u64>,
     /// The group it shares slots in. Defaults to the task's registered group, else the task's name.
+    #[serde(default)]
     pub group: Option<Name>,
     /// Divides the group. Defaults to none.
+    #[serde(default)]
     pub key: Option<Key>,
     /// Slots it takes in its group and key. Defaults to 1.
+    #[serde(default = "default_cost")]
     pub cost: u32,
     /// Further groups and the slots it takes there. Defaults to none.
+    #[serde(default)]
     pub limits: BTreeMap<GroupRef, u32>,
     /// A limit for its group (with a key: for that key) where nobody else set one. Defaults to none.
+    #[serde(default)]
     pub limit: Option<u32>,
     /// The same key again is the same job, in the whole namespace. Defaults to none.
+    #[serde(default)]
     pub idempotency_key: Option<Key>,
     /// What to do when its group is taken. Defaults to `wait`.
+    #[serde(default)]
     pub on_limit: OnLimit,
+    /// The workflow that it is the next step of. Defaults to none.
+    #[serde(default)]
+    pub workflow: Option<Name>,
+    /// What its workflow does when a step does not succeed; the first step says so for all. Defaults to what the
+    /// workflow does already, else `halt`.
+    #[serde(default)]
+    pub on_failure: Option<OnFailure>,
+}
+
+pub(crate) fn default_queue() -> Name {
+    Name::parse("queue", "default").unwrap_or_else(|_| unreachable!("\"default\" is a name"))
+}
+
+pub(crate) fn default_max_attempts() -> u32 {
+    3
+}
+
+fn default_cost() -> u32 {
+    1
 }
 
 impl NewJob {
@@ -155,20 +191,22 @@ impl NewJob {
             id,
             task,
             payload: Json::null(),
-            queue: Name::parse("queue", "default").unwrap_or_else(|_| unreachable!("\"default\" is a name")),
+            queue: default_queue(),
             priority: 0,
             run_at: None,
             good_until: None,
-            max_attempts: 3,
+            max_attempts: default_max_attempts(),
             retry: None,
             timeout_ms: None,
             group: None,
             key: None,
-            cost: 1,
+            cost: default_cost(),
             limits: BTreeMap::new(),
             limit: None,
             idempotency_key: None,
             on_limit: OnLimit::Wait,
+            workflow: None,
+            on_failure: None,
         }
     }
 
@@ -199,6 +237,9 @@ impl NewJob {
         }
         if let Some(retry) = &self.retry {
             retry.check().map_err(|e| e.at("retry"))?;
+        }
+        if let (Some(on_failure), None) = (self.on_failure, &self.workflow) {
+            return Err(Error::invalid("on_failure", on_failure, "is for the steps of a workflow: name one"));
         }
         self.check_extra_limits()
     }
@@ -244,8 +285,10 @@ pub enum Submitted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// In line, or waiting for its date.
+    /// In line, or waiting for its date or for an earlier step of its workflow.
     Pending,
+    /// A worker has claimed it ahead of time. It holds no slot and has not started.
+    Claimed,
     /// A worker owns it, and it holds its slots.
     Running,
     /// Done.
@@ -261,7 +304,7 @@ pub enum JobState {
 impl JobState {
     /// Whether a job in this state never changes again by itself.
     pub fn is_terminal(self) -> bool {
-        !matches!(self, Self::Pending | Self::Running)
+        !matches!(self, Self::Pending | Self::Claimed | Self::Running)
     }
 }
 
@@ -322,4 +365,11 @@ pub struct Attempt {
     pub error: Option<ErrorText>,
     /// Where that left the job.
     pub then: JobState,
+}
+
+impl Attempt {
+    /// How long it took.
+    pub fn duration_ms(&self) -> u64 {
+        self.ended_at.ms_since(self.started_at)
+    }
 }

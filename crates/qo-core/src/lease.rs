@@ -1,7 +1,7 @@
 //! Sessions and the exchange: how a worker holds jobs, settles them and gets the next ones.
 //!
 //! A worker opens a session and then repeats one call, the **exchange**: it settles finished jobs, renews
-//! the session, and claims new jobs, in one atomic step, so a slot that a finished job frees is granted in
+//! the session, starts jobs that it claimed ahead of time, and claims new jobs, in one atomic step, so a slot that a finished job frees is granted in
 //! the same commit. Exchanges of a session are numbered 1, 2, 3, …; one is in flight at a time. If the
 //! reply is lost the worker sends the *same number* again and gets the *same answer*, so a lost reply
 //! loses no grant.
@@ -46,8 +46,10 @@ pub struct Exchange {
     pub session: SessionId,
     /// 1 for the first of a session, then one more each time; the same number again gets the same answer.
     pub number: u64,
-    /// Jobs whose attempt is over.
+    /// Jobs whose attempt is over, and claimed jobs that are given back.
     pub settles: Vec<Settle>,
+    /// Claimed jobs that shall start now, in this order.
+    pub starts: Vec<Start>,
     /// How many jobs it wants.
     pub claim: Claim,
     /// Permits that are free as this is sent, those of the jobs it settles included. What it claims is counted
@@ -65,6 +67,7 @@ impl Exchange {
             session,
             number,
             settles: Vec::new(),
+            starts: Vec::new(),
             claim: Claim::default(),
             free_permits: 0,
             draining: false,
@@ -80,6 +83,7 @@ impl Exchange {
             let rule = format_args!("must carry at most {} bytes of output and errors", caps::SETTLE_BYTES);
             return Err(Error::invalid("settles", bytes, rule));
         }
+        within("starts", self.starts.len() as u64, 0, caps::CLAIM.into())?;
         within("claim.max", self.claim.max.into(), 0, caps::CLAIM.into())?;
         if let Some(most) = self.claim.max_per_queue {
             within("claim.max_per_queue", most.into(), 1, caps::CLAIM.into())?;
@@ -87,6 +91,17 @@ impl Exchange {
         if self.draining && self.claim.max > 0 {
             let rule = "must be 0 while draining";
             return Err(Error::invalid("claim.max", self.claim.max, rule));
+        }
+        if let Some(Prefetch { hold, lease_ms }) = self.claim.prefetch {
+            within("claim.prefetch.hold", hold.into(), 1, caps::CLAIM.into())?;
+            within("claim.prefetch.lease_ms", lease_ms, caps::LEASE_MIN_MS, caps::LEASE_MAX_MS)?;
+            if self.draining {
+                return Err(Error::invalid(
+                    "claim.prefetch.hold",
+                    hold,
+                    "must not be asked for while draining",
+                ));
+            }
         }
         within("free_permits", self.free_permits.into(), 0, caps::LIMIT.into())
     }
@@ -99,6 +114,46 @@ pub struct Claim {
     pub max: u32,
     /// At most this many from any one queue. Defaults to no such limit.
     pub max_per_queue: Option<u32>,
+    /// Also claim jobs ahead of time. Defaults to none: claiming is starting.
+    pub prefetch: Option<Prefetch>,
+}
+
+/// Jobs to claim ahead of time: they hold no slot until they start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prefetch {
+    /// The session may hold this many claimed jobs in all; the exchange tops them up.
+    pub hold: u32,
+    /// How long it may hold each before it starts it.
+    pub lease_ms: u64,
+}
+
+/// A claimed job that shall start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// The job.
+    pub job: JobId,
+    /// The token that came with the claim.
+    pub token: FenceToken,
+}
+
+/// What became of a [`Start`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// `Running`; or `Pending` if it could not start and is back in line, no attempt used; or `Expired`.
+    pub then: JobState,
+    /// Its new token, timeout and backoff, if it runs.
+    pub run: Option<Granted>,
+}
+
+/// A claim: what a worker needs to know beyond the job itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Granted {
+    /// The claim's token.
+    pub token: FenceToken,
+    /// The timeout of this attempt.
+    pub timeout_ms: Option<u64>,
+    /// The backoff of this attempt.
+    pub retry: RetryPolicy,
 }
 
 /// The end of an attempt, as its worker saw it.
@@ -138,7 +193,7 @@ pub enum Outcome {
         /// How long to wait.
         delay_ms: u64,
     },
-    /// Give the job back as it was; no attempt is used.
+    /// Give the job back as it was; no attempt is used. The only outcome of a claimed job that has not started.
     Release,
     /// The handler stopped because the job was cancelled.
     Cancelled,
@@ -172,8 +227,12 @@ pub struct ExchangeReply {
     pub number: u64,
     /// For each settle, where it left the job, or why it changed nothing.
     pub settled: Vec<Result<JobState>>,
-    /// Jobs that the worker owns from now on; each holds its slots.
+    /// For each start, what became of it; `Fenced` if the claim is over.
+    pub started: Vec<Result<Started>>,
+    /// Jobs that the worker owns and runs from now on; each holds its slots.
     pub claimed: Vec<ClaimedJob>,
+    /// Jobs that the worker has claimed ahead of time; it must start them before it runs them.
+    pub prefetched: Vec<PrefetchedJob>,
     /// Jobs whose handler must stop.
     pub stop: Vec<Stop>,
     /// Store time of this exchange.
@@ -209,6 +268,15 @@ pub struct ClaimedJob {
     pub retry: RetryPolicy,
 }
 
+/// A job that a worker has claimed ahead of time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrefetchedJob {
+    /// The job. Its timeout and backoff are those of now; the start may bring others.
+    pub job: ClaimedJob,
+    /// Store time at which the claim is over unless the job starts before.
+    pub claim_until: Time,
+}
+
 /// A job whose handler must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
@@ -224,8 +292,10 @@ pub struct Stop {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The job was cancelled. It keeps its slots until the worker settles.
+    /// The job was cancelled. A running one keeps its slots until the worker settles; one that was only claimed is
+    /// gone.
     Cancelled,
-    /// The claim is over: its timeout passed or an operator released it. Settling it is `Fenced`.
+    /// The claim is over: its timeout passed, an operator released it, or it was not started in time. Settling or
+    /// starting it is `Fenced`.
     LeaseEnded,
 }

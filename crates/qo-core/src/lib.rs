@@ -11,7 +11,8 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`id`], [`group`], [`job`], [`limit`], [`lease`], [`retry`] | the words: names, groups, jobs, limits, sessions and the exchange, backoff |
+//! | [`id`], [`group`], [`job`], [`workflow`], [`schedule`] | the words: names, groups, jobs and how they follow one another |
+//! | [`limit`], [`lease`], [`slot`], [`retry`], [`retention`], [`settings`] | limits, sessions and the exchange, slots for programs, backoff, what is remembered, how a worker claims |
 //! | [`command`], [`event`], [`view`], [`error`](Error), [`caps`] | what may be asked, what happened, what may be looked at, what can go wrong |
 //! | [`decide()`], [`State::evolve`] | the rules: what happens, and what that means |
 //! | [`State`] | rows and the indexes that make claiming cheap |
@@ -20,6 +21,7 @@
 pub mod caps;
 pub mod clock;
 pub mod command;
+pub mod concurrency;
 pub mod decide;
 mod error;
 pub mod event;
@@ -32,29 +34,42 @@ mod lane;
 pub mod lease;
 pub mod limit;
 pub mod memory;
+pub mod retention;
 pub mod retry;
+pub mod schedule;
+pub mod settings;
+pub mod slot;
 mod state;
 pub mod store;
 pub mod view;
+pub mod workflow;
 
 pub use clock::{Clock, ManualClock, SystemClock, Time};
-pub use command::{Answer, Command, OpenedSession, Swept};
+pub use command::{Answer, Change, Changed, Command, OpenedSession, Swept};
+pub use concurrency::{ConcurrencyManager, ConcurrencyStatus, SlotInfo};
 pub use decide::{Decision, decide};
 pub use error::{Error, ErrorKind, Result};
-pub use event::{AttemptEnded, Event, Exchanged, Granted};
+pub use event::{AttemptEnded, Event, Exchanged};
 pub use group::GroupRef;
-pub use id::{FenceToken, JobId, Key, Name, SessionId};
+pub use id::{FenceToken, JobId, Key, LeaseId, Name, SessionId};
 pub use job::{Attempt, AttemptOutcome, ErrorText, JobState, Json, NewJob, OnLimit, Submitted};
-pub use lease::{Claim, ClaimedJob, Exchange, ExchangeReply, NewSession, Outcome, Settle, Stop, StopReason};
+pub use lease::{Claim, ClaimedJob, Exchange, ExchangeReply, Granted, NewSession, Outcome, Prefetch};
+pub use lease::{PrefetchedJob, Settle, Start, Started, Stop, StopReason};
 pub use limit::{Configuration, DEFAULT_QUEUE_PRIORITY, LimitSource, Limits, TaskOptions};
 pub use memory::MemoryStore;
+pub use retention::Retention;
 pub use retry::RetryPolicy;
+pub use schedule::{Missed, Schedule, TickOutcome};
+pub use settings::ClaimSettings;
+pub use slot::{SlotLease, SlotRequest, SlotsFreedBy};
 pub use state::State;
 pub use store::Store;
 pub use view::{
-    Cursor, Explanation, GroupDetail, GroupPage, GroupStatus, Holder, JobDetail, JobFilter, JobPage,
+    Cursor, Explanation, GroupDetail, GroupPage, GroupStatus, HeldBy, Holder, JobDetail, JobFilter, JobPage,
 };
-pub use view::{JobView, QueueStatus, Reason, Running, WorkerStatus};
+pub use view::{JobView, LastTick, QueueStatus, Reason, Running, ScheduleStatus, StepStatus, WorkerStatus};
+pub use view::{WorkflowPage, WorkflowStatus};
+pub use workflow::{OnFailure, Steer, WorkflowState};
 
 /// Compiles and runs the example of the project's README.
 #[cfg(doctest)]

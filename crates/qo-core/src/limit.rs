@@ -1,6 +1,6 @@
 //! Limits: how many slots a group has, who may say so, and which of them counts.
 
-use crate::{GroupRef, Name, Result, RetryPolicy, caps, job::within};
+use crate::{Error, GroupRef, Name, Result, Retention, RetryPolicy, Schedule, caps, job::within};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -60,27 +60,52 @@ pub fn in_force(exact: Option<&Limits>, every_key: Option<&Limits>) -> Option<(u
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
     /// Limits by group: `cluster_wide_cap`, `max_concurrency` of a queue, `[concurrency.limits]`.
+    #[serde(default)]
     pub limits: BTreeMap<GroupRef, u32>,
     /// Priorities by queue. A queue that is not named has [`DEFAULT_QUEUE_PRIORITY`].
+    #[serde(default)]
     pub queue_priorities: BTreeMap<Name, u32>,
+    /// Schedules by name. One whose cron expression and time zone stay the same goes on where it was.
+    #[serde(default)]
+    pub schedules: BTreeMap<Name, Schedule>,
+    /// How long finished jobs are remembered.
+    #[serde(default)]
+    pub retention: Retention,
 }
 
 /// The priority of a queue that nobody configured; lower goes first.
 pub const DEFAULT_QUEUE_PRIORITY: u32 = 100;
 
 impl Configuration {
-    /// Checks every rule that needs no state. A store calls it before anything else.
+    /// Checks every rule that needs no state, and lists every mistake. A store calls it before anything else.
     pub fn check(&self) -> Result<()> {
-        within("limits", self.limits.len() as u64, 0, caps::CONFIGURED as u64)?;
-        within("queue_priorities", self.queue_priorities.len() as u64, 0, caps::CONFIGURED as u64)?;
+        Error::all(self.mistakes())
+    }
+
+    pub(crate) fn mistakes(&self) -> Vec<Error> {
+        let most = caps::CONFIGURED as u64;
+        let mut mistakes = Vec::new();
+        mistakes.extend(within("limits", self.limits.len() as u64, 0, most).err());
+        mistakes.extend(within("queue_priorities", self.queue_priorities.len() as u64, 0, most).err());
+        mistakes.extend(within("schedules", self.schedules.len() as u64, 0, most).err());
+        if !mistakes.is_empty() {
+            // Nobody wants to read ten thousand of them.
+            return mistakes;
+        }
         for (group, &limit) in &self.limits {
-            within(format_args!("limits[{group}]"), limit.into(), 0, caps::LIMIT.into())?;
+            mistakes
+                .extend(within(format_args!("limits[{group}]"), limit.into(), 0, caps::LIMIT.into()).err());
         }
         for (queue, &priority) in &self.queue_priorities {
             let most = caps::QUEUE_PRIORITY.into();
-            within(format_args!("queue_priorities[{queue}]"), priority.into(), 1, most)?;
+            mistakes
+                .extend(within(format_args!("queue_priorities[{queue}]"), priority.into(), 1, most).err());
         }
-        Ok(())
+        for (name, schedule) in &self.schedules {
+            mistakes.extend(schedule.check().err().map(|error| error.at(format_args!("schedules[{name}]"))));
+        }
+        mistakes.extend(self.retention.check().err().map(|error| error.at("retention")));
+        mistakes
     }
 }
 

@@ -1,16 +1,13 @@
 //! The simplest store: the rule book behind a lock, forgotten with the process. For tests, simulations and
 //! trying things out (`memory:`).
 
+use crate::{Answer, Change, Changed, Clock, Command, Configuration, Cursor, Error, ErrorKind, Exchange};
+use crate::{ExchangeReply, Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter};
 use crate::{
-    Answer, Clock, Command, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply, Explanation,
+    JobId, JobPage, JobState, LeaseId, Name, NewJob, NewSession, OpenedSession, QueueStatus, Result,
 };
-use crate::{
-    FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState, Name,
-};
-use crate::{
-    NewJob, NewSession, OpenedSession, QueueStatus, Result, SessionId, State, Store, Submitted, Swept,
-};
-use crate::{SystemClock, TaskOptions, Time, WorkerStatus, decide};
+use crate::{ScheduleStatus, SessionId, SlotLease, SlotRequest, State, Steer, Store, Submitted, Swept};
+use crate::{SystemClock, TaskOptions, Time, WorkerStatus, WorkflowPage, WorkflowStatus, decide};
 use async_trait::async_trait;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -152,5 +149,55 @@ impl Store for MemoryStore {
 
     async fn sweep(&self) -> Result<Swept> {
         answer!(self.command(&Command::Sweep), Swept)
+    }
+
+    async fn retry(&self, jobs: Vec<JobId>) -> Result<Vec<Result<JobState>>> {
+        answer!(self.command(&Command::Retry(jobs)), Retried)
+    }
+
+    async fn change_matching(
+        &self,
+        change: Change,
+        filter: JobFilter,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Changed> {
+        answer!(self.command(&Command::ChangeMatching { change, filter, after, limit }), Changed)
+    }
+
+    async fn workflows(&self, after: Option<Name>, limit: usize) -> Result<WorkflowPage> {
+        self.look(|state| state.workflows(after.as_ref(), limit))?
+    }
+
+    async fn workflow(&self, workflow: Name) -> Result<WorkflowStatus> {
+        self.look(|state| state.workflow(&workflow))?
+    }
+
+    async fn steer_workflow(&self, workflow: Name, steer: Steer) -> Result<()> {
+        self.command(&Command::SteerWorkflow(workflow, steer)).map(drop)
+    }
+
+    async fn acquire_slots(&self, request: SlotRequest) -> Result<Option<SlotLease>> {
+        answer!(self.command(&Command::AcquireSlots(request)), Acquired)
+    }
+
+    async fn extend_slots(&self, lease: LeaseId, token: FenceToken, lease_ms: u64) -> Result<SlotLease> {
+        answer!(self.command(&Command::ExtendSlots { lease, token, lease_ms }), Extended)
+    }
+
+    async fn return_slots(&self, lease: LeaseId, token: FenceToken) -> Result<()> {
+        self.command(&Command::ReturnSlots(lease, token)).map(drop)
+    }
+
+    async fn schedules(&self) -> Result<Vec<ScheduleStatus>> {
+        self.look(State::schedules)
+    }
+
+    async fn enable_schedule(&self, schedule: Name, enabled: bool) -> Result<()> {
+        self.command(&Command::EnableSchedule(schedule, enabled)).map(drop)
+    }
+
+    async fn trigger_schedule(&self, schedule: Name, job: JobId) -> Result<Submitted> {
+        answer!(self.command(&Command::TriggerSchedule(schedule, job)), Triggered)
     }
 }

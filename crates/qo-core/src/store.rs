@@ -1,15 +1,15 @@
 //! The seam: what every store can do, whatever it is made of.
 
+use crate::WorkflowStatus;
+use crate::{Change, Changed, Configuration, Cursor, Exchange, ExchangeReply, Explanation, FenceToken};
 use crate::{
-    Configuration, Cursor, Exchange, ExchangeReply, Explanation, FenceToken, GroupDetail, GroupPage,
+    GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState, LeaseId, Name,
 };
-use crate::{
-    GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState, Name, NewJob, NewSession, OpenedSession,
-};
-use crate::{QueueStatus, Result, SessionId, Submitted, Swept, TaskOptions, Time, WorkerStatus};
+use crate::{NewJob, NewSession, OpenedSession, QueueStatus, Result, ScheduleStatus, SessionId, SlotLease};
+use crate::{SlotRequest, Steer, Submitted, Swept, TaskOptions, Time, WorkerStatus, WorkflowPage};
 use async_trait::async_trait;
 
-/// A namespace where jobs, groups, limits and sessions live.
+/// A namespace where jobs, workflows, groups, limits, schedules and sessions live.
 ///
 /// Rules for every method:
 /// - **Atomic.** A call happens as a whole, at one point of the store's order of events, or not at all.
@@ -46,6 +46,23 @@ pub trait Store: Send + Sync + 'static {
     /// while a success stays a success. A finished job stays as it is. Unknown ids are `NotFound`.
     async fn cancel(&self, jobs: Vec<JobId>) -> Result<Vec<Result<JobState>>>;
 
+    /// Opens finished jobs again and says of each in which state it is now.
+    ///
+    /// A failed, cancelled or expired job is pending again, due now, with all its attempts; what is remembered of
+    /// its earlier attempts stays. No limit is checked again. A job that has not ended stays as it is. `Conflict` if it
+    /// succeeded or its workflow was cancelled, `NotFound` if there is none or it was forgotten.
+    async fn retry(&self, jobs: Vec<JobId>) -> Result<Vec<Result<JobState>>>;
+
+    /// Cancels or retries the jobs that match a filter and can be, in the order of their acceptance, at most `limit`
+    /// of those after `after`: call it again with [`Changed::next`] until there is none.
+    async fn change_matching(
+        &self,
+        change: Change,
+        filter: JobFilter,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Changed>;
+
     /// One job, whole. `NotFound` if there is none or it was forgotten.
     async fn job(&self, job: JobId) -> Result<JobDetail>;
 
@@ -55,11 +72,22 @@ pub trait Store: Send + Sync + 'static {
     /// Why a job is not running. `NotFound` if there is none or it was forgotten.
     async fn explain(&self, job: JobId) -> Result<Explanation>;
 
+    /// Workflows that are remembered, by name, `limit` at a time, those after `after`. Its steps are the
+    /// [`jobs`](Self::jobs) of that workflow.
+    async fn workflows(&self, after: Option<Name>, limit: usize) -> Result<WorkflowPage>;
+
+    /// One workflow. `NotFound` if there is none or it was forgotten.
+    async fn workflow(&self, workflow: Name) -> Result<WorkflowStatus>;
+
+    /// Retries or skips the step that halts a workflow (`Conflict` if none does), or cancels the workflow: steps that
+    /// wait are cancelled at once, one that runs is asked to stop, and nothing more can be submitted to it.
+    async fn steer_workflow(&self, workflow: Name, steer: Steer) -> Result<()>;
+
     /// Declares tasks: their group, limit, timeout and backoff. A task that is declared again replaces
     /// what it said before; without a limit it takes its old one back.
     async fn register(&self, tasks: Vec<TaskOptions>) -> Result<()>;
 
-    /// Replaces the limits and queue priorities of the configuration file as a whole.
+    /// Replaces what the configuration file says about limits, queue priorities, schedules and retention, as a whole.
     async fn configure(&self, configuration: Configuration) -> Result<()>;
 
     /// Sets the operator's limit of a group, or with `GROUP/*` of every key. After `Ok` no claim exceeds
@@ -83,6 +111,30 @@ pub trait Store: Send + Sync + 'static {
     /// "released by operator", its worker is told to stop. `NotFound` if that token holds nothing there.
     async fn release_slot(&self, group: GroupRef, slot: FenceToken) -> Result<()>;
 
+    /// Takes slots of a group for a program that is not a job, all or none, at once or not at all (`None`).
+    ///
+    /// They count against the same limit as the jobs of the group. The lease is the program's own: without
+    /// [`extend_slots`](Self::extend_slots) it ends after `lease_ms`. The same id again, while the slots are held, gets the
+    /// same lease; with another group or number of slots it is `Conflict`.
+    async fn acquire_slots(&self, request: SlotRequest) -> Result<Option<SlotLease>>;
+
+    /// Lets a program hold its slots until `lease_ms` from now. `Fenced` if that token holds nothing (any more).
+    async fn extend_slots(&self, lease: LeaseId, token: FenceToken, lease_ms: u64) -> Result<SlotLease>;
+
+    /// Gives a program's slots back. `Fenced` if that token holds nothing (any more); nothing is freed twice.
+    async fn return_slots(&self, lease: LeaseId, token: FenceToken) -> Result<()>;
+
+    /// All schedules, by name.
+    async fn schedules(&self) -> Result<Vec<ScheduleStatus>>;
+
+    /// Lets a schedule fire (`true`) or not. Ticks that come while it is disabled are not made up for. `NotFound` if
+    /// there is none.
+    async fn enable_schedule(&self, schedule: Name, enabled: bool) -> Result<()>;
+
+    /// Submits a schedule's job now, enabled or not; its ticks stay as they are. The same id again is the same job.
+    /// `LimitReached` if an earlier one has not ended (unless they may overlap), `NotFound` if there is no such schedule.
+    async fn trigger_schedule(&self, schedule: Name, job: JobId) -> Result<Submitted>;
+
     /// All queues that have live jobs, a limit, a priority or a pause, by name.
     async fn queues(&self) -> Result<Vec<QueueStatus>>;
 
@@ -93,7 +145,8 @@ pub trait Store: Send + Sync + 'static {
     /// ended the same id is `Fenced` (it is remembered for 24 hours), so a late duplicate cannot revive it.
     async fn open_session(&self, session: NewSession) -> Result<OpenedSession>;
 
-    /// Settles jobs, renews the session, ends what is over, claims jobs: in this order, in one step.
+    /// Settles jobs, starts claimed ones, renews the session, ends what is over, claims jobs: in this order, in one
+    /// step.
     ///
     /// - The number must be the session's next one, or its last one again, which returns the same answer
     ///   and changes nothing. An older number is `Conflict`, a later one `Invalid`.
@@ -108,7 +161,8 @@ pub trait Store: Send + Sync + 'static {
     /// session that never was, changes nothing.
     async fn close_session(&self, session: SessionId) -> Result<()>;
 
-    /// Ends what is over at this time: sessions, timeouts, `good_until`; forgets what finished long ago.
-    /// Every exchange does the first three too; somebody must sweep where no worker is alive.
+    /// Ends what is over at this time: sessions, timeouts, claims, leases of programs, `good_until`; fires
+    /// schedules; forgets what finished long ago. Every exchange does all but the last too; somebody must sweep where
+    /// no worker is alive.
     async fn sweep(&self) -> Result<Swept>;
 }

@@ -1,8 +1,7 @@
-//! What people and programs may look at: jobs, groups with their holders, queues, workers.
+//! What people and programs may look at: jobs, groups with their holders, queues, workers, workflows, schedules.
 
-use crate::{
-    Attempt, FenceToken, GroupRef, JobId, JobState, Json, Key, LimitSource, Limits, Name, SessionId, Time,
-};
+use crate::{Attempt, FenceToken, GroupRef, JobId, JobState, Json, Key, LeaseId, LimitSource, Limits, Name};
+use crate::{OnFailure, Schedule, SessionId, TickOutcome, Time, WorkflowState};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -43,11 +42,19 @@ pub struct JobView {
     pub cancel_requested: bool,
     /// Who runs it, if it runs.
     pub running: Option<Running>,
+    /// Who has claimed it ahead of time, if it has not started.
+    pub claimed: Option<Running>,
+    /// The workflow that it is a step of.
+    pub workflow: Option<Name>,
+    /// Its number in the workflow, 1 for the first.
+    pub step: Option<u32>,
+    /// It ended without success, and its workflow passed over it.
+    pub skipped: bool,
     /// When it reached its terminal state.
     pub finished_at: Option<Time>,
 }
 
-/// Who runs a job.
+/// Who runs a job, or has claimed it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
     /// The worker's name.
@@ -58,7 +65,7 @@ pub struct Running {
     pub token: FenceToken,
     /// When it was claimed.
     pub since: Time,
-    /// When its lease ends: the session's end, or the end of its timeout if that comes first.
+    /// When its lease ends: the session's end, or the end of its timeout or of its claim if that comes first.
     pub lease_until: Time,
 }
 
@@ -89,6 +96,8 @@ pub struct JobFilter {
     pub group: Option<Name>,
     /// With this key. Defaults to any.
     pub key: Option<Key>,
+    /// Of this workflow. Defaults to any.
+    pub workflow: Option<Name>,
 }
 
 /// A place in a listing of jobs: where the next page begins.
@@ -116,9 +125,9 @@ pub struct GroupStatus {
     pub source: Option<LimitSource>,
     /// What each source set for exactly this reference.
     pub sources: Limits,
-    /// Slots taken by running jobs.
+    /// Slots taken by running jobs and by programs.
     pub used: u64,
-    /// Slots that all live jobs, running and pending, would take at once.
+    /// Slots that all live jobs, pending, claimed and running, would take at once, and those of programs.
     pub live: u64,
 }
 
@@ -140,17 +149,51 @@ pub struct GroupDetail {
     pub holders: Vec<Holder>,
 }
 
-/// A running job that holds slots of a group.
+/// A running job, or a program, that holds slots of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// The job.
-    pub job: JobId,
-    /// Its task.
-    pub task: Name,
+    /// Its token: operators know the slots by it.
+    pub token: FenceToken,
     /// Slots it holds in the group.
     pub slots: u32,
-    /// Who runs it; the token is the slot's id.
-    pub running: Running,
+    /// The worker that runs the job, or the program.
+    pub worker: Name,
+    /// Since when.
+    pub since: Time,
+    /// When its lease is over unless it is renewed.
+    pub lease_until: Time,
+    /// What it is.
+    pub by: HeldBy,
+}
+
+impl Holder {
+    /// The job, if it is one.
+    pub fn job(&self) -> Option<JobId> {
+        match self.by {
+            HeldBy::Job { job, .. } => Some(job),
+            HeldBy::Program { .. } => None,
+        }
+    }
+}
+
+/// What holds slots.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeldBy {
+    /// A running job.
+    Job {
+        /// The job.
+        job: JobId,
+        /// Its task.
+        task: Name,
+        /// The session that owns it.
+        session: SessionId,
+    },
+    /// A program.
+    Program {
+        /// The id of its lease.
+        lease: LeaseId,
+    },
 }
 
 /// A queue and what stands in it.
@@ -166,10 +209,14 @@ pub struct QueueStatus {
     pub limit: Option<u32>,
     /// Jobs that run.
     pub running: u64,
-    /// Jobs in line: their date has come.
+    /// Jobs that are claimed ahead of time.
+    pub claimed: u64,
+    /// Jobs in line: their date has come, and their turn in their workflow.
     pub due: u64,
     /// Jobs that wait for their date.
     pub scheduled: u64,
+    /// Steps that wait for an earlier step of their workflow, whatever their date.
+    pub waiting: u64,
 }
 
 /// A live session.
@@ -195,8 +242,71 @@ pub struct WorkerStatus {
     pub opened_at: Time,
     /// When it ends unless it is renewed.
     pub lease_until: Time,
-    /// Jobs that it owns.
+    /// Jobs that it runs.
     pub running: u64,
+    /// Jobs that it has claimed ahead of time.
+    pub claimed: u64,
+}
+
+/// A workflow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkflowStatus {
+    /// The workflow.
+    pub workflow: Name,
+    /// How it is doing.
+    pub state: WorkflowState,
+    /// What happens when a step does not succeed.
+    pub on_failure: OnFailure,
+    /// Steps that were ever accepted.
+    pub steps: u32,
+    /// Steps that have not ended.
+    pub live: u32,
+    /// The first step that is not passed: the one that runs or is next, or the one that halts the rest.
+    pub head: Option<StepStatus>,
+}
+
+/// A step of a workflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepStatus {
+    /// Its number, 1 for the first.
+    pub step: u32,
+    /// Its job.
+    pub job: JobId,
+    /// Where that stands.
+    pub state: JobState,
+}
+
+/// Some workflows, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkflowPage {
+    /// At most as many as were asked for.
+    pub workflows: Vec<WorkflowStatus>,
+    /// The last workflow of this page if there are more: ask for what comes after it.
+    pub next: Option<Name>,
+}
+
+/// A schedule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScheduleStatus {
+    /// The schedule.
+    pub schedule: Name,
+    /// As configured.
+    pub spec: Schedule,
+    /// Whether it fires.
+    pub enabled: bool,
+    /// Its next tick; none while it is disabled, or if there is no other.
+    pub next: Option<Time>,
+    /// The last tick that came.
+    pub last: Option<LastTick>,
+}
+
+/// A tick that came.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastTick {
+    /// The tick.
+    pub tick: Time,
+    /// What became of it.
+    pub outcome: TickOutcome,
 }
 
 /// The answer to "why is my job not running?".
@@ -234,6 +344,29 @@ pub enum Reason {
         /// The queue.
         queue: Name,
     },
+    /// An earlier step of its workflow has not ended, or another one runs.
+    WaitingForStep {
+        /// The workflow.
+        workflow: Name,
+        /// The step that it waits for.
+        waits_for: StepStatus,
+    },
+    /// An earlier step of its workflow ended without success: retry it, skip it or cancel the workflow.
+    WorkflowHalted {
+        /// The workflow.
+        workflow: Name,
+        /// The step that halts it.
+        halted_by: StepStatus,
+    },
+    /// A worker has claimed it ahead of time and will start it when it has a free permit and there is room.
+    ClaimedByPrefetch {
+        /// The worker.
+        worker: Name,
+        /// The worker's session.
+        session: SessionId,
+        /// When the claim is over unless the job starts before.
+        claim_until: Time,
+    },
     /// A limit of 0 holds it back.
     HeldByLimitZero {
         /// The group.
@@ -258,7 +391,7 @@ pub enum Reason {
         limit: u32,
         /// Slots the job asks for.
         cost: u32,
-        /// Who holds the slots: the oldest claims, at most ten.
+        /// Who holds the slots: the oldest, at most ten.
         holders: Vec<Holder>,
         /// Its place in the group's line, 1 for the next; counted up to [`POSITION`](crate::caps::POSITION).
         position: u32,

@@ -279,7 +279,7 @@ impl Bench {
 }
 
 fn exchange(session: u64, number: u64, settles: Vec<Settle>, max: u32) -> Exchange {
-    let claim = Claim { max, max_per_queue: None };
+    let claim = Claim { max, max_per_queue: None, prefetch: None };
     Exchange {
         settles,
         claim,

@@ -1,16 +1,21 @@
 //! Standing between a caller and a store: what recording, breaking and sabotaging stores share.
 //!
-//! The seam has some twenty methods, but only two kinds: those that change something are a
+//! The seam has some thirty methods, but only two kinds: those that change something are a
 //! [`Command`] and an [`Answer`], the rest look. An [`Intercept`] sees these two kinds; [`Intercepted`]
 //! spells out the seam once for all of them.
 
 use async_trait::async_trait;
+use qo_core::{Answer, Change, Changed, Command, Configuration, Cursor, Error, ErrorKind, Exchange};
 use qo_core::{
-    Answer, Command, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply, Explanation,
+    ExchangeReply, Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter,
 };
-use qo_core::{FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState};
-use qo_core::{Name, NewJob, NewSession, OpenedSession, QueueStatus, Result, SessionId, Store, Submitted};
-use qo_core::{Swept, TaskOptions, Time, WorkerStatus};
+use qo_core::{
+    JobId, JobPage, JobState, LeaseId, Name, NewJob, NewSession, OpenedSession, QueueStatus, Result,
+};
+use qo_core::{
+    ScheduleStatus, SessionId, SlotLease, SlotRequest, Steer, Store, Submitted, Swept, TaskOptions,
+};
+use qo_core::{Time, WorkerStatus, WorkflowPage, WorkflowStatus};
 
 /// Decides what becomes of the calls to a store.
 #[async_trait]
@@ -115,5 +120,55 @@ impl<I: Intercept> Store for Intercepted<I> {
 
     async fn sweep(&self) -> Result<Swept> {
         answered!(self, Command::Sweep, Swept)
+    }
+
+    async fn retry(&self, jobs: Vec<JobId>) -> Result<Vec<Result<JobState>>> {
+        answered!(self, Command::Retry(jobs), Retried)
+    }
+
+    async fn change_matching(
+        &self,
+        change: Change,
+        filter: JobFilter,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Changed> {
+        answered!(self, Command::ChangeMatching { change, filter, after, limit }, Changed)
+    }
+
+    async fn workflows(&self, after: Option<Name>, limit: usize) -> Result<WorkflowPage> {
+        self.0.look()?.workflows(after, limit).await
+    }
+
+    async fn workflow(&self, workflow: Name) -> Result<WorkflowStatus> {
+        self.0.look()?.workflow(workflow).await
+    }
+
+    async fn steer_workflow(&self, workflow: Name, steer: Steer) -> Result<()> {
+        self.0.command(Command::SteerWorkflow(workflow, steer)).await.map(drop)
+    }
+
+    async fn acquire_slots(&self, request: SlotRequest) -> Result<Option<SlotLease>> {
+        answered!(self, Command::AcquireSlots(request), Acquired)
+    }
+
+    async fn extend_slots(&self, lease: LeaseId, token: FenceToken, lease_ms: u64) -> Result<SlotLease> {
+        answered!(self, Command::ExtendSlots { lease, token, lease_ms }, Extended)
+    }
+
+    async fn return_slots(&self, lease: LeaseId, token: FenceToken) -> Result<()> {
+        self.0.command(Command::ReturnSlots(lease, token)).await.map(drop)
+    }
+
+    async fn schedules(&self) -> Result<Vec<ScheduleStatus>> {
+        self.0.look()?.schedules().await
+    }
+
+    async fn enable_schedule(&self, schedule: Name, enabled: bool) -> Result<()> {
+        self.0.command(Command::EnableSchedule(schedule, enabled)).await.map(drop)
+    }
+
+    async fn trigger_schedule(&self, schedule: Name, job: JobId) -> Result<Submitted> {
+        answered!(self, Command::TriggerSchedule(schedule, job), Triggered)
     }
 }

@@ -122,7 +122,7 @@ impl Scene {
 
     fn exchange(&mut self, settles: Vec<Settle>, max: u32) -> Answer {
         self.exchanges += 1;
-        let claim = Claim { max, max_per_queue: None };
+        let claim = Claim { max, max_per_queue: None, prefetch: None };
         let exchange = Exchange { settles, claim, ..Exchange::renew(SESSION, self.exchanges) };
         self.call(Command::Exchange(exchange))
     }

@@ -39,7 +39,7 @@ impl<'a> Worker<'a> {
     /// Claims, and says which jobs it got.
     async fn exchange(&mut self, max: u32, draining: bool) -> Vec<u128> {
         self.number += 1;
-        let claim = Claim { max, max_per_queue: None };
+        let claim = Claim { max, max_per_queue: None, prefetch: None };
         let exchange = Exchange { claim, draining, ..Exchange::renew(Self::SESSION, self.number) };
         let reply = self.store.exchange(exchange).await.expect("a reply");
         reply.claimed.iter().map(|claimed| claimed.id.0.as_u128()).collect()

@@ -45,7 +45,9 @@ impl Decider<'_> {
             session: id,
             number: exchange.number,
             settled,
+            started: Vec::new(),
             claimed,
+            prefetched: Vec::new(),
             stop,
         })));
         let reply = self.state.sessions[session].row.reply.as_deref().cloned();

@@ -68,6 +68,7 @@ impl Decider<'_> {
             Command::CloseSession(session) => self.close_session(*session),
             Command::ReleaseSlot(group, slot) => self.release_slot(group, *slot),
             Command::Sweep => self.sweep(),
+            other => Err(Error::new(ErrorKind::Internal, format!("not yet: {other:?}"))),
         }
     }
 

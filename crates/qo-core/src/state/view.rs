@@ -73,6 +73,10 @@ impl State {
             max_attempts: job.max_attempts,
             cancel_requested: job.run().is_some_and(|run| run.cancel_requested),
             running: job.run().map(|run| self.running(run)),
+            claimed: None,
+            workflow: None,
+            step: None,
+            skipped: false,
             finished_at: match job.phase() {
                 Phase::Finished { at, .. } => Some(*at),
                 Phase::Pending | Phase::Running(_) => None,
@@ -181,12 +185,9 @@ impl State {
     pub(crate) fn holder(&self, group: &GroupRef, ix: Ix<Job>) -> Holder {
         let job = &self.jobs[ix];
         let run = job.run().unwrap_or_else(|| unreachable!("only running jobs hold slots"));
-        Holder {
-            job: job.id,
-            task: self.task_name(job).clone(),
-            slots: self.slots(group, ix),
-            running: self.running(run),
-        }
+        let Running { worker, session, token, since, lease_until } = self.running(run);
+        let by = crate::HeldBy::Job { job: job.id, task: self.task_name(job).clone(), session };
+        Holder { token, slots: self.slots(group, ix), worker, since, lease_until, by }
     }
 
     /// All queues that have live jobs, a limit, a priority or a pause, by name.
@@ -211,6 +212,8 @@ impl State {
             running,
             due: row.map_or(0, |row| row.due),
             scheduled: row.map_or(0, |row| row.scheduled),
+            claimed: 0,
+            waiting: 0,
         };
         let configured =
             row.is_some_and(|row| row.priority.is_some() || row.paused) || status.limit.is_some();
@@ -236,10 +239,26 @@ impl State {
                     opened_at: row.opened_at,
                     lease_until: row.lease_until,
                     running: session.running.len() as u64,
+                    claimed: 0,
                 }
             })
             .collect();
         workers.sort_by(|a, b| (&a.worker, a.session).cmp(&(&b.worker, b.session)));
         workers
+    }
+
+    /// Workflows that are remembered, by name.
+    pub fn workflows(&self, _after: Option<&Name>, _limit: usize) -> Result<crate::WorkflowPage> {
+        Err(Error::not_found("not yet"))
+    }
+
+    /// One workflow.
+    pub fn workflow(&self, _workflow: &Name) -> Result<crate::WorkflowStatus> {
+        Err(Error::not_found("not yet"))
+    }
+
+    /// All schedules, by name.
+    pub fn schedules(&self) -> Vec<crate::ScheduleStatus> {
+        Vec::new()
     }
 }

@@ -50,7 +50,11 @@ fn named(reason: &Reason, job: &Job) -> Option<String> {
         Reason::GroupFull { group, used, limit, cost, .. } => full(group, *used, *limit, *cost),
         Reason::NoLiveWorker { .. } => "no worker".into(),
         Reason::ReservedFor { group, .. } => reserved(group),
-        Reason::WorkersBusy { .. } | Reason::OnlyWaitingForClaim { .. } => {
+        Reason::WaitingForStep { .. }
+        | Reason::WorkflowHalted { .. }
+        | Reason::ClaimedByPrefetch { .. }
+        | Reason::WorkersBusy { .. }
+        | Reason::OnlyWaitingForClaim { .. } => {
             return None;
         }
     })

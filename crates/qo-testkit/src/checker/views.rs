@@ -62,12 +62,12 @@ fn compare_holders(books: &Ledger, detail: &GroupDetail, objections: &mut Object
     let group = &detail.status.group;
     let Some(index) = books.groups.find(group) else { return };
     let sum: u64 = detail.holders.iter().map(|holder| u64::from(holder.slots)).sum();
-    let by_store: Vec<_> = detail.holders.iter().map(|h| (h.running.token, h.job, h.slots)).collect();
+    let by_store: Vec<_> = detail.holders.iter().map(|h| (h.token, h.job(), h.slots)).collect();
     let held = |job: &Job| job.needs.iter().find(|(group, _)| *group == index).map(|&(_, need)| need);
     let by_books: Vec<_> = books
         .running
         .iter()
-        .filter_map(|(&token, &job)| Some((token, books.jobs[job].new.id, held(&books.jobs[job])?)))
+        .filter_map(|(&token, &job)| Some((token, Some(books.jobs[job].new.id), held(&books.jobs[job])?)))
         .collect();
     objections.unless(by_store == by_books && sum == detail.status.used, "views", || {
         format!("{group}: {} used, held by {by_store:?}, by the books {by_books:?}", detail.status.used)

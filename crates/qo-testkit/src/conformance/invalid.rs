@@ -165,7 +165,7 @@ pub(super) async fn a_bad_exchange_is_invalid(world: &World) {
     world.submit(job("t")).await;
     let worker = world.worker("w1", ["t"]).await;
     let before = world.snapshot().await;
-    let claim = |max, max_per_queue| Claim { max, max_per_queue };
+    let claim = |max, max_per_queue| Claim { max, max_per_queue, prefetch: None };
     let settle = Settle { job: world.job_id(), token: FenceToken(1), outcome: success() };
     let next = worker.next();
     let bad = [

@@ -139,7 +139,7 @@ pub(super) async fn max_per_queue_spreads_a_claim_over_queues(world: &World) {
     let a = world.submit_many(4, job("t").queue("a")).await;
     let b = world.submit_many(4, job("t").queue("b")).await;
     let worker = world.worker("w1", ["t"]).await;
-    let claim = Claim { max: 7, max_per_queue: Some(2) };
+    let claim = Claim { max: 7, max_per_queue: Some(2), prefetch: None };
     let reply = worker.send(Exchange { claim, ..worker.next() }).await.expect("the session is live");
     assert_eq!(worker::ids(&reply.claimed), [a[0], a[1], b[0], b[1]]);
     let reply = worker.send(Exchange { claim, ..worker.next() }).await.expect("the session is live");

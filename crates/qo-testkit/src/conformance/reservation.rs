@@ -248,7 +248,7 @@ pub(super) async fn a_big_job_beyond_the_share_of_its_queue_reserves(world: &Wor
     let other = world.submit(job("other").queue("a")).await;
     let big = world.submit(job("big").group("api").cost(4).queue("a")).await;
     world.submit(job("small").group("api").queue("b")).await;
-    let claim = Claim { max: 9, max_per_queue: Some(1) };
+    let claim = Claim { max: 9, max_per_queue: Some(1), prefetch: None };
     let reply = worker.send(Exchange { claim, ..worker.next() }).await.expect("the session is live");
     assert_eq!(worker::ids(&reply.claimed), [other]);
     assert_eq!(worker.claim_ids(9).await, [big]);

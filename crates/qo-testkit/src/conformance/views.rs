@@ -153,12 +153,12 @@ pub(super) async fn a_group_shows_its_holders_oldest_claim_first(world: &World) 
     let second = two.claim_one().await;
     let third = one.claim_one().await;
     let holders = world.group("t").await.expect("the group is there").holders;
-    let shown: Vec<_> = holders.iter().map(|h| (h.job, h.slots, h.running.token)).collect();
-    let expected = [(ids[0], 2, first.token), (ids[1], 2, second.token), (ids[2], 2, third.token)];
+    let shown: Vec<_> = holders.iter().map(|h| (h.job(), h.slots, h.token)).collect();
+    let expected = [(ids[0], first), (ids[1], second), (ids[2], third)];
+    let expected = expected.map(|(job, claimed)| (Some(job), 2, claimed.token));
     assert_eq!(shown, expected);
-    let running = &holders[1].running;
-    assert_eq!((&*running.worker, running.session, running.since), ("w2", two.session, at(100)));
-    assert_eq!(&*holders[1].task, "t");
+    assert_eq!((&*holders[1].worker, holders[1].since), ("w2", at(100)));
+    assert_eq!(holders[1].by, qo_core::HeldBy::Job { job: ids[1], task: name("t"), session: two.session });
 }
 
 pub(super) async fn every_key_sums_over_the_keys(world: &World) {
@@ -206,6 +206,7 @@ pub(super) async fn a_worker_shows_what_it_said_and_what_it_owns(world: &World) 
         opened_at: at(5),
         lease_until: at(9_010),
         running: 2,
+        claimed: 0,
     };
     assert_eq!(shown, expected);
 }

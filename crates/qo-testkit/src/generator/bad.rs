@@ -51,9 +51,15 @@ async fn all(store: &dyn Store) -> Views {
 fn check_inner(answer: &Answer) -> Result<(), String> {
     let errors: Vec<&Error> = match answer {
         Answer::Submitted(results) => results.iter().filter_map(|r| r.as_ref().err()).collect(),
-        Answer::Cancelled(results) => results.iter().filter_map(|r| r.as_ref().err()).collect(),
-        Answer::Exchanged(reply) => reply.settled.iter().filter_map(|r| r.as_ref().err()).collect(),
-        Answer::Opened(_) | Answer::Swept(_) | Answer::Done => Vec::new(),
+        Answer::Cancelled(results) | Answer::Retried(results) => {
+            results.iter().filter_map(|r| r.as_ref().err()).collect()
+        }
+        Answer::Exchanged(reply) => {
+            let settled = reply.settled.iter().filter_map(|r| r.as_ref().err());
+            settled.chain(reply.started.iter().filter_map(|r| r.as_ref().err())).collect()
+        }
+        Answer::Opened(_) | Answer::Swept(_) | Answer::Done | Answer::Changed(_) => Vec::new(),
+        Answer::Acquired(_) | Answer::Extended(_) | Answer::Triggered(_) => Vec::new(),
     };
     errors.into_iter().try_for_each(check_error)
 }
@@ -91,7 +97,7 @@ fn session() -> NewSession {
 /// Two jobs, one of them running, a limit and a worker.
 fn something_to_lose() -> Vec<Command> {
     let job = |n| NewJob::new(JobId(Uuid::from_u128(n)), name("mail"));
-    let claim = Claim { max: 1, max_per_queue: None };
+    let claim = Claim { max: 1, ..Claim::default() };
     vec![
         Command::Submit(vec![job(1), job(2)]),
         Command::SetLimit(GroupRef::Group(name("mail")), 3),
@@ -206,7 +212,8 @@ fn exchange() -> impl Strategy<Value = Exchange> {
             session: SessionId(Uuid::from_u128(session)),
             number,
             settles,
-            claim: Claim { max, max_per_queue },
+            starts: Vec::new(),
+            claim: Claim { max, max_per_queue, prefetch: None },
             free_permits,
             draining,
         },
@@ -219,7 +226,8 @@ pub fn bad_commands() -> impl Strategy<Value = Command> {
         TaskOptions { limit, timeout_ms, retry, ..TaskOptions::new(name("mail")) }
     });
     let configuration = (btree_map(group(), number(), 0..3), number()).prop_map(|(limits, priority)| {
-        Configuration { limits, queue_priorities: BTreeMap::from([(name("default"), priority)]) }
+        let queue_priorities = BTreeMap::from([(name("default"), priority)]);
+        Configuration { limits, queue_priorities, ..Configuration::default() }
     });
     let opening = (0..3_u128, millis(), number(), 0..2_usize).prop_map(|(id, lease_ms, permits, tasks)| {
         let id = SessionId(Uuid::from_u128(id));

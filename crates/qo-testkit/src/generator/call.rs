@@ -17,6 +17,20 @@ pub async fn call(store: &dyn Store, command: Command) -> Result<Answer> {
         Command::CloseSession(session) => done(store.close_session(session).await?),
         Command::ReleaseSlot(group, slot) => done(store.release_slot(group, slot).await?),
         Command::Sweep => Answer::Swept(store.sweep().await?),
+        Command::Retry(jobs) => Answer::Retried(store.retry(jobs).await?),
+        Command::ChangeMatching { change, filter, after, limit } => {
+            Answer::Changed(store.change_matching(change, filter, after, limit).await?)
+        }
+        Command::SteerWorkflow(workflow, steer) => done(store.steer_workflow(workflow, steer).await?),
+        Command::AcquireSlots(request) => Answer::Acquired(store.acquire_slots(request).await?),
+        Command::ExtendSlots { lease, token, lease_ms } => {
+            Answer::Extended(store.extend_slots(lease, token, lease_ms).await?)
+        }
+        Command::ReturnSlots(lease, token) => done(store.return_slots(lease, token).await?),
+        Command::EnableSchedule(schedule, enabled) => done(store.enable_schedule(schedule, enabled).await?),
+        Command::TriggerSchedule(schedule, job) => {
+            Answer::Triggered(store.trigger_schedule(schedule, job).await?)
+        }
     })
 }
 

@@ -44,6 +44,7 @@ impl Context {
                     .iter()
                     .map(|&(k, priority)| (step::queue(k), priority))
                     .collect(),
+                ..Configuration::default()
             }),
             Step::SetLimit(group, limit) => Command::SetLimit(step::limited(*group), *limit),
             Step::UnsetLimit(group) => Command::UnsetLimit(step::limited(*group)),
@@ -157,7 +158,8 @@ impl Context {
             session: self.session(spec.session),
             number,
             settles: settles.collect(),
-            claim: Claim { max: spec.max, max_per_queue: spec.max_per_queue },
+            starts: Vec::new(),
+            claim: Claim { max: spec.max, max_per_queue: spec.max_per_queue, prefetch: None },
             free_permits: spec.free_permits,
             draining: spec.draining,
         }

@@ -92,9 +92,13 @@ fn kinds_only(mut answer: Answer) -> Answer {
     }
     match &mut answer {
         Answer::Submitted(results) => reduce(results),
-        Answer::Cancelled(results) => reduce(results),
-        Answer::Exchanged(reply) => reduce(&mut reply.settled),
-        Answer::Opened(_) | Answer::Swept(_) | Answer::Done => {}
+        Answer::Cancelled(results) | Answer::Retried(results) => reduce(results),
+        Answer::Exchanged(reply) => {
+            reduce(&mut reply.settled);
+            reduce(&mut reply.started);
+        }
+        Answer::Opened(_) | Answer::Swept(_) | Answer::Done | Answer::Changed(_) => {}
+        Answer::Acquired(_) | Answer::Extended(_) | Answer::Triggered(_) => {}
     }
     answer
 }

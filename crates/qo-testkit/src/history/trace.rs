@@ -2,7 +2,8 @@
 
 use super::{Actor, Entry, History, What};
 use crate::fixture::START;
-use qo_core::{Answer, Claim, Command, Exchange, ExchangeReply, NewJob, Outcome, Result, Settle};
+use qo_core::{Answer, Claim, Command, Exchange, ExchangeReply, NewJob, Outcome, Prefetch, PrefetchedJob};
+use qo_core::{Result, Settle, SlotRequest, Start, Steer};
 use std::fmt::{self, Write as _};
 use uuid::Uuid;
 
@@ -87,6 +88,17 @@ fn verb(command: &Command) -> &'static str {
         Command::CloseSession(_) => "close",
         Command::ReleaseSlot(..) => "release",
         Command::Sweep => "sweep",
+        Command::Retry(_) => "retry",
+        Command::ChangeMatching { .. } => "change",
+        Command::SteerWorkflow(_, Steer::Retry) => "retry workflow",
+        Command::SteerWorkflow(_, Steer::Skip) => "skip step of workflow",
+        Command::SteerWorkflow(_, Steer::Cancel) => "cancel workflow",
+        Command::AcquireSlots(_) => "acquire",
+        Command::ExtendSlots { .. } => "extend",
+        Command::ReturnSlots(..) => "return",
+        Command::EnableSchedule(_, true) => "enable",
+        Command::EnableSchedule(_, false) => "disable",
+        Command::TriggerSchedule(..) => "trigger",
     }
 }
 
@@ -97,7 +109,9 @@ impl fmt::Display for Called<'_> {
         f.write_str(verb(self.0))?;
         match self.0 {
             Command::Submit(jobs) => jobs.iter().try_for_each(|job| submitted(f, job)),
-            Command::Cancel(jobs) => jobs.iter().try_for_each(|job| write!(f, " {}", Short(job.0))),
+            Command::Cancel(jobs) | Command::Retry(jobs) => {
+                jobs.iter().try_for_each(|job| write!(f, " {}", Short(job.0)))
+            }
             Command::Register(tasks) => tasks
                 .iter()
                 .try_for_each(|t| write!(f, " {} (group {}, limit {:?})", t.task, t.group(), t.limit)),
@@ -117,6 +131,20 @@ impl fmt::Display for Called<'_> {
             Command::CloseSession(session) => write!(f, " {}", Short(session.0)),
             Command::ReleaseSlot(group, slot) => write!(f, " {group} slot {slot}"),
             Command::Sweep => Ok(()),
+            Command::ChangeMatching { change, filter, after, limit } => {
+                write!(f, " {change:?} {filter:?} after {after:?}, at most {limit}")
+            }
+            Command::SteerWorkflow(workflow, _) => write!(f, " {workflow}"),
+            Command::AcquireSlots(request) => {
+                let SlotRequest { id, group, slots, lease_ms, limit, .. } = request;
+                write!(f, " {} {slots} of {group} for {lease_ms} ms, limit {limit:?}", Short(id.0))
+            }
+            Command::ExtendSlots { lease, token, lease_ms } => {
+                write!(f, " {} token {token} by {lease_ms} ms", Short(lease.0))
+            }
+            Command::ReturnSlots(lease, token) => write!(f, " {} token {token}", Short(lease.0)),
+            Command::EnableSchedule(schedule, _) => write!(f, " {schedule}"),
+            Command::TriggerSchedule(schedule, job) => write!(f, " {schedule} as {}", Short(job.0)),
         }
     }
 }
@@ -135,6 +163,9 @@ fn submitted(f: &mut fmt::Formatter<'_>, job: &NewJob) -> fmt::Result {
     for (group, slots) in &job.limits {
         write!(f, ", {group}:{slots}")?;
     }
+    if let Some(workflow) = &job.workflow {
+        write!(f, ", workflow {workflow} {:?}", job.on_failure)?;
+    }
     f.write_str("]")
 }
 
@@ -151,8 +182,14 @@ fn exchanged(f: &mut fmt::Formatter<'_>, exchange: &Exchange) -> fmt::Result {
         };
         write!(f, ", {} token {token} {how}", Short(job.0))?;
     }
-    let Claim { max, max_per_queue } = exchange.claim;
+    for Start { job, token } in &exchange.starts {
+        write!(f, ", starts {} token {token}", Short(job.0))?;
+    }
+    let Claim { max, max_per_queue, prefetch } = exchange.claim;
     write!(f, ", wants {max}")?;
+    if let Some(Prefetch { hold, lease_ms }) = prefetch {
+        write!(f, " and holds {hold} for {lease_ms} ms")?;
+    }
     if let Some(most) = max_per_queue {
         write!(f, " (≤ {most} a queue)")?;
     }
@@ -166,10 +203,14 @@ impl fmt::Display for Answered<'_> {
         match self.0 {
             Err(error) => write!(f, "{error}"),
             Ok(Answer::Submitted(results)) => each(f, results),
-            Ok(Answer::Cancelled(results)) => each(f, results),
+            Ok(Answer::Cancelled(results) | Answer::Retried(results)) => each(f, results),
             Ok(Answer::Opened(opened)) => write!(f, "until {}", opened.lease_until.ms_since(START)),
             Ok(Answer::Exchanged(reply)) => replied(f, reply),
             Ok(Answer::Swept(swept)) => write!(f, "{swept:?}"),
+            Ok(Answer::Changed(changed)) => write!(f, "{changed:?}"),
+            Ok(Answer::Acquired(lease)) => write!(f, "{lease:?}"),
+            Ok(Answer::Extended(lease)) => write!(f, "{lease:?}"),
+            Ok(Answer::Triggered(outcome)) => write!(f, "{outcome:?}"),
             Ok(Answer::Done) => f.write_str("ok"),
         }
     }
@@ -191,6 +232,12 @@ fn each<T: fmt::Debug>(f: &mut fmt::Formatter<'_>, results: &[Result<T>]) -> fmt
 
 fn replied(f: &mut fmt::Formatter<'_>, reply: &ExchangeReply) -> fmt::Result {
     each(f, &reply.settled)?;
+    for started in &reply.started {
+        match started {
+            Ok(started) => write!(f, " start: {:?} {:?}", started.then, started.run.map(|run| run.token))?,
+            Err(error) => write!(f, " start: {error}")?,
+        }
+    }
     for job in &reply.claimed {
         write!(
             f,
@@ -201,6 +248,10 @@ fn replied(f: &mut fmt::Formatter<'_>, reply: &ExchangeReply) -> fmt::Result {
             job.attempt,
             job.max_attempts
         )?;
+    }
+    for PrefetchedJob { job, claim_until } in &reply.prefetched {
+        let until = claim_until.ms_since(START);
+        write!(f, " ~{} token {} ({}) until {until}", Short(job.id.0), job.token, job.task)?;
     }
     for stop in &reply.stop {
         write!(f, " stop {} token {} ({:?})", Short(stop.job.0), stop.token, stop.reason)?;

@@ -28,7 +28,7 @@ impl Operator {
             74..78 => Command::Configure(scenery::any_configuration(random)),
             78..84 => Command::Register(vec![scenery::any_task(random)]),
             84..88 => any_holder(stage, store, GroupRef::Cluster)
-                .map_or(Command::Sweep, |holder| Command::Cancel(vec![holder.job])),
+                .map_or(Command::Sweep, |holder| Command::Cancel(holder.job().into_iter().collect())),
             88..93 if !self.jobs.is_empty() => {
                 let recent = &self.jobs[self.jobs.len().saturating_sub(40)..];
                 Command::Cancel((0..random.within(1..=3)).map(|_| random.pick(recent)).collect())
@@ -41,7 +41,7 @@ impl Operator {
 fn any_release(stage: &mut Stage, store: &dyn Store) -> Command {
     let group = scenery::any_group(&mut stage.random);
     let holder = any_holder(stage, store, group.clone());
-    let slot = holder.map_or_else(|| FenceToken(stage.random.within(1..=500)), |holder| holder.running.token);
+    let slot = holder.map_or_else(|| FenceToken(stage.random.within(1..=500)), |holder| holder.token);
     Command::ReleaseSlot(group, slot)
 }
 

@@ -213,7 +213,8 @@ impl Worker {
             session: session.id,
             number: session.number,
             settles,
-            claim: Claim { max, max_per_queue },
+            starts: Vec::new(),
+            claim: Claim { max, max_per_queue, prefetch: None },
             free_permits: free,
             draining: session.draining,
         }

@@ -20,14 +20,15 @@ pub use flaw::Flaw;
 
 use crate::{Fixture, Fixtures, START};
 use async_trait::async_trait;
+use qo_core::{Change, Changed, Clock, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply};
 use qo_core::{
-    Clock, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply, Explanation, FenceToken,
+    Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage,
 };
+use qo_core::{JobState, LeaseId, ManualClock, Name, NewJob, NewSession, OpenedSession, QueueStatus, Result};
 use qo_core::{
-    GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState, ManualClock, Name,
+    ScheduleStatus, SessionId, SlotLease, SlotRequest, Steer, Store, Submitted, Swept, TaskOptions,
 };
-use qo_core::{NewJob, NewSession, OpenedSession, QueueStatus, Result, SessionId, Store, Submitted, Swept};
-use qo_core::{TaskOptions, Time, WorkerStatus};
+use qo_core::{Time, WorkerStatus, WorkflowPage, WorkflowStatus};
 use state::Toy;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -161,5 +162,55 @@ impl Store for ToyStore {
 
     async fn sweep(&self) -> Result<Swept> {
         Ok(self.toy().sweep())
+    }
+
+    async fn retry(&self, jobs: Vec<JobId>) -> Result<Vec<Result<JobState>>> {
+        Err(not_found("not yet"))
+    }
+
+    async fn change_matching(
+        &self,
+        change: Change,
+        filter: JobFilter,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Changed> {
+        Err(not_found("not yet"))
+    }
+
+    async fn workflows(&self, after: Option<Name>, limit: usize) -> Result<WorkflowPage> {
+        Err(not_found("not yet"))
+    }
+
+    async fn workflow(&self, workflow: Name) -> Result<WorkflowStatus> {
+        Err(not_found("not yet"))
+    }
+
+    async fn steer_workflow(&self, workflow: Name, steer: Steer) -> Result<()> {
+        Err(not_found("not yet"))
+    }
+
+    async fn acquire_slots(&self, request: SlotRequest) -> Result<Option<SlotLease>> {
+        Err(not_found("not yet"))
+    }
+
+    async fn extend_slots(&self, lease: LeaseId, token: FenceToken, lease_ms: u64) -> Result<SlotLease> {
+        Err(not_found("not yet"))
+    }
+
+    async fn return_slots(&self, lease: LeaseId, token: FenceToken) -> Result<()> {
+        Err(not_found("not yet"))
+    }
+
+    async fn schedules(&self) -> Result<Vec<ScheduleStatus>> {
+        Err(not_found("not yet"))
+    }
+
+    async fn enable_schedule(&self, schedule: Name, enabled: bool) -> Result<()> {
+        Err(not_found("not yet"))
+    }
+
+    async fn trigger_schedule(&self, schedule: Name, job: JobId) -> Result<Submitted> {
+        Err(not_found("not yet"))
     }
 }

@@ -81,7 +81,16 @@ impl Toy {
         let (now, pauses) = (self.now, self.paused.clone());
         let session = self.session_mut(exchange.session).expect("it was just renewed");
         let stop = std::mem::take(&mut session.stops).into_values().collect();
-        let reply = ExchangeReply { number: exchange.number, settled, claimed, stop, now, lease_until };
+        let reply = ExchangeReply {
+            number: exchange.number,
+            settled,
+            started: Vec::new(),
+            claimed,
+            prefetched: Vec::new(),
+            stop,
+            now,
+            lease_until,
+        };
         session.free_permits = session.free_permits.saturating_sub(reply.claimed.len() as u32);
         session.number = exchange.number;
         session.reply = Some(reply.clone());

@@ -49,6 +49,10 @@ impl Toy {
             max_attempts: job.new.max_attempts,
             cancel_requested: job.is_running() && job.cancel_requested,
             running: self.running(job),
+            claimed: None,
+            workflow: None,
+            step: None,
+            skipped: false,
             finished_at: job.finished_at,
         }
     }
@@ -106,10 +110,12 @@ impl Toy {
         let holder = |job: &Job| {
             let slots = slots_in(job, group);
             let running = self.running(job).filter(|_| slots > 0)?;
-            Some(Holder { job: job.new.id, task: job.new.task.clone(), slots, running })
+            let Running { worker, session, token, since, lease_until } = running;
+            let by = qo_core::HeldBy::Job { job: job.new.id, task: job.new.task.clone(), session };
+            Some(Holder { token, slots, worker, since, lease_until, by })
         };
         let mut holders: Vec<Holder> = self.jobs.iter().filter_map(holder).collect();
-        holders.sort_by_key(|holder| holder.running.token);
+        holders.sort_by_key(|holder| holder.token);
         holders
     }
 
@@ -138,6 +144,8 @@ impl Toy {
             running: count(&Job::is_running),
             due,
             scheduled: pending - due,
+            claimed: 0,
+            waiting: 0,
         }
     }
 
@@ -157,6 +165,7 @@ impl Toy {
                 opened_at: session.opened_at,
                 lease_until: session.lease_until,
                 running: self.held_by(session.new.id),
+                claimed: 0,
             })
             .collect();
         workers.sort_by(|a, b| (&a.worker, a.session).cmp(&(&b.worker, b.session)));
