@@ -1,19 +1,42 @@
 //! The claim: who is next, and may it run?
 
 use super::Flaw;
-use super::state::{Holding, Job, Session, Toy};
-use qo_core::{Claim, ClaimedJob, FenceToken, GroupRef, JobState, SessionId, caps};
+use super::state::{Counted, Holding, Job, Place, Session, Toy};
+use qo_core::{Claim, ClaimedJob, FenceToken, GroupRef, JobState, Prefetch, PrefetchedJob, SessionId, caps};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Toy {
-    /// Walks the line and starts what may run, until there is enough.
-    pub fn claim(&mut self, session: SessionId, claim: &Claim) -> Vec<ClaimedJob> {
-        let mut claimed: Vec<ClaimedJob> = Vec::new();
+    /// Walks the line and starts what may run, until there is enough; then walks it again and claims ahead of
+    /// time, if that is wanted.
+    pub fn claim(&mut self, session: SessionId, claim: &Claim) -> (Vec<ClaimedJob>, Vec<PrefetchedJob>) {
+        let mut given = Vec::new();
+        self.take(session, claim, None, &mut given);
+        let started = given.len();
+        let Some(prefetch) = &claim.prefetch else { return (given, Vec::new()) };
+        self.take(session, claim, Some(prefetch), &mut given);
+        let claim_until = self.now.plus_ms(prefetch.lease_ms);
+        let ahead = given.split_off(started).into_iter().map(|job| PrefetchedJob { job, claim_until });
+        (given, ahead.collect())
+    }
+
+    /// One walk. What the walk before it gave counts too.
+    fn take(
+        &mut self,
+        session: SessionId,
+        claim: &Claim,
+        ahead: Option<&Prefetch>,
+        given: &mut Vec<ClaimedJob>,
+    ) {
+        let counted = if ahead.is_some() { Counted::Claimed } else { Counted::Running };
         let mut kept: Vec<(GroupRef, u32)> = Vec::new();
         let used_before = self.used_by_group();
         for at in self.walk() {
-            let bytes: usize = claimed.iter().map(|job| job.payload.as_str().len()).sum();
-            if claimed.len() >= claim.max as usize || bytes >= caps::CLAIM_BYTES {
+            let bytes: usize = given.iter().map(|job| job.payload.as_str().len()).sum();
+            let enough = match ahead {
+                None => given.len() >= claim.max as usize,
+                Some(prefetch) => self.claimed_by(session).len() >= prefetch.hold as usize,
+            };
+            if enough || bytes >= caps::CLAIM_BYTES {
                 break;
             }
             let me = self.session(session).expect("it was just renewed");
@@ -32,7 +55,7 @@ impl Toy {
             if self.flaw == Flaw::FutureDateBlocks && !job.is_due(self.now) {
                 break;
             }
-            let from_queue = claimed.iter().filter(|c| c.queue == job.new.queue).count();
+            let from_queue = given.iter().filter(|c| c.queue == job.new.queue).count();
             if self.is_paused_for(job, me)
                 || claim.max_per_queue.is_some_and(|most| from_queue >= most as usize)
             {
@@ -41,7 +64,7 @@ impl Toy {
             if self.flaw == Flaw::RaiseWakesNobody && job.met_full.is_some() {
                 continue;
             }
-            if let Some(full) = self.first_full_group(job, session, &used_before) {
+            if let Some(full) = self.first_full_group(job, session, &used_before, counted) {
                 match self.flaw {
                     Flaw::RaiseWakesNobody => self.jobs[at].met_full = Some(full),
                     Flaw::FullGroupBlocks => break,
@@ -50,17 +73,20 @@ impl Toy {
                 }
                 continue;
             }
-            if !self.is_held_back(job, &mut kept) {
-                claimed.push(self.start(at, session));
+            if self.is_held_back(job, &mut kept, counted) {
+                continue;
             }
+            given.push(match ahead {
+                None => self.start(at, session),
+                Some(prefetch) => self.claim_ahead(at, session, prefetch.lease_ms),
+            });
         }
-        claimed
     }
 
-    /// The due pending jobs in claim order, as places in the list of jobs.
+    /// The jobs in line in claim order, as places in the list of jobs.
     fn walk(&self) -> Vec<usize> {
         let future_too = self.flaw == Flaw::FutureDateBlocks;
-        let pending = |job: &Job| job.is_due(self.now) || future_too && job.state == JobState::Pending;
+        let pending = |job: &Job| self.is_in_line(job) || future_too && job.state == JobState::Pending;
         let mut walk: Vec<usize> = (0..self.jobs.len()).filter(|&at| pending(&self.jobs[at])).collect();
         if future_too {
             walk.sort_by_key(|&at| {
@@ -84,6 +110,7 @@ impl Toy {
         job: &Job,
         session: SessionId,
         used_before: &BTreeMap<GroupRef, u64>,
+        counted: Counted,
     ) -> Option<GroupRef> {
         let lacks_room = |(group, slots): &(GroupRef, u32)| {
             let limit = match self.flaw {
@@ -101,20 +128,23 @@ impl Toy {
             };
             let used = || match self.flaw {
                 Flaw::BatchCheckedOnce => used_before.get(group).copied().unwrap_or(0),
-                Flaw::LimitPerWorker => {
-                    self.sum(group, |job| job.holding.as_ref().is_some_and(|h| h.session == session))
-                }
-                Flaw::RestartForgetsHolders => self.sum(group, |job| {
-                    job.holding.as_ref().is_some_and(|h| h.token.0 > self.token_at_last_open)
-                }),
+                Flaw::LimitPerWorker => self.used_if(group, |h| h.session == session),
+                Flaw::RestartForgetsHolders => self.used_if(group, |h| h.token.0 > self.token_at_last_open),
                 Flaw::CapacityByInsertOrder => {
                     self.sum(group, |other| other.is_live() && other.acceptance < job.acceptance)
                 }
                 _ => self.used_wrongly(group),
             };
+            let used = || used() + self.claimed(group, counted);
             !ignored && limit.is_some_and(|limit| used() + u64::from(*slots) > u64::from(limit))
         };
         job.needs().into_iter().find(lacks_room).map(|(group, _)| group)
+    }
+
+    /// Slots in use, as a store believes that does not count every holder.
+    fn used_if(&self, group: &GroupRef, counts: impl Fn(&Holding) -> bool) -> u64 {
+        let of_jobs = self.sum(group, |job| job.holding.as_ref().is_some_and(&counts));
+        of_jobs + self.used_by_programs(group)
     }
 
     /// Slots in use, as a store believes that leaks or frees twice.
@@ -140,9 +170,9 @@ impl Toy {
 
     /// Whether slots that a job could have are kept for big jobs ahead of it. What is kept once stays kept until
     /// the end of the claim; a job that finds its slots kept already keeps nothing more.
-    fn is_held_back(&self, job: &Job, kept: &mut Vec<(GroupRef, u32)>) -> bool {
+    fn is_held_back(&self, job: &Job, kept: &mut Vec<(GroupRef, u32)>, counted: Counted) -> bool {
         let kept_already = job.needs().iter().any(|(group, slots)| {
-            let left = self.free(group).saturating_sub(u64::from(*slots));
+            let left = self.free(group, counted).saturating_sub(u64::from(*slots));
             kept.iter().any(|(at, need)| at == group && left < u64::from(*need))
         });
         if kept_already {
@@ -150,49 +180,45 @@ impl Toy {
         }
         let before = kept.len();
         for (group, slots) in job.needs() {
-            let first = self.reserved_for(job, &group, slots);
+            let first = self.reserved_for(self.claim_order(job), &group, slots, counted);
             kept.extend(first.map(|big| (group.clone(), big.need(&group))));
         }
         kept.len() > before
     }
 
-    /// The first big job ahead of `job` for which slots of a group are kept, so that `job` may not take its.
-    pub fn reserved_for(&self, job: &Job, group: &GroupRef, slots: u32) -> Option<&Job> {
-        self.big_jobs_ahead(job, group, slots).min_by_key(|big| self.claim_order(big))
-    }
-
-    /// The big jobs ahead of `job` that would have too few slots of a group left. Asked of groups that have
-    /// room for `job`.
-    fn big_jobs_ahead(&self, job: &Job, group: &GroupRef, slots: u32) -> impl Iterator<Item = &Job> {
+    /// The first big job ahead of a place in line for which slots of a group are kept, so that whoever stands there
+    /// may not take its. Asked of groups that have room for whoever stands there.
+    pub fn reserved_for(&self, place: Place, group: &GroupRef, slots: u32, counted: Counted) -> Option<&Job> {
         let limit = self.limit(group).filter(|_| self.flaw != Flaw::BigJobStarved).unwrap_or(0);
-        let (place, group) = (self.claim_order(job), group.clone());
-        let left = self.free(&group).saturating_sub(u64::from(slots));
-        self.jobs.iter().filter(move |big| {
-            let need = big.need(&group);
+        let left = self.free(group, counted).saturating_sub(u64::from(slots));
+        let too_few_left_for = |big: &&Job| {
+            let need = big.need(group);
             need >= 2
                 && need <= limit
-                && big.is_due(self.now)
-                && self.claim_order(big) < place
                 && left < u64::from(need)
-                && self.could_run_but_for(big, &group)
-        })
+                && self.claim_order(big) < place
+                && self.is_in_line(big)
+                && self.could_run_but_for(big, group, counted)
+        };
+        self.jobs.iter().filter(too_few_left_for).min_by_key(|big| self.claim_order(big))
     }
 
-    fn free(&self, group: &GroupRef) -> u64 {
-        self.limit(group).map_or(u64::MAX, |limit| u64::from(limit).saturating_sub(self.used(group)))
+    fn free(&self, group: &GroupRef, counted: Counted) -> u64 {
+        let used = || self.used(group) + self.claimed(group, counted);
+        self.limit(group).map_or(u64::MAX, |limit| u64::from(limit).saturating_sub(used()))
     }
 
     /// Whether slots of `group` are all that a big job may lack (for a slot of its key, its group's too), and
     /// somebody serves it.
-    fn could_run_but_for(&self, big: &Job, group: &GroupRef) -> bool {
+    fn could_run_but_for(&self, big: &Job, group: &GroupRef, counted: Counted) -> bool {
         let of_key = matches!(group, GroupRef::Key(name, _) if *name == big.group);
         let spared =
             |other: &GroupRef| other == group || of_key && *other == GroupRef::Group(big.group.clone());
-        let has_room = |other: &GroupRef, slots: u32| {
-            self.limit(other).is_none_or(|limit| self.used(other) + u64::from(slots) <= u64::from(limit))
-        };
         let room_elsewhere = self.flaw == Flaw::BlockedBigJobReserves
-            || big.needs().iter().all(|(other, slots)| spared(other) || has_room(other, *slots));
+            || big
+                .needs()
+                .iter()
+                .all(|(other, slots)| spared(other) || self.has_room(other, *slots, counted));
         let busy = |session: &Session| self.flaw == Flaw::BusyServeNobody && session.free_permits == 0;
         let serves = |session: &&Session| !session.draining && session.serves(big) && !busy(session);
         let served = self.sessions.iter().any(|session| serves(&session));
@@ -201,18 +227,24 @@ impl Toy {
     }
 
     /// Gives a job to a session, with all its slots, under the next token.
-    fn start(&mut self, at: usize, session: SessionId) -> ClaimedJob {
-        self.last_token += 1;
-        let worker = self.session(session).expect("it was just renewed").new.worker.clone();
-        let job = &mut self.jobs[at];
-        let task = self.tasks.get(&job.new.task);
-        let token = match self.flaw {
-            Flaw::TokenPerJob => FenceToken(job.attempts.len() as u64 + 1),
-            _ => FenceToken(self.last_token),
+    pub fn start(&mut self, at: usize, session: SessionId) -> ClaimedJob {
+        let worker = self.session(session).expect("it claims").new.worker.clone();
+        let token = match (self.next_token(), self.flaw) {
+            (_, Flaw::TokenPerJob) => FenceToken(self.jobs[at].attempts.len() as u64 + 1),
+            (token, _) => token,
         };
-        let timeout_ms = job.new.timeout_ms.or(task.and_then(|task| task.timeout_ms));
+        let claimed = self.as_claimed(at, token);
+        let job = &mut self.jobs[at];
         job.state = JobState::Running;
+        let timeout_ms = claimed.timeout_ms;
         job.holding = Some(Holding { session, worker, token, since: self.now, timeout_ms });
+        claimed
+    }
+
+    /// What a worker needs to know of a job.
+    pub fn as_claimed(&self, at: usize, token: FenceToken) -> ClaimedJob {
+        let job = &self.jobs[at];
+        let task = self.tasks.get(&job.new.task);
         ClaimedJob {
             id: job.new.id,
             token,
@@ -223,7 +255,7 @@ impl Toy {
             group: job.group.clone(),
             key: job.new.key.clone(),
             payload: job.new.payload.clone(),
-            timeout_ms,
+            timeout_ms: job.new.timeout_ms.or(task.and_then(|task| task.timeout_ms)),
             retry: job.new.retry.or(task.and_then(|task| task.retry)).unwrap_or_default(),
         }
     }

@@ -1,7 +1,8 @@
 //! Why a job is not running.
 
 use super::not_found;
-use super::state::{Job, Toy};
+use super::state::{Counted, Job, Toy};
+use super::workflow::step_status;
 use qo_core::{Explanation, GroupRef, JobId, JobState, Reason, Result, caps};
 
 /// Holders that a reason names.
@@ -10,7 +11,15 @@ const HOLDERS: usize = 10;
 impl Toy {
     pub fn explain(&self, job: JobId) -> Result<Explanation> {
         let job = self.find(job).ok_or_else(|| not_found(job))?;
-        let reasons = if job.state == JobState::Pending { self.reasons(job) } else { Vec::new() };
+        let reasons = match (job.state, &job.ahead) {
+            (JobState::Pending, _) => self.reasons(job),
+            (JobState::Claimed, Some(ahead)) => vec![Reason::ClaimedByPrefetch {
+                worker: ahead.worker.clone(),
+                session: ahead.session,
+                claim_until: ahead.until,
+            }],
+            _ => Vec::new(),
+        };
         Ok(Explanation { job: job.new.id, state: job.state, reasons })
     }
 
@@ -27,6 +36,7 @@ impl Toy {
         if self.paused.contains(&job.new.queue) {
             reasons.push(Reason::QueuePaused { queue: job.new.queue.clone() });
         }
+        reasons.extend(self.workflow_reason(job));
         let needs = job.needs().into_iter();
         reasons.extend(needs.filter_map(|(group, cost)| self.group_reason(job, group, cost)));
         reasons.extend(self.worker_reason(job));
@@ -35,6 +45,16 @@ impl Toy {
             reasons.push(Reason::OnlyWaitingForClaim { position: self.position(job, same_line) });
         }
         reasons
+    }
+
+    fn workflow_reason(&self, job: &Job) -> Option<Reason> {
+        let workflow = job.new.workflow.clone()?;
+        if self.is_halted(&workflow) {
+            let halted_by = step_status(self.head(&workflow)?);
+            return Some(Reason::WorkflowHalted { workflow, halted_by });
+        }
+        let waits_for = self.waits_for(job).filter(|_| !self.is_its_turn(job))?;
+        Some(Reason::WaitingForStep { workflow, waits_for })
     }
 
     fn group_reason(&self, job: &Job, group: GroupRef, cost: u32) -> Option<Reason> {
@@ -52,7 +72,7 @@ impl Toy {
             let position = self.position(job, |other| other.need(&group) > 0);
             return Some(Reason::GroupFull { group, used, limit, cost, holders, position });
         }
-        let first = self.reserved_for(job, &group, cost)?.new.id;
+        let first = self.reserved_for(self.claim_order(job), &group, cost, Counted::Running)?.new.id;
         Some(Reason::ReservedFor { group, job: first })
     }
 

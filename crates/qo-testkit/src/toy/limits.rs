@@ -2,7 +2,9 @@
 
 use super::state::Toy;
 use super::{Flaw, at_most, not_found};
-use qo_core::{AttemptOutcome, Configuration, Error, GroupRef, Limits, Name, Result, TaskOptions, caps};
+use qo_core::{
+    AttemptOutcome, Configuration, Error, GroupRef, LimitSource, Limits, Name, Result, TaskOptions, caps,
+};
 
 impl Toy {
     pub fn register(&mut self, tasks: Vec<TaskOptions>) -> Result<()> {
@@ -33,6 +35,8 @@ impl Toy {
             self.limits.entry(group).or_default().config = Some(limit);
         }
         self.queue_priorities = configuration.queue_priorities;
+        self.retention = configuration.retention;
+        self.set_schedules(configuration.schedules);
         self.drop_empty_limits();
         Ok(())
     }
@@ -73,7 +77,15 @@ impl Toy {
         self.drop_empty_limits();
     }
 
-    /// The submit-side limit of a group goes with its last live job.
+    /// The limit of a group as it would be with a submit-side one, if that is given.
+    pub fn limit_with(&self, group: &GroupRef, own: Option<u32>) -> Option<u32> {
+        match self.limit_in_force(group) {
+            Some((limit, source)) if source != LimitSource::Submit => Some(limit),
+            in_force => own.or(in_force.map(|(limit, _)| limit)),
+        }
+    }
+
+    /// The submit-side limit of a group goes with its last live job or program.
     pub fn drop_spent_limits(&mut self) {
         let of_submit =
             self.limits.iter().filter(|(_, limits)| limits.submit.is_some()).map(|(group, _)| group);

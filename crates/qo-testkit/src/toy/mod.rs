@@ -8,13 +8,18 @@
 mod claim;
 mod explain;
 mod flaw;
+mod history;
 mod limits;
 mod over;
+mod prefetch;
+mod schedule;
 mod session;
 mod settle;
+mod slot;
 mod state;
 mod submit;
 mod views;
+mod workflow;
 
 pub use flaw::Flaw;
 
@@ -70,6 +75,10 @@ fn not_found(what: impl std::fmt::Display) -> Error {
 
 fn fenced(what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Fenced, format!("{what} owns nothing"))
+}
+
+fn conflict(what: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Conflict, what.to_string())
 }
 
 fn at_most(field: &str, value: usize, most: usize) -> Result<()> {
@@ -165,7 +174,7 @@ impl Store for ToyStore {
     }
 
     async fn retry(&self, jobs: Vec<JobId>) -> Result<Vec<Result<JobState>>> {
-        Err(not_found("not yet"))
+        self.toy().retry(&jobs)
     }
 
     async fn change_matching(
@@ -175,42 +184,42 @@ impl Store for ToyStore {
         after: Option<Cursor>,
         limit: usize,
     ) -> Result<Changed> {
-        Err(not_found("not yet"))
+        self.toy().change_matching(change, &filter, after, limit)
     }
 
     async fn workflows(&self, after: Option<Name>, limit: usize) -> Result<WorkflowPage> {
-        Err(not_found("not yet"))
+        self.toy().workflows(after.as_ref(), limit)
     }
 
     async fn workflow(&self, workflow: Name) -> Result<WorkflowStatus> {
-        Err(not_found("not yet"))
+        self.toy().workflow(&workflow)
     }
 
     async fn steer_workflow(&self, workflow: Name, steer: Steer) -> Result<()> {
-        Err(not_found("not yet"))
+        self.toy().steer(&workflow, steer)
     }
 
     async fn acquire_slots(&self, request: SlotRequest) -> Result<Option<SlotLease>> {
-        Err(not_found("not yet"))
+        self.toy().acquire(&request)
     }
 
     async fn extend_slots(&self, lease: LeaseId, token: FenceToken, lease_ms: u64) -> Result<SlotLease> {
-        Err(not_found("not yet"))
+        self.toy().extend(lease, token, lease_ms)
     }
 
     async fn return_slots(&self, lease: LeaseId, token: FenceToken) -> Result<()> {
-        Err(not_found("not yet"))
+        self.toy().give_slots_back(lease, token)
     }
 
     async fn schedules(&self) -> Result<Vec<ScheduleStatus>> {
-        Err(not_found("not yet"))
+        Ok(self.toy().schedules.values().cloned().collect())
     }
 
     async fn enable_schedule(&self, schedule: Name, enabled: bool) -> Result<()> {
-        Err(not_found("not yet"))
+        self.toy().enable_schedule(&schedule, enabled)
     }
 
     async fn trigger_schedule(&self, schedule: Name, job: JobId) -> Result<Submitted> {
-        Err(not_found("not yet"))
+        self.toy().trigger_schedule(&schedule, job)
     }
 }

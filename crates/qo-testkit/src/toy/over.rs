@@ -1,4 +1,4 @@
-//! What is over: sessions, timeouts, `good_until`, and the time to be remembered.
+//! What is over: sessions, timeouts, claims, leases of programs, `good_until`.
 
 use super::Flaw;
 use super::state::{Session, Toy};
@@ -10,26 +10,25 @@ const FLAWED_PAGE: usize = 100;
 impl Toy {
     pub fn sweep(&mut self) -> Swept {
         let mut swept = self.end_what_is_over();
-        let before = self.jobs.len();
+        swept.fired = self.fire_schedules();
+        swept.forgotten = self.forget();
         let now = self.now;
-        self.jobs.retain(|job| {
-            let kept_ms =
-                if job.state == JobState::Failed { caps::RETAIN_FAILED_MS } else { caps::RETAIN_MS };
-            job.finished_at.is_none_or(|finished| finished.plus_ms(kept_ms) > now)
-        });
-        self.ended_sessions.retain(|_, ended| ended.plus_ms(caps::RETAIN_MS) > now);
-        swept.forgotten = (before - self.jobs.len()) as u64;
+        self.ended_sessions.retain(|_, ended| ended.plus_ms(caps::RETAIN_SESSION_MS) > now);
         swept
     }
 
-    /// Ends sessions, timeouts and `good_until`, in this order.
+    /// Ends sessions, timeouts, claims, leases of programs and `good_until`, in this order.
     pub fn end_what_is_over(&mut self) -> Swept {
         let mut swept = Swept::default();
         for session in self.sessions_over() {
             swept.sessions += 1;
-            swept.attempts += self.end_session(session);
+            let (attempts, claims) = self.end_session(session);
+            swept.attempts += attempts;
+            swept.claims += claims;
         }
         swept.attempts += self.end_timeouts();
+        swept.claims += self.end_claims();
+        swept.slots = self.end_leases();
         swept.expired = self.expire();
         swept
     }
@@ -61,17 +60,21 @@ impl Toy {
         holdings.into_iter().map(|holding| holding.session).collect()
     }
 
-    /// Ends a session and its attempts; says how many those were.
-    pub fn end_session(&mut self, session: SessionId) -> u64 {
+    /// Ends a session with its attempts and its claims; says how many those were.
+    pub fn end_session(&mut self, session: SessionId) -> (u64, u64) {
         let held = |at: &usize| self.jobs[*at].holding.as_ref().is_some_and(|h| h.session == session);
         let mut held: Vec<usize> = (0..self.jobs.len()).filter(held).collect();
         held.sort_by_key(|&at| self.jobs[at].holding.as_ref().map(|h| h.token));
         for &at in &held {
             self.end_attempt(at, AttemptOutcome::LeaseEnded, Some("lease ended".into()), None, None);
         }
+        let claimed = self.claimed_by(session);
+        for &at in &claimed {
+            self.give_back(at);
+        }
         self.sessions.retain(|s| s.new.id != session);
         self.ended_sessions.insert(session, self.now);
-        held.len() as u64
+        (held.len() as u64, claimed.len() as u64)
     }
 
     fn end_timeouts(&mut self) -> u64 {

@@ -4,6 +4,7 @@ use super::state::{Session, Toy};
 use super::{Flaw, fenced};
 use qo_core::{
     Error, ErrorKind, Exchange, ExchangeReply, JobState, NewSession, OpenedSession, Result, SessionId,
+    Started,
 };
 use std::collections::BTreeMap;
 
@@ -56,7 +57,9 @@ impl Toy {
             match self.flaw {
                 Flaw::RepeatClaimsAnew => {}
                 Flaw::RepeatIsEmpty => {
-                    return Ok(ExchangeReply { settled: vec![], claimed: vec![], stop: vec![], ..reply });
+                    let (settled, started, claimed, prefetched) = (vec![], vec![], vec![], vec![]);
+                    let stop = vec![];
+                    return Ok(ExchangeReply { settled, started, claimed, prefetched, stop, ..reply });
                 }
                 _ => return Ok(reply),
             }
@@ -67,14 +70,18 @@ impl Toy {
     fn exchange_now(&mut self, exchange: &Exchange) -> ExchangeReply {
         let early_claims = match self.flaw {
             Flaw::ClaimBeforeSettle => self.claim(exchange.session, &exchange.claim),
-            _ => Vec::new(),
+            _ => Default::default(),
         };
         let settles = exchange.settles.iter();
         let settled: Vec<Result<JobState>> =
             settles.map(|settle| self.settle(exchange.session, settle)).collect();
+        let starts = exchange.starts.iter();
+        let started: Vec<Result<Started>> =
+            starts.map(|start| self.start_claimed(exchange.session, start)).collect();
         let lease_until = self.renew(exchange);
         self.end_what_is_over();
-        let claimed = match self.flaw {
+        self.fire_schedules();
+        let (claimed, prefetched) = match self.flaw {
             Flaw::ClaimBeforeSettle => early_claims,
             _ => self.claim(exchange.session, &exchange.claim),
         };
@@ -84,28 +91,36 @@ impl Toy {
         let reply = ExchangeReply {
             number: exchange.number,
             settled,
-            started: Vec::new(),
+            started,
             claimed,
-            prefetched: Vec::new(),
+            prefetched,
             stop,
             now,
             lease_until,
         };
-        session.free_permits = session.free_permits.saturating_sub(reply.claimed.len() as u32);
+        let runs = |started: &&Result<Started>| started.as_ref().is_ok_and(|started| started.run.is_some());
+        let started = reply.claimed.len() + reply.started.iter().filter(runs).count();
+        session.free_permits = session.free_permits.saturating_sub(started as u32);
         session.number = exchange.number;
         session.reply = Some(reply.clone());
         session.pauses_seen = pauses;
         reply
     }
 
-    /// Renews the session and takes the worker's report.
+    /// Renews the session and takes the worker's report; one that drains gives back what it has not started.
     fn renew(&mut self, exchange: &Exchange) -> qo_core::Time {
         let now = self.now;
         let session = self.session_mut(exchange.session).expect("the exchange found it");
         session.lease_until = now.plus_ms(session.new.lease_ms);
         session.free_permits = exchange.free_permits;
         session.draining = exchange.draining;
-        session.lease_until
+        let lease_until = session.lease_until;
+        if exchange.draining {
+            for at in self.claimed_by(exchange.session) {
+                self.give_back(at);
+            }
+        }
+        lease_until
     }
 
     pub fn close_session(&mut self, session: SessionId) {

@@ -1,7 +1,8 @@
 //! The end of an attempt: settled by its worker, or taken away.
 
+use super::slot::Program;
 use super::state::{Job, Toy};
-use super::views::slots_in;
+use super::views::slots_of;
 use super::{Flaw, fenced, not_found};
 use qo_core::{
     Attempt, AttemptOutcome, Error, ErrorText, FenceToken, GroupRef, JobState, Json, Outcome, Result,
@@ -14,6 +15,9 @@ impl Toy {
         let Some(at) = self.jobs.iter().position(|job| job.new.id == settle.job) else {
             return Err(not_its_owner(settle));
         };
+        if self.has_claimed(at, session, settle.token) {
+            return self.release_claim(at, settle);
+        }
         if !self.owns(at, session, settle.token) {
             return self.settle_again(at, settle);
         }
@@ -33,6 +37,15 @@ impl Toy {
             Outcome::Release => self.end_attempt(at, AttemptOutcome::Released, None, None, None),
             Outcome::Cancelled => self.end_attempt(at, AttemptOutcome::Cancelled, None, None, None),
         })
+    }
+
+    /// A claimed job can only be given back: it has not started.
+    fn release_claim(&mut self, at: usize, settle: &Settle) -> Result<JobState> {
+        if settle.outcome != Outcome::Release {
+            let rule = "must be release: the job has not started";
+            return Err(Error::invalid("outcome", format_args!("{:?}", settle.outcome), rule));
+        }
+        Ok(self.give_back(at))
     }
 
     fn owns(&self, at: usize, session: SessionId, token: FenceToken) -> bool {
@@ -130,7 +143,7 @@ impl Toy {
             _ if cancelled => JobState::Cancelled,
             AttemptOutcome::Failed => JobState::Failed,
             _ if self.uses_attempt(outcome) && job.attempts_used >= job.new.max_attempts => JobState::Failed,
-            _ if job.new.good_until.is_some_and(|until| until <= self.now) => JobState::Expired,
+            _ if is_over(job.new.good_until, self.now) => JobState::Expired,
             _ => JobState::Pending,
         }
     }
@@ -165,24 +178,30 @@ impl Toy {
         let job = self.jobs[at].new.id;
         let holding = self.jobs[at].holding.clone().expect("it runs");
         self.end_attempt(at, outcome, Some(error.into()), None, None);
-        if let Some(session) = self.session_mut(holding.session) {
-            let stop = Stop { job, token: holding.token, reason: StopReason::LeaseEnded };
-            session.stops.insert(holding.token, stop);
-        }
+        self.tell(holding.session, Stop { job, token: holding.token, reason: StopReason::LeaseEnded });
     }
 
     pub fn release_slot(&mut self, group: &GroupRef, slot: FenceToken) -> Result<()> {
         let holds = |job: &Job| {
-            job.holding.as_ref().is_some_and(|holding| holding.token == slot) && slots_in(job, group) > 0
+            job.holding.as_ref().is_some_and(|holding| holding.token == slot)
+                && slots_of(&job.needs(), group) > 0
         };
-        let at = self
-            .jobs
-            .iter()
-            .position(holds)
-            .ok_or_else(|| not_found(format_args!("slot {slot} of {group}")))?;
+        let of_program =
+            |program: &Program| program.lease.token == slot && slots_of(&program.needs(), group) > 0;
+        if let Some(at) = self.programs.iter().position(of_program) {
+            self.free_program(at);
+            return Ok(());
+        }
+        let at = self.jobs.iter().position(holds);
+        let at = at.ok_or_else(|| not_found(format_args!("slot {slot} of {group}")))?;
         self.take_away(at, AttemptOutcome::ReleasedByOperator, "released by operator");
         Ok(())
     }
+}
+
+/// Whether a `good_until` has passed.
+pub(super) fn is_over(good_until: Option<Time>, now: Time) -> bool {
+    good_until.is_some_and(|until| until <= now)
 }
 
 fn not_its_owner(settle: &Settle) -> Error {

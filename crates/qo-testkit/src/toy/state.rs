@@ -2,10 +2,13 @@
 //! Nothing is cached: every count is taken from the jobs, each time.
 
 use super::Flaw;
+use super::{slot::Program, workflow::Workflow};
 use qo_core::{
     Attempt, ExchangeReply, FenceToken, GroupRef, JobId, JobState, Json, LimitSource, Limits, Name,
 };
-use qo_core::{NewJob, NewSession, SessionId, Stop, TaskOptions, Time, caps, limit};
+use qo_core::{
+    NewJob, NewSession, Retention, ScheduleStatus, SessionId, Stop, TaskOptions, Time, caps, limit,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The whole namespace.
@@ -22,6 +25,10 @@ pub(super) struct Toy {
     pub tasks: BTreeMap<Name, TaskOptions>,
     pub queue_priorities: BTreeMap<Name, u32>,
     pub paused: BTreeSet<Name>,
+    pub workflows: BTreeMap<Name, Workflow>,
+    pub programs: Vec<Program>,
+    pub schedules: BTreeMap<Name, ScheduleStatus>,
+    pub retention: Retention,
     pub last_acceptance: u64,
     pub last_token: u64,
     /// Slots that flaws leaked or freed twice; empty in a correct toy.
@@ -42,6 +49,10 @@ pub(super) struct Job {
     pub attempts_used: u32,
     pub cancel_requested: bool,
     pub holding: Option<Holding>,
+    pub ahead: Option<Ahead>,
+    /// Its number in its workflow.
+    pub step: Option<u32>,
+    pub skipped: bool,
     pub finished_at: Option<Time>,
     pub output: Option<Json>,
     pub attempts: Vec<Attempt>,
@@ -60,6 +71,31 @@ pub(super) struct Holding {
     pub since: Time,
     pub timeout_ms: Option<u64>,
 }
+
+/// The claim that a job is under which has not started.
+#[derive(Clone)]
+pub(super) struct Ahead {
+    pub session: SessionId,
+    pub worker: Name,
+    pub token: FenceToken,
+    pub since: Time,
+    pub until: Time,
+}
+
+/// Whose slots count when somebody asks for room.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Counted {
+    /// Those of running jobs and of programs.
+    Running,
+    /// And those that claimed jobs will need.
+    Claimed,
+}
+
+/// A place in line: lower goes first.
+pub(super) type Place = (u32, i32, Time, u64);
+
+/// The place of a program: behind every job.
+pub(super) const LAST_IN_LINE: Place = (u32::MAX, i32::MAX, Time::from_millis(i64::MAX), u64::MAX);
 
 /// A session that has not ended.
 pub(super) struct Session {
@@ -175,14 +211,32 @@ impl Toy {
         self.limit_in_force(group).map(|(limit, _)| limit)
     }
 
-    /// Slots of a group that running jobs take.
+    /// Slots of a group that running jobs and programs take.
     pub fn used(&self, group: &GroupRef) -> u64 {
-        self.sum(group, Job::is_running)
+        self.sum(group, Job::is_running) + self.used_by_programs(group)
     }
 
-    /// Slots of a group that all live jobs would take at once.
+    pub fn used_by_programs(&self, group: &GroupRef) -> u64 {
+        self.programs.iter().map(|program| u64::from(program.need(group))).sum()
+    }
+
+    /// Slots of a group that claimed jobs will need, if they count.
+    pub fn claimed(&self, group: &GroupRef, counted: Counted) -> u64 {
+        match counted {
+            Counted::Running => 0,
+            Counted::Claimed => self.sum(group, |job| job.state == JobState::Claimed),
+        }
+    }
+
+    /// Slots of a group that all live jobs would take at once, and those of programs.
     pub fn live(&self, group: &GroupRef) -> u64 {
-        self.sum(group, Job::is_live)
+        self.sum(group, Job::is_live) + self.used_by_programs(group)
+    }
+
+    /// Whether a group has so many slots left.
+    pub fn has_room(&self, group: &GroupRef, slots: u32, counted: Counted) -> bool {
+        let used = || self.used(group) + self.claimed(group, counted);
+        self.limit(group).is_none_or(|limit| used() + u64::from(slots) <= u64::from(limit))
     }
 
     pub fn sum(&self, group: &GroupRef, counts: impl Fn(&Job) -> bool) -> u64 {
@@ -190,16 +244,26 @@ impl Toy {
     }
 
     /// A job's place in line: lower goes first.
-    pub fn claim_order(&self, job: &Job) -> (u32, i32, Time, u64) {
+    pub fn claim_order(&self, job: &Job) -> Place {
         let default = qo_core::DEFAULT_QUEUE_PRIORITY;
         let queue = self.queue_priorities.get(&job.new.queue).copied().unwrap_or(default);
         let priority = if self.flaw == Flaw::PriorityReversed { -job.new.priority } else { job.new.priority };
         (queue, priority, job.run_at, job.acceptance)
     }
 
-    /// The due pending jobs, in claim order.
+    /// Whether a job is pending, its date has come, and its turn in its workflow.
+    pub fn is_in_line(&self, job: &Job) -> bool {
+        job.is_due(self.now) && self.is_its_turn(job)
+    }
+
+    pub fn next_token(&mut self) -> FenceToken {
+        self.last_token += 1;
+        FenceToken(self.last_token)
+    }
+
+    /// The jobs in line, in claim order.
     pub fn line(&self) -> Vec<&Job> {
-        let mut line: Vec<&Job> = self.jobs.iter().filter(|job| job.is_due(self.now)).collect();
+        let mut line: Vec<&Job> = self.jobs.iter().filter(|job| self.is_in_line(job)).collect();
         line.sort_by_key(|job| self.claim_order(job));
         line
     }

@@ -51,10 +51,7 @@ impl Toy {
         }
         let own = own_limit_target(new, &group);
         for (group, slots) in needs(new, &group) {
-            let limit = match self.limit_in_force(&group) {
-                Some((limit, source)) if source != qo_core::LimitSource::Submit => Some(limit),
-                in_force => new.limit.filter(|_| group == own).or(in_force.map(|(limit, _)| limit)),
-            };
+            let limit = self.limit_with(&group, new.limit.filter(|_| group == own));
             if let Some(limit) = limit.filter(|&limit| limit > 0 && slots > limit) {
                 let field = if new.limits.contains_key(&group) { "limits" } else { "cost" };
                 return Err(Error::invalid(field, slots, format_args!("{group} has a limit of {limit}")));
@@ -80,6 +77,7 @@ impl Toy {
             ));
         }
         let group = self.group_of(&new);
+        self.check_workflow(&new)?;
         let own = own_limit_target(&new, &group);
         let before = self.limits.get(&own).and_then(|limits| limits.submit);
         if new.limit.is_some() {
@@ -94,6 +92,7 @@ impl Toy {
         }
         self.last_acceptance += 1;
         new.group = Some(group.clone());
+        let step = self.next_step(&new);
         let id = new.id;
         self.jobs.push(Job {
             limits_at_submit: self.limits_now(&new, &group),
@@ -106,6 +105,9 @@ impl Toy {
             attempts_used: 0,
             cancel_requested: false,
             holding: None,
+            ahead: None,
+            step,
+            skipped: false,
             finished_at: None,
             output: None,
             attempts: Vec::new(),
@@ -136,20 +138,24 @@ impl Toy {
         Ok(jobs.iter().map(|&job| self.cancel_one(job)).collect())
     }
 
-    fn cancel_one(&mut self, id: JobId) -> Result<JobState> {
+    pub fn cancel_one(&mut self, id: JobId) -> Result<JobState> {
         let at = self.jobs.iter().position(|job| job.new.id == id).ok_or_else(|| not_found(id))?;
         let job = &mut self.jobs[at];
         match &job.holding {
             None if job.state == JobState::Pending => self.finish(at, JobState::Cancelled),
+            None if job.state == JobState::Claimed => {
+                let ahead = job.ahead.take().expect("it is claimed");
+                self.finish(at, JobState::Cancelled);
+                let stop = Stop { job: id, token: ahead.token, reason: StopReason::Cancelled };
+                self.tell(ahead.session, stop);
+            }
             Some(_) if self.flaw == Flaw::CancelFreesSlots => {
                 self.take_away(at, AttemptOutcome::Cancelled, "cancelled");
             }
             Some(holding) if !job.cancel_requested => {
                 job.cancel_requested = true;
                 let (session, token) = (holding.session, holding.token);
-                if let Some(session) = self.session_mut(session) {
-                    session.stops.insert(token, Stop { job: id, token, reason: StopReason::Cancelled });
-                }
+                self.tell(session, Stop { job: id, token, reason: StopReason::Cancelled });
             }
             _ => {}
         }

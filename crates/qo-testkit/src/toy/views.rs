@@ -1,11 +1,14 @@
 //! What may be looked at.
 
 use super::not_found;
-use super::state::{Job, Toy};
+use super::slot::Program;
+use super::state::{Ahead, Job, Toy};
 use qo_core::{
-    Cursor, Error, GroupDetail, GroupPage, GroupRef, GroupStatus, Holder, JobDetail, JobFilter, JobId,
+    Cursor, Error, GroupDetail, GroupPage, GroupRef, GroupStatus, HeldBy, Holder, JobDetail, JobFilter, JobId,
 };
-use qo_core::{JobPage, JobState, JobView, Name, QueueStatus, Result, Running, WorkerStatus, caps};
+use qo_core::{
+    JobPage, JobState, JobView, Name, QueueStatus, Result, Running, SlotLease, WorkerStatus, caps,
+};
 use std::collections::BTreeSet;
 
 impl Toy {
@@ -49,10 +52,10 @@ impl Toy {
             max_attempts: job.new.max_attempts,
             cancel_requested: job.is_running() && job.cancel_requested,
             running: self.running(job),
-            claimed: None,
-            workflow: None,
-            step: None,
-            skipped: false,
+            claimed: self.claimed_view(job),
+            workflow: job.new.workflow.clone(),
+            step: job.step,
+            skipped: job.skipped,
             finished_at: job.finished_at,
         }
     }
@@ -69,10 +72,17 @@ impl Toy {
         })
     }
 
+    fn claimed_view(&self, job: &Job) -> Option<Running> {
+        let Ahead { session, worker, token, since, until } = job.ahead.clone()?;
+        let lease_until = until.min(self.session(session)?.lease_until);
+        Some(Running { worker, session, token, since, lease_until })
+    }
+
     pub fn groups(&self, after: Option<&GroupRef>, limit: usize) -> Result<GroupPage> {
         check_page(limit)?;
         let mut all: BTreeSet<GroupRef> = self.limits.keys().cloned().collect();
         all.extend(self.jobs.iter().filter(|job| job.is_live()).flat_map(Job::needs).map(|(group, _)| group));
+        all.extend(self.programs.iter().flat_map(Program::needs).map(|(group, _)| group));
         let mut found: Vec<GroupRef> =
             all.into_iter().filter(|group| after.is_none_or(|after| group > after)).collect();
         let more = found.len() > limit;
@@ -83,9 +93,11 @@ impl Toy {
 
     fn status(&self, group: &GroupRef) -> GroupStatus {
         let in_force = self.limit_in_force(group);
+        let of_programs = self.programs.iter().map(|program| u64::from(slots_of(&program.needs(), group)));
+        let of_programs: u64 = of_programs.sum();
         let slots = |counts: fn(&Job) -> bool| {
             let jobs = self.jobs.iter().filter(|job| counts(job));
-            jobs.map(|job| u64::from(slots_in(job, group))).sum()
+            jobs.map(|job| u64::from(slots_of(&job.needs(), group))).sum::<u64>() + of_programs
         };
         GroupStatus {
             group: group.clone(),
@@ -108,13 +120,27 @@ impl Toy {
     /// Who holds slots of a group, the oldest claim first.
     pub fn holders(&self, group: &GroupRef) -> Vec<Holder> {
         let holder = |job: &Job| {
-            let slots = slots_in(job, group);
+            let slots = slots_of(&job.needs(), group);
             let running = self.running(job).filter(|_| slots > 0)?;
             let Running { worker, session, token, since, lease_until } = running;
-            let by = qo_core::HeldBy::Job { job: job.new.id, task: job.new.task.clone(), session };
+            let by = HeldBy::Job { job: job.new.id, task: job.new.task.clone(), session };
             Some(Holder { token, slots, worker, since, lease_until, by })
         };
-        let mut holders: Vec<Holder> = self.jobs.iter().filter_map(holder).collect();
+        let program = |program: &Program| {
+            let slots = slots_of(&program.needs(), group);
+            let SlotLease { token, since, lease_until } = program.lease;
+            let by = HeldBy::Program { lease: program.id };
+            (slots > 0).then(|| Holder {
+                token,
+                slots,
+                worker: program.holder.clone(),
+                since,
+                lease_until,
+                by,
+            })
+        };
+        let jobs = self.jobs.iter().filter_map(holder);
+        let mut holders: Vec<Holder> = jobs.chain(self.programs.iter().filter_map(program)).collect();
         holders.sort_by_key(|holder| holder.token);
         holders
     }
@@ -134,18 +160,17 @@ impl Toy {
         let count = |counts: &dyn Fn(&Job) -> bool| {
             self.jobs.iter().filter(|job| job.new.queue == *queue && counts(job)).count() as u64
         };
-        let pending = count(&|job| job.state == JobState::Pending);
-        let due = count(&|job| job.is_due(self.now));
+        let is_pending = |job: &Job| job.state == JobState::Pending;
         QueueStatus {
             queue: queue.clone(),
             priority: self.queue_priorities.get(queue).copied().unwrap_or(qo_core::DEFAULT_QUEUE_PRIORITY),
             paused: self.paused.contains(queue),
             limit: self.limit(&GroupRef::Queue(queue.clone())),
             running: count(&Job::is_running),
-            due,
-            scheduled: pending - due,
-            claimed: 0,
-            waiting: 0,
+            claimed: count(&|job| job.state == JobState::Claimed),
+            due: count(&|job| self.is_in_line(job)),
+            scheduled: count(&|job| is_pending(job) && job.run_at > self.now && self.is_its_turn(job)),
+            waiting: count(&|job| is_pending(job) && !self.is_its_turn(job)),
         }
     }
 
@@ -165,7 +190,7 @@ impl Toy {
                 opened_at: session.opened_at,
                 lease_until: session.lease_until,
                 running: self.held_by(session.new.id),
-                claimed: 0,
+                claimed: self.claimed_by(session.new.id).len() as u64,
             })
             .collect();
         workers.sort_by(|a, b| (&a.worker, a.session).cmp(&(&b.worker, b.session)));
@@ -178,24 +203,25 @@ impl Toy {
     }
 }
 
-/// Slots that a job takes in a group, or in all keys of one.
-pub(super) fn slots_in(job: &Job, group: &GroupRef) -> u32 {
+/// The slots of a group, or of all keys of one, among those that somebody takes.
+pub(super) fn slots_of(needs: &[(GroupRef, u32)], group: &GroupRef) -> u32 {
     let in_it = |of: &GroupRef| match (group, of) {
         (GroupRef::EveryKey(every), GroupRef::Key(name, _)) => every == name,
         _ => group == of,
     };
-    job.needs().iter().filter(|(of, _)| in_it(of)).map(|&(_, slots)| slots).sum()
+    needs.iter().filter(|(of, _)| in_it(of)).map(|&(_, slots)| slots).sum()
 }
 
-fn matches(job: &Job, filter: &JobFilter) -> bool {
+pub(super) fn matches(job: &Job, filter: &JobFilter) -> bool {
     (filter.states.is_empty() || filter.states.contains(&job.state))
         && filter.queue.as_ref().is_none_or(|queue| *queue == job.new.queue)
         && filter.task.as_ref().is_none_or(|task| *task == job.new.task)
         && filter.group.as_ref().is_none_or(|group| *group == job.group)
         && (filter.key.is_none() || filter.key == job.new.key)
+        && (filter.workflow.is_none() || filter.workflow == job.new.workflow)
 }
 
-fn check_page(limit: usize) -> Result<()> {
+pub(super) fn check_page(limit: usize) -> Result<()> {
     if (1..=caps::PAGE).contains(&limit) {
         return Ok(());
     }

@@ -1,0 +1,108 @@
+//! What is over and done with: opened again, changed in bulk, forgotten.
+
+use super::state::{Job, Toy};
+use super::views::{check_page, matches};
+use super::{at_most, conflict, not_found, settle::is_over};
+use qo_core::{Change, Changed, Cursor, JobFilter, JobId, JobState, Result, caps};
+
+impl Toy {
+    pub fn retry(&mut self, jobs: &[JobId]) -> Result<Vec<Result<JobState>>> {
+        at_most("jobs", jobs.len(), caps::CANCELS)?;
+        Ok(jobs.iter().map(|&job| self.retry_one(job)).collect())
+    }
+
+    fn retry_one(&mut self, id: JobId) -> Result<JobState> {
+        let at = self.jobs.iter().position(|job| job.new.id == id).ok_or_else(|| not_found(id))?;
+        if self.jobs[at].state.is_terminal() {
+            if !self.can_be_reopened(&self.jobs[at]) {
+                return Err(conflict(format_args!("{id} succeeded, or its workflow is cancelled")));
+            }
+            self.reopen(at);
+        }
+        Ok(self.jobs[at].state)
+    }
+
+    fn can_be_reopened(&self, job: &Job) -> bool {
+        let workflow = job.new.workflow.as_ref().and_then(|name| self.workflows.get(name));
+        job.state.is_terminal()
+            && job.state != JobState::Succeeded
+            && workflow.is_none_or(|workflow| !workflow.cancelled)
+    }
+
+    pub fn reopen(&mut self, at: usize) {
+        let now = self.now;
+        let job = &mut self.jobs[at];
+        job.state = JobState::Pending;
+        job.run_at = now;
+        job.attempts_used = 0;
+        job.cancel_requested = false;
+        job.skipped = false;
+        job.output = None;
+        job.finished_at = None;
+        if is_over(job.new.good_until, now) {
+            job.new.good_until = None;
+        }
+    }
+
+    pub fn change_matching(
+        &mut self,
+        change: Change,
+        filter: &JobFilter,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Changed> {
+        check_page(limit)?;
+        let mut changed = Changed { jobs: 0, next: None };
+        let mut last = after;
+        for at in 0..self.jobs.len() {
+            let job = &self.jobs[at];
+            let cursor = Cursor(job.acceptance);
+            let is_behind = after.is_none_or(|after| cursor > after);
+            if !is_behind || !matches(job, filter) || !self.can_change(change, job) {
+                continue;
+            }
+            if changed.jobs as usize == limit {
+                changed.next = last;
+                break;
+            }
+            match change {
+                Change::Cancel => drop(self.cancel_one(self.jobs[at].new.id)?),
+                Change::Retry => self.reopen(at),
+            }
+            changed.jobs += 1;
+            last = Some(cursor);
+        }
+        Ok(changed)
+    }
+
+    fn can_change(&self, change: Change, job: &Job) -> bool {
+        match change {
+            Change::Cancel => job.is_live() && !(job.is_running() && job.cancel_requested),
+            Change::Retry => self.can_be_reopened(job),
+        }
+    }
+
+    /// Forgets finished jobs whose retention is over; says how many those were.
+    pub fn forget(&mut self) -> u64 {
+        let forgotten: Vec<JobId> =
+            self.jobs.iter().filter(|job| self.may_forget(job)).map(|job| job.new.id).collect();
+        self.jobs.retain(|job| !forgotten.contains(&job.new.id));
+        let jobs = &self.jobs;
+        self.workflows.retain(|name, _| jobs.iter().any(|job| job.new.workflow.as_ref() == Some(name)));
+        forgotten.len() as u64
+    }
+
+    fn may_forget(&self, job: &Job) -> bool {
+        let Some(finished) = job.finished_at else { return false };
+        let kept_ms = self.retention.of(job.state, job.new.idempotency_key.is_some());
+        finished.plus_ms(kept_ms) <= self.now && !self.halts_live_steps(job)
+    }
+
+    /// Whether it is the step that halts a workflow which has live steps.
+    fn halts_live_steps(&self, job: &Job) -> bool {
+        job.new.workflow.as_ref().is_some_and(|workflow| {
+            let halts = self.head(workflow).is_some_and(|head| head.new.id == job.new.id);
+            halts && self.live_steps(workflow) > 0
+        })
+    }
+}

@@ -1,0 +1,146 @@
+//! Workflows: whose turn it is, and what operators do about a step that did not succeed.
+
+use super::state::{Job, Toy};
+use super::views::check_page;
+use super::{conflict, not_found};
+use qo_core::{JobState, Name, NewJob, OnFailure, Result, Steer, StepStatus, WorkflowPage, WorkflowState};
+use qo_core::{WorkflowStatus, caps};
+
+/// What is kept of a workflow beside its jobs.
+pub(super) struct Workflow {
+    pub on_failure: OnFailure,
+    pub cancelled: bool,
+    /// Steps that were ever accepted.
+    pub steps: u32,
+}
+
+impl Toy {
+    /// The steps that are live or remembered, by number: the jobs are in the order of their acceptance.
+    fn steps(&self, workflow: &Name) -> std::vec::IntoIter<&Job> {
+        let steps = self.jobs.iter().filter(|job| job.new.workflow.as_ref() == Some(workflow));
+        steps.collect::<Vec<_>>().into_iter()
+    }
+
+    fn is_passed(&self, step: &Job) -> bool {
+        let Some(workflow) = step.new.workflow.as_ref().and_then(|name| self.workflows.get(name)) else {
+            return false;
+        };
+        let goes_on = step.skipped || workflow.on_failure == OnFailure::Continue || workflow.cancelled;
+        step.state == JobState::Succeeded || step.state.is_terminal() && goes_on
+    }
+
+    /// The first step that is not passed.
+    pub fn head(&self, workflow: &Name) -> Option<&Job> {
+        self.steps(workflow).find(|step| !self.is_passed(step))
+    }
+
+    pub fn is_halted(&self, workflow: &Name) -> bool {
+        self.head(workflow).is_some_and(|head| head.state.is_terminal())
+    }
+
+    /// The step that runs, if it is not the given one.
+    fn other_that_runs(&self, workflow: &Name, job: &Job) -> Option<&Job> {
+        self.steps(workflow).find(|step| step.is_running() && step.new.id != job.new.id)
+    }
+
+    /// Whether nothing of its workflow keeps a job back; it may be no step at all.
+    pub fn is_its_turn(&self, job: &Job) -> bool {
+        let Some(workflow) = &job.new.workflow else { return true };
+        let is_head = self.head(workflow).is_some_and(|head| head.new.id == job.new.id);
+        is_head && self.other_that_runs(workflow, job).is_none()
+    }
+
+    /// The step that a pending one waits for.
+    pub fn waits_for(&self, job: &Job) -> Option<StepStatus> {
+        let workflow = job.new.workflow.as_ref()?;
+        self.other_that_runs(workflow, job).or_else(|| self.head(workflow)).map(step_status)
+    }
+
+    /// Why a job may not be a step of the workflow that it names.
+    pub fn check_workflow(&self, new: &NewJob) -> Result<()> {
+        let Some(name) = &new.workflow else { return Ok(()) };
+        let Some(workflow) = self.workflows.get(name) else { return Ok(()) };
+        if workflow.cancelled {
+            return Err(conflict(format_args!("workflow {name} is cancelled")));
+        }
+        if let Some(other) = new.on_failure.filter(|&other| other != workflow.on_failure) {
+            let known = workflow.on_failure;
+            return Err(conflict(format_args!("workflow {name} says {known} on failure, not {other}")));
+        }
+        Ok(())
+    }
+
+    /// The number of a job that was just accepted; it may be the first of its workflow.
+    pub fn next_step(&mut self, new: &NewJob) -> Option<u32> {
+        let on_failure = new.on_failure.unwrap_or_default();
+        let workflow = self.workflows.entry(new.workflow.clone()?).or_insert(Workflow {
+            on_failure,
+            cancelled: false,
+            steps: 0,
+        });
+        workflow.steps += 1;
+        Some(workflow.steps)
+    }
+
+    pub fn steer(&mut self, name: &Name, steer: Steer) -> Result<()> {
+        if !self.workflows.contains_key(name) {
+            return Err(not_found(name));
+        }
+        if steer == Steer::Cancel {
+            let live = self.steps(name).filter(|step| step.is_live()).map(|step| step.new.id);
+            for step in live.collect::<Vec<_>>() {
+                self.cancel_one(step)?;
+            }
+            if let Some(workflow) = self.workflows.get_mut(name) {
+                workflow.cancelled = true;
+            }
+            return Ok(());
+        }
+        let head = self.head(name).filter(|head| head.state.is_terminal()).map(|head| head.new.id);
+        let head = head.ok_or_else(|| conflict(format_args!("workflow {name} is not halted")))?;
+        let at = self.jobs.iter().position(|job| job.new.id == head).expect("the head is there");
+        match steer {
+            Steer::Retry => self.reopen(at),
+            _ => self.jobs[at].skipped = true,
+        }
+        Ok(())
+    }
+
+    pub fn workflow(&self, name: &Name) -> Result<WorkflowStatus> {
+        let workflow = self.workflows.get(name).ok_or_else(|| not_found(name))?;
+        let head = self.head(name);
+        let state = match head {
+            _ if workflow.cancelled => WorkflowState::Cancelled,
+            Some(head) if head.state.is_terminal() => WorkflowState::Halted,
+            Some(_) => WorkflowState::Active,
+            None => WorkflowState::Finished,
+        };
+        Ok(WorkflowStatus {
+            workflow: name.clone(),
+            state,
+            on_failure: workflow.on_failure,
+            steps: workflow.steps,
+            live: self.live_steps(name),
+            head: head.map(step_status),
+        })
+    }
+
+    pub fn live_steps(&self, name: &Name) -> u32 {
+        self.steps(name).filter(|step| step.is_live()).count() as u32
+    }
+
+    pub fn workflows(&self, after: Option<&Name>, limit: usize) -> Result<WorkflowPage> {
+        check_page(limit)?;
+        let all = self.workflows.keys().filter(|name| after.is_none_or(|after| *name > after));
+        let mut found: Vec<&Name> = all.take(caps::PAGE + 1).collect();
+        let more = found.len() > limit;
+        found.truncate(limit);
+        let next = found.last().filter(|_| more).map(|name| (*name).clone());
+        let workflows = found.into_iter().map(|name| self.workflow(name)).collect::<Result<_>>()?;
+        Ok(WorkflowPage { workflows, next })
+    }
+}
+
+pub(super) fn step_status(job: &Job) -> StepStatus {
+    StepStatus { step: job.step.unwrap_or(0), job: job.new.id, state: job.state }
+}
