@@ -49,7 +49,7 @@ pub(super) fn idempotency_key(k: Pick, now: Time) -> Key {
     if k < 3 {
         return Key::parse("idempotency_key", &format!("once-{k}")).expect("a key");
     }
-    let often = pool::ticking(k, false, pool::task(0));
+    let often = pool::ticking(0, false, pool::task(0));
     let tick = often.first_after(now).expect("a good expression").unwrap_or(now);
     let job = often.job(&pool::schedule(k), tick).expect("a good schedule");
     job.idempotency_key.expect("a tick has a key")
