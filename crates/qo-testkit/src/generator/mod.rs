@@ -6,6 +6,7 @@
 //! transcripts are.
 
 mod bad;
+mod beyond;
 mod call;
 mod compare;
 mod context;
