@@ -96,7 +96,7 @@ fn session() -> NewSession {
 }
 
 /// Jobs, one of them running, one claimed, two steps of a workflow; a limit, a worker, a program, a schedule.
-fn something_to_lose() -> Vec<Command> {
+pub fn something_to_lose() -> Vec<Command> {
     let job = |n| NewJob::new(JobId(Uuid::from_u128(n)), name("mail"));
     let step = |n| NewJob { workflow: Some(name("import")), ..job(n) };
     let prefetch = Some(Prefetch { hold: 1, lease_ms: 30_000 });
