@@ -49,5 +49,9 @@ fn the_page_of_promises_names_only_cases_that_exist_and_leaves_no_promise_withou
         }
         promises += 1;
     }
-    assert!(promises >= 100 && named.len() >= 200, "the page was not read: {promises}, {} cases", named.len());
+    assert!(
+        promises >= 100 && named.len() >= 200,
+        "the page was not read: {promises}, {} cases",
+        named.len()
+    );
 }

@@ -398,3 +398,21 @@ pub(super) async fn a_bulk_change_keeps_to_its_filter(world: &World) {
     let failed = JobFilter { states: vec![JobState::Failed], ..JobFilter::default() };
     assert_eq!(change(world, Change::Retry, &failed).await.jobs, 0, "they were cancelled");
 }
+
+pub(super) async fn a_bulk_change_goes_on_behind_its_cursor(world: &World) {
+    let ids = world.submit_many(5, job("t")).await;
+    let page = async |change, after| {
+        let page = world.store.change_matching(change, JobFilter::default(), after, 2).await;
+        page.expect("a valid call")
+    };
+    let first = page(Change::Cancel, None).await;
+    assert_eq!(world.retry(ids[0]).await, Ok(JobState::Pending));
+    let second = page(Change::Cancel, first.next).await;
+    assert_eq!((second.jobs, world.state(ids[0]).await), (2, JobState::Pending), "it was behind us");
+    assert_eq!(page(Change::Cancel, second.next).await, Changed { jobs: 1, next: None });
+    let first = page(Change::Retry, None).await;
+    assert_eq!((first.jobs, first.next.is_some()), (2, true));
+    assert_eq!(world.cancel(ids[1]).await, Ok(JobState::Cancelled));
+    assert_eq!(page(Change::Retry, first.next).await, Changed { jobs: 2, next: None });
+    assert_eq!(world.state(ids[1]).await, JobState::Cancelled);
+}
