@@ -579,6 +579,7 @@ macro_rules! conformance {
                 a_manager_refuses_what_is_not_valid,
                 a_request_that_is_answered_already_ends_nothing,
                 a_program_needs_no_worker_and_outlives_all_of_them,
+                the_newest_limit_that_a_program_or_job_brings_stays,
             }
             schedule {
                 a_schedule_submits_its_job_at_its_tick,
@@ -614,8 +615,8 @@ macro_rules! conformance {
                 schedules_fire_by_tick_then_by_name,
                 a_schedules_job_is_a_job_like_any_other,
                 a_tick_sees_what_has_just_ended,
-                a_schedule_that_has_no_tick_never_fires,
                 a_tick_that_ran_is_not_run_again_by_a_schedule_of_that_name,
+                a_tick_that_was_opened_again_keeps_the_next_one_from_running,
             }
             history {
                 every_attempt_shows_its_worker_duration_and_error,
@@ -641,6 +642,7 @@ macro_rules! conformance {
                 a_bulk_retry_opens_what_can_be_opened,
                 a_bulk_change_keeps_to_its_filter,
                 a_bulk_change_goes_on_behind_its_cursor,
+                a_reopened_job_brings_its_limit_again,
             }
             fleet {
                 concurrent_claims_reach_a_limit_and_do_not_exceed_it,

@@ -416,3 +416,22 @@ pub(super) async fn a_bulk_change_goes_on_behind_its_cursor(world: &World) {
     assert_eq!(page(Change::Retry, first.next).await, Changed { jobs: 2, next: None });
     assert_eq!(world.state(ids[1]).await, JobState::Cancelled);
 }
+
+pub(super) async fn a_reopened_job_brings_its_limit_again(world: &World) {
+    let worker = patient(world).await;
+    let of_key = ended(world, &worker, job("t").key("k").limit(1), failure()).await;
+    let of_group = ended(world, &worker, job("t").limit(2), Outcome::Cancelled).await;
+    assert_eq!((world.limit("t/k").await, world.limit("t").await), (None, None), "they have ended");
+    for id in [of_key, of_group] {
+        assert_eq!(world.retry(id).await, Ok(JobState::Pending));
+    }
+    let status = world.status("t/k").await;
+    assert_eq!((status.limit, status.source), (Some(1), Some(LimitSource::Submit)));
+    assert_eq!(world.limit("t").await, Some(2));
+    let again = ended(world, &worker, job("t").key("k").limit(5).priority(-1), failure()).await;
+    assert_eq!((world.retry(of_key).await, world.limit("t/k").await), (Ok(JobState::Pending), Some(5)));
+    let filter = JobFilter { states: vec![JobState::Failed], ..JobFilter::default() };
+    assert_eq!(world.cancel(of_key).await, Ok(JobState::Cancelled));
+    assert_eq!((world.limit("t/k").await, change(world, Change::Retry, &filter).await.jobs), (None, 1));
+    assert_eq!((world.limit("t/k").await, world.state(again).await), (Some(5), JobState::Pending));
+}

@@ -431,15 +431,6 @@ pub(super) async fn a_tick_sees_what_has_just_ended(world: &World) {
     assert_eq!((swept.attempts, swept.fired), (1, 1), "the last job has failed in the same step");
 }
 
-pub(super) async fn a_schedule_that_has_no_tick_never_fires(world: &World) {
-    world.plan([("never", cron("0 0 30 2 *", "report"))]).await;
-    let status = world.schedule("never").await;
-    assert_eq!((status.enabled, status.next), (true, None), "there is no thirtieth of February");
-    world.advance(400 * DAY_MS).await;
-    assert_eq!(world.sweep().await.fired, 0);
-    world.trigger("never").await.expect("an operator may");
-}
-
 pub(super) async fn a_tick_that_ran_is_not_run_again_by_a_schedule_of_that_name(world: &World) {
     world.plan([("nightly", every_minute())]).await;
     world.advance(MINUTE_MS).await;
@@ -450,4 +441,17 @@ pub(super) async fn a_tick_that_ran_is_not_run_again_by_a_schedule_of_that_name(
         (world.sweep().await.fired, world.schedule("nightly").await.next),
         (0, Some(at(2 * MINUTE_MS)))
     );
+}
+
+pub(super) async fn a_tick_that_was_opened_again_keeps_the_next_one_from_running(world: &World) {
+    world.plan([("nightly", every_minute())]).await;
+    world.advance(MINUTE_MS).await;
+    world.sweep().await;
+    let job = world.all_jobs().await[0].id;
+    assert_eq!(world.cancel(job).await, Ok(JobState::Cancelled));
+    assert_eq!(world.retry(job).await, Ok(JobState::Pending));
+    refused(world.trigger("nightly").await, ErrorKind::LimitReached);
+    world.advance(MINUTE_MS).await;
+    assert_eq!(world.sweep().await.fired, 0);
+    assert_eq!(last(world, "nightly").await, (at(2 * MINUTE_MS), TickOutcome::Skipped));
 }

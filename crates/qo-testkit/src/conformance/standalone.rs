@@ -408,3 +408,15 @@ pub(super) async fn a_program_needs_no_worker_and_outlives_all_of_them(world: &W
     assert_eq!(held.extend(60_000).await.map(|lease| lease.lease_until), Ok(at(90_000)));
     assert_eq!(world.worker("w2", ["gpu"]).await.claim(1).await, []);
 }
+
+pub(super) async fn the_newest_limit_that_a_program_or_job_brings_stays(world: &World) {
+    world.hold(program("gpu").limit(1)).await;
+    assert!(world.is_full(program("gpu")).await);
+    world.hold(program("gpu").slots(2).limit(3)).await;
+    assert_eq!((world.limit("gpu").await, world.used("gpu").await), (Some(3), 3), "its own limit makes room");
+    world.submit(job("gpu").limit(4)).await;
+    assert_eq!(world.worker("w1", ["gpu"]).await.claim(9).await.len(), 1);
+    world.hold(program("gpu").limit(5)).await;
+    assert!(world.is_full(program("gpu").limit(4)).await);
+    assert_eq!((world.limit("gpu").await, world.used("gpu").await), (Some(5), 5));
+}
