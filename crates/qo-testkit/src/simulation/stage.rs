@@ -30,6 +30,7 @@ pub(super) enum Event {
     /// Late calls land.
     Land,
     Submit(usize),
+    Program(usize),
     Operate,
     Sweep,
     Trouble,
