@@ -7,12 +7,13 @@ use qo_core::{Name, Result, Schedule, Settle, SlotRequest, Start, Steer};
 use std::fmt::{self, Write as _};
 use uuid::Uuid;
 
-/// The last digits of an id: enough to tell the ids of one run apart.
+/// Some digits of an id, from its dice and its clock: enough to tell the ids of one run apart.
 pub struct Short(pub Uuid);
 
 impl fmt::Display for Short {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:06x}", self.0.as_u128() & 0xFF_FFFF)
+        let id = self.0.as_u128();
+        write!(f, "{:06x}", (id ^ (id >> 80)) & 0xFF_FFFF)
     }
 }
 

@@ -69,7 +69,6 @@ impl Worker {
         let Some(session) = &mut self.session else { return };
         let buffer = &mut session.buffer;
         buffer.stale.clear();
-        exchange.settles.iter().for_each(|settle| drop(buffer.jobs.remove(&settle.token)));
         let mut runs = Vec::new();
         for (start, result) in exchange.starts.iter().zip(&reply.started) {
             let job = buffer.jobs.remove(&start.token);
@@ -77,6 +76,7 @@ impl Worker {
                 runs.push(Run::started(&job, *granted));
             }
         }
+        exchange.settles.iter().for_each(|settle| drop(buffer.jobs.remove(&settle.token)));
         if exchange.draining {
             buffer.jobs.clear();
         }

@@ -81,10 +81,11 @@ fn any_steer(stage: &mut Stage, store: &dyn Store) -> Command {
     let halted: Vec<&Name> = halted.map(|status| &status.workflow).collect();
     let random = &mut stage.random;
     if halted.is_empty() || random.percent(20) {
-        let steer = random.pick(&[Steer::Retry, Steer::Skip, Steer::Cancel]);
+        let steer =
+            if random.percent(15) { Steer::Cancel } else { random.pick(&[Steer::Retry, Steer::Skip]) };
         return Command::SteerWorkflow(scenery::any_workflow(random), steer);
     }
-    let steer = random.pick(&[Steer::Retry, Steer::Retry, Steer::Skip, Steer::Skip, Steer::Cancel]);
+    let steer = if random.percent(10) { Steer::Cancel } else { random.pick(&[Steer::Retry, Steer::Skip]) };
     Command::SteerWorkflow(random.pick(&halted).clone(), steer)
 }
 

@@ -109,7 +109,7 @@ impl Program {
         let lease_ms = self.request.as_ref().map_or(1_000, |request| request.lease_ms);
         // Some programs come back too late to extend.
         let late = stage.random.percent(10);
-        let most_ms = if self.held.is_none() || late { 4_000 } else { lease_ms / 3 };
+        let most_ms = if self.held.is_none() || late { 4_000 } else { lease_ms / 2 };
         self.act_in(stage, most_ms);
     }
 

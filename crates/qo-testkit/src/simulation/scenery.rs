@@ -11,7 +11,7 @@ pub(super) const QUEUES: [&str; 3] = ["default", "fast", "slow"];
 const GROUPS: [&str; 3] = ["api", "db", "email"];
 const KEYS: [&str; 4] = ["anna", "bert", "user:1/x", "ключ"];
 pub(super) const SCHEDULES: [&str; 4] = ["cleanup", "nightly", "sync", "watch"];
-const WORKFLOWS: u64 = 12;
+const WORKFLOWS: u64 = 20;
 const EXTRAS: [&str; 4] = ["openai", "gpu", "gpu/a", "gpu/b"];
 
 /// A name of the scenery.

@@ -77,9 +77,9 @@ impl Worker {
         worker.poll_ms = random.within(200..=stage.profile.poll_ms).min(worker.lease_ms / 3);
         worker.rate_ppm = random.within(0..=18_000) as i64 - 9_000;
         worker.skew_ms = random.within(0..=2_000_000_000) as i64 - 1_000_000_000;
-        worker.soft = random.percent(45).then(|| Soft {
+        worker.soft = random.percent(55).then(|| Soft {
             prefetch_buffer: random.within(1..=5) as u32,
-            claim_lease_ms: random.within(400..=6_000),
+            claim_lease_ms: random.within(400..=20_000),
         });
         worker
     }
