@@ -1,14 +1,14 @@
 //! `evolve`: what an event means. It decides nothing and refuses nothing; the assertions say which
 //! guarantee an impossible event would break, and stay on in release builds.
 
-use crate::lane::Lane;
-use crate::state::row::{Job, JobOptions, Phase, Run, Serves, Session, SessionRow, Track};
-use crate::state::{State, table::Ix};
-use crate::{
-    Attempt, AttemptEnded, ClaimedJob, Configuration, Event, ExchangeReply, Exchanged, FenceToken, Granted,
-    GroupRef,
+use crate::state::row::{
+    Claimed, Group, Hold, Job, JobOptions, Past, Phase, Record, Run, ScheduleRow, Serves,
 };
-use crate::{JobId, JobState, NewJob, NewSession, SessionId, Stop, StopReason, TaskOptions, Time, caps};
+use crate::state::row::{Session, SessionRow, Track, WorkflowRow};
+use crate::state::{State, table::Ix};
+use crate::{Attempt, AttemptEnded, ClaimedJob, Configuration, Event, ExchangeReply, Exchanged, FenceToken};
+use crate::{Granted, GroupRef, JobId, JobState, LastTick, LeaseId, Name, NewJob, NewSession, PrefetchedJob};
+use crate::{SessionId, SlotRequest, Stop, StopReason, TaskOptions, Time, caps};
 use std::sync::Arc;
 
 impl State {
@@ -27,13 +27,46 @@ impl State {
             Event::Started { job, session, token, timeout_at } => {
                 self.started(*job, *session, *token, *timeout_at)
             }
+            Event::Claimed { job, session, token, until } => self.claimed(*job, *session, *token, *until),
+            Event::ClaimEnded { job, token, then, tell_owner } => {
+                self.claim_ended(*job, *token, *then, *tell_owner)
+            }
             Event::AttemptEnded(ended) => self.attempt_ended(ended),
             Event::CancelRequested(job) => self.cancel_requested(*job),
             Event::Dropped { job, state } => self.dropped(*job, *state),
+            Event::Reopened { job, run_at, good_until } => self.reopened(*job, *run_at, *good_until),
             Event::Forgotten(job) => {
-                let ix = self.job_ix(*job);
-                assert!(self.jobs[ix].state().is_terminal(), "G3: job {job} was forgotten while it was live");
-                self.remove_job(ix);
+                let ix = self.past_ix(*job);
+                self.remove_past(ix);
+            }
+            Event::StepSkipped(job) => {
+                let ix = self.past_ix(*job);
+                self.skip_past(ix);
+            }
+            Event::WorkflowCancelled(workflow) => {
+                let ix = self.find_workflow(workflow);
+                let ix = ix.unwrap_or_else(|| panic!("G6: workflow {workflow} does not exist"));
+                let row = WorkflowRow { cancelled: true, ..self.workflows[ix].row };
+                self.change_workflow(ix, row);
+            }
+            Event::SlotsTaken { request, token, lease_until } => {
+                self.slots_taken(request, *token, *lease_until)
+            }
+            Event::SlotsExtended { lease, lease_until } => {
+                let ix = self.hold_ix(*lease);
+                self.extend_hold(ix, *lease_until);
+            }
+            Event::SlotsFreed { lease, by: _ } => {
+                let ix = self.hold_ix(*lease);
+                self.remove_hold(ix);
+            }
+            Event::ScheduleMoved { schedule, next } => self.change_schedule(schedule, |row| row.next = *next),
+            Event::ScheduleEnabled { schedule, enabled } => {
+                self.change_schedule(schedule, |row| row.enabled = *enabled)
+            }
+            Event::ScheduleFired { schedule, tick, outcome } => {
+                let last = LastTick { tick: *tick, outcome: outcome.clone() };
+                self.change_schedule(schedule, |row| row.last = Some(last))
             }
             Event::Registered(task) => self.registered(task),
             Event::Configured(configuration) => self.configured(configuration),
@@ -57,37 +90,39 @@ impl State {
                 self.remove_session(ix);
             }
             Event::SessionForgotten(session) => self.forget_session(*session),
-            other => panic!("not yet: {other:?}"),
             Event::LimitSpent(group) => self.change_limits(group, |limits| limits.submit = None),
         }
         self.free_vacant();
     }
 
     fn accepted(&mut self, new: &NewJob) {
-        assert!(self.find_job(new.id).is_none(), "G3: job {} was accepted twice", new.id);
+        let is_new = self.find_job(new.id).is_none() && self.find_past(new.id).is_none();
+        assert!(is_new, "G3: job {} was accepted twice", new.id);
         let group = new.group.as_ref().unwrap_or(&new.task);
-        let lane = self.intern_lane(new, group);
+        let lane = self.intern_lane((&new.queue, &new.task, group), new.key.as_ref(), new.cost, &new.limits);
+        let on_failure = new.on_failure.unwrap_or_default();
+        let membership = new.workflow.as_ref().map(|workflow| self.next_step(workflow, on_failure));
         let options = JobOptions {
             good_until: new.good_until,
             timeout_ms: new.timeout_ms,
             retry: new.retry,
             idempotency_key: new.idempotency_key.clone(),
+            membership,
         };
-        let job = Job {
+        let record = Record {
             id: new.id,
-            lane,
-            priority: new.priority,
             number: self.next_number,
             submitted_at: self.now,
             run_at: new.run_at.unwrap_or(self.now),
-            attempts_used: 0,
-            max_attempts: new.max_attempts,
             payload: new.payload.clone(),
             options: (options != JobOptions::default()).then(|| Arc::new(options)),
             track: None,
+            priority: new.priority,
+            attempts_used: 0,
+            max_attempts: u16::try_from(new.max_attempts).unwrap_or(u16::MAX),
         };
         self.next_number += 1;
-        self.insert_job(job);
+        self.insert_job(Job { record, lane });
         if let Some(limit) = new.limit {
             let group = match &new.key {
                 Some(key) => GroupRef::Key(group.clone(), key.clone()),
@@ -99,23 +134,65 @@ impl State {
 
     fn started(&mut self, job: JobId, session: SessionId, token: FenceToken, timeout_at: Option<Time>) {
         let (ix, session) = (self.job_ix(job), self.session_ix(session));
-        let lane = self.jobs[ix].lane;
-        assert!(
-            *self.jobs[ix].phase() == Phase::Pending,
-            "G4: job {job} was claimed while it was not pending"
-        );
-        assert!(token.0 == self.next_token, "G2: token {token} is not the next one, {}", self.next_token);
-        self.assert_room(lane);
-        self.next_token += 1;
+        let may_start = match self.jobs[ix].phase() {
+            Phase::Pending => true,
+            Phase::Claimed(claimed) => claimed.session == session,
+            Phase::Running(_) => false,
+        };
+        assert!(may_start, "G4: job {job} was started while another owned it");
+        self.assert_turn(ix);
+        self.assert_room(&self.needs(self.jobs[ix].lane));
+        self.take_token(token);
         let since = self.now;
-        self.change_job(ix, |job| {
-            let run = Run { session, token, since, timeout_at, cancel_requested: false };
-            job.track.get_or_insert_default().phase = Phase::Running(run);
-        });
+        let run = Run { session, token, since, timeout_at, cancel_requested: false };
+        self.change_job(ix, |job| job.set_phase(Phase::Running(run)));
     }
 
-    fn assert_room(&self, lane: Ix<Lane>) {
-        for (group, need) in self.needs(lane) {
+    fn claimed(&mut self, job: JobId, session: SessionId, token: FenceToken, until: Time) {
+        let (ix, session) = (self.job_ix(job), self.session_ix(session));
+        let is_pending = *self.jobs[ix].phase() == Phase::Pending;
+        assert!(is_pending, "G4: job {job} was claimed while it was not pending");
+        self.assert_turn(ix);
+        self.take_token(token);
+        let claimed = Claimed { session, token, since: self.now, until };
+        self.change_job(ix, |job| job.set_phase(Phase::Claimed(claimed)));
+    }
+
+    fn claim_ended(&mut self, job: JobId, token: FenceToken, then: JobState, tell_owner: bool) {
+        let ix = self.job_ix(job);
+        let claimed = self.jobs[ix].claimed().copied();
+        let claimed = claimed.unwrap_or_else(|| panic!("G4: job {job} was given back but not claimed"));
+        assert!(claimed.token == token, "G2: token {token} ended the claim of token {}", claimed.token);
+        if then == JobState::Pending {
+            self.change_job(ix, |job| job.set_phase(Phase::Pending));
+        } else {
+            self.retire_job(ix, then, |_| {});
+        }
+        if tell_owner {
+            let stop = Stop { job, token, reason: StopReason::LeaseEnded };
+            self.set_stop(claimed.session, token, Some(stop));
+        }
+    }
+
+    fn take_token(&mut self, token: FenceToken) {
+        assert!(token.0 == self.next_token, "G2: token {token} is not the next one, {}", self.next_token);
+        self.next_token += 1;
+    }
+
+    fn assert_turn(&self, ix: Ix<Job>) {
+        let Some(at) = self.jobs[ix].membership() else { return };
+        let workflow = &self.workflows[at.workflow];
+        let id = self.jobs[ix].id;
+        assert!(
+            workflow.turn == Some(ix),
+            "G6: it is not the turn of job {id}, step {} of workflow {}",
+            at.step,
+            workflow.name
+        );
+    }
+
+    fn assert_room(&self, needs: &[(Ix<Group>, u32)]) {
+        for &(group, need) in needs {
             let group = &self.groups[group];
             assert!(
                 group.has_room(need),
@@ -134,7 +211,7 @@ impl State {
         assert!(run.token == ended.token, "G2: token {} ended the claim of token {}", ended.token, run.token);
         let session = &self.sessions[run.session].row.new;
         let attempt = Attempt {
-            number: row.attempts_used + 1,
+            number: u32::from(row.attempts_used) + 1,
             token: run.token,
             worker: session.worker.clone(),
             session: session.id,
@@ -144,9 +221,8 @@ impl State {
             error: ended.error.clone(),
             then: ended.then,
         };
-        let now = self.now;
-        self.change_job(ix, |job| {
-            job.attempts_used += u32::from(ended.outcome.uses_attempt());
+        let change = |job: &mut Job| {
+            job.attempts_used += u16::from(ended.outcome.uses_attempt());
             job.run_at = ended.run_at.unwrap_or(job.run_at);
             let track = job.track.get_or_insert_default();
             if track.attempts.len() == caps::ATTEMPTS_KEPT {
@@ -154,8 +230,13 @@ impl State {
             }
             track.attempts.push(attempt);
             track.output.clone_from(&ended.output);
-            track.phase = phase(ended.then, now);
-        });
+            track.phase = Phase::Pending;
+        };
+        if ended.then == JobState::Pending {
+            self.change_job(ix, change);
+        } else {
+            self.retire_job(ix, ended.then, change);
+        }
         // Whoever ended it, an earlier notice about this claim is out of date.
         let stop = Stop { job: ended.job, token: run.token, reason: StopReason::LeaseEnded };
         let told = ended.tell_owner.then_some(stop);
@@ -178,12 +259,48 @@ impl State {
 
     fn dropped(&mut self, job: JobId, state: JobState) {
         let ix = self.job_ix(job);
-        let now = self.now;
-        assert!(
-            *self.jobs[ix].phase() == Phase::Pending,
-            "G4: job {job} was dropped while it was not pending"
-        );
-        self.change_job(ix, |job| job.track.get_or_insert_default().phase = phase(state, now));
+        let claimed = self.jobs[ix].claimed().copied();
+        assert!(self.jobs[ix].run().is_none(), "G4: job {job} was dropped while it ran");
+        self.retire_job(ix, state, |_| {});
+        if let Some(Claimed { session, token, .. }) = claimed {
+            let stop = Stop { job, token, reason: StopReason::Cancelled };
+            self.set_stop(session, token, Some(stop));
+        }
+    }
+
+    fn reopened(&mut self, job: JobId, run_at: Time, good_until: Option<Time>) {
+        let ix = self.past_ix(job);
+        assert!(self.past[ix].state != JobState::Succeeded, "G3: job {job} succeeded and was opened again");
+        self.revive_job(ix, |job| {
+            job.attempts_used = 0;
+            job.run_at = run_at;
+            if job.good_until() != good_until {
+                let options = job.options.as_deref().cloned().unwrap_or_default();
+                job.options = Some(Arc::new(JobOptions { good_until, ..options }));
+            }
+            if let Some(track) = &mut job.track {
+                track.output = None;
+            }
+        });
+    }
+
+    fn slots_taken(&mut self, request: &Arc<SlotRequest>, token: FenceToken, until: Time) {
+        assert!(!self.hold_by_id.contains_key(&request.id), "G4: lease {} was taken twice", request.id);
+        let needs = self.intern_needs(&request.group, request.slots);
+        self.assert_room(&needs);
+        self.take_token(token);
+        self.insert_hold(Hold { request: Arc::clone(request), token, since: self.now, until, needs });
+        if let Some(limit) = request.limit {
+            self.change_limits(&request.group, |limits| limits.submit = Some(limit));
+        }
+    }
+
+    fn change_schedule(&mut self, schedule: &Name, change: impl FnOnce(&mut ScheduleRow)) {
+        let row = self.schedules.get(schedule).cloned();
+        let mut row =
+            row.unwrap_or_else(|| panic!("an event names schedule {schedule}, which does not exist"));
+        change(&mut row);
+        self.set_schedule(schedule, Some(row));
     }
 
     fn registered(&mut self, task: &Arc<TaskOptions>) {
@@ -207,6 +324,22 @@ impl State {
         }
         for (group, &limit) in &new.limits {
             self.change_limits(group, |limits| limits.config = Some(limit));
+        }
+        if self.retention != new.retention {
+            self.set_retention(new.retention);
+        }
+        let gone: Vec<_> =
+            self.schedules.keys().filter(|name| !new.schedules.contains_key(*name)).cloned().collect();
+        for name in gone {
+            self.set_schedule(&name, None);
+        }
+        for (name, spec) in &new.schedules {
+            let fresh = ScheduleRow { spec: spec.clone(), enabled: true, next: None, last: None };
+            let row = match self.schedules.get(name) {
+                Some(old) => ScheduleRow { spec: spec.clone(), ..old.clone() },
+                None => fresh,
+            };
+            self.set_schedule(name, Some(row));
         }
         for queue in new.queue_priorities.keys() {
             self.intern_queue(queue);
@@ -247,15 +380,16 @@ impl State {
             number: exchanged.number,
             settled: exchanged.settled.clone(),
             started: exchanged.started.clone(),
-            prefetched: Vec::new(),
             claimed: exchanged.claimed.iter().map(|granted| self.claimed_job(ix, granted)).collect(),
+            prefetched: exchanged.prefetched.iter().map(|granted| self.prefetched_job(ix, granted)).collect(),
             stop: exchanged.stop.clone(),
             now: self.now,
             lease_until: row.lease_until,
         };
+        let started = exchanged.started.iter().flatten().filter(|started| started.run.is_some()).count();
         self.change_session(ix, |row| {
             row.number = exchanged.number;
-            row.free_permits = row.free_permits.saturating_sub(exchanged.claimed.len() as u32);
+            row.free_permits = row.free_permits.saturating_sub((exchanged.claimed.len() + started) as u32);
             row.reply = Some(Arc::new(reply));
         });
         for stop in &exchanged.stop {
@@ -264,8 +398,19 @@ impl State {
     }
 
     fn claimed_job(&self, session: Ix<Session>, granted: &Granted) -> ClaimedJob {
+        let job = self.sessions[session].running.get(&granted.token).copied();
+        self.granted_job(job, granted)
+    }
+
+    fn prefetched_job(&self, session: Ix<Session>, granted: &Granted) -> PrefetchedJob {
+        let job = self.sessions[session].claimed.get(&granted.token).copied();
+        let claimed = job.and_then(|job| self.jobs[job].claimed());
+        let claim_until = claimed.map_or(self.now, |claimed| claimed.until);
+        PrefetchedJob { job: self.granted_job(job, granted), claim_until }
+    }
+
+    fn granted_job(&self, job: Option<Ix<Job>>, granted: &Granted) -> ClaimedJob {
         let Granted { token, timeout_ms, retry } = *granted;
-        let job = self.sessions[session].running.get(&token).copied();
         let row =
             &self.jobs[job.unwrap_or_else(|| panic!("G4: token {token} was answered but owns nothing"))];
         let lane = &self.lanes[row.lane];
@@ -274,8 +419,8 @@ impl State {
         ClaimedJob {
             id: row.id,
             token,
-            attempt: row.attempts_used + 1,
-            max_attempts: row.max_attempts,
+            attempt: u32::from(row.attempts_used) + 1,
+            max_attempts: row.max_attempts.into(),
             queue: self.queues[desk.queue].name.clone(),
             task: self.tasks[desk.task].name.clone(),
             group: self.group_name(class.group),
@@ -294,18 +439,18 @@ impl State {
             .unwrap_or_else(|| panic!("G3: an event names job {job}, which does not exist"))
     }
 
+    fn past_ix(&self, job: JobId) -> Ix<Past> {
+        let ix = self.find_past(job);
+        ix.unwrap_or_else(|| panic!("G3: an event names job {job} as ended, which it is not"))
+    }
+
+    fn hold_ix(&self, lease: LeaseId) -> Ix<Hold> {
+        let ix = self.hold_by_id.get(&lease).copied();
+        ix.unwrap_or_else(|| panic!("G4: an event names lease {lease}, which does not exist"))
+    }
+
     fn session_ix(&self, session: SessionId) -> Ix<Session> {
         let ix = self.session_by_id.get(&session).copied();
         ix.unwrap_or_else(|| panic!("G4: an event names session {session}, which does not exist"))
-    }
-}
-
-fn phase(state: JobState, at: Time) -> Phase {
-    match state {
-        JobState::Pending => Phase::Pending,
-        JobState::Running | JobState::Claimed => unreachable!("only a claim makes a job run"),
-        JobState::Succeeded | JobState::Failed | JobState::Cancelled | JobState::Expired => {
-            Phase::Finished { state, at }
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! `explain`: why is my job not running? Every reason that holds now, from the same rules that claim uses.
 
 use crate::lane::{Lane, Turn};
-use crate::state::row::{Group, Job, Phase};
+use crate::state::row::{At, Group, Job, Phase};
 use crate::state::{State, table::Ix};
 use crate::{Error, Explanation, JobId, Reason, Result, caps};
 
@@ -11,13 +11,28 @@ const HOLDERS_SHOWN: usize = 10;
 impl State {
     /// Everything that keeps a job from running.
     pub fn explain(&self, job: JobId) -> Result<Explanation> {
-        let ix = self.find_job(job).ok_or_else(|| Error::not_found(format!("job {job}")))?;
-        let row = &self.jobs[ix];
-        let reasons = if *row.phase() == Phase::Pending { self.reasons(row) } else { Vec::new() };
-        Ok(Explanation { job, state: row.state(), reasons })
+        let at = self.find(job).ok_or_else(|| Error::not_found(format!("job {job}")))?;
+        let reasons = match at {
+            At::Live(ix) => self.reasons(ix),
+            At::Past(_) => Vec::new(),
+        };
+        Ok(Explanation { job, state: self.state_at(at), reasons })
     }
 
-    fn reasons(&self, job: &Job) -> Vec<Reason> {
+    fn reasons(&self, ix: Ix<Job>) -> Vec<Reason> {
+        let job = &self.jobs[ix];
+        match job.phase() {
+            Phase::Pending => self.reasons_to_wait(ix, job),
+            Phase::Claimed(claimed) => {
+                let session = &self.sessions[claimed.session].row.new;
+                let (worker, session) = (session.worker.clone(), session.id);
+                vec![Reason::ClaimedByPrefetch { worker, session, claim_until: claimed.until }]
+            }
+            Phase::Running(_) => Vec::new(),
+        }
+    }
+
+    fn reasons_to_wait(&self, ix: Ix<Job>, job: &Job) -> Vec<Reason> {
         let mut reasons = Vec::new();
         if job.run_at > self.now {
             let run_at = job.run_at;
@@ -32,6 +47,7 @@ impl State {
         if queue.paused {
             reasons.push(Reason::QueuePaused { queue: queue.name.clone() });
         }
+        reasons.extend(self.out_of_turn(ix, job));
         let place = (queue.priority(), job.turn());
         let lacking =
             self.needs(job.lane).into_iter().filter_map(|(group, need)| self.lacking(group, need, place));
@@ -42,6 +58,22 @@ impl State {
             reasons.push(Reason::OnlyWaitingForClaim { position: self.position(place, same_desk) });
         }
         reasons
+    }
+
+    /// The step that a step waits for.
+    fn out_of_turn(&self, ix: Ix<Job>, job: &Job) -> Option<Reason> {
+        let workflow = &self.workflows[job.membership()?.workflow];
+        if workflow.turn == Some(ix) {
+            return None;
+        }
+        let name = workflow.name.clone();
+        let (step, at) = workflow.head()?;
+        if matches!(at, At::Past(_)) {
+            return Some(Reason::WorkflowHalted { workflow: name, halted_by: self.step_status(step, at) });
+        }
+        let running = workflow.running.and_then(|step| workflow.steps.get_key_value(&step));
+        let (step, at) = running.map_or((step, at), |(&step, &at)| (step, at));
+        Some(Reason::WaitingForStep { workflow: name, waits_for: self.step_status(step, at) })
     }
 
     fn lacking(&self, ix: Ix<Group>, need: u32, place: (u32, Turn)) -> Option<Reason> {
@@ -57,8 +89,8 @@ impl State {
         if row.has_room(need) {
             return self.reserved_for(ix, need, place).map(|job| Reason::ReservedFor { group, job });
         }
-        let holders = self.holders(&group).take(HOLDERS_SHOWN);
-        let holders = holders.map(|(_, job)| self.holder(&group, job)).collect();
+        let holders = self.holding(&group).take(HOLDERS_SHOWN);
+        let holders = holders.map(|(_, held)| self.holder(&group, held)).collect();
         let in_group = |lane: &Lane| self.lane_takes(lane, ix);
         let position = self.position(place, in_group);
         Some(Reason::GroupFull { used: row.used, limit, cost: need, holders, position, group })

@@ -20,10 +20,11 @@
 //! 2. a class is on its desk, or at a gate that is on its desk whenever the group has a free slot.
 
 use crate::Time;
-use crate::state::row::{Group, Job, Queue, Task};
+use crate::state::row::{Group, Job, Queue, Spec, Task};
 use crate::state::{State, ordered::Ordered, table::Ix};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A job's turn among jobs of queues of the same priority: claim order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +48,7 @@ pub(crate) struct Lane {
     pub(crate) jobs: Ordered<Turn, Ix<Job>>,
     /// Not in its class: its key has no room.
     pub(crate) parked: bool,
-    /// Job rows, live or remembered.
+    /// Live jobs.
     pub(crate) refs: u32,
 }
 
@@ -68,6 +69,8 @@ pub(crate) struct Class {
     pub(crate) lanes: Ordered<Turn, Ix<Lane>>,
     /// The group whose gate it waits at.
     pub(crate) gate: Option<Ix<Group>>,
+    /// What its jobs have in common, in names: made when the first of them ends.
+    pub(crate) spec: Option<Arc<Spec>>,
     /// Lanes.
     pub(crate) refs: u32,
 }

@@ -200,6 +200,17 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Succeed { .. } => "succeed",
+            Self::Retry { .. } => "retry",
+            Self::Fail { .. } => "fail",
+            Self::Snooze { .. } => "snooze",
+            Self::Release => "release",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
     fn bytes(&self) -> usize {
         match self {
             Self::Succeed { output } => output.as_str().len(),

@@ -6,9 +6,9 @@
 
 use super::Decider;
 use crate::lane::{Class, Desk, Lane, Turn};
-use crate::state::row::{Group, Queue, Session};
+use crate::state::row::{Group, Job, Queue, Session};
 use crate::state::{State, table::Ix};
-use crate::{Claim, Event, FenceToken, Granted, JobId, SessionId, caps};
+use crate::{Claim, Event, FenceToken, Granted, JobId, SessionId, Time, caps};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -33,7 +33,7 @@ type Spot = (u32, Turn, Line, Ix<Class>, Ix<Lane>);
 /// What the walk finds at a spot.
 #[derive(PartialEq, Eq)]
 enum Verdict {
-    Start,
+    Take,
     /// This lane cannot, the next one of its class may.
     PassLane,
     /// The same, and it has left its class until its key has room.
@@ -48,11 +48,23 @@ enum Verdict {
     End,
 }
 
+/// What counts as taken when room is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Counting {
+    /// What runs: for whoever starts now.
+    Running,
+    /// And what is claimed ahead of time, as if it ran: for whoever claims ahead of time.
+    Claimed,
+}
+
 /// One walk along the line. Room only shrinks while it lasts, and what was kept for a big job stays kept: so
 /// whatever was passed over stays passed over.
 struct Walk {
     claim: Claim,
+    counting: Counting,
     spots: BinaryHeap<Reverse<Spot>>,
+    /// Payloads of what was taken.
+    payload_bytes: usize,
     /// Slots that big jobs have kept, by group.
     kept: BTreeMap<Ix<Group>, u32>,
     /// Jobs given by queue, where the claim limits them.
@@ -64,25 +76,56 @@ struct Walk {
 }
 
 impl Decider<'_> {
-    /// Starts up to `claim.max` jobs for a session and returns them in claim order.
-    pub(super) fn claim(&mut self, session: Ix<Session>, claim: Claim) -> Vec<Granted> {
-        if claim.max == 0 || !self.state.groups[State::CLUSTER].has_room(1) {
-            return Vec::new();
-        }
-        let session_id = self.state.sessions[session].row.new.id;
-        let spots = self.state.first_spots(session).map(Reverse).collect();
-        let mut walk = Walk::new(claim, spots);
-        let (mut claimed, mut payload_bytes) = (Vec::new(), 0);
+    /// Starts up to `claim.max` jobs for a session, then claims others ahead of time; returns both in claim order.
+    pub(super) fn claim(&mut self, session: Ix<Session>, claim: Claim) -> (Vec<Granted>, Vec<Granted>) {
+        let id = self.state.sessions[session].row.new.id;
+        let mut walk = Walk::new(claim, Counting::Running);
+        let started = self.walk(session, &mut walk, claim.max as usize, |this, job| this.start(id, job));
 
+        let held = self.state.sessions[session].claimed.len();
+        let Some(prefetch) = claim.prefetch.filter(|prefetch| prefetch.hold as usize > held) else {
+            return (started, Vec::new());
+        };
+        let until = self.state.now.plus_ms(prefetch.lease_ms);
+        let mut walk = Walk {
+            given: walk.given,
+            payload_bytes: walk.payload_bytes,
+            ..Walk::new(claim, Counting::Claimed)
+        };
+        let most = prefetch.hold as usize - held;
+        let claimed = self.walk(session, &mut walk, most, |this, job| this.claim_ahead(id, job, until));
+        (started, claimed)
+    }
+
+    /// Walks the line and takes up to `most` jobs.
+    fn walk(
+        &mut self,
+        session: Ix<Session>,
+        walk: &mut Walk,
+        most: usize,
+        take: impl Fn(&mut Self, Ix<Job>) -> (Granted, usize),
+    ) -> Vec<Granted> {
+        let mut taken = Vec::new();
+        if most == 0
+            || walk.payload_bytes >= caps::CLAIM_BYTES
+            || !self.state.has_room(State::CLUSTER, 1, walk.counting)
+        {
+            return taken;
+        }
+        walk.spots = self.state.first_spots(session).map(Reverse).collect();
         let mut next = walk.spots.pop();
         while let Some(Reverse((_, turn, line, class, lane))) = next {
             let verdict = walk.visit(self.state, line, class, lane, turn);
             match verdict {
-                Verdict::Start => {
-                    let (granted, bytes) = self.start(session_id, lane);
-                    claimed.push(granted);
-                    payload_bytes += bytes;
-                    if claimed.len() == claim.max as usize || payload_bytes >= caps::CLAIM_BYTES {
+                Verdict::Take => {
+                    let (_, job) = self.state.lanes[lane]
+                        .jobs
+                        .first()
+                        .unwrap_or_else(|| unreachable!("a seated lane has a job"));
+                    let (granted, bytes) = take(self, job);
+                    taken.push(granted);
+                    walk.payload_bytes += bytes;
+                    if taken.len() == most || walk.payload_bytes >= caps::CLAIM_BYTES {
                         break;
                     }
                 }
@@ -91,31 +134,45 @@ impl Decider<'_> {
             }
             next = walk.go_on(self.state, line, class, turn, &verdict);
         }
-        claimed
+        taken
     }
 
-    /// Starts the first job of a lane; returns the claim and the size of its payload.
-    fn start(&mut self, session: SessionId, lane: Ix<Lane>) -> (Granted, usize) {
+    /// Starts a job that may run; returns the claim and the size of its payload.
+    pub(super) fn start(&mut self, session: SessionId, ix: Ix<Job>) -> (Granted, usize) {
+        let (granted, bytes) = self.grant(ix);
+        let Granted { token, timeout_ms, .. } = granted;
+        let timeout_at = timeout_ms.map(|ms| self.state.now.plus_ms(ms).plus_ms(caps::TIMEOUT_GRACE_MS));
+        let job = self.state.jobs[ix].id;
+        self.happen_to(ix, Event::Started { job, session, token, timeout_at });
+        (granted, bytes)
+    }
+
+    fn claim_ahead(&mut self, session: SessionId, ix: Ix<Job>, until: Time) -> (Granted, usize) {
+        let (granted, bytes) = self.grant(ix);
+        let (job, token) = (self.state.jobs[ix].id, granted.token);
+        self.happen_to(ix, Event::Claimed { job, session, token, until });
+        (granted, bytes)
+    }
+
+    /// What a worker that takes a job now is told: the next token, the job's timeout and backoff, else the task's.
+    fn grant(&self, ix: Ix<Job>) -> (Granted, usize) {
         let state = &self.state;
-        let (_, ix) =
-            state.lanes[lane].jobs.first().unwrap_or_else(|| unreachable!("a seated lane has a job"));
         let row = &state.jobs[ix];
-        let (own, task) =
-            (row.options.as_deref(), state.tasks[state.desk(state.class(lane)).task].options.as_deref());
+        let task = state.tasks[state.desk(state.class(row.lane)).task].options.as_deref();
+        let own = row.options.as_deref();
         let timeout_ms = own.and_then(|own| own.timeout_ms).or_else(|| task?.timeout_ms);
         let retry = own.and_then(|own| own.retry).or_else(|| task?.retry).unwrap_or_default();
-        let timeout_at = timeout_ms.map(|ms| state.now.plus_ms(ms).plus_ms(caps::TIMEOUT_GRACE_MS));
-        let (job, bytes, token) = (row.id, row.payload.as_str().len(), FenceToken(state.next_token));
-        self.happen_to(ix, Event::Started { job, session, token, timeout_at });
-        (Granted { token, timeout_ms, retry }, bytes)
+        (Granted { token: FenceToken(state.next_token), timeout_ms, retry }, row.payload.as_str().len())
     }
 }
 
 impl Walk {
-    fn new(claim: Claim, spots: BinaryHeap<Reverse<Spot>>) -> Self {
+    fn new(claim: Claim, counting: Counting) -> Self {
         Self {
             claim,
-            spots,
+            counting,
+            spots: BinaryHeap::new(),
+            payload_bytes: 0,
             kept: BTreeMap::new(),
             given: BTreeMap::new(),
             own_lines: BTreeSet::new(),
@@ -171,7 +228,7 @@ impl Walk {
     fn is_done(&self, state: &State, queue: Ix<Queue>) -> bool {
         let had_its_share =
             self.claim.max_per_queue.is_some_and(|most| self.given.get(&queue) >= Some(&most));
-        had_its_share || !state.groups[state.queues[queue].group].has_room(1)
+        had_its_share || !state.has_room(state.queues[queue].group, 1, self.counting)
     }
 
     /// Whether nobody at a gate can have slots of its group any more: one look instead of one for each class.
@@ -181,13 +238,13 @@ impl Walk {
             Line::Gates(desk) => state.desks[desk].open.get(turn),
             Line::Ready(_) | Line::Class(_) => None,
         };
-        group.is_some_and(|group| state.groups[group].free() == 0 || self.keeps(state, group, 1))
+        group.is_some_and(|group| state.free(group, self.counting) == 0 || self.keeps(state, group, 1))
     }
 
     /// Whether `need` slots of a group are among those kept for big jobs.
     fn keeps(&self, state: &State, group: Ix<Group>, need: u32) -> bool {
         let kept = self.kept.get(&group).copied().unwrap_or(0);
-        kept > 0 && state.groups[group].free().saturating_sub(need.into()) < kept.into()
+        kept > 0 && state.free(group, self.counting).saturating_sub(need.into()) < kept.into()
     }
 
     /// Decides about the first job of a lane, and puts away what cannot run until something changes.
@@ -199,7 +256,7 @@ impl Walk {
         lane: Ix<Lane>,
         turn: Turn,
     ) -> Verdict {
-        if !state.groups[State::CLUSTER].has_room(1) {
+        if !state.has_room(State::CLUSTER, 1, self.counting) {
             return Verdict::End;
         }
         let class = &state.classes[class_ix];
@@ -212,7 +269,9 @@ impl Walk {
         }
         let (cost, place) = (class.cost, (queue.priority(), turn));
         let shared: SmallVec<[_; 4]> = class.shared().collect();
-        if let Some(&(full, _)) = shared.iter().find(|&&(group, need)| !state.groups[group].has_room(need)) {
+        if let Some(&(full, _)) =
+            shared.iter().find(|&&(group, need)| !state.has_room(group, need, self.counting))
+        {
             state.send_to_gate(class_ix, full);
             return Verdict::PassClass;
         }
@@ -220,6 +279,10 @@ impl Walk {
         if key.is_some_and(|key| !state.groups[key].has_room(cost)) {
             state.park_lane(lane);
             return Verdict::ParkedLane;
+        }
+        if key.is_some_and(|key| !state.has_room(key, cost, self.counting)) {
+            // Only claims stand in its way: it is not parked, because whoever starts now may have it.
+            return Verdict::PassLane;
         }
         if let Some(held) = self.held_back(state, &shared, key.map(|key| (key, cost)), place) {
             return match held {
@@ -233,7 +296,7 @@ impl Walk {
         if self.claim.max_per_queue.is_some() {
             *self.given.entry(queue_ix).or_default() += 1;
         }
-        Verdict::Start
+        Verdict::Take
     }
 
     /// Whether slots that a job could have are kept for big jobs ahead of it. What they keep stays kept for the
@@ -258,11 +321,11 @@ impl Walk {
             if !state.has_big_jobs(group) || self.unkept.contains(&group) {
                 continue;
             }
-            if let Some(big) = state.big_job_ahead(group, need, place) {
+            if let Some(big) = state.big_job_ahead(group, need, place, self.counting) {
                 let kept = self.kept.entry(group).or_default();
                 *kept = big.wants.max(*kept);
                 held = Some(by);
-            } else if state.big_job_ahead(group, u32::MAX, LAST_PLACE).is_none() {
+            } else if state.big_job_ahead(group, u32::MAX, LAST_PLACE, self.counting).is_none() {
                 self.unkept.insert(group);
             }
         }
@@ -271,7 +334,7 @@ impl Walk {
 }
 
 /// Behind every job in claim order.
-const LAST_PLACE: (u32, Turn) = (u32::MAX, Turn::LAST);
+pub(super) const LAST_PLACE: (u32, Turn) = (u32::MAX, Turn::LAST);
 
 /// Where slots are kept from a job.
 enum Held {
@@ -314,8 +377,34 @@ impl State {
 
     /// The big job ahead of a place in claim order that holds back a job that needs slots of a group there.
     pub(crate) fn reserved_for(&self, group: Ix<Group>, need: u32, place: (u32, Turn)) -> Option<JobId> {
-        let big = self.big_job_ahead(group, need, place)?;
+        let big = self.big_job_ahead(group, need, place, Counting::Running)?;
         self.lanes[big.lane].jobs.first().map(|(_, job)| self.jobs[job].id)
+    }
+
+    /// Whether slots of a group are kept from whoever needs some at a place in claim order.
+    pub(super) fn is_kept(
+        &self,
+        group: Ix<Group>,
+        need: u32,
+        place: (u32, Turn),
+        counting: Counting,
+    ) -> bool {
+        self.has_big_jobs(group) && self.big_job_ahead(group, need, place, counting).is_some()
+    }
+
+    /// Free slots of a group.
+    fn free(&self, group: Ix<Group>, counting: Counting) -> u64 {
+        let free = self.groups[group].free();
+        match counting {
+            Counting::Running => free,
+            Counting::Claimed if self.groups[group].limit.is_none() => free,
+            Counting::Claimed => free.saturating_sub(self.claimed_slots(group)),
+        }
+    }
+
+    /// Whether `need` more slots of a group keep within its limit.
+    fn has_room(&self, group: Ix<Group>, need: u32, counting: Counting) -> bool {
+        self.groups[group].limit.is_none() || self.free(group, counting) >= need.into()
     }
 
     /// Whether a job in line needs two or more slots of a group: rarely, and then the walk looks closer.
@@ -327,9 +416,15 @@ impl State {
 
     /// The first big job ahead of a place that would have too few slots of a group left if `need` of them were
     /// taken there.
-    fn big_job_ahead(&self, group: Ix<Group>, need: u32, place: (u32, Turn)) -> Option<BigJob> {
+    fn big_job_ahead(
+        &self,
+        group: Ix<Group>,
+        need: u32,
+        place: (u32, Turn),
+        counting: Counting,
+    ) -> Option<BigJob> {
         let row = &self.groups[group];
-        let left = row.free().saturating_sub(need.into());
+        let left = self.free(group, counting).saturating_sub(need.into());
         let limit = row.limit?;
         let is_big = |wants: u32| (2..=limit).contains(&wants) && u64::from(wants) > left;
         let line = row
@@ -337,13 +432,13 @@ impl State {
             .as_ref()
             .filter(|line| line.big_needs.keys().next_back().is_some_and(|&most| u64::from(most) > left));
         let at_desks = line.iter().flat_map(|line| &line.big);
-        let shared =
-            at_desks.filter_map(|(&desk, classes)| self.big_job_at(desk, classes, group, &is_big, place));
+        let shared = at_desks
+            .filter_map(|(&desk, classes)| self.big_job_at(desk, classes, (group, counting), &is_big, place));
         let keyed = row.lanes.iter().filter_map(|lane| {
             let class = self.class(lane);
             let turn = is_big(class.cost).then(|| self.lanes[lane].jobs.first())??.0;
             let big = BigJob { place: (self.queue(class).priority(), turn), lane, wants: class.cost };
-            (big.place < place && self.keeps_slots(class, group, true)).then_some(big)
+            (big.place < place && self.keeps_slots(class, group, true, counting)).then_some(big)
         });
         shared.chain(keyed).min_by_key(|big| big.place)
     }
@@ -353,7 +448,7 @@ impl State {
         &self,
         desk: Ix<Desk>,
         classes: &BTreeSet<(Turn, Ix<Class>)>,
-        group: Ix<Group>,
+        (group, counting): (Ix<Group>, Counting),
         is_big: &impl Fn(u32) -> bool,
         place: (u32, Turn),
     ) -> Option<BigJob> {
@@ -369,10 +464,10 @@ impl State {
             }
             let class = &self.classes[class_ix];
             let wants = class.shared().find(|&(at, _)| at == group)?.1;
-            if !is_big(wants) || !self.keeps_slots(class, group, false) {
+            if !is_big(wants) || !self.keeps_slots(class, group, false, counting) {
                 continue;
             }
-            let lane = class.lanes.iter().find(|&(_, lane)| self.key_has_room(lane));
+            let lane = class.lanes.iter().find(|&(_, lane)| self.key_has_room(lane, counting));
             let big = lane.map(|(turn, lane)| BigJob { place: (priority, turn), lane, wants });
             let so_far = first.as_ref().map_or(place, |first| first.place);
             first = big.filter(|big| big.place < so_far).or(first);
@@ -383,18 +478,18 @@ impl State {
     /// Whether the first job of a class keeps slots of `group`, of which it needs many: somebody serves it, and it
     /// lacks room in no other group. For a slot of its own key (`of_key`) it may lack room in its group too, or it
     /// would be starved by small jobs of the same key.
-    fn keeps_slots(&self, class: &Class, group: Ix<Group>, of_key: bool) -> bool {
+    fn keeps_slots(&self, class: &Class, group: Ix<Group>, of_key: bool, counting: Counting) -> bool {
         let queue = self.queue(class);
         let spared = |at: Ix<Group>| at == group || of_key && at == class.group;
         let mut others = [(queue.group, 1), (Self::CLUSTER, 1)].into_iter().chain(class.shared());
         !queue.paused
-            && others.all(|(at, need)| spared(at) || self.groups[at].has_room(need))
+            && others.all(|(at, need)| spared(at) || self.has_room(at, need, counting))
             && self.is_served(self.desk(class))
     }
 
-    fn key_has_room(&self, lane: Ix<Lane>) -> bool {
+    fn key_has_room(&self, lane: Ix<Lane>, counting: Counting) -> bool {
         let lane = &self.lanes[lane];
-        lane.key.is_none_or(|key| self.groups[key].has_room(self.classes[lane.class].cost))
+        lane.key.is_none_or(|key| self.has_room(key, self.classes[lane.class].cost, counting))
     }
 
     /// Whether a live session that is not draining has the desk's queue and task.

@@ -1,4 +1,4 @@
-//! Sessions and the exchange: settle, renew, end what is over, claim, in one step.
+//! Sessions and the exchange: settle, start, renew, end what is over, claim, in one step.
 
 use super::Decider;
 use crate::state::{row::Session, table::Ix};
@@ -35,19 +35,26 @@ impl Decider<'_> {
 
         self.tick();
         let settled = exchange.settles.iter().map(|settle| self.settle(session, settle)).collect();
+        let started = exchange.starts.iter().map(|start| self.start_claimed(session, *start)).collect();
         let Exchange { session: id, free_permits, draining, .. } = *exchange;
         let lease_until = self.state.now.plus_ms(self.state.sessions[session].row.new.lease_ms);
         self.happen(Event::Renewed { session: id, lease_until, free_permits, draining });
+        if draining {
+            for job in self.state.sessions[session].claimed.values().copied().collect::<Vec<_>>() {
+                self.give_back(job, false);
+            }
+        }
         self.end_what_is_over();
-        let claimed = self.claim(session, exchange.claim);
+        self.fire_schedules();
+        let (claimed, prefetched) = self.claim(session, exchange.claim);
         let stop = self.state.sessions[session].stops.values().copied().collect();
         self.happen(Event::Exchanged(Box::new(Exchanged {
             session: id,
             number: exchange.number,
             settled,
-            started: Vec::new(),
+            started,
             claimed,
-            prefetched: Vec::new(),
+            prefetched,
             stop,
         })));
         let reply = self.state.sessions[session].row.reply.as_deref().cloned();
@@ -64,15 +71,20 @@ impl Decider<'_> {
         Ok(Answer::Done)
     }
 
-    /// Ends a session: its jobs lose their lease first.
-    pub(super) fn end_session(&mut self, session: Ix<Session>, why: &str) -> u64 {
-        let owned: Vec<_> = self.state.sessions[session].running.values().copied().collect();
-        for &job in &owned {
+    /// Ends a session: its jobs lose their lease first. Returns how many ran and how many were only claimed.
+    pub(super) fn end_session(&mut self, session: Ix<Session>, why: &str) -> (u64, u64) {
+        let row = &self.state.sessions[session];
+        let running: Vec<_> = row.running.values().copied().collect();
+        let claimed: Vec<_> = row.claimed.values().copied().collect();
+        for &job in &running {
             self.take_away(job, AttemptOutcome::LeaseEnded, why, false);
+        }
+        for &job in &claimed {
+            self.give_back(job, false);
         }
         let id = self.state.sessions[session].row.new.id;
         self.happen(Event::SessionEnded(id));
-        owned.len() as u64
+        (running.len() as u64, claimed.len() as u64)
     }
 
     fn live_session(&self, id: SessionId) -> Result<Ix<Session>> {

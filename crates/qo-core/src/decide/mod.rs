@@ -1,21 +1,27 @@
 //! `decide`: what happens. Each command is one atomic step at one moment of store time.
 //!
-//! How a slot is given and taken back, in three places:
-//! - `claim` walks the line and gives a job **all** its slots or none;
+//! How a slot is given and taken back:
+//! - `claim` walks the line and gives a job **all** its slots or none; `start` does the same for a job that was
+//!   claimed ahead of time, `slot` for a program;
 //! - `settle` ends an attempt because its owner says so, and frees them in the same step;
-//! - `over` ends an attempt because its lease is over, and frees them in the same step.
+//! - `over` ends an attempt or a lease because its time is over, and frees them in the same step.
 
 mod claim;
 mod exchange;
+mod history;
 mod operate;
 mod over;
+mod schedule;
 mod settle;
+mod slot;
+mod start;
 mod submit;
 #[cfg(test)]
 mod tests;
+mod workflow;
 
 use crate::state::{row::Job, table::Ix};
-use crate::{Answer, Command, Error, ErrorKind, Event, JobState, Result, State, Time, caps};
+use crate::{Answer, Command, Error, ErrorKind, Event, GroupRef, Result, State, Time, caps};
 
 /// What a command decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,11 +48,6 @@ pub fn decide(state: &mut State, now: Time, command: &Command) -> Result<Decisio
     Ok(Decision { events, answer })
 }
 
-/// Until when a job that finished at `at` is remembered.
-pub(crate) fn forget_at(state: JobState, at: Time) -> Time {
-    at.plus_ms(if state == JobState::Failed { caps::RETAIN_FAILED_MS } else { caps::RETAIN_MS })
-}
-
 struct Decider<'a> {
     state: &'a mut State,
     now: Time,
@@ -68,7 +69,16 @@ impl Decider<'_> {
             Command::CloseSession(session) => self.close_session(*session),
             Command::ReleaseSlot(group, slot) => self.release_slot(group, *slot),
             Command::Sweep => self.sweep(),
-            other => Err(Error::new(ErrorKind::Internal, format!("not yet: {other:?}"))),
+            Command::Retry(jobs) => self.retry(jobs),
+            Command::ChangeMatching { change, filter, after, limit } => {
+                self.change_matching(*change, filter, *after, *limit)
+            }
+            Command::SteerWorkflow(workflow, steer) => self.steer_workflow(workflow, *steer),
+            Command::AcquireSlots(request) => self.acquire_slots(request),
+            Command::ExtendSlots { lease, token, lease_ms } => self.extend_slots(*lease, *token, *lease_ms),
+            Command::ReturnSlots(lease, token) => self.return_slots(*lease, *token),
+            Command::EnableSchedule(schedule, enabled) => self.enable_schedule(schedule, *enabled),
+            Command::TriggerSchedule(schedule, job) => self.trigger_schedule(schedule, *job),
         }
     }
 
@@ -87,12 +97,18 @@ impl Decider<'_> {
         self.happen(event);
     }
 
-    /// Lets a job end, and with the last one of a group the limit that submitted jobs had brought.
+    /// Lets something happen that may end a job, and with the last one of a group the limit that submitted jobs
+    /// had brought.
     fn finish(&mut self, job: Ix<Job>, event: Event) {
+        let fleeting = self.state.fleeting(&self.state.needs(self.state.jobs[job].lane));
         self.happen_to(job, event);
-        let row = &self.state.jobs[job];
-        if row.state().is_terminal() {
-            for group in self.state.spent_limits(row.lane) {
+        self.spend(fleeting);
+    }
+
+    /// Takes back submit-side limits of groups where nobody is left.
+    fn spend(&mut self, fleeting: Vec<GroupRef>) {
+        for group in fleeting {
+            if self.state.is_deserted(&group) {
                 self.happen(Event::LimitSpent(group));
             }
         }

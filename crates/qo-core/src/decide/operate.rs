@@ -1,10 +1,12 @@
 //! What people, configuration files and registering code ask for.
 
 use super::Decider;
+use crate::state::row::{At, Held, Job};
+use crate::state::table::Ix;
 use crate::{
     Answer, AttemptOutcome, Configuration, Error, Event, FenceToken, GroupRef, JobId, JobState, Name, Result,
 };
-use crate::{TaskOptions, caps, job::within};
+use crate::{SlotsFreedBy, TaskOptions, caps, job::within};
 use std::sync::Arc;
 
 impl Decider<'_> {
@@ -15,20 +17,27 @@ impl Decider<'_> {
     }
 
     fn cancel_one(&mut self, id: JobId) -> Result<JobState> {
-        let ix = self.state.find_job(id).ok_or_else(|| Error::not_found(format!("job {id}")))?;
+        match self.state.find(id) {
+            Some(At::Live(ix)) => Ok(self.cancel_live(ix)),
+            Some(At::Past(past)) => Ok(self.state.past[past].state),
+            None => Err(Error::not_found(format!("job {id}"))),
+        }
+    }
+
+    pub(super) fn cancel_live(&mut self, ix: Ix<Job>) -> JobState {
         let job = &self.state.jobs[ix];
-        match job.state() {
-            JobState::Pending => {
+        let id = job.id;
+        match job.run() {
+            None => {
                 self.finish(ix, Event::Dropped { job: id, state: JobState::Cancelled });
-                Ok(JobState::Cancelled)
+                JobState::Cancelled
             }
-            JobState::Running => {
-                if job.run().is_some_and(|run| !run.cancel_requested) {
-                    self.happen(Event::CancelRequested(id));
+            Some(run) => {
+                if !run.cancel_requested {
+                    self.happen_to(ix, Event::CancelRequested(id));
                 }
-                Ok(JobState::Running)
+                JobState::Running
             }
-            finished => Ok(finished),
         }
     }
 
@@ -46,8 +55,7 @@ impl Decider<'_> {
 
     pub(super) fn configure(&mut self, configuration: &Configuration) -> Result<Answer> {
         configuration.check()?;
-        self.tick();
-        self.happen(Event::Configured(Arc::new(configuration.clone())));
+        self.configure_schedules(configuration)?;
         Ok(Answer::Done)
     }
 
@@ -74,10 +82,15 @@ impl Decider<'_> {
     }
 
     pub(super) fn release_slot(&mut self, group: &GroupRef, slot: FenceToken) -> Result<Answer> {
-        let held = self.state.holders(group).find(|&(token, _)| token == slot);
-        let (_, job) = held.ok_or_else(|| Error::not_found(format!("{group}: slot {slot} is not held")))?;
+        let held = self.state.holding(group).find(|&(token, _)| token == slot);
+        let (_, held) = held.ok_or_else(|| Error::not_found(format!("{group}: slot {slot} is not held")))?;
         self.tick();
-        self.take_away(job, AttemptOutcome::ReleasedByOperator, "released by operator", true);
+        match held {
+            Held::Job(job) => {
+                self.take_away(job, AttemptOutcome::ReleasedByOperator, "released by operator", true)
+            }
+            Held::Program(hold) => self.free_slots(hold, SlotsFreedBy::Operator),
+        }
         Ok(Answer::Done)
     }
 }

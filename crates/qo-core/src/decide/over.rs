@@ -1,7 +1,7 @@
 //! What is over: leases end by an event, in every exchange and every sweep, never by somebody's clock.
 
 use super::Decider;
-use crate::{Answer, AttemptOutcome, Event, JobState, Result, Swept, Time, caps};
+use crate::{Answer, AttemptOutcome, Event, JobState, Result, SlotsFreedBy, Swept, Time, caps};
 
 impl Decider<'_> {
     pub(super) fn sweep(&mut self) -> Result<Answer> {
@@ -11,11 +11,12 @@ impl Decider<'_> {
         }
         self.tick();
         let mut swept = self.end_what_is_over();
+        swept.fired = self.fire_schedules();
         swept.forgotten = self.forget();
         Ok(Answer::Swept(swept))
     }
 
-    /// Ends sessions, timeouts and waits whose moment has come.
+    /// Ends sessions, timeouts, claims, leases and waits whose moment has come.
     pub(super) fn end_what_is_over(&mut self) -> Swept {
         let mut swept = Swept::default();
         let now = self.state.now;
@@ -23,7 +24,9 @@ impl Decider<'_> {
         while let Some((&(at, _), &session)) = self.state.session_ends.first_key_value()
             && at <= now
         {
-            swept.attempts += self.end_session(session, "lease ended");
+            let (attempts, claims) = self.end_session(session, "lease ended");
+            swept.attempts += attempts;
+            swept.claims += claims;
             swept.sessions += 1;
         }
         while let Some((&(at, _), &job)) = self.state.timeouts.first_key_value()
@@ -31,6 +34,18 @@ impl Decider<'_> {
         {
             self.take_away(job, AttemptOutcome::TimedOut, "timed out", true);
             swept.attempts += 1;
+        }
+        while let Some((&(at, _), &job)) = self.state.claims.first_key_value()
+            && at <= now
+        {
+            self.give_back(job, true);
+            swept.claims += 1;
+        }
+        while let Some((&(at, _), &hold)) = self.state.hold_ends.first_key_value()
+            && at <= now
+        {
+            self.free_slots(hold, SlotsFreedBy::LeaseEnd);
+            swept.slots += 1;
         }
         while let Some((&(at, _), &job)) = self.state.expiries.first_key_value()
             && at <= now
@@ -47,23 +62,25 @@ impl Decider<'_> {
         let over = |first: Option<Time>| first.is_some_and(|at| at <= now);
         over(state.session_ends.keys().next().map(|key| key.0))
             || over(state.timeouts.keys().next().map(|key| key.0))
+            || over(state.claims.keys().next().map(|key| key.0))
+            || over(state.hold_ends.keys().next().map(|key| key.0))
             || over(state.expiries.keys().next().map(|key| key.0))
-            || over(state.retained.keys().next().map(|key| key.0))
-            || state.ended_sessions.values().any(|at| at.plus_ms(caps::RETAIN_MS) <= now)
+            || over(state.ticks.first().map(|tick| tick.0))
+            || state.retained.over(&state.retention, now).is_some()
+            || over(state.ended_order.first().map(|ended| ended.0.plus_ms(caps::RETAIN_SESSION_MS)))
     }
 
     fn forget(&mut self) -> u64 {
         let now = self.state.now;
         let mut forgotten = 0;
-        while let Some((&(at, _), &job)) = self.state.retained.first_key_value()
-            && at <= now
-        {
-            let job = self.state.jobs[job].id;
+        while let Some(past) = self.state.retained.over(&self.state.retention, now) {
+            let job = self.state.past[past].id;
             self.happen(Event::Forgotten(job));
             forgotten += 1;
         }
-        let old = self.state.ended_sessions.iter().filter(|(_, at)| at.plus_ms(caps::RETAIN_MS) <= now);
-        for session in old.map(|(id, _)| *id).collect::<Vec<_>>() {
+        while let Some(&(at, session)) = self.state.ended_order.first()
+            && at.plus_ms(caps::RETAIN_SESSION_MS) <= now
+        {
             self.happen(Event::SessionForgotten(session));
         }
         forgotten

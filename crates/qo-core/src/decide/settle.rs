@@ -1,7 +1,7 @@
 //! Settle: an attempt ends because its owner says so. The slots are free in the same step.
 
 use super::Decider;
-use crate::state::row::{Job, Run, Session};
+use crate::state::row::{At, Job, Phase, Record, Run, Session};
 use crate::state::table::Ix;
 use crate::{AttemptEnded, AttemptOutcome, Error, ErrorText, Event, JobState, Outcome, Result, Settle, Time};
 
@@ -9,13 +9,27 @@ impl Decider<'_> {
     /// Applies one settle of a session; says where it left the job.
     pub(super) fn settle(&mut self, session: Ix<Session>, settle: &Settle) -> Result<JobState> {
         let fenced = || Error::fenced(format!("token {} does not own job {}", settle.token, settle.job));
-        let ix = self.state.find_job(settle.job).ok_or_else(fenced)?;
-        let job = &self.state.jobs[ix];
-        let run = job.run().copied().filter(|run| run.token == settle.token && run.session == session);
-        let Some(run) = run else {
+        let at = self.state.find(settle.job).ok_or_else(fenced)?;
+        let recorded = |record: &Record| {
             let mut settled =
-                job.attempts().iter().filter(|at| at.token == settle.token && at.outcome.is_settled());
-            return settled.next().map(|at| at.then).ok_or_else(fenced);
+                record.attempts().iter().filter(|at| at.token == settle.token && at.outcome.is_settled());
+            settled.next().map(|at| at.then).ok_or_else(fenced)
+        };
+        let ix = match at {
+            At::Live(ix) => ix,
+            At::Past(past) => return recorded(&self.state.past[past]),
+        };
+        let job = &self.state.jobs[ix];
+        let run = match job.phase() {
+            Phase::Running(run) if (run.token, run.session) == (settle.token, session) => *run,
+            Phase::Claimed(claim) if (claim.token, claim.session) == (settle.token, session) => {
+                if settle.outcome != Outcome::Release {
+                    let rule = "a job that has not started can only be released";
+                    return Err(Error::invalid("outcome", settle.outcome.name(), rule));
+                }
+                return Ok(self.give_back(ix, false));
+            }
+            Phase::Pending | Phase::Claimed(_) | Phase::Running(_) => return recorded(job),
         };
         settle.outcome.check()?;
         let now = self.state.now;

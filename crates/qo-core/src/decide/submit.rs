@@ -2,11 +2,18 @@
 
 use super::Decider;
 use crate::limit::in_force;
-use crate::state::row::Job;
-use crate::{
-    Answer, Error, ErrorKind, Event, GroupRef, Limits, Name, NewJob, OnLimit, Result, State, Submitted, caps,
-};
+use crate::state::row::At;
+use crate::{Answer, Error, ErrorKind, Event, GroupRef, LimitSource, Limits, Name, NewJob, OnLimit, Result};
+use crate::{State, Submitted, caps};
 use std::sync::Arc;
+
+/// What is to become of one job.
+pub(super) enum Admission {
+    /// There is nothing to store.
+    Decided(Submitted),
+    /// It is to be stored.
+    New(NewJob),
+}
 
 impl Decider<'_> {
     pub(super) fn submit(&mut self, jobs: &[NewJob]) -> Result<Answer> {
@@ -18,7 +25,7 @@ impl Decider<'_> {
         Ok(Answer::Submitted(jobs.iter().map(|job| self.submit_one(job)).collect()))
     }
 
-    fn check(&self, job: &NewJob) -> Result<()> {
+    pub(super) fn check(&self, job: &NewJob) -> Result<()> {
         job.check()?;
         if self.find_existing(job).is_some() {
             return Ok(());
@@ -35,29 +42,43 @@ impl Decider<'_> {
                 ));
             }
         }
+        let own = own_limit(job, group);
         for (group, need) in needs(job, group) {
-            if let Some(limit) = self.state.limit_for(job, &group)
-                && limit > 0
-                && need > limit
-            {
-                let field =
-                    if job.limits.contains_key(&group) { format!("limits[{group}]") } else { "cost".into() };
-                let rule = format_args!("must be at most the limit of {group}, {limit}: it could never run");
-                return Err(Error::invalid(field, need, rule));
-            }
+            let field = |group: &GroupRef| {
+                if job.limits.contains_key(group) { format!("limits[{group}]") } else { "cost".into() }
+            };
+            self.state.check_need(&group, need, own.as_ref(), field)?;
         }
         Ok(())
     }
 
-    fn find_existing(&self, job: &NewJob) -> Option<&Job> {
+    fn find_existing(&self, job: &NewJob) -> Option<At> {
         let by_key = job.idempotency_key.as_ref().and_then(|key| self.state.find_by_idempotency_key(key));
-        by_key.or_else(|| self.state.find_job(job.id)).map(|ix| &self.state.jobs[ix])
+        by_key.or_else(|| self.state.find(job.id))
     }
 
-    fn submit_one(&mut self, job: &NewJob) -> Result<Submitted> {
-        if let Some(old) = self.find_existing(job) {
-            if *self.state.task_name(old) == job.task && old.payload == job.payload {
-                return Ok(Submitted::Existing(old.id));
+    pub(super) fn submit_one(&mut self, job: &NewJob) -> Result<Submitted> {
+        let admission = self.admit(job)?;
+        Ok(self.accept(admission))
+    }
+
+    pub(super) fn accept(&mut self, admission: Admission) -> Submitted {
+        match admission {
+            Admission::Decided(submitted) => submitted,
+            Admission::New(job) => {
+                let (id, run_at) = (job.id, job.run_at.or(Some(self.state.now)));
+                self.happen(Event::Accepted(Arc::new(NewJob { run_at, ..job })));
+                Submitted::Accepted(id)
+            }
+        }
+    }
+
+    /// Decides about one job, and changes nothing yet.
+    pub(super) fn admit(&self, job: &NewJob) -> Result<Admission> {
+        if let Some(at) = self.find_existing(job) {
+            let old = self.state.record(at);
+            if *self.state.task_at(at) == job.task && old.payload == job.payload {
+                return Ok(Admission::Decided(Submitted::Existing(old.id)));
             }
             let by = match &job.idempotency_key {
                 Some(key) if old.idempotency_key() == Some(key) => format!("idempotency_key {:?}", &**key),
@@ -68,21 +89,22 @@ impl Decider<'_> {
                 old.id
             )));
         }
+        let on_failure = job.workflow.as_ref().map(|name| self.join(name, job.on_failure)).transpose()?;
         let group = self.state.group_of(job).clone();
         if job.on_limit != OnLimit::Wait
             && let Some(error) = self.refusal(job, &group)
         {
-            return if job.on_limit == OnLimit::Skip { Ok(Submitted::Skipped) } else { Err(error) };
+            let skip = job.on_limit == OnLimit::Skip;
+            return if skip { Ok(Admission::Decided(Submitted::Skipped)) } else { Err(error) };
         }
-        let run_at = job.run_at.or(Some(self.state.now));
-        self.happen(Event::Accepted(Arc::new(NewJob { group: Some(group), run_at, ..job.clone() })));
-        Ok(Submitted::Accepted(job.id))
+        Ok(Admission::New(NewJob { group: Some(group), on_failure, ..job.clone() }))
     }
 
     /// Why `reject` and `skip` refuse a job: the first of its groups that has a limit has no room for it
     /// among its live jobs.
     fn refusal(&self, job: &NewJob, group: &Name) -> Option<Error> {
-        let limited = |(group, need)| Some((self.state.limit_for(job, &group)?, group, need));
+        let own = own_limit(job, group);
+        let limited = |(group, need)| Some((self.state.limit_with(&group, own.as_ref())?, group, need));
         let (limit, group, need) = needs(job, group).find_map(limited)?;
         let live = self.state.find_group(&group).map_or(0, |ix| self.state.groups[ix].live);
         if live + u64::from(need) <= u64::from(limit) {
@@ -92,6 +114,15 @@ impl Decider<'_> {
             format!("{group}: {live} of {limit} slots are taken or waited for, the job needs {need}");
         Some(Error::new(ErrorKind::LimitReached, message))
     }
+}
+
+/// The limit that a job brings, and for which of its groups.
+fn own_limit(job: &NewJob, group: &Name) -> Option<(GroupRef, u32)> {
+    let own = match &job.key {
+        Some(key) => GroupRef::Key(group.clone(), key.clone()),
+        None => GroupRef::Group(group.clone()),
+    };
+    job.limit.map(|limit| (own, limit))
 }
 
 fn check_call(jobs: &[NewJob]) -> Result<()> {
@@ -123,20 +154,33 @@ impl State {
         job.group.as_ref().or_else(registered).unwrap_or(&job.task)
     }
 
-    /// The limit that would be in force for one of the job's groups once it is accepted.
-    fn limit_for(&self, job: &NewJob, group: &GroupRef) -> Option<u32> {
+    /// The limit that would be in force for a group once whoever brings a limit of its own is let in.
+    pub(super) fn limit_with(&self, group: &GroupRef, own: Option<&(GroupRef, u32)>) -> Option<u32> {
         let exact = self.limits.get(group);
         let every_key = match group {
             GroupRef::Key(name, _) => self.limits.get(&GroupRef::EveryKey(name.clone())),
             _ => None,
         };
-        let limit = in_force(exact, every_key).filter(|(_, source)| *source != crate::LimitSource::Submit);
-        let own_group = match (group, &job.key) {
-            (GroupRef::Key(_, key), Some(own)) => key == own && !job.limits.contains_key(group),
-            (GroupRef::Group(_), None) => !job.limits.contains_key(group),
-            _ => false,
-        };
-        let submit = job.limit.filter(|_| own_group).or(exact.and_then(|limits: &Limits| limits.submit));
+        let limit = in_force(exact, every_key).filter(|(_, source)| *source != LimitSource::Submit);
+        let own = own.filter(|(at, _)| at == group).map(|&(_, limit)| limit);
+        let submit = own.or(exact.and_then(|limits: &Limits| limits.submit));
         limit.map(|(limit, _)| limit).or(submit)
+    }
+
+    /// `Invalid` if so many slots of a group can never be had.
+    pub(super) fn check_need(
+        &self,
+        group: &GroupRef,
+        need: u32,
+        own: Option<&(GroupRef, u32)>,
+        field: impl FnOnce(&GroupRef) -> String,
+    ) -> Result<()> {
+        match self.limit_with(group, own) {
+            Some(limit @ 1..) if need > limit => {
+                let rule = format_args!("must be at most the limit of {group}, {limit}: it could never run");
+                Err(Error::invalid(field(group), need, rule))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 }

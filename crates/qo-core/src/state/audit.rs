@@ -2,7 +2,7 @@
 //! For tests and for `doctor`: it looks at every row.
 
 use super::State;
-use super::row::{Group, Label, Phase};
+use super::row::{At, Group, Job, Label, Phase, Record, Workflow};
 use super::table::Ix;
 use crate::lane::{Class, Desk, Lane, Turn};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,26 +29,39 @@ impl State {
         for (ix, desk) in self.desks.iter() {
             self.audit_desk(ix, desk, &mut faults);
         }
+        for (ix, workflow) in self.workflows.iter() {
+            self.audit_workflow(ix, workflow, &mut faults);
+        }
         faults
     }
 
     /// Slots and places in line, counted from the jobs.
     fn audit_counts(&self, faults: &mut Faults) {
         let mut counts: BTreeMap<_, (u64, u64)> = BTreeMap::new();
+        let mut claimed: BTreeMap<Ix<Group>, u64> = BTreeMap::new();
         let mut due = 0;
-        for (_, job) in self.jobs.iter() {
+        for (ix, job) in self.jobs.iter() {
             let (used, live) = match job.phase() {
-                Phase::Pending => (0, 1),
+                Phase::Pending | Phase::Claimed(_) => (0, 1),
                 Phase::Running(_) => (1, 1),
-                Phase::Finished { .. } => (0, 0),
             };
-            due += u64::from(*job.phase() == Phase::Pending && job.run_at <= self.now);
+            due += u64::from(self.is_turn(ix) && *job.phase() == Phase::Pending && job.run_at <= self.now);
             for (group, need) in self.needs(job.lane) {
                 let count = counts.entry(group).or_default();
                 count.0 += used * u64::from(need);
                 count.1 += live * u64::from(need);
+                *claimed.entry(group).or_default() += u64::from(job.claimed().is_some()) * u64::from(need);
             }
         }
+        for (group, need) in self.holds.iter().flat_map(|(_, hold)| &hold.needs) {
+            let count = counts.entry(*group).or_default();
+            count.0 += u64::from(*need);
+            count.1 += u64::from(*need);
+        }
+        claimed.retain(|_, slots| *slots > 0);
+        let counted: BTreeMap<_, _> =
+            self.claimed_slots.iter().map(|(&group, &slots)| (group, slots)).collect();
+        check(faults, counted == claimed, || format!("claimed slots: {counted:?}, not {claimed:?}"));
         for (ix, group) in self.groups.iter() {
             let counted = counts.get(&ix).copied().unwrap_or_default();
             let label = &group.label;
@@ -88,6 +101,8 @@ impl State {
             serves.queues.iter().flatten().for_each(|&queue| *queues.entry(queue).or_insert(0) += 1);
             serves.tasks.iter().for_each(|&task| *tasks.entry(task).or_insert(0) += 1);
         }
+        let holds = self.holds.iter().flat_map(|(_, hold)| &hold.needs);
+        holds.for_each(|(group, _)| *groups.entry(*group).or_insert(0) += 1);
         self.queues.iter().for_each(|(_, queue)| *groups.entry(queue.group).or_insert(0) += 1);
         for (_, group) in self.groups.iter() {
             if let Label::Key(parent, _) = group.label {
@@ -102,7 +117,8 @@ impl State {
         compare(faults, "group", self.groups.iter().map(|(ix, row)| (ix, row.refs)), &groups);
         let vacant = self.lanes.iter().any(|(_, lane)| lane.refs == 0)
             || self.queues.iter().any(|(_, queue)| queue.is_vacant())
-            || self.tasks.iter().any(|(_, task)| task.is_vacant());
+            || self.tasks.iter().any(|(_, task)| task.is_vacant())
+            || self.workflows.iter().any(|(_, workflow)| workflow.steps.is_empty());
         check(faults, !vacant || self.journal.is_some(), || {
             "a row that nothing refers to was not freed".into()
         });
@@ -111,6 +127,11 @@ impl State {
     fn audit_timers(&self, faults: &mut Faults) {
         let jobs = || self.jobs.iter().map(|(_, job)| job);
         let pending = || jobs().filter(|job| *job.phase() == Phase::Pending);
+        let its_turn = self.jobs.iter().filter(|&(ix, _)| self.is_turn(ix)).map(|(_, job)| job);
+        let scheduled =
+            its_turn.filter(|job| *job.phase() == Phase::Pending && job.run_at > self.now).count();
+        let claimed: usize = self.sessions.iter().map(|(_, session)| session.claimed.len()).sum();
+        let halting = self.workflows.iter().filter(|(_, workflow)| workflow.halted_by.is_some()).count();
         let running: usize = self.sessions.iter().map(|(_, session)| session.running.len()).sum();
         let submitted = self.limits.values().filter(|limits| limits.submit.is_some()).count();
         let timeouts = jobs().filter(|job| job.run().is_some_and(|run| run.timeout_at.is_some())).count();
@@ -118,13 +139,54 @@ impl State {
             ("running", running, jobs().filter(|job| job.run().is_some()).count()),
             ("timeouts", self.timeouts.len(), timeouts),
             ("expiries", self.expiries.len(), pending().filter(|job| job.good_until().is_some()).count()),
-            ("scheduled", self.scheduled.len(), pending().filter(|job| job.run_at > self.now).count()),
-            ("retained", self.retained.len(), jobs().filter(|job| job.state().is_terminal()).count()),
+            ("scheduled", self.scheduled.len(), scheduled),
+            ("claims", self.claims.len(), jobs().filter(|job| job.claimed().is_some()).count()),
+            ("claimed", claimed, self.claims.len()),
+            ("retained", self.retained.len() + halting, self.past.iter().count()),
+            ("past by number", self.past_by_number.len(), self.past.iter().count()),
+            ("lease ends", self.hold_ends.len(), self.holds.iter().count()),
+            ("leases by id", self.hold_by_id.len(), self.holds.iter().count()),
+            ("ticks", self.ticks.len(), self.schedules.values().filter(|row| row.next.is_some()).count()),
+            ("ended sessions", self.ended_order.len(), self.ended_sessions.len()),
             ("session ends", self.session_ends.len(), self.sessions.iter().count()),
             ("submit-side limits", self.fleeting_limits, submitted),
         ] {
             check(faults, have == should, || format!("{what}: {have}, should be {should}"));
         }
+    }
+
+    fn is_turn(&self, ix: Ix<Job>) -> bool {
+        self.jobs[ix].membership().is_none_or(|at| self.workflows[at.workflow].turn == Some(ix))
+    }
+
+    /// Whose turn it is, counted from the steps.
+    fn audit_workflow(&self, ix: Ix<Workflow>, workflow: &Workflow, faults: &mut Faults) {
+        let of = |record: &Record| record.membership().filter(|at| at.workflow == ix).map(|at| at.step);
+        let live = self.jobs.iter().filter_map(|(ix, job)| Some((of(job)?, At::Live(ix))));
+        let past = self.past.iter().filter_map(|(ix, past)| Some((of(past)?, At::Past(ix))));
+        let steps: BTreeMap<u32, At> = live.chain(past).collect();
+        let name = &workflow.name;
+        check(faults, steps == workflow.steps, || format!("workflow {name}: steps"));
+        let is_open = |at: &At| match *at {
+            At::Live(_) => true,
+            At::Past(past) => !workflow.passes(&self.past[past]),
+        };
+        let open: BTreeMap<u32, At> =
+            steps.iter().filter(|(_, at)| is_open(at)).map(|(&s, &at)| (s, at)).collect();
+        check(faults, open == workflow.open, || format!("workflow {name}: open {:?}", workflow.open));
+        let runs = |at: &At| matches!(*at, At::Live(job) if self.jobs[job].run().is_some());
+        let running: Vec<u32> = steps.iter().filter(|(_, at)| runs(at)).map(|(&step, _)| step).collect();
+        check(faults, running.len() <= 1, || format!("G6: workflow {name}: {running:?} run at once"));
+        check(faults, running.first() == workflow.running.as_ref(), || format!("workflow {name}: running"));
+        let live = steps.values().filter(|at| matches!(at, At::Live(_))).count() as u32;
+        check(faults, live == workflow.live, || format!("workflow {name}: live {}", workflow.live));
+        let (turn, halted_by) = match open.first_key_value() {
+            Some((step, &At::Live(job))) if running.iter().all(|at| at == step) => (Some(job), None),
+            Some((_, &At::Past(past))) if live > 0 => (None, Some(past)),
+            Some(_) | None => (None, None),
+        };
+        let seated = (workflow.turn, workflow.halted_by);
+        check(faults, seated == (turn, halted_by), || format!("workflow {name}: turn {seated:?}"));
     }
 
     /// Promise 1: a parked lane's key has no room for it.

@@ -5,9 +5,9 @@ use super::row::{Group, Label, Queue, Task};
 use super::table::Ix;
 use super::{State, Vacant, ordered::Ordered};
 use crate::lane::{Class, Desk, Lane};
-use crate::{GroupRef, Key, Name, NewJob};
+use crate::{GroupRef, Key, Name};
 use hashbrown::DefaultHashBuilder;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hash};
 
 pub(super) fn hash_with(hasher: &DefaultHashBuilder, value: &impl Hash) -> u64 {
@@ -35,6 +35,8 @@ impl State {
             open: self.groups[group].free() > 0,
             due: 0,
             scheduled: 0,
+            waiting: 0,
+            claimed: 0,
         };
         let ix = self.queues.insert(queue);
         self.groups[group].queue = Some(ix);
@@ -53,7 +55,7 @@ impl State {
         ix
     }
 
-    pub(super) fn intern_group(&mut self, label: Label) -> Ix<Group> {
+    pub(crate) fn intern_group(&mut self, label: Label) -> Ix<Group> {
         let hash = self.hash(&label);
         if let Some(&ix) = self.group_by_label.find(hash, |&ix| self.groups[ix].label == label) {
             return ix;
@@ -68,15 +70,22 @@ impl State {
         ix
     }
 
-    fn intern_group_key(&mut self, name: &Name, key: &Key) -> Ix<Group> {
+    pub(super) fn intern_group_key(&mut self, name: &Name, key: &Key) -> Ix<Group> {
         let parent = self.intern_group(Label::Group(name.clone()));
         self.intern_group(Label::Key(parent, key.clone()))
     }
 
-    /// The lane of a job whose group has been filled in.
-    pub(crate) fn intern_lane(&mut self, job: &NewJob, group: &Name) -> Ix<Lane> {
-        let class = self.intern_class(job, group);
-        let key = job.key.as_ref().map(|key| self.intern_group_key(group, key));
+    /// The lane of jobs that ask for this.
+    pub(crate) fn intern_lane(
+        &mut self,
+        (queue, task, group): (&Name, &Name, &Name),
+        key: Option<&Key>,
+        cost: u32,
+        limits: &BTreeMap<GroupRef, u32>,
+    ) -> Ix<Lane> {
+        let desk = self.intern_desk(queue, task);
+        let class = self.intern_class(desk, group, cost, limits);
+        let key = key.map(|key| self.intern_group_key(group, key));
         let hash = self.hash(&(class, key));
         let same = |lane: &Lane| lane.class == class && lane.key == key;
         if let Some(&ix) = self.lane_by_parts.find(hash, |&ix| same(&self.lanes[ix])) {
@@ -93,11 +102,15 @@ impl State {
         ix
     }
 
-    fn intern_class(&mut self, job: &NewJob, group: &Name) -> Ix<Class> {
-        let desk = self.intern_desk(&job.queue, &job.task);
+    fn intern_class(
+        &mut self,
+        desk: Ix<Desk>,
+        group: &Name,
+        cost: u32,
+        limits: &BTreeMap<GroupRef, u32>,
+    ) -> Ix<Class> {
         let group = self.intern_group(Label::Group(group.clone()));
-        let extras: Box<[_]> = job
-            .limits
+        let extras: Box<[_]> = limits
             .iter()
             .filter_map(|(extra, &need)| match extra {
                 GroupRef::Group(name) => Some((self.intern_group(Label::Group(name.clone())), need)),
@@ -106,18 +119,19 @@ impl State {
                 GroupRef::Cluster | GroupRef::Queue(_) | GroupRef::EveryKey(_) => None,
             })
             .collect();
-        let hash = self.hash(&(desk, group, job.cost, &extras));
+        let hash = self.hash(&(desk, group, cost, &extras));
         let same = |class: &Class| {
-            (class.desk, class.group, class.cost, &class.extras) == (desk, group, job.cost, &extras)
+            (class.desk, class.group, class.cost, &class.extras) == (desk, group, cost, &extras)
         };
         if let Some(&ix) = self.class_by_parts.find(hash, |&ix| same(&self.classes[ix])) {
             return ix;
         }
-        for (group, _) in std::iter::once((group, job.cost)).chain(extras.iter().copied()) {
+        for (group, _) in std::iter::once((group, cost)).chain(extras.iter().copied()) {
             self.groups[group].refs += 1;
         }
         self.desks[desk].refs += 1;
-        let class = Class { desk, group, cost: job.cost, extras, lanes: Ordered::None, gate: None, refs: 0 };
+        let (lanes, gate, spec) = (Ordered::None, None, None);
+        let class = Class { desk, group, cost, extras, lanes, gate, spec, refs: 0 };
         let ix = self.classes.insert(class);
         let (classes, hasher) = (&self.classes, &self.hasher);
         self.class_by_parts.insert_unique(hash, ix, |&ix| class_hash(hasher, &classes[ix]));
@@ -187,7 +201,15 @@ impl State {
                 }
                 Vacant::Queue(ix) if self.queues.get(ix).is_some_and(Queue::is_vacant) => self.free_queue(ix),
                 Vacant::Task(ix) if self.tasks.get(ix).is_some_and(Task::is_vacant) => self.free_task(ix),
+                Vacant::Group(ix) if self.groups.get(ix).is_some_and(|group| group.refs == 0) => {
+                    self.free_group(ix)
+                }
+                Vacant::Workflow(ix) if self.workflows.get(ix).is_some_and(|row| row.steps.is_empty()) => {
+                    let name = self.workflows.remove(ix).name;
+                    self.workflow_by_name.remove(&name);
+                }
                 Vacant::Lane(_) | Vacant::Queue(_) | Vacant::Task(_) => {}
+                Vacant::Group(_) | Vacant::Workflow(_) => {}
             }
         }
     }
@@ -247,12 +269,14 @@ impl State {
     }
 
     fn release_group(&mut self, ix: Ix<Group>) {
-        let group = &mut self.groups[ix];
-        group.refs -= 1;
-        if group.refs > 0 {
-            return;
+        self.groups[ix].refs -= 1;
+        if self.groups[ix].refs == 0 {
+            self.free_group(ix);
         }
-        let hash = hash_with(&self.hasher, &group.label);
+    }
+
+    fn free_group(&mut self, ix: Ix<Group>) {
+        let hash = hash_with(&self.hasher, &self.groups[ix].label);
         if let Ok(entry) = self.group_by_label.find_entry(hash, |&at| at == ix) {
             entry.remove();
         }

@@ -5,9 +5,9 @@
 //! as the decision did, whatever the size of the state. See `docs/adr/0002-undo.md`.
 
 use super::State;
-use super::row::{Job, Queue, Session, SessionRow, Task};
+use super::row::{Hold, Job, Past, Queue, ScheduleRow, Session, SessionRow, Task, Workflow, WorkflowRow};
 use super::table::Ix;
-use crate::{Event, FenceToken, GroupRef, Limits, SessionId, Stop, TaskOptions, Time};
+use crate::{Event, FenceToken, GroupRef, Limits, Name, Retention, SessionId, Stop, TaskOptions, Time};
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -17,6 +17,15 @@ pub(super) enum Undo {
     JobInserted(Ix<Job>),
     JobChanged(Ix<Job>, Box<Job>),
     JobRemoved(Ix<Job>, Box<Job>),
+    PastInserted(Ix<Past>),
+    PastSkipped(Ix<Past>, bool),
+    PastRemoved(Ix<Past>, Box<Past>),
+    Retention(Retention),
+    Workflow(Ix<Workflow>, WorkflowRow),
+    HoldInserted(Ix<Hold>),
+    HoldExtended(Ix<Hold>, Time),
+    HoldRemoved(Ix<Hold>, Box<Hold>),
+    Schedule(Name, Option<Box<ScheduleRow>>),
     SessionInserted(Ix<Session>),
     SessionChanged(Ix<Session>, Box<SessionRow>),
     SessionRemoved(Ix<Session>, Box<SessionRow>),
@@ -54,10 +63,15 @@ impl State {
         if now <= self.now {
             return look(self);
         }
+        self.suppose(|state| state.evolve(&Event::Ticked(now)), look)
+    }
+
+    /// Looks at the state as it would be after a change, and leaves no trace.
+    pub(crate) fn suppose<T>(&mut self, change: impl FnOnce(&mut Self), look: impl FnOnce(&Self) -> T) -> T {
         let speculating = self.journal.is_some();
         self.speculate();
         let mark = self.journal.as_ref().map_or(0, Vec::len);
-        self.evolve(&Event::Ticked(now));
+        change(self);
         let seen = look(self);
         self.undo_to(mark);
         if !speculating {
@@ -99,16 +113,43 @@ impl State {
                 self.now = now;
             }
             Undo::JobInserted(ix) => {
-                self.drop_job(ix);
+                let membership = self.drop_job(ix).membership();
+                self.seat_workflow_at(membership);
             }
             Undo::JobChanged(ix, old) => {
                 self.unlink_job(ix);
                 self.jobs[ix] = *old;
                 self.link_job(ix);
+                self.seat_workflow_of(ix);
             }
             Undo::JobRemoved(ix, old) => {
                 let again = self.add_job(*old);
                 assert_eq!(again, ix, "rows come back to where they were");
+            }
+            Undo::PastInserted(ix) => {
+                self.drop_past(ix);
+            }
+            Undo::PastSkipped(ix, skipped) => self.put_skipped(ix, skipped),
+            Undo::PastRemoved(ix, old) => {
+                let again = self.add_past(*old);
+                assert_eq!(again, ix, "rows come back to where they were");
+            }
+            Undo::Retention(old) => self.retention = old,
+            Undo::Workflow(ix, old) => {
+                self.put_workflow(ix, old);
+            }
+            Undo::HoldInserted(ix) => {
+                self.drop_hold(ix);
+            }
+            Undo::HoldExtended(ix, until) => {
+                self.put_hold_end(ix, until);
+            }
+            Undo::HoldRemoved(ix, old) => {
+                let again = self.add_hold(*old);
+                assert_eq!(again, ix, "rows come back to where they were");
+            }
+            Undo::Schedule(name, old) => {
+                self.put_schedule(&name, old.map(|row| *row));
             }
             Undo::SessionInserted(ix) => {
                 self.drop_session(ix);
@@ -120,12 +161,15 @@ impl State {
                 self.session_ends.insert((row.lease_until, row.new.id), ix);
             }
             Undo::SessionRemoved(ix, old) => {
-                self.ended_sessions.remove(&old.new.id);
+                if let Some(at) = self.ended_sessions.remove(&old.new.id) {
+                    self.ended_order.remove(&(at, old.new.id));
+                }
                 let again = self.add_session(*old);
                 assert_eq!(again, ix, "rows come back to where they were");
             }
             Undo::SessionForgotten(id, at) => {
                 self.ended_sessions.insert(id, at);
+                self.ended_order.insert((at, id));
             }
             Undo::Stop(ix, token, old) => {
                 self.put_stop(ix, token, old);

@@ -6,21 +6,28 @@
 //! decision back is the same few functions in reverse, and no rule has to know about it.
 
 mod audit;
+mod history;
+mod hold;
 mod intern;
 mod journal;
 pub(crate) mod ordered;
 mod picture;
 pub(crate) mod row;
+mod schedule;
 pub(crate) mod table;
 mod view;
+mod workflow;
 
 use crate::lane::{Class, Desk, Lane};
 use crate::limit::in_force;
-use crate::{FenceToken, GroupRef, JobId, Key, Limits, Name, SessionId, Stop, TaskOptions, Time};
+use crate::{FenceToken, GroupRef, JobId, Key, LeaseId, Limits, Name, Retention, SessionId, Stop};
+use crate::{TaskOptions, Time};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use journal::Undo;
-use row::{Group, Job, Label, Phase, Queue, Session, SessionRow, Task};
-use std::collections::BTreeMap;
+use row::{
+    At, Group, Hold, Job, Label, Past, Phase, Queue, ScheduleRow, Session, SessionRow, Task, Workflow,
+};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use table::{Ix, Table};
 
@@ -32,6 +39,13 @@ pub struct State {
     pub(crate) next_token: u64,
 
     pub(crate) jobs: Table<Job>,
+    /// Jobs that have ended, until they are forgotten.
+    pub(crate) past: Table<Past>,
+    pub(crate) retention: Retention,
+    pub(crate) workflows: Table<Workflow>,
+    /// Slots of programs.
+    pub(crate) holds: Table<Hold>,
+    pub(crate) schedules: BTreeMap<Name, ScheduleRow>,
     pub(crate) sessions: Table<Session>,
     pub(crate) queues: Table<Queue>,
     pub(crate) tasks: Table<Task>,
@@ -44,6 +58,8 @@ pub struct State {
     pub(crate) desks: Table<Desk>,
     pub(crate) classes: Table<Class>,
     pub(crate) lanes: Table<Lane>,
+    /// Slots that claimed jobs will need when they start, where there are any.
+    claimed_slots: HashMap<Ix<Group>, u64>,
     /// Rows that perhaps nothing refers to, to be freed when no speculation could bring them back.
     vacant: Vec<Vacant>,
     /// Submit-side limits: they go with the last live job of their group.
@@ -52,7 +68,11 @@ pub struct State {
     // Ways to find rows. Tables of handles: the keys are in the rows.
     job_by_id: HashTable<Ix<Job>>,
     pub(crate) job_by_number: BTreeMap<u64, Ix<Job>>,
-    job_by_idempotency_key: HashMap<Key, Ix<Job>>,
+    past_by_id: HashTable<Ix<Past>>,
+    pub(crate) past_by_number: BTreeMap<u64, Ix<Past>>,
+    job_by_idempotency_key: HashMap<Key, At>,
+    pub(crate) workflow_by_name: BTreeMap<Name, Ix<Workflow>>,
+    pub(crate) hold_by_id: HashMap<LeaseId, Ix<Hold>>,
     pub(crate) session_by_id: BTreeMap<SessionId, Ix<Session>>,
     pub(crate) queue_by_name: BTreeMap<Name, Ix<Queue>>,
     pub(crate) task_by_name: HashMap<Name, Ix<Task>>,
@@ -68,8 +88,12 @@ pub struct State {
     pub(crate) scheduled: BTreeMap<(Time, u64), Ix<Job>>,
     pub(crate) expiries: BTreeMap<(Time, u64), Ix<Job>>,
     pub(crate) timeouts: BTreeMap<(Time, FenceToken), Ix<Job>>,
+    pub(crate) claims: BTreeMap<(Time, FenceToken), Ix<Job>>,
+    pub(crate) hold_ends: BTreeMap<(Time, FenceToken), Ix<Hold>>,
     pub(crate) session_ends: BTreeMap<(Time, SessionId), Ix<Session>>,
-    pub(crate) retained: BTreeMap<(Time, u64), Ix<Job>>,
+    pub(crate) ended_order: BTreeSet<(Time, SessionId)>,
+    pub(crate) ticks: BTreeSet<(Time, Name)>,
+    pub(crate) retained: history::Retained,
 
     journal: Option<Vec<Undo>>,
 }
@@ -80,6 +104,8 @@ enum Vacant {
     Lane(Ix<Lane>),
     Queue(Ix<Queue>),
     Task(Ix<Task>),
+    Group(Ix<Group>),
+    Workflow(Ix<Workflow>),
 }
 
 impl Default for State {
@@ -98,6 +124,11 @@ impl State {
             next_number: 1,
             next_token: 1,
             jobs: Table::default(),
+            past: Table::default(),
+            retention: Retention::default(),
+            workflows: Table::default(),
+            holds: Table::default(),
+            schedules: BTreeMap::new(),
             sessions: Table::default(),
             queues: Table::default(),
             tasks: Table::default(),
@@ -107,11 +138,16 @@ impl State {
             desks: Table::default(),
             classes: Table::default(),
             lanes: Table::default(),
+            claimed_slots: HashMap::new(),
             vacant: Vec::new(),
             fleeting_limits: 0,
             job_by_id: HashTable::new(),
             job_by_number: BTreeMap::new(),
+            past_by_id: HashTable::new(),
+            past_by_number: BTreeMap::new(),
             job_by_idempotency_key: HashMap::new(),
+            workflow_by_name: BTreeMap::new(),
+            hold_by_id: HashMap::new(),
             session_by_id: BTreeMap::new(),
             queue_by_name: BTreeMap::new(),
             task_by_name: HashMap::new(),
@@ -124,8 +160,12 @@ impl State {
             scheduled: BTreeMap::new(),
             expiries: BTreeMap::new(),
             timeouts: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            hold_ends: BTreeMap::new(),
             session_ends: BTreeMap::new(),
-            retained: BTreeMap::new(),
+            ended_order: BTreeSet::new(),
+            ticks: BTreeSet::new(),
+            retained: history::Retained::default(),
             journal: None,
         };
         let cluster = state.intern_group(Label::Cluster);
@@ -155,11 +195,17 @@ impl State {
         self.unlink_job(ix);
         change(&mut self.jobs[ix]);
         self.link_job(ix);
+        self.seat_workflow_of(ix);
     }
 
-    pub(crate) fn remove_job(&mut self, ix: Ix<Job>) {
+    /// Takes a job out of the live ones, as it was.
+    pub(crate) fn remove_job(&mut self, ix: Ix<Job>) -> Job {
         let old = self.drop_job(ix);
-        self.note(|| Undo::JobRemoved(ix, Box::new(old)));
+        if self.journal.is_some() {
+            let old = Box::new(old.clone());
+            self.note(|| Undo::JobRemoved(ix, old));
+        }
+        old
     }
 
     fn add_job(&mut self, job: Job) -> Ix<Job> {
@@ -170,16 +216,19 @@ impl State {
         self.job_by_id.insert_unique(hash, ix, |&ix| intern::hash_with(hasher, &jobs[ix].id));
         self.job_by_number.insert(number, ix);
         if let Some(key) = key {
-            self.job_by_idempotency_key.insert(key, ix);
+            self.job_by_idempotency_key.insert(key, At::Live(ix));
         }
         self.lanes[lane].refs += 1;
+        self.enroll(self.jobs[ix].membership(), At::Live(ix));
         self.link_job(ix);
+        self.seat_workflow_of(ix);
         ix
     }
 
     fn drop_job(&mut self, ix: Ix<Job>) -> Job {
         self.unlink_job(ix);
         let job = self.jobs.remove(ix);
+        self.dismiss(job.membership(), At::Live(ix));
         let hash = self.hash(&job.id);
         if let Ok(entry) = self.job_by_id.find_entry(hash, |&at| at == ix) {
             entry.remove();
@@ -208,25 +257,42 @@ impl State {
     fn index_job(&mut self, ix: Ix<Job>, link: bool) {
         let job = &self.jobs[ix];
         let (lane, number, turn) = (job.lane, job.number, job.turn());
-        match job.phase().clone() {
+        let (queue, membership) = (self.desk(self.class(lane)).queue, job.membership());
+        match *job.phase() {
             Phase::Pending => {
                 let (run_at, good_until) = (job.run_at, job.good_until());
-                let queue = self.desk(self.class(lane)).queue;
+                let waits = membership.is_some_and(|at| self.workflows[at.workflow].turn != Some(ix));
                 let due = run_at <= self.now;
                 let queue = &mut self.queues[queue];
-                let count = if due { &mut queue.due } else { &mut queue.scheduled };
+                let count = match (waits, due) {
+                    (true, _) => &mut queue.waiting,
+                    (false, true) => &mut queue.due,
+                    (false, false) => &mut queue.scheduled,
+                };
                 *count = if link { *count + 1 } else { *count - 1 };
-                match (due, link) {
-                    (true, true) => self.enter_lane(lane, turn, ix),
-                    (true, false) => self.leave_lane(lane, turn),
-                    (false, _) => toggle(&mut self.scheduled, (run_at, number), ix, link),
+                match (waits, due, link) {
+                    (true, ..) => {}
+                    (false, true, true) => self.enter_lane(lane, turn, ix),
+                    (false, true, false) => self.leave_lane(lane, turn),
+                    (false, false, _) => toggle(&mut self.scheduled, (run_at, number), ix, link),
                 }
                 if let Some(good_until) = good_until {
                     toggle(&mut self.expiries, (good_until, number), ix, link);
                 }
                 self.count_live(lane, link);
             }
+            Phase::Claimed(claim) => {
+                toggle(&mut self.sessions[claim.session].claimed, claim.token, ix, link);
+                toggle(&mut self.claims, (claim.until, claim.token), ix, link);
+                let claimed = &mut self.queues[queue].claimed;
+                *claimed = if link { *claimed + 1 } else { *claimed - 1 };
+                self.count_live(lane, link);
+                self.count_claimed(lane, link);
+            }
             Phase::Running(run) => {
+                if let Some(at) = membership {
+                    self.workflows[at.workflow].running = link.then_some(at.step);
+                }
                 let running = &mut self.sessions[run.session].running;
                 toggle(running, run.token, ix, link);
                 if let Some(at) = run.timeout_at {
@@ -234,9 +300,6 @@ impl State {
                 }
                 self.count_live(lane, link);
                 self.count_used(lane, link);
-            }
-            Phase::Finished { state, at } => {
-                toggle(&mut self.retained, (crate::decide::forget_at(state, at), number), ix, link);
             }
         }
     }
@@ -246,6 +309,24 @@ impl State {
             let live = &mut self.groups[group].live;
             *live = if link { *live + u64::from(need) } else { *live - u64::from(need) };
         }
+    }
+
+    fn count_claimed(&mut self, lane: Ix<Lane>, link: bool) {
+        for (group, need) in self.needs(lane) {
+            let claimed = self.claimed_slots.entry(group).or_default();
+            *claimed = if link { *claimed + u64::from(need) } else { *claimed - u64::from(need) };
+            if *claimed == 0 {
+                self.claimed_slots.remove(&group);
+            }
+        }
+    }
+
+    /// Slots of a group that claimed jobs will need when they start.
+    pub(crate) fn claimed_slots(&self, group: Ix<Group>) -> u64 {
+        if self.claimed_slots.is_empty() {
+            return 0;
+        }
+        self.claimed_slots.get(&group).copied().unwrap_or(0)
     }
 
     fn count_used(&mut self, lane: Ix<Lane>, link: bool) {
@@ -260,7 +341,7 @@ impl State {
         self.job_by_id.find(self.hash(&id), |&ix| self.jobs[ix].id == id).copied()
     }
 
-    pub(crate) fn find_by_idempotency_key(&self, key: &Key) -> Option<Ix<Job>> {
+    pub(crate) fn find_by_idempotency_key(&self, key: &Key) -> Option<At> {
         self.job_by_idempotency_key.get(key).copied()
     }
 
@@ -322,11 +403,13 @@ impl State {
         let row = self.drop_session(ix);
         let id = row.new.id;
         self.ended_sessions.insert(id, self.now);
+        self.ended_order.insert((self.now, id));
         self.note(|| Undo::SessionRemoved(ix, Box::new(row)));
     }
 
     pub(crate) fn forget_session(&mut self, id: SessionId) {
         if let Some(at) = self.ended_sessions.remove(&id) {
+            self.ended_order.remove(&(at, id));
             self.note(|| Undo::SessionForgotten(id, at));
         }
     }
@@ -347,7 +430,12 @@ impl State {
 
     fn add_session(&mut self, row: SessionRow) -> Ix<Session> {
         let (id, lease_until, serves) = (row.new.id, row.lease_until, Arc::clone(&row.serves));
-        let ix = self.sessions.insert(Session { row, stops: BTreeMap::new(), running: BTreeMap::new() });
+        let ix = self.sessions.insert(Session {
+            row,
+            stops: BTreeMap::new(),
+            running: BTreeMap::new(),
+            claimed: BTreeMap::new(),
+        });
         self.session_by_id.insert(id, ix);
         self.session_ends.insert((lease_until, id), ix);
         for &task in &serves.tasks {
@@ -361,8 +449,9 @@ impl State {
     }
 
     fn drop_session(&mut self, ix: Ix<Session>) -> SessionRow {
-        let Session { row, stops, running } = self.sessions.remove(ix);
-        assert!(running.is_empty() && stops.is_empty(), "G4: a session that owns jobs cannot be forgotten");
+        let Session { row, stops, running, claimed } = self.sessions.remove(ix);
+        let owns_nothing = running.is_empty() && claimed.is_empty() && stops.is_empty();
+        assert!(owns_nothing, "G4: a session that owns jobs cannot be forgotten");
         self.session_by_id.remove(&row.new.id);
         self.session_ends.remove(&(row.lease_until, row.new.id));
         for &task in &row.serves.tasks {
@@ -430,14 +519,18 @@ impl State {
         in_force(self.limits.get(&group), every_key)
     }
 
-    /// Submit-side limits of the groups of a lane that have no live job left.
-    pub(crate) fn spent_limits(&self, lane: Ix<Lane>) -> Vec<GroupRef> {
+    /// Groups among these that have a submit-side limit.
+    pub(crate) fn fleeting(&self, needs: &[(Ix<Group>, u32)]) -> Vec<GroupRef> {
         if self.fleeting_limits == 0 {
             return Vec::new();
         }
-        let spent = self.needs(lane).into_iter().filter(|&(group, _)| self.groups[group].live == 0);
-        let spent = spent.map(|(group, _)| self.group_ref(&self.groups[group].label));
-        spent.filter(|group| self.limits.get(group).is_some_and(|limits| limits.submit.is_some())).collect()
+        let groups = needs.iter().map(|&(group, _)| self.group_ref(&self.groups[group].label));
+        groups.filter(|group| self.limits.get(group).is_some_and(|limits| limits.submit.is_some())).collect()
+    }
+
+    /// Whether no live job and no program takes slots of a group.
+    pub(crate) fn is_deserted(&self, group: &GroupRef) -> bool {
+        self.find_group(group).is_none_or(|ix| self.groups[ix].live == 0)
     }
 
     pub(crate) fn change_queue(&mut self, ix: Ix<Queue>, priority: Option<u32>, paused: bool) {

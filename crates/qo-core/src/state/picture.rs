@@ -2,6 +2,7 @@
 //! picture decide the same from here on.
 
 use super::State;
+use super::row::{Hold, Record};
 
 impl State {
     /// One line for each row, in an order of its own. For tests and for comparing replicas.
@@ -10,15 +11,31 @@ impl State {
             vec![format!("now {}, next job {}, next token {}", self.now, self.next_number, self.next_token)];
         for (number, &ix) in &self.job_by_number {
             let row = &self.jobs[ix];
-            let detail = self.job(row.id);
             let timeout_at = row.run().and_then(|run| run.timeout_at);
-            lines.push(format!("job {number}: {detail:?} {:?} {timeout_at:?}", row.options));
+            let claim_until = row.claimed().map(|claimed| claimed.until);
+            lines.push(format!("job {number}: {} {timeout_at:?} {claim_until:?}", self.whole(row)));
         }
+        for (number, &ix) in &self.past_by_number {
+            lines.push(format!("past job {number}: {}", self.whole(&self.past[ix])));
+        }
+        let mut workflows = self.workflow_by_name.values().map(|&ix| &self.workflows[ix]);
+        let shown = workflows.by_ref().filter(|workflow| !workflow.steps.is_empty());
+        lines.extend(shown.map(|workflow| format!("workflow {}: {:?}", workflow.name, workflow.row)));
+        let mut holds: Vec<_> = self.holds.iter().map(|(_, hold)| hold).collect();
+        holds.sort_by_key(|hold| hold.token);
+        let hold = |hold: &Hold| format!("{:?} {} {} {}", hold.request, hold.token, hold.since, hold.until);
+        lines.extend(holds.into_iter().map(hold));
+        lines.extend(self.schedules().iter().map(|schedule| format!("{schedule:?}")));
+        lines.push(format!("{:?}", self.retention));
         for (id, &ix) in &self.session_by_id {
             let session = &self.sessions[ix];
             let row = &session.row;
-            let owns: Vec<_> =
-                session.running.iter().map(|(token, &job)| (token, self.jobs[job].id)).collect();
+            let owns: Vec<_> = session
+                .running
+                .iter()
+                .chain(&session.claimed)
+                .map(|(token, &job)| (token, self.jobs[job].id))
+                .collect();
             let told = (&session.stops, row.number, row.free_permits, &row.reply);
             lines.push(format!(
                 "session {id}: {:?} {:?} {} {} {told:?} {owns:?}",
@@ -32,5 +49,10 @@ impl State {
         tasks.sort_by(|a, b| a.task.cmp(&b.task));
         lines.extend(tasks.iter().map(|task| format!("{task:?}")));
         lines
+    }
+
+    fn whole(&self, record: &Record) -> String {
+        let own = record.options.as_deref().map(|own| (own.timeout_ms, own.retry));
+        format!("{:?} {own:?}", self.job(record.id))
     }
 }

@@ -1,34 +1,60 @@
-//! The rows: what the state knows about each job, session, queue, task and group.
+//! The rows: what the state knows about each job, workflow, program, session, queue, task and group.
 
 use super::table::Ix;
-use crate::lane::{ClassLine, Desk, Lane, Turn};
-use crate::{
-    Attempt, ExchangeReply, FenceToken, JobId, JobState, Json, Key, Name, NewSession, RetryPolicy, Stop,
-};
-use crate::{TaskOptions, Time};
+use crate::lane::{ClassLine, Desk, Lane, Needs, Turn};
+use crate::{Attempt, ExchangeReply, FenceToken, GroupRef, JobId, JobState, Json, Key, LastTick, Name};
+use crate::{NewSession, OnFailure, RetryPolicy, Schedule, SlotRequest, Stop, TaskOptions, Time};
 use smallvec::SmallVec;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
-/// A job, live or remembered. A pending job that never ran is one row of about 100 bytes; what only some
-/// jobs have hangs off it.
+/// A live job. A pending job that never ran is one row of about 100 bytes; what only some jobs have hangs off it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Job {
-    pub(crate) id: JobId,
+    pub(crate) record: Record,
     pub(crate) lane: Ix<Lane>,
-    pub(crate) priority: i32,
+}
+
+/// A job that has ended, remembered. It stands on its own: the lane, groups and queue that it went through may be
+/// gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Past {
+    pub(crate) record: Record,
+    pub(crate) spec: Arc<Spec>,
+    pub(crate) key: Option<Key>,
+    pub(crate) finished_at: Time,
+    pub(crate) state: JobState,
+    /// It did not succeed, and its workflow passed over it.
+    pub(crate) skipped: bool,
+}
+
+/// What all jobs of a class have in common, in names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Spec {
+    pub(crate) queue: Name,
+    pub(crate) task: Name,
+    pub(crate) group: Name,
+    pub(crate) cost: u32,
+    pub(crate) limits: BTreeMap<GroupRef, u32>,
+}
+
+/// What is known of a job whether it is live or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) id: JobId,
     /// Acceptance number: the last word in claim order.
     pub(crate) number: u64,
     pub(crate) submitted_at: Time,
     pub(crate) run_at: Time,
-    pub(crate) attempts_used: u32,
-    pub(crate) max_attempts: u32,
     pub(crate) payload: Json,
     pub(crate) options: Option<Arc<JobOptions>>,
-    /// Present from the first claim, or from the end if it never ran.
+    /// Present from the first claim on.
     pub(crate) track: Option<Box<Track>>,
+    pub(crate) priority: i32,
+    // Sixteen bits are enough for `caps::ATTEMPTS`, and keep the row small.
+    pub(crate) attempts_used: u16,
+    pub(crate) max_attempts: u16,
 }
 
 /// What most jobs leave at the default.
@@ -38,30 +64,46 @@ pub(crate) struct JobOptions {
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) retry: Option<RetryPolicy>,
     pub(crate) idempotency_key: Option<Key>,
+    pub(crate) membership: Option<Membership>,
+}
+
+/// The place of a job in its workflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Membership {
+    pub(crate) workflow: Ix<Workflow>,
+    /// 1 for the first.
+    pub(crate) step: u32,
 }
 
 /// What happened to a job after it was accepted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Track {
+    /// Pending once it has ended.
     pub(crate) phase: Phase,
     /// One, nearly always: it is here, not behind another allocation.
     pub(crate) attempts: SmallVec<[Attempt; 1]>,
     pub(crate) output: Option<Json>,
 }
 
-/// Where a job stands.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Where a live job stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
     #[default]
     Pending,
+    Claimed(Claimed),
     Running(Run),
-    Finished {
-        state: JobState,
-        at: Time,
-    },
 }
 
-/// A claim: who owns the job, and since when.
+/// A claim ahead of time: who may start the job, and until when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Claimed {
+    pub(crate) session: Ix<Session>,
+    pub(crate) token: FenceToken,
+    pub(crate) since: Time,
+    pub(crate) until: Time,
+}
+
+/// A run: who owns the job, and since when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) session: Ix<Session>,
@@ -72,6 +114,26 @@ pub(crate) struct Run {
     pub(crate) cancel_requested: bool,
 }
 
+impl Deref for Job {
+    type Target = Record;
+    fn deref(&self) -> &Record {
+        &self.record
+    }
+}
+
+impl DerefMut for Job {
+    fn deref_mut(&mut self) -> &mut Record {
+        &mut self.record
+    }
+}
+
+impl Deref for Past {
+    type Target = Record;
+    fn deref(&self) -> &Record {
+        &self.record
+    }
+}
+
 impl Job {
     pub(crate) fn phase(&self) -> &Phase {
         self.track.as_ref().map_or(&Phase::Pending, |track| &track.phase)
@@ -80,22 +142,31 @@ impl Job {
     pub(crate) fn state(&self) -> JobState {
         match self.phase() {
             Phase::Pending => JobState::Pending,
+            Phase::Claimed(_) => JobState::Claimed,
             Phase::Running(_) => JobState::Running,
-            Phase::Finished { state, .. } => *state,
         }
     }
 
     pub(crate) fn run(&self) -> Option<&Run> {
         match self.phase() {
             Phase::Running(run) => Some(run),
-            Phase::Pending | Phase::Finished { .. } => None,
+            Phase::Pending | Phase::Claimed(_) => None,
+        }
+    }
+
+    pub(crate) fn claimed(&self) -> Option<&Claimed> {
+        match self.phase() {
+            Phase::Claimed(claimed) => Some(claimed),
+            Phase::Pending | Phase::Running(_) => None,
         }
     }
 
     pub(crate) fn turn(&self) -> Turn {
         Turn { priority: self.priority, run_at: self.run_at, number: self.number }
     }
+}
 
+impl Record {
     pub(crate) fn good_until(&self) -> Option<Time> {
         self.options.as_ref()?.good_until
     }
@@ -104,9 +175,93 @@ impl Job {
         self.options.as_ref()?.idempotency_key.as_ref()
     }
 
+    pub(crate) fn membership(&self) -> Option<Membership> {
+        self.options.as_ref()?.membership
+    }
+
     pub(crate) fn attempts(&self) -> &[Attempt] {
         self.track.as_ref().map_or(&[], |track| &track.attempts)
     }
+
+    pub(crate) fn set_phase(&mut self, phase: Phase) {
+        if phase != Phase::Pending || self.track.is_some() {
+            self.track.get_or_insert_default().phase = phase;
+        }
+    }
+}
+
+/// Who holds slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Held {
+    Job(Ix<Job>),
+    Program(Ix<Hold>),
+}
+
+/// Where a job row is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum At {
+    Live(Ix<Job>),
+    Past(Ix<Past>),
+}
+
+/// A workflow. What is stored of it, and what follows from its steps.
+#[derive(Debug)]
+pub(crate) struct Workflow {
+    pub(crate) name: Name,
+    pub(crate) row: WorkflowRow,
+    /// Derived: its steps, live or remembered, and those of them that are not passed.
+    pub(crate) steps: BTreeMap<u32, At>,
+    pub(crate) open: BTreeMap<u32, At>,
+    /// Derived: steps that have not ended, and the one that runs.
+    pub(crate) live: u32,
+    pub(crate) running: Option<u32>,
+    /// Derived: the live step whose turn it is; if it is pending it is in line or waits for its date.
+    pub(crate) turn: Option<Ix<Job>>,
+    /// Derived: the step that halts live ones; it is not forgotten.
+    pub(crate) halted_by: Option<Ix<Past>>,
+}
+
+/// What is stored of a workflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WorkflowRow {
+    pub(crate) on_failure: OnFailure,
+    pub(crate) cancelled: bool,
+    /// Steps accepted so far.
+    pub(crate) accepted: u32,
+}
+
+impl Workflow {
+    pub(crate) fn head(&self) -> Option<(u32, At)> {
+        self.open.first_key_value().map(|(&step, &at)| (step, at))
+    }
+
+    /// Whether a step that has ended lets the next one go.
+    pub(crate) fn passes(&self, past: &Past) -> bool {
+        past.state == JobState::Succeeded
+            || past.skipped
+            || self.row.cancelled
+            || self.row.on_failure == OnFailure::Continue
+    }
+}
+
+/// Slots that a program holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) request: Arc<SlotRequest>,
+    pub(crate) token: FenceToken,
+    pub(crate) since: Time,
+    pub(crate) until: Time,
+    /// Its groups and the slots that it holds there: key, group.
+    pub(crate) needs: Needs,
+}
+
+/// A schedule that the configuration names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ScheduleRow {
+    pub(crate) spec: Schedule,
+    pub(crate) enabled: bool,
+    pub(crate) next: Option<Time>,
+    pub(crate) last: Option<LastTick>,
 }
 
 /// A live session.
@@ -115,8 +270,9 @@ pub(crate) struct Session {
     pub(crate) row: SessionRow,
     /// What its next exchange must be told to stop.
     pub(crate) stops: BTreeMap<FenceToken, Stop>,
-    /// Derived: the jobs that it owns.
+    /// Derived: the jobs that it runs, and those that it has claimed ahead of time.
     pub(crate) running: BTreeMap<FenceToken, Ix<Job>>,
+    pub(crate) claimed: BTreeMap<FenceToken, Ix<Job>>,
 }
 
 /// What is stored of a session.
@@ -167,9 +323,11 @@ pub(crate) struct Queue {
     /// Derived: desks where somebody stands, and whether its group has a free slot.
     pub(crate) desks: BTreeSet<Ix<Desk>>,
     pub(crate) open: bool,
-    /// Derived: pending jobs in line, and pending jobs that wait for their date.
+    /// Derived: pending jobs in line, those that wait for their date, steps whose turn it is not, and claimed jobs.
     pub(crate) due: u64,
     pub(crate) scheduled: u64,
+    pub(crate) waiting: u64,
+    pub(crate) claimed: u64,
 }
 
 impl Queue {
@@ -203,17 +361,18 @@ impl Task {
     }
 }
 
-/// A group that live jobs, a queue or a key's parent refer to. `used` and `live` are caches of the job rows.
+/// A group that live jobs, programs, a queue or a key's parent refer to. `used` and `live` are caches of the rows of
+/// jobs and programs.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) label: Label,
     /// The limit in force.
     pub(crate) limit: Option<u32>,
-    /// Slots that running jobs hold.
+    /// Slots that running jobs and programs hold.
     pub(crate) used: u64,
-    /// Slots that all live jobs would hold.
+    /// Slots that all live jobs would hold, and those of programs.
     pub(crate) live: u64,
-    /// Classes, lanes, queues and keys that point here.
+    /// Classes, lanes, queues, keys and programs that point here.
     pub(crate) refs: u32,
     /// `queue:NAME`: the queue.
     pub(crate) queue: Option<Ix<Queue>>,

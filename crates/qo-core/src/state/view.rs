@@ -2,85 +2,157 @@
 //! ([`Event::Ticked`](crate::Event::Ticked)) before it looks, so that dates are judged by the present.
 
 use super::State;
-use super::row::{Group, Job, Label, Phase, Run};
+use super::row::{At, Claimed, Group, Held, Job, Label, Run, ScheduleRow, Spec, Workflow};
 use super::table::Ix;
 use crate::lane::Lane;
-use crate::{
-    Cursor, Error, FenceToken, GroupDetail, GroupPage, GroupRef, GroupStatus, Holder, JobDetail, JobFilter,
-};
-use crate::{JobId, JobPage, JobView, Key, Name, QueueStatus, Result, Running, WorkerStatus, caps};
-use std::collections::BTreeSet;
+use crate::{Cursor, Error, FenceToken, GroupDetail, GroupPage, GroupRef, GroupStatus, HeldBy, Holder};
+use crate::{JobDetail, JobFilter, JobId, JobPage, JobView, Key, Name, QueueStatus, Result, Running};
+use crate::{ScheduleStatus, StepStatus, WorkerStatus, WorkflowPage, WorkflowState, WorkflowStatus, caps};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 impl State {
     /// One job, whole.
     pub fn job(&self, job: JobId) -> Result<JobDetail> {
-        let ix = self.find_job(job).ok_or_else(|| Error::not_found(format!("job {job}")))?;
-        let row = &self.jobs[ix];
-        let output = row.track.as_ref().and_then(|track| track.output.clone());
-        let (payload, attempts) = (row.payload.clone(), row.attempts().to_vec());
-        Ok(JobDetail { view: self.job_view(row), payload, output, attempts })
+        let at = self.find(job).ok_or_else(|| Error::not_found(format!("job {job}")))?;
+        let record = self.record(at);
+        let output = record.track.as_ref().and_then(|track| track.output.clone());
+        let (payload, attempts) = (record.payload.clone(), record.attempts().to_vec());
+        Ok(JobDetail { view: self.job_view(at), payload, output, attempts })
     }
 
     /// Jobs that match a filter, in the order of their acceptance.
     pub fn jobs(&self, filter: &JobFilter, after: Option<Cursor>, limit: usize) -> Result<JobPage> {
         crate::job::within("limit", limit as u64, 1, caps::PAGE as u64)?;
-        let from = after.map_or(0, |Cursor(number)| number.saturating_add(1));
-        let mut found =
-            self.job_by_number.range(from..).filter(|&(_, &ix)| self.matches(&self.jobs[ix], filter));
+        let mut found = self.matching(filter, after);
         let mut jobs = Vec::new();
         let mut last = None;
         while jobs.len() < limit
-            && let Some((&number, &ix)) = found.next()
+            && let Some((number, at)) = found.next()
         {
-            jobs.push(self.job_view(&self.jobs[ix]));
+            jobs.push(self.job_view(at));
             last = Some(Cursor(number));
         }
         Ok(JobPage { jobs, next: last.filter(|_| found.next().is_some()) })
     }
 
-    fn matches(&self, job: &Job, filter: &JobFilter) -> bool {
-        let lane = &self.lanes[job.lane];
-        let class = &self.classes[lane.class];
-        let desk = &self.desks[class.desk];
-        (filter.states.is_empty() || filter.states.contains(&job.state()))
-            && filter.queue.as_ref().is_none_or(|queue| self.queues[desk.queue].name == *queue)
-            && filter.task.as_ref().is_none_or(|task| self.tasks[desk.task].name == *task)
-            && filter.group.as_ref().is_none_or(|group| self.group_name(class.group) == *group)
-            && filter.key.as_ref().is_none_or(|key| self.lane_key(lane).as_ref() == Some(key))
+    /// Jobs that match a filter, live and remembered, in the order of their acceptance, with their number.
+    pub(crate) fn matching<'a>(
+        &'a self,
+        filter: &'a JobFilter,
+        after: Option<Cursor>,
+    ) -> impl Iterator<Item = (u64, At)> + 'a {
+        let from = after.map_or(0, |Cursor(number)| number.saturating_add(1));
+        let steps = filter.workflow.as_ref().map(|workflow| {
+            let steps = self.find_workflow(workflow).map(|ix| &self.workflows[ix].steps);
+            steps.into_iter().flat_map(BTreeMap::values).map(|&at| (self.record(at).number, at))
+        });
+        let all = filter.workflow.is_none().then(|| self.in_order(from));
+        let found = steps.into_iter().flatten().chain(all.into_iter().flatten());
+        found.filter(move |&(number, at)| number >= from && self.matches(at, filter))
     }
 
-    fn job_view(&self, job: &Job) -> JobView {
-        let lane = &self.lanes[job.lane];
-        let class = &self.classes[lane.class];
-        let desk = &self.desks[class.desk];
-        let extras =
-            class.extras.iter().map(|&(group, need)| (self.group_ref(&self.groups[group].label), need));
+    fn in_order(&self, from: u64) -> impl Iterator<Item = (u64, At)> {
+        let mut live = self.job_by_number.range(from..).peekable();
+        let mut past = self.past_by_number.range(from..).peekable();
+        std::iter::from_fn(move || {
+            let live_first = match (live.peek(), past.peek()) {
+                (Some((live, _)), Some((past, _))) => live < past,
+                (live, _) => live.is_some(),
+            };
+            if live_first {
+                live.next().map(|(&number, &ix)| (number, At::Live(ix)))
+            } else {
+                past.next().map(|(&number, &ix)| (number, At::Past(ix)))
+            }
+        })
+    }
+
+    fn matches(&self, at: At, filter: &JobFilter) -> bool {
+        let state = self.state_at(at);
+        if !filter.states.is_empty() && !filter.states.contains(&state) {
+            return false;
+        }
+        let is = |asked: &Option<Name>, name: &Name| asked.as_ref().is_none_or(|asked| asked == name);
+        match at {
+            At::Live(ix) => {
+                let lane = &self.lanes[self.jobs[ix].lane];
+                let class = &self.classes[lane.class];
+                let desk = &self.desks[class.desk];
+                is(&filter.queue, &self.queues[desk.queue].name)
+                    && is(&filter.task, &self.tasks[desk.task].name)
+                    && is(&filter.group, &self.group_name(class.group))
+                    && filter.key.as_ref().is_none_or(|key| self.lane_key(lane).as_ref() == Some(key))
+            }
+            At::Past(ix) => {
+                let past = &self.past[ix];
+                is(&filter.queue, &past.spec.queue)
+                    && is(&filter.task, &past.spec.task)
+                    && is(&filter.group, &past.spec.group)
+                    && filter.key.as_ref().is_none_or(|key| past.key.as_ref() == Some(key))
+            }
+        }
+    }
+
+    fn job_view(&self, at: At) -> JobView {
+        let (record, job) = (self.record(at), self.live_at(at));
+        let membership = record.membership();
+        let (spec, key) = self.asked_for(at);
+        let past = match at {
+            At::Live(_) => None,
+            At::Past(ix) => Some(&self.past[ix]),
+        };
         JobView {
-            id: job.id,
-            state: job.state(),
-            queue: self.queues[desk.queue].name.clone(),
-            task: self.tasks[desk.task].name.clone(),
-            group: self.group_name(class.group),
-            key: self.lane_key(lane),
-            cost: class.cost,
-            limits: extras.collect(),
-            priority: job.priority,
-            submitted_at: job.submitted_at,
-            run_at: job.run_at,
-            good_until: job.good_until(),
-            idempotency_key: job.idempotency_key().cloned(),
-            attempts_used: job.attempts_used,
-            max_attempts: job.max_attempts,
-            cancel_requested: job.run().is_some_and(|run| run.cancel_requested),
-            running: job.run().map(|run| self.running(run)),
-            claimed: None,
-            workflow: None,
-            step: None,
-            skipped: false,
-            finished_at: match job.phase() {
-                Phase::Finished { at, .. } => Some(*at),
-                Phase::Pending | Phase::Running(_) => None,
-            },
+            id: record.id,
+            state: self.state_at(at),
+            queue: spec.queue,
+            task: spec.task,
+            group: spec.group,
+            key,
+            cost: spec.cost,
+            limits: spec.limits,
+            priority: record.priority,
+            submitted_at: record.submitted_at,
+            run_at: record.run_at,
+            good_until: record.good_until(),
+            idempotency_key: record.idempotency_key().cloned(),
+            attempts_used: record.attempts_used.into(),
+            max_attempts: record.max_attempts.into(),
+            cancel_requested: job.and_then(Job::run).is_some_and(|run| run.cancel_requested),
+            running: job.and_then(Job::run).map(|run| self.running(run)),
+            claimed: job.and_then(Job::claimed).map(|claimed| self.claimed_by(claimed)),
+            workflow: membership.map(|at| self.workflows[at.workflow].name.clone()),
+            step: membership.map(|at| at.step),
+            skipped: past.is_some_and(|past| past.skipped),
+            finished_at: past.map(|past| past.finished_at),
+        }
+    }
+
+    fn live_at(&self, at: At) -> Option<&Job> {
+        match at {
+            At::Live(ix) => Some(&self.jobs[ix]),
+            At::Past(_) => None,
+        }
+    }
+
+    fn asked_for(&self, at: At) -> (Spec, Option<Key>) {
+        match at {
+            At::Live(ix) => {
+                let lane = &self.lanes[self.jobs[ix].lane];
+                (self.spec(&self.classes[lane.class]), self.lane_key(lane))
+            }
+            At::Past(ix) => (Spec::clone(&self.past[ix].spec), self.past[ix].key.clone()),
+        }
+    }
+
+    fn claimed_by(&self, claimed: &Claimed) -> Running {
+        let session = &self.sessions[claimed.session].row;
+        Running {
+            worker: session.new.worker.clone(),
+            session: session.new.id,
+            token: claimed.token,
+            since: claimed.since,
+            lease_until: claimed.until.min(session.lease_until),
         }
     }
 
@@ -135,7 +207,7 @@ impl State {
                 "{group}: no live job names it and nobody has set a limit"
             )));
         }
-        let holders = self.holders(group).map(|(_, job)| self.holder(group, job)).collect();
+        let holders = self.holding(group).map(|(_, held)| self.holder(group, held)).collect();
         Ok(GroupDetail { status, holders })
     }
 
@@ -162,32 +234,45 @@ impl State {
         Box::new(self.find_group(group).map(|ix| &self.groups[ix]).into_iter())
     }
 
-    /// The running jobs that hold slots of a group, by token.
-    pub(crate) fn holders(&self, group: &GroupRef) -> impl Iterator<Item = (FenceToken, Ix<Job>)> {
+    /// Who holds slots of a group, by token.
+    pub(crate) fn holding(&self, group: &GroupRef) -> impl Iterator<Item = (FenceToken, Held)> {
         let running = self.sessions.iter().flat_map(|(_, session)| &session.running);
-        let mut held: Vec<_> = running
-            .map(|(&token, &job)| (token, job))
-            .filter(|&(_, job)| self.slots(group, job) > 0)
-            .collect();
+        let running = running.map(|(&token, &job)| (token, Held::Job(job)));
+        let programs = self.holds.iter().map(|(ix, hold)| (hold.token, Held::Program(ix)));
+        let mut held: Vec<_> =
+            running.chain(programs).filter(|&(_, held)| self.slots(group, held) > 0).collect();
         held.sort_unstable_by_key(|&(token, _)| token);
         held.into_iter()
     }
 
-    fn slots(&self, group: &GroupRef, job: Ix<Job>) -> u32 {
-        let needs = self.needs(self.jobs[job].lane).into_iter();
+    fn slots(&self, group: &GroupRef, held: Held) -> u32 {
+        let needs = match held {
+            Held::Job(job) => self.needs(self.jobs[job].lane),
+            Held::Program(hold) => self.holds[hold].needs.clone(),
+        };
         let of_group = |ix: Ix<Group>| match (group, &self.groups[ix].label) {
             (GroupRef::EveryKey(name), Label::Key(parent, _)) => self.group_name(*parent) == *name,
             (_, label) => self.group_ref(label) == *group,
         };
-        needs.filter(|&(ix, _)| of_group(ix)).map(|(_, need)| need).sum()
+        needs.into_iter().filter(|&(ix, _)| of_group(ix)).map(|(_, need)| need).sum()
     }
 
-    pub(crate) fn holder(&self, group: &GroupRef, ix: Ix<Job>) -> Holder {
-        let job = &self.jobs[ix];
-        let run = job.run().unwrap_or_else(|| unreachable!("only running jobs hold slots"));
-        let Running { worker, session, token, since, lease_until } = self.running(run);
-        let by = crate::HeldBy::Job { job: job.id, task: self.task_name(job).clone(), session };
-        Holder { token, slots: self.slots(group, ix), worker, since, lease_until, by }
+    pub(crate) fn holder(&self, group: &GroupRef, held: Held) -> Holder {
+        let slots = self.slots(group, held);
+        match held {
+            Held::Job(ix) => {
+                let job = &self.jobs[ix];
+                let run = job.run().unwrap_or_else(|| unreachable!("only running jobs hold slots"));
+                let Running { worker, session, token, since, lease_until } = self.running(run);
+                let by = HeldBy::Job { job: job.id, task: self.task_name(job).clone(), session };
+                Holder { token, slots, worker, since, lease_until, by }
+            }
+            Held::Program(ix) => {
+                let hold = &self.holds[ix];
+                let (worker, by) = (hold.request.holder.clone(), HeldBy::Program { lease: hold.request.id });
+                Holder { token: hold.token, slots, worker, since: hold.since, lease_until: hold.until, by }
+            }
+        }
     }
 
     /// All queues that have live jobs, a limit, a priority or a pause, by name.
@@ -212,12 +297,13 @@ impl State {
             running,
             due: row.map_or(0, |row| row.due),
             scheduled: row.map_or(0, |row| row.scheduled),
-            claimed: 0,
-            waiting: 0,
+            claimed: row.map_or(0, |row| row.claimed),
+            waiting: row.map_or(0, |row| row.waiting),
         };
         let configured =
             row.is_some_and(|row| row.priority.is_some() || row.paused) || status.limit.is_some();
-        (configured || status.running + status.due + status.scheduled > 0).then_some(status)
+        let pending = status.due + status.scheduled + status.waiting;
+        (configured || status.running + status.claimed + pending > 0).then_some(status)
     }
 
     /// All sessions that have not ended, by worker name, then session.
@@ -239,7 +325,7 @@ impl State {
                     opened_at: row.opened_at,
                     lease_until: row.lease_until,
                     running: session.running.len() as u64,
-                    claimed: 0,
+                    claimed: session.claimed.len() as u64,
                 }
             })
             .collect();
@@ -248,17 +334,56 @@ impl State {
     }
 
     /// Workflows that are remembered, by name.
-    pub fn workflows(&self, _after: Option<&Name>, _limit: usize) -> Result<crate::WorkflowPage> {
-        Err(Error::not_found("not yet"))
+    pub fn workflows(&self, after: Option<&Name>, limit: usize) -> Result<WorkflowPage> {
+        crate::job::within("limit", limit as u64, 1, caps::PAGE as u64)?;
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut found = self.workflow_by_name.range::<Name, _>((from, Bound::Unbounded));
+        let found = found.by_ref().filter(|&(_, &ix)| !self.workflows[ix].steps.is_empty());
+        let mut workflows: Vec<_> =
+            found.take(limit + 1).map(|(_, &ix)| self.workflow_status(&self.workflows[ix])).collect();
+        let more = workflows.len() > limit;
+        workflows.truncate(limit);
+        let next = workflows.last().filter(|_| more).map(|last| last.workflow.clone());
+        Ok(WorkflowPage { workflows, next })
     }
 
     /// One workflow.
-    pub fn workflow(&self, _workflow: &Name) -> Result<crate::WorkflowStatus> {
-        Err(Error::not_found("not yet"))
+    pub fn workflow(&self, workflow: &Name) -> Result<WorkflowStatus> {
+        let ix = self.find_workflow(workflow);
+        let ix = ix.ok_or_else(|| Error::not_found(format!("workflow {workflow}")))?;
+        Ok(self.workflow_status(&self.workflows[ix]))
+    }
+
+    fn workflow_status(&self, workflow: &Workflow) -> WorkflowStatus {
+        let state = match workflow.head() {
+            _ if workflow.row.cancelled => WorkflowState::Cancelled,
+            Some((_, At::Past(_))) => WorkflowState::Halted,
+            Some((_, At::Live(_))) => WorkflowState::Active,
+            None => WorkflowState::Finished,
+        };
+        WorkflowStatus {
+            workflow: workflow.name.clone(),
+            state,
+            on_failure: workflow.row.on_failure,
+            steps: workflow.row.accepted,
+            live: workflow.live,
+            head: workflow.head().map(|(step, at)| self.step_status(step, at)),
+        }
+    }
+
+    pub(crate) fn step_status(&self, step: u32, at: At) -> StepStatus {
+        StepStatus { step, job: self.record(at).id, state: self.state_at(at) }
     }
 
     /// All schedules, by name.
-    pub fn schedules(&self) -> Vec<crate::ScheduleStatus> {
-        Vec::new()
+    pub fn schedules(&self) -> Vec<ScheduleStatus> {
+        let status = |(schedule, row): (&Name, &ScheduleRow)| ScheduleStatus {
+            schedule: schedule.clone(),
+            spec: row.spec.clone(),
+            enabled: row.enabled,
+            next: row.next,
+            last: row.last.clone(),
+        };
+        self.schedules.iter().map(status).collect()
     }
 }

@@ -1,7 +1,8 @@
 //! Builders for what a case sends: jobs, tasks, outcomes and the names in them.
 
 use crate::START;
-use qo_core::{GroupRef, JobId, Json, Key, Name, NewJob, OnLimit, Outcome, RetryPolicy, TaskOptions, Time};
+use qo_core::{GroupRef, JobId, Json, Key, Name, NewJob, OnFailure, OnLimit, Outcome, RetryPolicy, Schedule};
+use qo_core::{TaskOptions, Time};
 
 /// A job in the making. The world gives it an id unless the case does.
 #[derive(Debug, Clone)]
@@ -62,6 +63,10 @@ options! {
     or_reject() |new| new.on_limit = OnLimit::Reject;
     /// Dropped if its group is taken.
     or_skip() |new| new.on_limit = OnLimit::Skip;
+    /// The workflow that it is the next step of.
+    workflow(workflow: &str) |new| new.workflow = Some(name(workflow));
+    /// What its workflow does when a step does not succeed.
+    on_failure(on_failure: OnFailure) |new| new.on_failure = Some(on_failure);
 }
 
 impl JobSpec {
@@ -71,6 +76,16 @@ impl JobSpec {
         self.id = Some(id);
         self
     }
+}
+
+/// A step of a workflow, of the task `step`.
+pub(super) fn step(workflow: &str) -> JobSpec {
+    job("step").workflow(workflow)
+}
+
+/// A schedule of a task, with every option at its default.
+pub(super) fn cron(expression: &str, task: &str) -> Schedule {
+    Schedule::new(expression, name(task))
 }
 
 /// That many milliseconds after the start of the world.

@@ -11,6 +11,7 @@
 
 mod catalog;
 mod job_spec;
+mod program;
 mod snapshot;
 mod worker;
 mod world;
@@ -22,6 +23,7 @@ mod exchange;
 mod explain;
 mod fence;
 mod fleet;
+mod history;
 mod idempotency;
 mod invalid;
 mod limits;
@@ -29,19 +31,24 @@ mod on_limit;
 mod operator;
 mod order;
 mod passing;
+mod prefetch;
 mod queues;
 mod reservation;
 mod scale;
+mod schedule;
 mod session;
 mod settle;
 mod slots;
 mod sources;
+mod standalone;
 mod submit;
 mod time;
 mod timeout;
 mod views;
+mod workflow;
 
 pub use job_spec::{JobSpec, job};
+pub use program::{Program, ProgramSpec, program};
 pub use snapshot::Snapshot;
 pub use worker::{SessionSpec, Worker, serving};
 pub use world::World;
@@ -53,15 +60,13 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 // The words of the cases, which begin with `use super::*`.
-use job_spec::{at, failure, group_ref, key, name, retry, snooze, success, task};
-use qo_core::{Attempt, AttemptOutcome, Claim, ClaimedJob, Configuration, DEFAULT_QUEUE_PRIORITY, ErrorKind};
-use qo_core::{
-    Exchange, FenceToken, JobFilter, JobId, JobState, Json, LimitSource, NewSession, Outcome, Reason,
-};
-use qo_core::{
-    RetryPolicy, Settle, Stop, StopReason, Submitted, Swept, TaskOptions, Time, WorkerStatus, caps,
-};
-use worker::settled;
+use job_spec::{at, cron, failure, group_ref, key, name, retry, snooze, step, success, task};
+use qo_core::{Attempt, AttemptOutcome, Change, Changed, Claim, ClaimedJob, ConcurrencyManager, Configuration};
+use qo_core::{DEFAULT_QUEUE_PRIORITY, ErrorKind, Exchange, FenceToken, HeldBy, JobFilter, JobId, JobState};
+use qo_core::{Json, LimitSource, Missed, NewSession, OnFailure, Outcome, Prefetch, Reason, Retention};
+use qo_core::{RetryPolicy, Schedule, Settle, Start, Started, Steer, StepStatus, Stop, StopReason, Submitted};
+use qo_core::{Swept, TaskOptions, TickOutcome, Time, WorkerStatus, WorkflowState, caps};
+use worker::{CLAIM_MS, settled, starting};
 use world::{invalid, refused};
 
 const DAY_MS: u64 = 24 * 3_600_000;

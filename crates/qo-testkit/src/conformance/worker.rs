@@ -1,10 +1,13 @@
 //! A worker as cases see it: a session that numbers its exchanges by itself.
 
 use super::job_spec::{name, success};
-use qo_core::{ClaimedJob, Exchange, ExchangeReply, JobId, JobState, NewSession, Outcome, Result, SessionId};
-use qo_core::{Settle, Store};
+use qo_core::{Claim, ClaimedJob, Exchange, ExchangeReply, JobId, JobState, NewSession, Outcome, Prefetch};
+use qo_core::{Result, SessionId, Settle, Start, Started, Store};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+
+/// How long a worker of a case may hold a claimed job before it starts it.
+pub(super) const CLAIM_MS: u64 = 5_000;
 
 /// A session in the making. The world gives it an id unless the case does.
 #[derive(Debug, Clone)]
@@ -79,6 +82,7 @@ impl Worker {
         let reply = self.store.exchange(exchange.clone()).await?;
         assert_eq!(reply.number, exchange.number, "the reply answers another exchange");
         assert_eq!(reply.settled.len(), exchange.settles.len(), "one result per settle");
+        assert_eq!(reply.started.len(), exchange.starts.len(), "one result per start");
         self.answered.store(exchange.number, Ordering::SeqCst);
         *self.last.lock().expect("no case panics while it holds this") = Some(exchange);
         Ok(reply)
@@ -112,6 +116,49 @@ impl Worker {
         self.claim(1).await.pop().expect("a job to claim")
     }
 
+    /// Claims up to `max` jobs to run, and others ahead of time until the session holds `hold` of those.
+    pub async fn prefetch(&self, max: u32, hold: u32) -> ExchangeReply {
+        let prefetch = Some(Prefetch { hold, lease_ms: CLAIM_MS });
+        let claim = Claim { max, prefetch, ..Claim::default() };
+        self.send(Exchange { claim, ..self.next() }).await.expect("the session is live")
+    }
+
+    /// Claims jobs ahead of time until the session holds `hold` of them, and starts none.
+    pub async fn ahead(&self, hold: u32) -> Vec<ClaimedJob> {
+        let reply = self.prefetch(0, hold).await;
+        assert_eq!(reply.claimed, [], "nothing was asked for that runs at once");
+        reply.prefetched.into_iter().map(|ahead| ahead.job).collect()
+    }
+
+    /// Claims one more job ahead of time, which must be there.
+    pub async fn ahead_one(&self) -> ClaimedJob {
+        self.ahead(1).await.pop().expect("a job to claim ahead of time")
+    }
+
+    /// Starts claimed jobs in one exchange.
+    pub async fn start_all(&self, jobs: &[ClaimedJob]) -> Vec<Result<Started>> {
+        let starts = jobs.iter().map(starting).collect();
+        self.send(Exchange { starts, ..self.next() }).await.expect("the session is live").started
+    }
+
+    /// Starts one claimed job.
+    pub async fn start(&self, job: &ClaimedJob) -> Result<Started> {
+        self.start_all(std::slice::from_ref(job)).await.remove(0)
+    }
+
+    /// Starts one claimed job, which must run then, and returns it with the token that owns it now.
+    pub async fn run(&self, job: &ClaimedJob) -> ClaimedJob {
+        let started = self.start(job).await.expect("the claim is not over");
+        assert_eq!(started.then, JobState::Running);
+        let run = started.run.expect("what runs has a token");
+        ClaimedJob { token: run.token, timeout_ms: run.timeout_ms, retry: run.retry, ..job.clone() }
+    }
+
+    /// Says that it takes no more jobs.
+    pub async fn drain(&self) -> ExchangeReply {
+        self.send(Exchange { draining: true, ..self.next() }).await.expect("the session is live")
+    }
+
     /// Only renews.
     pub async fn renew(&self) -> ExchangeReply {
         self.turn(Vec::new(), 0).await
@@ -142,6 +189,11 @@ impl Worker {
 /// The settle of a claimed job.
 pub(super) fn settled(job: &ClaimedJob, outcome: Outcome) -> Settle {
     Settle { job: job.id, token: job.token, outcome }
+}
+
+/// The start of a job that was claimed ahead of time.
+pub(super) fn starting(job: &ClaimedJob) -> Start {
+    Start { job: job.id, token: job.token }
 }
 
 pub(super) fn ids(claimed: &[ClaimedJob]) -> Vec<JobId> {

@@ -1,12 +1,14 @@
 //! The world of a case: a fresh store, its clock, ids in a row, and short words for common questions.
 
 use super::job_spec::{JobSpec, group_ref, name};
+use super::program::{Program, ProgramSpec};
 use super::worker::{SessionSpec, Worker, serving};
 use crate::{Fixture, TestClock};
 use qo_core::{
     Configuration, Error, ErrorKind, GroupDetail, GroupStatus, JobDetail, JobId, JobState, JobView,
 };
-use qo_core::{NewJob, QueueStatus, Reason, Result, SessionId, Store, Submitted, Swept, TaskOptions};
+use qo_core::{LeaseId, NewJob, QueueStatus, Reason, Result, Retention, Schedule, ScheduleStatus, SessionId};
+use qo_core::{SlotRequest, Steer, Store, Submitted, Swept, TaskOptions, WorkflowStatus};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +42,11 @@ impl World {
     /// An id that no session has.
     pub fn session_id(&self) -> SessionId {
         SessionId(self.next_uuid())
+    }
+
+    /// An id that no program has.
+    pub fn lease_id(&self) -> LeaseId {
+        LeaseId(self.next_uuid())
     }
 
     /// Moves store time forward.
@@ -105,6 +112,68 @@ impl World {
     /// Cancels one job.
     pub async fn cancel(&self, job: JobId) -> Result<JobState> {
         self.store.cancel(vec![job]).await.expect("a valid call").remove(0)
+    }
+
+    /// Opens one job again.
+    pub async fn retry(&self, job: JobId) -> Result<JobState> {
+        self.store.retry(vec![job]).await.expect("a valid call").remove(0)
+    }
+
+    /// A program asks for slots; it may be refused.
+    pub async fn acquire(&self, spec: ProgramSpec) -> Result<Option<Program>> {
+        let id = spec.id.unwrap_or_else(|| self.lease_id());
+        let lease = self.store.acquire_slots(SlotRequest { id, ..spec.request }).await?;
+        Ok(lease.map(|lease| Program::new(Arc::clone(&self.store), id, lease)))
+    }
+
+    /// A program asks for slots, which must be free.
+    pub async fn hold(&self, spec: ProgramSpec) -> Program {
+        self.acquire(spec).await.expect("a valid request").expect("there is room")
+    }
+
+    /// Whether a program that asks for slots, and must be allowed to ask, gets none.
+    pub async fn is_full(&self, spec: ProgramSpec) -> bool {
+        self.acquire(spec).await.expect("a valid request").is_none()
+    }
+
+    /// A workflow, which must be there.
+    pub async fn workflow(&self, workflow: &str) -> WorkflowStatus {
+        self.store.workflow(name(workflow)).await.expect("the workflow is there")
+    }
+
+    /// An operator retries, skips or cancels.
+    pub async fn steer(&self, workflow: &str, steer: Steer) -> Result<()> {
+        self.store.steer_workflow(name(workflow), steer).await
+    }
+
+    /// Pushes a configuration file with these schedules.
+    pub async fn plan<const N: usize>(&self, schedules: [(&str, Schedule); N]) {
+        let schedules = schedules.into_iter().map(|(schedule, spec)| (name(schedule), spec)).collect();
+        let configuration = Configuration { schedules, ..Configuration::default() };
+        self.store.configure(configuration).await.expect("a valid configuration");
+    }
+
+    /// Pushes a configuration file with this retention.
+    pub async fn remember(&self, retention: Retention) {
+        let configuration = Configuration { retention, ..Configuration::default() };
+        self.store.configure(configuration).await.expect("a valid configuration");
+    }
+
+    /// A schedule, which must be there.
+    pub async fn schedule(&self, schedule: &str) -> ScheduleStatus {
+        let schedules = self.store.schedules().await.expect("schedules");
+        let found = schedules.into_iter().find(|status| &*status.schedule == schedule);
+        found.unwrap_or_else(|| panic!("there is no schedule {schedule}"))
+    }
+
+    /// Lets a schedule fire or not, which must be there.
+    pub async fn enable(&self, schedule: &str, enabled: bool) {
+        self.store.enable_schedule(name(schedule), enabled).await.expect("the schedule is there");
+    }
+
+    /// An operator wants a schedule's job now.
+    pub async fn trigger(&self, schedule: &str) -> Result<Submitted> {
+        self.store.trigger_schedule(name(schedule), self.job_id()).await
     }
 
     /// A job, whole.

@@ -1,6 +1,6 @@
 //! Two stores, one script: are they the same?
 
-use super::{Entry, ExchangeStep, Script, Seen, Step, Views};
+use super::{ConfigurationSpec, Entry, ExchangeStep, Script, Seen, Step, Views};
 use crate::Fixture;
 use std::fmt::Debug;
 
@@ -28,7 +28,7 @@ pub fn minimal(script: &Script, fails: impl Fn(&Script) -> bool) -> Script {
     }
 }
 
-/// The script without a step; if that submits or settles several jobs, also without one of those.
+/// The script without a step; if that says several things, also without one of those.
 fn without(script: &Script, at: usize) -> Vec<Script> {
     let mut shorter = script.clone();
     let mut all = Vec::new();
@@ -42,10 +42,30 @@ fn without(script: &Script, at: usize) -> Vec<Script> {
                 all.push(Script { steps });
             }
         }
-        Step::Exchange(exchange) if !exchange.settles.is_empty() => {
-            let mut steps = script.steps.clone();
-            steps[at] = Step::Exchange(ExchangeStep { settles: Vec::new(), ..exchange });
-            all.push(Script { steps });
+        Step::Exchange(exchange) => {
+            let fewer = [
+                ExchangeStep { settles: Vec::new(), ..exchange.clone() },
+                ExchangeStep { starts: Vec::new(), ..exchange.clone() },
+                ExchangeStep { prefetch: None, ..exchange.clone() },
+            ];
+            for fewer in fewer.into_iter().filter(|fewer| *fewer != exchange) {
+                let mut steps = script.steps.clone();
+                steps[at] = Step::Exchange(fewer);
+                all.push(Script { steps });
+            }
+        }
+        Step::Configure(configuration) => {
+            let fewer = [
+                ConfigurationSpec { limits: Vec::new(), ..configuration.clone() },
+                ConfigurationSpec { priorities: Vec::new(), ..configuration.clone() },
+                ConfigurationSpec { schedules: Vec::new(), ..configuration.clone() },
+                ConfigurationSpec { retention: None, ..configuration.clone() },
+            ];
+            for fewer in fewer.into_iter().filter(|fewer| *fewer != configuration) {
+                let mut steps = script.steps.clone();
+                steps[at] = Step::Configure(fewer);
+                all.push(Script { steps });
+            }
         }
         _ => {}
     }
@@ -77,6 +97,9 @@ fn views(expected: &Views, actual: &Views) -> String {
     rows("explain", &expected.explanations, &actual.explanations, &mut parts);
     rows("group", &expected.group_details, &actual.group_details, &mut parts);
     fallible_rows("groups", &expected.groups, &actual.groups, &mut parts);
+    rows("workflow", &expected.workflow_details, &actual.workflow_details, &mut parts);
+    fallible_rows("workflows", &expected.workflows, &actual.workflows, &mut parts);
+    fallible_rows("schedules", &expected.schedules, &actual.schedules, &mut parts);
     fallible_rows("queues", &expected.queues, &actual.queues, &mut parts);
     fallible_rows("workers", &expected.workers, &actual.workers, &mut parts);
     rows("listing", &expected.listings, &actual.listings, &mut parts);

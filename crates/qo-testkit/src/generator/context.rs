@@ -1,27 +1,40 @@
 //! What a script has seen so far, and so what its symbols mean.
 
-use super::step::{
-    self, ExchangeStep, JobSpec, Number, OutcomeSpec, Pick, SessionSpec, Step, TaskSpec, Whose,
-};
+use super::meaning::{configuration, idempotency_key, outcome, registration};
+use super::pool;
+use super::step::{BulkSpec, ExchangeStep, JobSpec, Number, Pick, ProgramPick, SessionSpec, SlotSpec, Step};
+use super::step::{SettleSpec, Whose};
+use qo_core::Time;
+use qo_core::{Answer, Claim, Command, Cursor, ErrorKind, Exchange, FenceToken, GroupRef, JobId, Json};
 use qo_core::{
-    Answer, Claim, Command, Configuration, ErrorKind, Exchange, FenceToken, GroupRef, JobId, Json, Key,
+    LeaseId, NewJob, NewSession, Outcome, Prefetch, Result, SessionId, Settle, SlotRequest, Start,
 };
-use qo_core::{NewJob, NewSession, Outcome, Result, RetryPolicy, SessionId, Settle, TaskOptions, Time};
 use uuid::Uuid;
 
-/// Jobs, sessions and tokens of the past.
+/// Jobs, sessions, tokens and programs of the past.
 #[derive(Default)]
 pub(super) struct Context {
-    pub jobs: Vec<NewJob>,
+    jobs: Vec<NewJob>,
+    /// Every job that was heard of: those that were submitted, and those of schedules that were claimed.
+    pub known_jobs: Vec<JobId>,
     sessions: Vec<Known>,
-    tokens: Vec<(JobId, FenceToken)>,
+    tokens: Vec<Grant>,
+    requests: Vec<SlotRequest>,
+    programs: Vec<(LeaseId, FenceToken, GroupRef)>,
+    cursor: Option<Cursor>,
     ids: u128,
 }
+
+/// A job and a token that it was given under.
+type Grant = (JobId, FenceToken);
 
 struct Known {
     new: NewSession,
     number: u64,
-    held: Vec<(JobId, FenceToken)>,
+    /// What it runs.
+    held: Vec<Grant>,
+    /// What it has claimed ahead of time.
+    claimed: Vec<Grant>,
     ended: bool,
 }
 
@@ -37,18 +50,13 @@ impl Context {
             Step::Submit(jobs) => Command::Submit(jobs.iter().map(|job| self.job(job, now)).collect()),
             Step::SubmitAgain(k) => Command::Submit(pick(&self.jobs, *k).cloned().into_iter().collect()),
             Step::Cancel(jobs) => Command::Cancel(jobs.iter().map(|&k| self.old_job(k)).collect()),
+            Step::Retry(jobs) => Command::Retry(jobs.iter().map(|&k| self.old_job(k)).collect()),
+            Step::ChangeMatching(bulk) => self.bulk(bulk),
             Step::Register(tasks) => Command::Register(tasks.iter().map(registration).collect()),
-            Step::Configure(limits, priorities) => Command::Configure(Configuration {
-                limits: limits.iter().map(|&(k, limit)| (step::limited(k), limit)).collect(),
-                queue_priorities: priorities
-                    .iter()
-                    .map(|&(k, priority)| (step::queue(k), priority))
-                    .collect(),
-                ..Configuration::default()
-            }),
-            Step::SetLimit(group, limit) => Command::SetLimit(step::limited(*group), *limit),
-            Step::UnsetLimit(group) => Command::UnsetLimit(step::limited(*group)),
-            Step::Pause(queue, paused) => Command::PauseQueue(step::queue(*queue), *paused),
+            Step::Configure(spec) => Command::Configure(configuration(spec)),
+            Step::SetLimit(group, limit) => Command::SetLimit(pool::limited(*group), *limit),
+            Step::UnsetLimit(group) => Command::UnsetLimit(pool::limited(*group)),
+            Step::Pause(queue, paused) => Command::PauseQueue(pool::queue(*queue), *paused),
             Step::Open(session) => Command::OpenSession(self.new_session(session)),
             Step::OpenAgain(k) => match pick(&self.sessions, *k) {
                 Some(known) => Command::OpenSession(known.new.clone()),
@@ -56,18 +64,39 @@ impl Context {
             },
             Step::Exchange(exchange) => Command::Exchange(self.exchange(exchange)),
             Step::Close(k) => Command::CloseSession(self.session(*k)),
-            Step::ReleaseSlot(group, k) => Command::ReleaseSlot(step::limited(*group), self.token(*k).1),
-            Step::ReleaseOwnSlot(k) => {
-                let (job, token) = self.token(*k);
-                Command::ReleaseSlot(self.group_of(job), token)
-            }
+            Step::ReleaseSlot(group, k) => Command::ReleaseSlot(pool::limited(*group), self.token(*k).1),
+            Step::ReleaseOwnSlot(k) => self.release_own(*k),
             Step::Sweep => Command::Sweep,
+            Step::Steer(workflow, steer) => Command::SteerWorkflow(pool::workflow(*workflow), *steer),
+            Step::Acquire(spec) => Command::AcquireSlots(self.request(spec)),
+            Step::Extend(whose, lease_ms) => {
+                let (lease, token) = self.program(*whose);
+                Command::ExtendSlots { lease, token, lease_ms: *lease_ms }
+            }
+            Step::Return(whose) => {
+                let (lease, token) = self.program(*whose);
+                Command::ReturnSlots(lease, token)
+            }
+            Step::Enable(schedule, enabled) => Command::EnableSchedule(pool::schedule(*schedule), *enabled),
+            Step::Trigger(schedule, old) => {
+                let fresh = JobId(self.new_id());
+                let id = old.map_or(fresh, |k| self.old_job(k));
+                self.hear_of(id);
+                Command::TriggerSchedule(pool::schedule(*schedule), id)
+            }
         })
     }
 
+    /// Ids come in another order than they are made in: no rule may depend on it.
     fn new_id(&mut self) -> Uuid {
         self.ids += 1;
-        Uuid::from_u128(self.ids)
+        Uuid::from_u128((self.ids ^ 5) + 16)
+    }
+
+    fn hear_of(&mut self, job: JobId) {
+        if !self.known_jobs.contains(&job) {
+            self.known_jobs.push(job);
+        }
     }
 
     fn job(&mut self, spec: &JobSpec, now: Time) -> NewJob {
@@ -76,27 +105,46 @@ impl Context {
         let id = spec.old_id.and_then(|k| pick(&self.jobs, k)).map_or(fresh, |job| job.id);
         let job = NewJob {
             payload: Json::parse("payload", &spec.payload.to_string()).expect("a number is JSON"),
-            queue: step::queue(spec.queue),
+            queue: pool::queue(spec.queue),
             priority: spec.priority,
             run_at: spec.run_at.map(from_now),
             good_until: spec.good_until.map(from_now),
             max_attempts: spec.max_attempts,
             timeout_ms: spec.timeout_ms,
-            group: spec.group.map(step::group),
-            key: spec.key.map(step::key),
+            group: spec.group.map(pool::group),
+            key: spec.key.map(pool::key),
             cost: spec.cost,
-            limits: spec.extras.iter().map(|&(k, slots)| (step::extra(k), slots)).collect(),
+            limits: spec.extras.iter().map(|&(k, slots)| (pool::extra(k), slots)).collect(),
             limit: spec.limit,
-            idempotency_key: spec.idempotency.map(idempotency_key),
+            idempotency_key: spec.idempotency.map(|k| idempotency_key(k, now)),
             on_limit: spec.on_limit,
-            ..NewJob::new(id, step::task(spec.task))
+            workflow: spec.workflow.map(pool::workflow),
+            on_failure: spec.on_failure.filter(|_| spec.workflow.is_some()),
+            ..NewJob::new(id, pool::task(spec.task))
         };
         self.jobs.push(job.clone());
+        self.hear_of(id);
         job
     }
 
     fn old_job(&self, k: Pick) -> JobId {
-        pick(&self.jobs, k).map_or(JobId(Uuid::max()), |job| job.id)
+        pick(&self.known_jobs, k).copied().unwrap_or(JobId(Uuid::max()))
+    }
+
+    fn bulk(&self, spec: &BulkSpec) -> Command {
+        let after = self.cursor.filter(|_| spec.go_on);
+        let filter = pool::filter(spec.filter);
+        Command::ChangeMatching { change: spec.change, filter, after, limit: spec.limit }
+    }
+
+    fn release_own(&self, k: Pick) -> Command {
+        match pick(&self.programs, k).filter(|_| k % 3 == 0) {
+            Some((_, token, group)) => Command::ReleaseSlot(group.clone(), *token),
+            None => {
+                let (job, token) = self.token(k);
+                Command::ReleaseSlot(self.group_of(job), token)
+            }
+        }
     }
 
     /// A group that a job was surely submitted to: its key's, else its queue's.
@@ -112,13 +160,14 @@ impl Context {
     fn new_session(&mut self, spec: &SessionSpec) -> NewSession {
         let new = NewSession {
             id: SessionId(self.new_id()),
-            worker: step::worker(spec.worker),
-            queues: spec.queues.iter().map(|&k| step::queue(k)).collect(),
-            tasks: spec.tasks.iter().map(|&k| step::task(k)).collect(),
+            worker: pool::worker(spec.worker),
+            queues: spec.queues.iter().map(|&k| pool::queue(k)).collect(),
+            tasks: spec.tasks.iter().map(|&k| pool::task(k)).collect(),
             lease_ms: spec.lease_ms,
             permits: spec.permits,
         };
-        self.sessions.push(Known { new: new.clone(), number: 0, held: Vec::new(), ended: false });
+        let (held, claimed) = (Vec::new(), Vec::new());
+        self.sessions.push(Known { new: new.clone(), number: 0, held, claimed, ended: false });
         new
     }
 
@@ -132,42 +181,90 @@ impl Context {
         self.known(k).map_or(SessionId(Uuid::max()), |known| known.new.id)
     }
 
-    fn token(&self, k: Pick) -> (JobId, FenceToken) {
+    fn token(&self, k: Pick) -> Grant {
         pick(&self.tokens, k).copied().unwrap_or((JobId(Uuid::max()), FenceToken(0)))
+    }
+
+    fn grant(&self, known: Option<&Known>, whose: Whose) -> Option<Grant> {
+        match whose {
+            Whose::Held(k) => pick(&known?.held, k).copied(),
+            Whose::Claimed(k) => pick(&known?.claimed, k).copied(),
+            Whose::Any(k) => Some(self.token(k)),
+            Whose::Mixed(job, token) => Some((self.token(job).0, self.token(token).1)),
+        }
     }
 
     fn exchange(&self, spec: &ExchangeStep) -> Exchange {
         let known = self.known(spec.session);
         let last = known.map_or(0, |known| known.number);
-        let held = known.map_or(&[][..], |known| &known.held);
         let number = match spec.number {
             Number::Next => last + 1,
             Number::Last => last.max(1),
             Number::Old => last.saturating_sub(1).max(1),
             Number::Ahead => last + 3,
         };
-        let settles = spec.settles.iter().filter_map(|settle| {
-            let (job, token) = match settle.whose {
-                Whose::Held(k) => *pick(held, k)?,
-                Whose::Any(k) => self.token(k),
-                Whose::Mixed(job, token) => (self.token(job).0, self.token(token).1),
-            };
+        let settle = |settle: &SettleSpec| {
+            let (job, token) = self.grant(known, settle.whose)?;
             Some(Settle { job, token, outcome: outcome(settle.outcome) })
-        });
+        };
+        let start = |&whose: &Whose| self.grant(known, whose).map(|(job, token)| Start { job, token });
+        let prefetch = spec.prefetch.map(|(hold, lease_ms)| Prefetch { hold, lease_ms });
         Exchange {
             session: self.session(spec.session),
             number,
-            settles: settles.collect(),
-            starts: Vec::new(),
-            claim: Claim { max: spec.max, max_per_queue: spec.max_per_queue, prefetch: None },
+            settles: spec.settles.iter().filter_map(settle).collect(),
+            starts: spec.starts.iter().filter_map(start).collect(),
+            claim: Claim { max: spec.max, max_per_queue: spec.max_per_queue, prefetch },
             free_permits: spec.free_permits,
             draining: spec.draining,
         }
     }
 
+    /// A new request; or an old one, whole or by its id alone.
+    fn request(&mut self, spec: &SlotSpec) -> SlotRequest {
+        let fresh = LeaseId(self.new_id());
+        let old = spec.old_id.and_then(|k| Some((k, pick(&self.requests, k)?.clone())));
+        let new = |id| SlotRequest {
+            slots: spec.slots,
+            limit: spec.limit,
+            ..SlotRequest::new(id, pool::program(spec.group), pool::worker(spec.group), spec.lease_ms)
+        };
+        let request = match old {
+            Some((k, old)) if k % 2 == 0 => SlotRequest { lease_ms: spec.lease_ms, ..old },
+            Some((_, old)) => new(old.id),
+            None => new(fresh),
+        };
+        self.requests.push(request.clone());
+        request
+    }
+
+    fn program(&self, whose: ProgramPick) -> (LeaseId, FenceToken) {
+        let program = |k| {
+            let program = pick(&self.programs, k).map(|&(lease, token, _)| (lease, token));
+            program.unwrap_or((LeaseId(Uuid::max()), FenceToken(0)))
+        };
+        match whose {
+            ProgramPick::Granted(k) => program(k),
+            ProgramPick::Mixed(lease, token) => (program(lease).0, program(token).1),
+        }
+    }
+
     /// Learns from an answer.
     pub fn learn(&mut self, command: &Command, answer: &Result<Answer>) {
-        let Command::Exchange(exchange) = command else { return };
+        match (command, answer) {
+            (Command::Exchange(exchange), answer) => self.learn_exchange(exchange, answer),
+            (Command::AcquireSlots(request), Ok(Answer::Acquired(Some(lease)))) => {
+                let program = (request.id, lease.token, request.group.clone());
+                if !self.programs.contains(&program) {
+                    self.programs.push(program);
+                }
+            }
+            (_, Ok(Answer::Changed(changed))) => self.cursor = changed.next,
+            _ => {}
+        }
+    }
+
+    fn learn_exchange(&mut self, exchange: &Exchange, answer: &Result<Answer>) {
         let Some(known) = self.sessions.iter_mut().find(|known| known.new.id == exchange.session) else {
             return;
         };
@@ -182,34 +279,25 @@ impl Context {
             return;
         }
         known.number = reply.number;
-        known.held.retain(|&(_, token)| exchange.settles.iter().all(|settle| settle.token != token));
-        let claimed = reply.claimed.iter().map(|claimed| (claimed.id, claimed.token));
-        known.held.extend(claimed.clone());
-        self.tokens.extend(claimed);
-    }
-}
-
-fn registration(spec: &TaskSpec) -> TaskOptions {
-    TaskOptions {
-        group: spec.group.map(step::group),
-        limit: spec.limit,
-        timeout_ms: spec.timeout_ms,
-        retry: spec.retry_base_ms.map(|base_ms| RetryPolicy { base_ms, ..RetryPolicy::default() }),
-        ..TaskOptions::new(step::task(spec.task))
-    }
-}
-
-fn idempotency_key(k: Pick) -> Key {
-    Key::parse("idempotency_key", &format!("once-{k}")).expect("a key")
-}
-
-fn outcome(spec: OutcomeSpec) -> Outcome {
-    match spec {
-        OutcomeSpec::Succeed => Outcome::Succeed { output: Json::null() },
-        OutcomeSpec::Retry(delay_ms) => Outcome::Retry { error: "try again".into(), delay_ms },
-        OutcomeSpec::Fail => Outcome::Fail { error: "given up".into() },
-        OutcomeSpec::Snooze(delay_ms) => Outcome::Snooze { delay_ms },
-        OutcomeSpec::Release => Outcome::Release,
-        OutcomeSpec::Cancelled => Outcome::Cancelled,
+        let settles = &exchange.settles;
+        known.held.retain(|&(_, token)| settles.iter().all(|settle| settle.token != token));
+        let released = |token| settles.iter().any(|s| s.token == token && s.outcome == Outcome::Release);
+        let started = |token| exchange.starts.iter().any(|start| start.token == token);
+        let stopped = |token| reply.stop.iter().any(|stop| stop.token == token);
+        known.claimed.retain(|&(_, token)| !released(token) && !started(token) && !stopped(token));
+        let runs = exchange
+            .starts
+            .iter()
+            .zip(&reply.started)
+            .filter_map(|(start, started)| Some((start.job, started.as_ref().ok()?.run?.token)));
+        let held: Vec<Grant> = runs.chain(reply.claimed.iter().map(|job| (job.id, job.token))).collect();
+        let claimed = reply.prefetched.iter().map(|claim| (claim.job.id, claim.job.token));
+        let claimed: Vec<Grant> = claimed.collect();
+        known.held.extend(&held);
+        known.claimed.extend(&claimed);
+        for grant in held.into_iter().chain(claimed) {
+            self.tokens.push(grant);
+            self.hear_of(grant.0);
+        }
     }
 }

@@ -9,6 +9,9 @@ mod bad;
 mod call;
 mod compare;
 mod context;
+mod crowd;
+mod meaning;
+mod pool;
 mod script;
 mod step;
 mod strategy;
@@ -17,9 +20,11 @@ mod views;
 pub use bad::{bad_commands, bad_json, survives, text_survives};
 pub use call::call;
 pub use compare::{equal, minimal};
+pub use crowd::crowds;
 pub use script::{Entry, Script, Seen, Transcript};
+pub use step::{BulkSpec, ConfigurationSpec, ProgramPick, ScheduleSpec, SlotSpec};
 pub use step::{
     ExchangeStep, JobSpec, Number, OutcomeSpec, Pick, SessionSpec, SettleSpec, Step, TaskSpec, Whose,
 };
-pub use strategy::{crowds, scripts, steps};
+pub use strategy::{scripts, steps};
 pub use views::{Views, look};

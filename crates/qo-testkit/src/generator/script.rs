@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::{Step, Views, call, look};
 use crate::Fixture;
-use qo_core::{Answer, Command, Error, ErrorKind, JobId, Store};
+use qo_core::{Answer, Command, Error, ErrorKind, Store};
 use std::fmt;
 
 /// A list of symbolic steps that any store can be put through.
@@ -61,8 +61,7 @@ impl Script {
         for (number, step) in self.steps.iter().enumerate() {
             entries.push(self.entry(fixture, &mut context, number, step).await);
             if number % LOOK_EVERY == LOOK_EVERY - 1 || number + 1 == self.steps.len() {
-                let jobs: Vec<JobId> = context.jobs.iter().map(|job| job.id).collect();
-                let seen = Seen::Views(Box::new(look(store, &jobs).await));
+                let seen = Seen::Views(Box::new(look(store, &context.known_jobs).await));
                 entries.push(Entry { step: number, command: None, seen });
             }
         }

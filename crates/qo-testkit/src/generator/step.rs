@@ -1,7 +1,6 @@
-//! The steps of a script: commands in symbols. Names are numbers into small pools, so that jobs meet in
-//! the same groups; jobs, sessions and tokens are picked among those that the script has seen so far.
+//! The steps of a script: commands in symbols. Names are numbers into the pools; jobs, sessions and tokens are picked among those that the script has seen so far.
 
-use qo_core::{GroupRef, JobState, Key, Name, OnLimit};
+use qo_core::{Change, Missed, OnFailure, OnLimit, Steer};
 
 /// The k-th of what there is, counted round and round.
 pub type Pick = u8;
@@ -19,8 +18,8 @@ pub enum Step {
     Cancel(Vec<Pick>),
     /// Register some tasks.
     Register(Vec<TaskSpec>),
-    /// Push a configuration: limits, and priorities of queues.
-    Configure(Vec<(Pick, u32)>, Vec<(Pick, u32)>),
+    /// Push a configuration.
+    Configure(ConfigurationSpec),
     /// An operator sets a limit.
     SetLimit(Pick, u32),
     /// An operator takes a limit back.
@@ -37,10 +36,26 @@ pub enum Step {
     Close(Pick),
     /// Release the slot that a token, any that was ever seen, holds in a group.
     ReleaseSlot(Pick, Pick),
-    /// Release the slot that a token holds in a group of its job.
+    /// Release the slot that a token, a job's or a program's, holds in its group.
     ReleaseOwnSlot(Pick),
     /// Sweep.
     Sweep,
+    /// Open some jobs again.
+    Retry(Vec<Pick>),
+    /// Cancel or retry in bulk.
+    ChangeMatching(BulkSpec),
+    /// Retry, skip or cancel a workflow.
+    Steer(Pick, Steer),
+    /// A program asks for slots.
+    Acquire(SlotSpec),
+    /// A program extends its lease.
+    Extend(ProgramPick, u64),
+    /// A program gives its slots back.
+    Return(ProgramPick),
+    /// Enable or disable a schedule.
+    Enable(Pick, bool),
+    /// Trigger a schedule, with a new id or with one from before.
+    Trigger(Pick, Option<Pick>),
 }
 
 /// A job in symbols.
@@ -78,6 +93,10 @@ pub struct JobSpec {
     pub on_limit: OnLimit,
     /// The id of a job from before instead of a new one.
     pub old_id: Option<Pick>,
+    /// Which workflow.
+    pub workflow: Option<Pick>,
+    /// What it says about failures; only with a workflow.
+    pub on_failure: Option<OnFailure>,
 }
 
 /// A task's registration in symbols.
@@ -123,6 +142,10 @@ pub struct ExchangeStep {
     pub max: u32,
     /// How many from one queue.
     pub max_per_queue: Option<u32>,
+    /// What it starts.
+    pub starts: Vec<Whose>,
+    /// How many it wants to hold ahead of time, and for how long.
+    pub prefetch: Option<(u32, u64)>,
     /// What it reports.
     pub free_permits: u32,
     /// Whether it drains; it claims nothing then.
@@ -154,8 +177,10 @@ pub struct SettleSpec {
 /// A token in symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// One that this session was given and has not settled.
+    /// One that this session was given to run and has not settled.
     Held(Pick),
+    /// One that this session was given ahead of time and has not started.
+    Claimed(Pick),
     /// Any that was ever given to anybody.
     Any(Pick),
     /// The first job's under the second's token.
@@ -179,79 +204,69 @@ pub enum OutcomeSpec {
     Cancelled,
 }
 
-/// Every state, for filters.
-pub(super) const STATES: [JobState; 6] = [
-    JobState::Pending,
-    JobState::Running,
-    JobState::Succeeded,
-    JobState::Failed,
-    JobState::Cancelled,
-    JobState::Expired,
-];
-
-const TASKS: [&str; 3] = ["mail", "resize", "report"];
-const QUEUES: [&str; 3] = ["default", "slow", "stripe"];
-const GROUPS: [&str; 3] = ["api", "mail", "gpu"];
-const KEYS: [&str; 2] = ["ann", "bob/1"];
-const EXTRAS: [&str; 7] = ["gpu", "disk", "disk/ann", "disk/zoe", "api/ann", "mail/ann", "api"];
-const WORKERS: [&str; 2] = ["w1", "w2"];
-const LIMITED: [&str; 17] = [
-    "cluster",
-    "queue:default",
-    "queue:slow",
-    "api",
-    "mail",
-    "gpu",
-    "disk",
-    "resize",
-    "api/*",
-    "mail/*",
-    "disk/*",
-    "api/ann",
-    "mail/ann",
-    "mail/bob/1",
-    "resize/ann",
-    "disk/zoe",
-    "nobody",
-];
-
-fn pick<'a>(pool: &[&'a str], k: Pick) -> &'a str {
-    pool[usize::from(k) % pool.len()]
+/// A configuration in symbols.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ConfigurationSpec {
+    /// Which limits.
+    pub limits: Vec<(Pick, u32)>,
+    /// Priorities of which queues.
+    pub priorities: Vec<(Pick, u32)>,
+    /// Which schedules.
+    pub schedules: Vec<ScheduleSpec>,
+    /// How long succeeded, failed, cancelled and expired jobs are remembered, if it says so.
+    pub retention: Option<[u64; 4]>,
 }
 
-fn name(pool: &[&str], k: Pick) -> Name {
-    Name::parse("name", pick(pool, k)).expect("the pools hold names")
+/// A schedule in symbols.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScheduleSpec {
+    /// Which one.
+    pub schedule: Pick,
+    /// How it ticks.
+    pub ticks: Pick,
+    /// Which task.
+    pub task: Pick,
+    /// Which payload.
+    pub payload: Pick,
+    /// What becomes of missed ticks.
+    pub missed: Missed,
+    /// Whether its jobs may overlap.
+    pub overlap: bool,
 }
 
-pub(super) fn task(k: Pick) -> Name {
-    name(&TASKS, k)
+/// A change in bulk, in symbols.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BulkSpec {
+    /// What to do.
+    pub change: Change,
+    /// To which jobs.
+    pub filter: Pick,
+    /// Go on where the last one ended.
+    pub go_on: bool,
+    /// How many.
+    pub limit: usize,
 }
 
-pub(super) fn queue(k: Pick) -> Name {
-    name(&QUEUES, k)
+/// A program's request in symbols.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SlotSpec {
+    /// Which group.
+    pub group: Pick,
+    /// How many slots.
+    pub slots: u32,
+    /// For how long.
+    pub lease_ms: u64,
+    /// Its own limit.
+    pub limit: Option<u32>,
+    /// The id of a request from before instead of a new one.
+    pub old_id: Option<Pick>,
 }
 
-pub(super) fn group(k: Pick) -> Name {
-    name(&GROUPS, k)
-}
-
-pub(super) fn worker(k: Pick) -> Name {
-    name(&WORKERS, k)
-}
-
-pub(super) fn key(k: Pick) -> Key {
-    Key::parse("key", pick(&KEYS, k)).expect("the pools hold keys")
-}
-
-pub(super) fn extra(k: Pick) -> GroupRef {
-    pick(&EXTRAS, k).parse().expect("the pools hold groups")
-}
-
-pub(super) fn limited(k: Pick) -> GroupRef {
-    pick(&LIMITED, k).parse().expect("the pools hold groups")
-}
-
-/// Every group that a script may speak of, whether or not it is there.
-pub(super) fn all_limited() -> Vec<GroupRef> {
-    LIMITED.iter().chain(&EXTRAS).map(|text| text.parse().expect("the pools hold groups")).collect()
+/// A program's lease and token in symbols.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProgramPick {
+    /// One that was granted.
+    Granted(Pick),
+    /// The first one's lease under the second's token.
+    Mixed(Pick, Pick),
 }

@@ -1,124 +1,83 @@
 //! Proptest strategies: how often which step comes, and with which values.
 
+use super::{BulkSpec, ConfigurationSpec, ProgramPick, ScheduleSpec, SlotSpec};
 use super::{
     ExchangeStep, JobSpec, Number, OutcomeSpec, Script, SessionSpec, SettleSpec, Step, TaskSpec, Whose,
 };
 use proptest::collection::vec;
 use proptest::option::{of, weighted};
 use proptest::prelude::*;
-use qo_core::OnLimit;
+use qo_core::{Change, Missed, OnFailure, OnLimit, Steer};
 use std::ops::RangeInclusive;
 
-/// A script of so many steps, after two workers have come up.
+/// A script of so many steps, after a server has pushed its configuration and two workers have come up.
 pub fn scripts(steps_in_it: RangeInclusive<usize>) -> impl Strategy<Value = Script> {
-    (vec(session(), 2), vec(steps(), steps_in_it)).prop_map(|(sessions, steps)| Script {
-        steps: sessions.into_iter().map(Step::Open).chain(steps).collect(),
-    })
-}
-
-/// A script about the line itself: three workers that serve different tasks, limits on most groups, and jobs that
-/// could all run now if it were not for each other. Where jobs stand, and what is kept for whom, goes wrong here
-/// first if it does.
-pub fn crowds(steps_in_it: RangeInclusive<usize>) -> impl Strategy<Value = Script> {
-    let serving = |tasks: &[u8]| {
-        let spec =
-            SessionSpec { worker: 0, queues: vec![], tasks: tasks.to_vec(), lease_ms: 30_000, permits: 9 };
-        Step::Open(spec)
-    };
-    let workers = [serving(&[0, 1, 2]), serving(&[0]), serving(&[1, 2])];
-    let limits = vec((0..17_u8, 1..5_u32).prop_map(|(group, limit)| Step::SetLimit(group, limit)), 4..10);
-    (limits, vec(crowd_step(), steps_in_it)).prop_map(move |(limits, steps)| Script {
-        steps: workers.iter().cloned().chain(limits).chain(steps).collect(),
-    })
-}
-
-fn crowd_step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        20 => vec(crowd_job(), 1..5).prop_map(Step::Submit),
-        40 => crowd_exchange().prop_map(Step::Exchange),
-        2 => (0..17_u8, limit()).prop_map(|(group, limit)| Step::SetLimit(group, limit)),
-        1 => any::<u8>().prop_map(Step::UnsetLimit),
-        2 => vec(any::<u8>(), 1..3).prop_map(Step::Cancel),
-        1 => vec((any::<u8>(), 1..4_u32), 0..3).prop_map(|priorities| Step::Configure(vec![], priorities)),
-        1 => (any::<u8>(), prop::bool::weighted(0.3)).prop_map(|(queue, paused)| Step::Pause(queue, paused)),
-        1 => session().prop_map(Step::Open),
-        1 => any::<u8>().prop_map(Step::ReleaseOwnSlot),
-        1 => (0..2_000_u64).prop_map(Step::Advance),
-    ]
-}
-
-fn crowd_job() -> impl Strategy<Value = JobSpec> {
-    let cost = prop_oneof![5 => Just(1_u32), 3 => Just(2_u32), 2 => 3..5_u32];
-    (job(), cost, vec((any::<u8>(), 1..4_u32), 0..4), prop::bool::weighted(0.7)).prop_map(
-        |(job, cost, extras, same_queue)| JobSpec {
-            queue: if same_queue { 0 } else { job.queue },
-            run_at: None,
-            good_until: None,
-            timeout_ms: None,
-            limit: None,
-            idempotency: None,
-            on_limit: OnLimit::Wait,
-            old_id: None,
-            cost,
-            extras,
-            ..job
+    (configuration(), vec(session(), 2), vec(steps(), steps_in_it)).prop_map(
+        |(configuration, sessions, steps)| {
+            let before =
+                [Step::Configure(configuration)].into_iter().chain(sessions.into_iter().map(Step::Open));
+            Script { steps: before.chain(steps).collect() }
         },
     )
-}
-
-fn crowd_exchange() -> impl Strategy<Value = ExchangeStep> {
-    let outcome = prop_oneof![4 => Just(OutcomeSpec::Succeed), 1 => Just(OutcomeSpec::Release)];
-    let held = (any::<u8>(), outcome);
-    let settle = held.prop_map(|(job, outcome)| SettleSpec { whose: Whose::Held(job), outcome });
-    (exchange(), vec(settle, 0..4)).prop_map(|(exchange, settles)| ExchangeStep {
-        number: Number::Next,
-        settles,
-        ..exchange
-    })
 }
 
 /// One step.
 pub fn steps() -> impl Strategy<Value = Step> {
     prop_oneof![
         10 => advance().prop_map(Step::Advance),
-        14 => vec(job(), 1..5).prop_map(Step::Submit),
+        20 => vec(job(), 1..5).prop_map(Step::Submit),
         1 => any::<u8>().prop_map(Step::SubmitAgain),
         3 => vec(any::<u8>(), 1..4).prop_map(Step::Cancel),
         2 => vec(task(), 1..3).prop_map(Step::Register),
-        2 => (vec((any::<u8>(), limit()), 0..4), vec((any::<u8>(), 1..4_u32), 0..3))
-            .prop_map(|(limits, priorities)| Step::Configure(limits, priorities)),
+        4 => configuration().prop_map(Step::Configure),
         6 => (any::<u8>(), limit()).prop_map(|(group, limit)| Step::SetLimit(group, limit)),
         3 => any::<u8>().prop_map(Step::UnsetLimit),
         2 => (any::<u8>(), prop::bool::weighted(0.4)).prop_map(|(queue, paused)| Step::Pause(queue, paused)),
-        4 => session().prop_map(Step::Open),
+        8 => session().prop_map(Step::Open),
         1 => any::<u8>().prop_map(Step::OpenAgain),
-        34 => exchange().prop_map(Step::Exchange),
+        52 => exchange().prop_map(Step::Exchange),
         1 => any::<u8>().prop_map(Step::Close),
         1 => (any::<u8>(), any::<u8>()).prop_map(|(group, token)| Step::ReleaseSlot(group, token)),
         1 => any::<u8>().prop_map(Step::ReleaseOwnSlot),
-        3 => Just(Step::Sweep),
+        5 => Just(Step::Sweep),
+        3 => vec(any::<u8>(), 1..3).prop_map(Step::Retry),
+        3 => bulk().prop_map(Step::ChangeMatching),
+        6 => (0..3_u8, steer()).prop_map(|(workflow, steer)| Step::Steer(workflow, steer)),
+        7 => request().prop_map(Step::Acquire),
+        2 => (program(), lease()).prop_map(|(whose, lease_ms)| Step::Extend(whose, lease_ms)),
+        2 => program().prop_map(Step::Return),
+        2 => (any::<u8>(), prop::bool::weighted(0.6)).prop_map(|(schedule, on)| Step::Enable(schedule, on)),
+        3 => (any::<u8>(), weighted(0.2, any::<u8>())).prop_map(|(schedule, old)| Step::Trigger(schedule, old)),
     ]
 }
 
+/// From [`START`](crate::START) to a minute before 02:00 of the night in which Berlin has no 02:30.
+const TO_THE_GAP_MS: u64 = 1_806_195_540_000 - 1_800_000_000_000;
+
 fn advance() -> impl Strategy<Value = u64> {
     prop_oneof![
-        16 => 0..3_000_u64,
+        24 => 0..3_000_u64,
         8 => prop::sample::select(vec![1_000_u64, 5_000, 10_000, 15_000, 30_000]),
         6 => 3_000..40_000_u64,
         1 => Just(25 * 3_600_000_u64),
         1 => Just(15 * 86_400_000_u64),
+        1 => prop::sample::select(vec![60_000_u64, 61_000, 120_000, 3_600_000]),
+        1 => Just(TO_THE_GAP_MS),
     ]
 }
 
-fn limit() -> impl Strategy<Value = u32> {
+pub(super) fn limit() -> impl Strategy<Value = u32> {
     prop_oneof![1 => Just(0_u32), 8 => 1..6_u32]
 }
 
-fn job() -> impl Strategy<Value = JobSpec> {
+pub(super) fn job() -> impl Strategy<Value = JobSpec> {
     let what = (any::<u8>(), any::<u8>(), prop_oneof![9 => Just(0_u8), 1 => Just(1_u8)], -1..2_i32);
     let when = (
         weighted(0.25, prop_oneof![Just(-2_000_i64), Just(0), Just(5_000), 1..20_000_i64]),
-        weighted(0.15, prop_oneof![Just(-1_000_i64), Just(15_000), 1..60_000_i64]),
+        weighted(
+            0.15,
+            prop_oneof![1 => Just(-1_000_i64), 1 => Just(15_000), 2 => 100..4_000_i64, 1 => 1..60_000_i64],
+        ),
         1..4_u32,
         weighted(0.2, prop::sample::select(vec![1_u64, 1_000, 5_000, 20_000])),
     );
@@ -126,8 +85,9 @@ fn job() -> impl Strategy<Value = JobSpec> {
     let groups = (of(any::<u8>()), of(any::<u8>()), cost, vec((any::<u8>(), 1..4_u32), 0..3));
     let on_limit =
         prop_oneof![8 => Just(OnLimit::Wait), 1 => Just(OnLimit::Reject), 1 => Just(OnLimit::Skip)];
-    let rest = (weighted(0.2, limit()), weighted(0.1, 0..4_u8), on_limit, weighted(0.03, any::<u8>()));
-    (what, when, groups, rest).prop_map(|(what, when, groups, rest)| JobSpec {
+    let rest = (weighted(0.2, limit()), weighted(0.12, 0..6_u8), on_limit, weighted(0.03, any::<u8>()));
+    let flow = (weighted(0.25, 0..2_u8), weighted(0.15, on_failure()));
+    (what, when, groups, rest, flow).prop_map(|(what, when, groups, rest, flow)| JobSpec {
         task: what.0,
         queue: what.1,
         payload: what.2,
@@ -144,6 +104,8 @@ fn job() -> impl Strategy<Value = JobSpec> {
         idempotency: rest.1,
         on_limit: rest.2,
         old_id: rest.3,
+        workflow: flow.0,
+        on_failure: flow.1,
     })
 }
 
@@ -160,16 +122,16 @@ fn task() -> impl Strategy<Value = TaskSpec> {
     )
 }
 
-fn session() -> impl Strategy<Value = SessionSpec> {
+pub(super) fn session() -> impl Strategy<Value = SessionSpec> {
     let queues = prop_oneof![2 => Just(vec![]), 1 => vec(any::<u8>(), 1..3)];
     let tasks = prop_oneof![2 => Just(vec![0, 1, 2]), 1 => vec(any::<u8>(), 1..3)];
-    let lease = prop::sample::select(vec![1_000_u64, 10_000, 30_000, 30_000]);
+    let lease = prop::sample::select(vec![1_000_u64, 30_000, 30_000, 60_000, 60_000]);
     (any::<u8>(), queues, tasks, lease, 1..20_u32).prop_map(|(worker, queues, tasks, lease_ms, permits)| {
         SessionSpec { worker, queues, tasks, lease_ms, permits }
     })
 }
 
-fn exchange() -> impl Strategy<Value = ExchangeStep> {
+pub(super) fn exchange() -> impl Strategy<Value = ExchangeStep> {
     let number = prop_oneof![
         40 => Just(Number::Next),
         4 => Just(Number::Last),
@@ -178,22 +140,110 @@ fn exchange() -> impl Strategy<Value = ExchangeStep> {
     ];
     let max = prop_oneof![1 => Just(0_u32), 6 => 1..8_u32];
     let report = (0..10_u32, prop::bool::weighted(0.05));
-    (any::<u8>(), number, vec(settle(), 0..4), max, weighted(0.2, 1..3_u32), report).prop_map(
-        |(session, number, settles, max, max_per_queue, (free_permits, draining))| ExchangeStep {
-            session,
-            number,
-            settles,
-            max: if draining { 0 } else { max },
-            max_per_queue,
-            free_permits,
-            draining,
+    let ahead = (vec(start(), 0..3), weighted(0.4, (2..8_u32, lease())));
+    let claim = (max, weighted(0.2, 1..3_u32));
+    (any::<u8>(), number, vec(settle(), 0..4), claim, report, ahead).prop_map(
+        |(session, number, settles, (max, max_per_queue), (free_permits, draining), (starts, prefetch))| {
+            ExchangeStep {
+                session,
+                number,
+                settles,
+                // What could run at once is not claimed ahead of time: most workers that prefetch are busy.
+                max: if draining || prefetch.is_some() && free_permits < 5 { 0 } else { max },
+                max_per_queue,
+                starts,
+                prefetch: prefetch.filter(|_| !draining),
+                free_permits,
+                draining,
+            }
         },
     )
 }
 
+/// How long a claim or a program's lease holds.
+fn lease() -> impl Strategy<Value = u64> {
+    prop::sample::select(vec![1_000_u64, 5_000, 10_000, 30_000, 60_000])
+}
+
+pub(super) fn start() -> impl Strategy<Value = Whose> {
+    prop_oneof![
+        12 => any::<u8>().prop_map(Whose::Claimed),
+        1 => any::<u8>().prop_map(Whose::Any),
+        1 => any::<u8>().prop_map(Whose::Held),
+        1 => (any::<u8>(), any::<u8>()).prop_map(|(job, token)| Whose::Mixed(job, token)),
+    ]
+}
+
+pub(super) fn on_failure() -> impl Strategy<Value = OnFailure> {
+    prop_oneof![Just(OnFailure::Halt), Just(OnFailure::Continue)]
+}
+
+pub(super) fn steer() -> impl Strategy<Value = Steer> {
+    prop_oneof![3 => Just(Steer::Retry), 3 => Just(Steer::Skip), 1 => Just(Steer::Cancel)]
+}
+
+fn bulk() -> impl Strategy<Value = BulkSpec> {
+    let change = prop_oneof![1 => Just(Change::Cancel), 2 => Just(Change::Retry)];
+    let limit = prop_oneof![8 => 1..4_usize, 2 => Just(100_usize), 1 => prop::sample::select(vec![0, 1_001])];
+    (change, any::<u8>(), any::<bool>(), limit).prop_map(|(change, filter, go_on, limit)| BulkSpec {
+        change,
+        filter,
+        go_on,
+        limit,
+    })
+}
+
+pub(super) fn request() -> impl Strategy<Value = SlotSpec> {
+    let slots = prop_oneof![4 => Just(1_u32), 2 => 2..5_u32];
+    (any::<u8>(), slots, lease(), weighted(0.3, limit()), weighted(0.15, any::<u8>())).prop_map(
+        |(group, slots, lease_ms, limit, old_id)| SlotSpec { group, slots, lease_ms, limit, old_id },
+    )
+}
+
+pub(super) fn program() -> impl Strategy<Value = ProgramPick> {
+    prop_oneof![
+        5 => any::<u8>().prop_map(ProgramPick::Granted),
+        1 => (any::<u8>(), any::<u8>()).prop_map(|(lease, token)| ProgramPick::Mixed(lease, token)),
+    ]
+}
+
+fn configuration() -> impl Strategy<Value = ConfigurationSpec> {
+    let limits = vec((any::<u8>(), limit()), 0..3);
+    let priorities = vec((any::<u8>(), 1..4_u32), 0..3);
+    (limits, priorities, vec(schedule(), 0..4), weighted(0.3, retention())).prop_map(
+        |(limits, priorities, schedules, retention)| ConfigurationSpec {
+            limits,
+            priorities,
+            schedules,
+            retention,
+        },
+    )
+}
+
+fn schedule() -> impl Strategy<Value = ScheduleSpec> {
+    let missed = prop_oneof![3 => Just(Missed::Latest), 2 => Just(Missed::Skip), 2 => Just(Missed::All)];
+    let ticks = prop_oneof![6 => 0..3_u8, 2 => Just(3_u8), 1 => Just(4_u8)];
+    (any::<u8>(), ticks, any::<u8>(), 0..2_u8, missed, prop::bool::weighted(0.3)).prop_map(
+        |(schedule, ticks, task, payload, missed, overlap)| ScheduleSpec {
+            schedule,
+            ticks,
+            task,
+            payload,
+            missed,
+            overlap,
+        },
+    )
+}
+
+fn retention() -> impl Strategy<Value = [u64; 4]> {
+    let ms = || prop::sample::select(vec![0_u64, 1_000, 20_000, 3_600_000, 26 * 3_600_000]);
+    [ms(), ms(), ms(), ms()]
+}
+
 fn settle() -> impl Strategy<Value = SettleSpec> {
     let whose = prop_oneof![
-        8 => any::<u8>().prop_map(Whose::Held),
+        10 => any::<u8>().prop_map(Whose::Held),
+        1 => any::<u8>().prop_map(Whose::Claimed),
         2 => any::<u8>().prop_map(Whose::Any),
         1 => (any::<u8>(), any::<u8>()).prop_map(|(job, token)| Whose::Mixed(job, token)),
     ];
@@ -201,9 +251,9 @@ fn settle() -> impl Strategy<Value = SettleSpec> {
     let outcome = prop_oneof![
         4 => Just(OutcomeSpec::Succeed),
         3 => delay().prop_map(OutcomeSpec::Retry),
-        1 => Just(OutcomeSpec::Fail),
+        2 => Just(OutcomeSpec::Fail),
         1 => delay().prop_map(OutcomeSpec::Snooze),
-        1 => Just(OutcomeSpec::Release),
+        2 => Just(OutcomeSpec::Release),
         1 => Just(OutcomeSpec::Cancelled),
     ];
     (whose, outcome).prop_map(|(whose, outcome)| SettleSpec { whose, outcome })

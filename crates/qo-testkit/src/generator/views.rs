@@ -1,10 +1,10 @@
 //! Everything that can be looked at, at one moment, in a form that two stores can be compared by.
 
-use super::step::{STATES, all_limited, queue, task};
+use super::pool::{STATES, all_limited, all_workflows, group, key, queue, task};
 use qo_core::{
     ErrorKind, Explanation, GroupDetail, GroupRef, GroupStatus, JobDetail, JobFilter, JobId, JobView,
 };
-use qo_core::{QueueStatus, Store, Time, WorkerStatus};
+use qo_core::{Name, QueueStatus, ScheduleStatus, Store, TickOutcome, Time, WorkerStatus, WorkflowStatus};
 
 /// All views of a store.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +25,12 @@ pub struct Views {
     pub queues: Result<Vec<QueueStatus>, ErrorKind>,
     /// The workers.
     pub workers: Result<Vec<WorkerStatus>, ErrorKind>,
+    /// The listing of workflows, read page by page.
+    pub workflows: Result<Vec<WorkflowStatus>, ErrorKind>,
+    /// Each workflow that a script may speak of.
+    pub workflow_details: Vec<(Name, Result<WorkflowStatus, ErrorKind>)>,
+    /// The schedules.
+    pub schedules: Result<Vec<ScheduleStatus>, ErrorKind>,
 }
 
 /// Looks at everything: at the given jobs one by one, at the rest by listing it.
@@ -38,6 +44,9 @@ pub async fn look(store: &dyn Store, jobs: &[JobId]) -> Views {
         group_details: Vec::new(),
         queues: store.queues().await.map_err(|e| e.kind()),
         workers: store.workers().await.map_err(|e| e.kind()),
+        workflows: all_pages_of_workflows(store).await,
+        workflow_details: Vec::new(),
+        schedules: store.schedules().await.map(without_refusals).map_err(|e| e.kind()),
     };
     for &job in jobs {
         views.jobs.push(store.job(job).await.map(without_store_texts).map_err(|e| e.kind()));
@@ -50,7 +59,21 @@ pub async fn look(store: &dyn Store, jobs: &[JobId]) -> Views {
         let detail = store.group(group.clone()).await.map_err(|e| e.kind());
         views.group_details.push((group, detail));
     }
+    for workflow in all_workflows() {
+        let detail = store.workflow(workflow.clone()).await.map_err(|e| e.kind());
+        views.workflow_details.push((workflow, detail));
+    }
     views
+}
+
+/// Why a tick was refused is for people, too.
+fn without_refusals(mut schedules: Vec<ScheduleStatus>) -> Vec<ScheduleStatus> {
+    for last in schedules.iter_mut().filter_map(|schedule| schedule.last.as_mut()) {
+        if let TickOutcome::Refused(why) = &mut last.outcome {
+            *why = "the store's words".into();
+        }
+    }
+    schedules
 }
 
 /// What a store itself says of an attempt that it ended is for people: stores may word it differently.
@@ -65,8 +88,10 @@ fn filters() -> Vec<JobFilter> {
     let mut filters = vec![JobFilter::default()];
     filters.extend(STATES.map(|state| JobFilter { states: vec![state], ..JobFilter::default() }));
     filters.push(JobFilter { queue: Some(queue(1)), task: Some(task(0)), ..JobFilter::default() });
-    let group = Some(super::step::group(0));
-    filters.push(JobFilter { group, key: Some(super::step::key(0)), ..JobFilter::default() });
+    filters.push(JobFilter { group: Some(group(0)), key: Some(key(0)), ..JobFilter::default() });
+    let workflow = all_workflows().into_iter().next();
+    filters.push(JobFilter { workflow: workflow.clone(), ..JobFilter::default() });
+    filters.push(JobFilter { workflow, states: vec![STATES[0]], ..JobFilter::default() });
     filters
 }
 
@@ -91,6 +116,18 @@ async fn all_groups(store: &dyn Store) -> Result<Vec<GroupStatus>, ErrorKind> {
         match page.next {
             Some(next) => after = Some(next),
             None => return Ok(groups),
+        }
+    }
+}
+
+async fn all_pages_of_workflows(store: &dyn Store) -> Result<Vec<WorkflowStatus>, ErrorKind> {
+    let (mut workflows, mut after) = (Vec::new(), None);
+    loop {
+        let page = store.workflows(after, 1).await.map_err(|e| e.kind())?;
+        workflows.extend(page.workflows);
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return Ok(workflows),
         }
     }
 }

@@ -1,0 +1,82 @@
+//! Opening finished jobs again, and changing many jobs at once.
+
+use super::Decider;
+use crate::state::State;
+use crate::state::row::{At, Past};
+use crate::state::table::Ix;
+use crate::{Answer, Change, Changed, Cursor, Error, Event, JobFilter, JobId, JobState, Result};
+use crate::{caps, job::within};
+
+impl Decider<'_> {
+    pub(super) fn retry(&mut self, jobs: &[JobId]) -> Result<Answer> {
+        within("jobs", jobs.len() as u64, 0, caps::CANCELS as u64)?;
+        self.tick();
+        Ok(Answer::Retried(jobs.iter().map(|&job| self.retry_one(job)).collect()))
+    }
+
+    fn retry_one(&mut self, id: JobId) -> Result<JobState> {
+        let past = match self.state.find(id) {
+            Some(At::Live(ix)) => return Ok(self.state.jobs[ix].state()),
+            Some(At::Past(past)) => past,
+            None => return Err(Error::not_found(format!("job {id}"))),
+        };
+        if self.state.past[past].state == JobState::Succeeded {
+            return Err(Error::conflict(format!("job {id} succeeded: there is nothing to retry")));
+        }
+        if let Some(workflow) = self.state.cancelled_workflow(past) {
+            return Err(Error::conflict(format!("job {id}: its workflow {workflow} was cancelled")));
+        }
+        self.reopen(past);
+        Ok(JobState::Pending)
+    }
+
+    pub(super) fn reopen(&mut self, past: Ix<Past>) {
+        let (row, run_at) = (&self.state.past[past], self.state.now);
+        let good_until = row.good_until().filter(|good_until| *good_until > run_at);
+        self.happen(Event::Reopened { job: row.id, run_at, good_until });
+    }
+
+    pub(super) fn change_matching(
+        &mut self,
+        change: Change,
+        filter: &JobFilter,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Answer> {
+        within("limit", limit as u64, 1, caps::PAGE as u64)?;
+        self.tick();
+        let mut last = None;
+        let mut jobs = 0;
+        // One more than is asked for tells whether to go on. They are found before the first is changed: a step that
+        // is cancelled changes nothing about which others can be.
+        let found: Vec<_> = self
+            .state
+            .matching(filter, after)
+            .filter(|&(_, at)| self.state.can_change(change, at))
+            .take(limit + 1)
+            .collect();
+        for &(number, at) in found.iter().take(limit) {
+            match at {
+                At::Live(ix) => {
+                    self.cancel_live(ix);
+                }
+                At::Past(past) => self.reopen(past),
+            }
+            jobs += 1;
+            last = Some(Cursor(number));
+        }
+        Ok(Answer::Changed(Changed { jobs, next: last.filter(|_| found.len() > limit) }))
+    }
+}
+
+impl State {
+    fn can_change(&self, change: Change, at: At) -> bool {
+        match (change, at) {
+            (Change::Cancel, At::Live(ix)) => self.jobs[ix].run().is_none_or(|run| !run.cancel_requested),
+            (Change::Retry, At::Past(past)) => {
+                self.past[past].state != JobState::Succeeded && self.cancelled_workflow(past).is_none()
+            }
+            (Change::Cancel, At::Past(_)) | (Change::Retry, At::Live(_)) => false,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Slots for programs that are not jobs. They are given at once or not at all; a program that waits asks again.
+
+use super::Decider;
+use super::claim::{Counting, LAST_PLACE};
+use crate::state::row::Hold;
+use crate::state::{State, table::Ix};
+use crate::{
+    Answer, Error, Event, FenceToken, GroupRef, LeaseId, Result, SlotLease, SlotRequest, SlotsFreedBy,
+};
+use std::sync::Arc;
+
+impl Decider<'_> {
+    pub(super) fn acquire_slots(&mut self, request: &SlotRequest) -> Result<Answer> {
+        request.check()?;
+        if let Some(lease) = self.held(request)? {
+            return Ok(Answer::Acquired(Some(lease)));
+        }
+        let own = request.limit.map(|limit| (request.group.clone(), limit));
+        for group in groups(&request.group) {
+            self.state.check_need(&group, request.slots, own.as_ref(), |_| "slots".into())?;
+        }
+        self.tick();
+        self.end_what_is_over();
+        // Room is looked for with the limit that it brings: what ended may have taken the last one with it.
+        let limit = |state: &mut State| {
+            if request.limit.is_some() {
+                state.change_limits(&request.group, |limits| limits.submit = request.limit);
+            }
+        };
+        if !self.state.suppose(limit, |state| state.has_room_for(request)) {
+            return Ok(Answer::Acquired(None));
+        }
+        let now = self.state.now;
+        let (token, lease_until) = (FenceToken(self.state.next_token), now.plus_ms(request.lease_ms));
+        self.happen(Event::SlotsTaken { request: Arc::new(request.clone()), token, lease_until });
+        Ok(Answer::Acquired(Some(SlotLease { token, since: now, lease_until })))
+    }
+
+    /// The lease that the same request got before, if it is not over.
+    fn held(&self, request: &SlotRequest) -> Result<Option<SlotLease>> {
+        let hold = self.state.hold_by_id.get(&request.id).map(|&ix| &self.state.holds[ix]);
+        let Some(hold) = hold.filter(|hold| hold.until > self.now.max(self.state.now)) else {
+            return Ok(None);
+        };
+        if (&hold.request.group, hold.request.slots) == (&request.group, request.slots) {
+            return Ok(Some(lease(hold)));
+        }
+        let (slots, group) = (hold.request.slots, &hold.request.group);
+        Err(Error::conflict(format!("id {}: it holds {slots} slots of {group}", request.id)))
+    }
+
+    pub(super) fn extend_slots(&mut self, id: LeaseId, token: FenceToken, lease_ms: u64) -> Result<Answer> {
+        crate::slot::check_lease(lease_ms)?;
+        let ix = self.hold_of(id, token)?;
+        self.tick();
+        let lease_until = self.state.now.plus_ms(lease_ms);
+        self.happen(Event::SlotsExtended { lease: id, lease_until });
+        Ok(Answer::Extended(lease(&self.state.holds[ix])))
+    }
+
+    pub(super) fn return_slots(&mut self, id: LeaseId, token: FenceToken) -> Result<Answer> {
+        let ix = self.hold_of(id, token)?;
+        self.tick();
+        self.free_slots(ix, SlotsFreedBy::Holder);
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn free_slots(&mut self, ix: Ix<Hold>, by: SlotsFreedBy) {
+        let hold = &self.state.holds[ix];
+        let (lease, fleeting) = (hold.request.id, self.state.fleeting(&hold.needs));
+        self.happen(Event::SlotsFreed { lease, by });
+        self.spend(fleeting);
+    }
+
+    fn hold_of(&self, id: LeaseId, token: FenceToken) -> Result<Ix<Hold>> {
+        let ix = self.state.hold_by_id.get(&id).copied();
+        ix.filter(|&ix| self.state.holds[ix].token == token)
+            .ok_or_else(|| Error::fenced(format!("token {token} of lease {id} holds no slots")))
+    }
+}
+
+impl State {
+    fn has_room_for(&self, request: &SlotRequest) -> bool {
+        let slots = request.slots;
+        groups(&request.group).all(|group| {
+            let row = self.find_group(&group);
+            let used = row.map_or(0, |ix| self.groups[ix].used);
+            let limit = self.limit_with(&group, None);
+            let fits = limit.is_none_or(|limit| used + u64::from(slots) <= u64::from(limit));
+            fits && !row.is_some_and(|ix| self.is_kept(ix, slots, LAST_PLACE, Counting::Running))
+        })
+    }
+}
+
+fn lease(hold: &Hold) -> SlotLease {
+    SlotLease { token: hold.token, since: hold.since, lease_until: hold.until }
+}
+
+/// The groups that a reference takes slots of: key, group.
+fn groups(group: &GroupRef) -> impl Iterator<Item = GroupRef> {
+    let own = match group {
+        GroupRef::Key(name, _) => Some(GroupRef::Group(name.clone())),
+        _ => None,
+    };
+    [group.clone()].into_iter().chain(own)
+}

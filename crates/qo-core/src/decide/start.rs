@@ -1,0 +1,54 @@
+//! Starting a job that was claimed ahead of time, and giving it back.
+
+use super::Decider;
+use super::claim::Counting;
+use crate::state::row::{Job, Session};
+use crate::state::{State, table::Ix};
+use crate::{Error, Event, JobState, Result, Start, Started};
+
+impl Decider<'_> {
+    /// Starts a claimed job if it may run now; else it is back in line.
+    pub(super) fn start_claimed(&mut self, session: Ix<Session>, start: Start) -> Result<Started> {
+        let claimed = self.state.find_job(start.job).filter(|&ix| {
+            let claim = self.state.jobs[ix].claimed();
+            claim.is_some_and(|claim| (claim.token, claim.session) == (start.token, session))
+        });
+        let Some(ix) = claimed else {
+            return Err(Error::fenced(format!("token {} has no claim on job {}", start.token, start.job)));
+        };
+        // What expired is said to be so, whether or not there is room.
+        let expired = self.state.jobs[ix].good_until().is_some_and(|at| at <= self.state.now);
+        if expired || !self.state.can_start(ix) {
+            return Ok(Started { then: self.give_back(ix, false), run: None });
+        }
+        let session = self.state.sessions[session].row.new.id;
+        let (granted, _) = self.start(session, ix);
+        Ok(Started { then: JobState::Running, run: Some(granted) })
+    }
+
+    /// Ends a claim whose job has not started; no attempt is used. Returns where that leaves the job.
+    pub(super) fn give_back(&mut self, ix: Ix<Job>, tell_owner: bool) -> JobState {
+        let job = &self.state.jobs[ix];
+        let Some(claim) = job.claimed() else { return job.state() };
+        let expired = job.good_until().is_some_and(|good_until| good_until <= self.state.now);
+        let then = if expired { JobState::Expired } else { JobState::Pending };
+        let ended = Event::ClaimEnded { job: job.id, token: claim.token, then, tell_owner };
+        self.finish(ix, ended);
+        then
+    }
+}
+
+impl State {
+    /// Whether a claimed job may run now: the same questions that a claim asks, for a job that stands nowhere.
+    fn can_start(&self, ix: Ix<Job>) -> bool {
+        let job = &self.jobs[ix];
+        let queue = self.queue(self.class(job.lane));
+        let place = (queue.priority(), job.turn());
+        let its_turn = job.membership().is_none_or(|at| self.workflows[at.workflow].turn == Some(ix));
+        let needs = self.needs(job.lane);
+        !queue.paused
+            && its_turn
+            && needs.iter().all(|&(group, need)| self.groups[group].has_room(need))
+            && needs.iter().all(|&(group, need)| !self.is_kept(group, need, place, Counting::Running))
+    }
+}

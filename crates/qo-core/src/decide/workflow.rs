@@ -1,0 +1,78 @@
+//! Joining a workflow, and steering one.
+
+use super::Decider;
+use crate::state::row::{At, Past, Workflow};
+use crate::state::{State, table::Ix};
+use crate::{Answer, Error, Event, Name, OnFailure, Result, Steer};
+
+impl Decider<'_> {
+    /// What a workflow does on failure, if a job may be its next step.
+    pub(super) fn join(&self, name: &Name, on_failure: Option<OnFailure>) -> Result<OnFailure> {
+        let Some(ix) = self.state.find_workflow(name) else { return Ok(on_failure.unwrap_or_default()) };
+        let row = &self.state.workflows[ix].row;
+        if row.cancelled {
+            return Err(Error::conflict(format!("workflow {name} was cancelled and takes no more jobs")));
+        }
+        match on_failure {
+            Some(asked) if asked != row.on_failure => Err(Error::conflict(format!(
+                "on_failure: {asked}: workflow {name} was begun with {}",
+                row.on_failure
+            ))),
+            Some(_) | None => Ok(row.on_failure),
+        }
+    }
+
+    pub(super) fn steer_workflow(&mut self, name: &Name, steer: Steer) -> Result<Answer> {
+        let ix = self.state.find_workflow(name);
+        let ix = ix.ok_or_else(|| Error::not_found(format!("workflow {name}")))?;
+        match steer {
+            Steer::Cancel => self.cancel_workflow(ix),
+            Steer::Retry => {
+                let past = self.halting(ix)?;
+                self.tick();
+                self.reopen(past);
+            }
+            Steer::Skip => {
+                let job = self.state.past[self.halting(ix)?].id;
+                self.tick();
+                self.happen(Event::StepSkipped(job));
+            }
+        }
+        Ok(Answer::Done)
+    }
+
+    /// The step that halts a workflow.
+    fn halting(&self, ix: Ix<Workflow>) -> Result<Ix<Past>> {
+        let workflow = &self.state.workflows[ix];
+        match workflow.head() {
+            Some((_, At::Past(past))) => Ok(past),
+            Some((_, At::Live(_))) | None => {
+                Err(Error::conflict(format!("workflow {} is not halted", workflow.name)))
+            }
+        }
+    }
+
+    fn cancel_workflow(&mut self, ix: Ix<Workflow>) {
+        let workflow = &self.state.workflows[ix];
+        if workflow.row.cancelled {
+            return;
+        }
+        let (name, steps) = (workflow.name.clone(), workflow.open.values().copied().collect::<Vec<_>>());
+        self.tick();
+        // The last step first: otherwise each one that is called off might hand the turn to the next.
+        for at in steps.into_iter().rev() {
+            if let At::Live(job) = at {
+                self.cancel_live(job);
+            }
+        }
+        self.happen(Event::WorkflowCancelled(name));
+    }
+}
+
+impl State {
+    /// The workflow of a past job, if it was cancelled.
+    pub(super) fn cancelled_workflow(&self, past: Ix<Past>) -> Option<&Name> {
+        let workflow = &self.workflows[self.past[past].membership()?.workflow];
+        workflow.row.cancelled.then_some(&workflow.name)
+    }
+}

@@ -1,0 +1,188 @@
+//! History: jobs that have ended leave the live ones and are remembered until their retention is over.
+
+use super::journal::Undo;
+use super::row::{At, Job, Past, Phase, Record, Spec};
+use super::{State, intern, table::Ix};
+use crate::lane::{Class, Lane};
+use crate::{JobId, JobState, Name, Retention, Time};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Past jobs by how they ended and whether they have an idempotency key: within one of these lists all have the same
+/// retention, so the first to have ended is the first to be forgotten, whatever the retention is.
+#[derive(Debug, Default)]
+pub(crate) struct Retained([BTreeMap<(Time, u64), Ix<Past>>; 8]);
+
+impl Retained {
+    const ENDS: [JobState; 4] =
+        [JobState::Succeeded, JobState::Failed, JobState::Cancelled, JobState::Expired];
+
+    fn list(&mut self, past: &Past) -> &mut BTreeMap<(Time, u64), Ix<Past>> {
+        let end = Self::ENDS.iter().position(|end| *end == past.state);
+        let end = end.unwrap_or_else(|| unreachable!("a past job has ended"));
+        &mut self.0[2 * end + usize::from(past.idempotency_key().is_some())]
+    }
+
+    /// A job whose retention is over.
+    pub(crate) fn over(&self, retention: &Retention, now: Time) -> Option<Ix<Past>> {
+        self.0.iter().enumerate().find_map(|(index, list)| {
+            let ms = retention.of(Self::ENDS[index / 2], index % 2 == 1);
+            let (&(at, _), &past) = list.first_key_value()?;
+            (at.plus_ms(ms) <= now).then_some(past)
+        })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.iter().map(BTreeMap::len).sum()
+    }
+}
+
+impl State {
+    /// A job ends: it leaves the live ones, its lane and its groups, and is remembered.
+    pub(crate) fn retire_job(&mut self, ix: Ix<Job>, state: JobState, change: impl FnOnce(&mut Job)) {
+        let lane = self.jobs[ix].lane;
+        let (spec, key) = (self.spec_of(lane), self.lane_key(&self.lanes[lane]));
+        let mut job = self.remove_job(ix);
+        change(&mut job);
+        job.set_phase(Phase::Pending);
+        let finished_at = self.now;
+        let past = self.add_past(Past { record: job.record, spec, key, finished_at, state, skipped: false });
+        self.note(|| Undo::PastInserted(past));
+    }
+
+    /// A past job is live again.
+    pub(crate) fn revive_job(&mut self, ix: Ix<Past>, change: impl FnOnce(&mut Job)) {
+        let past = self.remove_past(ix);
+        let spec = &past.spec;
+        let names = (&spec.queue, &spec.task, &spec.group);
+        let lane = self.intern_lane(names, past.key.as_ref(), spec.cost, &spec.limits);
+        let mut job = Job { record: past.record, lane };
+        change(&mut job);
+        self.insert_job(job);
+    }
+
+    pub(crate) fn remove_past(&mut self, ix: Ix<Past>) -> Past {
+        let old = self.drop_past(ix);
+        if self.journal.is_some() {
+            let old = Box::new(old.clone());
+            self.note(|| Undo::PastRemoved(ix, old));
+        }
+        old
+    }
+
+    /// A step that has not succeeded is passed over.
+    pub(crate) fn skip_past(&mut self, ix: Ix<Past>) {
+        let old = self.past[ix].skipped;
+        self.put_skipped(ix, true);
+        self.note(|| Undo::PastSkipped(ix, old));
+    }
+
+    pub(super) fn put_skipped(&mut self, ix: Ix<Past>, skipped: bool) {
+        let membership = self.past[ix].membership();
+        self.dismiss(membership, At::Past(ix));
+        self.past[ix].skipped = skipped;
+        self.enroll(membership, At::Past(ix));
+        self.seat_workflow_at(membership);
+    }
+
+    pub(crate) fn set_retention(&mut self, retention: Retention) {
+        let old = std::mem::replace(&mut self.retention, retention);
+        self.note(|| Undo::Retention(old));
+    }
+
+    /// A job, live or remembered.
+    pub(crate) fn find(&self, id: JobId) -> Option<At> {
+        self.find_job(id).map(At::Live).or_else(|| self.find_past(id).map(At::Past))
+    }
+
+    /// What is known of a job, live or remembered.
+    pub(crate) fn record(&self, at: At) -> &Record {
+        match at {
+            At::Live(ix) => &self.jobs[ix],
+            At::Past(ix) => &self.past[ix],
+        }
+    }
+
+    pub(crate) fn task_at(&self, at: At) -> &Name {
+        match at {
+            At::Live(ix) => self.task_name(&self.jobs[ix]),
+            At::Past(ix) => &self.past[ix].spec.task,
+        }
+    }
+
+    pub(crate) fn state_at(&self, at: At) -> JobState {
+        match at {
+            At::Live(ix) => self.jobs[ix].state(),
+            At::Past(ix) => self.past[ix].state,
+        }
+    }
+
+    pub(crate) fn find_past(&self, id: JobId) -> Option<Ix<Past>> {
+        self.past_by_id.find(self.hash(&id), |&ix| self.past[ix].id == id).copied()
+    }
+
+    pub(super) fn add_past(&mut self, past: Past) -> Ix<Past> {
+        let (id, number, key) = (past.id, past.number, past.idempotency_key().cloned());
+        let membership = past.membership();
+        let ix = self.past.insert(past);
+        let hash = self.hash(&id);
+        let (rows, hasher) = (&self.past, &self.hasher);
+        self.past_by_id.insert_unique(hash, ix, |&ix| intern::hash_with(hasher, &rows[ix].id));
+        self.past_by_number.insert(number, ix);
+        if let Some(key) = key {
+            self.job_by_idempotency_key.insert(key, At::Past(ix));
+        }
+        self.retain(ix, true);
+        self.enroll(membership, At::Past(ix));
+        self.seat_workflow_at(membership);
+        ix
+    }
+
+    pub(super) fn drop_past(&mut self, ix: Ix<Past>) -> Past {
+        let membership = self.past[ix].membership();
+        self.dismiss(membership, At::Past(ix));
+        self.retain(ix, false);
+        let past = self.past.remove(ix);
+        let hash = self.hash(&past.id);
+        if let Ok(entry) = self.past_by_id.find_entry(hash, |&at| at == ix) {
+            entry.remove();
+        }
+        self.past_by_number.remove(&past.number);
+        if let Some(key) = past.idempotency_key() {
+            self.job_by_idempotency_key.remove(key);
+        }
+        self.seat_workflow_at(membership);
+        past
+    }
+
+    /// Puts a past job in the list of those to be forgotten, or takes it out.
+    pub(super) fn retain(&mut self, ix: Ix<Past>, link: bool) {
+        let past = &self.past[ix];
+        super::toggle(self.retained.list(past), (past.finished_at, past.number), ix, link);
+    }
+
+    fn spec_of(&mut self, lane: Ix<Lane>) -> Arc<Spec> {
+        let class_ix = self.lanes[lane].class;
+        let class = &self.classes[class_ix];
+        if let Some(spec) = &class.spec {
+            return Arc::clone(spec);
+        }
+        let spec = Arc::new(self.spec(class));
+        self.classes[class_ix].spec = Some(Arc::clone(&spec));
+        spec
+    }
+
+    /// What the jobs of a class have in common, in names.
+    pub(super) fn spec(&self, class: &Class) -> Spec {
+        let desk = &self.desks[class.desk];
+        let limits =
+            class.extras.iter().map(|&(group, need)| (self.group_ref(&self.groups[group].label), need));
+        Spec {
+            queue: self.queues[desk.queue].name.clone(),
+            task: self.tasks[desk.task].name.clone(),
+            group: self.group_name(class.group),
+            cost: class.cost,
+            limits: limits.collect(),
+        }
+    }
+}

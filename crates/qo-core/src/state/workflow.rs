@@ -1,0 +1,139 @@
+//! Workflows: whose turn it is follows from the steps. A step whose turn it is not is in no lane and on no calendar,
+//! so waiting and halted workflows cost a claim nothing.
+
+use super::journal::Undo;
+use super::row::{At, Job, Membership, Phase, Workflow, WorkflowRow};
+use super::{State, Vacant, table::Ix};
+use crate::{Name, OnFailure};
+use std::collections::BTreeMap;
+
+impl State {
+    /// A workflow that has a job, live or remembered.
+    pub(crate) fn find_workflow(&self, name: &Name) -> Option<Ix<Workflow>> {
+        let ix = self.workflow_by_name.get(name).copied();
+        ix.filter(|&ix| !self.workflows[ix].steps.is_empty())
+    }
+
+    /// The place of the next job of a workflow, which is made if there is none.
+    pub(crate) fn next_step(&mut self, name: &Name, on_failure: OnFailure) -> Membership {
+        let fresh = WorkflowRow { on_failure, cancelled: false, accepted: 0 };
+        let workflow = match self.workflow_by_name.get(name) {
+            Some(&ix) => ix,
+            None => {
+                let ix = self.workflows.insert(Workflow {
+                    name: name.clone(),
+                    row: fresh,
+                    steps: BTreeMap::new(),
+                    open: BTreeMap::new(),
+                    live: 0,
+                    running: None,
+                    turn: None,
+                    halted_by: None,
+                });
+                self.workflow_by_name.insert(name.clone(), ix);
+                // If the job that it is made for is taken back, it goes too.
+                self.vacant.push(Vacant::Workflow(ix));
+                ix
+            }
+        };
+        let row = &self.workflows[workflow];
+        let row = if row.steps.is_empty() { fresh } else { row.row };
+        let step = row.accepted + 1;
+        self.change_workflow(workflow, WorkflowRow { accepted: step, ..row });
+        Membership { workflow, step }
+    }
+
+    pub(crate) fn change_workflow(&mut self, ix: Ix<Workflow>, row: WorkflowRow) {
+        let old = self.put_workflow(ix, row);
+        self.note(|| Undo::Workflow(ix, old));
+    }
+
+    pub(super) fn put_workflow(&mut self, ix: Ix<Workflow>, row: WorkflowRow) -> WorkflowRow {
+        let workflow = &mut self.workflows[ix];
+        let old = std::mem::replace(&mut workflow.row, row);
+        if (old.on_failure, old.cancelled) != (row.on_failure, row.cancelled) {
+            // Which ended steps are passed is another question now.
+            let steps = std::mem::take(&mut workflow.steps);
+            self.workflows[ix].open.clear();
+            self.workflows[ix].live = 0;
+            for (step, at) in steps {
+                self.enroll(Some(Membership { workflow: ix, step }), at);
+            }
+            self.seat_workflow(ix);
+        }
+        old
+    }
+
+    /// Counts a job among the steps of its workflow.
+    pub(super) fn enroll(&mut self, membership: Option<Membership>, at: At) {
+        let Some(Membership { workflow, step }) = membership else { return };
+        let row = &self.workflows[workflow];
+        let passed = match at {
+            At::Live(_) => false,
+            At::Past(past) => row.passes(&self.past[past]),
+        };
+        let row = &mut self.workflows[workflow];
+        row.steps.insert(step, at);
+        row.live += u32::from(matches!(at, At::Live(_)));
+        if !passed {
+            row.open.insert(step, at);
+        }
+    }
+
+    /// Counts a job out. It has left every other index before; whose turn it is then, `seat_workflow` finds out.
+    pub(super) fn dismiss(&mut self, membership: Option<Membership>, at: At) {
+        let Some(Membership { workflow, step }) = membership else { return };
+        let row = &mut self.workflows[workflow];
+        row.steps.remove(&step);
+        row.open.remove(&step);
+        match at {
+            At::Live(job) => {
+                row.live -= 1;
+                row.turn.take_if(|turn| *turn == job);
+            }
+            At::Past(past) => {
+                if row.halted_by.take_if(|halted_by| *halted_by == past).is_some() {
+                    self.retain(past, true);
+                }
+            }
+        }
+        if self.workflows[workflow].steps.is_empty() {
+            self.vacant.push(Vacant::Workflow(workflow));
+        }
+    }
+
+    pub(super) fn seat_workflow_of(&mut self, ix: Ix<Job>) {
+        self.seat_workflow_at(self.jobs[ix].membership());
+    }
+
+    pub(super) fn seat_workflow_at(&mut self, membership: Option<Membership>) {
+        if let Some(at) = membership {
+            self.seat_workflow(at.workflow);
+        }
+    }
+
+    /// Finds out whose turn it is, and who halts the rest, and moves the steps that this concerns.
+    fn seat_workflow(&mut self, ix: Ix<Workflow>) {
+        let row = &self.workflows[ix];
+        let (mut turn, mut halted_by) = (None, None);
+        match row.head() {
+            Some((step, At::Live(job))) if row.running.is_none_or(|running| running == step) => {
+                turn = Some(job)
+            }
+            Some((_, At::Past(past))) if row.live > 0 => halted_by = Some(past),
+            Some(_) | None => {}
+        }
+        if row.turn != turn {
+            let concerned =
+                [row.turn, turn].map(|job| job.filter(|&job| *self.jobs[job].phase() == Phase::Pending));
+            concerned.into_iter().flatten().for_each(|job| self.unlink_job(job));
+            self.workflows[ix].turn = turn;
+            concerned.into_iter().flatten().for_each(|job| self.link_job(job));
+        }
+        let old = std::mem::replace(&mut self.workflows[ix].halted_by, halted_by);
+        if old != halted_by {
+            old.into_iter().for_each(|past| self.retain(past, true));
+            halted_by.into_iter().for_each(|past| self.retain(past, false));
+        }
+    }
+}
