@@ -50,7 +50,7 @@ pub(super) fn workflows(store: &dyn Store) -> Vec<WorkflowStatus> {
 
 /// All that the store says about its live jobs, groups, queues, sessions, workflows and schedules; where `complete`, about
 /// finished jobs too, each of them whole.
-pub(super) fn audit(store: &dyn Store, complete: bool) -> Audit {
+pub fn audit(store: &dyn Store, complete: bool) -> Audit {
     let groups = groups(store);
     let held = groups
         .iter()

@@ -19,6 +19,7 @@ mod submitter;
 mod worker;
 mod world;
 
+pub use audit::audit;
 pub use profile::{Profile, Trust};
 
 use crate::checker::{self, Violation, tally::Tally};
