@@ -7,7 +7,9 @@ use crate::state::row::{
 use crate::state::row::{Session, SessionRow, Track, WorkflowRow};
 use crate::state::{State, table::Ix};
 use crate::{Attempt, AttemptEnded, ClaimedJob, Configuration, Event, ExchangeReply, Exchanged, FenceToken};
-use crate::{Granted, GroupRef, JobId, JobState, LastTick, LeaseId, Name, NewJob, NewSession, PrefetchedJob};
+use crate::{
+    Granted, GroupRef, JobId, JobState, Key, LastTick, LeaseId, Name, NewJob, NewSession, PrefetchedJob,
+};
 use crate::{SessionId, SlotRequest, Stop, StopReason, TaskOptions, Time, caps};
 use std::sync::Arc;
 
@@ -107,6 +109,7 @@ impl State {
             timeout_ms: new.timeout_ms,
             retry: new.retry,
             idempotency_key: new.idempotency_key.clone(),
+            limit: new.limit,
             membership,
         };
         let record = Record {
@@ -123,13 +126,17 @@ impl State {
         };
         self.next_number += 1;
         self.insert_job(Job { record, lane });
-        if let Some(limit) = new.limit {
-            let group = match &new.key {
-                Some(key) => GroupRef::Key(group.clone(), key.clone()),
-                None => GroupRef::Group(group.clone()),
-            };
-            self.change_limits(&group, |limits| limits.submit = Some(limit));
-        }
+        self.bring_limit(group, new.key.as_ref(), new.limit);
+    }
+
+    /// The limit that a job brings for its group, or with a key for that key.
+    fn bring_limit(&mut self, group: &Name, key: Option<&Key>, limit: Option<u32>) {
+        let Some(limit) = limit else { return };
+        let group = match key {
+            Some(key) => GroupRef::Key(group.clone(), key.clone()),
+            None => GroupRef::Group(group.clone()),
+        };
+        self.change_limits(&group, |limits| limits.submit = Some(limit));
     }
 
     fn started(&mut self, job: JobId, session: SessionId, token: FenceToken, timeout_at: Option<Time>) {
@@ -270,7 +277,10 @@ impl State {
 
     fn reopened(&mut self, job: JobId, run_at: Time, good_until: Option<Time>) {
         let ix = self.past_ix(job);
-        assert!(self.past[ix].state != JobState::Succeeded, "G3: job {job} succeeded and was opened again");
+        let past = &self.past[ix];
+        assert!(past.state != JobState::Succeeded, "G3: job {job} succeeded and was opened again");
+        let (spec, key) = (Arc::clone(&past.spec), past.key.clone());
+        let limit = past.options.as_ref().and_then(|options| options.limit);
         self.revive_job(ix, |job| {
             job.attempts_used = 0;
             job.run_at = run_at;
@@ -282,17 +292,18 @@ impl State {
                 track.output = None;
             }
         });
+        self.bring_limit(&spec.group, key.as_ref(), limit);
     }
 
     fn slots_taken(&mut self, request: &Arc<SlotRequest>, token: FenceToken, until: Time) {
         assert!(!self.hold_by_id.contains_key(&request.id), "G4: lease {} was taken twice", request.id);
         let needs = self.intern_needs(&request.group, request.slots);
-        self.assert_room(&needs);
-        self.take_token(token);
-        self.insert_hold(Hold { request: Arc::clone(request), token, since: self.now, until, needs });
         if let Some(limit) = request.limit {
             self.change_limits(&request.group, |limits| limits.submit = Some(limit));
         }
+        self.assert_room(&needs);
+        self.take_token(token);
+        self.insert_hold(Hold { request: Arc::clone(request), token, since: self.now, until, needs });
     }
 
     fn change_schedule(&mut self, schedule: &Name, change: impl FnOnce(&mut ScheduleRow)) {

@@ -4,10 +4,9 @@
 #![allow(clippy::print_stdout, reason = "printing the table is what this program is for")]
 
 use futures::executor::block_on;
-use qo_core::{
-    Claim, Command, Configuration, Exchange, JobId, Json, Key, MemoryStore, Name, NewJob, NewSession,
-};
-use qo_core::{Outcome, SessionId, Settle, State, Store, SystemClock, TaskOptions, Time, decide};
+use qo_core::{Claim, Command, Configuration, Exchange, FenceToken, JobId, Json, Key, MemoryStore, Name};
+use qo_core::{NewJob, NewSession, Outcome, Prefetch, SessionId, Settle, Start, State, Store, SystemClock};
+use qo_core::{TaskOptions, Time, decide};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -27,6 +26,8 @@ fn main() {
     backlog_size();
     parked();
     all_limits();
+    workflows();
+    prefetch();
     row(
         "memory per pending job, a 16-byte key of its own, no limit",
         format!("{memory_own_key} B"),
@@ -77,7 +78,8 @@ fn parked() {
     const JOBS: u64 = 100_000;
     let ahead = |i| NewJob { priority: -1, ..job(i, "work") };
     type Setup<'a> = (&'a str, &'a dyn Fn(&mut Bench));
-    let setups: [Setup<'_>; 4] = [
+    let step = |i: u64| NewJob { workflow: Some(name(&format!("flow{i}"))), ..ahead(i) };
+    let setups: [Setup<'_>; 6] = [
         ("behind 1,000 full groups", &|bench| {
             let group = |i: u64| format!("full{}", i % 1_000);
             for i in 0..1_000 {
@@ -102,6 +104,16 @@ fn parked() {
         ("for tomorrow", &|bench| {
             let tomorrow = block_on(bench.store.now()).expect("time").plus_ms(86_400_000);
             bench.submit(JOBS, |i| NewJob { run_at: Some(tomorrow), ..ahead(i) });
+        }),
+        ("in 100,000 halted workflows", &|bench| {
+            bench.submit(JOBS, step);
+            bench.fail(JOBS);
+            bench.submit(JOBS, step);
+        }),
+        ("in 100,000 workflows that wait for a first step", &|bench| {
+            let tomorrow = block_on(bench.store.now()).expect("time").plus_ms(86_400_000);
+            bench.submit(JOBS, |i| NewJob { run_at: Some(tomorrow), ..step(i) });
+            bench.submit(JOBS, step);
         }),
     ];
     for (what, setup) in setups {
@@ -145,6 +157,83 @@ fn all_limits() {
     );
     let share = 100.0 / relative(|| run(&|i| job(i, "work")), limited, ROUNDS);
     row("  relative to jobs without limits and without keys", format!("{share:.0} %"), "");
+}
+
+fn workflows() {
+    const WORKFLOWS: u64 = 10_000;
+    const STEPS: u64 = 10;
+    let took = best(|| {
+        let mut bench = Bench::new(&["work"]);
+        for _ in 0..STEPS {
+            bench.submit(WORKFLOWS, |i| NewJob {
+                workflow: Some(name(&format!("flow{i}"))),
+                ..job(i, "work")
+            });
+        }
+        bench.drain(WORKFLOWS * STEPS)
+    });
+    row(
+        "steps of 10,000 workflows of 10 steps each, nothing else",
+        per_second(WORKFLOWS * STEPS, took),
+        ">= 100,000/s",
+    );
+}
+
+/// Two workers that could run 200 jobs at once, and a limit of 150.
+fn prefetch() {
+    const JOBS: u64 = 100_000;
+    let run = |prefetch: Option<Prefetch>| {
+        let mut bench = Bench::new(&["work"]);
+        bench.limit("work", 150);
+        bench.submit(JOBS, |i| job(i, "work"));
+        let mut workers = [1, 2].map(|id| Worker { id, number: 0, running: Vec::new(), buffer: Vec::new() });
+        let (start, mut done, mut exchanges) = (Instant::now(), 0, 0);
+        while done < JOBS {
+            for worker in &mut workers {
+                done += worker.exchange(&bench.store, prefetch);
+                exchanges += 1;
+            }
+        }
+        (start.elapsed(), exchanges)
+    };
+    let ahead = Some(Prefetch { hold: 50, lease_ms: 60_000 });
+    let share = 100.0 / relative(|| run(None).0, || run(ahead).0, 2 * ROUNDS);
+    row("rate with prefetch, relative to without, a limit that binds", format!("{share:.0} %"), ">= 100 %");
+    let share = 100.0 * f64::from(run(None).1) / f64::from(run(ahead).1);
+    row("  the same, jobs per exchange", format!("{share:.0} %"), ">= 100 %");
+}
+
+/// A worker with 100 permits whose jobs take no longer than from one exchange to the next.
+struct Worker {
+    id: u64,
+    number: u64,
+    running: Vec<Settle>,
+    buffer: Vec<(JobId, FenceToken, Json)>,
+}
+
+impl Worker {
+    /// Settles what runs, starts what is claimed, claims more; returns how many were settled.
+    fn exchange(&mut self, store: &MemoryStore, prefetch: Option<Prefetch>) -> u64 {
+        self.number += 1;
+        let settles = std::mem::take(&mut self.running);
+        let buffer = std::mem::take(&mut self.buffer);
+        let starts = buffer.iter().map(|&(job, token, _)| Start { job, token }).collect::<Vec<_>>();
+        let done = settles.len() as u64;
+        let max = BATCH - starts.len() as u32;
+        let sent = Exchange { starts, ..exchange(self.id, self.number, settles, max) };
+        let sent = Exchange { claim: Claim { prefetch, ..sent.claim }, ..sent };
+        let reply = block_on(store.exchange(sent)).expect("exchanges");
+        self.running = reply.claimed.iter().map(succeed).collect();
+        for (started, (job, _, payload)) in reply.started.iter().zip(buffer) {
+            if let Some(run) = started.as_ref().ok().and_then(|started| started.run) {
+                let outcome = Outcome::Succeed { output: payload };
+                self.running.push(Settle { job, token: run.token, outcome });
+            }
+        }
+        let claimed = reply.prefetched.into_iter();
+        self.buffer = claimed.map(|ahead| (ahead.job.id, ahead.job.token, ahead.job.payload)).collect();
+        done
+    }
 }
 
 /// What it costs to be able to take a decision back, and to do so.
@@ -270,6 +359,25 @@ impl Bench {
             self.settles = reply.claimed.iter().map(succeed).collect();
         }
         start.elapsed()
+    }
+
+    /// Another worker claims that many, and every one of them fails.
+    fn fail(&mut self, count: u64) {
+        let mut settles: Vec<Settle> = Vec::new();
+        let mut failed = 0;
+        for number in 1.. {
+            failed += settles.len() as u64;
+            let sent = exchange(2, number, std::mem::take(&mut settles), 1_000);
+            let reply = block_on(self.store.exchange(sent)).expect("exchanges");
+            if failed == count {
+                break;
+            }
+            settles = reply
+                .claimed
+                .iter()
+                .map(|job| Settle { outcome: Outcome::Fail { error: "no".into() }, ..succeed(job) })
+                .collect();
+        }
     }
 
     fn refill(&mut self, count: u64) -> Duration {

@@ -6,10 +6,37 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
 use qo_testkit::generator::{Script, bad_commands, bad_json, crowds, equal, minimal, scripts, survives};
 use qo_testkit::{Fixtures, MemoryFixtures, ToyFixtures};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
 
+thread_local! {
+    /// Whether a panic on this thread is an answer, not an accident.
+    static HUSHED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a script on both. A panic is a difference too, so that the least script that panics can be found.
 fn same(script: &Script) -> Result<(), String> {
-    block_on(async {
-        equal(&ToyFixtures::default().fresh().await, &MemoryFixtures.fresh().await, script).await
+    static HUSH: Once = Once::new();
+    HUSH.call_once(|| {
+        let loud = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !HUSHED.get() {
+                loud(panic);
+            }
+        }));
+    });
+    let both = || {
+        block_on(async {
+            equal(&ToyFixtures::default().fresh().await, &MemoryFixtures.fresh().await, script).await
+        })
+    };
+    HUSHED.set(true);
+    let same = catch_unwind(AssertUnwindSafe(both));
+    HUSHED.set(false);
+    same.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        Err(format!("a panic: {}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without words")))
     })
 }
 

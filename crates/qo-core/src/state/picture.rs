@@ -52,7 +52,7 @@ impl State {
     }
 
     fn whole(&self, record: &Record) -> String {
-        let own = record.options.as_deref().map(|own| (own.timeout_ms, own.retry));
+        let own = record.options.as_deref().map(|own| (own.timeout_ms, own.retry, own.limit));
         format!("{:?} {own:?}", self.job(record.id))
     }
 }

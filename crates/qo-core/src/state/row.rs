@@ -64,6 +64,8 @@ pub(crate) struct JobOptions {
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) retry: Option<RetryPolicy>,
     pub(crate) idempotency_key: Option<Key>,
+    /// The submit-side limit that it brings, again if it is opened again.
+    pub(crate) limit: Option<u32>,
     pub(crate) membership: Option<Membership>,
 }
 

@@ -144,3 +144,16 @@ pub(super) async fn a_cancelled_job_no_longer_stands_in_line(world: &World) {
     let reply = worker.turn(vec![settled(&first, success())], 5).await;
     assert_eq!(worker::ids(&reply.claimed), ids[2..]);
 }
+
+pub(super) async fn a_claimed_job_is_cancelled_at_once_and_its_worker_told(world: &World) {
+    let ids = world.submit_many(2, job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let claimed = worker.ahead_one().await;
+    assert_eq!(world.cancel(ids[0]).await, Ok(JobState::Cancelled));
+    let view = world.view(ids[0]).await;
+    assert_eq!((view.state, view.finished_at, view.claimed), (JobState::Cancelled, Some(START), None));
+    let stop = Stop { job: ids[0], token: claimed.token, reason: StopReason::Cancelled };
+    assert_eq!((worker.renew().await.stop, worker.renew().await.stop), (vec![stop], vec![]));
+    refused(worker.start(&claimed).await, ErrorKind::Fenced);
+    refused(worker.settle(&claimed, Outcome::Release).await, ErrorKind::Fenced);
+}

@@ -154,3 +154,86 @@ pub(super) async fn one_sweep_ends_every_session_that_is_over(world: &World) {
     let left: Vec<_> = world.store.workers().await.expect("workers").iter().map(|w| w.session).collect();
     assert_eq!((left, world.used("t").await), (alive, 3));
 }
+
+pub(super) async fn claimed_jobs_of_a_dead_worker_go_back_and_use_no_attempt(world: &World) {
+    let ids = world.submit_many(3, job("t").attempts(1)).await;
+    let dead = world.worker("dead", ["t"]).await;
+    let prefetch = Some(Prefetch { hold: 2, lease_ms: caps::LEASE_MAX_MS });
+    let claim = Claim { max: 1, prefetch, ..Claim::default() };
+    let reply = dead.send(Exchange { claim, ..dead.next() }).await.expect("the session is live");
+    assert_eq!((reply.claimed.len(), reply.prefetched.len()), (1, 2));
+    world.advance(30_000).await;
+    let swept = world.sweep().await;
+    assert_eq!((swept.sessions, swept.attempts, swept.claims), (1, 1, 2));
+    assert_eq!(world.state(ids[0]).await, JobState::Failed, "it ran, and that was its last attempt");
+    let heir = world.worker("heir", ["t"]).await;
+    assert_eq!(heir.claim_ids(10).await, ids[1..], "they had not started");
+}
+
+pub(super) async fn closing_a_session_gives_its_claims_back(world: &World) {
+    let ids = world.submit_all(vec![job("t"), job("t").good_until(at(1_000))]).await;
+    let worker = world.worker("w1", ["t"]).await;
+    assert_eq!(worker.ahead(2).await.len(), 2);
+    world.advance(1_000).await;
+    worker.close().await;
+    assert_eq!(
+        (world.state(ids[0]).await, world.state(ids[1]).await),
+        (JobState::Pending, JobState::Expired)
+    );
+    assert_eq!(world.detail(ids[0]).await.attempts, []);
+}
+
+pub(super) async fn everything_that_is_over_ends_in_one_sweep(world: &World) {
+    let ids = world.submit_many(3, job("t").timeout(1_000)).await;
+    let alive = world.open(serving("alive", ["t"]).lease(90_000)).await;
+    let dead = world.worker("dead", ["t"]).await;
+    alive.claim_one().await;
+    dead.claim_one().await;
+    alive.ahead_one().await;
+    world.hold(program("gpu")).await;
+    world.submit(job("late").good_until(at(9_000))).await;
+    world.plan([("s", cron("*/30 * * * * *", "report"))]).await;
+    world.advance(30_000).await;
+    let expected =
+        Swept { sessions: 1, attempts: 2, claims: 1, slots: 1, fired: 1, expired: 1, forgotten: 0 };
+    assert_eq!(world.sweep().await, expected);
+    assert_eq!(world.sweep().await, Swept::default());
+    for id in ids {
+        assert_eq!(world.state(id).await, JobState::Pending);
+    }
+}
+
+pub(super) async fn what_is_held_is_not_forgotten_when_a_worker_or_program_starts_again(world: &World) {
+    world.set("t", 3).await;
+    world.submit_many(9, job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let running = worker.claim_one().await;
+    world.hold(program("t").called("render")).await;
+    assert_eq!(worker.ahead(1).await.len(), 1);
+    // What every process does when it starts: it pushes what it was configured with, and opens a session.
+    world.configure([("t", 3)]).await;
+    world.register(task("t")).await;
+    let reborn = world.worker("w1", ["t"]).await;
+    world.hold(program("t").called("render")).await;
+    assert_eq!((reborn.claim(9).await, world.used("t").await), (vec![], 3));
+    assert!(world.is_full(program("t").called("render")).await);
+    worker.succeed(&running).await;
+    assert_eq!(reborn.claim(9).await.len(), 1);
+}
+
+pub(super) async fn only_exchanges_sweeps_and_requests_end_claims_and_leases(world: &World) {
+    let id = world.submit(job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let claimed = worker.ahead_one().await;
+    let held = world.hold(program("gpu")).await;
+    world.advance(20_000).await;
+    world.submit(job("t")).await;
+    world.set("t", 2).await;
+    world.configure([]).await;
+    world.pause("q").await;
+    world.register(task("t")).await;
+    held.extend(10_000).await.expect("it is late, but nothing has ended it");
+    assert_eq!(world.state(id).await, JobState::Claimed);
+    worker.run(&claimed).await;
+    assert_eq!(held.give_back().await, Ok(()));
+}

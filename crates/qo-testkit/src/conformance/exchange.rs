@@ -197,3 +197,62 @@ pub(super) async fn a_claim_ends_when_its_payloads_fill_a_message(world: &World)
     assert_eq!(worker.claim(100).await.len(), full, "as many as fill it");
     assert_eq!(worker.claim(100).await.len(), 12 - full, "and then the rest");
 }
+
+pub(super) async fn a_lost_reply_with_starts_and_claims_ahead_gives_the_same_answer_again(world: &World) {
+    world.set("t", 4).await;
+    world.submit_many(8, job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let ahead = worker.ahead(2).await;
+    world.set("t", 3).await;
+    let released = settled(&ahead[1], Outcome::Release);
+    let starts = vec![starting(&ahead[0]), starting(&ahead[1])];
+    let claim =
+        Claim { max: 1, prefetch: Some(Prefetch { hold: 3, lease_ms: CLAIM_MS }), ..Claim::default() };
+    let exchange = Exchange { settles: vec![released], starts, claim, ..worker.next() };
+    let reply = worker.send(exchange).await.expect("the session is live");
+    assert_eq!((reply.claimed.len(), reply.prefetched.len()), (1, 1));
+    assert_eq!((reply.started[0].is_ok(), reply.started[1].is_ok()), (true, false));
+    world.advance(20_000).await;
+    world.set("t", 0).await;
+    world.sweep().await;
+    let before = world.snapshot().await;
+    assert_eq!(worker.repeat().await, Ok(reply));
+    assert_eq!(world.snapshot().await, before, "and nothing starts or is claimed twice");
+}
+
+pub(super) async fn each_start_has_its_own_result_in_order(world: &World) {
+    world.set("t", 3).await;
+    world.submit_all(vec![job("t"), job("t").good_until(at(1_000)), job("t")]).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let ahead = worker.ahead(3).await;
+    world.advance(1_000).await;
+    world.set("t", 1).await;
+    let stranger = ClaimedJob { token: FenceToken(99), ..ahead[0].clone() };
+    let order = [ahead[2].clone(), stranger, ahead[1].clone(), ahead[0].clone()];
+    let then: Vec<_> =
+        worker.start_all(&order).await.into_iter().map(|s| s.map(|s| s.then).map_err(|e| e.kind())).collect();
+    let expected =
+        [Ok(JobState::Running), Err(ErrorKind::Fenced), Ok(JobState::Expired), Ok(JobState::Pending)];
+    assert_eq!(then, expected);
+}
+
+pub(super) async fn a_claim_that_is_released_may_be_claimed_in_the_same_exchange(world: &World) {
+    let id = world.submit(job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let ahead = worker.ahead_one().await;
+    let reply = worker.turn(vec![settled(&ahead, Outcome::Release)], 5).await;
+    assert_eq!((reply.claimed[0].id, reply.claimed[0].attempt), (id, 1));
+    assert!(reply.claimed[0].token > ahead.token);
+}
+
+pub(super) async fn a_dropped_exchange_with_a_start_may_be_made_again(world: &World) {
+    world.submit(job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let starts = vec![starting(&worker.ahead_one().await)];
+    let exchange = Exchange { starts, ..worker.next() };
+    // Polled once and dropped: it happened or it did not, and the worker does not know which.
+    let _ = world.store.exchange(exchange.clone()).now_or_never();
+    let reply = worker.send(exchange).await.expect("the session is live");
+    assert_eq!(reply.started[0].as_ref().map(|started| started.then), Ok(JobState::Running));
+    assert_eq!(world.used("t").await, 1);
+}

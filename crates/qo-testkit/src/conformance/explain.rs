@@ -223,3 +223,119 @@ async fn waiting_only_for_a_claim(world: &World) -> Vec<JobId> {
     }
     waiting
 }
+
+/// The step of a job, as reasons name it.
+async fn step_of(world: &World, id: JobId) -> StepStatus {
+    let view = world.view(id).await;
+    StepStatus { step: view.step.expect("it is a step"), job: id, state: view.state }
+}
+
+pub(super) async fn a_step_whose_turn_has_not_come_names_the_one_it_waits_for(world: &World) {
+    let ids = world.submit_many(3, step("w")).await;
+    let worker = world.worker("w1", ["step"]).await;
+    assert_eq!(world.reasons(ids[0]).await, [Reason::OnlyWaitingForClaim { position: 1 }]);
+    for state in [JobState::Pending, JobState::Claimed, JobState::Running] {
+        match state {
+            JobState::Claimed => drop(worker.ahead_one().await),
+            JobState::Running => {
+                let token = world.view(ids[0]).await.claimed.expect("it is claimed").token;
+                let starts = vec![Start { job: ids[0], token }];
+                worker.send(Exchange { starts, ..worker.next() }).await.expect("the session is live");
+            }
+            _ => {}
+        }
+        let waits_for = StepStatus { step: 1, job: ids[0], state };
+        for id in &ids[1..] {
+            assert_eq!(world.reasons(*id).await, [Reason::WaitingForStep { workflow: name("w"), waits_for }]);
+        }
+    }
+}
+
+pub(super) async fn a_reopened_step_names_the_one_that_still_runs(world: &World) {
+    let first = step("w").on_failure(OnFailure::Continue);
+    let ids = world.submit_all(vec![first, step("w"), step("w")]).await;
+    let worker = world.worker("w1", ["step"]).await;
+    worker.settle(&worker.claim_one().await, failure()).await.expect("it owns the job");
+    let second = worker.claim_one().await;
+    world.retry(ids[0]).await.expect("it failed");
+    let running = Reason::WaitingForStep { workflow: name("w"), waits_for: step_of(world, ids[1]).await };
+    assert_eq!(world.reasons(ids[0]).await, [running.clone()], "the head");
+    assert_eq!(world.reasons(ids[2]).await, [running], "and the one behind it");
+    worker.succeed(&second).await;
+    let head = Reason::WaitingForStep { workflow: name("w"), waits_for: step_of(world, ids[0]).await };
+    assert_eq!(world.reasons(ids[2]).await, [head]);
+}
+
+pub(super) async fn a_halted_workflow_names_the_step_that_halts_it(world: &World) {
+    let ids = world.submit_many(3, step("w")).await;
+    let worker = world.worker("w1", ["step"]).await;
+    worker.settle(&worker.claim_one().await, failure()).await.expect("it owns the job");
+    let halted_by = StepStatus { step: 1, job: ids[0], state: JobState::Failed };
+    for id in &ids[1..] {
+        assert_eq!(world.reasons(*id).await, [Reason::WorkflowHalted { workflow: name("w"), halted_by }]);
+    }
+    assert_eq!(world.reasons(ids[0]).await, [], "it has ended");
+    world.steer("w", Steer::Skip).await.expect("it is halted");
+    assert_eq!(world.reasons(ids[1]).await, [Reason::OnlyWaitingForClaim { position: 1 }]);
+}
+
+pub(super) async fn a_claimed_job_is_explained_by_its_claim_alone(world: &World) {
+    world.set("t", 1).await;
+    let id = world.submit(job("t").queue("q")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    world.advance(100).await;
+    worker.ahead_one().await;
+    world.pause("q").await;
+    world.set("t", 0).await;
+    let claim_until = at(100 + CLAIM_MS);
+    let claimed = Reason::ClaimedByPrefetch { worker: name("w1"), session: worker.session, claim_until };
+    assert_eq!(world.reasons(id).await, [claimed]);
+    assert_eq!(world.store.explain(id).await.map(|explained| explained.state), Ok(JobState::Claimed));
+}
+
+pub(super) async fn a_program_that_holds_the_slots_is_named(world: &World) {
+    world.set("t", 2).await;
+    let id = world.submit(job("t")).await;
+    world.worker("w1", ["t"]).await;
+    let held = world.hold(program("t").slots(2).called("render")).await;
+    let reasons = world.reasons(id).await;
+    let [Reason::GroupFull { used: 2, limit: 2, holders, .. }] = &reasons[..] else { panic!("{reasons:?}") };
+    assert_eq!((&*holders[0].worker, holders[0].token, holders[0].slots), ("render", held.token(), 2));
+    assert_eq!(holders[0].job(), None);
+}
+
+pub(super) async fn claimed_jobs_and_waiting_steps_have_no_place_in_line(world: &World) {
+    world.set("t", 1).await;
+    let worker = world.worker("w1", ["t"]).await;
+    world.submit(job("t")).await;
+    worker.claim_one().await;
+    world.set("t", 3).await;
+    world.submit_many(2, job("t")).await;
+    assert_eq!(worker.ahead(1).await.len(), 1);
+    world.submit_many(4, job("t").workflow("w").priority(-1)).await;
+    world.set("t", 1).await;
+    let last = world.submit(job("t")).await;
+    let reasons = world.reasons(last).await;
+    // Before it: one of the two plain jobs, the other is claimed; and the head, not the steps behind it.
+    assert!(matches!(reasons[..], [Reason::GroupFull { position: 3, .. }]), "{reasons:?}");
+}
+
+pub(super) async fn reasons_come_in_the_order_of_the_rules(world: &World) {
+    world.submit(step("w")).await;
+    let id = world.submit(step("w").run_at(at(9_000)).queue("q")).await;
+    world.pause("q").await;
+    world.set("step", 0).await;
+    let kinds: Vec<_> = world.reasons(id).await.iter().map(kind).collect();
+    assert_eq!(kinds, ["date", "pause", "workflow", "group", "workers"]);
+}
+
+fn kind(reason: &Reason) -> &'static str {
+    match reason {
+        Reason::ScheduledUntil { .. } => "date",
+        Reason::QueuePaused { .. } => "pause",
+        Reason::WaitingForStep { .. } => "workflow",
+        Reason::HeldByLimitZero { .. } => "group",
+        Reason::NoLiveWorker { .. } => "workers",
+        _ => "another",
+    }
+}

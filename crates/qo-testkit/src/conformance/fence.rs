@@ -140,3 +140,70 @@ pub(super) async fn a_running_job_is_given_to_nobody_else(world: &World) {
     assert_eq!(two.claim(10).await, []);
     assert_eq!(one.claim(10).await, []);
 }
+
+pub(super) async fn a_claimed_job_is_given_to_nobody_else(world: &World) {
+    world.submit(job("t")).await;
+    let (one, two) = (world.worker("w1", ["t"]).await, world.worker("w2", ["t"]).await);
+    one.ahead_one().await;
+    let reply = two.prefetch(10, 10).await;
+    assert_eq!((reply.claimed, reply.prefetched), (vec![], vec![]));
+    let reply = one.prefetch(10, 10).await;
+    assert_eq!((reply.claimed, reply.prefetched), (vec![], vec![]));
+}
+
+pub(super) async fn a_start_with_a_token_that_has_not_claimed_the_job_is_fenced(world: &World) {
+    let ids = world.submit_many(3, job("t")).await;
+    let (owner, thief) = (world.worker("w1", ["t"]).await, world.worker("w1", ["t"]).await);
+    let claimed = owner.ahead(2).await;
+    thief.renew().await;
+    let before = world.snapshot().await;
+    refused(thief.start(&claimed[0]).await, ErrorKind::Fenced);
+    let wrong = [
+        ClaimedJob { id: ids[1], ..claimed[0].clone() },
+        ClaimedJob { id: ids[2], ..claimed[0].clone() },
+        ClaimedJob { id: world.job_id(), ..claimed[0].clone() },
+        ClaimedJob { token: FenceToken(0), ..claimed[0].clone() },
+        ClaimedJob { token: FenceToken(u64::MAX), ..claimed[0].clone() },
+    ];
+    for result in owner.start_all(&wrong).await {
+        refused(result, ErrorKind::Fenced);
+    }
+    assert_eq!(world.snapshot().await, before);
+}
+
+pub(super) async fn a_job_is_started_once(world: &World) {
+    world.submit(job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let claimed = worker.ahead_one().await;
+    let results = worker.start_all(&[claimed.clone(), claimed.clone()]).await;
+    assert_eq!(results[0].as_ref().map(|started| started.then), Ok(JobState::Running));
+    refused(results[1].clone(), ErrorKind::Fenced);
+    refused(worker.start(&claimed).await, ErrorKind::Fenced);
+    let run = results[0].clone().expect("it runs").run.expect("it has a token");
+    let running = ClaimedJob { token: run.token, ..claimed };
+    refused(worker.start(&running).await, ErrorKind::Fenced);
+    worker.succeed(&running).await;
+}
+
+pub(super) async fn one_row_of_tokens_counts_claims_starts_and_programs(world: &World) {
+    world.submit_many(3, job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let claimed = worker.ahead_one().await;
+    let one = world.hold(program("t")).await;
+    let running = worker.claim_one().await;
+    let started = worker.run(&claimed).await;
+    let two = world.hold(program("gpu")).await;
+    let tokens = [claimed.token, one.token(), running.token, started.token, two.token()];
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+}
+
+pub(super) async fn a_token_of_a_program_settles_and_starts_nothing(world: &World) {
+    let id = world.submit(job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let held = world.hold(program("t")).await;
+    let claimed = ClaimedJob { token: held.token(), ..worker.ahead_one().await };
+    refused(worker.settle(&claimed, Outcome::Release).await, ErrorKind::Fenced);
+    refused(worker.start(&claimed).await, ErrorKind::Fenced);
+    assert_eq!((world.state(id).await, world.used("t").await), (JobState::Claimed, 1));
+    refused(world.store.return_slots(held.id, FenceToken(held.token().0 + 1)).await, ErrorKind::Fenced);
+}

@@ -144,3 +144,85 @@ pub(super) async fn a_limit_with_work_waiting_is_reached_after_every_change(worl
         worker.succeed_all(&claimed).await;
     }
 }
+
+pub(super) async fn workflows_keep_their_order_through_retries_crashes_and_other_workers(world: &World) {
+    world.set("step", 3).await;
+    for place in 0..40 {
+        world.submit(step(&format!("w{}", place % 4)).attempts(1_000)).await;
+    }
+    let mut ended: Vec<(String, u32)> = Vec::new();
+    for round in 0..200_u32 {
+        let worker = world.worker(&format!("w{round}"), ["step"]).await;
+        let reply = worker.prefetch(2, 2).await;
+        assert!(world.used("step").await <= 3);
+        let mut running = reply.claimed;
+        for ahead in reply.prefetched {
+            if let Some(run) = worker.start(&ahead.job).await.expect("the claim is not over").run {
+                running.push(ClaimedJob { token: run.token, ..ahead.job });
+            }
+        }
+        world.audit().await;
+        for (place, job) in running.iter().enumerate() {
+            let outcome =
+                [success(), retry(100), snooze(50), Outcome::Release][(round as usize + place) % 4].clone();
+            if worker.settle(job, outcome).await == Ok(JobState::Succeeded) {
+                let view = world.view(job.id).await;
+                ended.push((view.workflow.expect("a step").to_string(), view.step.expect("a step")));
+            }
+            if round % 5 == 4 {
+                break;
+            }
+        }
+        // Every fifth worker dies with what it holds; the others go in peace.
+        if round % 5 == 4 {
+            world.advance(30_000).await
+        } else {
+            worker.close().await
+        }
+        world.advance(100).await;
+    }
+    for workflow in ["w0", "w1", "w2", "w3"] {
+        let steps: Vec<_> = ended.iter().filter(|(of, _)| of == workflow).map(|(_, step)| *step).collect();
+        assert_eq!(steps, (1..=10).collect::<Vec<_>>(), "{workflow}");
+    }
+}
+
+pub(super) async fn every_kind_of_holder_shares_five_levels_of_limits(world: &World) {
+    let limits = [("cluster", 8), ("queue:q", 5), ("api", 6), ("api/*", 3), ("gpu", 4)];
+    for (group, limit) in limits {
+        world.set(group, limit).await;
+    }
+    for place in 0..30_u32 {
+        let spec = job("t").group("api").key(&format!("k{}", place % 3)).also("gpu", 1 + place % 2);
+        world.submit(if place % 2 == 0 { spec.queue("q") } else { spec }).await;
+    }
+    let (soft, hard) = (world.worker("soft", ["t"]).await, world.worker("hard", ["t"]).await);
+    let mut done = 0;
+    for round in 0..200_u64 {
+        let mut programs = Vec::new();
+        for group in ["gpu", "api/k0", "api"] {
+            programs.extend(world.acquire(program(group)).await.expect("a valid request"));
+        }
+        let ahead = soft.ahead(4).await;
+        let running = hard.claim(2).await;
+        for started in soft.start_all(&ahead).await.into_iter().zip(ahead) {
+            if let (Ok(Started { run: Some(run), .. }), job) = started {
+                soft.succeed(&ClaimedJob { token: run.token, ..job }).await;
+                done += 1;
+            }
+        }
+        world.audit().await;
+        for (group, limit) in limits.into_iter().filter(|(group, _)| *group != "api/*") {
+            assert!(world.used(group).await <= u64::from(limit), "{group} in round {round}");
+        }
+        done += running.len();
+        hard.succeed_all(&running).await;
+        for program in programs {
+            assert_eq!(program.give_back().await, Ok(()));
+        }
+        if done == 30 {
+            return;
+        }
+    }
+    panic!("{done} of 30 jobs ran");
+}

@@ -38,7 +38,8 @@ pub(super) async fn every_attempt_shows_its_worker_duration_and_error(world: &Wo
     world.advance(300).await;
     three.settle(&claimed, failure()).await.expect("it owns the job");
     let attempts = world.detail(id).await.attempts;
-    let shown: Vec<_> = attempts.iter().map(|a| (a.number, &*a.worker, a.duration_ms(), a.outcome, a.then)).collect();
+    let shown: Vec<_> =
+        attempts.iter().map(|a| (a.number, &*a.worker, a.duration_ms(), a.outcome, a.then)).collect();
     let expected = [
         (1, "w1", 100, AttemptOutcome::Retried, JobState::Pending),
         (2, "w2", 30_000, AttemptOutcome::LeaseEnded, JobState::Pending),
@@ -226,7 +227,8 @@ pub(super) async fn a_retry_answers_for_each_job(world: &World) {
     let pending = world.submit(job("t").run_at(at(9_000))).await;
     let (nobody, before) = (world.job_id(), world.view(pending).await);
     let answers = world.store.retry(vec![succeeded, failed, running, nobody, pending, failed]).await;
-    let answers: Vec<_> = answers.expect("a valid call").into_iter().map(|a| a.map_err(|e| e.kind())).collect();
+    let answers: Vec<_> =
+        answers.expect("a valid call").into_iter().map(|a| a.map_err(|e| e.kind())).collect();
     let expected = [
         Err(ErrorKind::Conflict),
         Ok(JobState::Pending),

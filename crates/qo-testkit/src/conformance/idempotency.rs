@@ -147,3 +147,18 @@ pub(super) async fn a_job_takes_no_new_key_from_a_second_submit(world: &World) {
     let second = world.submit(job("pay").once("order-1")).await;
     assert_ne!(first, second);
 }
+
+pub(super) async fn the_key_is_looked_up_before_the_workflow(world: &World) {
+    let id = world.submit(step("w").once("a")).await;
+    world.steer("w", Steer::Cancel).await.expect("it is there");
+    let again = step("w").once("a").on_failure(OnFailure::Continue);
+    assert_eq!(world.offer(again).await, Ok(Submitted::Existing(id)));
+}
+
+pub(super) async fn a_reopened_job_still_has_its_key(world: &World) {
+    let id = world.submit(job("t").once("a")).await;
+    world.cancel(id).await.expect("it is there");
+    world.retry(id).await.expect("it was cancelled");
+    assert_eq!(world.offer(job("t").once("a")).await, Ok(Submitted::Existing(id)));
+    refused(world.offer(job("t").payload("1").once("a")).await, ErrorKind::Conflict);
+}

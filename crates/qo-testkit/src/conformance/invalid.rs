@@ -283,3 +283,159 @@ pub(super) async fn an_exchange_with_too_many_bytes_is_invalid(world: &World) {
     let refused = world.store.exchange(Exchange { settles, ..worker.next() }).await;
     invalid(refused, "settles", "");
 }
+
+pub(super) async fn on_failure_without_a_workflow_is_invalid(world: &World) {
+    let bad = [
+        (job("t").on_failure(OnFailure::Continue), "on_failure", "continue"),
+        (job("t").on_failure(OnFailure::Halt), "on_failure", "halt"),
+    ];
+    refuse_jobs(world, bad).await;
+}
+
+pub(super) async fn a_bad_prefetch_is_invalid(world: &World) {
+    world.submit(job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let before = world.snapshot().await;
+    let claim = |hold, lease_ms| Claim { prefetch: Some(Prefetch { hold, lease_ms }), ..Claim::default() };
+    let start = Start { job: world.job_id(), token: FenceToken(1) };
+    let next = worker.next();
+    let bad = [
+        (Exchange { claim: claim(0, 5_000), ..next.clone() }, "claim.prefetch.hold", "0"),
+        (Exchange { claim: claim(10_001, 5_000), ..next.clone() }, "claim.prefetch.hold", "10001"),
+        (Exchange { claim: claim(1, 99), ..next.clone() }, "claim.prefetch.lease_ms", "99"),
+        (Exchange { claim: claim(1, 86_400_001), ..next.clone() }, "claim.prefetch.lease_ms", "86400001"),
+        (Exchange { claim: claim(3, 5_000), draining: true, ..next.clone() }, "claim.prefetch.hold", "3"),
+        (Exchange { starts: vec![start; 10_001], ..next.clone() }, "starts", "10001"),
+    ];
+    for (exchange, field, value) in bad {
+        invalid(world.store.exchange(exchange).await, field, value);
+    }
+    assert_eq!(world.snapshot().await, before);
+    assert_eq!(worker.ahead(1).await.len(), 1);
+}
+
+pub(super) async fn a_bad_request_for_slots_is_invalid(world: &World) {
+    world.set("gpu", 5).await;
+    let held = world.hold(program("gpu")).await;
+    let before = world.snapshot().await;
+    let bad = [
+        (program("cluster"), "group", "cluster"),
+        (program("queue:q"), "group", "queue:q"),
+        (program("gpu/*"), "group", "gpu/*"),
+        (program("gpu").slots(0), "slots", "0"),
+        (program("new").slots(caps::LIMIT + 1), "slots", "1000001"),
+        (program("gpu").lease(99), "lease_ms", "99"),
+        (program("gpu").lease(caps::LEASE_MAX_MS + 1), "lease_ms", "86400001"),
+        (program("gpu").limit(caps::LIMIT + 1), "limit", "1000001"),
+        (program("gpu").slots(6), "slots", "6"),
+    ];
+    for (spec, field, value) in bad {
+        invalid(world.acquire(spec).await, field, value);
+    }
+    for (ms, value) in [(99, "99"), (caps::LEASE_MAX_MS + 1, "86400001")] {
+        invalid(held.extend(ms).await, "lease_ms", value);
+    }
+    assert_eq!(world.snapshot().await, before);
+    world.hold(program("new").slots(caps::LIMIT).limit(caps::LIMIT).lease(caps::LEASE_MAX_MS)).await;
+}
+
+pub(super) async fn a_bad_schedule_is_invalid_as_a_whole_configuration(world: &World) {
+    world.plan([("nightly", cron("* * * * *", "report"))]).await;
+    let before = world.snapshot().await;
+    let fine = cron("0 3 * * *", "report");
+    let payload = Json::parse("payload", &json_of(caps::PAYLOAD_BYTES + 1)).expect("JSON");
+    let bad = [
+        (cron("* * * *", "t"), "schedules[bad].cron", "* * * *"),
+        (cron("61 * * * *", "t"), "schedules[bad].cron", "61 * * * *"),
+        (cron("", "t"), "schedules[bad].cron", ""),
+        (cron("every day", "t"), "schedules[bad].cron", "every day"),
+        (Schedule { timezone: "Mars/Base".into(), ..fine.clone() }, "schedules[bad].timezone", "Mars/Base"),
+        (Schedule { timezone: String::new(), ..fine.clone() }, "schedules[bad].timezone", ""),
+        (Schedule { max_attempts: 0, ..fine.clone() }, "schedules[bad].max_attempts", "0"),
+        (Schedule { max_attempts: 1_001, ..fine.clone() }, "schedules[bad].max_attempts", "1001"),
+        (Schedule { timeout_ms: Some(0), ..fine.clone() }, "schedules[bad].timeout_ms", "0"),
+        (Schedule { payload, ..fine.clone() }, "schedules[bad].payload", "1048577"),
+    ];
+    for (schedule, field, value) in bad {
+        let schedules = [(name("fine"), fine.clone()), (name("bad"), schedule)].into();
+        let configuration = Configuration { schedules, ..Configuration::default() };
+        invalid(world.store.configure(configuration).await, field, value);
+    }
+    let schedules = (0..=caps::CONFIGURED).map(|place| (name(&format!("s{place}")), fine.clone())).collect();
+    let configuration = Configuration { schedules, ..Configuration::default() };
+    invalid(world.store.configure(configuration).await, "schedules", "10001");
+    assert_eq!(world.snapshot().await, before);
+}
+
+pub(super) async fn a_bad_retention_is_invalid_as_a_whole_configuration(world: &World) {
+    world.configure([("api", 3)]).await;
+    let before = world.snapshot().await;
+    let (fine, long) = (Retention::default(), caps::DURATION_MS + 1);
+    let bad = [
+        (Retention { succeeded_ms: long, ..fine }, "retention.succeeded_ms"),
+        (Retention { failed_ms: long, ..fine }, "retention.failed_ms"),
+        (Retention { cancelled_ms: long, ..fine }, "retention.cancelled_ms"),
+        (Retention { expired_ms: long, ..fine }, "retention.expired_ms"),
+    ];
+    for (retention, field) in bad {
+        let configuration = Configuration { retention, ..Configuration::default() };
+        invalid(world.store.configure(configuration).await, field, "315360000001");
+    }
+    assert_eq!(world.snapshot().await, before);
+}
+
+pub(super) async fn every_mistake_of_a_configuration_is_named(world: &World) {
+    let configuration = Configuration {
+        limits: [(group_ref("big"), caps::LIMIT + 1)].into(),
+        queue_priorities: [(name("q"), 0)].into(),
+        schedules: [(name("s"), cron("nonsense", "t"))].into(),
+        retention: Retention { failed_ms: u64::MAX, ..Retention::default() },
+    };
+    let error = refused(world.store.configure(configuration).await, ErrorKind::Invalid);
+    for part in ["limits[big]", "queue_priorities[q]", "schedules[s].cron", "retention.failed_ms"] {
+        assert!(error.message().contains(part), "{part} is not named: {error}");
+    }
+}
+
+pub(super) async fn too_many_retries_are_invalid(world: &World) {
+    let id = world.submit(job("t")).await;
+    world.cancel(id).await.expect("it is there");
+    invalid(world.store.retry(vec![id; caps::CANCELS + 1]).await, "jobs", "10001");
+    assert_eq!(world.state(id).await, JobState::Cancelled);
+}
+
+pub(super) async fn a_bulk_change_or_page_of_no_or_too_many_rows_is_invalid(world: &World) {
+    let id = world.submit(step("w")).await;
+    for (limit, value) in [(0, "0"), (caps::PAGE + 1, "1001")] {
+        for change in [Change::Cancel, Change::Retry] {
+            let result = world.store.change_matching(change, JobFilter::default(), None, limit).await;
+            invalid(result, "limit", value);
+        }
+        invalid(world.store.workflows(None, limit).await, "limit", value);
+    }
+    assert_eq!(world.state(id).await, JobState::Pending);
+}
+
+pub(super) async fn every_new_refusal_names_what_it_is_about(world: &World) {
+    let says = |error: qo_core::Error, word: &str| {
+        assert!(error.message().contains(word), "{word} is not named: {error}");
+    };
+    let (nobody, lease) = (world.job_id(), world.lease_id());
+    says(refused(world.retry(nobody).await, ErrorKind::NotFound), &nobody.to_string());
+    says(refused(world.store.workflow(name("flow")).await, ErrorKind::NotFound), "flow");
+    says(refused(world.steer("flow", Steer::Skip).await, ErrorKind::NotFound), "flow");
+    says(refused(world.trigger("nightly").await, ErrorKind::NotFound), "nightly");
+    says(refused(world.store.enable_schedule(name("nightly"), true).await, ErrorKind::NotFound), "nightly");
+    says(refused(world.store.return_slots(lease, FenceToken(77)).await, ErrorKind::Fenced), "77");
+    says(refused(world.store.extend_slots(lease, FenceToken(77), 1_000).await, ErrorKind::Fenced), "77");
+    world.submit(step("flow")).await;
+    says(refused(world.steer("flow", Steer::Retry).await, ErrorKind::Conflict), "flow");
+    let other = step("flow").on_failure(OnFailure::Continue);
+    says(refused(world.offer(other).await, ErrorKind::Conflict), "flow");
+    world.steer("flow", Steer::Cancel).await.expect("it is there");
+    says(refused(world.offer(step("flow")).await, ErrorKind::Conflict), "flow");
+    let worker = world.worker("w1", ["t"]).await;
+    let starts = vec![Start { job: nobody, token: FenceToken(77) }];
+    let reply = worker.send(Exchange { starts, ..worker.next() }).await.expect("the session is live");
+    says(refused(reply.started[0].clone(), ErrorKind::Fenced), "77");
+}

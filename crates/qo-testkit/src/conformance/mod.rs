@@ -61,10 +61,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 // The words of the cases, which begin with `use super::*`.
 use job_spec::{at, cron, failure, group_ref, key, name, retry, snooze, step, success, task};
-use qo_core::{Attempt, AttemptOutcome, Change, Changed, Claim, ClaimedJob, ConcurrencyManager, Configuration};
+use qo_core::{
+    Attempt, AttemptOutcome, Change, Changed, Claim, ClaimedJob, ConcurrencyManager, Configuration,
+};
 use qo_core::{DEFAULT_QUEUE_PRIORITY, ErrorKind, Exchange, FenceToken, HeldBy, JobFilter, JobId, JobState};
 use qo_core::{Json, LimitSource, Missed, NewSession, OnFailure, Outcome, Prefetch, Reason, Retention};
-use qo_core::{RetryPolicy, Schedule, Settle, Start, Started, Steer, StepStatus, Stop, StopReason, Submitted};
+use qo_core::{
+    RetryPolicy, Schedule, Settle, Start, Started, Steer, StepStatus, Stop, StopReason, Submitted,
+};
 use qo_core::{Swept, TaskOptions, TickOutcome, Time, WorkerStatus, WorkflowState, caps};
 use worker::{CLAIM_MS, settled, starting};
 use world::{invalid, refused};

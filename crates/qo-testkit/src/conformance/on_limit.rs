@@ -171,3 +171,23 @@ pub(super) async fn concurrent_submits_do_not_over_admit(world: &World) {
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 3, "{outcomes:?}");
     assert_eq!(world.status("api").await.live, 3);
 }
+
+pub(super) async fn every_live_slot_counts_whoever_holds_it(world: &World) {
+    world.set("api", 6).await;
+    world.submit_all(vec![job("api"), job("api"), job("api").run_at(at(9_000))]).await;
+    world.submit_many(2, job("api").workflow("w")).await;
+    let worker = world.worker("w1", ["api"]).await;
+    worker.prefetch(1, 1).await;
+    let held = world.hold(program("api")).await;
+    assert!(rejected(world, job("api")).await, "running, claimed, scheduled, a head, a step, a program");
+    assert_eq!(held.give_back().await, Ok(()));
+    assert!(!rejected(world, job("api")).await);
+}
+
+pub(super) async fn a_reopened_job_counts_again(world: &World) {
+    world.set("api", 1).await;
+    let id = world.submit(job("api")).await;
+    world.cancel(id).await.expect("it is there");
+    assert_eq!(world.retry(id).await, Ok(JobState::Pending));
+    assert!(rejected(world, job("api")).await);
+}

@@ -85,3 +85,16 @@ pub(super) async fn a_job_too_old_to_start_again_expires_with_its_slot(world: &W
     release(world, "t", claimed.token).await.expect("it holds a slot");
     assert_eq!(world.state(id).await, JobState::Expired);
 }
+
+pub(super) async fn the_token_of_a_claim_that_has_not_started_holds_nothing(world: &World) {
+    let id = world.submit(job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let claimed = worker.ahead_one().await;
+    for group in ["t", "queue:default", "cluster"] {
+        refused(release(world, group, claimed.token).await, ErrorKind::NotFound);
+    }
+    assert_eq!(world.state(id).await, JobState::Claimed);
+    let running = worker.run(&claimed).await;
+    refused(release(world, "t", claimed.token).await, ErrorKind::NotFound);
+    assert_eq!(release(world, "t", running.token).await, Ok(()));
+}

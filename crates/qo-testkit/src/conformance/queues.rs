@@ -87,3 +87,26 @@ pub(super) async fn queues_are_listed_by_name(world: &World) {
     assert_eq!(names, ["a", "b", "c", "x", "y", "z"]);
     assert_eq!((queues[5].priority, queues[4].limit, queues[3].paused), (7, Some(1), true));
 }
+
+pub(super) async fn a_queue_counts_steps_whose_turn_has_not_come_as_waiting(world: &World) {
+    let later = || step("later").queue("q");
+    let specs = vec![
+        step("now").queue("q"),
+        step("now").queue("q"),
+        step("now").queue("q").run_at(at(9_000)),
+        later().run_at(at(5_000)),
+        later(),
+        job("step").queue("q").run_at(at(5_000)),
+    ];
+    world.submit_all(specs).await;
+    let counts =
+        |status: qo_core::QueueStatus| (status.due, status.scheduled, status.waiting, status.running);
+    assert_eq!(counts(world.queue("q").await), (1, 2, 3, 0));
+    let worker = world.worker("w1", ["step"]).await;
+    let first = worker.claim_one().await;
+    assert_eq!(counts(world.queue("q").await), (0, 2, 3, 1));
+    worker.succeed(&first).await;
+    assert_eq!(counts(world.queue("q").await), (1, 2, 2, 0), "the next one's turn has come");
+    world.advance(5_000).await;
+    assert_eq!(counts(world.queue("q").await), (3, 0, 2, 0), "and so have two dates");
+}

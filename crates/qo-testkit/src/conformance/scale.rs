@@ -104,3 +104,43 @@ pub(super) async fn a_place_in_line_is_counted_to_ten_thousand(world: &World) {
     let reasons = world.reasons(end).await;
     assert!(matches!(reasons[..], [Reason::GroupFull { position: caps::POSITION, .. }]), "{reasons:?}");
 }
+
+pub(super) async fn very_many_workflows_give_one_step_each(world: &World) {
+    let specs = (0..6_000).map(|place| step(&format!("w{}", place % 2_000))).collect();
+    let ids = world.submit_all(specs).await;
+    let worker = world.worker("w1", ["step"]).await;
+    for round in 0..3 {
+        let claimed = worker.claim(caps::CLAIM).await;
+        assert_eq!(worker::ids(&claimed), ids[round * 2_000..(round + 1) * 2_000]);
+        worker.succeed_all(&claimed).await;
+    }
+}
+
+pub(super) async fn a_very_long_workflow_delays_no_other_job(world: &World) {
+    let ids = world.submit_many(5_000, step("long")).await;
+    let other = world.submit(job("step")).await;
+    let worker = world.worker("w1", ["step"]).await;
+    assert_eq!(worker.claim_ids(10).await, [ids[0], other]);
+    assert_eq!(world.workflow("long").await.live, 5_000);
+}
+
+pub(super) async fn one_sweep_ends_any_backlog_of_claims_and_leases(world: &World) {
+    world.submit_many(2_500, job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    assert_eq!(worker.ahead(2_500).await.len(), 2_500);
+    for _ in 0..1_500 {
+        world.hold(program("gpu").lease(CLAIM_MS)).await;
+    }
+    world.advance(CLAIM_MS).await;
+    let swept = world.sweep().await;
+    assert_eq!((swept.claims, swept.slots), (2_500, 1_500));
+    assert_eq!(worker.renew().await.stop.len(), 2_500);
+}
+
+pub(super) async fn one_sweep_forgets_any_backlog(world: &World) {
+    world.submit_many(3_000, step("w")).await;
+    world.steer("w", Steer::Cancel).await.expect("it is there");
+    world.advance(DAY_MS).await;
+    assert_eq!(world.sweep().await.forgotten, 3_000);
+    assert_eq!((world.all_jobs().await, world.all_workflows().await), (vec![], vec![]));
+}

@@ -61,7 +61,10 @@ pub(super) async fn a_schedule_submits_its_job_at_its_tick(world: &World) {
     let view = world.view(claimed.id).await;
     assert_eq!(last(world, "nightly").await, (at(MINUTE_MS), TickOutcome::Accepted(claimed.id)));
     assert_eq!(world.schedule("nightly").await.next, Some(at(2 * MINUTE_MS)));
-    assert_eq!((view.key, view.idempotency_key), (Some(key("nightly")), Some(key("nightly:2027-01-15T08:01:00Z"))));
+    assert_eq!(
+        (view.key, view.idempotency_key),
+        (Some(key("nightly")), Some(key("nightly:2027-01-15T08:01:00Z")))
+    );
     assert_eq!((&*view.queue, view.priority, view.max_attempts, view.run_at), ("q", -3, 7, at(MINUTE_MS)));
     assert_eq!((&*view.group, claimed.payload.as_str(), claimed.timeout_ms), ("report", "[7]", Some(900)));
     assert_eq!(claimed.id.0.get_version_num(), 7);
@@ -92,11 +95,13 @@ pub(super) async fn days_months_and_weekdays_count(world: &World) {
 }
 
 pub(super) async fn a_schedule_keeps_the_time_of_its_zone(world: &World) {
-    world.plan([
-        ("berlin", in_zone("0 3 * * *", "Europe/Berlin")),
-        ("new_york", in_zone("0 9 * * *", "America/New_York")),
-        ("utc", cron("0 3 * * *", "report")),
-    ]).await;
+    world
+        .plan([
+            ("berlin", in_zone("0 3 * * *", "Europe/Berlin")),
+            ("new_york", in_zone("0 9 * * *", "America/New_York")),
+            ("utc", cron("0 3 * * *", "report")),
+        ])
+        .await;
     let mut next = Vec::new();
     for schedule in ["berlin", "new_york", "utc"] {
         next.extend(world.schedule(schedule).await.next);
@@ -188,7 +193,8 @@ pub(super) async fn a_schedule_never_overlaps_itself(world: &World) {
             2 => drop(worker.claim_one().await),
             3 => {
                 let running = world.all_jobs().await[0].running.clone().expect("it runs");
-                let settle = Settle { job: world.all_jobs().await[0].id, token: running.token, outcome: success() };
+                let settle =
+                    Settle { job: world.all_jobs().await[0].id, token: running.token, outcome: success() };
                 assert_eq!(last(world, "nightly").await, (at(3 * MINUTE_MS), TickOutcome::Skipped));
                 worker.turn(vec![settle], 0).await;
             }
@@ -296,7 +302,9 @@ pub(super) async fn an_operator_may_trigger_a_schedule(world: &World) {
     refused(world.trigger("unknown").await, ErrorKind::NotFound);
 }
 
-pub(super) async fn a_disabled_schedule_may_be_triggered_and_one_that_overlaps_again_and_again(world: &World) {
+pub(super) async fn a_disabled_schedule_may_be_triggered_and_one_that_overlaps_again_and_again(
+    world: &World,
+) {
     world.plan([("nightly", Schedule { overlap: true, ..every_minute() })]).await;
     world.enable("nightly", false).await;
     for _ in 0..3 {
@@ -365,7 +373,11 @@ pub(super) async fn a_schedule_that_a_configuration_does_not_name_is_gone(world:
     assert_eq!(world.all_jobs().await.len(), 1, "its jobs stay");
     world.plan([("nightly", every_minute())]).await;
     let status = world.schedule("nightly").await;
-    assert_eq!((status.enabled, status.next, status.last), (true, Some(at(3 * MINUTE_MS)), None), "a new one");
+    assert_eq!(
+        (status.enabled, status.next, status.last),
+        (true, Some(at(3 * MINUTE_MS)), None),
+        "a new one"
+    );
 }
 
 pub(super) async fn a_disabled_schedule_stays_disabled_through_configurations(world: &World) {
@@ -386,7 +398,8 @@ pub(super) async fn schedules_fire_by_tick_then_by_name(world: &World) {
     let jobs = world.all_jobs().await;
     let keys: Vec<_> = jobs.iter().filter_map(|view| view.key.as_deref()).collect();
     assert_eq!(keys, ["c", "a", "b"]);
-    let names: Vec<_> = world.store.schedules().await.expect("schedules").iter().map(|s| s.schedule.clone()).collect();
+    let names: Vec<_> =
+        world.store.schedules().await.expect("schedules").iter().map(|s| s.schedule.clone()).collect();
     assert_eq!(names, [name("a"), name("b"), name("c")], "but they are listed by name");
 }
 

@@ -137,3 +137,15 @@ pub(super) async fn unset_lets_waiters_go_at_once(world: &World) {
     world.unset("api/*").await;
     assert_eq!(worker.claim(10).await.len(), 3);
 }
+
+pub(super) async fn a_raised_limit_lets_jobs_programs_and_starts_go_at_once(world: &World) {
+    world.set("api", 0).await;
+    world.submit_many(4, job("api")).await;
+    let worker = world.worker("w1", ["api"]).await;
+    assert_eq!((worker.ahead(9).await, worker.claim(9).await), (vec![], vec![]));
+    world.set("api", 3).await;
+    let claimed = worker.ahead_one().await;
+    world.hold(program("api")).await;
+    worker.run(&claimed).await;
+    assert_eq!((worker.claim(9).await.len(), world.used("api").await), (1, 3));
+}

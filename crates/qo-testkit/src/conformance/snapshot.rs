@@ -78,7 +78,8 @@ impl World {
         let groups = self.all_groups().await;
         for status in groups.iter().filter(|status| !matches!(status.group, GroupRef::EveryKey(_))) {
             let of = |slots: &Slots| slots.get(&status.group).copied().unwrap_or(0);
-            let programs = if status.used > of(&running) { self.program_slots(&status.group).await } else { 0 };
+            let programs =
+                if status.used > of(&running) { self.program_slots(&status.group).await } else { 0 };
             assert_eq!(status.used, of(&running) + programs, "slots taken of {}", status.group);
             assert_eq!(status.live, of(&live) + programs, "slots wanted of {}", status.group);
         }
@@ -102,7 +103,10 @@ impl World {
         let programs = self.programs(group).await;
         if let GroupRef::Key(name, _) = group {
             let whole = self.programs(&GroupRef::Group(name.clone())).await;
-            assert!(programs.iter().all(|program| whole.contains(program)), "{group}: not held in {name} too");
+            assert!(
+                programs.iter().all(|program| whole.contains(program)),
+                "{group}: not held in {name} too"
+            );
         }
         programs.iter().map(|program| u64::from(program.slots)).sum()
     }

@@ -290,7 +290,10 @@ pub(super) async fn programs_are_shown_among_the_holders(world: &World) {
     let tokens: Vec<_> = holders.iter().map(|holder| holder.token).collect();
     assert_eq!(tokens, [first.token, render.token(), last.token], "by token");
     let shown = &holders[1];
-    assert_eq!((&*shown.worker, shown.slots, shown.by.clone()), ("render-7", 2, HeldBy::Program { lease: render.id }));
+    assert_eq!(
+        (&*shown.worker, shown.slots, shown.by.clone()),
+        ("render-7", 2, HeldBy::Program { lease: render.id })
+    );
     assert_eq!((shown.since, shown.lease_until), (at(100), at(10_100)));
     assert_eq!(world.group("gpu/k").await.expect("it is held").holders, [shown.clone()]);
 }

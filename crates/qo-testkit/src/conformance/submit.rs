@@ -124,3 +124,26 @@ pub(super) async fn an_empty_call_does_nothing(world: &World) {
     assert_eq!(world.store.register(vec![]).await, Ok(()));
     assert_eq!(world.snapshot().await, before);
 }
+
+pub(super) async fn names_and_keys_of_every_legal_form_work(world: &World) {
+    let long = "n".repeat(caps::NAME_BYTES);
+    let names = ["_", "9", "v1.2-x", "queue", "CLUSTER", "a..b--", &long];
+    let keys =
+        ["a/b:c", "\u{43a}\u{43b}\u{44e}\u{447}", " ", "**", "%2F", "..", &"k".repeat(caps::KEY_BYTES)];
+    for (text, part) in names.into_iter().zip(keys) {
+        let spec = job(text).queue(text).group(text).key(part).workflow(text).once(part);
+        let id = world.submit(spec.also(&format!("x{}/{part}", &text[1..]), 1)).await;
+        world.set(&format!("{text}/{part}"), 1).await;
+        world.plan([(text, cron("0 0 * * *", text))]).await;
+        let worker = world.open(serving(text, [text]).queues([text])).await;
+        assert_eq!(worker.claim_ids(9).await, [id]);
+        let view = world.view(id).await;
+        assert_eq!(
+            (view.workflow, view.key, view.idempotency_key),
+            (Some(name(text)), Some(key(part)), Some(key(part)))
+        );
+        assert_eq!((world.used(text).await, world.used(&format!("{text}/{part}")).await), (1, 1));
+        assert!(world.is_full(program(&format!("{text}/{part}"))).await);
+        assert_eq!(world.schedule(text).await.schedule, name(text));
+    }
+}

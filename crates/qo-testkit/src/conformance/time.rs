@@ -150,3 +150,36 @@ pub(super) async fn a_job_submitted_after_its_good_until_expires_at_the_next_cla
     assert_eq!(world.worker("w1", ["t"]).await.claim(1).await, []);
     assert_eq!(world.state(id).await, JobState::Expired);
 }
+
+pub(super) async fn good_until_is_checked_at_start(world: &World) {
+    let ids = world.submit_many(2, job("t").good_until(at(2_000))).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let claimed = worker.ahead(2).await;
+    world.advance(1_999).await;
+    worker.run(&claimed[0]).await;
+    world.advance(1).await;
+    assert_eq!(worker.start(&claimed[1]).await, Ok(Started { then: JobState::Expired, run: None }));
+    let view = world.view(ids[1]).await;
+    assert_eq!((view.state, view.finished_at, view.attempts_used), (JobState::Expired, Some(at(2_000)), 0));
+}
+
+pub(super) async fn good_until_does_not_end_a_claimed_job_by_itself(world: &World) {
+    let id = world.submit(job("t").good_until(at(2_000))).await;
+    let worker = world.worker("w1", ["t"]).await;
+    worker.ahead_one().await;
+    world.advance(2_000).await;
+    assert_eq!((world.sweep().await, world.state(id).await), (Swept::default(), JobState::Claimed));
+    world.advance(CLAIM_MS - 2_000).await;
+    assert_eq!(world.sweep().await, Swept { claims: 1, ..Swept::default() }, "it expires with its claim");
+    assert_eq!(world.state(id).await, JobState::Expired);
+}
+
+pub(super) async fn a_claim_that_is_given_back_too_late_expires(world: &World) {
+    let ids = world.submit_many(2, job("t").good_until(at(2_000))).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let claimed = worker.ahead(2).await;
+    world.advance(2_000).await;
+    assert_eq!(worker.settle(&claimed[0], Outcome::Release).await, Ok(JobState::Expired));
+    worker.drain().await;
+    assert_eq!(world.state(ids[1]).await, JobState::Expired);
+}

@@ -158,7 +158,7 @@ pub(super) async fn a_group_shows_its_holders_oldest_claim_first(world: &World) 
     let expected = expected.map(|(job, claimed)| (Some(job), 2, claimed.token));
     assert_eq!(shown, expected);
     assert_eq!((&*holders[1].worker, holders[1].since), ("w2", at(100)));
-    assert_eq!(holders[1].by, qo_core::HeldBy::Job { job: ids[1], task: name("t"), session: two.session });
+    assert_eq!(holders[1].by, HeldBy::Job { job: ids[1], task: name("t"), session: two.session });
 }
 
 pub(super) async fn every_key_sums_over_the_keys(world: &World) {
@@ -240,4 +240,104 @@ pub(super) async fn a_look_is_at_the_present_though_nothing_happened(world: &Wor
     let status = world.queue("default").await;
     assert_eq!((status.due, status.scheduled), (1, 0));
     assert_eq!(world.reasons(id).await, [Reason::OnlyWaitingForClaim { position: 1 }]);
+}
+
+pub(super) async fn workflows_are_listed_by_name_page_by_page(world: &World) {
+    for workflow in ["c", "a", "b", "a.b", "B"] {
+        world.submit_many(2, step(workflow)).await;
+    }
+    let expected = ["B", "a", "a.b", "b", "c"];
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let page = world.store.workflows(after, 2).await.expect("a page of workflows");
+        assert!(page.workflows.len() <= 2);
+        for status in page.workflows {
+            assert_eq!(world.workflow(&status.workflow).await, status, "the listing and the workflow itself");
+            seen.push(status.workflow.to_string());
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, expected);
+    let page = world.store.workflows(Some(name("aa")), 10).await.expect("a page of workflows");
+    assert_eq!(page.workflows.len(), 2, "from any name on");
+}
+
+pub(super) async fn a_workflow_shows_its_steps_and_its_head(world: &World) {
+    let ids = world.submit_many(3, step("w")).await;
+    let worker = world.worker("w1", ["step"]).await;
+    worker.succeed(&worker.claim_one().await).await;
+    worker.claim_one().await;
+    let expected = qo_core::WorkflowStatus {
+        workflow: name("w"),
+        state: WorkflowState::Active,
+        on_failure: OnFailure::Halt,
+        steps: 3,
+        live: 2,
+        head: Some(StepStatus { step: 2, job: ids[1], state: JobState::Running }),
+    };
+    assert_eq!(world.workflow("w").await, expected);
+}
+
+pub(super) async fn a_filter_shows_the_steps_of_a_workflow(world: &World) {
+    let ids = world.submit_all(vec![step("a"), step("b"), job("step"), step("a")]).await;
+    let filter = JobFilter { workflow: Some(name("a")), ..JobFilter::default() };
+    assert_eq!(listed(world, filter).await, [ids[0], ids[3]]);
+    let filter = JobFilter { workflow: Some(name("nobody")), ..JobFilter::default() };
+    assert_eq!(listed(world, filter).await, []);
+}
+
+pub(super) async fn a_filter_shows_claimed_jobs(world: &World) {
+    let ids = world.submit_many(3, job("t")).await;
+    world.worker("w1", ["t"]).await.prefetch(1, 1).await;
+    let filter = JobFilter { states: vec![JobState::Claimed], ..JobFilter::default() };
+    assert_eq!(listed(world, filter).await, ids[1..2]);
+}
+
+pub(super) async fn a_worker_and_a_queue_show_what_is_claimed(world: &World) {
+    world.submit_many(6, job("t").queue("q")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let prefetch = Some(Prefetch { hold: 3, lease_ms: CLAIM_MS });
+    let claim = Claim { max: 1, prefetch, ..Claim::default() };
+    let exchange = Exchange { claim, free_permits: 20, ..worker.next() };
+    let reply = worker.send(exchange).await.expect("the session is live");
+    let shown = world.store.workers().await.expect("workers").remove(0);
+    assert_eq!((shown.running, shown.claimed), (1, 3));
+    assert_eq!(shown.free_permits, 19, "what is claimed needs no permit yet");
+    let queue = world.queue("q").await;
+    assert_eq!((queue.running, queue.claimed, queue.due), (1, 3, 2));
+    let starts = vec![starting(&reply.prefetched[0].job)];
+    let claim = Claim { max: 1, ..Claim::default() };
+    let exchange = Exchange { starts, claim, free_permits: 19, ..worker.next() };
+    worker.send(exchange).await.expect("the session is live");
+    let shown = world.store.workers().await.expect("workers").remove(0);
+    assert_eq!((shown.running, shown.claimed, shown.free_permits), (3, 2, 17), "starts need permits");
+}
+
+pub(super) async fn a_group_of_programs_is_shown_while_they_hold_it(world: &World) {
+    refused(world.store.group(group_ref("gpu")).await, ErrorKind::NotFound);
+    let held = world.hold(program("gpu/k").slots(2)).await;
+    let shown: Vec<_> =
+        world.all_groups().await.iter().map(|s| (s.group.to_string(), s.used, s.live)).collect();
+    assert_eq!(shown, [("gpu".to_string(), 2, 2), ("gpu/k".to_string(), 2, 2)]);
+    let status = world.status("gpu/*").await;
+    assert_eq!((status.used, status.live), (2, 2), "the sum over the keys");
+    assert_eq!(held.give_back().await, Ok(()));
+    assert_eq!(world.all_groups().await, []);
+}
+
+pub(super) async fn looking_fires_and_ends_nothing(world: &World) {
+    world.plan([("nightly", cron("* * * * *", "report"))]).await;
+    world.submit(job("t")).await;
+    let worker = world.open(serving("w1", ["t"]).lease(caps::LEASE_MAX_MS)).await;
+    let claimed = worker.ahead_one().await;
+    let held = world.hold(program("gpu")).await;
+    world.advance(60_000).await;
+    let before = world.snapshot().await;
+    assert_eq!(world.snapshot().await, before);
+    assert_eq!((world.state(claimed.id).await, world.used("gpu").await), (JobState::Claimed, 1));
+    assert_eq!(held.give_back().await, Ok(()));
+    worker.run(&claimed).await;
 }

@@ -109,7 +109,10 @@ pub(super) async fn concurrent_submits_take_one_place_each(world: &World) {
     join_all((0..10).map(|_| world.offer(step("w")))).await;
     let mut steps: Vec<_> = world.all_jobs().await.iter().map(|view| (view.step, view.id)).collect();
     steps.sort();
-    assert_eq!(steps.iter().map(|(step, _)| *step).collect::<Vec<_>>(), (1..=10).map(Some).collect::<Vec<_>>());
+    assert_eq!(
+        steps.iter().map(|(step, _)| *step).collect::<Vec<_>>(),
+        (1..=10).map(Some).collect::<Vec<_>>()
+    );
     let worker = world.worker("w1", ["step"]).await;
     for (_, id) in steps {
         assert_eq!(settle_next(&worker, success()).await.id, id);
@@ -265,7 +268,10 @@ pub(super) async fn cancelling_a_workflow_cancels_what_waits_and_stops_what_runs
     let claimed = worker.claim_one().await;
     world.steer("w", Steer::Cancel).await.expect("it is there");
     assert_eq!(world.workflow("w").await.state, WorkflowState::Cancelled);
-    assert_eq!((world.state(ids[1]).await, world.state(ids[2]).await), (JobState::Cancelled, JobState::Cancelled));
+    assert_eq!(
+        (world.state(ids[1]).await, world.state(ids[2]).await),
+        (JobState::Cancelled, JobState::Cancelled)
+    );
     assert!(world.view(ids[0]).await.cancel_requested);
     let stop = Stop { job: ids[0], token: claimed.token, reason: StopReason::Cancelled };
     assert_eq!(worker.renew().await.stop, [stop]);
@@ -281,7 +287,11 @@ pub(super) async fn a_cancelled_workflow_takes_nothing_more(world: &World) {
     world.steer("w", Steer::Cancel).await.expect("again changes nothing");
     refused(world.offer(step("w")).await, ErrorKind::Conflict);
     refused(world.retry(ids[0]).await, ErrorKind::Conflict);
-    assert_eq!(world.offer(step("w").id(ids[1])).await, Ok(Submitted::Existing(ids[1])), "it was there before");
+    assert_eq!(
+        world.offer(step("w").id(ids[1])).await,
+        Ok(Submitted::Existing(ids[1])),
+        "it was there before"
+    );
     assert_eq!(world.snapshot().await, before);
     let outcomes = world.offer_all(vec![step("w"), job("plain")]).await.expect("a valid call");
     assert_eq!((outcomes[0].is_err(), outcomes[1].is_ok()), (true, true), "it concerns that job alone");

@@ -42,6 +42,11 @@ impl Toy {
         if is_over(job.new.good_until, now) {
             job.new.good_until = None;
         }
+        // What limited it when it was submitted limits it again.
+        let (own, limit) = (super::submit::own_limit_target(&job.new, &job.group), job.new.limit);
+        if limit.is_some() {
+            self.set_submit_limit(&own, limit);
+        }
     }
 
     pub fn change_matching(

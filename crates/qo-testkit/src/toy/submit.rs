@@ -164,7 +164,7 @@ impl Toy {
 }
 
 /// The group that a job's own `limit` speaks of.
-fn own_limit_target(new: &NewJob, group: &Name) -> GroupRef {
+pub(super) fn own_limit_target(new: &NewJob, group: &Name) -> GroupRef {
     match &new.key {
         Some(key) => GroupRef::Key(group.clone(), key.clone()),
         None => GroupRef::Group(group.clone()),
