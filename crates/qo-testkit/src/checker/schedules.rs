@@ -57,15 +57,14 @@ impl Watch for Schedules {
     }
 }
 
-/// No other job of the schedule runs, unless they may overlap, or somebody else than the schedule limits its key. (A
-/// job that an operator opened again brings no limit.)
+/// No other job of the schedule runs, unless they may overlap, or somebody else than the schedule limits its key.
 fn alone(books: &Ledger, index: usize, objections: &mut Objections) {
     let job = &books.jobs[index];
     let Some((schedule, false)) = &job.schedule else { return };
     let own_key = job.needs.iter().find(|(group, _)| {
         matches!(books.groups.name(*group), qo_core::GroupRef::Key(group, _) if *group == job.group)
     });
-    let Some(&(own_key, _)) = own_key.filter(|_| !job.reopened) else { return };
+    let Some(&(own_key, _)) = own_key else { return };
     if books.groups.is_declared(own_key) {
         return;
     }

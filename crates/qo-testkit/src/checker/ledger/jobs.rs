@@ -218,15 +218,11 @@ impl Ledger {
         let own = GroupRef::Group(group.clone());
         let keyed = new.key.as_ref().map(|key| GroupRef::Key(group.clone(), key.clone()));
         let mut needs =
-            vec![(GroupRef::Cluster, 1), (GroupRef::Queue(new.queue.clone()), 1), (own.clone(), new.cost)];
-        needs.extend(keyed.clone().map(|keyed| (keyed, new.cost)));
+            vec![(GroupRef::Cluster, 1), (GroupRef::Queue(new.queue.clone()), 1), (own, new.cost)];
+        needs.extend(keyed.map(|keyed| (keyed, new.cost)));
         needs.extend(new.limits.iter().map(|(group, &slots)| (group.clone(), slots)));
         let needs: Vec<_> = needs.iter().map(|(group, need)| (self.groups.index(group), *need)).collect();
         self.groups.enter(&needs);
-        if let Some(limit) = new.limit {
-            let limited = self.groups.index(&keyed.unwrap_or(own));
-            self.groups.set_submitted(limited, Some(limit));
-        }
         let index = self.jobs.len();
         self.by_id.insert(new.id, index);
         if let Some(key) = &new.idempotency_key {
@@ -253,6 +249,19 @@ impl Ledger {
             schedule,
             new: new.clone(),
         });
+        self.bring_limit(index);
+    }
+
+    /// A job's own limit becomes the submit-side one of its key, or of its group.
+    pub(super) fn bring_limit(&mut self, index: usize) {
+        let Job { new, group, .. } = &self.jobs[index];
+        let Some(limit) = new.limit else { return };
+        let limited = match &new.key {
+            Some(key) => GroupRef::Key(group.clone(), key.clone()),
+            None => GroupRef::Group(group.clone()),
+        };
+        let limited = self.groups.index(&limited);
+        self.groups.set_submitted(limited, Some(limit));
     }
 
     pub(super) fn grant(

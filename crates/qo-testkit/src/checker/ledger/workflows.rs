@@ -151,6 +151,7 @@ impl Ledger {
         (job.attempts_used, job.skipped, job.reopened, job.cancel_requested) = (0, false, true, false);
         self.finished.remove(&index);
         self.groups.enter(&self.jobs[index].needs);
+        self.bring_limit(index);
         self.go_to(index, JobState::Pending);
     }
 }
