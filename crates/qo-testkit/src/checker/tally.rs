@@ -121,6 +121,10 @@ impl Watch for Tally {
                 SlotsFreedBy::LeaseEnd => "programs: over",
                 SlotsFreedBy::Operator => "programs: released by operator",
             }),
+            Fact::Missed(_) => self.count("ticks: too late"),
+            Fact::Ticked(_, tick, _, TickOutcome::Accepted(_)) if books.now.ms_since(*tick) > 5_000 => {
+                self.count("ticks: fired late");
+            }
             Fact::Ticked(_, _, _, outcome) => self.count(match outcome {
                 TickOutcome::Accepted(_) => "ticks: fired",
                 TickOutcome::Skipped => "ticks: skipped",

@@ -34,6 +34,8 @@ pub(super) enum Event {
     Operate,
     Sweep,
     Trouble,
+    /// Everybody stands still for a while, the store too.
+    Sleep,
     Audit,
 }
 

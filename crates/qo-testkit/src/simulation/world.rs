@@ -74,7 +74,7 @@ impl World {
         self.begin();
         while !self.at_rest() {
             let Some((at_ms, event)) = self.stage.next() else { break };
-            self.move_clock(at_ms);
+            self.move_clock(at_ms.max(self.stage.now_ms));
             self.happen(event);
             if !self.stage.healed && self.stage.sent >= self.stage.profile.operations {
                 self.heal();
@@ -99,6 +99,10 @@ impl World {
         self.programs.iter().for_each(|program| program.act_in(&mut self.stage, 3_000));
         for event in [Event::Operate, Event::Sweep, Event::Trouble, Event::Audit] {
             self.stage.plan_in(1_000, event);
+        }
+        if self.stage.random.percent(60) {
+            let ms = self.stage.random.within(10_000..=100_000);
+            self.stage.plan_in(ms, Event::Sleep);
         }
     }
 
@@ -145,6 +149,7 @@ impl World {
                 self.stage.plan_in(self.stage.profile.sweep_ms, Event::Sweep);
             }
             Event::Trouble => self.trouble(),
+            Event::Sleep => self.sleep(),
             Event::Audit => self.audit(),
         }
     }
@@ -232,6 +237,20 @@ impl World {
         }
         let ms = self.stage.random.within(1..=2 * self.stage.profile.trouble_ms);
         self.stage.plan_in(ms, Event::Trouble);
+    }
+
+    /// The whole fleet stands still, as on a machine whose lid was shut: every lease is over when it wakes up, and
+    /// ticks were missed.
+    fn sleep(&mut self) {
+        if self.stage.healed {
+            return;
+        }
+        let ms = self.stage.random.within(3_000..=250_000);
+        for worker in self.workers.iter().filter(|worker| worker.up) {
+            let beyond_margin = ms > worker.margin_ms();
+            self.stage.write(worker.actor(), What::Paused { ms, beyond_margin });
+        }
+        self.move_clock(self.stage.now_ms + ms);
     }
 
     fn audit(&mut self) {

@@ -81,6 +81,8 @@ pub enum Fact<'a> {
     ScheduleAsked(&'a Name, &'a Result<Answer>, bool),
     /// A tick came, and this became of its job by the books.
     Ticked(&'a Name, Time, &'a NewJob, &'a TickOutcome),
+    /// A schedule was due, and its ticks came too late to run.
+    Missed(&'a Name),
     /// A pending job reached a terminal state.
     Dropped(usize, JobState),
     /// A finished job's time to be remembered is over.

@@ -102,6 +102,9 @@ impl Ledger {
         for (next, name) in due {
             let spec = self.schedules[&name].spec.clone();
             let (ticks, then) = ticks(&spec, next, self.now);
+            if ticks.is_empty() {
+                tell(self, &Fact::Missed(&name));
+            }
             for tick in ticks {
                 let job = spec.job(&name, tick).expect("a schedule that the store took has jobs");
                 let outcome = self.outcome_of_tick(&job);
