@@ -38,6 +38,8 @@ pub const SETTLES: usize = 10_000;
 pub const SERVED: usize = 10_000;
 /// Most limits, queues or schedules in one pushed configuration.
 pub const CONFIGURED: usize = 10_000;
+/// Mistakes of a configuration that are listed at once.
+pub const MISTAKES: usize = 100;
 /// Most jobs named by one cancel or retry call.
 pub const CANCELS: usize = 10_000;
 /// Most rows in one page of a listing.

@@ -92,20 +92,19 @@ impl Configuration {
             // Nobody wants to read ten thousand of them.
             return mistakes;
         }
-        for (group, &limit) in &self.limits {
-            mistakes
-                .extend(within(format_args!("limits[{group}]"), limit.into(), 0, caps::LIMIT.into()).err());
-        }
-        for (queue, &priority) in &self.queue_priorities {
+        let retention = self.retention.check().err().map(|error| error.at("retention"));
+        let limits = self.limits.iter().filter_map(|(group, &limit)| {
+            within(format_args!("limits[{group}]"), limit.into(), 0, caps::LIMIT.into()).err()
+        });
+        let priorities = self.queue_priorities.iter().filter_map(|(queue, &priority)| {
             let most = caps::QUEUE_PRIORITY.into();
-            mistakes
-                .extend(within(format_args!("queue_priorities[{queue}]"), priority.into(), 1, most).err());
-        }
-        for (name, schedule) in &self.schedules {
-            mistakes.extend(schedule.check().err().map(|error| error.at(format_args!("schedules[{name}]"))));
-        }
-        mistakes.extend(self.retention.check().err().map(|error| error.at("retention")));
-        mistakes
+            within(format_args!("queue_priorities[{queue}]"), priority.into(), 1, most).err()
+        });
+        let schedules = self.schedules.iter().filter_map(|(name, schedule)| {
+            schedule.check().err().map(|error| error.at(format_args!("schedules[{name}]")))
+        });
+        let all = retention.into_iter().chain(limits).chain(priorities).chain(schedules);
+        all.take(caps::MISTAKES).collect()
     }
 }
 

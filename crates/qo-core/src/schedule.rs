@@ -83,7 +83,13 @@ impl Schedule {
 
     /// Checks every rule that needs no state.
     pub fn check(&self) -> Result<()> {
-        self.parsed()?;
+        if self.first_after(Time::from_millis(0))?.is_none() {
+            return Err(Error::invalid(
+                "cron",
+                &self.cron,
+                "must name a moment that comes; this one never does",
+            ));
+        }
         self.payload.check_size("payload")?;
         within("max_attempts", self.max_attempts.into(), 1, caps::ATTEMPTS.into())?;
         self.timeout_ms.map_or(Ok(()), |ms| within("timeout_ms", ms, 1, caps::DURATION_MS))
@@ -98,22 +104,24 @@ impl Schedule {
     /// The last tick that is not later than `now`, if there is one from `from` on.
     pub fn last_until(&self, from: Time, now: Time) -> Result<Option<Time>> {
         let (cron, zone) = self.parsed()?;
-        // Looks back a minute, then an hour, and so on: a schedule for every second has a million ticks in a
-        // fortnight, and only the last one counts.
-        let mut back_ms = 60_000;
-        loop {
-            let start = Time::from_millis(now.as_millis().saturating_sub_unsigned(back_ms)).max(from);
-            let mut last = None;
-            let mut next = next_tick(&cron, &zone, Time::from_millis(start.as_millis() - 1))?;
-            while let Some(tick) = next.filter(|tick| *tick <= now) {
-                last = Some(tick);
-                next = next_tick(&cron, &zone, tick)?;
-            }
-            if last.is_some() || start <= from {
-                return Ok(last);
-            }
-            back_ms *= 60;
+        let first_from = |moment: i64| next_tick(&cron, &zone, Time::from_millis(moment - 1));
+        let Some(mut last) = first_from(from.as_millis())?.filter(|tick| *tick <= now) else {
+            return Ok(None);
+        };
+        // Nearly always it is the only one. If not, the search halves the time that is left: a schedule for every
+        // second has a million ticks in a fortnight.
+        let mut first_without = now.as_millis() + 1;
+        if next_tick(&cron, &zone, last)?.is_none_or(|tick| tick > now) {
+            return Ok(Some(last));
         }
+        while last.as_millis() + 1 < first_without {
+            let middle = last.as_millis() + 1 + (first_without - last.as_millis() - 1) / 2;
+            match first_from(middle)?.filter(|tick| *tick <= now) {
+                Some(tick) => last = tick,
+                None => first_without = middle,
+            }
+        }
+        Ok(Some(last))
     }
 
     /// The job of one tick: once across the fleet by its idempotency key, and never two at once (unless `overlap`)
@@ -198,4 +206,106 @@ pub enum TickOutcome {
     Skipped,
     /// Its job was refused.
     Refused(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(moment: &str) -> Time {
+        Time::from_millis(moment.parse::<Timestamp>().expect("a moment").as_millisecond())
+    }
+
+    fn schedule(cron: &str, timezone: &str) -> Schedule {
+        let task = Name::parse("task", "report").expect("a name");
+        Schedule { timezone: timezone.into(), ..Schedule::new(cron, task) }
+    }
+
+    fn ticks(cron: &str, timezone: &str, after: &str, count: usize) -> Vec<String> {
+        let schedule = schedule(cron, timezone);
+        let mut tick = at(after);
+        let mut next = || {
+            tick = schedule.first_after(tick).expect("a schedule")?;
+            Timestamp::from_millisecond(tick.as_millis()).ok().map(|tick| tick.to_string())
+        };
+        (0..count).map_while(|_| next()).collect()
+    }
+
+    #[test]
+    fn seconds_are_optional() {
+        assert_eq!(
+            ticks("30 3 * * *", "UTC", "2026-11-15T00:00:00Z", 2),
+            ["2026-11-15T03:30:00Z", "2026-11-16T03:30:00Z"]
+        );
+        assert_eq!(
+            ticks("*/20 * * * * *", "UTC", "2026-11-15T00:00:00.5Z", 3),
+            ["2026-11-15T00:00:20Z", "2026-11-15T00:00:40Z", "2026-11-15T00:01:00Z"]
+        );
+    }
+
+    #[test]
+    fn a_time_that_does_not_exist_fires_when_the_clock_has_jumped() {
+        // In Berlin 02:00 was followed by 03:00 on 29 March 2026.
+        let fixed = ticks("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", 2);
+        assert_eq!(fixed, ["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]);
+        let often = ticks("*/30 * * * *", "Europe/Berlin", "2026-03-29T00:29:00Z", 3);
+        assert_eq!(often, ["2026-03-29T00:30:00Z", "2026-03-29T01:00:00Z", "2026-03-29T01:30:00Z"]);
+    }
+
+    #[test]
+    fn a_time_that_comes_twice_fires_once_and_an_interval_goes_on() {
+        // In Berlin 03:00 was followed by 02:00 on 25 October 2026.
+        let fixed = ticks("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", 2);
+        assert_eq!(fixed, ["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]);
+        let often = ticks("0 * * * *", "Europe/Berlin", "2026-10-24T23:30:00Z", 4);
+        assert_eq!(
+            often,
+            ["2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z", "2026-10-25T03:00:00Z"]
+        );
+    }
+
+    #[test]
+    fn a_day_that_never_comes_is_no_tick() {
+        let never = schedule("0 0 30 2 *", "UTC");
+        assert_eq!(never.first_after(at("2026-01-01T00:00:00Z")), Ok(None));
+        assert!(never.check().is_err_and(|error| error.message().contains("never")));
+    }
+
+    #[test]
+    fn the_last_tick_is_found_however_many_there_were() {
+        for (cron, from, now, last) in [
+            ("* * * * * *", "2026-01-01T00:00:00Z", "2026-11-15T12:00:00.9Z", "2026-11-15T12:00:00Z"),
+            ("* * * 1 * *", "2026-01-01T00:00:00Z", "2026-11-15T12:00:00Z", "2026-11-01T23:59:59Z"),
+            ("* * * * 1 *", "2026-01-01T00:00:00Z", "2026-11-15T12:00:00Z", "2026-01-31T23:59:59Z"),
+            ("0 3 * * *", "2026-11-15T03:00:00Z", "2026-11-15T03:00:00Z", "2026-11-15T03:00:00Z"),
+        ] {
+            assert_eq!(schedule(cron, "UTC").last_until(at(from), at(now)), Ok(Some(at(last))), "{cron}");
+        }
+        let nightly = schedule("0 3 * * *", "UTC");
+        assert_eq!(nightly.last_until(at("2026-11-15T03:00:01Z"), at("2026-11-15T23:00:00Z")), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_schedule_names_the_field() {
+        for (cron, timezone, field) in [
+            ("", "UTC", "cron"),
+            ("61 * * * *", "UTC", "cron"),
+            ("* * *", "UTC", "cron"),
+            ("* * * * * * * *", "UTC", "cron"),
+            ("0 3 * * *", "Mars/Olympus", "timezone"),
+            ("0 3 * * *", "", "timezone"),
+        ] {
+            let error = schedule(cron, timezone).check().expect_err(cron).to_string();
+            assert!(error.starts_with(&format!("invalid: {field}: ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_job_of_a_tick_is_the_same_on_every_machine() {
+        let (name, tick) = (Name::parse("schedule", "nightly").expect("a name"), at("2026-11-15T02:00:00Z"));
+        let job = schedule("0 3 * * *", "Europe/Berlin").job(&name, tick).expect("a job");
+        assert_eq!(job.idempotency_key.as_deref(), Some("nightly:2026-11-15T02:00:00Z"));
+        assert_eq!(job.id.to_string(), "01a1dcee-cd00-778d-8259-c56184d6d89a");
+        assert_eq!((job.key.as_deref(), job.limit, job.on_limit), (Some("nightly"), Some(1), OnLimit::Skip));
+    }
 }
