@@ -491,6 +491,7 @@ macro_rules! conformance {
                 a_skipped_step_that_is_reopened_is_the_head_again,
                 a_reopened_step_waits_for_the_one_that_runs,
                 only_a_halted_workflow_is_retried_or_skipped,
+                a_repeated_steer_does_nothing_to_the_next_step,
                 a_workflow_that_is_not_there_is_not_found,
                 cancelling_a_workflow_cancels_what_waits_and_stops_what_runs,
                 a_cancelled_workflow_takes_nothing_more,
