@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
 use qo_testkit::generator::{
-    Script, answer_alike, bad_commands, bad_json, crowds, equal, minimal, scripts, something_to_lose,
+    Script, answer_alike, bad_commands, bad_json, crowds, equal, flows, minimal, scripts, something_to_lose,
     survives,
 };
 use qo_testkit::{Fixtures, MemoryFixtures, ToyFixtures};
@@ -77,6 +77,11 @@ fn memory_equals_the_toy() {
 #[test]
 fn memory_equals_the_toy_in_a_crowd() {
     all_are_equal(&crowds(1..=60), 6_000);
+}
+
+#[test]
+fn memory_equals_the_toy_in_workflows() {
+    all_are_equal(&flows(1..=80), 1_000);
 }
 
 proptest! {
