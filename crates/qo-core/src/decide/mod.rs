@@ -100,7 +100,7 @@ impl Decider<'_> {
     /// Lets something happen that may end a job, and with the last one of a group the limit that submitted jobs
     /// had brought.
     fn finish(&mut self, job: Ix<Job>, event: Event) {
-        let fleeting = self.state.fleeting(&self.state.needs(self.state.jobs[job].lane));
+        let fleeting = self.state.fleeting(|state| state.needs(state.jobs[job].lane));
         self.happen_to(job, event);
         self.spend(fleeting);
     }

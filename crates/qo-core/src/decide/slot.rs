@@ -67,7 +67,7 @@ impl Decider<'_> {
 
     pub(super) fn free_slots(&mut self, ix: Ix<Hold>, by: SlotsFreedBy) {
         let hold = &self.state.holds[ix];
-        let (lease, fleeting) = (hold.request.id, self.state.fleeting(&hold.needs));
+        let (lease, fleeting) = (hold.request.id, self.state.fleeting(|_| hold.needs.clone()));
         self.happen(Event::SlotsFreed { lease, by });
         self.spend(fleeting);
     }

@@ -18,7 +18,7 @@ pub(crate) mod table;
 mod view;
 mod workflow;
 
-use crate::lane::{Class, Desk, Lane};
+use crate::lane::{Class, Desk, Lane, Needs};
 use crate::limit::in_force;
 use crate::{FenceToken, GroupRef, JobId, Key, LeaseId, Limits, Name, Retention, SessionId, Stop};
 use crate::{TaskOptions, Time};
@@ -520,11 +520,11 @@ impl State {
     }
 
     /// Groups among these that have a submit-side limit.
-    pub(crate) fn fleeting(&self, needs: &[(Ix<Group>, u32)]) -> Vec<GroupRef> {
+    pub(crate) fn fleeting(&self, needs: impl FnOnce(&Self) -> Needs) -> Vec<GroupRef> {
         if self.fleeting_limits == 0 {
             return Vec::new();
         }
-        let groups = needs.iter().map(|&(group, _)| self.group_ref(&self.groups[group].label));
+        let groups = needs(self).into_iter().map(|(group, _)| self.group_ref(&self.groups[group].label));
         groups.filter(|group| self.limits.get(group).is_some_and(|limits| limits.submit.is_some())).collect()
     }
 
