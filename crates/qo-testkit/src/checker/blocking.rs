@@ -5,10 +5,9 @@
 //! or lacked room, or was held back by a big job ahead that reserves slots (`docs/rules.md`, "Reserved"); and what is
 //! reserved nobody else may take.
 
-use super::ledger::{Fact, GroupIndex, Ledger};
+use super::ledger::{Counted, Fact, GroupIndex, Ledger, Walked};
 use super::{Objections, Violation, Watch, read};
 use crate::history::History;
-use qo_core::{Exchange, ExchangeReply};
 
 /// Watches what claims take and what they leave behind.
 #[derive(Debug, Default)]
@@ -21,28 +20,24 @@ pub fn check(history: &History) -> Vec<Violation> {
 
 impl Watch for Blocking {
     fn fact(&mut self, books: &Ledger, fact: &Fact<'_>, objections: &mut Objections) {
-        match fact {
-            Fact::Granted(session, claimed, Some(job)) => {
-                let new = &books.jobs[*job].new;
-                let serves = books.sessions.get(session).is_some_and(|session| session.serves(new));
-                objections.unless(serves && books.jobs[*job].run_at <= books.now, "G7", || {
-                    format!("{} was granted to a worker without its handler, or before its date", claimed.id)
-                });
-            }
-            Fact::Exchanged(exchange, reply) if exchange.claim.max > 0 => {
-                Walk::new(books, exchange, reply).check(objections);
-            }
-            _ => {}
-        }
+        let (session, id, job) = match fact {
+            Fact::Granted(grant) => (grant.session, grant.id, grant.job),
+            Fact::Prefetched(session, prefetched, job) => (*session, prefetched.job.id, *job),
+            Fact::Walked(walked) => return Walk::new(books, **walked).check(objections),
+            _ => return,
+        };
+        let Some(job) = job else { return };
+        let serves = books.sessions.get(&session).is_some_and(|by| by.serves(&books.jobs[job].new));
+        objections.unless(serves && books.jobs[job].run_at <= books.now, "G7", || {
+            format!("{id} was granted to a worker without its handler, or before its date")
+        });
     }
 }
 
 /// A claim's walk, gone again.
 struct Walk<'a> {
     books: &'a Ledger,
-    exchange: &'a Exchange,
-    /// What it took, in its order.
-    claimed: Vec<usize>,
+    walked: Walked<'a>,
     /// What big jobs have kept in a group: it stays kept for the whole walk.
     kept: Vec<Hold>,
 }
@@ -55,30 +50,54 @@ struct Hold {
 }
 
 impl<'a> Walk<'a> {
-    fn new(books: &'a Ledger, exchange: &'a Exchange, reply: &ExchangeReply) -> Self {
-        let claimed = reply.claimed.iter().filter_map(|claimed| books.find(claimed.id)).collect();
-        Self { books, exchange, claimed, kept: Vec::new() }
+    fn new(books: &'a Ledger, walked: Walked<'a>) -> Self {
+        Self { books, walked, kept: Vec::new() }
+    }
+
+    /// What counted as taken before these jobs were.
+    fn counted<'b>(&self, before: &'b [usize]) -> Counted<'b> {
+        Counted { before, claims: self.walked.ahead }
     }
 
     fn check(mut self, objections: &mut Objections) {
-        let books = self.books;
-        let in_order = self.claimed.is_sorted_by_key(|&job| books.order(job));
+        let (books, taken) = (self.books, self.walked.taken);
+        let in_order = taken.is_sorted_by_key(|&job| books.order(job));
         objections.unless(in_order, "G7", || "the claim is out of order".into());
+        objections.unless(taken.len() <= self.room(), "G7", || {
+            format!("{} jobs were claimed, {} were asked for", taken.len(), self.room())
+        });
         let mut line = self.left_behind();
-        line.extend(&self.claimed);
+        line.extend(taken);
         line.sort_unstable_by_key(|&job| books.order(job));
         for job in line {
             self.visit(job, objections);
         }
     }
 
+    /// How many jobs the walk may take.
+    fn room(&self) -> usize {
+        let Walked { exchange, taken, ahead, .. } = self.walked;
+        let room = match exchange.claim.prefetch {
+            _ if !ahead => exchange.claim.max,
+            None => 0,
+            Some(prefetch) => {
+                let held_before = self.books.claimed_by(exchange.session) - taken.len() as u32;
+                prefetch.hold.saturating_sub(held_before)
+            }
+        };
+        room as usize
+    }
+
     /// Jobs still in line that the claim could have taken before it took any.
     fn left_behind(&self) -> Vec<usize> {
-        let Some(session) = self.books.sessions.get(&self.exchange.session) else { return Vec::new() };
+        if self.room() == 0 {
+            return Vec::new();
+        }
+        let Some(session) = self.books.sessions.get(&self.walked.exchange.session) else { return Vec::new() };
         let could = |&job: &usize| {
-            self.books.is_due(job)
-                && session.serves(&self.books.jobs[job].new)
-                && self.books.had_room(job, &self.claimed)
+            session.serves(&self.books.jobs[job].new)
+                && self.books.had_room(job, self.counted(self.walked.taken))
+                && self.books.is_due(job)
         };
         self.books.pending.iter().copied().filter(could).collect()
     }
@@ -88,13 +107,20 @@ impl<'a> Walk<'a> {
         let order = books.order(job);
         let is_before = |other: &usize| books.order(*other) < order;
         let (before, since): (Vec<usize>, Vec<usize>) =
-            self.claimed.iter().partition(|other| is_before(other));
-        let taken = self.claimed.contains(&job);
-        if !taken && self.is_full(&before, job) || !books.had_room(job, &since) {
+            self.walked.taken.iter().partition(|other| is_before(other));
+        let taken = self.walked.taken.contains(&job);
+        if !taken && self.is_full(&before, job) {
             return;
         }
+        let (id, ahead) = (books.jobs[job].new.id, self.walked.ahead);
+        if !books.had_room(job, self.counted(&since)) {
+            // That a job that *runs* had room is what G1 watches.
+            return objections.unless(!taken || !ahead, "prefetch", || {
+                format!("{id} was claimed ahead of time where there was no room for it")
+            });
+        }
         let hold = self.holds(job, &since);
-        let (id, got, max) = (books.jobs[job].new.id, self.claimed.len(), self.exchange.claim.max);
+        let (got, max) = (self.walked.taken.len(), self.room());
         match hold {
             Some(Hold { group, wants }) if taken => {
                 let group = books.groups.name(group);
@@ -106,7 +132,7 @@ impl<'a> Walk<'a> {
             None if !taken => {
                 objections.add(
                     "G7",
-                    format!("{id} could run here and was passed over; {got} of {max} were claimed"),
+                    format!("{id} could run here and was passed over; {got} of {max} were claimed (ahead: {ahead})"),
                 );
             }
             _ => {}
@@ -116,25 +142,26 @@ impl<'a> Walk<'a> {
     /// Whether the claim, or its share of the job's queue, was full after those before it.
     fn is_full(&self, before: &[usize], job: usize) -> bool {
         let queue = |job: usize| &self.books.jobs[job].new.queue;
-        let of_queue = before.iter().filter(|&&other| queue(other) == queue(job)).count() as u64;
-        let claim = self.exchange.claim;
-        before.len() as u64 >= claim.max.into()
-            || claim.max_per_queue.is_some_and(|most| of_queue >= most.into())
+        let both_walks = before.iter().chain(self.walked.before);
+        let of_queue = both_walks.filter(|&&other| queue(other) == queue(job)).count() as u64;
+        let most = self.walked.exchange.claim.max_per_queue;
+        before.len() >= self.room() || most.is_some_and(|most| of_queue >= most.into())
     }
 
     /// What holds the job back: what big jobs kept earlier in this walk, else big jobs ahead.
     fn holds(&mut self, job: usize, since: &[usize]) -> Option<Hold> {
-        let books = self.books;
+        let (books, counted) = (self.books, self.counted(since));
         let needs = &books.jobs[job].needs;
         for &(group, need) in needs {
-            let left = books.free_before(group, since).map(|free| free.saturating_sub(need.into()));
+            let left = books.free_slots_of(group, counted).map(|free| free.saturating_sub(need.into()));
             let kept = |kept: &&Hold| kept.group == group && left < Some(kept.wants.into());
             if let (Some(_), Some(kept)) = (left, self.kept.iter().find(kept)) {
                 return Some(*kept);
             }
         }
+        let order = Some(books.order(job));
         let ahead = needs.iter().filter_map(|&(group, need)| {
-            Some(Hold { group, wants: books.big_job_ahead(job, group, need, since)? })
+            Some(Hold { group, wants: books.big_job_ahead(order, group, need, counted)? })
         });
         let before = self.kept.len();
         self.kept.extend(ahead);

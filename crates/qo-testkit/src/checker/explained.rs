@@ -1,9 +1,9 @@
 //! `explain` (contract §10) must give the reasons that the books give, neither fewer nor others.
 
-use super::ledger::{Job, Ledger};
+use super::ledger::{Counted, Job, Ledger};
 use super::{Objections, Violation, Watch, read};
 use crate::history::{Entry, History, What};
-use qo_core::{Explanation, GroupRef, JobState, Reason};
+use qo_core::{Explanation, GroupRef, JobState, Name, Reason, SessionId, StepStatus, Time};
 use std::collections::BTreeSet;
 
 /// Watches explanations.
@@ -28,7 +28,7 @@ impl Watch for Explained {
             });
             let silent = explanation.reasons.is_empty();
             let fits = explanation.state == books.jobs[index].state
-                && silent == (explanation.state != JobState::Pending);
+                && silent == !matches!(explanation.state, JobState::Pending | JobState::Claimed);
             objections.unless(fits, "explain", || unfit(explanation));
         }
     }
@@ -38,7 +38,7 @@ fn unfit(explanation: &Explanation) -> String {
     format!("{} is {:?}, because {:?}", explanation.job, explanation.state, explanation.reasons)
 }
 
-/// A reason by its name and what the books know of it; busy workers and places in line are not theirs.
+/// A reason by its name and what the books know of it; places in line are not theirs.
 fn named(reason: &Reason, job: &Job) -> Option<String> {
     Some(match reason {
         Reason::ScheduledUntil { run_at } | Reason::RetryAt { run_at } => format!("until {run_at}"),
@@ -50,13 +50,11 @@ fn named(reason: &Reason, job: &Job) -> Option<String> {
         Reason::GroupFull { group, used, limit, cost, .. } => full(group, *used, *limit, *cost),
         Reason::NoLiveWorker { .. } => "no worker".into(),
         Reason::ReservedFor { group, .. } => reserved(group),
-        Reason::WaitingForStep { .. }
-        | Reason::WorkflowHalted { .. }
-        | Reason::ClaimedByPrefetch { .. }
-        | Reason::WorkersBusy { .. }
-        | Reason::OnlyWaitingForClaim { .. } => {
-            return None;
-        }
+        Reason::WaitingForStep { workflow, waits_for } => waits(workflow, waits_for),
+        Reason::WorkflowHalted { workflow, halted_by } => halted(workflow, halted_by),
+        Reason::ClaimedByPrefetch { session, claim_until, .. } => claimed(*session, *claim_until),
+        Reason::WorkersBusy { saturated, draining } => busy(*saturated, *draining),
+        Reason::OnlyWaitingForClaim { .. } => return None,
     })
 }
 
@@ -72,6 +70,22 @@ fn full(group: &GroupRef, used: u64, limit: u32, cost: u32) -> String {
     format!("{group} full: {used} of {limit}, needs {cost}")
 }
 
+fn waits(workflow: &Name, step: &StepStatus) -> String {
+    format!("{workflow} waits for {step:?}")
+}
+
+fn halted(workflow: &Name, step: &StepStatus) -> String {
+    format!("{workflow} halted by {step:?}")
+}
+
+fn claimed(session: SessionId, until: Time) -> String {
+    format!("claimed by {session} until {until}")
+}
+
+fn busy(saturated: u32, draining: u32) -> String {
+    format!("busy: {saturated} saturated, {draining} draining")
+}
+
 fn reserved(group: &GroupRef) -> String {
     format!("{group} reserved")
 }
@@ -79,30 +93,57 @@ fn reserved(group: &GroupRef) -> String {
 fn due(books: &Ledger, index: usize) -> BTreeSet<String> {
     let mut due = BTreeSet::new();
     let job = &books.jobs[index];
+    if let Some(by) = job.claimed {
+        due.insert(claimed(by.session, by.until));
+    }
     if job.state != JobState::Pending {
         return due;
     }
     if job.run_at > books.now {
         due.insert(format!("until {}", job.run_at));
     }
-    if let Some(good_until) = job.new.good_until.filter(|until| *until <= books.now) {
+    if let Some(good_until) = job.good_until.filter(|until| *until <= books.now) {
         due.insert(format!("expired {good_until}"));
     }
     if books.paused.contains(&job.new.queue) {
         due.insert("paused".into());
     }
-    if !books.sessions.values().any(|session| session.serves(&job.new)) {
-        due.insert("no worker".into());
-    }
+    due.extend(due_of_workflow(books, index));
+    due.extend(due_of_workers(books, job));
+    let order = Some(books.order(index));
     for &(group, need) in &job.needs {
         let (name, used) = (books.groups.name(group), books.groups.used(group));
         match books.groups.limit(group) {
             Some(0) => due.insert(held(name)),
             Some(limit) if need > limit => due.insert(never(name, need, limit)),
             Some(limit) if !books.groups.has_room(group, need) => due.insert(full(name, used, limit, need)),
-            Some(_) if books.big_job_ahead(index, group, need, &[]).is_some() => due.insert(reserved(name)),
+            Some(_) if books.big_job_ahead(order, group, need, Counted::NOW).is_some() => {
+                due.insert(reserved(name))
+            }
             _ => false,
         };
     }
     due
+}
+
+fn due_of_workflow(books: &Ledger, index: usize) -> Option<String> {
+    let (name, workflow) = (books.jobs[index].new.workflow.as_ref()?, books.workflow_of(index)?);
+    if let Some(head) = books.halted_by(workflow) {
+        return Some(halted(name, &books.step_status(head)));
+    }
+    if books.has_turn(index) {
+        return None;
+    }
+    let waits_for = books.running_step(workflow).or_else(|| books.head(workflow))?;
+    Some(waits(name, &books.step_status(waits_for)))
+}
+
+fn due_of_workers(books: &Ledger, job: &Job) -> Option<String> {
+    let serving: Vec<_> = books.sessions.values().filter(|session| session.serves(&job.new)).collect();
+    if serving.is_empty() {
+        return Some("no worker".into());
+    }
+    let draining = serving.iter().filter(|session| session.draining).count();
+    let saturated = serving.iter().filter(|session| !session.draining && session.is_saturated()).count();
+    (draining + saturated == serving.len()).then(|| busy(saturated as u32, draining as u32))
 }

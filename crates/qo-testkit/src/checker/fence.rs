@@ -4,10 +4,11 @@
 //! gets the same answer again. That a refused settle changed nothing is seen where the store's views are
 //! compared with the books ([`views`](super::views)), which happens right after refusals.
 
-use super::ledger::{Fact, Ledger, Verdict};
+use super::ledger::{AcquireVerdict, Fact, Ledger, StartVerdict, Verdict};
 use super::{Objections, Violation, Watch, read};
 use crate::history::{Actor, Entry, History, What};
-use qo_core::{Command, Error, ErrorKind, Exchange, FenceToken, JobState, Result, SessionId, Settle};
+use qo_core::SlotLease;
+use qo_core::{Answer, Command, Error, ErrorKind, Exchange, FenceToken, JobState, Result, SessionId, Settle};
 
 /// Watches tokens, settles and numbers.
 #[derive(Debug, Default)]
@@ -23,15 +24,31 @@ pub fn check(history: &History) -> Vec<Violation> {
 impl Watch for Fence {
     fn fact(&mut self, _books: &Ledger, fact: &Fact<'_>, objections: &mut Objections) {
         match fact {
-            Fact::Granted(_, claimed, _) => {
-                let newest = self.newest;
-                objections.unless(newest < claimed.token, "G2", || {
-                    format!("token {} came after token {newest}", claimed.token)
-                });
-                self.newest = newest.max(claimed.token);
-            }
+            Fact::Granted(grant) => self.grows(grant.token, objections),
+            Fact::Prefetched(_, prefetched, _) => self.grows(prefetched.job.token, objections),
+            Fact::SlotsTaken(_, token, _) => self.grows(*token, objections),
             Fact::Settled(session, settle, result, verdict) => {
                 objections.unless(fits(*session, result, *verdict), "G2", || told(settle, result, *verdict));
+            }
+            Fact::Started(session, start, result, verdict) => {
+                let fenced = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Fenced);
+                objections.unless(fenced == (*verdict == StartVerdict::Stale), "G2", || {
+                    let (job, token) = (start.job, start.token);
+                    format!("{session} starts {job} with token {token}: {result:?}, due was {verdict:?}")
+                });
+            }
+            Fact::Acquired(request, answer, verdict) => {
+                objections.unless(fits_request(answer, *verdict), "G2", || {
+                    format!(
+                        "{} asks for slots of {}: {answer:?}, due was {verdict:?}",
+                        request.id, request.group
+                    )
+                });
+            }
+            Fact::Held(lease, token, answer, due) => {
+                objections.unless(fits_lease(answer, *due), "G2", || {
+                    format!("lease {lease} with token {token}: {answer:?}, due was {due:?}")
+                });
             }
             Fact::Repeated(exchange, same) => objections.unless(*same, "G2", || {
                 format!("number {} of {} was answered differently again", exchange.number, exchange.session)
@@ -45,11 +62,11 @@ impl Watch for Fence {
             ),
             Fact::Released(group, slot, answer, held) => {
                 let fits = match answer.as_ref().map_err(Error::kind) {
-                    Ok(_) => held.unwrap_or(true),
-                    Err(kind) => !held.unwrap_or(false) && kind == ErrorKind::NotFound,
+                    Ok(_) => *held,
+                    Err(kind) => !held && kind == ErrorKind::NotFound,
                 };
                 objections.unless(fits, "G2", || {
-                    format!("releasing slot {slot} of {group}, held: {held:?}: {answer:?}")
+                    format!("releasing slot {slot} of {group}, held: {held}: {answer:?}")
                 });
             }
             _ => {}
@@ -77,6 +94,35 @@ impl Watch for Fence {
     }
 }
 
+impl Fence {
+    fn grows(&mut self, token: FenceToken, objections: &mut Objections) {
+        let newest = self.newest;
+        objections.unless(newest < token, "G2", || format!("token {token} came after token {newest}"));
+        self.newest = newest.max(token);
+    }
+}
+
+/// Whether an answer to a request for slots is about the right lease. That slots which are free are granted, and
+/// no others, is what G1 and the [slot requests](super::requests) watch.
+fn fits_request(answer: &Result<Option<SlotLease>>, verdict: AcquireVerdict) -> bool {
+    match (verdict, answer.as_ref().map_err(Error::kind)) {
+        (AcquireVerdict::Same(due), Ok(lease)) => *lease == Some(due),
+        (AcquireVerdict::Conflict, answer) => answer == Err(ErrorKind::Conflict),
+        (AcquireVerdict::Same(_), Err(_)) => false,
+        (_, Err(kind)) => kind != ErrorKind::Conflict && kind != ErrorKind::Fenced,
+        (_, Ok(_)) => true,
+    }
+}
+
+fn fits_lease(answer: &Result<Answer>, due: Option<Option<SlotLease>>) -> bool {
+    match (answer.as_ref().map_err(Error::kind), due) {
+        (Ok(Answer::Extended(lease)), Some(due)) => Some(*lease) == due,
+        (Ok(_), Some(due)) => due.is_none(),
+        (Ok(_), None) | (Err(_), Some(_)) => false,
+        (Err(kind), None) => kind == ErrorKind::Fenced,
+    }
+}
+
 /// A session lives until an event ends it, however late it renews (contract §5); then it is fenced.
 fn check_refusal(books: &Ledger, exchange: &Exchange, error: &Error, objections: &mut Objections) {
     let live = books.sessions.get(&exchange.session);
@@ -93,12 +139,14 @@ fn check_refusal(books: &Ledger, exchange: &Exchange, error: &Error, objections:
 
 fn fits(session: SessionId, result: &Result<JobState>, verdict: Verdict) -> bool {
     match (verdict, result) {
-        (Verdict::Owner(then), Ok(state)) => then == *state,
+        (Verdict::Owner(then) | Verdict::GivesBack(then), Ok(state)) => then == *state,
+        (Verdict::NotStarted, Err(error)) => error.kind() == ErrorKind::Invalid,
         (Verdict::Again(recorded, _), Ok(state)) => recorded == *state,
         // Whether another session of the same worker may ask what its old token settled is left open.
         (Verdict::Again(_, by), Err(error)) => by != session && error.kind() == ErrorKind::Fenced,
         (Verdict::Stale, Err(error)) => error.kind() == ErrorKind::Fenced,
-        (Verdict::Owner(_), Err(_)) | (Verdict::Stale, Ok(_)) => false,
+        (Verdict::Owner(_) | Verdict::GivesBack(_), Err(_)) => false,
+        (Verdict::Stale | Verdict::NotStarted, Ok(_)) => false,
     }
 }
 

@@ -1,4 +1,4 @@
-//! G8 live limits: after `set` or `pause` is acknowledged, no claim exceeds the new value.
+//! G8 live limits: after `set` or `pause` is acknowledged, no claim, start or program exceeds the new value.
 //!
 //! Seen from the caller: what counts is the last word that was *heard*, until the store takes another one
 //! for the same group or queue.
@@ -6,7 +6,7 @@
 use super::ledger::{Fact, Ledger};
 use super::{Objections, Violation, Watch, read};
 use crate::history::{Entry, History, What};
-use qo_core::{Command, GroupRef, Name};
+use qo_core::{Command, FenceToken, GroupRef, Name};
 use std::collections::{HashMap, HashSet};
 
 /// Watches acknowledged limits and pauses.
@@ -25,20 +25,23 @@ pub fn check(history: &History) -> Vec<Violation> {
 
 impl Watch for LiveLimits {
     fn fact(&mut self, books: &Ledger, fact: &Fact<'_>, objections: &mut Objections) {
-        let Fact::Granted(_, claimed, Some(job)) = fact else { return };
-        let job = &books.jobs[*job];
-        objections.unless(!self.paused.contains(&job.new.queue), "G8", || {
-            format!("token {} came from queue {}, which was paused", claimed.token, job.new.queue)
-        });
-        for &(group, need) in &job.needs {
+        let (token, needs) = match fact {
+            Fact::Granted(grant) => {
+                let Some(job) = grant.job.map(|job| &books.jobs[job]) else { return };
+                self.not_paused(&job.new.queue, grant.token, objections);
+                (grant.token, job.needs.as_slice())
+            }
+            Fact::Prefetched(_, prefetched, _) => {
+                return self.not_paused(&prefetched.job.queue, prefetched.job.token, objections);
+            }
+            Fact::SlotsTaken(_, token, needs) => (*token, *needs),
+            _ => return,
+        };
+        for &(group, need) in needs {
             let Some(&limit) = self.limits.get(books.groups.name(group)) else { continue };
             let would_use = books.groups.used(group) + u64::from(need);
             objections.unless(would_use <= u64::from(limit), "G8", || {
-                format!(
-                    "token {} makes {would_use} of {limit} in {}",
-                    claimed.token,
-                    books.groups.name(group)
-                )
+                format!("token {token} makes {would_use} of {limit} in {}", books.groups.name(group))
             });
         }
     }
@@ -53,6 +56,12 @@ impl Watch for LiveLimits {
 }
 
 impl LiveLimits {
+    fn not_paused(&self, queue: &Name, token: FenceToken, objections: &mut Objections) {
+        objections.unless(!self.paused.contains(queue), "G8", || {
+            format!("token {token} came from queue {queue}, which was paused")
+        });
+    }
+
     /// A word counts once it is heard, unless a late or repeated call overruled it meanwhile.
     fn acknowledged(&mut self, command: &Command) {
         match command {

@@ -4,7 +4,7 @@
 use super::ledger::{Fact, Ledger};
 use super::{Objections, Violation, Watch, read};
 use crate::history::{Audit, Entry, History, What};
-use qo_core::{Answer, Command, JobId, JobState, JobView, Result, Submitted};
+use qo_core::{Answer, Command, Error, JobId, JobState, JobView, Result, Submitted};
 use std::collections::HashMap;
 
 /// Watches submits, ends and the store's last word.
@@ -23,9 +23,7 @@ impl Watch for Lost {
     fn fact(&mut self, books: &Ledger, fact: &Fact<'_>, objections: &mut Objections) {
         match fact {
             Fact::Submitted(job, Ok(submitted)) => {
-                let known = books
-                    .find(job.id)
-                    .or(job.idempotency_key.as_ref().and_then(|key| books.find_idempotency_key(key)));
+                let known = books.find_like(job);
                 match submitted {
                     Submitted::Accepted(id) => {
                         objections.unless(known.is_none() && *id == job.id, "G3", || {
@@ -38,13 +36,18 @@ impl Watch for Lost {
                     Submitted::Skipped => {}
                 }
             }
-            Fact::Granted(_, claimed, None) => {
-                objections.add("G3", format!("{} was granted but never accepted", claimed.id));
+            Fact::Granted(grant) => self.may_be_taken(books, grant.id, grant.job, objections),
+            Fact::Prefetched(_, prefetched, job) => {
+                self.may_be_taken(books, prefetched.job.id, *job, objections);
             }
-            Fact::Granted(_, claimed, Some(job)) => {
-                let state = books.jobs[*job].state;
-                objections.unless(!state.is_terminal(), "G3", || {
-                    format!("{} ran again after it was {state:?}", claimed.id)
+            Fact::Retried(id, result, due) => {
+                let fits = result.as_ref().map(|state| *state).map_err(Error::kind) == *due;
+                objections.unless(fits, "G3", || format!("retrying {id}: {result:?}, due was {due:?}"));
+            }
+            Fact::Changed(said, due, more) => {
+                let fits = said.jobs == *due && said.next.is_some() == *more;
+                objections.unless(fits, "G3", || {
+                    format!("a bulk change counted {said:?}, due was {due}, more: {more}")
                 });
             }
             Fact::Cancelled(id, result, expected) => {
@@ -58,11 +61,15 @@ impl Watch for Lost {
 
     fn entry(&mut self, books: &Ledger, entry: &Entry, objections: &mut Objections) {
         match &entry.what {
-            What::Heard(command, reply) => {
-                if let (Command::Submit(_), Ok(Answer::Submitted(results))) = (&**command, &**reply) {
+            What::Heard(command, reply) => match (&**command, &**reply) {
+                (Command::Submit(_), Ok(Answer::Submitted(results))) => {
                     self.acknowledged.extend(results.iter().filter_map(stored));
                 }
-            }
+                (Command::TriggerSchedule(..), Ok(Answer::Triggered(submitted))) => {
+                    self.acknowledged.extend(stored(&Ok(*submitted)));
+                }
+                _ => {}
+            },
             What::Healed { .. } => self.healed = true,
             What::Audited(audit) if audit.complete => self.last_word(books, audit, objections),
             _ => {}
@@ -78,6 +85,15 @@ fn stored(result: &Result<Submitted>) -> Option<JobId> {
 }
 
 impl Lost {
+    /// A job that ended does not run again, unless an operator opened it again.
+    fn may_be_taken(&self, books: &Ledger, id: JobId, job: Option<usize>, objections: &mut Objections) {
+        let Some(job) = job else {
+            return objections.add("G3", format!("{id} was granted but never accepted"));
+        };
+        let state = books.jobs[job].state;
+        objections.unless(!state.is_terminal(), "G3", || format!("{id} ran again after it was {state:?}"));
+    }
+
     fn last_word(&self, books: &Ledger, audit: &Audit, objections: &mut Objections) {
         let mut views: HashMap<JobId, &JobView> = HashMap::new();
         for view in &audit.jobs {
@@ -88,11 +104,12 @@ impl Lost {
                 format!("{} is listed, never accepted", view.id)
             });
         }
-        for job in &self.acknowledged {
+        for job in self.acknowledged.iter().filter(|job| !books.forgotten.contains(job)) {
             objections
                 .unless(views.contains_key(job), "G3", || format!("{job} was acknowledged and is lost"));
         }
-        for job in &books.jobs {
+        let remembered = books.jobs.iter().enumerate();
+        for (_, job) in remembered.filter(|(index, job)| books.find(job.new.id) == Some(*index)) {
             let state: Option<JobState> = views.get(&job.new.id).map(|view| view.state);
             objections.unless(state == Some(job.state), "G3", || {
                 format!("{} is {state:?}, by the books {:?}", job.new.id, job.state)

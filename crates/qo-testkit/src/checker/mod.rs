@@ -12,7 +12,10 @@ pub mod handlers;
 pub mod ledger;
 pub mod live_limits;
 pub mod lost;
+pub mod order;
 pub mod owner;
+pub mod requests;
+pub mod schedules;
 pub mod slots;
 pub mod stops;
 pub mod stuck;
@@ -111,11 +114,14 @@ pub fn check_all(history: &History) -> (Vec<Violation>, tally::Tally) {
             &mut lost::Lost::default(),
             &mut owner::Owner,
             &mut stuck::Stuck::default(),
+            &mut order::Order,
             &mut blocking::Blocking,
             &mut live_limits::LiveLimits::default(),
             &mut time::StoreTime,
             &mut admission::Admission,
             &mut stops::Stops::default(),
+            &mut requests::Requests,
+            &mut schedules::Schedules::default(),
             &mut views::Views,
             &mut explained::Explained,
             &mut tally,

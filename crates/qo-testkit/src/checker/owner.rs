@@ -15,12 +15,23 @@ pub fn check(history: &History) -> Vec<Violation> {
 
 impl Watch for Owner {
     fn fact(&mut self, books: &Ledger, fact: &Fact<'_>, objections: &mut Objections) {
-        let Fact::Granted(session, claimed, Some(job)) = fact else { return };
-        if let Some(holding) = &books.jobs[*job].holding {
-            let (job, token, held) = (claimed.id, claimed.token, holding.token);
+        let (session, id, token, job, starts) = match fact {
+            Fact::Granted(grant) => {
+                (grant.session, grant.id, grant.token, grant.job, grant.claimed.is_none())
+            }
+            Fact::Prefetched(session, prefetched, job) => {
+                (*session, prefetched.job.id, prefetched.job.token, *job, false)
+            }
+            _ => return,
+        };
+        let Some(job) = job.map(|job| &books.jobs[job]) else { return };
+        let runs = job.holding.map(|holding| holding.token);
+        // The claim that starts gives way to its own start; whether it was that session's is a matter of fences.
+        let claimed = job.claimed.map(|claimed| claimed.token).filter(|_| !starts);
+        if let Some(held) = runs.or(claimed) {
             objections.add(
                 "G4",
-                format!("{job} was granted to {session} as token {token} while token {held} owns it"),
+                format!("{id} was granted to {session} as token {token} while token {held} owns it"),
             );
         }
     }

@@ -4,7 +4,7 @@ use super::ledger::{Fact, Ledger};
 use super::{Objections, Violation, Watch, read};
 use crate::history::History;
 
-/// Watches every grant.
+/// Watches every grant, start and program.
 #[derive(Debug, Default)]
 pub struct Slots;
 
@@ -15,13 +15,18 @@ pub fn check(history: &History) -> Vec<Violation> {
 
 impl Watch for Slots {
     fn fact(&mut self, books: &Ledger, fact: &Fact<'_>, objections: &mut Objections) {
-        let Fact::Granted(_, claimed, Some(job)) = fact else { return };
-        let job = &books.jobs[*job];
-        for &(group, need) in job.needs.iter().filter(|_| job.holding.is_none()) {
+        let (token, needs) = match fact {
+            Fact::Granted(grant) => {
+                let job = grant.job.map(|job| &books.jobs[job]).filter(|job| job.holding.is_none());
+                (grant.token, job.map_or(&[] as &[_], |job| &job.needs))
+            }
+            Fact::SlotsTaken(_, token, needs) => (*token, *needs),
+            _ => return,
+        };
+        for &(group, need) in needs {
             objections.unless(books.groups.has_room(group, need), "G1", || {
                 format!(
-                    "token {} took {need} of {} where {} of {:?} were taken",
-                    claimed.token,
+                    "token {token} took {need} of {} where {} of {:?} were taken",
                     books.groups.name(group),
                     books.groups.used(group),
                     books.groups.limit(group),

@@ -1,7 +1,7 @@
 //! Stops (contract §5): a worker is told with its next exchange, once, what it must stop: jobs that were
-//! called off, and claims that a timeout or an operator took away.
+//! called off, and claims that a timeout, an operator or the end of their lease took away.
 
-use super::ledger::{Fact, Ledger};
+use super::ledger::{ClaimEnd, Fact, Ledger};
 use super::{Objections, Violation, Watch, read};
 use crate::history::History;
 use qo_core::{AttemptOutcome, Exchange, ExchangeReply, FenceToken, SessionId, StopReason};
@@ -21,10 +21,20 @@ pub fn check(history: &History) -> Vec<Violation> {
 impl Watch for Stops {
     fn fact(&mut self, books: &Ledger, fact: &Fact<'_>, objections: &mut Objections) {
         match fact {
-            Fact::Cancelled(id, Ok(_), _) => {
-                let job = books.find(*id).map(|index| &books.jobs[index]).filter(|job| !job.cancel_requested);
-                if let Some(holding) = job.and_then(|job| job.holding) {
-                    self.due.entry(holding.session).or_default().insert(holding.token, StopReason::Cancelled);
+            Fact::StopAsked(job) => {
+                let holding = books.jobs[*job].holding;
+                holding.iter().for_each(|by| self.owe(by.session, by.token, StopReason::Cancelled));
+            }
+            Fact::ClaimEnded { job, token, how, .. } => {
+                let Some(claimed) = books.jobs[*job].claimed else { return };
+                match how {
+                    ClaimEnd::Cancelled => self.owe(claimed.session, *token, StopReason::Cancelled),
+                    ClaimEnd::Over => self.owe(claimed.session, *token, StopReason::LeaseEnded),
+                    // Its worker did it itself, or is no more.
+                    ClaimEnd::CouldNotStart
+                    | ClaimEnd::Released
+                    | ClaimEnd::Drained
+                    | ClaimEnd::SessionEnded => {}
                 }
             }
             Fact::Ended { job, token, outcome, .. } => {
@@ -44,6 +54,10 @@ impl Watch for Stops {
 }
 
 impl Stops {
+    fn owe(&mut self, session: SessionId, token: FenceToken, reason: StopReason) {
+        self.due.entry(session).or_default().insert(token, reason);
+    }
+
     fn told(&mut self, exchange: &Exchange, reply: &ExchangeReply, objections: &mut Objections) {
         // Whether a claim that was taken away is still told to a worker that just tried to settle it, and
         // so heard `Fenced`, is left open.

@@ -1,10 +1,11 @@
 //! What a history was made of: a run that never reached a limit proves nothing about limits.
 
-use super::ledger::{Fact, Ledger};
+use super::ledger::{AcquireVerdict, ClaimEnd, Fact, Grant, Ledger};
 use super::{Objections, Watch};
 use crate::faulty::Fault;
 use crate::history::{Entry, What};
-use qo_core::{AttemptOutcome, Command, ErrorKind, Exchange, ExchangeReply, JobState, Submitted};
+use qo_core::{Answer, AttemptOutcome, Command, ErrorKind, Exchange, ExchangeReply, JobState, OnFailure};
+use qo_core::{SlotsFreedBy, Steer, Submitted, TickOutcome};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::AddAssign;
@@ -49,9 +50,21 @@ impl Watch for Tally {
                 Err(_) => "submit: conflict",
             }),
             Fact::Settled(_, _, Err(_), _) => self.count("settles fenced"),
-            Fact::Granted(_, _, Some(job)) => {
+            Fact::Granted(Grant { job: Some(job), claimed, .. }) => {
                 self.count("grants");
                 let job = &books.jobs[*job];
+                if claimed.is_none() {
+                    self.count("claims: started");
+                }
+                if job.step.is_some() {
+                    self.count("steps run");
+                }
+                if job.schedule.is_some() {
+                    self.count("jobs of schedules run");
+                }
+                if job.reopened {
+                    self.count("reopened jobs run");
+                }
                 let fills = |&(group, need): &(usize, u32)| books.groups.free(group) == Some(need.into());
                 if job.needs.iter().any(fills) {
                     self.count("grants that reach a limit");
@@ -60,20 +73,78 @@ impl Watch for Tally {
                     self.count("grants of big jobs");
                 }
             }
-            Fact::Ended { outcome, .. } => self.count(match outcome {
-                AttemptOutcome::Succeeded => "end: succeeded",
-                AttemptOutcome::Retried => "end: retried",
-                AttemptOutcome::Failed => "end: failed",
-                AttemptOutcome::Snoozed => "end: snoozed",
-                AttemptOutcome::Released => "end: released",
-                AttemptOutcome::Cancelled => "end: cancelled",
-                AttemptOutcome::LeaseEnded => "end: lease ended",
-                AttemptOutcome::TimedOut => "end: timed out",
-                AttemptOutcome::ReleasedByOperator => "end: released by operator",
-            }),
+            Fact::Ended { job, outcome, then, .. } => {
+                self.halts(books, *job, *then);
+                self.count(match outcome {
+                    AttemptOutcome::Succeeded => "end: succeeded",
+                    AttemptOutcome::Retried => "end: retried",
+                    AttemptOutcome::Failed => "end: failed",
+                    AttemptOutcome::Snoozed => "end: snoozed",
+                    AttemptOutcome::Released => "end: released",
+                    AttemptOutcome::Cancelled => "end: cancelled",
+                    AttemptOutcome::LeaseEnded => "end: lease ended",
+                    AttemptOutcome::TimedOut => "end: timed out",
+                    AttemptOutcome::ReleasedByOperator => "end: released by operator",
+                });
+            }
             Fact::Repeated(..) => self.count("exchanges answered again"),
-            Fact::Dropped(_, JobState::Expired) => self.count("expired in line"),
-            Fact::Dropped(..) => self.count("cancelled in line"),
+            Fact::Dropped(job, then) => {
+                self.halts(books, *job, *then);
+                self.count(match then {
+                    JobState::Expired => "expired in line",
+                    _ => "cancelled in line",
+                });
+            }
+            Fact::Prefetched(..) => self.count("claims"),
+            Fact::ClaimEnded { job, how, then, .. } => {
+                self.halts(books, *job, *then);
+                self.count(match how {
+                    ClaimEnd::CouldNotStart => "claims: could not start",
+                    ClaimEnd::Released => "claims: released",
+                    ClaimEnd::Drained => "claims: given back by draining",
+                    ClaimEnd::Over => "claims: over",
+                    ClaimEnd::SessionEnded => "claims: ended with their session",
+                    ClaimEnd::Cancelled => "claims: cancelled",
+                });
+            }
+            Fact::Started(_, _, Err(_), _) => self.count("starts fenced"),
+            Fact::Acquired(_, answer, verdict) => self.count(match (answer, verdict) {
+                (Ok(Some(_)), AcquireVerdict::Same(_)) => "programs: granted again",
+                (Ok(Some(_)), _) => "programs: granted",
+                (Ok(None), _) => "programs: refused",
+                (Err(_), _) => "programs: in error",
+            }),
+            Fact::Held(_, _, Ok(Answer::Extended(_)), _) => self.count("programs: extended"),
+            Fact::Held(_, _, Err(_), _) => self.count("programs: fenced"),
+            Fact::SlotsFreed(_, by) => self.count(match by {
+                SlotsFreedBy::Holder => "programs: gave back",
+                SlotsFreedBy::LeaseEnd => "programs: over",
+                SlotsFreedBy::Operator => "programs: released by operator",
+            }),
+            Fact::Missed(_) => self.count("ticks: too late"),
+            Fact::Ticked(_, tick, _, TickOutcome::Accepted(_)) if books.now.ms_since(*tick) > 5_000 => {
+                self.count("ticks: fired late");
+            }
+            Fact::Ticked(_, _, _, outcome) => self.count(match outcome {
+                TickOutcome::Accepted(_) => "ticks: fired",
+                TickOutcome::Skipped => "ticks: skipped",
+                TickOutcome::Existing(_) => "ticks: existing",
+                TickOutcome::Refused(_) => "ticks: refused",
+            }),
+            Fact::Reopened(_) => self.count("jobs reopened"),
+            Fact::Forgotten(_) => self.count("jobs forgotten"),
+            Fact::Changed(changed, ..) => {
+                self.count("bulk changes");
+                if changed.next.is_some() {
+                    self.count("bulk changes with another page");
+                }
+            }
+            Fact::Steered(_, steer, Ok(_), _) => self.count(match steer {
+                Steer::Retry => "workflows: retried",
+                Steer::Skip => "workflows: skipped",
+                Steer::Cancel => "workflows: cancelled",
+            }),
+            Fact::Steered(..) => self.count("workflows: not steered"),
             Fact::Exchanged(_, reply) if !reply.stop.is_empty() => self.count("exchanges that stop handlers"),
             Fact::Exchanged(exchange, reply) if met_reservation(books, exchange, reply) => {
                 self.count("claims that met a reservation");
@@ -116,6 +187,18 @@ impl Watch for Tally {
                 _ => {}
             },
             _ => {}
+        }
+    }
+}
+
+impl Tally {
+    /// Counts a step whose end halts its workflow.
+    fn halts(&mut self, books: &Ledger, job: usize, then: JobState) {
+        let halts = books.workflow_of(job).is_some_and(|workflow| {
+            workflow.on_failure == OnFailure::Halt && !workflow.cancelled && books.head(workflow) == Some(job)
+        });
+        if halts && then.is_terminal() && then != JobState::Succeeded {
+            self.count("workflows: halted");
         }
     }
 }

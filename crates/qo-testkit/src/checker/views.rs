@@ -1,10 +1,13 @@
 //! The store's views must say what the books say: slots used = slots of the holders = slots recomputed.
 
-use super::ledger::{Fact, Job, Ledger};
+use super::ledger::{Fact, Grant, GroupIndex, Job, Ledger};
 use super::{Objections, Violation, Watch, read};
 use crate::history::{Audit, Entry, History, What};
-use qo_core::{GroupDetail, GroupStatus, JobState, JobView};
+use qo_core::{
+    ClaimedJob, GroupDetail, GroupStatus, HeldBy, JobState, JobView, Running, Time, WorkflowStatus,
+};
 use std::collections::HashSet;
+use uuid::Uuid;
 
 /// Watches audits, and the counts of sweeps.
 #[derive(Debug, Default)]
@@ -20,15 +23,11 @@ impl Watch for Views {
         match fact {
             Fact::Swept(said, due) => objections
                 .unless(said == due, "views", || format!("a sweep counted {said:?}, due was {due:?}")),
-            Fact::Granted(_, claimed, Some(job)) => {
-                let job = &books.jobs[*job];
-                let same = claimed.group == job.group
-                    && claimed.key == job.new.key
-                    && claimed.queue == job.new.queue
-                    && claimed.task == job.new.task
-                    && claimed.payload == job.new.payload
-                    && claimed.attempt == job.attempts_used + 1;
-                objections.unless(same, "views", || format!("{claimed:?} was submitted as {job:?}"));
+            Fact::Granted(Grant { claimed: Some(claimed), job: Some(job), .. }) => {
+                compare_claim(&books.jobs[*job], claimed, objections);
+            }
+            Fact::Prefetched(_, prefetched, Some(job)) => {
+                compare_claim(&books.jobs[*job], &prefetched.job, objections);
             }
             _ => {}
         }
@@ -38,15 +37,26 @@ impl Watch for Views {
         let What::Audited(audit) = &entry.what else { return };
         let details = audit.details.iter().map(|detail| &detail.view);
         audit.jobs.iter().chain(details).for_each(|view| compare_job(books, view, objections));
-        if audit.groups.is_empty() && audit.jobs.is_empty() {
-            return; // Only single jobs were looked at.
+        if audit.is_partial() {
+            return;
         }
         audit.groups.iter().for_each(|status| compare_group(books, status, objections));
         audit.holders.iter().for_each(|detail| compare_holders(books, detail, objections));
         compare_lists(books, audit, objections);
         compare_workers(books, audit, objections);
         compare_queues(books, audit, objections);
+        compare_workflows(books, audit, objections);
     }
+}
+
+fn compare_claim(job: &Job, claimed: &ClaimedJob, objections: &mut Objections) {
+    let same = claimed.group == job.group
+        && claimed.key == job.new.key
+        && claimed.queue == job.new.queue
+        && claimed.task == job.new.task
+        && claimed.payload == job.new.payload
+        && claimed.attempt == job.attempts_used + 1;
+    objections.unless(same, "views", || format!("{claimed:?} was submitted as {job:?}"));
 }
 
 fn compare_group(books: &Ledger, status: &GroupStatus, objections: &mut Objections) {
@@ -62,33 +72,64 @@ fn compare_holders(books: &Ledger, detail: &GroupDetail, objections: &mut Object
     let group = &detail.status.group;
     let Some(index) = books.groups.find(group) else { return };
     let sum: u64 = detail.holders.iter().map(|holder| u64::from(holder.slots)).sum();
-    let by_store: Vec<_> = detail.holders.iter().map(|h| (h.token, h.job(), h.slots)).collect();
-    let held = |job: &Job| job.needs.iter().find(|(group, _)| *group == index).map(|&(_, need)| need);
-    let by_books: Vec<_> = books
-        .running
-        .iter()
-        .filter_map(|(&token, &job)| Some((token, Some(books.jobs[job].new.id), held(&books.jobs[job])?)))
-        .collect();
+    let by_store: Vec<_> =
+        detail.holders.iter().map(|h| (h.token, who(&h.by), h.slots, h.lease_until)).collect();
+    let held = |needs: &[(GroupIndex, u32)]| needs.iter().find(|(at, _)| *at == index).map(|&(_, n)| n);
+    let jobs = books.running.iter().filter_map(|(&token, &job)| {
+        let job = &books.jobs[job];
+        Some((token, job.new.id.0, held(&job.needs)?, job_lease(books, job)?))
+    });
+    let programs = books.programs.iter().filter_map(|(id, program)| {
+        Some((program.lease.token, id.0, held(&program.needs)?, program.lease.lease_until))
+    });
+    let mut by_books: Vec<_> = jobs.chain(programs).collect();
+    by_books.sort_unstable();
     objections.unless(by_store == by_books && sum == detail.status.used, "views", || {
         format!("{group}: {} used, held by {by_store:?}, by the books {by_books:?}", detail.status.used)
     });
+}
+
+/// The job or the lease that holds slots.
+fn who(by: &HeldBy) -> Uuid {
+    match by {
+        HeldBy::Job { job, .. } => job.0,
+        HeldBy::Program { lease } => lease.0,
+    }
+}
+
+/// When the lease on a job is over: the session's end, or the end of its timeout or claim if that comes first.
+fn job_lease(books: &Ledger, job: &Job) -> Option<Time> {
+    let (session, own_end) = match (job.holding, job.claimed) {
+        (Some(holding), _) => (holding.session, holding.timeout_at),
+        (_, Some(claimed)) => (claimed.session, Some(claimed.until)),
+        (None, None) => return None,
+    };
+    let session_end = books.sessions.get(&session)?.lease_until;
+    Some(own_end.map_or(session_end, |end| end.min(session_end)))
 }
 
 fn compare_job(books: &Ledger, view: &JobView, objections: &mut Objections) {
     let Some(job) = books.find(view.id).map(|index| &books.jobs[index]) else {
         return objections.add("views", format!("{} was never accepted", view.id));
     };
+    let by = |running: &Running| (running.token, running.session, running.lease_until);
     let by_store = (
-        view.state,
-        view.attempts_used,
-        view.running.as_ref().map(|running| (running.token, running.session)),
-        &view.group,
-        view.cancel_requested,
+        (view.state, view.attempts_used, view.cancel_requested, &view.group),
+        (view.running.as_ref().map(by), view.claimed.as_ref().map(by)),
+        (&view.workflow, view.step, view.skipped),
+        (view.good_until, view.finished_at),
     );
-    let holding = job.holding.map(|holding| (holding.token, holding.session));
+    let lease_until = job_lease(books, job).unwrap_or_default();
+    let holding = job.holding.map(|holding| (holding.token, holding.session, lease_until));
+    let claimed = job.claimed.map(|claimed| (claimed.token, claimed.session, lease_until));
     // Of a finished job nothing depends on whether somebody had called it off.
     let cancel_requested = if job.state.is_terminal() { view.cancel_requested } else { job.cancel_requested };
-    let by_books = (job.state, job.attempts_used, holding, &job.group, cancel_requested);
+    let by_books = (
+        (job.state, job.attempts_used, cancel_requested, &job.group),
+        (holding, claimed),
+        (&job.new.workflow, job.step, job.skipped),
+        (job.good_until, job.finished_at),
+    );
     let in_line = view.state != JobState::Pending || view.run_at == job.run_at;
     objections.unless(by_store == by_books && in_line, "views", || {
         format!("{} is {by_store:?} at {}, by the books {by_books:?} at {}", view.id, view.run_at, job.run_at)
@@ -97,7 +138,7 @@ fn compare_job(books: &Ledger, view: &JobView, objections: &mut Objections) {
 
 fn compare_lists(books: &Ledger, audit: &Audit, objections: &mut Objections) {
     let live = audit.jobs.iter().filter(|view| !view.state.is_terminal()).count();
-    let due = books.pending.len() + books.running.len();
+    let due = books.pending.len() + books.claims.len() + books.running.len();
     objections.unless(live == due, "views", || format!("{live} live jobs are listed, by the books {due}"));
     let listed: HashSet<_> = audit.groups.iter().map(|status| &status.group).collect();
     for index in books.groups.all().filter(|&index| books.groups.live(index) > 0) {
@@ -108,13 +149,22 @@ fn compare_lists(books: &Ledger, audit: &Audit, objections: &mut Objections) {
 }
 
 fn compare_workers(books: &Ledger, audit: &Audit, objections: &mut Objections) {
-    let mut by_store: Vec<_> =
-        audit.workers.iter().map(|w| (w.session, w.lease_until, w.draining, w.running)).collect();
+    let mut by_store: Vec<_> = audit
+        .workers
+        .iter()
+        .map(|w| {
+            (w.session, w.lease_until, w.draining, (w.running, w.claimed), (w.free_permits, w.saturated))
+        })
+        .collect();
     by_store.sort_unstable();
     let by_books: Vec<_> = books
         .sessions
         .iter()
-        .map(|(&id, session)| (id, session.lease_until, session.draining, u64::from(books.owned(id))))
+        .map(|(&id, session)| {
+            let held = (u64::from(books.owned(id)), u64::from(books.claimed_by(id)));
+            let permits = (session.free_permits, session.is_saturated());
+            (id, session.lease_until, session.draining, held, permits)
+        })
         .collect();
     objections.unless(by_store == by_books, "views", || {
         format!("sessions are {by_store:?}, by the books {by_books:?}")
@@ -126,17 +176,48 @@ fn compare_queues(books: &Ledger, audit: &Audit, objections: &mut Objections) {
         let of_queue = |jobs: &mut dyn Iterator<Item = &usize>| {
             jobs.filter(|&&job| books.jobs[job].new.queue == queue.queue).count() as u64
         };
+        let pending = |turn: bool, due: bool| {
+            let fits =
+                |job: &&usize| books.has_turn(**job) == turn && (!turn || books.is_in_line(**job) == due);
+            of_queue(&mut books.pending.iter().filter(fits))
+        };
         let by_books = (
-            of_queue(&mut books.running.values()),
-            of_queue(&mut books.pending.iter()),
+            (of_queue(&mut books.running.values()), of_queue(&mut books.claims.values())),
+            (pending(true, true), pending(true, false), pending(false, false)),
             books.paused.contains(&queue.queue),
         );
-        let by_store = (queue.running, queue.due + queue.scheduled, queue.paused);
+        let by_store =
+            ((queue.running, queue.claimed), (queue.due, queue.scheduled, queue.waiting), queue.paused);
         objections.unless(by_store == by_books, "views", || {
             format!(
-                "queue {} (running, pending, paused) is {by_store:?}, by the books {by_books:?}",
+                "queue {} ((running, claimed), (due, scheduled, waiting), paused) is {by_store:?}, by the \
+                 books {by_books:?}",
                 queue.queue
             )
         });
     }
+}
+
+fn compare_workflows(books: &Ledger, audit: &Audit, objections: &mut Objections) {
+    let by_books: Vec<WorkflowStatus> = books
+        .workflows
+        .iter()
+        .map(|(name, workflow)| WorkflowStatus {
+            workflow: name.clone(),
+            state: books.workflow_state(workflow),
+            on_failure: workflow.on_failure,
+            steps: workflow.accepted,
+            live: books.live_steps(workflow),
+            head: books.head(workflow).map(|head| books.step_status(head)),
+        })
+        .collect();
+    objections.unless(audit.workflows == by_books, "views", || {
+        let odd = audit.workflows.iter().find(|status| !by_books.contains(status));
+        let due = odd.and_then(|odd| by_books.iter().find(|due| due.workflow == odd.workflow));
+        format!(
+            "{} workflows, by the books {}: {odd:?}, due was {due:?}",
+            audit.workflows.len(),
+            by_books.len()
+        )
+    });
 }

@@ -12,7 +12,7 @@ use crate::faulty::Fault;
 use qo_core::{
     Answer, Command, Explanation, FenceToken, GroupDetail, GroupStatus, JobDetail, JobId, JobView,
 };
-use qo_core::{QueueStatus, Result, SessionId, Time, WorkerStatus};
+use qo_core::{QueueStatus, Result, ScheduleStatus, SessionId, Time, WorkerStatus, WorkflowStatus};
 use std::sync::Arc;
 
 /// Everything that happened in one run.
@@ -40,6 +40,8 @@ pub enum Actor {
     Worker(usize),
     /// A program that submits jobs.
     Submitter(usize),
+    /// A program that takes standalone slots.
+    Program(usize),
     /// A person who changes limits.
     Operator,
     /// Whoever sweeps.
@@ -98,10 +100,22 @@ pub struct Audit {
     pub queues: Vec<QueueStatus>,
     /// Every session.
     pub workers: Vec<WorkerStatus>,
+    /// Every workflow.
+    pub workflows: Vec<WorkflowStatus>,
+    /// Every schedule.
+    pub schedules: Vec<ScheduleStatus>,
     /// Single jobs, whole.
     pub details: Vec<JobDetail>,
     /// Why some of the live jobs do not run.
     pub explanations: Vec<Explanation>,
     /// Whether `jobs` holds finished jobs too.
     pub complete: bool,
+}
+
+impl Audit {
+    /// Whether only single jobs were looked at.
+    pub fn is_partial(&self) -> bool {
+        let Self { groups, jobs, workflows, schedules, .. } = self;
+        groups.is_empty() && jobs.is_empty() && workflows.is_empty() && schedules.is_empty()
+    }
 }

@@ -3,16 +3,17 @@
 use super::{Actor, Entry, History, What};
 use crate::fixture::START;
 use qo_core::{Answer, Claim, Command, Exchange, ExchangeReply, NewJob, Outcome, Prefetch, PrefetchedJob};
-use qo_core::{Result, Settle, SlotRequest, Start, Steer};
+use qo_core::{Name, Result, Schedule, Settle, SlotRequest, Start, Steer};
 use std::fmt::{self, Write as _};
 use uuid::Uuid;
 
-/// The last digits of an id: enough to tell the ids of one run apart.
+/// Some digits of an id, from its dice and its clock: enough to tell the ids of one run apart.
 pub struct Short(pub Uuid);
 
 impl fmt::Display for Short {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:06x}", self.0.as_u128() & 0xFF_FFFF)
+        let id = self.0.as_u128();
+        write!(f, "{:06x}", (id ^ (id >> 80)) & 0xFF_FFFF)
     }
 }
 
@@ -32,6 +33,7 @@ impl fmt::Display for Actor {
         match self {
             Self::Worker(number) => f.pad(&format!("worker {number}")),
             Self::Submitter(number) => f.pad(&format!("client {number}")),
+            Self::Program(number) => f.pad(&format!("program {number}")),
             Self::Operator => f.pad("operator"),
             Self::Sweeper => f.pad("sweeper"),
             Self::Network => f.pad("network"),
@@ -119,7 +121,9 @@ impl fmt::Display for Called<'_> {
                 .limits
                 .iter()
                 .try_for_each(|(group, limit)| write!(f, " {group}={limit}"))
-                .and_then(|()| write!(f, " priorities {:?}", configuration.queue_priorities)),
+                .and_then(|()| write!(f, " priorities {:?}", configuration.queue_priorities))
+                .and_then(|()| configuration.schedules.iter().try_for_each(|each| planned(f, each)))
+                .and_then(|()| write!(f, " retention {:?}", configuration.retention)),
             Command::SetLimit(group, limit) => write!(f, " {group} = {limit}"),
             Command::UnsetLimit(group) => write!(f, " {group}"),
             Command::PauseQueue(queue, _) => write!(f, " {queue}"),
@@ -147,6 +151,11 @@ impl fmt::Display for Called<'_> {
             Command::TriggerSchedule(schedule, job) => write!(f, " {schedule} as {}", Short(job.0)),
         }
     }
+}
+
+fn planned(f: &mut fmt::Formatter<'_>, (name, spec): (&Name, &Schedule)) -> fmt::Result {
+    let Schedule { cron, task, missed, overlap, .. } = spec;
+    write!(f, " [{name}: {cron} {task}, {missed:?}, overlap {overlap}]")
 }
 
 fn submitted(f: &mut fmt::Formatter<'_>, job: &NewJob) -> fmt::Result {

@@ -2,11 +2,11 @@
 
 use crate::history::Audit;
 use futures::executor::block_on;
-use qo_core::{GroupStatus, JobFilter, JobId, JobState, JobView, Store, caps};
+use qo_core::{GroupStatus, JobFilter, JobId, JobState, JobView, Store, WorkflowStatus, caps};
 
 /// Every job that has not finished.
 pub(super) fn live_jobs(store: &dyn Store) -> Vec<JobView> {
-    jobs(store, vec![JobState::Pending, JobState::Running])
+    jobs(store, vec![JobState::Pending, JobState::Claimed, JobState::Running])
 }
 
 fn jobs(store: &dyn Store, states: Vec<JobState>) -> Vec<JobView> {
@@ -35,9 +35,22 @@ pub(super) fn groups(store: &dyn Store) -> Vec<GroupStatus> {
     }
 }
 
-/// All that the store says about its live jobs, groups, queues and sessions; where `complete`, about
+/// Every workflow.
+pub(super) fn workflows(store: &dyn Store) -> Vec<WorkflowStatus> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = block_on(store.workflows(after, caps::PAGE)).expect("the bare store answers");
+        all.extend(page.workflows);
+        after = page.next;
+        if after.is_none() {
+            return all;
+        }
+    }
+}
+
+/// All that the store says about its live jobs, groups, queues, sessions, workflows and schedules; where `complete`, about
 /// finished jobs too, each of them whole.
-pub(super) fn audit(store: &dyn Store, complete: bool) -> Audit {
+pub fn audit(store: &dyn Store, complete: bool) -> Audit {
     let groups = groups(store);
     let held = groups
         .iter()
@@ -54,6 +67,8 @@ pub(super) fn audit(store: &dyn Store, complete: bool) -> Audit {
         jobs,
         queues: block_on(store.queues()).expect("the bare store answers"),
         workers: block_on(store.workers()).expect("the bare store answers"),
+        workflows: workflows(store),
+        schedules: block_on(store.schedules()).expect("the bare store answers"),
         details: single(store, &ids).details,
         explanations,
         complete,

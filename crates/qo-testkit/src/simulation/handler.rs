@@ -3,7 +3,31 @@
 use super::stage::{Alarm, Stage};
 use super::worker::Worker;
 use crate::history::What;
-use qo_core::{ClaimedJob, FenceToken, JobId, Json, Outcome, RetryPolicy, Settle, Stop, StopReason};
+use qo_core::{ClaimedJob, FenceToken, Granted, JobId, Json, Outcome, RetryPolicy, Settle, Stop, StopReason};
+
+/// A job that a worker is given to run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run {
+    job: JobId,
+    token: FenceToken,
+    attempt: u32,
+    retry: RetryPolicy,
+    timeout_ms: Option<u64>,
+}
+
+impl Run {
+    /// One that starts as it is claimed.
+    pub fn claimed(job: &ClaimedJob) -> Self {
+        let &ClaimedJob { id: job, token, attempt, retry, timeout_ms, .. } = job;
+        Self { job, token, attempt, retry, timeout_ms }
+    }
+
+    /// One that was claimed ahead of time: the start brought its token, timeout and backoff.
+    pub fn started(job: &ClaimedJob, granted: Granted) -> Self {
+        let Granted { token, timeout_ms, retry } = granted;
+        Self { token, timeout_ms, retry, ..Self::claimed(job) }
+    }
+}
 
 /// A handler that physically runs.
 pub(super) struct Handler {
@@ -39,25 +63,25 @@ impl Handler {
 
 impl Worker {
     /// Starts a job that it was given, unless the answer took so long that its lease may be over.
-    pub fn start(&mut self, stage: &mut Stage, claimed: &ClaimedJob) {
-        let handler = Handler { job: claimed.id, attempt: claimed.attempt, retry: claimed.retry };
+    pub fn start(&mut self, stage: &mut Stage, run: &Run) {
+        let handler = Handler { job: run.job, attempt: run.attempt, retry: run.retry };
         if !self.trusts(stage) {
-            let release = handler.settle_released(claimed.token);
+            let release = handler.settle_released(run.token);
             return self.session.iter_mut().for_each(|session| session.finished.push(release.clone()));
         }
-        stage.write(self.actor(), What::HandlerStarted(claimed.id, claimed.token));
+        stage.write(self.actor(), What::HandlerStarted(run.job, run.token));
         let runs_ms = match stage.random.below(100) {
             _ if stage.healed => stage.random.within(20..=300),
             0..4 => 60_000,
             4..12 => stage.random.within(3_000..=9_000),
             _ => stage.random.within(10..=1_500),
         };
-        self.alarm_in(stage, runs_ms, Alarm::Done(claimed.token));
-        if let Some(timeout_ms) = claimed.timeout_ms {
-            self.alarm_in(stage, timeout_ms, Alarm::Timeout(claimed.token));
+        self.alarm_in(stage, runs_ms, Alarm::Done(run.token));
+        if let Some(timeout_ms) = run.timeout_ms {
+            self.alarm_in(stage, timeout_ms, Alarm::Timeout(run.token));
         }
         if let Some(session) = &mut self.session {
-            session.handlers.insert(claimed.token, handler);
+            session.handlers.insert(run.token, handler);
         }
     }
 
@@ -125,6 +149,7 @@ impl Worker {
         stage.write(self.actor(), What::Crashed);
         self.stop_all(stage);
         self.stale.clear();
+        self.stale_starts.clear();
         (self.session, self.up) = (None, false);
         self.life += 1;
         self.forget_ticks();

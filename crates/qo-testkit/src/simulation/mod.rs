@@ -1,22 +1,25 @@
-//! A deterministic world of workers, clients, an operator and a bad network around a store.
+//! A deterministic world of workers, clients, programs, an operator and a bad network around a store.
 //!
 //! One thread, simulated time, and a seed that decides everything: the same seed gives the same history.
 //! Actors plan events on an agenda; the world takes the next one, moves the store's clock, and lets
 //! it happen. Calls take their time through the network, get lost, land late or twice
 //! ([`FaultyStore`](crate::FaultyStore)); workers crash, pause for longer than their lease and come back to settle late; wall
-//! clocks are wrong; limits rise, fall to 0 and go. After [`Profile::operations`] calls faults end, and the
+//! clocks are wrong; limits rise, fall to 0 and go; workflows halt and are steered; schedules come, change and go. After [`Profile::operations`] calls faults end, and the
 //! world must come to rest within the bounds of G5. Then the [checkers](crate::checker) read its history.
 
 mod audit;
+mod buffer;
 mod handler;
 mod operator;
 mod profile;
+mod program;
 mod scenery;
 mod stage;
 mod submitter;
 mod worker;
 mod world;
 
+pub use audit::audit;
 pub use profile::{Profile, Trust};
 
 use crate::checker::{self, Violation, tally::Tally};

@@ -1,41 +1,114 @@
-//! A simulated person who changes limits, pauses queues, calls jobs off and takes slots away.
+//! A simulated person who changes limits, pauses queues, calls jobs off and opens them again, takes slots away, steers
+//! workflows and turns schedules on and off.
 
-use super::scenery::{self, QUEUES};
+use super::scenery::{self, QUEUES, SCHEDULES};
 use super::stage::Stage;
 use futures::executor::block_on;
-use qo_core::{Command, FenceToken, GroupRef, Holder, JobId, Store};
+use qo_core::{Answer, Change, Changed, Command, ErrorKind, FenceToken, GroupRef, Holder, JobFilter, JobId};
+use qo_core::{JobState, Name, Result, Steer, Store, WorkflowState};
 use std::collections::BTreeMap;
 
 #[derive(Default)]
 pub(super) struct Operator {
     /// Jobs that clients know of.
     pub jobs: Vec<JobId>,
+    /// The next page of a bulk change.
+    next: Option<Command>,
 }
 
 impl Operator {
     /// What it comes up with next; it looks at the store before it takes a slot.
-    pub fn any_command(&self, stage: &mut Stage, store: &dyn Store) -> Command {
+    pub fn any_command(&mut self, stage: &mut Stage, store: &dyn Store) -> Command {
+        if let Some(next) = self.next.take() {
+            return next;
+        }
         let random = &mut stage.random;
         match random.below(100) {
-            0..35 => {
+            0..22 => {
                 let group = scenery::any_group(random);
                 let limit = scenery::any_limit(random, &group);
                 Command::SetLimit(group, limit)
             }
-            35..60 => Command::UnsetLimit(scenery::any_group(random)),
-            60..64 => Command::PauseQueue(scenery::name(random.pick(&QUEUES)), true),
-            64..74 => Command::PauseQueue(scenery::name(random.pick(&QUEUES)), false),
-            74..78 => Command::Configure(scenery::any_configuration(random)),
-            78..84 => Command::Register(vec![scenery::any_task(random)]),
-            84..88 => any_holder(stage, store, GroupRef::Cluster)
+            22..38 => Command::UnsetLimit(scenery::any_group(random)),
+            38..41 => Command::PauseQueue(scenery::name(random.pick(&QUEUES)), true),
+            41..50 => Command::PauseQueue(scenery::name(random.pick(&QUEUES)), false),
+            50..54 => Command::Configure(scenery::any_configuration(random)),
+            54..58 => Command::Register(vec![scenery::any_task(random)]),
+            58..61 => any_holder(stage, store, GroupRef::Cluster)
                 .map_or(Command::Sweep, |holder| Command::Cancel(holder.job().into_iter().collect())),
-            88..93 if !self.jobs.is_empty() => {
-                let recent = &self.jobs[self.jobs.len().saturating_sub(40)..];
-                Command::Cancel((0..random.within(1..=3)).map(|_| random.pick(recent)).collect())
+            61..65 if !self.jobs.is_empty() => Command::Cancel(self.any_jobs(stage)),
+            65..68 if !self.jobs.is_empty() => Command::Retry(self.any_jobs(stage)),
+            68..82 => any_steer(stage, store),
+            82..86 => any_change(stage),
+            86..90 => Command::Retry(any_ended(stage, store)),
+            90..93 => {
+                let enabled = random.percent(65);
+                Command::EnableSchedule(scenery::name(random.pick(&SCHEDULES)), enabled)
+            }
+            93..96 => {
+                let schedule = scenery::name(random.pick(&SCHEDULES));
+                let wall_ms = u64::try_from(stage.wall(0).as_millis()).unwrap_or(0);
+                Command::TriggerSchedule(schedule, JobId(stage.random.uuid(wall_ms)))
             }
             _ => any_release(stage, store),
         }
     }
+
+    fn any_jobs(&self, stage: &mut Stage) -> Vec<JobId> {
+        let recent = &self.jobs[self.jobs.len().saturating_sub(40)..];
+        (0..stage.random.within(1..=3)).map(|_| stage.random.pick(recent)).collect()
+    }
+
+    /// An answer arrives: a bulk change goes on where it was.
+    pub fn hear(&mut self, stage: &mut Stage, command: &Command, reply: &Result<Answer>) {
+        let Command::ChangeMatching { change, filter, limit, .. } = command else { return };
+        match reply {
+            Ok(Answer::Changed(Changed { next: Some(next), .. })) if stage.random.percent(70) => {
+                let (change, filter, limit) = (*change, filter.clone(), *limit);
+                self.next = Some(Command::ChangeMatching { change, filter, after: Some(*next), limit });
+            }
+            // The page may have been done: doing it again changes what is left.
+            Err(error) if error.kind() == ErrorKind::Unknown => self.next = Some(command.clone()),
+            _ => {}
+        }
+    }
+}
+
+/// Mostly about a workflow that is halted.
+fn any_steer(stage: &mut Stage, store: &dyn Store) -> Command {
+    let workflows = super::audit::workflows(store);
+    let halted = workflows.iter().filter(|status| status.state == WorkflowState::Halted);
+    let halted: Vec<&Name> = halted.map(|status| &status.workflow).collect();
+    let random = &mut stage.random;
+    if halted.is_empty() || random.percent(20) {
+        let steer =
+            if random.percent(15) { Steer::Cancel } else { random.pick(&[Steer::Retry, Steer::Skip]) };
+        return Command::SteerWorkflow(scenery::any_workflow(random), steer);
+    }
+    let steer = if random.percent(10) { Steer::Cancel } else { random.pick(&[Steer::Retry, Steer::Skip]) };
+    Command::SteerWorkflow(random.pick(&halted).clone(), steer)
+}
+
+fn any_change(stage: &mut Stage) -> Command {
+    let random = &mut stage.random;
+    let change = random.pick(&[Change::Cancel, Change::Retry, Change::Retry]);
+    let mut filter = JobFilter::default();
+    match random.below(4) {
+        0 => filter.task = Some(scenery::name(random.pick(&scenery::TASKS))),
+        1 => filter.workflow = Some(scenery::any_workflow(random)),
+        2 => filter.states = vec![JobState::Failed, JobState::Cancelled, JobState::Claimed],
+        _ => filter.queue = Some(scenery::name(random.pick(&QUEUES))),
+    }
+    Command::ChangeMatching { change, filter, after: None, limit: random.within(1..=4) as usize }
+}
+
+/// Jobs that ended without success.
+fn any_ended(stage: &mut Stage, store: &dyn Store) -> Vec<JobId> {
+    let states = vec![JobState::Failed, JobState::Cancelled, JobState::Expired];
+    let filter = JobFilter { states, ..JobFilter::default() };
+    let ended = block_on(store.jobs(filter, None, 50)).map_or(Vec::new(), |page| page.jobs);
+    let most = stage.random.within(1..=3) as usize;
+    ended.iter().filter(|_| stage.random.percent(20)).take(most).map(|view| view.id).collect()
 }
 
 fn any_release(stage: &mut Stage, store: &dyn Store) -> Command {
@@ -50,8 +123,9 @@ fn any_holder(stage: &mut Stage, store: &dyn Store, group: GroupRef) -> Option<H
     (!holders.is_empty()).then(|| holders.swap_remove(stage.random.below(holders.len())))
 }
 
-/// What lets every live job run: limits that are too small for a job, and pauses, are lifted.
-pub(super) fn lifting(store: &dyn Store) -> Vec<Command> {
+/// What lets every live job run, and lets no more come: limits that are too small for a job, and pauses, are lifted,
+/// halted workflows are steered, schedules are disabled.
+pub(super) fn lifting(stage: &mut Stage, store: &dyn Store) -> Vec<Command> {
     let mut needs: BTreeMap<GroupRef, u32> = BTreeMap::new();
     for view in super::audit::live_jobs(store) {
         let own = GroupRef::Group(view.group.clone());
@@ -70,5 +144,14 @@ pub(super) fn lifting(store: &dyn Store) -> Vec<Command> {
     let paused =
         block_on(store.queues()).expect("the bare store answers").into_iter().filter(|queue| queue.paused);
     let resumed = paused.map(|queue| Command::PauseQueue(queue.queue, false));
-    too_small.chain(resumed).collect()
+    let halted = super::audit::workflows(store).into_iter();
+    let halted = halted.filter(|status| status.state == WorkflowState::Halted && status.live > 0);
+    let steered = halted.map(|status| {
+        let steer = stage.random.pick(&[Steer::Retry, Steer::Skip, Steer::Skip]);
+        Command::SteerWorkflow(status.workflow, steer)
+    });
+    let enabled = block_on(store.schedules()).expect("the bare store answers").into_iter();
+    let disabled = enabled.filter(|status| status.enabled);
+    let disabled = disabled.map(|status| Command::EnableSchedule(status.schedule, false));
+    too_small.chain(resumed).chain(steered).chain(disabled).collect()
 }

@@ -11,6 +11,8 @@ pub struct Profile {
     pub workers: usize,
     /// Submitters. Defaults to 3.
     pub submitters: usize,
+    /// Programs that take standalone slots. Defaults to 2.
+    pub programs: usize,
     /// What the network does to calls. Defaults to 2–4 % of each kind, up to 15 s late.
     pub faults: FaultRates,
     /// Time between two troubles (crash, pause, restart), in milliseconds. Defaults to 5 s.
@@ -48,6 +50,7 @@ impl Default for Profile {
             operations: 2_000,
             workers: 6,
             submitters: 3,
+            programs: 2,
             faults: FaultRates { before: 30, after: 40, late: 30, twice: 20, late_ms: 15_000 },
             trouble_ms: 5_000,
             sweep_ms: 2_000,

@@ -2,13 +2,16 @@
 
 use crate::random::Random;
 use qo_core::{
-    Configuration, GroupRef, JobId, Json, Key, Name, NewJob, OnLimit, RetryPolicy, TaskOptions, Time,
+    Configuration, GroupRef, JobId, Json, Key, LeaseId, Missed, Name, NewJob, OnFailure, OnLimit, Retention,
 };
+use qo_core::{RetryPolicy, Schedule, SlotRequest, TaskOptions, Time};
 
 pub(super) const TASKS: [&str; 6] = ["resize", "email", "report", "charge", "index", "train"];
 pub(super) const QUEUES: [&str; 3] = ["default", "fast", "slow"];
 const GROUPS: [&str; 3] = ["api", "db", "email"];
 const KEYS: [&str; 4] = ["anna", "bert", "user:1/x", "ключ"];
+pub(super) const SCHEDULES: [&str; 4] = ["cleanup", "nightly", "sync", "watch"];
+const WORKFLOWS: u64 = 20;
 const EXTRAS: [&str; 4] = ["openai", "gpu", "gpu/a", "gpu/b"];
 
 /// A name of the scenery.
@@ -67,7 +70,70 @@ pub(super) fn any_configuration(random: &mut Random) -> Configuration {
             configuration.queue_priorities.insert(name(queue), random.within(1..=300) as u32);
         }
     }
+    for schedule in SCHEDULES {
+        if random.percent(45) {
+            configuration.schedules.insert(name(schedule), any_schedule(random));
+        }
+    }
+    if random.percent(40) {
+        configuration.retention = any_retention(random);
+    }
     configuration
+}
+
+/// A schedule whose ticks come often, so that a short history has many.
+fn any_schedule(random: &mut Random) -> Schedule {
+    let missed = random.pick(&[Missed::Latest, Missed::Latest, Missed::All, Missed::Skip]);
+    let overlap = random.percent(20);
+    // Where jobs wait for each other, a line must not grow faster than it is worked off.
+    let often = if missed == Missed::All || overlap { 5 } else { random.pick(&[1, 2, 3]) };
+    // Only a tick that is rare enough can be more than a minute late.
+    let rare = missed == Missed::Skip && random.percent(60);
+    let cron = if rare { "0 */2 * * * *".into() } else { format!("*/{often} * * * * *") };
+    Schedule {
+        timezone: random.pick(&["UTC", "Europe/Berlin", "Asia/Kolkata"]).into(),
+        queue: name(random.pick(&QUEUES)),
+        max_attempts: random.within(1..=3) as u32,
+        timeout_ms: random.percent(15).then(|| random.within(200..=4_000)),
+        missed,
+        overlap,
+        ..Schedule::new(cron, name(random.pick(&TASKS)))
+    }
+}
+
+fn any_retention(random: &mut Random) -> Retention {
+    let mut any = || random.within(0..=60_000);
+    Retention { succeeded_ms: any(), failed_ms: any(), cancelled_ms: any(), expired_ms: any() }
+}
+
+/// What a program might ask for.
+pub(super) fn any_slot_request(random: &mut Random, id: LeaseId, holder: Name) -> SlotRequest {
+    let group = match random.below(10) {
+        0..4 => GroupRef::Group(name(random.pick(&GROUPS))),
+        4..7 => GroupRef::Key(name(random.pick(&GROUPS)), key(random.pick(&KEYS))),
+        7 => GroupRef::Group(name(random.pick(&TASKS))),
+        _ => group(random.pick(&EXTRAS)),
+    };
+    let mut request = SlotRequest::new(id, group, holder, random.within(400..=6_000));
+    request.slots = if random.percent(75) { 1 } else { random.within(2..=3) as u32 };
+    request.limit = random.percent(25).then(|| random.within(1..=4) as u32);
+    request
+}
+
+/// A workflow that several clients submit to.
+pub(super) fn any_workflow(random: &mut Random) -> Name {
+    name(&format!("flow-{}", random.within(1..=WORKFLOWS)))
+}
+
+/// A step of a workflow. Most clients agree on what a failure does to it.
+pub(super) fn any_step(random: &mut Random, wall: Time, workflow: &Name) -> NewJob {
+    let agreed = if workflow.ends_with(['1', '5', '9']) { OnFailure::Continue } else { OnFailure::Halt };
+    let on_failure = match random.below(20) {
+        0 => Some(random.pick(&[OnFailure::Halt, OnFailure::Continue])),
+        1..4 => None,
+        _ => Some(agreed),
+    };
+    NewJob { workflow: Some(workflow.clone()), on_failure, ..any_job(random, wall) }
 }
 
 /// How code might register a task.

@@ -30,9 +30,12 @@ pub(super) enum Event {
     /// Late calls land.
     Land,
     Submit(usize),
+    Program(usize),
     Operate,
     Sweep,
     Trouble,
+    /// Everybody stands still for a while, the store too.
+    Sleep,
     Audit,
 }
 

@@ -50,6 +50,10 @@ impl Submitter {
         }
         let size = if stage.random.percent(50) { 1 } else { stage.random.within(2..=8) };
         let wall = stage.wall(self.skew_ms);
+        if stage.random.percent(30) {
+            let workflow = scenery::any_workflow(&mut stage.random);
+            return (0..size).map(|_| scenery::any_step(&mut stage.random, wall, &workflow)).collect();
+        }
         (0..size).map(|_| scenery::any_job(&mut stage.random, wall)).collect()
     }
 

@@ -4,7 +4,8 @@
 //! trusted from the moment the exchange was *first* sent, on the worker's own monotonic clock, whose rate
 //! is a little wrong. A worker that is fenced stops everything and opens a new session.
 
-use super::handler::Handler;
+use super::buffer::{Buffer, Soft};
+use super::handler::{Handler, Run};
 use super::profile::{LONGEST_LEASE_MS, Trust};
 use super::scenery::{self, QUEUES, TASKS};
 use super::stage::{Alarm, Event, Stage};
@@ -12,7 +13,7 @@ use crate::history::{Actor, What};
 use qo_core::{
     Answer, Claim, Command, Error, ErrorKind, Exchange, ExchangeReply, FenceToken, Name, NewSession,
 };
-use qo_core::{Result, SessionId, Settle};
+use qo_core::{Result, SessionId, Settle, Start};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,6 +36,10 @@ pub(super) struct Worker {
     pub session: Option<Session>,
     /// What it could not settle under sessions that it lost.
     pub stale: Vec<Settle>,
+    /// What it had claimed under sessions that it lost.
+    pub stale_starts: Vec<Start>,
+    /// Whether it claims ahead of time.
+    pub soft: Option<Soft>,
     next_tick_ms: u64,
 }
 
@@ -46,6 +51,7 @@ pub(super) struct Session {
     pub trust_until_ms: u64,
     pub handlers: BTreeMap<FenceToken, Handler>,
     pub finished: Vec<Settle>,
+    pub buffer: Buffer,
     pub draining: bool,
     opened: bool,
 }
@@ -71,6 +77,10 @@ impl Worker {
         worker.poll_ms = random.within(200..=stage.profile.poll_ms).min(worker.lease_ms / 3);
         worker.rate_ppm = random.within(0..=18_000) as i64 - 9_000;
         worker.skew_ms = random.within(0..=2_000_000_000) as i64 - 1_000_000_000;
+        worker.soft = random.percent(55).then(|| Soft {
+            prefetch_buffer: random.within(1..=5) as u32,
+            claim_lease_ms: random.within(400..=20_000),
+        });
         worker
     }
 
@@ -95,6 +105,8 @@ impl Worker {
             paused_until_ms: 0,
             session: None,
             stale: Vec::new(),
+            stale_starts: Vec::new(),
+            soft: None,
             next_tick_ms: u64::MAX,
         }
     }
@@ -176,7 +188,9 @@ impl Worker {
         let id = SessionId(stage.random.uuid(wall_ms));
         // Often it tries to settle what it did under its last session: it must be refused.
         let stale = std::mem::take(&mut self.stale);
-        let finished = if stage.random.percent(60) { stale } else { Vec::new() };
+        let stale_starts = std::mem::take(&mut self.stale_starts);
+        let (finished, starts) =
+            if stage.random.percent(60) { (stale, stale_starts) } else { Default::default() };
         self.session = Some(Session {
             id,
             number: 1,
@@ -184,6 +198,7 @@ impl Worker {
             trust_until_ms: 0,
             handlers: BTreeMap::new(),
             finished,
+            buffer: Buffer { jobs: BTreeMap::new(), stale: starts },
             draining: false,
             opened: false,
         });
@@ -197,9 +212,12 @@ impl Worker {
 
     fn exchange(&self, stage: &mut Stage, session: &Session) -> Exchange {
         let free = self.permits - session.handlers.len() as u32;
-        let max = if session.draining { 0 } else { free.min(stage.random.within(1..=8) as u32) };
+        let starts = self.any_starts(stage, &session.buffer, free);
+        let left = free.saturating_sub(starts.len() as u32);
+        let max = if session.draining { 0 } else { left.min(stage.random.within(1..=8) as u32) };
         let max_per_queue = stage.random.percent(15).then(|| stage.random.within(1..=3) as u32);
         let mut settles = session.finished.clone();
+        settles.extend(session.buffer.settles(stage));
         if let Some((token, handler)) = session.handlers.first_key_value()
             && stage.random.percent(2)
         {
@@ -213,8 +231,8 @@ impl Worker {
             session: session.id,
             number: session.number,
             settles,
-            starts: Vec::new(),
-            claim: Claim { max, max_per_queue, prefetch: None },
+            starts,
+            claim: Claim { max, max_per_queue, prefetch: self.prefetch(session.draining) },
             free_permits: free,
             draining: session.draining,
         }
@@ -276,6 +294,7 @@ impl Worker {
     fn lose_session(&mut self, stage: &mut Stage) {
         self.stop_all(stage);
         if let Some(session) = self.session.take() {
+            self.stale_starts = session.buffer.starts().collect();
             self.stale = session.finished;
         }
         self.tick_in(stage, 0);
@@ -296,10 +315,18 @@ impl Worker {
         let trust_ends_ms = self.when_mono(trust_until_ms);
         stage.plan(trust_ends_ms, Event::Alarm(self.index, self.life, Alarm::Trust(id)));
         reply.stop.iter().for_each(|stop| self.told_to_stop(stage, stop));
-        reply.claimed.iter().for_each(|claimed| self.start(stage, claimed));
+        self.buffered(stage, exchange, reply);
+        reply.claimed.iter().for_each(|claimed| self.start(stage, &Run::claimed(claimed)));
         let hungry = exchange.claim.max > 0 && reply.claimed.len() as u32 == exchange.claim.max;
         let settles = self.session.as_ref().is_some_and(|session| !session.finished.is_empty());
-        let rest_ms = if hungry || settles { 5 } else { self.poll_ms };
+        let startable = self.session.as_ref().is_some_and(|session| {
+            !session.buffer.jobs.is_empty() && (session.handlers.len() as u32) < self.permits
+        });
+        let rest_ms = match (hungry || settles, startable) {
+            (true, _) => 5,
+            (false, true) => self.poll_ms / 4,
+            (false, false) => self.poll_ms,
+        };
         self.tick_in(stage, rest_ms);
     }
 

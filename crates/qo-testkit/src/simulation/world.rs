@@ -3,6 +3,7 @@
 use super::audit;
 use super::operator::{self, Operator};
 use super::profile::Profile;
+use super::program::Program;
 use super::scenery;
 use super::stage::{Event, Letter, Stage};
 use super::submitter::Submitter;
@@ -24,6 +25,7 @@ pub(super) struct World {
     stage: Stage,
     workers: Vec<Worker>,
     submitters: Vec<Submitter>,
+    programs: Vec<Program>,
     operator: Operator,
     /// What the actors talk to.
     store: FaultyStore,
@@ -31,6 +33,8 @@ pub(super) struct World {
     bare: Arc<dyn Store>,
     clock: Arc<dyn TestClock>,
     live_jobs: usize,
+    /// Programs that hold slots.
+    holding: usize,
     healed_at_ms: u64,
 }
 
@@ -47,8 +51,22 @@ impl World {
         let size = 1 + stage.random.below(profile.workers);
         let workers = (0..size).map(|index| Worker::any(index, &mut stage)).collect();
         let submitters = (0..profile.submitters).map(|index| Submitter::any(index, &mut stage)).collect();
+        let programs = (0..profile.programs).map(Program::any).collect();
         let (operator, clock) = (Operator::default(), fixture.clock);
-        Self { stage, workers, submitters, operator, store, bare, clock, live_jobs: 0, healed_at_ms: 0 }
+        let (live_jobs, holding, healed_at_ms) = (0, 0, 0);
+        Self {
+            stage,
+            workers,
+            submitters,
+            programs,
+            operator,
+            store,
+            bare,
+            clock,
+            live_jobs,
+            holding,
+            healed_at_ms,
+        }
     }
 
     /// Lives through the faults, heals, comes to rest (or does not), and tells its history.
@@ -56,7 +74,7 @@ impl World {
         self.begin();
         while !self.at_rest() {
             let Some((at_ms, event)) = self.stage.next() else { break };
-            self.move_clock(at_ms);
+            self.move_clock(at_ms.max(self.stage.now_ms));
             self.happen(event);
             if !self.stage.healed && self.stage.sent >= self.stage.profile.operations {
                 self.heal();
@@ -78,13 +96,20 @@ impl World {
             worker.tick_in(&mut self.stage, ms);
         }
         self.submitters.iter().for_each(|submitter| submitter.act_in(&mut self.stage, 1_000));
+        self.programs.iter().for_each(|program| program.act_in(&mut self.stage, 3_000));
         for event in [Event::Operate, Event::Sweep, Event::Trouble, Event::Audit] {
             self.stage.plan_in(1_000, event);
+        }
+        if self.stage.random.percent(60) {
+            let ms = self.stage.random.within(10_000..=100_000);
+            self.stage.plan_in(ms, Event::Sleep);
         }
     }
 
     fn at_rest(&self) -> bool {
-        let quiet = self.live_jobs == 0 && self.submitters.iter().all(|s| s.outstanding.is_none());
+        let quiet = self.live_jobs == 0
+            && self.holding == 0
+            && self.submitters.iter().all(|submitter| submitter.outstanding.is_none());
         let rested_ms = self.stage.now_ms - self.healed_at_ms;
         self.stage.healed && (quiet || rested_ms > self.stage.profile.rest_ms)
     }
@@ -117,12 +142,14 @@ impl World {
                 block_on(self.store.land_due(self.now()));
             }
             Event::Submit(index) => self.submitters[index].act(&mut self.stage, self.live_jobs),
+            Event::Program(index) => self.programs[index].act(&mut self.stage),
             Event::Operate => self.operate(),
             Event::Sweep => {
                 self.stage.send(Actor::Sweeper, 0, Arc::new(Command::Sweep));
                 self.stage.plan_in(self.stage.profile.sweep_ms, Event::Sweep);
             }
             Event::Trouble => self.trouble(),
+            Event::Sleep => self.sleep(),
             Event::Audit => self.audit(),
         }
     }
@@ -141,11 +168,14 @@ impl World {
         self.stage.plan_in(way_ms, Event::Answer(letter, reply));
     }
 
-    /// Looks at jobs right after somebody was refused to settle them: nothing may have changed (G2).
+    /// Looks at jobs right after somebody was refused to settle or start them: nothing may have changed (G2).
     fn look_at_fenced(&mut self, command: &Command, reply: &Result<Answer>) {
         let (Command::Exchange(exchange), Ok(Answer::Exchanged(reply))) = (command, reply) else { return };
-        let refused = exchange.settles.iter().zip(&reply.settled).filter(|(_, result)| result.is_err());
-        let jobs: Vec<JobId> = refused.map(|(settle, _)| settle.job).collect();
+        let settles = exchange.settles.iter().zip(&reply.settled);
+        let settles = settles.filter(|(_, result)| result.is_err()).map(|(settle, _)| settle.job);
+        let starts = exchange.starts.iter().zip(&reply.started);
+        let starts = starts.filter(|(_, result)| result.is_err()).map(|(start, _)| start.job);
+        let jobs: Vec<JobId> = settles.chain(starts).collect();
         if !jobs.is_empty() {
             let seen = audit::single(&*self.bare, &jobs);
             self.stage.write(Actor::Auditor, What::Audited(Box::new(seen)));
@@ -162,6 +192,9 @@ impl World {
                 return self.stage.plan(worker.paused_until_ms, Event::Answer(letter, reply));
             }
         }
+        if matches!(letter.from, Actor::Program(index) if self.programs[index].life != letter.life) {
+            return;
+        }
         self.stage.write(letter.from, What::Heard(letter.command.clone(), reply.clone()));
         match letter.from {
             Actor::Worker(index) => self.workers[index].hear(&mut self.stage, &letter.command, &reply),
@@ -169,6 +202,8 @@ impl World {
                 let known = self.submitters[index].hear(&mut self.stage, &reply);
                 self.operator.jobs.extend(known);
             }
+            Actor::Program(index) => self.programs[index].hear(&mut self.stage, &letter.command, &reply),
+            Actor::Operator => self.operator.hear(&mut self.stage, &letter.command, &reply),
             _ => {}
         }
     }
@@ -187,6 +222,10 @@ impl World {
         if self.stage.healed {
             return;
         }
+        if !self.programs.is_empty() && self.stage.random.percent(20) {
+            let index = self.stage.random.below(self.programs.len());
+            self.programs[index].crash(&mut self.stage);
+        }
         let index = self.stage.random.below(self.workers.len());
         let worker = &mut self.workers[index];
         if worker.up && worker.paused_until_ms <= self.stage.now_ms {
@@ -200,12 +239,28 @@ impl World {
         self.stage.plan_in(ms, Event::Trouble);
     }
 
+    /// The whole fleet stands still, as on a machine whose lid was shut: every lease is over when it wakes up, and
+    /// ticks were missed.
+    fn sleep(&mut self) {
+        if self.stage.healed {
+            return;
+        }
+        let ms = self.stage.random.within(3_000..=250_000);
+        for worker in self.workers.iter().filter(|worker| worker.up) {
+            let beyond_margin = ms > worker.margin_ms();
+            self.stage.write(worker.actor(), What::Paused { ms, beyond_margin });
+        }
+        self.move_clock(self.stage.now_ms + ms);
+    }
+
     fn audit(&mut self) {
         if self.stage.healed {
             self.lift();
         }
         let audit = audit::audit(&*self.bare, false);
         self.live_jobs = audit.jobs.len();
+        let holders = audit.holders.iter().flat_map(|detail| &detail.holders);
+        self.holding = holders.filter(|holder| holder.job().is_none()).count();
         self.stage.write(Actor::Auditor, What::Audited(Box::new(audit)));
         let ms = if self.stage.healed { AUDIT_MS / 4 } else { AUDIT_MS };
         self.stage.plan_in(ms, Event::Audit);
@@ -230,7 +285,7 @@ impl World {
     }
 
     fn lift(&mut self) {
-        for command in operator::lifting(&*self.bare) {
+        for command in operator::lifting(&mut self.stage, &*self.bare) {
             self.do_now(command);
         }
     }

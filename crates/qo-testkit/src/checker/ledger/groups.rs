@@ -20,6 +20,8 @@ struct Row {
     every_key: Option<GroupIndex>,
     limits: Limits,
     used: u64,
+    /// Slots that claimed jobs will need once they start.
+    claimed: u64,
     live: u64,
 }
 
@@ -37,7 +39,8 @@ impl Groups {
             GroupRef::Key(name, _) => Some(self.index(&GroupRef::EveryKey(name.clone()))),
             _ => None,
         };
-        let row = Row { group: group.clone(), every_key, limits: Limits::default(), used: 0, live: 0 };
+        let row =
+            Row { group: group.clone(), every_key, limits: Limits::default(), used: 0, claimed: 0, live: 0 };
         self.rows.push(row);
         self.index.insert(group.clone(), self.rows.len() - 1);
         self.rows.len() - 1
@@ -63,12 +66,17 @@ impl Groups {
         self.rows[index].every_key
     }
 
-    /// Slots taken by running jobs.
+    /// Slots taken by running jobs and by programs.
     pub fn used(&self, index: GroupIndex) -> u64 {
         self.rows[index].used
     }
 
-    /// Slots of all live jobs.
+    /// Slots that claimed jobs will need once they start.
+    pub fn claimed(&self, index: GroupIndex) -> u64 {
+        self.rows[index].claimed
+    }
+
+    /// Slots of all live jobs and of programs.
     pub fn live(&self, index: GroupIndex) -> u64 {
         self.rows[index].live
     }
@@ -138,8 +146,28 @@ impl Groups {
         }
     }
 
-    pub(super) fn set_submitted(&mut self, index: GroupIndex, limit: u32) {
-        self.rows[index].limits.submit = Some(limit);
+    /// Whether somebody other than a submit limits exactly this group, or every key of it.
+    pub fn is_declared(&self, index: GroupIndex) -> bool {
+        let row = &self.rows[index];
+        let every_key = row.every_key.and_then(|every| declared(&self.rows[every].limits));
+        declared(&row.limits).or(every_key).is_some()
+    }
+
+    /// The submit-side limit of a group.
+    pub(super) fn submitted(&self, index: GroupIndex) -> Option<u32> {
+        self.rows[index].limits.submit
+    }
+
+    pub(super) fn set_submitted(&mut self, index: GroupIndex, limit: Option<u32>) {
+        self.rows[index].limits.submit = limit;
+    }
+
+    pub(super) fn claim(&mut self, needs: &[(GroupIndex, u32)]) {
+        needs.iter().for_each(|&(group, need)| self.rows[group].claimed += u64::from(need));
+    }
+
+    pub(super) fn unclaim(&mut self, needs: &[(GroupIndex, u32)]) {
+        needs.iter().for_each(|&(group, need)| self.rows[group].claimed -= u64::from(need));
     }
 
     pub(super) fn take(&mut self, needs: &[(GroupIndex, u32)]) {
@@ -154,7 +182,7 @@ impl Groups {
         needs.iter().for_each(|&(group, need)| self.rows[group].live += u64::from(need));
     }
 
-    /// A job finished. The submit-side limit of a group goes with its last live job.
+    /// A job or program is through. The submit-side limit of a group goes with the last of them.
     pub(super) fn leave(&mut self, needs: &[(GroupIndex, u32)]) {
         for &(group, need) in needs {
             let row = &mut self.rows[group];

@@ -1,10 +1,11 @@
 //! Jobs of the books: accepted, granted, ended.
 
+use super::claims::Claimed;
 use super::{Fact, GroupIndex, Ledger, Tell};
 use qo_core::{
-    AttemptOutcome, ClaimedJob, DEFAULT_QUEUE_PRIORITY, FenceToken, GroupRef, JobState, Name, NewJob,
+    AttemptOutcome, DEFAULT_QUEUE_PRIORITY, FenceToken, GroupRef, JobState, Key, Name, NewJob, SessionId,
 };
-use qo_core::{SessionId, Time, caps};
+use qo_core::{Time, caps};
 
 /// A job that was accepted.
 #[derive(Debug)]
@@ -19,16 +20,30 @@ pub struct Job {
     pub state: JobState,
     /// Not before this time.
     pub run_at: Time,
+    /// It expires if it has not started by then.
+    pub good_until: Option<Time>,
     /// Attempts used.
     pub attempts_used: u32,
     /// Somebody called it off while it ran.
     pub cancel_requested: bool,
-    /// The claim that owns it.
+    /// The claim that owns it while it runs.
     pub holding: Option<Holding>,
+    /// The claim on it while it has not started.
+    pub claimed: Option<Claimed>,
     /// Claims that it had settled, by whom, and where that left it.
     pub settled: Vec<(FenceToken, SessionId, JobState)>,
     /// Its newest claim.
     pub newest: Option<FenceToken>,
+    /// Its number in its workflow.
+    pub step: Option<u32>,
+    /// Its workflow passed over it.
+    pub skipped: bool,
+    /// When it ended.
+    pub finished_at: Option<Time>,
+    /// An operator opened it again, once or more.
+    pub reopened: bool,
+    /// The schedule that it is a job of, and whether its jobs may overlap.
+    pub schedule: Option<(Name, bool)>,
 }
 
 /// A claim that owns a job.
@@ -44,11 +59,30 @@ pub struct Holding {
     pub timeout_at: Option<Time>,
 }
 
+/// Which slots count as taken.
+#[derive(Debug, Clone, Copy)]
+pub struct Counted<'a> {
+    /// As it was before these jobs were taken.
+    pub before: &'a [usize],
+    /// Claimed jobs count as if they ran.
+    pub claims: bool,
+}
+
+impl Counted<'_> {
+    /// What runs now.
+    pub const NOW: Self = Counted { before: &[], claims: false };
+}
+
 impl Job {
+    /// Whether `good_until` is over.
+    pub fn is_spoiled(&self, now: Time) -> bool {
+        self.good_until.is_some_and(|until| until <= now)
+    }
+
     /// Where the end of an attempt leaves the job: the table of `docs/rules.md`.
     pub fn state_after(&self, outcome: AttemptOutcome, now: Time) -> JobState {
         let last = self.attempts_used + 1 >= self.new.max_attempts;
-        let expired = self.new.good_until.is_some_and(|until| until <= now);
+        let expired = self.is_spoiled(now);
         match outcome {
             AttemptOutcome::Succeeded => JobState::Succeeded,
             AttemptOutcome::Cancelled => JobState::Cancelled,
@@ -72,74 +106,81 @@ impl Ledger {
         (queue, job.new.priority, job.run_at, index)
     }
 
-    /// Whether a pending job has come to its time in a queue that gives jobs.
+    /// Whether a pending job has come to its time and its turn.
+    pub fn is_in_line(&self, index: usize) -> bool {
+        self.jobs[index].run_at <= self.now && self.has_turn(index)
+    }
+
+    /// Whether a pending job is in line in a queue that gives jobs.
     pub fn is_due(&self, index: usize) -> bool {
-        let job = &self.jobs[index];
-        job.run_at <= self.now && !self.paused.contains(&job.new.queue)
+        !self.paused.contains(&self.jobs[index].new.queue) && self.is_in_line(index)
     }
 
-    /// Whether every group of the job has room for it.
-    pub fn has_room(&self, index: usize) -> bool {
-        self.had_room(index, &[])
-    }
-
-    /// Whether every group of the job had room for it before the grants of the jobs `since`.
-    pub fn had_room(&self, index: usize, since: &[usize]) -> bool {
+    /// Whether every group of the job had room for it.
+    pub fn had_room(&self, index: usize, counted: Counted<'_>) -> bool {
         let room = |&(group, need): &(GroupIndex, u32)| {
-            self.free_before(group, since).is_none_or(|free| u64::from(need) <= free)
+            self.free_slots_of(group, counted).is_none_or(|free| u64::from(need) <= free)
         };
         self.jobs[index].needs.iter().all(room)
     }
 
     /// Whether a big job ahead keeps one of the job's groups for itself now (`docs/rules.md`, "Reserved").
     pub fn is_reserved(&self, index: usize) -> bool {
-        let needs = &self.jobs[index].needs;
-        needs.iter().any(|&(group, need)| self.big_job_ahead(index, group, need, &[]).is_some())
+        let order = Some(self.order(index));
+        let held_back = |&(group, need): &(GroupIndex, u32)| {
+            self.big_job_ahead(order, group, need, Counted::NOW).is_some()
+        };
+        self.jobs[index].needs.iter().any(held_back)
     }
 
-    /// What the first big job ahead wanted of a group, before the grants of the jobs `since`, and would not have
-    /// got if this one had taken its slots there.
-    pub fn big_job_ahead(&self, index: usize, group: GroupIndex, need: u32, since: &[usize]) -> Option<u32> {
-        let (limit, free) = (self.groups.limit(group)?, self.free_before(group, since)?);
-        let order = self.order(index);
+    /// What the first big job ahead wants of a group and would not get if somebody at this place in line (none: the
+    /// last) took its slots there.
+    pub fn big_job_ahead(
+        &self,
+        order: Option<Order>,
+        group: GroupIndex,
+        need: u32,
+        counted: Counted<'_>,
+    ) -> Option<u32> {
+        let (limit, free) = (self.groups.limit(group)?, self.free_slots_of(group, counted)?);
         let wants = |other: usize| {
             let wanted = self.jobs[other].needs.iter().find(|(at, _)| *at == group).map(|&(_, wants)| wants);
             wanted.filter(|&wants| (2..=limit).contains(&wants) && free < u64::from(need) + u64::from(wants))
         };
         let reserves = |other: usize| {
-            other != index
+            order.is_none_or(|order| self.order(other) < order)
                 && self.is_due(other)
-                && self.order(other) < order
-                && self.kept_slots(other, group, since)
+                && self.keeps_slots(other, group, counted)
         };
         let big = self.pending.iter().filter_map(|&other| Some((wants(other)?, other)));
         let first = big.filter(|&(_, other)| reserves(other)).min_by_key(|&(_, other)| self.order(other));
         first.map(|(wants, _)| wants)
     }
 
-    /// Whether a big job keeps slots of a group: it lacked room nowhere else (for a slot of its key it may in its
+    /// Whether a big job keeps slots of a group: it lacks room nowhere else (for a slot of its key it may in its
     /// group), and somebody serves it.
-    fn kept_slots(&self, index: usize, group: GroupIndex, since: &[usize]) -> bool {
+    fn keeps_slots(&self, index: usize, group: GroupIndex, counted: Counted<'_>) -> bool {
         let job = &self.jobs[index];
         let of_key = matches!(self.groups.name(group), GroupRef::Key(name, _) if *name == job.group);
         let spared = |at: GroupIndex| {
             at == group
                 || of_key && matches!(self.groups.name(at), GroupRef::Group(name) if *name == job.group)
         };
-        let had_room = |&(at, need): &(GroupIndex, u32)| {
-            self.free_before(at, since).is_none_or(|free| u64::from(need) <= free)
+        let has_room = |&(at, need): &(GroupIndex, u32)| {
+            self.free_slots_of(at, counted).is_none_or(|free| u64::from(need) <= free)
         };
         let served = self.sessions.values().any(|session| !session.draining && session.serves(&job.new));
-        served && job.needs.iter().filter(|(at, _)| !spared(*at)).all(had_room)
+        served && job.needs.iter().filter(|(at, _)| !spared(*at)).all(has_room)
     }
 
-    /// Free slots of a group before the grants of the jobs `since`; none if it is unlimited.
-    pub fn free_before(&self, group: GroupIndex, since: &[usize]) -> Option<u64> {
+    /// Free slots of a group; none if it is unlimited.
+    pub fn free_slots_of(&self, group: GroupIndex, counted: Counted<'_>) -> Option<u64> {
         let limit = u64::from(self.groups.limit(group)?);
-        let taken =
+        let need =
             |job: &usize| self.jobs[*job].needs.iter().find(|(g, _)| *g == group).map_or(0, |(_, n)| *n);
-        let taken_since: u64 = since.iter().map(|job| u64::from(taken(job))).sum();
-        Some(limit.saturating_sub(self.groups.used(group) - taken_since))
+        let taken_since: u64 = counted.before.iter().map(|job| u64::from(need(job))).sum();
+        let claimed = if counted.claims { self.groups.claimed(group) } else { 0 };
+        Some(limit.saturating_sub(self.groups.used(group) + claimed - taken_since))
     }
 
     /// The group that a job has if it is accepted now: given, else registered, else the task's name.
@@ -148,57 +189,105 @@ impl Ledger {
         new.group.clone().or_else(registered).unwrap_or_else(|| new.task.clone())
     }
 
-    pub(super) fn accept(&mut self, new: &NewJob) {
+    /// The job that a submit would be, if it was made before: by idempotency key, then by id.
+    pub fn find_like(&self, new: &NewJob) -> Option<usize> {
+        let by_key = |key: &Key| self.by_idempotency_key.get(key).copied();
+        new.idempotency_key.as_ref().and_then(by_key).or_else(|| self.find(new.id))
+    }
+
+    /// Live slots, the job's need and the limit of the first limited group: key, group, extras, queue, cluster.
+    pub fn first_limited(&self, job: &NewJob) -> Option<(u64, u64, u64)> {
+        let group = self.group_of(job);
+        let own = GroupRef::Group(group.clone());
+        let keyed = job.key.clone().map(|key| GroupRef::Key(group, key));
+        let limited_by_job = keyed.clone().unwrap_or_else(|| own.clone());
+        let mut line: Vec<(GroupRef, u32)> = keyed.into_iter().map(|keyed| (keyed, job.cost)).collect();
+        line.push((own, job.cost));
+        line.extend(job.limits.iter().map(|(group, &slots)| (group.clone(), slots)));
+        line.extend([(GroupRef::Queue(job.queue.clone()), 1), (GroupRef::Cluster, 1)]);
+        line.into_iter().find_map(|(group, need)| {
+            let own_limit = job.limit.filter(|_| group == limited_by_job);
+            let limit = self.groups.limit_with(&group, own_limit)?;
+            let live = self.groups.find(&group).map_or(0, |index| self.groups.live(index));
+            Some((live, need.into(), limit.into()))
+        })
+    }
+
+    pub(super) fn accept(&mut self, new: &NewJob, schedule: Option<(Name, bool)>) {
         let group = self.group_of(new);
         let own = GroupRef::Group(group.clone());
         let keyed = new.key.as_ref().map(|key| GroupRef::Key(group.clone(), key.clone()));
         let mut needs =
-            vec![(GroupRef::Cluster, 1), (GroupRef::Queue(new.queue.clone()), 1), (own.clone(), new.cost)];
-        needs.extend(keyed.clone().map(|keyed| (keyed, new.cost)));
+            vec![(GroupRef::Cluster, 1), (GroupRef::Queue(new.queue.clone()), 1), (own, new.cost)];
+        needs.extend(keyed.map(|keyed| (keyed, new.cost)));
         needs.extend(new.limits.iter().map(|(group, &slots)| (group.clone(), slots)));
         let needs: Vec<_> = needs.iter().map(|(group, need)| (self.groups.index(group), *need)).collect();
         self.groups.enter(&needs);
-        if let Some(limit) = new.limit {
-            let limited = self.groups.index(&keyed.unwrap_or(own));
-            self.groups.set_submitted(limited, limit);
-        }
         let index = self.jobs.len();
         self.by_id.insert(new.id, index);
         if let Some(key) = &new.idempotency_key {
             self.by_idempotency_key.insert(key.clone(), index);
         }
+        let step = self.add_step(new, index);
         self.pending.insert(index);
         self.jobs.push(Job {
             group,
             needs,
             state: JobState::Pending,
             run_at: new.run_at.unwrap_or(self.now),
+            good_until: new.good_until,
             attempts_used: 0,
             cancel_requested: false,
             holding: None,
+            claimed: None,
             settled: Vec::new(),
             newest: None,
+            step,
+            skipped: false,
+            finished_at: None,
+            reopened: false,
+            schedule,
             new: new.clone(),
         });
+        self.bring_limit(index);
     }
 
-    pub(super) fn grant(&mut self, index: usize, session: SessionId, claimed: &ClaimedJob) {
+    /// A job's own limit becomes the submit-side one of its key, or of its group.
+    pub(super) fn bring_limit(&mut self, index: usize) {
+        let Job { new, group, .. } = &self.jobs[index];
+        let Some(limit) = new.limit else { return };
+        let limited = match &new.key {
+            Some(key) => GroupRef::Key(group.clone(), key.clone()),
+            None => GroupRef::Group(group.clone()),
+        };
+        let limited = self.groups.index(&limited);
+        self.groups.set_submitted(limited, Some(limit));
+    }
+
+    pub(super) fn grant(
+        &mut self,
+        index: usize,
+        session: SessionId,
+        token: FenceToken,
+        timeout_ms: Option<u64>,
+    ) {
         let job = &mut self.jobs[index];
         if let Some(overlapped) = job.holding.take() {
             // The owner's checker has objected; the books follow the newer claim.
             self.running.remove(&overlapped.token);
             self.groups.free_up(&job.needs);
         } else if job.state.is_terminal() {
+            self.finished.remove(&index);
             self.groups.enter(&job.needs);
         }
         let over = |timeout_ms: u64| self.now.plus_ms(timeout_ms).plus_ms(caps::TIMEOUT_GRACE_MS);
-        let timeout_at = claimed.timeout_ms.map(over);
-        job.holding = Some(Holding { token: claimed.token, session, since: self.now, timeout_at });
+        let timeout_at = timeout_ms.map(over);
+        job.holding = Some(Holding { token, session, since: self.now, timeout_at });
         job.state = JobState::Running;
-        job.newest = job.newest.max(Some(claimed.token));
+        job.newest = job.newest.max(Some(token));
         self.groups.take(&job.needs);
         self.pending.remove(&index);
-        self.running.insert(claimed.token, index);
+        self.running.insert(token, index);
     }
 
     pub(super) fn end_attempt(
@@ -210,21 +299,28 @@ impl Ledger {
     ) {
         let job = &mut self.jobs[index];
         job.holding = None;
-        job.state = then;
         job.attempts_used += u32::from(outcome.uses_attempt());
         self.running.remove(&token);
         self.groups.free_up(&job.needs);
-        if then.is_terminal() {
-            self.groups.leave(&job.needs);
-        } else {
-            self.pending.insert(index);
-        }
+        self.go_to(index, then);
     }
 
     pub(super) fn drop_pending(&mut self, index: usize, state: JobState, tell: &mut Tell<'_>) {
         tell(self, &Fact::Dropped(index, state));
-        self.jobs[index].state = state;
-        self.pending.remove(&index);
-        self.groups.leave(&self.jobs[index].needs);
+        self.go_to(index, state);
+    }
+
+    /// A live job that neither runs nor is claimed any more is pending again, or has ended.
+    pub(super) fn go_to(&mut self, index: usize, state: JobState) {
+        let job = &mut self.jobs[index];
+        job.state = state;
+        if state.is_terminal() {
+            job.finished_at = Some(self.now);
+            self.pending.remove(&index);
+            self.finished.insert(index);
+            self.groups.leave(&job.needs);
+        } else {
+            self.pending.insert(index);
+        }
     }
 }

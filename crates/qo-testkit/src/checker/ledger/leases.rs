@@ -1,10 +1,10 @@
 //! Sessions of the books, and what ends by time.
 
-use super::{Fact, Ledger, Tell};
+use super::{ClaimEnd, Fact, Ledger, Tell};
 use qo_core::{
     AttemptOutcome, Exchange, ExchangeReply, FenceToken, JobState, Name, NewJob, NewSession, Outcome,
 };
-use qo_core::{SessionId, Swept, Time};
+use qo_core::{LeaseId, SessionId, SlotsFreedBy, Swept, Time};
 
 /// A session that has not ended.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub struct Session {
     pub lease_ms: u64,
     /// How many jobs it can run at once.
     pub permits: u32,
+    /// How many more it could take when it last said so.
+    pub free_permits: u32,
     /// It takes no more jobs.
     pub draining: bool,
     /// The number of its last exchange; 0 before the first.
@@ -28,6 +30,11 @@ pub struct Session {
 }
 
 impl Session {
+    /// Fewer than a tenth of its permits are free.
+    pub fn is_saturated(&self) -> bool {
+        u64::from(self.free_permits) * 10 < u64::from(self.permits)
+    }
+
     /// Whether it has a handler for the job and serves its queue.
     pub fn serves(&self, job: &NewJob) -> bool {
         self.tasks.contains(&job.task) && (self.queues.is_empty() || self.queues.contains(&job.queue))
@@ -62,6 +69,7 @@ impl Ledger {
             lease_until: self.now.plus_ms(new.lease_ms),
             lease_ms: new.lease_ms,
             permits: new.permits,
+            free_permits: new.permits,
             draining: false,
             number: 0,
             last_reply: None,
@@ -71,15 +79,21 @@ impl Ledger {
         self.sessions.insert(new.id, session);
     }
 
-    pub(super) fn renew(&mut self, exchange: &Exchange, reply: &ExchangeReply) {
+    pub(super) fn renew(&mut self, exchange: &Exchange, reply: &ExchangeReply, tell: &mut Tell<'_>) {
         let session = self.sessions.get_mut(&exchange.session).expect("the caller found it");
         session.lease_until = self.now.plus_ms(session.lease_ms);
         session.number = exchange.number;
         session.draining = exchange.draining;
+        let run = reply.started.iter().flatten().filter(|started| started.run.is_some()).count();
+        session.free_permits = exchange.free_permits.saturating_sub((run + reply.claimed.len()) as u32);
         session.last_reply = Some(Box::new(reply.clone()));
+        if exchange.draining {
+            self.give_all_back(exchange.session, ClaimEnd::Drained, tell);
+        }
     }
 
-    /// Ends sessions, timeouts and `good_until` that are over now, in this order, and counts them.
+    /// Ends sessions, timeouts, claims, programs' leases and `good_until` that are over now, in this order, and
+    /// counts them.
     pub(super) fn end_what_is_over(&mut self, count: &mut Swept, tell: &mut Tell<'_>) {
         let running_before = self.running.len();
         let mut over: Vec<(Time, SessionId)> = self
@@ -91,7 +105,7 @@ impl Ledger {
         over.sort_unstable();
         for (_, session) in over {
             count.sessions += 1;
-            self.end_session(session, tell);
+            count.claims += self.end_session(session, tell);
         }
         let mut late: Vec<(Time, FenceToken, usize)> = self
             .running
@@ -104,23 +118,36 @@ impl Ledger {
             self.take_away(job, token, AttemptOutcome::TimedOut, tell);
         }
         count.attempts += (running_before - self.running.len()) as u64;
-        let spoiled = |job: &usize| self.jobs[*job].new.good_until.is_some_and(|until| until <= self.now);
+        let lapsed = |job: &usize| self.jobs[*job].claimed.is_some_and(|claimed| claimed.until <= self.now);
+        for job in self.claims.values().copied().filter(lapsed).collect::<Vec<_>>() {
+            count.claims += 1;
+            self.give_back(job, ClaimEnd::Over, tell);
+        }
+        let gone = |id: &LeaseId| self.programs[id].lease.lease_until <= self.now;
+        for lease in self.programs.keys().copied().filter(gone).collect::<Vec<_>>() {
+            count.slots += 1;
+            self.free_slots(lease, SlotsFreedBy::LeaseEnd, tell);
+        }
+        let spoiled = |job: &usize| self.jobs[*job].is_spoiled(self.now);
         for job in self.pending.iter().copied().filter(spoiled).collect::<Vec<_>>() {
             count.expired += 1;
             self.drop_pending(job, JobState::Expired, tell);
         }
     }
 
-    pub(super) fn end_session(&mut self, session: SessionId, tell: &mut Tell<'_>) {
+    /// Ends a session; how many claims ended with it.
+    pub(super) fn end_session(&mut self, session: SessionId, tell: &mut Tell<'_>) -> u64 {
         let owned = |(&token, &job): (&FenceToken, &usize)| {
             self.jobs[job].holding.filter(|holding| holding.session == session).map(|_| (token, job))
         };
         for (token, job) in self.running.iter().filter_map(owned).collect::<Vec<_>>() {
             self.take_away(job, token, AttemptOutcome::LeaseEnded, tell);
         }
+        let claims = self.give_all_back(session, ClaimEnd::SessionEnded, tell);
         if self.sessions.remove(&session).is_some() {
             self.ended_sessions.insert(session);
         }
+        claims
     }
 
     pub(super) fn take_away(

@@ -7,71 +7,31 @@
 //!
 //! Everything it finds out is told as a [`Fact`], *before* the books are changed.
 
+mod bulk;
+mod claims;
+mod facts;
 mod groups;
 mod jobs;
 mod leases;
+mod programs;
+mod schedules;
+mod workflows;
 
+pub use claims::Claimed;
+pub use facts::{AcquireVerdict, ClaimEnd, Fact, Grant, StartVerdict, Tell, Verdict, Walked};
 pub use groups::{GroupIndex, Groups};
-pub use jobs::{Holding, Job};
+pub use jobs::{Counted, Holding, Job, Order};
 pub use leases::Session;
+pub use programs::Program;
+pub use schedules::Planned;
+pub use workflows::Workflow;
 
 use qo_core::{
-    Answer, AttemptOutcome, ClaimedJob, Command, Exchange, ExchangeReply, FenceToken, GroupRef, JobId,
+    Answer, AttemptOutcome, Command, Cursor, Exchange, ExchangeReply, FenceToken, GroupRef, JobId,
 };
-use qo_core::{JobState, Key, Name, NewJob, Result, SessionId, Settle, Submitted, Swept, TaskOptions, Time};
+use qo_core::{JobState, Key, LeaseId, Name, Outcome, Result, Retention, SessionId, Settle, SlotsFreedBy};
+use qo_core::{Submitted, Swept, TaskOptions, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-
-/// What a ledger found out, told before it is written down.
-#[derive(Debug)]
-pub enum Fact<'a> {
-    /// A job of a submit, and what became of it.
-    Submitted(&'a NewJob, &'a Result<Submitted>),
-    /// A settle, its answer, and what the rules say about it.
-    Settled(SessionId, &'a Settle, &'a Result<JobState>, Verdict),
-    /// An attempt is over.
-    Ended {
-        /// Index of the job.
-        job: usize,
-        /// The claim that is over.
-        token: FenceToken,
-        /// How it ended.
-        outcome: AttemptOutcome,
-        /// Where that leaves the job.
-        then: JobState,
-    },
-    /// A job was given to a session. The index is missing if nobody ever submitted it.
-    Granted(SessionId, &'a ClaimedJob, Option<usize>),
-    /// The last number of a session was answered again; whether the answer was the same.
-    Repeated(&'a Exchange, bool),
-    /// A session with that number was answered although it is none, or the number is wrong.
-    Unfenced(&'a Exchange),
-    /// An exchange is through. This one is told *after* its settles, ends and grants.
-    Exchanged(&'a Exchange, &'a ExchangeReply),
-    /// A sweep's own count, and what was over by the books.
-    Swept(Swept, Swept),
-    /// A running or pending job was called off, or not; and what the rules say.
-    Cancelled(JobId, &'a Result<JobState>, Option<JobState>),
-    /// An operator took a slot; whether that token held it by the books. Whether `GROUP/*` may stand for the
-    /// holder's `GROUP/KEY` is left open (none).
-    Released(&'a GroupRef, FenceToken, &'a Result<Answer>, Option<bool>),
-    /// A pending job reached a terminal state.
-    Dropped(usize, JobState),
-}
-
-/// What the rules say about a settle.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// The token owns the job; this is where the job goes.
-    Owner(JobState),
-    /// The token settled the job before: the recorded state. A new session of the same worker may be
-    /// refused.
-    Again(JobState, SessionId),
-    /// The token owns nothing.
-    Stale,
-}
-
-/// Told of every fact, with the books as they were before it.
-pub type Tell<'a> = dyn FnMut(&Ledger, &Fact<'_>) + 'a;
 
 /// Who holds what, recomputed.
 #[derive(Debug, Default)]
@@ -86,12 +46,26 @@ pub struct Ledger {
     pub pending: BTreeSet<usize>,
     /// Indices of running jobs, by the token that owns each.
     pub running: BTreeMap<FenceToken, usize>,
+    /// Indices of claimed jobs that have not started, by the token that claims each.
+    pub claims: BTreeMap<FenceToken, usize>,
+    /// Programs that hold slots.
+    pub programs: BTreeMap<LeaseId, Program>,
+    /// Workflows that are remembered.
+    pub workflows: BTreeMap<Name, Workflow>,
+    /// Schedules that are configured.
+    pub schedules: BTreeMap<Name, Planned>,
+    /// Indices of finished jobs that are remembered.
+    pub finished: BTreeSet<usize>,
     /// Sessions that have not ended.
     pub sessions: BTreeMap<SessionId, Session>,
     /// Queues that give no jobs.
     pub paused: HashSet<Name>,
     /// Priorities of queues that have one.
     pub priorities: HashMap<Name, u32>,
+    /// Jobs whose time to be remembered is over.
+    pub forgotten: HashSet<JobId>,
+    retention: Retention,
+    cursors: BTreeMap<Cursor, usize>,
     ended_sessions: HashSet<SessionId>,
     tasks: HashMap<Name, TaskOptions>,
     by_id: HashMap<JobId, usize>,
@@ -110,7 +84,7 @@ impl Ledger {
                 for (job, result) in jobs.iter().zip(results) {
                     tell(self, &Fact::Submitted(job, result));
                     if let Ok(Submitted::Accepted(_)) = result {
-                        self.accept(job);
+                        self.accept(job, None);
                     }
                 }
             }
@@ -120,10 +94,12 @@ impl Ledger {
                 }
             }
             (Command::OpenSession(new), Ok(Answer::Opened(_))) => self.open(new),
-            (Command::CloseSession(session), Ok(_)) => self.end_session(*session, tell),
+            (Command::CloseSession(session), Ok(_)) => drop(self.end_session(*session, tell)),
             (Command::Sweep, Ok(Answer::Swept(swept))) => {
-                let mut over = Swept { forgotten: swept.forgotten, ..Swept::default() };
+                let mut over = Swept::default();
                 self.end_what_is_over(&mut over, tell);
+                over.fired = self.fire(tell);
+                over.forgotten = self.forget(tell);
                 tell(self, &Fact::Swept(*swept, over));
             }
             (Command::PauseQueue(queue, true), Ok(_)) => drop(self.paused.insert(queue.clone())),
@@ -134,6 +110,8 @@ impl Ledger {
                 self.groups.configure(&configuration.limits);
                 self.priorities =
                     configuration.queue_priorities.iter().map(|(queue, &p)| (queue.clone(), p)).collect();
+                self.retention = configuration.retention;
+                self.plan(&configuration.schedules);
             }
             (Command::Register(tasks), Ok(_)) => {
                 for task in tasks {
@@ -141,6 +119,22 @@ impl Ledger {
                     self.tasks.insert(task.task.clone(), task.clone());
                 }
             }
+            (Command::AcquireSlots(request), answer) => self.acquire(request, answer, tell),
+            (Command::ExtendSlots { lease, token, lease_ms }, answer) => {
+                self.hold(*lease, *token, Some(*lease_ms), answer, tell);
+            }
+            (Command::ReturnSlots(lease, token), answer) => self.hold(*lease, *token, None, answer, tell),
+            (Command::SteerWorkflow(workflow, steer), answer) => self.steer(workflow, *steer, answer, tell),
+            (Command::Retry(jobs), Ok(Answer::Retried(results))) => {
+                jobs.iter().zip(results).for_each(|(&job, result)| self.retry(job, result, tell));
+            }
+            (Command::ChangeMatching { change, filter, after, limit }, Ok(Answer::Changed(changed))) => {
+                self.change_matching(*change, filter, *after, *limit, *changed, tell);
+            }
+            (Command::EnableSchedule(schedule, enabled), answer) => {
+                self.enable(schedule, *enabled, answer, tell);
+            }
+            (Command::TriggerSchedule(schedule, job), answer) => self.trigger(schedule, *job, answer, tell),
             _ => {}
         }
     }
@@ -167,15 +161,29 @@ impl Ledger {
         for (settle, result) in exchange.settles.iter().zip(&reply.settled) {
             self.settle(exchange.session, settle, result, tell);
         }
-        self.renew(exchange, reply);
+        for (start, result) in exchange.starts.iter().zip(&reply.started) {
+            self.start(exchange.session, start, result, tell);
+        }
+        self.renew(exchange, reply, tell);
         self.end_what_is_over(&mut Swept::default(), tell);
+        self.fire(tell);
+        let mut granted = Vec::new();
         for claimed in &reply.claimed {
-            let job = self.find(claimed.id);
-            tell(self, &Fact::Granted(exchange.session, claimed, job));
+            let (job, token) = (self.find(claimed.id), claimed.token);
+            let (session, id) = (exchange.session, claimed.id);
+            tell(self, &Fact::Granted(&Grant { session, id, token, job, claimed: Some(claimed) }));
             if let Some(job) = job {
-                self.grant(job, exchange.session, claimed);
+                self.end_claim(job);
+                self.grant(job, session, token, claimed.timeout_ms);
+                granted.push(job);
             }
         }
+        tell(self, &Fact::Walked(&Walked { exchange, taken: &granted, before: &[], ahead: false }));
+        for prefetched in &reply.prefetched {
+            self.prefetch(exchange.session, prefetched, tell);
+        }
+        let ahead: Vec<usize> = reply.prefetched.iter().filter_map(|claim| self.find(claim.job.id)).collect();
+        tell(self, &Fact::Walked(&Walked { exchange, taken: &ahead, before: &granted, ahead: true }));
         tell(self, &Fact::Exchanged(exchange, reply));
     }
 
@@ -188,6 +196,9 @@ impl Ledger {
     ) {
         let verdict = self.verdict(session, settle);
         tell(self, &Fact::Settled(session, settle, result, verdict));
+        if let (Verdict::GivesBack(_), Ok(_)) = (verdict, result) {
+            self.give_back(self.by_id[&settle.job], ClaimEnd::Released, tell);
+        }
         if let (Verdict::Owner(then), Ok(_)) = (verdict, result) {
             let (outcome, delay_ms) = leases::attempt_outcome(&settle.outcome);
             let job = self.by_id[&settle.job];
@@ -205,6 +216,11 @@ impl Ledger {
         if let Some(&(_, by, state)) = job.settled.iter().find(|(token, ..)| *token == settle.token) {
             return Verdict::Again(state, by);
         }
+        if job.claimed.is_some_and(|claimed| claimed.token == settle.token && claimed.session == session) {
+            let then = if job.is_spoiled(self.now) { JobState::Expired } else { JobState::Pending };
+            let released = settle.outcome == Outcome::Release;
+            return if released { Verdict::GivesBack(then) } else { Verdict::NotStarted };
+        }
         match &job.holding {
             Some(holding) if holding.token == settle.token && holding.session == session => {
                 Verdict::Owner(job.state_after(leases::attempt_outcome(&settle.outcome).0, self.now))
@@ -216,30 +232,32 @@ impl Ledger {
     fn cancel(&mut self, id: JobId, result: &Result<JobState>, tell: &mut Tell<'_>) {
         let job = self.find(id);
         let expected = job.map(|index| match self.jobs[index].state {
-            JobState::Pending => JobState::Cancelled,
+            JobState::Pending | JobState::Claimed => JobState::Cancelled,
             other => other,
         });
         tell(self, &Fact::Cancelled(id, result, expected));
-        match job {
-            Some(index) if self.jobs[index].state == JobState::Pending => {
-                self.drop_pending(index, JobState::Cancelled, tell);
-            }
-            Some(index) if self.jobs[index].state == JobState::Running => {
-                self.jobs[index].cancel_requested = true
-            }
-            _ => {}
+        if let Some(index) = job {
+            self.call_off(index, tell);
         }
     }
 
     fn release(&mut self, group: &GroupRef, slot: FenceToken, answer: &Result<Answer>, tell: &mut Tell<'_>) {
         let index = self.groups.index(group);
-        let within = |taken: usize| taken == index || self.groups.every_key(taken) == Some(index);
-        let holder = self.running.get(&slot).copied();
-        let holds = holder.filter(|&job| self.jobs[job].needs.iter().any(|&(taken, _)| within(taken)));
-        let open = holds.is_some() && matches!(group, GroupRef::EveryKey(_));
-        tell(self, &Fact::Released(group, slot, answer, (!open).then_some(holds.is_some())));
-        if let (Some(job), Ok(_)) = (holds, answer) {
+        let within = |needs: &[(GroupIndex, u32)]| {
+            needs.iter().any(|&(taken, _)| taken == index || self.groups.every_key(taken) == Some(index))
+        };
+        let job = self.running.get(&slot).copied().filter(|&job| within(&self.jobs[job].needs));
+        let program = self.programs.iter().find(|(_, held)| held.lease.token == slot && within(&held.needs));
+        let program = program.map(|(&lease, _)| lease);
+        tell(self, &Fact::Released(group, slot, answer, job.is_some() || program.is_some()));
+        if answer.is_err() {
+            return;
+        }
+        if let Some(job) = job {
             self.take_away(job, slot, AttemptOutcome::ReleasedByOperator, tell);
+        }
+        if let Some(lease) = program {
+            self.free_slots(lease, SlotsFreedBy::Operator, tell);
         }
     }
 }

@@ -1,0 +1,101 @@
+//! Operators of the books who retry jobs, one by one or all that match, and what is forgotten.
+
+use super::{Fact, Ledger, Tell};
+use qo_core::{Change, Changed, Cursor, ErrorKind, JobFilter, JobId, JobState, Result};
+
+impl Ledger {
+    pub(super) fn retry(&mut self, id: JobId, result: &Result<JobState>, tell: &mut Tell<'_>) {
+        let index = self.find(id);
+        let due = index.map_or(Err(ErrorKind::NotFound), |index| self.retry_due(index));
+        tell(self, &Fact::Retried(id, result, due));
+        if let (Some(index), Ok(_)) = (index, due)
+            && self.jobs[index].state.is_terminal()
+        {
+            self.reopen(index, tell);
+        }
+    }
+
+    /// The answer does not say which jobs were changed: these must be.
+    pub(super) fn change_matching(
+        &mut self,
+        change: Change,
+        filter: &JobFilter,
+        after: Option<Cursor>,
+        limit: usize,
+        said: Changed,
+        tell: &mut Tell<'_>,
+    ) {
+        let from = match after {
+            None => 0,
+            // Where a place is in line is the store's own affair; the books know those that it named.
+            Some(cursor) => match self.cursors.get(&cursor) {
+                Some(&last) => last + 1,
+                None => return,
+            },
+        };
+        let can = |books: &Self, index: usize| {
+            let job = &books.jobs[index];
+            match change {
+                Change::Cancel => !job.state.is_terminal() && !job.cancel_requested,
+                Change::Retry => job.state.is_terminal() && books.retry_due(index).is_ok(),
+            }
+        };
+        let matching = |books: &Self, index: usize| books.matches(index, filter) && can(books, index);
+        let found: Vec<usize> =
+            (from..self.jobs.len()).filter(|&index| matching(self, index)).take(limit).collect();
+        for &index in &found {
+            match change {
+                Change::Cancel => self.call_off(index, tell),
+                Change::Retry => self.reopen(index, tell),
+            }
+        }
+        let last = found.last().copied();
+        let more = last.is_some_and(|last| (last + 1..self.jobs.len()).any(|index| matching(self, index)));
+        tell(self, &Fact::Changed(said, found.len() as u64, more));
+        if let (Some(cursor), Some(last)) = (said.next, last) {
+            self.cursors.insert(cursor, last);
+        }
+    }
+
+    fn matches(&self, index: usize, filter: &JobFilter) -> bool {
+        let job = &self.jobs[index];
+        let is = |wanted: Option<bool>| wanted.unwrap_or(true);
+        self.find(job.new.id) == Some(index)
+            && (filter.states.is_empty() || filter.states.contains(&job.state))
+            && is(filter.queue.as_ref().map(|queue| *queue == job.new.queue))
+            && is(filter.task.as_ref().map(|task| *task == job.new.task))
+            && is(filter.group.as_ref().map(|group| *group == job.group))
+            && is(filter.key.as_ref().map(|key| Some(key) == job.new.key.as_ref()))
+            && is(filter.workflow.as_ref().map(|workflow| Some(workflow) == job.new.workflow.as_ref()))
+    }
+
+    /// Forgets finished jobs whose retention is over; how many.
+    pub(super) fn forget(&mut self, tell: &mut Tell<'_>) -> u64 {
+        let over = |index: &usize| {
+            let job = &self.jobs[*index];
+            let retain_ms = self.retention.of(job.state, job.new.idempotency_key.is_some());
+            let halts = self.workflow_of(*index).is_some_and(|workflow| {
+                self.halted_by(workflow) == Some(*index) && self.live_steps(workflow) > 0
+            });
+            job.finished_at.is_some_and(|at| at.plus_ms(retain_ms) <= self.now) && !halts
+        };
+        let over: Vec<usize> = self.finished.iter().copied().filter(over).collect();
+        for &index in &over {
+            tell(self, &Fact::Forgotten(index));
+            let new = self.jobs[index].new.clone();
+            self.finished.remove(&index);
+            self.forgotten.insert(new.id);
+            self.by_id.remove(&new.id);
+            self.by_idempotency_key.retain(|_, known| *known != index);
+            if let Some(name) = new.workflow
+                && let Some(workflow) = self.workflows.get_mut(&name)
+            {
+                workflow.steps.retain(|&step| step != index);
+                if workflow.steps.is_empty() {
+                    self.workflows.remove(&name);
+                }
+            }
+        }
+        over.len() as u64
+    }
+}
