@@ -72,6 +72,7 @@ macro_rules! conformance {
                 an_extra_key_takes_nothing_of_its_group,
                 an_extra_key_and_a_jobs_own_key_share_slots,
                 one_keys_limit_taken_back_leaves_it_to_every_key,
+                jobs_that_list_a_group_share_its_slots_with_programs,
             }
             slots {
                 every_outcome_frees_the_slots_at_once,
@@ -537,6 +538,7 @@ macro_rules! conformance {
                 a_claim_does_not_outlive_its_session_in_any_view,
                 what_the_first_walk_kept_is_forgotten_when_the_second_begins,
                 what_runs_and_what_is_claimed_may_be_more_than_the_limit,
+                a_session_may_claim_again_what_it_did_not_start_in_time,
             }
             start {
                 a_start_takes_every_slot_with_a_new_token,
@@ -609,6 +611,7 @@ macro_rules! conformance {
                 a_disabled_schedule_stays_disabled_through_configurations,
                 schedules_fire_by_tick_then_by_name,
                 a_schedules_job_is_a_job_like_any_other,
+                a_schedule_whose_key_is_held_neither_fires_nor_is_triggered,
             }
             tick {
                 five_fields_are_minutes_and_six_begin_with_seconds,

@@ -282,3 +282,17 @@ pub(super) async fn what_runs_and_what_is_claimed_may_be_more_than_the_limit(wor
     assert_eq!(hard.ahead(9).await, [], "two are claimed, and there is room for two");
     soft.run(&claimed[0]).await;
 }
+
+pub(super) async fn a_session_may_claim_again_what_it_did_not_start_in_time(world: &World) {
+    let id = world.submit(job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let late = worker.ahead_one().await;
+    world.advance(CLAIM_MS).await;
+    let reply = worker.prefetch(0, 1).await;
+    let stop = Stop { job: id, token: late.token, reason: StopReason::LeaseEnded };
+    assert_eq!(reply.stop, [stop], "the claim that it had");
+    let [again] = &reply.prefetched[..] else { panic!("{reply:?}") };
+    assert_eq!((again.job.id, again.claim_until), (id, at(2 * CLAIM_MS)), "the claim that it has");
+    refused(worker.start(&late).await, ErrorKind::Fenced);
+    worker.run(&again.job).await;
+}

@@ -277,3 +277,14 @@ pub(super) async fn a_schedules_job_is_a_job_like_any_other(world: &World) {
     assert_eq!(worker.settle(&claimed, retry(0)).await, Ok(JobState::Pending));
     worker.succeed(&worker.claim_one().await).await;
 }
+
+pub(super) async fn a_schedule_whose_key_is_held_neither_fires_nor_is_triggered(world: &World) {
+    world.plan([("nightly", every_minute())]).await;
+    world.set("report/nightly", 0).await;
+    world.advance(MINUTE_MS).await;
+    assert_eq!(world.sweep().await.fired, 0);
+    assert_eq!(last(world, "nightly").await, (at(MINUTE_MS), TickOutcome::Skipped));
+    refused(world.trigger("nightly").await, ErrorKind::LimitReached);
+    world.unset("report/nightly").await;
+    world.trigger("nightly").await.expect("nothing holds it");
+}
