@@ -16,9 +16,10 @@ use async_trait::async_trait;
 /// - **Durable before acknowledged** (G10). `Ok` means that it survives a crash.
 /// - **Cancel-safe.** Dropping the future leaves the call done or not done, never half done. The caller
 ///   does not know which, as after `Unknown`.
-/// - **Safe to repeat.** After `Unknown` or a dropped future the same call may be made again: jobs carry
-///   ids, sessions carry ids, exchanges carry numbers; the rest sets a value or ends what has ended (where
-///   `NotFound`, from `unset_limit` and `release_slot`, then means that the first call did it).
+/// - **Safe to repeat.** After `Unknown` or a dropped future the same call may be made again: jobs, sessions and
+///   leases carry ids, exchanges carry numbers, steers name a step; the rest sets a value or ends what has ended
+///   (where `NotFound`, from `unset_limit` and `release_slot`, or `Fenced`, from `return_slots`, then means that the
+///   first call did it).
 /// - **Errors.** `Invalid` means that a value broke a rule and nothing happened; `Unavailable` that nothing
 ///   happened; `Unknown` that it may have happened. Every method may return these three.
 ///
@@ -79,8 +80,10 @@ pub trait Store: Send + Sync + 'static {
     /// One workflow. `NotFound` if there is none or it was forgotten.
     async fn workflow(&self, workflow: Name) -> Result<WorkflowStatus>;
 
-    /// Retries or skips the step that halts a workflow (`Conflict` if none does), or cancels the workflow: steps that
-    /// wait are cancelled at once, one that runs is asked to stop, and nothing more can be submitted to it.
+    /// Retries or skips the step that halts a workflow, or cancels the workflow: steps that wait are cancelled at once,
+    /// one that runs is asked to stop, and nothing more can be submitted to it.
+    ///
+    /// `Conflict` if another step halts it, or none; but a step that has been opened again, or skipped, already is `Ok`.
     async fn steer_workflow(&self, workflow: Name, steer: Steer) -> Result<()>;
 
     /// Declares tasks: their group, limit, timeout and backoff. A task that is declared again replaces

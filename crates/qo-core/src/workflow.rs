@@ -36,14 +36,15 @@ impl fmt::Display for OnFailure {
     }
 }
 
-/// What an operator does about a workflow.
+/// What an operator does about a workflow. It names the step, so that a call that is made again, because its answer was
+/// lost, cannot do the same to the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Steer {
-    /// Open the step that halts it again.
-    Retry,
-    /// Pass over the step that halts it.
-    Skip,
+    /// Open the step of this number again, which halts it.
+    Retry(u32),
+    /// Pass over the step of this number, which halts it.
+    Skip(u32),
     /// Call off every step that has not ended, and take no more.
     Cancel,
 }

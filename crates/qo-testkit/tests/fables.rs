@@ -66,7 +66,7 @@ fn a_skipped_step_is_passed_and_one_that_was_not_halted_cannot_be_skipped() {
         fable.submit(&[step(1), step(2)]);
         fable.exchange(ANNA, Talk::claims(&[(1, 1)]));
         fable.exchange(ANNA, first);
-        fable.done(Command::SteerWorkflow(name("flow"), Steer::Skip));
+        fable.done(Command::SteerWorkflow(name("flow"), Steer::Skip(1)));
         fable.exchange(ANNA, Talk::claims(&[(2, 2)]));
     };
     told(checker::order::check, tell, Talk::fails(1, 1), Talk::default(), "G6");

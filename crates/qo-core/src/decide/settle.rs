@@ -8,6 +8,7 @@ use crate::{AttemptEnded, AttemptOutcome, Error, ErrorText, Event, JobState, Out
 impl Decider<'_> {
     /// Applies one settle of a session; says where it left the job.
     pub(super) fn settle(&mut self, session: Ix<Session>, settle: &Settle) -> Result<JobState> {
+        settle.outcome.check()?;
         let fenced = || Error::fenced(format!("token {} does not own job {}", settle.token, settle.job));
         let at = self.state.find(settle.job).ok_or_else(fenced)?;
         let recorded = |record: &Record| {
@@ -31,7 +32,6 @@ impl Decider<'_> {
             }
             Phase::Pending | Phase::Claimed(_) | Phase::Running(_) => return recorded(job),
         };
-        settle.outcome.check()?;
         let now = self.state.now;
         let (outcome, error, output, then, run_at) = match &settle.outcome {
             Outcome::Succeed { output } => {

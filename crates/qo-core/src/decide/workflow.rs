@@ -27,28 +27,37 @@ impl Decider<'_> {
         let ix = ix.ok_or_else(|| Error::not_found(format!("workflow {name}")))?;
         match steer {
             Steer::Cancel => self.cancel_workflow(ix),
-            Steer::Retry => {
-                let past = self.halting(ix)?;
-                self.tick();
-                self.reopen(past);
+            Steer::Retry(step) => {
+                let is_open = matches!(self.state.workflows[ix].steps.get(&step), Some(At::Live(_)));
+                if !is_open {
+                    let past = self.halting(ix, step)?;
+                    self.tick();
+                    self.reopen(past);
+                }
             }
-            Steer::Skip => {
-                let job = self.state.past[self.halting(ix)?].id;
-                self.tick();
-                self.happen(Event::StepSkipped(job));
+            Steer::Skip(step) => {
+                let at = self.state.workflows[ix].steps.get(&step);
+                let is_skipped = matches!(at, Some(&At::Past(past)) if self.state.past[past].skipped);
+                if !is_skipped {
+                    let job = self.state.past[self.halting(ix, step)?].id;
+                    self.tick();
+                    self.happen(Event::StepSkipped(job));
+                }
             }
         }
         Ok(Answer::Done)
     }
 
-    /// The step that halts a workflow.
-    fn halting(&self, ix: Ix<Workflow>) -> Result<Ix<Past>> {
+    /// A step, if it halts its workflow.
+    fn halting(&self, ix: Ix<Workflow>, step: u32) -> Result<Ix<Past>> {
         let workflow = &self.state.workflows[ix];
+        let name = &workflow.name;
         match workflow.head() {
-            Some((_, At::Past(past))) => Ok(past),
-            Some((_, At::Live(_))) | None => {
-                Err(Error::conflict(format!("workflow {} is not halted", workflow.name)))
+            Some((head, At::Past(past))) if head == step => Ok(past),
+            Some((head, At::Past(_))) => {
+                Err(Error::conflict(format!("workflow {name} is halted by step {head}, not by step {step}")))
             }
+            Some((_, At::Live(_))) | None => Err(Error::conflict(format!("workflow {name} is not halted"))),
         }
     }
 

@@ -140,8 +140,8 @@ impl Watch for Tally {
                 }
             }
             Fact::Steered(_, steer, Ok(_), _) => self.count(match steer {
-                Steer::Retry => "workflows: retried",
-                Steer::Skip => "workflows: skipped",
+                Steer::Retry(_) => "workflows: retried",
+                Steer::Skip(_) => "workflows: skipped",
                 Steer::Cancel => "workflows: cancelled",
             }),
             Fact::Steered(..) => self.count("workflows: not steered"),

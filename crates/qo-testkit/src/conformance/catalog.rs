@@ -505,6 +505,7 @@ macro_rules! conformance {
                 a_skipped_step_that_is_reopened_is_the_head_again,
                 a_reopened_step_waits_for_the_one_that_runs,
                 only_a_halted_workflow_is_retried_or_skipped,
+                a_repeated_steer_does_nothing_to_the_next_step,
                 a_workflow_that_is_not_there_is_not_found,
                 cancelling_a_workflow_cancels_what_waits_and_stops_what_runs,
                 a_cancelled_workflow_takes_nothing_more,
@@ -556,6 +557,7 @@ macro_rules! conformance {
             }
             standalone {
                 programs_and_jobs_share_one_limit,
+                a_program_gives_back_its_own_slots_and_no_others,
                 a_program_that_finds_no_room_gets_nothing_at_once,
                 a_program_takes_slots_of_its_key_and_group_and_of_nothing_else,
                 a_program_takes_all_its_slots_or_none,

@@ -162,7 +162,7 @@ pub(super) async fn a_workflow_is_forgotten_with_its_last_job(world: &World) {
     let worker = patient(world).await;
     worker.succeed(&worker.claim_one().await).await;
     world.advance(500).await;
-    world.steer("w", Steer::Cancel).await.expect("it is there");
+    world.cancel_workflow("w").await.expect("it is there");
     world.advance(500).await;
     assert_eq!(world.sweep().await.forgotten, 1);
     refused(world.offer(step("w")).await, ErrorKind::Conflict);

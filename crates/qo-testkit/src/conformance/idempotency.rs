@@ -150,7 +150,7 @@ pub(super) async fn a_job_takes_no_new_key_from_a_second_submit(world: &World) {
 
 pub(super) async fn the_key_is_looked_up_before_the_workflow(world: &World) {
     let id = world.submit(step("w").once("a")).await;
-    world.steer("w", Steer::Cancel).await.expect("it is there");
+    world.cancel_workflow("w").await.expect("it is there");
     let again = step("w").once("a").on_failure(OnFailure::Continue);
     assert_eq!(world.offer(again).await, Ok(Submitted::Existing(id)));
 }

@@ -341,7 +341,7 @@ pub(super) async fn every_refusal_about_workflows_programs_and_schedules_names_i
     says(refused(world.steer("flow", Steer::Retry).await, ErrorKind::Conflict), "flow");
     let other = step("flow").on_failure(OnFailure::Continue);
     says(refused(world.offer(other).await, ErrorKind::Conflict), "flow");
-    world.steer("flow", Steer::Cancel).await.expect("it is there");
+    world.cancel_workflow("flow").await.expect("it is there");
     says(refused(world.offer(step("flow")).await, ErrorKind::Conflict), "flow");
     let worker = world.worker("w1", ["t"]).await;
     let starts = vec![Start { job: nobody, token: FenceToken(77) }];

@@ -187,7 +187,7 @@ pub(super) async fn a_bulk_retry_opens_what_can_be_opened(world: &World) {
     ids.push(world.submit(job("t").good_until(START)).await);
     world.sweep().await;
     ids.push(ended(world, &worker, step("off"), failure()).await);
-    world.steer("off", Steer::Cancel).await.expect("it is there");
+    world.cancel_workflow("off").await.expect("it is there");
     ids.push(world.submit(job("t").run_at(at(9_000))).await);
     let states = |views: Vec<qo_core::JobView>| views.iter().map(|view| view.state).collect::<Vec<_>>();
     let changed = change(world, Change::Retry, &JobFilter::default()).await;

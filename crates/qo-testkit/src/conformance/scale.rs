@@ -139,7 +139,7 @@ pub(super) async fn one_sweep_ends_any_backlog_of_claims_and_leases(world: &Worl
 
 pub(super) async fn one_sweep_forgets_any_backlog(world: &World) {
     world.submit_many(3_000, step("w")).await;
-    world.steer("w", Steer::Cancel).await.expect("it is there");
+    world.cancel_workflow("w").await.expect("it is there");
     world.advance(DAY_MS).await;
     assert_eq!(world.sweep().await.forgotten, 3_000);
     assert_eq!((world.all_jobs().await, world.all_workflows().await), (vec![], vec![]));

@@ -79,14 +79,17 @@ pub(super) async fn only_a_halted_workflow_is_retried_or_skipped(world: &World) 
     let worker = world.worker("w1", ["step"]).await;
     let conflict = |result| refused(result, ErrorKind::Conflict);
     for _ in 0..2 {
-        conflict(world.steer("w", Steer::Retry).await);
+        let before = world.snapshot().await;
+        world.steer("w", Steer::Retry).await.expect("it is open: there is nothing to do");
         conflict(world.steer("w", Steer::Skip).await);
+        assert_eq!(world.snapshot().await, before);
         settle_next(&worker, success()).await;
     }
+    conflict(world.steer("w", Steer::Retry).await);
     conflict(world.steer("w", Steer::Skip).await);
     world.submit(step("off")).await;
     settle_next(&worker, failure()).await;
-    world.steer("off", Steer::Cancel).await.expect("it is there");
+    world.cancel_workflow("off").await.expect("it is there");
     let before = world.snapshot().await;
     conflict(world.steer("off", Steer::Retry).await);
     conflict(world.steer("off", Steer::Skip).await);
@@ -97,8 +100,8 @@ pub(super) async fn only_a_halted_workflow_is_retried_or_skipped(world: &World) 
 pub(super) async fn a_workflow_that_is_not_there_is_not_found(world: &World) {
     world.submit(job("w")).await;
     refused(world.store.workflow(name("w")).await, ErrorKind::NotFound);
-    for steer in [Steer::Retry, Steer::Skip, Steer::Cancel] {
-        refused(world.steer("w", steer).await, ErrorKind::NotFound);
+    for steer in [Steer::Retry(1), Steer::Skip(1), Steer::Cancel] {
+        refused(world.store.steer_workflow(name("w"), steer).await, ErrorKind::NotFound);
     }
 }
 
@@ -106,7 +109,7 @@ pub(super) async fn cancelling_a_workflow_cancels_what_waits_and_stops_what_runs
     let ids = world.submit_many(3, step("w")).await;
     let worker = world.worker("w1", ["step"]).await;
     let claimed = worker.claim_one().await;
-    world.steer("w", Steer::Cancel).await.expect("it is there");
+    world.cancel_workflow("w").await.expect("it is there");
     assert_eq!(world.workflow("w").await.state, WorkflowState::Cancelled);
     assert_eq!(
         (world.state(ids[1]).await, world.state(ids[2]).await),
@@ -122,9 +125,9 @@ pub(super) async fn cancelling_a_workflow_cancels_what_waits_and_stops_what_runs
 
 pub(super) async fn a_cancelled_workflow_takes_nothing_more(world: &World) {
     let ids = world.submit_many(2, step("w")).await;
-    world.steer("w", Steer::Cancel).await.expect("it is there");
+    world.cancel_workflow("w").await.expect("it is there");
     let before = world.snapshot().await;
-    world.steer("w", Steer::Cancel).await.expect("again changes nothing");
+    world.cancel_workflow("w").await.expect("again changes nothing");
     refused(world.offer(step("w")).await, ErrorKind::Conflict);
     refused(world.retry(ids[0]).await, ErrorKind::Conflict);
     assert_eq!(
@@ -139,7 +142,7 @@ pub(super) async fn a_cancelled_workflow_takes_nothing_more(world: &World) {
 
 pub(super) async fn cancelling_a_halted_workflow_calls_off_the_rest(world: &World) {
     let (worker, ids) = halted(world).await;
-    world.steer("w", Steer::Cancel).await.expect("it is there");
+    world.cancel_workflow("w").await.expect("it is there");
     let states = [world.state(ids[0]).await, world.state(ids[1]).await, world.state(ids[2]).await];
     assert_eq!(states, [JobState::Failed, JobState::Cancelled, JobState::Cancelled]);
     nothing_to_do(&worker).await;
@@ -187,7 +190,7 @@ pub(super) async fn cancelling_a_workflow_takes_a_claimed_step_away(world: &Worl
     let ids = world.submit_many(2, step("w")).await;
     let worker = world.worker("w1", ["step"]).await;
     let claimed = worker.ahead_one().await;
-    world.steer("w", Steer::Cancel).await.expect("it is there");
+    world.cancel_workflow("w").await.expect("it is there");
     for id in ids {
         assert_eq!(world.state(id).await, JobState::Cancelled);
     }
@@ -198,8 +201,28 @@ pub(super) async fn a_workflow_in_which_a_step_was_only_asked_to_stop_is_cancell
     let ids = world.submit_many(2, step("w")).await;
     let worker = world.worker("w1", ["step"]).await;
     let claimed = worker.claim_one().await;
-    world.steer("w", Steer::Cancel).await.expect("it is there");
+    world.cancel_workflow("w").await.expect("it is there");
     assert_eq!(worker.settle(&claimed, retry(0)).await, Ok(JobState::Cancelled));
     nothing_to_do(&worker).await;
     refused(world.retry(ids[0]).await, ErrorKind::Conflict);
+}
+
+pub(super) async fn a_repeated_steer_does_nothing_to_the_next_step(world: &World) {
+    world.submit_many(3, step("w")).await;
+    let worker = world.worker("w1", ["step"]).await;
+    let steer = |steer| world.store.steer_workflow(name("w"), steer);
+    settle_next(&worker, failure()).await;
+    refused(steer(Steer::Skip(2)).await, ErrorKind::Conflict);
+    refused(steer(Steer::Skip(9)).await, ErrorKind::Conflict);
+    steer(Steer::Skip(1)).await.expect("it halts the workflow");
+    settle_next(&worker, failure()).await;
+    // The second step halts it now: the first call, made again, is about the first step.
+    steer(Steer::Skip(1)).await.expect("that is so already");
+    assert_eq!(world.workflow("w").await.state, WorkflowState::Halted);
+    steer(Steer::Retry(2)).await.expect("it halts the workflow");
+    steer(Steer::Retry(2)).await.expect("that is so already");
+    assert_eq!(
+        world.workflow("w").await.head.map(|head| (head.step, head.state)),
+        Some((2, JobState::Pending))
+    );
 }

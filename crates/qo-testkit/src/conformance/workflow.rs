@@ -264,7 +264,7 @@ pub(super) async fn waiting_steps_count_at_submit(world: &World) {
 
 pub(super) async fn the_workflow_is_checked_after_costs_and_before_limits(world: &World) {
     world.submit(step("off")).await;
-    world.steer("off", Steer::Cancel).await.expect("it is there");
+    world.cancel_workflow("off").await.expect("it is there");
     world.set("held", 0).await;
     world.set("small", 1).await;
     let to = |task| job(task).workflow("off");

@@ -142,8 +142,15 @@ impl World {
     }
 
     /// An operator retries, skips or cancels.
-    pub async fn steer(&self, workflow: &str, steer: Steer) -> Result<()> {
-        self.store.steer_workflow(name(workflow), steer).await
+    /// Retries or skips what a workflow is at: the step is looked up, as a person would.
+    pub async fn steer(&self, workflow: &str, steer: impl FnOnce(u32) -> Steer) -> Result<()> {
+        let head = self.store.workflow(name(workflow)).await.ok().and_then(|status| status.head);
+        self.store.steer_workflow(name(workflow), steer(head.map_or(1, |head| head.step))).await
+    }
+
+    /// Calls a workflow off.
+    pub async fn cancel_workflow(&self, workflow: &str) -> Result<()> {
+        self.store.steer_workflow(name(workflow), Steer::Cancel).await
     }
 
     /// Pushes a configuration file with these schedules.

@@ -157,7 +157,8 @@ pub(super) fn commands() -> impl Strategy<Value = Command> {
     let limit = prop::sample::select(vec![0, 1, caps::PAGE, caps::PAGE + 1, usize::MAX]);
     let bulk = (change, filter(), after, limit)
         .prop_map(|(change, filter, after, limit)| Command::ChangeMatching { change, filter, after, limit });
-    let steer = prop_oneof![Just(Steer::Retry), Just(Steer::Skip), Just(Steer::Cancel)];
+    let steer =
+        prop_oneof![number().prop_map(Steer::Retry), number().prop_map(Steer::Skip), Just(Steer::Cancel)];
     prop_oneof![
         vec(job(), 0..3).prop_map(Command::Retry),
         bulk,

@@ -92,8 +92,8 @@ fn verb(command: &Command) -> &'static str {
         Command::Sweep => "sweep",
         Command::Retry(_) => "retry",
         Command::ChangeMatching { .. } => "change",
-        Command::SteerWorkflow(_, Steer::Retry) => "retry workflow",
-        Command::SteerWorkflow(_, Steer::Skip) => "skip step of workflow",
+        Command::SteerWorkflow(_, Steer::Retry(_)) => "retry workflow",
+        Command::SteerWorkflow(_, Steer::Skip(_)) => "skip step of workflow",
         Command::SteerWorkflow(_, Steer::Cancel) => "cancel workflow",
         Command::AcquireSlots(_) => "acquire",
         Command::ExtendSlots { .. } => "extend",
@@ -138,7 +138,7 @@ impl fmt::Display for Called<'_> {
             Command::ChangeMatching { change, filter, after, limit } => {
                 write!(f, " {change:?} {filter:?} after {after:?}, at most {limit}")
             }
-            Command::SteerWorkflow(workflow, _) => write!(f, " {workflow}"),
+            Command::SteerWorkflow(workflow, steer) => write!(f, " {workflow} {steer:?}"),
             Command::AcquireSlots(request) => {
                 let SlotRequest { id, group, slots, lease_ms, limit, .. } = request;
                 write!(f, " {} {slots} of {group} for {lease_ms} ms, limit {limit:?}", Short(id.0))

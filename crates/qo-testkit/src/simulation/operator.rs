@@ -5,7 +5,7 @@ use super::scenery::{self, QUEUES, SCHEDULES};
 use super::stage::Stage;
 use futures::executor::block_on;
 use qo_core::{Answer, Change, Changed, Command, ErrorKind, FenceToken, GroupRef, Holder, JobFilter, JobId};
-use qo_core::{JobState, Name, Result, Steer, Store, WorkflowState};
+use qo_core::{JobState, Result, Steer, Store, WorkflowState};
 use std::collections::BTreeMap;
 
 #[derive(Default)]
@@ -74,19 +74,22 @@ impl Operator {
     }
 }
 
+const BY_STEP: [fn(u32) -> Steer; 2] = [Steer::Retry, Steer::Skip];
+
 /// Mostly about a workflow that is halted.
 fn any_steer(stage: &mut Stage, store: &dyn Store) -> Command {
     let workflows = super::audit::workflows(store);
     let halted = workflows.iter().filter(|status| status.state == WorkflowState::Halted);
-    let halted: Vec<&Name> = halted.map(|status| &status.workflow).collect();
+    let halted: Vec<_> = halted.filter_map(|status| Some((&status.workflow, status.head?.step))).collect();
     let random = &mut stage.random;
     if halted.is_empty() || random.percent(20) {
-        let steer =
-            if random.percent(15) { Steer::Cancel } else { random.pick(&[Steer::Retry, Steer::Skip]) };
+        let step = random.within(1..=6) as u32;
+        let steer = if random.percent(15) { Steer::Cancel } else { random.pick(&BY_STEP)(step) };
         return Command::SteerWorkflow(scenery::any_workflow(random), steer);
     }
-    let steer = if random.percent(10) { Steer::Cancel } else { random.pick(&[Steer::Retry, Steer::Skip]) };
-    Command::SteerWorkflow(random.pick(&halted).clone(), steer)
+    let (workflow, step) = random.pick(&halted);
+    let steer = if random.percent(10) { Steer::Cancel } else { random.pick(&BY_STEP)(step) };
+    Command::SteerWorkflow(workflow.clone(), steer)
 }
 
 fn any_change(stage: &mut Stage) -> Command {
@@ -147,8 +150,9 @@ pub(super) fn lifting(stage: &mut Stage, store: &dyn Store) -> Vec<Command> {
     let halted = super::audit::workflows(store).into_iter();
     let halted = halted.filter(|status| status.state == WorkflowState::Halted && status.live > 0);
     let steered = halted.map(|status| {
-        let steer = stage.random.pick(&[Steer::Retry, Steer::Skip, Steer::Skip]);
-        Command::SteerWorkflow(status.workflow, steer)
+        let step = status.head.map_or(0, |head| head.step);
+        let steer = if stage.random.percent(33) { Steer::Retry } else { Steer::Skip };
+        Command::SteerWorkflow(status.workflow, steer(step))
     });
     let enabled = block_on(store.schedules()).expect("the bare store answers").into_iter();
     let disabled = enabled.filter(|status| status.enabled);

@@ -107,11 +107,22 @@ impl Toy {
             }
             return Ok(());
         }
-        let head = self.head(name).filter(|head| head.state.is_terminal()).map(|head| head.new.id);
-        let head = head.ok_or_else(|| conflict(format_args!("workflow {name} is not halted")))?;
+        let (Steer::Retry(number) | Steer::Skip(number)) = steer else { return Ok(()) };
+        if let Some(step) = self.steps(name).find(|step| step.step == Some(number)) {
+            let done = match steer {
+                Steer::Retry(_) => step.is_live(),
+                _ => step.skipped,
+            };
+            if done {
+                return Ok(());
+            }
+        }
+        let head = self.head(name).filter(|head| head.state.is_terminal() && head.step == Some(number));
+        let head = head.map(|head| head.new.id);
+        let head = head.ok_or_else(|| conflict(format_args!("step {number} of {name} does not halt it")))?;
         let at = self.jobs.iter().position(|job| job.new.id == head).expect("the head is there");
         match steer {
-            Steer::Retry => self.reopen(at),
+            Steer::Retry(_) => self.reopen(at),
             _ => self.jobs[at].skipped = true,
         }
         Ok(())

@@ -96,18 +96,31 @@ impl Ledger {
 
     pub(super) fn steer(&mut self, name: &Name, steer: Steer, answer: &Result<Answer>, tell: &mut Tell<'_>) {
         let halted_by = self.workflows.get(name).map(|workflow| self.halted_by(workflow));
+        let step_of = |index: usize| self.jobs[index].step;
+        let named = |number: u32| {
+            let mut steps = self.workflows.get(name).into_iter().flat_map(|workflow| &workflow.steps);
+            steps.find(|&&index| step_of(index) == Some(number)).map(|&index| &self.jobs[index])
+        };
+        let done = match steer {
+            Steer::Retry(number) => named(number).is_some_and(|job| !job.state.is_terminal()),
+            Steer::Skip(number) => named(number).is_some_and(|job| job.skipped),
+            Steer::Cancel => false,
+        };
+        let halts = |number: u32| halted_by.flatten().is_some_and(|head| step_of(head) == Some(number));
         let due = match (halted_by, steer) {
             (None, _) => Err(ErrorKind::NotFound),
-            (Some(None), Steer::Retry | Steer::Skip) => Err(ErrorKind::Conflict),
+            (_, Steer::Retry(number) | Steer::Skip(number)) if !done && !halts(number) => {
+                Err(ErrorKind::Conflict)
+            }
             _ => Ok(()),
         };
         tell(self, &Fact::Steered(name, steer, answer, due));
-        if due.is_err() || answer.is_err() {
+        if due.is_err() || answer.is_err() || done {
             return;
         }
         match (halted_by.flatten(), steer) {
-            (Some(head), Steer::Retry) => self.reopen(head, tell),
-            (Some(head), Steer::Skip) => self.jobs[head].skipped = true,
+            (Some(head), Steer::Retry(_)) => self.reopen(head, tell),
+            (Some(head), Steer::Skip(_)) => self.jobs[head].skipped = true,
             (_, Steer::Cancel) => {
                 let steps = self.workflows[name].steps.clone();
                 steps.into_iter().for_each(|step| self.call_off(step, tell));
