@@ -4,7 +4,10 @@ use futures::executor::block_on;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
-use qo_testkit::generator::{Script, bad_commands, bad_json, crowds, equal, minimal, scripts, survives};
+use qo_testkit::generator::{
+    Script, answer_alike, bad_commands, bad_json, crowds, equal, minimal, scripts, something_to_lose,
+    survives,
+};
 use qo_testkit::{Fixtures, MemoryFixtures, ToyFixtures};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -84,6 +87,15 @@ proptest! {
         let commands: Vec<_> = texts.iter().filter_map(|text| serde_json::from_str(text).ok()).collect();
         let survived = block_on(async { survives(&MemoryFixtures.fresh().await, &commands).await });
         prop_assert_eq!(survived, Ok(()));
+    }
+
+    #[test]
+    fn memory_answers_bad_commands_like_the_toy(commands in prop::collection::vec(bad_commands(), 1..20)) {
+        let commands: Vec<_> = something_to_lose().into_iter().chain(commands).collect();
+        let alike = block_on(async {
+            answer_alike(&ToyFixtures::default().fresh().await, &MemoryFixtures.fresh().await, &commands).await
+        });
+        prop_assert_eq!(alike, Ok(()));
     }
 
     #[test]

@@ -1,16 +1,25 @@
-//! `docs/guarantees.md` names tests and sabotage that exist.
+//! `docs/guarantees.md` and `docs/promises.md` name tests and sabotage that exist.
 
 use qo_testkit::{conformance, museum};
 use std::collections::BTreeSet;
 
+fn cases() -> BTreeSet<&'static str> {
+    conformance::cases().iter().map(|case| case.name).collect()
+}
+
+/// What a line has in `code`.
+fn in_code(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
 #[test]
 fn the_page_of_guarantees_names_only_what_exists() {
     let page = include_str!("../../../docs/guarantees.md");
-    let cases: BTreeSet<&str> = conformance::cases().iter().map(|case| case.name).collect();
+    let cases = cases();
     let flaws: BTreeSet<String> = museum().iter().map(|exhibit| format!("{:?}", exhibit.flaw)).collect();
     let (mut tests, mut sabotage) = (0, 0);
     for line in page.lines() {
-        for name in line.split('`').skip(1).step_by(2) {
+        for name in in_code(line) {
             if line.starts_with("- tests:") {
                 assert!(cases.contains(name), "there is no case {name}");
                 tests += 1;
@@ -21,4 +30,28 @@ fn the_page_of_guarantees_names_only_what_exists() {
         }
     }
     assert!(tests >= 25 && sabotage >= 20, "the page was not read: {tests} tests, {sabotage} exhibits");
+}
+
+#[test]
+fn the_page_of_promises_names_only_cases_that_exist_and_leaves_no_promise_without_one() {
+    let page = include_str!("../../../docs/promises.md");
+    let cases = cases();
+    let (mut promises, mut named) = (0, BTreeSet::new());
+    for line in page.lines().filter(|line| line.starts_with("| ") && *line != "| promise | cases |") {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').collect();
+        let [promise, proof] = cells[..] else { panic!("not a promise and its cases: {line}") };
+        let mut here = in_code(proof).peekable();
+        let comes_later = proof.contains("comes with") || proof.contains("unit tests");
+        assert!(here.peek().is_some() || comes_later, "nothing proves: {promise}");
+        for name in here {
+            assert!(cases.contains(name), "there is no case {name}");
+            named.insert(name);
+        }
+        promises += 1;
+    }
+    assert!(
+        promises >= 100 && named.len() >= 200,
+        "the page was not read: {promises}, {} cases",
+        named.len()
+    );
 }

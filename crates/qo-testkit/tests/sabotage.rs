@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use qo_testkit::conformance::{Case, cases, run};
-use qo_testkit::generator::{equal, scripts};
+use qo_testkit::generator::{Script, crowds, equal, scripts};
 use qo_testkit::{Exhibit, Fixtures, Flaw, ToyFixtures, museum};
 use std::collections::BTreeSet;
 
@@ -72,11 +72,16 @@ fn scripts_until_seen(flaw: Flaw) -> Option<u32> {
     );
     (1..=200).find(|_| {
         let script = scripts(60..=60).new_tree(&mut runner).expect("a script").current();
-        let both = async {
-            let (correct, flawed) = (ToyFixtures::default().fresh().await, ToyFixtures(flaw).fresh().await);
-            equal(&correct, &flawed, &script).await
+        let crowd = crowds(40..=40).new_tree(&mut runner).expect("a script").current();
+        let shows = |script: &Script| {
+            let both = async {
+                let (correct, flawed) =
+                    (ToyFixtures::default().fresh().await, ToyFixtures(flaw).fresh().await);
+                equal(&correct, &flawed, script).await
+            };
+            block_on(both).is_err()
         };
-        block_on(both).is_err()
+        shows(&script) || shows(&crowd)
     })
 }
 

@@ -411,6 +411,7 @@ macro_rules! conformance {
                 a_program_that_holds_the_slots_is_named,
                 claimed_jobs_and_waiting_steps_have_no_place_in_line,
                 reasons_come_in_the_order_of_the_rules,
+                nothing_only_waits_for_a_claim_among_steps_programs_and_claims,
             }
             views {
                 a_job_that_is_not_there_is_not_found,
@@ -504,6 +505,10 @@ macro_rules! conformance {
                 a_step_that_ends_before_its_turn_halts_when_its_turn_comes,
                 waiting_steps_count_at_submit,
                 skipping_and_retrying_take_the_step_that_halts_and_no_other,
+                the_workflow_is_checked_after_costs_and_before_limits,
+                a_workflow_whose_last_step_is_skipped_is_finished,
+                cancelling_a_workflow_takes_a_claimed_step_away,
+                a_workflow_in_which_a_step_was_only_asked_to_stop_is_cancelled,
             }
             prefetch {
                 without_prefetch_claiming_is_starting,
@@ -537,6 +542,9 @@ macro_rules! conformance {
                 a_start_of_a_step_whose_turn_it_is_not_is_given_back,
                 claimed_jobs_count_at_submit,
                 a_claim_does_not_outlive_its_session_in_any_view,
+                what_the_first_walk_kept_is_forgotten_when_the_second_begins,
+                what_runs_and_what_is_claimed_may_be_more_than_the_limit,
+                a_worker_that_holds_claims_may_start_others_at_once,
             }
             standalone {
                 programs_and_jobs_share_one_limit,
@@ -569,6 +577,9 @@ macro_rules! conformance {
                 a_manager_takes_extends_and_gives_back,
                 a_manager_cleans_up_and_shows_jobs_too,
                 a_manager_refuses_what_is_not_valid,
+                a_request_that_is_answered_already_ends_nothing,
+                a_program_needs_no_worker_and_outlives_all_of_them,
+                the_newest_limit_that_a_program_or_job_brings_stays,
             }
             schedule {
                 a_schedule_submits_its_job_at_its_tick,
@@ -603,6 +614,9 @@ macro_rules! conformance {
                 a_disabled_schedule_stays_disabled_through_configurations,
                 schedules_fire_by_tick_then_by_name,
                 a_schedules_job_is_a_job_like_any_other,
+                a_tick_sees_what_has_just_ended,
+                a_tick_that_ran_is_not_run_again_by_a_schedule_of_that_name,
+                a_tick_that_was_opened_again_keeps_the_next_one_from_running,
             }
             history {
                 every_attempt_shows_its_worker_duration_and_error,
@@ -627,6 +641,8 @@ macro_rules! conformance {
                 a_bulk_cancel_asks_what_runs_to_stop_once,
                 a_bulk_retry_opens_what_can_be_opened,
                 a_bulk_change_keeps_to_its_filter,
+                a_bulk_change_goes_on_behind_its_cursor,
+                a_reopened_job_brings_its_limit_again,
             }
             fleet {
                 concurrent_claims_reach_a_limit_and_do_not_exceed_it,

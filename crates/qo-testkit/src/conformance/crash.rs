@@ -166,8 +166,12 @@ pub(super) async fn claimed_jobs_of_a_dead_worker_go_back_and_use_no_attempt(wor
     let swept = world.sweep().await;
     assert_eq!((swept.sessions, swept.attempts, swept.claims), (1, 1, 2));
     assert_eq!(world.state(ids[0]).await, JobState::Failed, "it ran, and that was its last attempt");
+    for id in &ids[1..] {
+        let detail = world.detail(*id).await;
+        assert_eq!((detail.view.attempts_used, detail.attempts), (0, vec![]), "they had not started");
+    }
     let heir = world.worker("heir", ["t"]).await;
-    assert_eq!(heir.claim_ids(10).await, ids[1..], "they had not started");
+    assert_eq!(heir.claim_ids(10).await, ids[1..]);
 }
 
 pub(super) async fn closing_a_session_gives_its_claims_back(world: &World) {
@@ -180,7 +184,8 @@ pub(super) async fn closing_a_session_gives_its_claims_back(world: &World) {
         (world.state(ids[0]).await, world.state(ids[1]).await),
         (JobState::Pending, JobState::Expired)
     );
-    assert_eq!(world.detail(ids[0]).await.attempts, []);
+    let detail = world.detail(ids[0]).await;
+    assert_eq!((detail.view.attempts_used, detail.attempts), (0, vec![]));
 }
 
 pub(super) async fn everything_that_is_over_ends_in_one_sweep(world: &World) {

@@ -339,3 +339,35 @@ fn kind(reason: &Reason) -> &'static str {
         _ => "another",
     }
 }
+
+pub(super) async fn nothing_only_waits_for_a_claim_among_steps_programs_and_claims(world: &World) {
+    for (group, limit) in [("cluster", 7), ("api", 5), ("api/*", 2), ("gpu", 3)] {
+        world.set(group, limit).await;
+    }
+    let (hard, soft) = (world.worker("hard", ["t"]).await, world.worker("soft", ["t"]).await);
+    for place in 0..50_u32 {
+        let spec = job("t").group("api").key(&format!("k{}", place % 4)).cost(1 + place % 9 / 8);
+        let spec = if place % 3 == 0 { spec.workflow(&format!("w{}", place % 2)) } else { spec };
+        world.submit(if place % 5 == 0 { spec.also("gpu", 1 + place % 2) } else { spec }).await;
+    }
+    for _ in 0..200 {
+        let held = world.acquire(program("gpu")).await.expect("a valid request");
+        let ahead = soft.ahead(2).await;
+        let claimed = hard.claim(100).await;
+        assert_eq!(waiting_only_for_a_claim(world).await, [], "these were not claimed for no reason");
+        world.audit().await;
+        hard.succeed_all(&claimed).await;
+        for job in &ahead {
+            if let Some(run) = soft.start(job).await.expect("the claim is not over").run {
+                soft.succeed(&ClaimedJob { token: run.token, ..job.clone() }).await;
+            }
+        }
+        if let Some(held) = held {
+            assert_eq!(held.give_back().await, Ok(()));
+        }
+        if world.all_jobs().await.iter().all(|view| view.state == JobState::Succeeded) {
+            return;
+        }
+    }
+    panic!("not every job ran: {:?}", world.all_jobs().await);
+}

@@ -398,3 +398,40 @@ pub(super) async fn a_bulk_change_keeps_to_its_filter(world: &World) {
     let failed = JobFilter { states: vec![JobState::Failed], ..JobFilter::default() };
     assert_eq!(change(world, Change::Retry, &failed).await.jobs, 0, "they were cancelled");
 }
+
+pub(super) async fn a_bulk_change_goes_on_behind_its_cursor(world: &World) {
+    let ids = world.submit_many(5, job("t")).await;
+    let page = async |change, after| {
+        let page = world.store.change_matching(change, JobFilter::default(), after, 2).await;
+        page.expect("a valid call")
+    };
+    let first = page(Change::Cancel, None).await;
+    assert_eq!(world.retry(ids[0]).await, Ok(JobState::Pending));
+    let second = page(Change::Cancel, first.next).await;
+    assert_eq!((second.jobs, world.state(ids[0]).await), (2, JobState::Pending), "it was behind us");
+    assert_eq!(page(Change::Cancel, second.next).await, Changed { jobs: 1, next: None });
+    let first = page(Change::Retry, None).await;
+    assert_eq!((first.jobs, first.next.is_some()), (2, true));
+    assert_eq!(world.cancel(ids[1]).await, Ok(JobState::Cancelled));
+    assert_eq!(page(Change::Retry, first.next).await, Changed { jobs: 2, next: None });
+    assert_eq!(world.state(ids[1]).await, JobState::Cancelled);
+}
+
+pub(super) async fn a_reopened_job_brings_its_limit_again(world: &World) {
+    let worker = patient(world).await;
+    let of_key = ended(world, &worker, job("t").key("k").limit(1), failure()).await;
+    let of_group = ended(world, &worker, job("t").limit(2), Outcome::Cancelled).await;
+    assert_eq!((world.limit("t/k").await, world.limit("t").await), (None, None), "they have ended");
+    for id in [of_key, of_group] {
+        assert_eq!(world.retry(id).await, Ok(JobState::Pending));
+    }
+    let status = world.status("t/k").await;
+    assert_eq!((status.limit, status.source), (Some(1), Some(LimitSource::Submit)));
+    assert_eq!(world.limit("t").await, Some(2));
+    let again = ended(world, &worker, job("t").key("k").limit(5).priority(-1), failure()).await;
+    assert_eq!((world.retry(of_key).await, world.limit("t/k").await), (Ok(JobState::Pending), Some(5)));
+    let filter = JobFilter { states: vec![JobState::Failed], ..JobFilter::default() };
+    assert_eq!(world.cancel(of_key).await, Ok(JobState::Cancelled));
+    assert_eq!((world.limit("t/k").await, change(world, Change::Retry, &filter).await.jobs), (None, 1));
+    assert_eq!((world.limit("t/k").await, world.state(again).await), (Some(5), JobState::Pending));
+}

@@ -349,6 +349,7 @@ pub(super) async fn a_bad_schedule_is_invalid_as_a_whole_configuration(world: &W
         (cron("61 * * * *", "t"), "schedules[bad].cron", "61 * * * *"),
         (cron("", "t"), "schedules[bad].cron", ""),
         (cron("every day", "t"), "schedules[bad].cron", "every day"),
+        (cron("0 0 30 2 *", "t"), "schedules[bad].cron", "0 0 30 2 *"),
         (Schedule { timezone: "Mars/Base".into(), ..fine.clone() }, "schedules[bad].timezone", "Mars/Base"),
         (Schedule { timezone: String::new(), ..fine.clone() }, "schedules[bad].timezone", ""),
         (Schedule { max_attempts: 0, ..fine.clone() }, "schedules[bad].max_attempts", "0"),

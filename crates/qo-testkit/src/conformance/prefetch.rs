@@ -408,3 +408,42 @@ pub(super) async fn a_claim_does_not_outlive_its_session_in_any_view(world: &Wor
     let owner = world.view(id).await.claimed.expect("it is claimed");
     assert_eq!((owner.since, owner.lease_until), (START, at(CLAIM_MS)), "now the claim does");
 }
+
+pub(super) async fn what_the_first_walk_kept_is_forgotten_when_the_second_begins(world: &World) {
+    world.set("api", 4).await;
+    world.set("gpu", 1).await;
+    let worker = world.worker("w", ["small", "big", "other"]).await;
+    world.submit_many(2, job("small").group("api")).await;
+    worker.claim(2).await;
+    world.submit(job("big").group("api").cost(3).also("gpu", 1)).await;
+    let first = world.submit(job("small").group("api")).await;
+    let other = world.submit(job("other").also("gpu", 1)).await;
+    let reply = worker.prefetch(9, 9).await;
+    let ahead: Vec<_> = reply.prefetched.iter().map(|ahead| ahead.job.id).collect();
+    assert_eq!(worker::ids(&reply.claimed), [other], "while the big one misses one group it keeps slots");
+    assert_eq!(ahead, [first], "by now it misses two");
+}
+
+pub(super) async fn what_runs_and_what_is_claimed_may_be_more_than_the_limit(world: &World) {
+    world.set("t", 2).await;
+    world.submit_many(2, job("t")).await;
+    let (soft, hard) = (world.worker("soft", ["t"]).await, world.worker("hard", ["t"]).await);
+    let claimed = soft.ahead(2).await;
+    world.submit_many(2, job("t")).await;
+    let running = hard.claim(9).await;
+    assert_eq!((claimed.len(), running.len()), (2, 2));
+    world.submit_all(vec![job("t").cost(2), job("t")]).await;
+    assert_eq!((soft.ahead(9).await, hard.ahead(9).await), (vec![], vec![]));
+    hard.succeed_all(&running).await;
+    assert_eq!(hard.ahead(9).await, [], "two are claimed, and there is room for two");
+    soft.run(&claimed[0]).await;
+}
+
+pub(super) async fn a_worker_that_holds_claims_may_start_others_at_once(world: &World) {
+    let ids = world.submit_many(4, job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let claimed = worker.ahead(2).await;
+    assert_eq!(worker.claim_ids(9).await, ids[2..]);
+    assert_eq!(worker.start_all(&claimed).await.iter().filter(|started| started.is_ok()).count(), 2);
+    assert_eq!(world.used("t").await, 4);
+}

@@ -239,6 +239,10 @@ pub(super) async fn of_missed_ticks_the_latest_one_runs(world: &World) {
     let tick = status.last.expect("a tick came").tick;
     assert_eq!((tick, status.next), (at(10 * MINUTE_MS), Some(at(11 * MINUTE_MS))));
     assert_eq!(world.all_jobs().await[0].idempotency_key, Some(key("nightly:2027-01-15T08:10:00Z")));
+    world.plan([("hourly", cron("0 * * * *", "report"))]).await;
+    until(world, on(3, 8, 59)).await;
+    assert_eq!(world.sweep().await.fired, 1, "however late it is");
+    assert_eq!(world.schedule("hourly").await.last.map(|last| last.tick), Some(on(3, 8, 0)));
 }
 
 pub(super) async fn all_missed_ticks_run_one_after_another(world: &World) {
@@ -416,4 +420,38 @@ pub(super) async fn a_schedules_job_is_a_job_like_any_other(world: &World) {
     assert_eq!(&*claimed.group, "heavy");
     assert_eq!(worker.settle(&claimed, retry(0)).await, Ok(JobState::Pending));
     worker.succeed(&worker.claim_one().await).await;
+}
+
+pub(super) async fn a_tick_sees_what_has_just_ended(world: &World) {
+    world.plan([("nightly", Schedule { max_attempts: 1, ..every_minute() })]).await;
+    world.advance(MINUTE_MS).await;
+    world.open(serving("dead", ["report"]).lease(MINUTE_MS)).await.claim_one().await;
+    world.advance(MINUTE_MS).await;
+    let swept = world.sweep().await;
+    assert_eq!((swept.attempts, swept.fired), (1, 1), "the last job has failed in the same step");
+}
+
+pub(super) async fn a_tick_that_ran_is_not_run_again_by_a_schedule_of_that_name(world: &World) {
+    world.plan([("nightly", every_minute())]).await;
+    world.advance(MINUTE_MS).await;
+    assert_eq!(world.sweep().await.fired, 1);
+    world.plan([]).await;
+    world.plan([("nightly", every_minute())]).await;
+    assert_eq!(
+        (world.sweep().await.fired, world.schedule("nightly").await.next),
+        (0, Some(at(2 * MINUTE_MS)))
+    );
+}
+
+pub(super) async fn a_tick_that_was_opened_again_keeps_the_next_one_from_running(world: &World) {
+    world.plan([("nightly", every_minute())]).await;
+    world.advance(MINUTE_MS).await;
+    world.sweep().await;
+    let job = world.all_jobs().await[0].id;
+    assert_eq!(world.cancel(job).await, Ok(JobState::Cancelled));
+    assert_eq!(world.retry(job).await, Ok(JobState::Pending));
+    refused(world.trigger("nightly").await, ErrorKind::LimitReached);
+    world.advance(MINUTE_MS).await;
+    assert_eq!(world.sweep().await.fired, 0);
+    assert_eq!(last(world, "nightly").await, (at(2 * MINUTE_MS), TickOutcome::Skipped));
 }

@@ -377,3 +377,46 @@ pub(super) async fn a_manager_refuses_what_is_not_valid(world: &World) {
     }
     assert_eq!(world.all_groups().await, []);
 }
+
+pub(super) async fn a_request_that_is_answered_already_ends_nothing(world: &World) {
+    world.set("gpu", 3).await;
+    let id = world.lease_id();
+    world.hold(program("gpu")).await;
+    let long = world.hold(program("gpu").id(id).slots(2).lease(60_000)).await;
+    world.advance(20_000).await;
+    world.set("gpu", 1).await;
+    assert_eq!(
+        world.hold(program("gpu").id(id).slots(2)).await.lease,
+        long.lease,
+        "whatever the limit is now"
+    );
+    refused(world.acquire(program("gpu").id(id)).await, ErrorKind::Conflict);
+    invalid(world.acquire(program("gpu").slots(2)).await, "slots", "2");
+    assert_eq!(world.used("gpu").await, 3, "the first one is over, but nothing has ended it");
+    assert!(world.is_full(program("gpu")).await);
+    assert_eq!(world.used("gpu").await, 2);
+}
+
+pub(super) async fn a_program_needs_no_worker_and_outlives_all_of_them(world: &World) {
+    world.set("gpu", 1).await;
+    world.submit(job("gpu")).await;
+    let worker = world.worker("w1", ["gpu"]).await;
+    let held = world.hold(program("gpu").lease(90_000)).await;
+    world.advance(30_000).await;
+    assert_eq!(world.sweep().await, Swept { sessions: 1, ..Swept::default() });
+    refused(worker.send(worker.next()).await, ErrorKind::Fenced);
+    assert_eq!(held.extend(60_000).await.map(|lease| lease.lease_until), Ok(at(90_000)));
+    assert_eq!(world.worker("w2", ["gpu"]).await.claim(1).await, []);
+}
+
+pub(super) async fn the_newest_limit_that_a_program_or_job_brings_stays(world: &World) {
+    world.hold(program("gpu").limit(1)).await;
+    assert!(world.is_full(program("gpu")).await);
+    world.hold(program("gpu").slots(2).limit(3)).await;
+    assert_eq!((world.limit("gpu").await, world.used("gpu").await), (Some(3), 3), "its own limit makes room");
+    world.submit(job("gpu").limit(4)).await;
+    assert_eq!(world.worker("w1", ["gpu"]).await.claim(9).await.len(), 1);
+    world.hold(program("gpu").limit(5)).await;
+    assert!(world.is_full(program("gpu").limit(4)).await);
+    assert_eq!((world.limit("gpu").await, world.used("gpu").await), (Some(5), 5));
+}

@@ -170,6 +170,9 @@ pub(super) async fn the_first_step_says_what_a_failure_does(world: &World) {
     let outcomes = world.offer_all(vec![step("bold"), step("bold").on_failure(halt), step("bold")]).await;
     let accepted: Vec<_> = outcomes.expect("a valid call").iter().map(Result::is_ok).collect();
     assert_eq!(accepted, [true, false, true], "it concerns that job alone");
+    let outcomes = world.offer_all(vec![step("new").on_failure(go_on), step("new").on_failure(halt)]).await;
+    let accepted: Vec<_> = outcomes.expect("a valid call").iter().map(Result::is_ok).collect();
+    assert_eq!(accepted, [true, false], "jobs of one call see each other");
 }
 
 pub(super) async fn a_halted_workflow_goes_on_when_its_step_is_retried(world: &World) {
@@ -421,4 +424,54 @@ pub(super) async fn skipping_and_retrying_take_the_step_that_halts_and_no_other(
     world.steer("w", Steer::Retry).await.expect("it is halted");
     assert_eq!((world.state(ids[0]).await, world.state(ids[2]).await), (JobState::Failed, JobState::Pending));
     assert_eq!(settle_next(&worker, success()).await.id, ids[2]);
+}
+
+pub(super) async fn the_workflow_is_checked_after_costs_and_before_limits(world: &World) {
+    world.submit(step("off")).await;
+    world.steer("off", Steer::Cancel).await.expect("it is there");
+    world.set("held", 0).await;
+    world.set("small", 1).await;
+    let to = |task| job(task).workflow("off");
+    refused(world.offer(to("held").or_reject()).await, ErrorKind::Conflict);
+    refused(world.offer(to("held").or_skip()).await, ErrorKind::Conflict);
+    refused(world.offer(to("new").limit(3)).await, ErrorKind::Conflict);
+    assert_eq!(world.limit("new").await, None, "a refused job leaves no limit behind");
+    refused(world.offer_all(vec![job("t"), to("small").cost(2)]).await, ErrorKind::Invalid);
+}
+
+pub(super) async fn a_workflow_whose_last_step_is_skipped_is_finished(world: &World) {
+    world.submit(step("w")).await;
+    let worker = world.worker("w1", ["step"]).await;
+    settle_next(&worker, failure()).await;
+    assert_eq!(
+        world.workflow("w").await.state,
+        WorkflowState::Halted,
+        "and so would be what is submitted now"
+    );
+    world.steer("w", Steer::Skip).await.expect("it is halted");
+    let status = world.workflow("w").await;
+    assert_eq!((status.state, status.head, status.steps), (WorkflowState::Finished, None, 1));
+    let next = world.submit(step("w")).await;
+    assert_eq!(settle_next(&worker, success()).await.id, next);
+}
+
+pub(super) async fn cancelling_a_workflow_takes_a_claimed_step_away(world: &World) {
+    let ids = world.submit_many(2, step("w")).await;
+    let worker = world.worker("w1", ["step"]).await;
+    let claimed = worker.ahead_one().await;
+    world.steer("w", Steer::Cancel).await.expect("it is there");
+    for id in ids {
+        assert_eq!(world.state(id).await, JobState::Cancelled);
+    }
+    refused(worker.start(&claimed).await, ErrorKind::Fenced);
+}
+
+pub(super) async fn a_workflow_in_which_a_step_was_only_asked_to_stop_is_cancelled(world: &World) {
+    let ids = world.submit_many(2, step("w")).await;
+    let worker = world.worker("w1", ["step"]).await;
+    let claimed = worker.claim_one().await;
+    world.steer("w", Steer::Cancel).await.expect("it is there");
+    assert_eq!(worker.settle(&claimed, retry(0)).await, Ok(JobState::Cancelled));
+    nothing_to_do(&worker).await;
+    refused(world.retry(ids[0]).await, ErrorKind::Conflict);
 }

@@ -1,13 +1,14 @@
 //! Bad input: wrong, empty, over-long, huge and contradictory values. A store must refuse them in words and
 //! stay as it was.
 
-use super::{Views, call, look};
+use super::{Views, beyond, call, look};
 use crate::Fixture;
 use proptest::collection::{btree_map, vec};
 use proptest::option::of;
 use proptest::prelude::*;
 use qo_core::{
-    Answer, Claim, Command, Configuration, Error, ErrorKind, Exchange, FenceToken, GroupRef, JobId,
+    Answer, Claim, Command, Configuration, Error, ErrorKind, Exchange, FenceToken, GroupRef, JobId, Prefetch,
+    Schedule, Start,
 };
 use qo_core::{Json, Key, Name, NewJob, NewSession, OnLimit, Outcome, RetryPolicy, SessionId, Settle, Store};
 use qo_core::{TaskOptions, Time, caps};
@@ -78,7 +79,7 @@ fn check_error(error: &Error) -> Result<(), String> {
     }
 }
 
-fn name(text: &str) -> Name {
+pub(super) fn name(text: &str) -> Name {
     Name::parse("name", text).expect("a name")
 }
 
@@ -94,12 +95,17 @@ fn session() -> NewSession {
     }
 }
 
-/// Two jobs, one of them running, a limit and a worker.
-fn something_to_lose() -> Vec<Command> {
+/// Jobs, one of them running, one claimed, two steps of a workflow; a limit, a worker, a program, a schedule.
+pub fn something_to_lose() -> Vec<Command> {
     let job = |n| NewJob::new(JobId(Uuid::from_u128(n)), name("mail"));
-    let claim = Claim { max: 1, ..Claim::default() };
+    let step = |n| NewJob { workflow: Some(name("import")), ..job(n) };
+    let prefetch = Some(Prefetch { hold: 1, lease_ms: 30_000 });
+    let claim = Claim { max: 1, max_per_queue: None, prefetch };
+    let schedules = BTreeMap::from([(name("nightly"), Schedule::new("0 3 * * *", name("mail")))]);
     vec![
-        Command::Submit(vec![job(1), job(2)]),
+        Command::Configure(Configuration { schedules, ..Configuration::default() }),
+        Command::Submit(vec![job(1), job(2), step(3), step(4)]),
+        Command::AcquireSlots(beyond::program()),
         Command::SetLimit(GroupRef::Group(name("mail")), 3),
         Command::OpenSession(session()),
         Command::Exchange(Exchange { claim, ..Exchange::renew(SessionId(Uuid::from_u128(1)), 1) }),
@@ -107,13 +113,13 @@ fn something_to_lose() -> Vec<Command> {
 }
 
 /// Numbers around and far beyond every cap.
-fn number() -> impl Strategy<Value = u32> {
+pub(super) fn number() -> impl Strategy<Value = u32> {
     let most = [caps::ATTEMPTS, caps::CLAIM, caps::LIMIT].map(|cap| cap + 1);
     let edges = vec![0, 1, 2, caps::LIMIT, most[0], most[1], most[2], u32::MAX];
     prop::sample::select(edges)
 }
 
-fn millis() -> impl Strategy<Value = u64> {
+pub(super) fn millis() -> impl Strategy<Value = u64> {
     prop::sample::select(vec![0, 1, caps::LEASE_MAX_MS, caps::DURATION_MS, caps::DURATION_MS + 1, u64::MAX])
 }
 
@@ -122,7 +128,7 @@ fn time() -> impl Strategy<Value = Time> {
     prop::sample::select(edges).prop_map(Time::from_millis)
 }
 
-fn group() -> impl Strategy<Value = GroupRef> {
+pub(super) fn group() -> impl Strategy<Value = GroupRef> {
     let texts = ["cluster", "queue:default", "mail", "mail/*", "mail/a", "other", "other/*", "other/a/b"];
     prop::sample::select(texts.map(|text| text.parse::<GroupRef>().expect("a group")).to_vec())
 }
@@ -133,7 +139,7 @@ fn policy() -> impl Strategy<Value = RetryPolicy> {
     })
 }
 
-fn json() -> impl Strategy<Value = Json> {
+pub(super) fn json() -> impl Strategy<Value = Json> {
     prop_oneof![
         30 => Just(Json::null()),
         1 => Just(Json::parse("payload", &format!("\"{}\"", "x".repeat(caps::PAYLOAD_BYTES))).expect("JSON")),
@@ -149,8 +155,10 @@ fn many_groups() -> impl Strategy<Value = BTreeMap<GroupRef, u32>> {
 fn job() -> impl Strategy<Value = NewJob> {
     let numbers = (number(), number(), of(number()), any::<i32>());
     let times = (of(time()), of(time()), of(millis()), of(policy()));
-    (0..8_u128, json(), numbers, times, many_groups(), any::<bool>()).prop_map(
-        |(id, payload, numbers, times, limits, reject)| NewJob {
+    (0..8_u128, json(), numbers, times, many_groups(), any::<bool>(), beyond::flow()).prop_map(
+        |(id, payload, numbers, times, limits, reject, (workflow, on_failure))| NewJob {
+            workflow,
+            on_failure,
             payload,
             max_attempts: numbers.0,
             cost: numbers.1,
@@ -169,7 +177,7 @@ fn job() -> impl Strategy<Value = NewJob> {
 
 /// A job with just one thing wrong, or none: so that every rule gets its turn.
 fn nearly_good_job() -> impl Strategy<Value = NewJob> {
-    (job(), 0..10_u8).prop_map(|(bad, field)| {
+    (job(), 0..11_u8).prop_map(|(bad, field)| {
         let good = NewJob::new(bad.id, bad.task.clone());
         match field {
             0 => NewJob { max_attempts: bad.max_attempts, ..good },
@@ -181,6 +189,7 @@ fn nearly_good_job() -> impl Strategy<Value = NewJob> {
             6 => NewJob { timeout_ms: bad.timeout_ms, ..good },
             7 => NewJob { retry: bad.retry, ..good },
             8 => NewJob { limits: bad.limits, ..good },
+            9 => NewJob { workflow: bad.workflow, on_failure: bad.on_failure, ..good },
             _ => NewJob { payload: bad.payload, priority: bad.priority, ..good },
         }
     })
@@ -207,15 +216,18 @@ fn exchange() -> impl Strategy<Value = Exchange> {
         },
     );
     let numbers = prop::sample::select(vec![0, 1, 2, 3, u64::MAX]);
-    (0..3_u128, numbers, vec(settle, 0..3), (number(), of(number())), number(), any::<bool>()).prop_map(
-        |(session, number, settles, (max, max_per_queue), free_permits, draining)| Exchange {
-            session: SessionId(Uuid::from_u128(session)),
-            number,
-            settles,
-            starts: Vec::new(),
-            claim: Claim { max, max_per_queue, prefetch: None },
-            free_permits,
-            draining,
+    let claim = (number(), of(number()), of(beyond::prefetch()), vec(beyond::start(), 0..3));
+    (0..3_u128, numbers, vec(settle, 0..3), claim, number(), any::<bool>()).prop_map(
+        |(session, number, settles, (max, max_per_queue, prefetch, starts), free_permits, draining)| {
+            Exchange {
+                session: SessionId(Uuid::from_u128(session)),
+                number,
+                settles,
+                starts,
+                claim: Claim { max, max_per_queue, prefetch },
+                free_permits,
+                draining,
+            }
         },
     )
 }
@@ -225,10 +237,11 @@ pub fn bad_commands() -> impl Strategy<Value = Command> {
     let registration = (of(number()), of(millis()), of(policy())).prop_map(|(limit, timeout_ms, retry)| {
         TaskOptions { limit, timeout_ms, retry, ..TaskOptions::new(name("mail")) }
     });
-    let configuration = (btree_map(group(), number(), 0..3), number()).prop_map(|(limits, priority)| {
+    let limited = (btree_map(group(), number(), 0..3), number()).prop_map(|(limits, priority)| {
         let queue_priorities = BTreeMap::from([(name("default"), priority)]);
         Configuration { limits, queue_priorities, ..Configuration::default() }
     });
+    let configuration = prop_oneof![limited, beyond::configuration()];
     let opening = (0..3_u128, millis(), number(), 0..2_usize).prop_map(|(id, lease_ms, permits, tasks)| {
         let id = SessionId(Uuid::from_u128(id));
         NewSession { id, lease_ms, permits, tasks: vec![name("mail"); tasks], ..session() }
@@ -245,13 +258,14 @@ pub fn bad_commands() -> impl Strategy<Value = Command> {
         1 => group().prop_map(Command::UnsetLimit),
         2 => opening.prop_map(Command::OpenSession),
         5 => exchange().prop_map(Command::Exchange),
+        6 => beyond::commands(),
         1 => (group(), any::<u64>()).prop_map(|(group, slot)| Command::ReleaseSlot(group, FenceToken(slot))),
     ]
 }
 
 /// Calls that are too long or too heavy as a whole.
 fn too_much() -> impl Strategy<Value = Command> {
-    (0..5_u8).prop_map(|which| {
+    (0..8_u8).prop_map(|which| {
         let small = NewJob::new(JobId(Uuid::from_u128(7)), name("mail"));
         let payload = Json::parse("payload", &format!("\"{}\"", "x".repeat(1_000_000))).expect("JSON");
         match which {
@@ -260,6 +274,17 @@ fn too_much() -> impl Strategy<Value = Command> {
             2 => Command::Submit(vec![NewJob { payload, ..small }; 9]),
             3 => {
                 Command::OpenSession(NewSession { tasks: vec![name("mail"); caps::SERVED + 1], ..session() })
+            }
+            4 => Command::Retry(vec![JobId(Uuid::nil()); caps::CANCELS + 1]),
+            5 => Command::Exchange(Exchange {
+                starts: vec![Start { job: small.id, token: FenceToken(1) }; caps::CLAIM as usize + 1],
+                ..Exchange::renew(SessionId(Uuid::from_u128(1)), 2)
+            }),
+            6 => {
+                let schedule = Schedule::new("* * * * *", name("mail"));
+                let schedules = (0..=caps::CONFIGURED).map(|n| (name(&format!("s{n}")), schedule.clone()));
+                let schedules = schedules.collect();
+                Command::Configure(Configuration { schedules, ..Configuration::default() })
             }
             _ => Command::Register(vec![TaskOptions::new(name("mail")); caps::SERVED + 1]),
         }

@@ -1,8 +1,10 @@
 //! Two stores, one script: are they the same?
 
-use super::{ConfigurationSpec, Entry, ExchangeStep, Script, Seen, Step, Views};
+use super::{ConfigurationSpec, Entry, ExchangeStep, Script, Seen, Step, Views, look, script::ask};
 use crate::Fixture;
+use qo_core::{Command, JobId};
 use std::fmt::Debug;
+use uuid::Uuid;
 
 /// Runs a script on both stores and shows the first difference: the step, the command, both answers.
 pub async fn equal(expected: &Fixture, actual: &Fixture, script: &Script) -> Result<(), String> {
@@ -11,6 +13,28 @@ pub async fn equal(expected: &Fixture, actual: &Fixture, script: &Script) -> Res
     for (expected, actual) in both {
         if expected != actual {
             return Err(difference(expected, actual, script));
+        }
+    }
+    Ok(())
+}
+
+/// Sends the same commands to both stores, which must answer and look alike after each.
+pub async fn answer_alike(expected: &Fixture, actual: &Fixture, commands: &[Command]) -> Result<(), String> {
+    let jobs: Vec<JobId> = (0..9).map(|n| JobId(Uuid::from_u128(n))).collect();
+    for command in commands {
+        let answers =
+            (ask(&*expected.store, command.clone()).await, ask(&*actual.store, command.clone()).await);
+        if answers.0 != answers.1 {
+            let command: String = format!("{command:?}").chars().take(2_000).collect();
+            return Err(format!("command: {command}\n{}", pair("answers", &answers.0, &answers.1)));
+        }
+        let seen = (look(&*expected.store, &jobs).await, look(&*actual.store, &jobs).await);
+        if seen.0 != seen.1 {
+            let command: String = format!("{command:?}").chars().take(2_000).collect();
+            return Err(format!(
+                "command: {command}\nafter it the views differ:\n{}",
+                views(&seen.0, &seen.1)
+            ));
         }
     }
     Ok(())

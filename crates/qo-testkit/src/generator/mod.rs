@@ -6,6 +6,7 @@
 //! transcripts are.
 
 mod bad;
+mod beyond;
 mod call;
 mod compare;
 mod context;
@@ -17,9 +18,9 @@ mod step;
 mod strategy;
 mod views;
 
-pub use bad::{bad_commands, bad_json, survives, text_survives};
+pub use bad::{bad_commands, bad_json, something_to_lose, survives, text_survives};
 pub use call::call;
-pub use compare::{equal, minimal};
+pub use compare::{answer_alike, equal, minimal};
 pub use crowd::crowds;
 pub use script::{Entry, Script, Seen, Transcript};
 pub use step::{BulkSpec, ConfigurationSpec, ProgramPick, ScheduleSpec, SlotSpec};

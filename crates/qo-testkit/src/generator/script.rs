@@ -82,6 +82,11 @@ impl Script {
     }
 }
 
+/// What a store makes of a command, errors reduced to their kind.
+pub(super) async fn ask(store: &dyn Store, command: Command) -> Result<Answer, ErrorKind> {
+    call(store, command).await.map(kinds_only).map_err(|e| e.kind())
+}
+
 /// Errors inside an answer, reduced to their kind: stores may word them differently.
 fn kinds_only(mut answer: Answer) -> Answer {
     fn reduce<T>(results: &mut [qo_core::Result<T>]) {

@@ -40,7 +40,7 @@ pub fn steps() -> impl Strategy<Value = Step> {
         1 => (any::<u8>(), any::<u8>()).prop_map(|(group, token)| Step::ReleaseSlot(group, token)),
         1 => any::<u8>().prop_map(Step::ReleaseOwnSlot),
         5 => Just(Step::Sweep),
-        3 => vec(any::<u8>(), 1..3).prop_map(Step::Retry),
+        5 => vec(any::<u8>(), 1..4).prop_map(Step::Retry),
         3 => bulk().prop_map(Step::ChangeMatching),
         6 => (0..3_u8, steer()).prop_map(|(workflow, steer)| Step::Steer(workflow, steer)),
         7 => request().prop_map(Step::Acquire),
@@ -51,8 +51,8 @@ pub fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// From [`START`](crate::START) to a minute before 02:00 of the night in which Berlin has no 02:30.
-const TO_THE_GAP_MS: u64 = 1_806_195_540_000 - 1_800_000_000_000;
+/// From [`START`](crate::START) to 02:00, which is 03:00, of the night in which Berlin has no 02:30.
+const TO_THE_GAP_MS: u64 = 1_806_195_600_000 - 1_800_000_000_000;
 
 fn advance() -> impl Strategy<Value = u64> {
     prop_oneof![
@@ -62,7 +62,7 @@ fn advance() -> impl Strategy<Value = u64> {
         1 => Just(25 * 3_600_000_u64),
         1 => Just(15 * 86_400_000_u64),
         1 => prop::sample::select(vec![60_000_u64, 61_000, 120_000, 3_600_000]),
-        1 => Just(TO_THE_GAP_MS),
+        1 => prop::sample::select(vec![TO_THE_GAP_MS - 60_000, TO_THE_GAP_MS + 30_000]),
     ]
 }
 
@@ -86,7 +86,7 @@ pub(super) fn job() -> impl Strategy<Value = JobSpec> {
     let on_limit =
         prop_oneof![8 => Just(OnLimit::Wait), 1 => Just(OnLimit::Reject), 1 => Just(OnLimit::Skip)];
     let rest = (weighted(0.2, limit()), weighted(0.12, 0..6_u8), on_limit, weighted(0.03, any::<u8>()));
-    let flow = (weighted(0.25, 0..2_u8), weighted(0.15, on_failure()));
+    let flow = (weighted(0.25, 0..2_u8), weighted(0.3, on_failure()));
     (what, when, groups, rest, flow).prop_map(|(what, when, groups, rest, flow)| JobSpec {
         task: what.0,
         queue: what.1,
@@ -222,7 +222,7 @@ fn configuration() -> impl Strategy<Value = ConfigurationSpec> {
 
 fn schedule() -> impl Strategy<Value = ScheduleSpec> {
     let missed = prop_oneof![3 => Just(Missed::Latest), 2 => Just(Missed::Skip), 2 => Just(Missed::All)];
-    let ticks = prop_oneof![6 => 0..3_u8, 2 => Just(3_u8), 1 => Just(4_u8)];
+    let ticks = prop_oneof![6 => 0..3_u8, 4 => Just(3_u8), 1 => Just(4_u8)];
     (any::<u8>(), ticks, any::<u8>(), 0..2_u8, missed, prop::bool::weighted(0.3)).prop_map(
         |(schedule, ticks, task, payload, missed, overlap)| ScheduleSpec {
             schedule,

@@ -27,7 +27,10 @@ impl Toy {
         ahead: Option<&Prefetch>,
         given: &mut Vec<ClaimedJob>,
     ) {
-        let counted = if ahead.is_some() { Counted::Claimed } else { Counted::Running };
+        let counted = match ahead {
+            None if self.flaw != Flaw::ClaimHoldsSlots => Counted::Running,
+            _ => Counted::Claimed,
+        };
         let mut kept: Vec<(GroupRef, u32)> = Vec::new();
         let used_before = self.used_by_group();
         for at in self.walk() {

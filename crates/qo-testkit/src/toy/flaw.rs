@@ -99,4 +99,58 @@ pub enum Flaw {
     TokenPerJob,
     /// An exchange claims before it settles, so freed slots idle until the next one.
     ClaimBeforeSettle,
+    /// The head of a workflow is the step with the lowest id.
+    StepsById,
+    /// A reopened step does not wait for the later one that runs.
+    TwoStepsAtOnce,
+    /// A step that waits for its retry counts as passed.
+    RetryPassesStep,
+    /// A step that ended in any way counts as passed.
+    HaltedGoesOn,
+    /// A start does not ask for room: what was claimed runs.
+    StartExceedsLimit,
+    /// Claims ahead of time do not count each other.
+    PrefetchByCount,
+    /// A claimed job takes its slots from jobs that could run.
+    ClaimHoldsSlots,
+    /// A start does not look at the big jobs ahead of it.
+    StartOvertakes,
+    /// A start is matched by job and session, not by token.
+    StartByJob,
+    /// A start brings no new token.
+    StartKeepsToken,
+    /// Claims are stored with an end that nobody looks at.
+    ExpiredClaimStarts,
+    /// The claims of a session that ended stay.
+    DeadWorkersClaimsStay,
+    /// A start that cannot start uses an attempt.
+    ParkedStartUsesAttempt,
+    /// A draining session keeps its claims.
+    DrainKeepsClaims,
+    /// The leases of programs are not ended.
+    ProgramLeaseNeverEnds,
+    /// A lease that has ended can be extended.
+    ExtendRevives,
+    /// Slots are given back by their place in the group, not by token.
+    ReturnByPosition,
+    /// `on_limit` counts jobs only.
+    ProgramsNotCounted,
+    /// Programs do not look at the big jobs in line.
+    ProgramsOvertake,
+    /// A tick has no identity, and who fires it does not say so.
+    TickFiresTwice,
+    /// The policy for missed ticks is stored and not looked at.
+    MissedTicksAllRun,
+    /// A tick whose time the clock jumps over is lost.
+    TickInGapLost,
+    /// A failed job is remembered as long as a succeeded one.
+    FailedForgottenEarly,
+    /// An idempotency key lives as long as its job's retention.
+    KeyForgottenEarly,
+    /// The step that halts a workflow is forgotten while others wait.
+    HaltingStepForgotten,
+    /// A bulk change never says where to go on.
+    BulkStopsAfterPage,
+    /// A reopened job has used its attempts.
+    ReopenKeepsAttempts,
 }

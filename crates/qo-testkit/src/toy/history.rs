@@ -2,7 +2,7 @@
 
 use super::state::{Job, Toy};
 use super::views::{check_page, matches};
-use super::{at_most, conflict, not_found, settle::is_over};
+use super::{Flaw, at_most, conflict, not_found, settle::is_over};
 use qo_core::{Change, Changed, Cursor, JobFilter, JobId, JobState, Result, caps};
 
 impl Toy {
@@ -34,7 +34,9 @@ impl Toy {
         let job = &mut self.jobs[at];
         job.state = JobState::Pending;
         job.run_at = now;
-        job.attempts_used = 0;
+        if self.flaw != Flaw::ReopenKeepsAttempts {
+            job.attempts_used = 0;
+        }
         job.cancel_requested = false;
         job.skipped = false;
         job.output = None;
@@ -67,7 +69,7 @@ impl Toy {
                 continue;
             }
             if changed.jobs as usize == limit {
-                changed.next = last;
+                changed.next = last.filter(|_| self.flaw != Flaw::BulkStopsAfterPage);
                 break;
             }
             match change {
@@ -99,8 +101,13 @@ impl Toy {
 
     fn may_forget(&self, job: &Job) -> bool {
         let Some(finished) = job.finished_at else { return false };
-        let kept_ms = self.retention.of(job.state, job.new.idempotency_key.is_some());
-        finished.plus_ms(kept_ms) <= self.now && !self.halts_live_steps(job)
+        let state = match job.state {
+            JobState::Failed if self.flaw == Flaw::FailedForgottenEarly => JobState::Succeeded,
+            state => state,
+        };
+        let has_key = job.new.idempotency_key.is_some() && self.flaw != Flaw::KeyForgottenEarly;
+        let halts = self.flaw != Flaw::HaltingStepForgotten && self.halts_live_steps(job);
+        finished.plus_ms(self.retention.of(state, has_key)) <= self.now && !halts
     }
 
     /// Whether it is the step that halts a workflow which has live steps.

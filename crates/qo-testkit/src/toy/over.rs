@@ -68,7 +68,8 @@ impl Toy {
         for &at in &held {
             self.end_attempt(at, AttemptOutcome::LeaseEnded, Some("lease ended".into()), None, None);
         }
-        let claimed = self.claimed_by(session);
+        let mut claimed = self.claimed_by(session);
+        claimed.retain(|_| self.flaw != Flaw::DeadWorkersClaimsStay);
         for &at in &claimed {
             self.give_back(at);
         }

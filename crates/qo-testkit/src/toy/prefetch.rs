@@ -1,7 +1,7 @@
 //! Jobs that are claimed ahead of time: started, or given back.
 
 use super::state::{Ahead, Counted, Job, Toy};
-use super::{fenced, settle::is_over};
+use super::{Flaw, fenced, settle::is_over};
 use qo_core::{ClaimedJob, FenceToken, Granted, JobState, Result, SessionId, Start, Started};
 use qo_core::{Stop, StopReason};
 
@@ -36,22 +36,37 @@ impl Toy {
 
     pub fn start_claimed(&mut self, session: SessionId, start: &Start) -> Result<Started> {
         let claimed = |at: &usize| self.jobs[*at].new.id == start.job;
-        let at = (0..self.jobs.len()).find(claimed).filter(|&at| self.has_claimed(at, session, start.token));
+        let at =
+            (0..self.jobs.len()).find(claimed).filter(|&at| self.may_be_started(at, session, start.token));
         let at = at.ok_or_else(|| fenced(format_args!("token {} of job {}", start.token, start.job)))?;
         let not_now = is_over(self.jobs[at].new.good_until, self.now) || !self.may_start(&self.jobs[at]);
         if not_now {
+            self.jobs[at].attempts_used += u32::from(self.flaw == Flaw::ParkedStartUsesAttempt);
             return Ok(Started { then: self.give_back(at), run: None });
         }
-        self.jobs[at].ahead = None;
-        let ClaimedJob { token, timeout_ms, retry, .. } = self.start(at, session);
+        let claim = self.jobs[at].ahead.take().expect("it is claimed");
+        let ClaimedJob { mut token, timeout_ms, retry, .. } = self.start(at, session);
+        if let (Flaw::StartKeepsToken, Some(holding)) = (self.flaw, &mut self.jobs[at].holding) {
+            holding.token = claim.token;
+            token = claim.token;
+        }
         Ok(Started { then: JobState::Running, run: Some(Granted { token, timeout_ms, retry }) })
+    }
+
+    fn may_be_started(&self, at: usize, session: SessionId, token: FenceToken) -> bool {
+        let by_session = self.jobs[at].ahead.as_ref().is_some_and(|ahead| ahead.session == session);
+        self.has_claimed(at, session, token) || self.flaw == Flaw::StartByJob && by_session
     }
 
     /// Whether a claimed job may run now, as far as its queue, its workflow and its groups go.
     fn may_start(&self, job: &Job) -> bool {
-        let has_room = |group, slots| self.has_room(group, slots, Counted::Running);
-        let held_back =
-            |group, slots| self.reserved_for(self.claim_order(job), group, slots, Counted::Running).is_some();
+        let has_room = |group, slots| {
+            self.flaw == Flaw::StartExceedsLimit || self.has_room(group, slots, Counted::Running)
+        };
+        let held_back = |group, slots| {
+            self.flaw != Flaw::StartOvertakes
+                && self.reserved_for(self.claim_order(job), group, slots, Counted::Running).is_some()
+        };
         !self.paused.contains(&job.new.queue)
             && self.is_its_turn(job)
             && job.needs().iter().all(|(group, slots)| has_room(group, *slots))
@@ -72,7 +87,12 @@ impl Toy {
     pub fn end_claims(&mut self) -> u64 {
         let over = |at: usize| {
             let ahead = self.jobs[at].ahead.as_ref().filter(|ahead| ahead.until <= self.now)?;
-            Some((ahead.until, ahead.token, ahead.session, at))
+            let ends = match self.flaw {
+                Flaw::ExpiredClaimStarts => false,
+                Flaw::DeadWorkersClaimsStay => self.session(ahead.session).is_some(),
+                _ => true,
+            };
+            ends.then_some((ahead.until, ahead.token, ahead.session, at))
         };
         let mut over: Vec<_> = (0..self.jobs.len()).filter_map(over).collect();
         over.sort();

@@ -1,12 +1,13 @@
 //! Schedules: when they fire, and what becomes of ticks that nobody was there for.
 
-use super::not_found;
 use super::state::Toy;
+use super::{Flaw, not_found};
 use qo_core::{
     JobId, LastTick, Missed, Name, Result, Schedule, ScheduleStatus, Submitted, TickOutcome, Time,
 };
 use qo_core::{NewJob, caps};
 use std::collections::BTreeMap;
+use uuid::Uuid;
 
 impl Toy {
     /// A configuration brings its schedules; those that it does not name are gone.
@@ -51,7 +52,8 @@ impl Toy {
 
     fn fire(&mut self, schedule: &Name, from: Time) -> u64 {
         let spec = self.schedules[schedule].spec.clone();
-        let (ticks, next) = self.ticks(&spec, from);
+        let (mut ticks, next) = self.ticks(&spec, from);
+        ticks.retain(|&tick| !self.is_lost(&spec, tick));
         let mut fired = 0;
         for tick in ticks {
             let outcome = spec.job(schedule, tick).and_then(|job| self.submit_tick(job));
@@ -64,7 +66,8 @@ impl Toy {
             fired += u64::from(matches!(outcome, TickOutcome::Accepted(_)));
             self.row(schedule).last = Some(LastTick { tick, outcome });
         }
-        self.row(schedule).next = next;
+        // Who does not say that it fired lets the next one fire again.
+        self.row(schedule).next = if self.flaw == Flaw::TickFiresTwice { Some(from) } else { next };
         fired
     }
 
@@ -72,13 +75,17 @@ impl Toy {
         self.schedules.get_mut(schedule).expect("it fires")
     }
 
-    fn submit_tick(&mut self, job: NewJob) -> Result<Submitted> {
+    fn submit_tick(&mut self, mut job: NewJob) -> Result<Submitted> {
+        if self.flaw == Flaw::TickFiresTwice {
+            job.id = JobId(Uuid::from_u128(job.id.0.as_u128() + u128::from(self.last_acceptance)));
+            job.idempotency_key = None;
+        }
         self.submit(vec![job])?.remove(0)
     }
 
     /// The ticks that run now, and the next tick after that.
     fn ticks(&self, spec: &Schedule, from: Time) -> (Vec<Time>, Option<Time>) {
-        if spec.missed == Missed::All {
+        if spec.missed == Missed::All || self.flaw == Flaw::MissedTicksAllRun {
             let mut ticks = Vec::new();
             let mut next = Some(from);
             while let Some(tick) = next.filter(|&tick| tick <= self.now && ticks.len() < caps::TICKS) {
@@ -91,6 +98,15 @@ impl Toy {
         let too_late = spec.missed == Missed::Skip && self.now.ms_since(latest) > caps::TICK_GRACE_MS;
         let ticks = if too_late { vec![] } else { vec![latest] };
         (ticks, tick_after(spec, self.now))
+    }
+
+    /// The flaw `TickInGapLost`: of a schedule for a fixed minute, a tick at another minute is one whose time the
+    /// clock jumped over.
+    fn is_lost(&self, spec: &Schedule, tick: Time) -> bool {
+        let minute = spec.cron.split(' ').next().and_then(|minute| minute.parse::<i64>().ok());
+        let fixed = minute.filter(|_| spec.cron.split(' ').count() == 5);
+        self.flaw == Flaw::TickInGapLost
+            && fixed.is_some_and(|minute| tick.as_millis() / 60_000 % 60 != minute)
     }
 }
 

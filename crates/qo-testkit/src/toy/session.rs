@@ -115,7 +115,7 @@ impl Toy {
         session.free_permits = exchange.free_permits;
         session.draining = exchange.draining;
         let lease_until = session.lease_until;
-        if exchange.draining {
+        if exchange.draining && self.flaw != Flaw::DrainKeepsClaims {
             for at in self.claimed_by(exchange.session) {
                 self.give_back(at);
             }

@@ -1,7 +1,7 @@
 //! Standalone slots: programs that are not jobs.
 
 use super::state::{Counted, LAST_IN_LINE, Toy};
-use super::{conflict, fenced};
+use super::{Flaw, conflict, fenced};
 use qo_core::{Error, FenceToken, GroupRef, LeaseId, Name, Result, SlotLease, SlotRequest, Time, caps};
 
 /// A program that holds slots.
@@ -70,7 +70,8 @@ impl Toy {
     /// Whether a program may take slots of a group: there is room, and nobody in line keeps it.
     fn may_take(&self, group: &GroupRef, slots: u32) -> bool {
         self.has_room(group, slots, Counted::Running)
-            && self.reserved_for(LAST_IN_LINE, group, slots, Counted::Running).is_none()
+            && (self.flaw == Flaw::ProgramsOvertake
+                || self.reserved_for(LAST_IN_LINE, group, slots, Counted::Running).is_none())
     }
 
     pub fn extend(&mut self, id: LeaseId, token: FenceToken, lease_ms: u64) -> Result<SlotLease> {
@@ -79,21 +80,41 @@ impl Toy {
             return Err(Error::invalid("lease_ms", lease_ms, rule));
         }
         let lease_until = self.now.plus_ms(lease_ms);
+        self.revive(id, token);
         let held = self.programs.iter_mut().find(|program| program.id == id && program.lease.token == token);
         let held = held.ok_or_else(|| fenced(format_args!("token {token} of lease {id}")))?;
         held.lease.lease_until = lease_until;
         Ok(held.lease)
     }
 
+    /// The flaw `ExtendRevives`.
+    fn revive(&mut self, id: LeaseId, token: FenceToken) {
+        if self.flaw == Flaw::ExtendRevives {
+            let ended = self.ended_programs.iter();
+            let ended =
+                ended.enumerate().find(|(_, program)| program.id == id && program.lease.token == token);
+            if let Some(at) = ended.map(|(at, _)| at) {
+                let program = self.ended_programs.remove(at);
+                self.programs.push(program);
+            }
+        }
+    }
+
     pub fn give_slots_back(&mut self, id: LeaseId, token: FenceToken) -> Result<()> {
         let held = self.programs.iter().position(|program| program.id == id && program.lease.token == token);
         let at = held.ok_or_else(|| fenced(format_args!("token {token} of lease {id}")))?;
-        self.free_program(at);
+        let group = &self.programs[at].group;
+        let at = match self.flaw {
+            Flaw::ReturnByPosition => self.programs.iter().position(|program| program.group == *group),
+            _ => Some(at),
+        };
+        self.free_program(at.expect("it holds slots"));
         Ok(())
     }
 
     pub fn free_program(&mut self, at: usize) {
-        self.programs.remove(at);
+        let ended = self.programs.remove(at);
+        self.ended_programs.push(ended);
         self.drop_spent_limits();
     }
 
@@ -103,7 +124,7 @@ impl Toy {
             .programs
             .iter()
             .map(|program| (program.lease.lease_until, program.lease.token))
-            .filter(|&(until, _)| until <= self.now)
+            .filter(|&(until, _)| until <= self.now && self.flaw != Flaw::ProgramLeaseNeverEnds)
             .collect();
         over.sort();
         for &(_, token) in &over {

@@ -27,6 +27,8 @@ pub(super) struct Toy {
     pub paused: BTreeSet<Name>,
     pub workflows: BTreeMap<Name, Workflow>,
     pub programs: Vec<Program>,
+    /// Those whose lease is over; only `ExtendRevives` asks.
+    pub ended_programs: Vec<Program>,
     pub schedules: BTreeMap<Name, ScheduleStatus>,
     pub retention: Retention,
     pub last_acceptance: u64,
@@ -224,6 +226,7 @@ impl Toy {
     pub fn claimed(&self, group: &GroupRef, counted: Counted) -> u64 {
         match counted {
             Counted::Running => 0,
+            Counted::Claimed if self.flaw == Flaw::PrefetchByCount => 0,
             Counted::Claimed => self.sum(group, |job| job.state == JobState::Claimed),
         }
     }

@@ -120,8 +120,11 @@ impl Toy {
     fn has_room_among_live(&self, new: &NewJob, group: &Name) -> bool {
         let limited = needs(new, group).into_iter().find_map(|(g, slots)| Some((self.limit(&g)?, g, slots)));
         limited.is_none_or(|(limit, group, slots)| {
-            let running_only = self.flaw == Flaw::OnLimitCountsRunning;
-            let taken = if running_only { self.used(&group) } else { self.live(&group) };
+            let taken = match self.flaw {
+                Flaw::OnLimitCountsRunning => self.used(&group),
+                Flaw::ProgramsNotCounted => self.sum(&group, Job::is_live),
+                _ => self.live(&group),
+            };
             taken + u64::from(slots) <= u64::from(limit)
         })
     }

@@ -2,7 +2,7 @@
 
 use super::state::{Job, Toy};
 use super::views::check_page;
-use super::{conflict, not_found};
+use super::{Flaw, conflict, not_found};
 use qo_core::{JobState, Name, NewJob, OnFailure, Result, Steer, StepStatus, WorkflowPage, WorkflowState};
 use qo_core::{WorkflowStatus, caps};
 
@@ -25,13 +25,24 @@ impl Toy {
         let Some(workflow) = step.new.workflow.as_ref().and_then(|name| self.workflows.get(name)) else {
             return false;
         };
+        match self.flaw {
+            Flaw::HaltedGoesOn if step.state.is_terminal() => return true,
+            Flaw::RetryPassesStep if step.state == JobState::Pending && step.attempts_used > 0 => {
+                return true;
+            }
+            _ => {}
+        }
         let goes_on = step.skipped || workflow.on_failure == OnFailure::Continue || workflow.cancelled;
         step.state == JobState::Succeeded || step.state.is_terminal() && goes_on
     }
 
     /// The first step that is not passed.
     pub fn head(&self, workflow: &Name) -> Option<&Job> {
-        self.steps(workflow).find(|step| !self.is_passed(step))
+        let mut steps = self.steps(workflow).filter(|step| !self.is_passed(step));
+        match self.flaw {
+            Flaw::StepsById => steps.min_by_key(|step| step.new.id),
+            _ => steps.next(),
+        }
     }
 
     pub fn is_halted(&self, workflow: &Name) -> bool {
@@ -47,7 +58,7 @@ impl Toy {
     pub fn is_its_turn(&self, job: &Job) -> bool {
         let Some(workflow) = &job.new.workflow else { return true };
         let is_head = self.head(workflow).is_some_and(|head| head.new.id == job.new.id);
-        is_head && self.other_that_runs(workflow, job).is_none()
+        is_head && (self.flaw == Flaw::TwoStepsAtOnce || self.other_that_runs(workflow, job).is_none())
     }
 
     /// The step that a pending one waits for.
