@@ -15,9 +15,14 @@ fn caught_by(flaw: Flaw, cases: &[Case]) -> Vec<String> {
     cases.iter().filter(fails).map(|case| format!("{}::{}", case.area, case.name)).collect()
 }
 
+/// The case that is there for an exhibit must catch it; others may, by the way.
+fn is_caught(exhibit: &Exhibit, caught: &[String]) -> bool {
+    caught.iter().any(|case| case == exhibit.case)
+}
+
 fn row(exhibit: &Exhibit, caught: &[String]) -> String {
-    let first = caught.first().map_or("NOT CAUGHT", String::as_str);
-    format!("{:<24} {:>3}  {first}", format!("{:?}", exhibit.flaw), caught.len())
+    let missed = if is_caught(exhibit, caught) { "" } else { "NOT CAUGHT BY " };
+    format!("{:<24} {:>3}  {missed}{}", format!("{:?}", exhibit.flaw), caught.len(), exhibit.case)
 }
 
 #[test]
@@ -44,7 +49,7 @@ fn every_exhibit_is_caught() {
     let rows: Vec<(bool, String)> = museum()
         .iter()
         .map(|exhibit| (exhibit, caught(exhibit.flaw)))
-        .map(|(exhibit, caught)| (caught.is_empty(), row(exhibit, &caught)))
+        .map(|(exhibit, caught)| (!is_caught(exhibit, &caught), row(exhibit, &caught)))
         .collect();
     drop(std::panic::take_hook());
     let table: Vec<&str> = rows.iter().map(|(_, row)| row.as_str()).collect();

@@ -548,6 +548,7 @@ macro_rules! conformance {
             }
             standalone {
                 programs_and_jobs_share_one_limit,
+                a_program_gives_back_its_own_slots_and_no_others,
                 a_program_that_finds_no_room_gets_nothing_at_once,
                 a_program_takes_slots_of_its_key_and_group_and_of_nothing_else,
                 a_program_takes_all_its_slots_or_none,

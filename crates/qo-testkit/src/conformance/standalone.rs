@@ -18,6 +18,17 @@ pub(super) async fn programs_and_jobs_share_one_limit(world: &World) {
     assert_eq!(world.used("gpu").await, 3);
 }
 
+pub(super) async fn a_program_gives_back_its_own_slots_and_no_others(world: &World) {
+    let mut held = Vec::new();
+    for slots in 1..=3 {
+        held.push(world.hold(program("gpu").slots(slots)).await);
+    }
+    assert_eq!(held[1].give_back().await, Ok(()));
+    let left = world.group("gpu").await.expect("two hold slots").holders;
+    let left: Vec<_> = left.iter().map(|holder| (holder.token, holder.slots)).collect();
+    assert_eq!(left, [(held[0].lease.token, 1), (held[2].lease.token, 3)]);
+}
+
 pub(super) async fn a_program_that_finds_no_room_gets_nothing_at_once(world: &World) {
     world.set("gpu", 1).await;
     world.hold(program("gpu")).await;

@@ -138,7 +138,7 @@ impl Context {
     }
 
     fn release_own(&self, k: Pick) -> Command {
-        match pick(&self.programs, k).filter(|_| k % 3 == 0) {
+        match pick(&self.programs, k).filter(|_| k.is_multiple_of(3)) {
             Some((_, token, group)) => Command::ReleaseSlot(group.clone(), *token),
             None => {
                 let (job, token) = self.token(k);

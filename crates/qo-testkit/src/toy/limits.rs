@@ -55,14 +55,11 @@ impl Toy {
     /// The flaw `LoweringKills`: whoever holds slots over the new limit loses them.
     fn kill_down_to(&mut self, group: &GroupRef, limit: u32) {
         while self.used(group) > u64::from(limit) {
-            let last = self.jobs.iter().rposition(|job| job.is_running() && job.need(group) > 0);
-            self.end_attempt(
-                last.expect("slots are used"),
-                AttemptOutcome::ReleasedByOperator,
-                None,
-                None,
-                None,
-            );
+            // What is left belongs to programs: this flaw is about jobs.
+            let Some(last) = self.jobs.iter().rposition(|job| job.is_running() && job.need(group) > 0) else {
+                break;
+            };
+            self.end_attempt(last, AttemptOutcome::ReleasedByOperator, None, None, None);
         }
     }
 
