@@ -338,7 +338,7 @@ pub(super) async fn every_refusal_about_workflows_programs_and_schedules_names_i
     says(refused(world.store.return_slots(lease, FenceToken(77)).await, ErrorKind::Fenced), "77");
     says(refused(world.store.extend_slots(lease, FenceToken(77), 1_000).await, ErrorKind::Fenced), "77");
     world.submit(step("flow")).await;
-    says(refused(world.steer("flow", Steer::Retry).await, ErrorKind::Conflict), "flow");
+    says(refused(world.steer("flow", Steer::Skip).await, ErrorKind::Conflict), "flow");
     let other = step("flow").on_failure(OnFailure::Continue);
     says(refused(world.offer(other).await, ErrorKind::Conflict), "flow");
     world.cancel_workflow("flow").await.expect("it is there");

@@ -97,6 +97,27 @@ pub(super) async fn only_a_halted_workflow_is_retried_or_skipped(world: &World) 
     assert_eq!(world.state(ids[1]).await, JobState::Succeeded);
 }
 
+pub(super) async fn a_repeated_steer_does_nothing_to_the_next_step(world: &World) {
+    world.submit_many(3, step("w")).await;
+    let worker = world.worker("w1", ["step"]).await;
+    let steer = |steer| world.store.steer_workflow(name("w"), steer);
+    settle_next(&worker, failure()).await;
+    for other in [Steer::Skip(2), Steer::Skip(9), Steer::Retry(9)] {
+        refused(steer(other).await, ErrorKind::Conflict);
+    }
+    steer(Steer::Skip(1)).await.expect("it halts the workflow");
+    settle_next(&worker, failure()).await;
+    // The second step halts it now: the first call, made again, is about the first step.
+    steer(Steer::Skip(1)).await.expect("that is so already");
+    assert_eq!(world.workflow("w").await.state, WorkflowState::Halted);
+    steer(Steer::Retry(2)).await.expect("it halts the workflow");
+    steer(Steer::Retry(2)).await.expect("that is so already");
+    assert_eq!(
+        world.workflow("w").await.head.map(|head| (head.step, head.state)),
+        Some((2, JobState::Pending))
+    );
+}
+
 pub(super) async fn a_workflow_that_is_not_there_is_not_found(world: &World) {
     world.submit(job("w")).await;
     refused(world.store.workflow(name("w")).await, ErrorKind::NotFound);
