@@ -227,23 +227,3 @@ pub(super) async fn a_workflow_in_which_a_step_was_only_asked_to_stop_is_cancell
     nothing_to_do(&worker).await;
     refused(world.retry(ids[0]).await, ErrorKind::Conflict);
 }
-
-pub(super) async fn a_repeated_steer_does_nothing_to_the_next_step(world: &World) {
-    world.submit_many(3, step("w")).await;
-    let worker = world.worker("w1", ["step"]).await;
-    let steer = |steer| world.store.steer_workflow(name("w"), steer);
-    settle_next(&worker, failure()).await;
-    refused(steer(Steer::Skip(2)).await, ErrorKind::Conflict);
-    refused(steer(Steer::Skip(9)).await, ErrorKind::Conflict);
-    steer(Steer::Skip(1)).await.expect("it halts the workflow");
-    settle_next(&worker, failure()).await;
-    // The second step halts it now: the first call, made again, is about the first step.
-    steer(Steer::Skip(1)).await.expect("that is so already");
-    assert_eq!(world.workflow("w").await.state, WorkflowState::Halted);
-    steer(Steer::Retry(2)).await.expect("it halts the workflow");
-    steer(Steer::Retry(2)).await.expect("that is so already");
-    assert_eq!(
-        world.workflow("w").await.head.map(|head| (head.step, head.state)),
-        Some((2, JobState::Pending))
-    );
-}
