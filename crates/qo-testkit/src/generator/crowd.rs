@@ -32,7 +32,7 @@ fn crowd_step() -> impl Strategy<Value = Step> {
         2 => (0..17_u8, limit()).prop_map(|(group, limit)| Step::SetLimit(group, limit)),
         1 => any::<u8>().prop_map(Step::UnsetLimit),
         2 => vec(any::<u8>(), 1..3).prop_map(Step::Cancel),
-        2 => vec(any::<u8>(), 1..3).prop_map(Step::Retry),
+        5 => vec(any::<u8>(), 1..3).prop_map(Step::Retry),
         2 => (0..2_u8, steer()).prop_map(|(workflow, steer)| Step::Steer(workflow, steer)),
         6 => request().prop_map(|request| Step::Acquire(SlotSpec { limit: None, ..request })),
         1 => program().prop_map(Step::Return),
@@ -48,7 +48,7 @@ fn crowd_step() -> impl Strategy<Value = Step> {
 
 fn crowd_job() -> impl Strategy<Value = JobSpec> {
     let cost = prop_oneof![5 => Just(1_u32), 3 => Just(2_u32), 2 => 3..5_u32];
-    let flow = (weighted(0.2, 0..2_u8), weighted(0.1, on_failure()));
+    let flow = (weighted(0.25, 0..2_u8), weighted(0.4, on_failure()));
     (job(), cost, vec((any::<u8>(), 1..4_u32), 0..4), prop::bool::weighted(0.7), flow).prop_map(
         |(job, cost, extras, same_queue, (workflow, on_failure))| JobSpec {
             queue: if same_queue { 0 } else { job.queue },

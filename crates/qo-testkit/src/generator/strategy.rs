@@ -180,7 +180,7 @@ pub(super) fn on_failure() -> impl Strategy<Value = OnFailure> {
 
 pub(super) fn steer() -> impl Strategy<Value = Steer> {
     prop_oneof![
-        3 => (1..4_u32).prop_map(Steer::Retry),
+        3 => (1..3_u32).prop_map(Steer::Retry),
         3 => (1..4_u32).prop_map(Steer::Skip),
         1 => Just(Steer::Cancel)
     ]

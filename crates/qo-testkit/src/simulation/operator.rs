@@ -5,7 +5,7 @@ use super::scenery::{self, QUEUES, SCHEDULES};
 use super::stage::Stage;
 use futures::executor::block_on;
 use qo_core::{Answer, Change, Changed, Command, ErrorKind, FenceToken, GroupRef, Holder, JobFilter, JobId};
-use qo_core::{JobState, Result, Steer, Store, WorkflowState};
+use qo_core::{JobState, Name, Result, Steer, Store, WorkflowState};
 use std::collections::BTreeMap;
 
 #[derive(Default)]
