@@ -18,7 +18,7 @@ async fn refuse_jobs<const N: usize>(world: &World, bad: [(JobSpec, &str, &str);
     assert_eq!(world.snapshot().await, before);
 }
 
-fn json_of(bytes: usize) -> String {
+pub(super) fn json_of(bytes: usize) -> String {
     format!("\"{}\"", "x".repeat(bytes - 2))
 }
 
@@ -193,39 +193,6 @@ pub(super) async fn a_bad_limit_of_the_operator_is_invalid(world: &World) {
     world.set("api", caps::LIMIT).await;
 }
 
-pub(super) async fn a_bad_configuration_is_invalid_as_a_whole(world: &World) {
-    world.configure([("api", 3)]).await;
-    let before = world.snapshot().await;
-    let limits = [(group_ref("api"), 5), (group_ref("big"), caps::LIMIT + 1)].into();
-    let configuration = Configuration { limits, ..Configuration::default() };
-    invalid(world.store.configure(configuration).await, "limits[big]", "1000001");
-    let limits = (0..=caps::CONFIGURED).map(|place| (group_ref(&format!("g{place}")), 1)).collect();
-    let configuration = Configuration { limits, ..Configuration::default() };
-    invalid(world.store.configure(configuration).await, "limits", "10001");
-    for (priority, value) in [(0, "0"), (caps::QUEUE_PRIORITY + 1, "1001")] {
-        let queue_priorities = [(name("a"), 1), (name("q"), priority)].into();
-        let configuration = Configuration { queue_priorities, ..Configuration::default() };
-        invalid(world.store.configure(configuration).await, "queue_priorities[q]", value);
-    }
-    assert_eq!(world.snapshot().await, before);
-}
-
-pub(super) async fn a_bad_registration_is_invalid_as_a_whole(world: &World) {
-    let fine = TaskOptions { limit: Some(1), ..task("fine") };
-    let retry = RetryPolicy { factor_percent: 99, ..RetryPolicy::default() };
-    let bad = [
-        (TaskOptions { limit: Some(caps::LIMIT + 1), ..task("bad") }, "limit", "1000001"),
-        (TaskOptions { timeout_ms: Some(0), ..task("bad") }, "timeout_ms", "0"),
-        (TaskOptions { retry: Some(retry), ..task("bad") }, "retry.factor_percent", "99"),
-    ];
-    for (options, field, value) in bad {
-        invalid(world.store.register(vec![fine.clone(), options]).await, field, value);
-        assert_eq!(world.limit("fine").await, None);
-    }
-    let many = (0..=caps::SERVED).map(|place| task(&format!("t{place}"))).collect();
-    invalid(world.store.register(many).await, "tasks", "10001");
-}
-
 pub(super) async fn too_many_cancels_are_invalid(world: &World) {
     let id = world.submit(job("t")).await;
     invalid(world.store.cancel(vec![id; caps::CANCELS + 1]).await, "jobs", "10001");
@@ -339,65 +306,6 @@ pub(super) async fn a_bad_request_for_slots_is_invalid(world: &World) {
     world.hold(program("new").slots(caps::LIMIT).limit(caps::LIMIT).lease(caps::LEASE_MAX_MS)).await;
 }
 
-pub(super) async fn a_bad_schedule_is_invalid_as_a_whole_configuration(world: &World) {
-    world.plan([("nightly", cron("* * * * *", "report"))]).await;
-    let before = world.snapshot().await;
-    let fine = cron("0 3 * * *", "report");
-    let payload = Json::parse("payload", &json_of(caps::PAYLOAD_BYTES + 1)).expect("JSON");
-    let bad = [
-        (cron("* * * *", "t"), "schedules[bad].cron", "* * * *"),
-        (cron("61 * * * *", "t"), "schedules[bad].cron", "61 * * * *"),
-        (cron("", "t"), "schedules[bad].cron", ""),
-        (cron("every day", "t"), "schedules[bad].cron", "every day"),
-        (cron("0 0 30 2 *", "t"), "schedules[bad].cron", "0 0 30 2 *"),
-        (Schedule { timezone: "Mars/Base".into(), ..fine.clone() }, "schedules[bad].timezone", "Mars/Base"),
-        (Schedule { timezone: String::new(), ..fine.clone() }, "schedules[bad].timezone", ""),
-        (Schedule { max_attempts: 0, ..fine.clone() }, "schedules[bad].max_attempts", "0"),
-        (Schedule { max_attempts: 1_001, ..fine.clone() }, "schedules[bad].max_attempts", "1001"),
-        (Schedule { timeout_ms: Some(0), ..fine.clone() }, "schedules[bad].timeout_ms", "0"),
-        (Schedule { payload, ..fine.clone() }, "schedules[bad].payload", "1048577"),
-    ];
-    for (schedule, field, value) in bad {
-        let schedules = [(name("fine"), fine.clone()), (name("bad"), schedule)].into();
-        let configuration = Configuration { schedules, ..Configuration::default() };
-        invalid(world.store.configure(configuration).await, field, value);
-    }
-    let schedules = (0..=caps::CONFIGURED).map(|place| (name(&format!("s{place}")), fine.clone())).collect();
-    let configuration = Configuration { schedules, ..Configuration::default() };
-    invalid(world.store.configure(configuration).await, "schedules", "10001");
-    assert_eq!(world.snapshot().await, before);
-}
-
-pub(super) async fn a_bad_retention_is_invalid_as_a_whole_configuration(world: &World) {
-    world.configure([("api", 3)]).await;
-    let before = world.snapshot().await;
-    let (fine, long) = (Retention::default(), caps::DURATION_MS + 1);
-    let bad = [
-        (Retention { succeeded_ms: long, ..fine }, "retention.succeeded_ms"),
-        (Retention { failed_ms: long, ..fine }, "retention.failed_ms"),
-        (Retention { cancelled_ms: long, ..fine }, "retention.cancelled_ms"),
-        (Retention { expired_ms: long, ..fine }, "retention.expired_ms"),
-    ];
-    for (retention, field) in bad {
-        let configuration = Configuration { retention, ..Configuration::default() };
-        invalid(world.store.configure(configuration).await, field, "315360000001");
-    }
-    assert_eq!(world.snapshot().await, before);
-}
-
-pub(super) async fn every_mistake_of_a_configuration_is_named(world: &World) {
-    let configuration = Configuration {
-        limits: [(group_ref("big"), caps::LIMIT + 1)].into(),
-        queue_priorities: [(name("q"), 0)].into(),
-        schedules: [(name("s"), cron("nonsense", "t"))].into(),
-        retention: Retention { failed_ms: u64::MAX, ..Retention::default() },
-    };
-    let error = refused(world.store.configure(configuration).await, ErrorKind::Invalid);
-    for part in ["limits[big]", "queue_priorities[q]", "schedules[s].cron", "retention.failed_ms"] {
-        assert!(error.message().contains(part), "{part} is not named: {error}");
-    }
-}
-
 pub(super) async fn too_many_retries_are_invalid(world: &World) {
     let id = world.submit(job("t")).await;
     world.cancel(id).await.expect("it is there");
@@ -417,7 +325,7 @@ pub(super) async fn a_bulk_change_or_page_of_no_or_too_many_rows_is_invalid(worl
     assert_eq!(world.state(id).await, JobState::Pending);
 }
 
-pub(super) async fn every_new_refusal_names_what_it_is_about(world: &World) {
+pub(super) async fn every_refusal_about_workflows_programs_and_schedules_names_it(world: &World) {
     let says = |error: qo_core::Error, word: &str| {
         assert!(error.message().contains(word), "{word} is not named: {error}");
     };
@@ -430,7 +338,7 @@ pub(super) async fn every_new_refusal_names_what_it_is_about(world: &World) {
     says(refused(world.store.return_slots(lease, FenceToken(77)).await, ErrorKind::Fenced), "77");
     says(refused(world.store.extend_slots(lease, FenceToken(77), 1_000).await, ErrorKind::Fenced), "77");
     world.submit(step("flow")).await;
-    says(refused(world.steer("flow", Steer::Retry).await, ErrorKind::Conflict), "flow");
+    says(refused(world.steer("flow", Steer::Skip).await, ErrorKind::Conflict), "flow");
     let other = step("flow").on_failure(OnFailure::Continue);
     says(refused(world.offer(other).await, ErrorKind::Conflict), "flow");
     world.cancel_workflow("flow").await.expect("it is there");

@@ -245,3 +245,16 @@ pub(super) async fn one_keys_limit_taken_back_leaves_it_to_every_key(world: &Wor
     worker.succeed(&running[2]).await;
     assert_eq!(worker.claim(10).await.len(), 1);
 }
+
+pub(super) async fn jobs_that_list_a_group_share_its_slots_with_programs(world: &World) {
+    world.set("gpu", 2).await;
+    world.set("gpu/*", 1).await;
+    world.submit_all(vec![job("t").also("gpu", 2), job("t").also("gpu/a", 1), job("t").also("gpu", 1)]).await;
+    let held = world.hold(program("gpu/a")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let kept = worker.claim(9).await;
+    assert_eq!(kept, [], "two lack room, and the last slot is kept for the first of them");
+    assert_eq!(held.give_back().await, Ok(()));
+    assert_eq!(worker.claim(9).await.len(), 2, "the third one finds the group full");
+    assert!(world.is_full(program("gpu/b")).await);
+}

@@ -5,7 +5,7 @@ use super::scenery::{self, QUEUES, SCHEDULES};
 use super::stage::Stage;
 use futures::executor::block_on;
 use qo_core::{Answer, Change, Changed, Command, ErrorKind, FenceToken, GroupRef, Holder, JobFilter, JobId};
-use qo_core::{JobState, Result, Steer, Store, WorkflowState};
+use qo_core::{JobState, Name, Result, Steer, Store, WorkflowState};
 use std::collections::BTreeMap;
 
 #[derive(Default)]
@@ -34,13 +34,13 @@ impl Operator {
             41..50 => Command::PauseQueue(scenery::name(random.pick(&QUEUES)), false),
             50..54 => Command::Configure(scenery::any_configuration(random)),
             54..58 => Command::Register(vec![scenery::any_task(random)]),
-            58..61 => any_holder(stage, store, GroupRef::Cluster)
+            58..60 => any_holder(stage, store, GroupRef::Cluster)
                 .map_or(Command::Sweep, |holder| Command::Cancel(holder.job().into_iter().collect())),
-            61..65 if !self.jobs.is_empty() => Command::Cancel(self.any_jobs(stage)),
-            65..68 if !self.jobs.is_empty() => Command::Retry(self.any_jobs(stage)),
-            68..82 => any_steer(stage, store),
-            82..86 => any_change(stage),
-            86..90 => Command::Retry(any_ended(stage, store)),
+            60..63 if !self.jobs.is_empty() => Command::Cancel(self.any_jobs(stage)),
+            63..65 if !self.jobs.is_empty() => Command::Retry(self.any_jobs(stage)),
+            65..78 => any_steer(stage, store),
+            78..81 => any_change(stage),
+            81..90 => Command::Retry(any_ended(stage, store)),
             90..93 => {
                 let enabled = random.percent(65);
                 Command::EnableSchedule(scenery::name(random.pick(&SCHEDULES)), enabled)
@@ -105,13 +105,19 @@ fn any_change(stage: &mut Stage) -> Command {
     Command::ChangeMatching { change, filter, after: None, limit: random.within(1..=4) as usize }
 }
 
-/// Jobs that ended without success.
+/// Jobs that ended without success; often steps of a workflow that has gone on, so that its head is behind what runs.
 fn any_ended(stage: &mut Stage, store: &dyn Store) -> Vec<JobId> {
-    let states = vec![JobState::Failed, JobState::Cancelled, JobState::Expired];
-    let filter = JobFilter { states, ..JobFilter::default() };
-    let ended = block_on(store.jobs(filter, None, 50)).map_or(Vec::new(), |page| page.jobs);
-    let most = stage.random.within(1..=3) as usize;
-    ended.iter().filter(|_| stage.random.percent(20)).take(most).map(|view| view.id).collect()
+    let jobs = |states, workflow| {
+        let filter = JobFilter { states, workflow, ..JobFilter::default() };
+        block_on(store.jobs(filter, None, 100)).map_or(Vec::new(), |page| page.jobs)
+    };
+    let running = jobs(vec![JobState::Running], None);
+    let passed: Vec<&Name> = running.iter().filter_map(|view| view.workflow.as_ref()).collect();
+    let goes_on = !passed.is_empty() && stage.random.percent(70);
+    let workflow = goes_on.then(|| stage.random.pick(&passed).clone());
+    let ended = jobs(vec![JobState::Failed, JobState::Cancelled, JobState::Expired], workflow);
+    let (most, percent) = (stage.random.within(1..=3) as usize, if goes_on { 80 } else { 20 });
+    ended.iter().filter(|_| stage.random.percent(percent)).take(most).map(|view| view.id).collect()
 }
 
 fn any_release(stage: &mut Stage, store: &dyn Store) -> Command {

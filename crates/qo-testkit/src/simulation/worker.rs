@@ -211,7 +211,7 @@ impl Worker {
     }
 
     fn exchange(&self, stage: &mut Stage, session: &Session) -> Exchange {
-        let free = self.permits - session.handlers.len() as u32;
+        let free = self.permits.saturating_sub(session.handlers.len() as u32);
         let starts = self.any_starts(stage, &session.buffer, free);
         let left = free.saturating_sub(starts.len() as u32);
         let max = if session.draining { 0 } else { left.min(stage.random.within(1..=8) as u32) };

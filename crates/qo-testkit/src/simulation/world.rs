@@ -80,7 +80,7 @@ impl World {
                 self.heal();
             }
         }
-        let last = audit::audit(&*self.bare, true);
+        let last = audit(&*self.bare, true);
         self.stage.write(Actor::Auditor, What::Audited(Box::new(last)));
         self.stage.journal.take()
     }
@@ -257,7 +257,7 @@ impl World {
         if self.stage.healed {
             self.lift();
         }
-        let audit = audit::audit(&*self.bare, false);
+        let audit = audit(&*self.bare, false);
         self.live_jobs = audit.jobs.len();
         let holders = audit.holders.iter().flat_map(|detail| &detail.holders);
         self.holding = holders.filter(|holder| holder.job().is_none()).count();

@@ -252,3 +252,23 @@ pub fn held_by_program(since: Time) -> GroupDetail {
     detail.holders.iter_mut().for_each(|holder| holder.lease_until = since.plus_ms(LEASE_MS));
     detail
 }
+
+/// The same fable, told with a word that is right and one that is wrong.
+pub fn told<W>(
+    check: fn(&History) -> Vec<Violation>,
+    tell: impl Fn(&mut Fable, W),
+    right: W,
+    wrong: W,
+    object: &str,
+) {
+    let of = |word: W| {
+        let mut fable = Fable::new();
+        tell(&mut fable, word);
+        let found = check(&fable.end());
+        (names(&found).join(" "), found)
+    };
+    let (found, all) = of(right);
+    assert_eq!(found, "", "a good history is objected to: {all:?}");
+    let (found, all) = of(wrong);
+    assert!(found.starts_with(object), "due was {object}, found {all:?}");
+}

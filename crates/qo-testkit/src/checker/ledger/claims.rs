@@ -62,7 +62,6 @@ impl Ledger {
                 let grant = Grant { session, id: start.job, token: run.token, job: index, claimed: None };
                 tell(self, &Fact::Granted(&grant));
                 if let Some(job) = index {
-                    self.end_claim(job);
                     self.grant(job, session, run.token, run.timeout_ms);
                 }
             }
@@ -75,14 +74,13 @@ impl Ledger {
         let index = self.find(prefetched.job.id);
         tell(self, &Fact::Prefetched(session, prefetched, index));
         let Some(index) = index else { return };
-        self.end_claim(index);
+        self.take_over(index);
         let (token, until) = (prefetched.job.token, prefetched.claim_until);
         let job = &mut self.jobs[index];
         job.claimed = Some(Claimed { token, session, since: self.now, until });
         job.state = JobState::Claimed;
         job.newest = job.newest.max(Some(token));
         self.groups.claim(&job.needs);
-        self.pending.remove(&index);
         self.claims.insert(token, index);
     }
 

@@ -271,23 +271,30 @@ impl Ledger {
         token: FenceToken,
         timeout_ms: Option<u64>,
     ) {
+        self.take_over(index);
+        let over = |timeout_ms: u64| self.now.plus_ms(timeout_ms).plus_ms(caps::TIMEOUT_GRACE_MS);
+        let timeout_at = timeout_ms.map(over);
+        let job = &mut self.jobs[index];
+        job.holding = Some(Holding { token, session, since: self.now, timeout_at });
+        job.state = JobState::Running;
+        job.newest = job.newest.max(Some(token));
+        self.groups.take(&job.needs);
+        self.running.insert(token, index);
+    }
+
+    /// Somebody gets a job. Where somebody else had it, or it had ended, a checker has objected, and the books follow
+    /// the store.
+    pub(super) fn take_over(&mut self, index: usize) {
+        self.end_claim(index);
+        self.pending.remove(&index);
         let job = &mut self.jobs[index];
         if let Some(overlapped) = job.holding.take() {
-            // The owner's checker has objected; the books follow the newer claim.
             self.running.remove(&overlapped.token);
             self.groups.free_up(&job.needs);
         } else if job.state.is_terminal() {
             self.finished.remove(&index);
             self.groups.enter(&job.needs);
         }
-        let over = |timeout_ms: u64| self.now.plus_ms(timeout_ms).plus_ms(caps::TIMEOUT_GRACE_MS);
-        let timeout_at = timeout_ms.map(over);
-        job.holding = Some(Holding { token, session, since: self.now, timeout_at });
-        job.state = JobState::Running;
-        job.newest = job.newest.max(Some(token));
-        self.groups.take(&job.needs);
-        self.pending.remove(&index);
-        self.running.insert(token, index);
     }
 
     pub(super) fn end_attempt(

@@ -173,7 +173,6 @@ impl Ledger {
             let (session, id) = (exchange.session, claimed.id);
             tell(self, &Fact::Granted(&Grant { session, id, token, job, claimed: Some(claimed) }));
             if let Some(job) = job {
-                self.end_claim(job);
                 self.grant(job, session, token, claimed.timeout_ms);
                 granted.push(job);
             }
