@@ -12,6 +12,7 @@ mod compare;
 mod context;
 mod crowd;
 mod flow;
+mod junk;
 mod meaning;
 mod pool;
 mod script;
@@ -19,11 +20,12 @@ mod step;
 mod strategy;
 mod views;
 
-pub use bad::{bad_commands, bad_json, something_to_lose, survives, text_survives};
+pub use bad::{bad_commands, something_to_lose, survives};
 pub use call::call;
 pub use compare::{answer_alike, equal, minimal};
 pub use crowd::crowds;
 pub use flow::flows;
+pub use junk::{bad_json, text_survives};
 pub use script::{Entry, Script, Seen, Transcript};
 pub use step::{BulkSpec, ConfigurationSpec, ProgramPick, ScheduleSpec, SlotSpec};
 pub use step::{
