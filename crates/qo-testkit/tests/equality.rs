@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
 use qo_testkit::generator::{
-    Script, answer_alike, bad_commands, bad_json, crowds, equal, minimal, scripts, something_to_lose,
+    Script, answer_alike, bad_commands, bad_json, crowds, equal, flows, minimal, scripts, something_to_lose,
     survives,
 };
 use qo_testkit::{Fixtures, MemoryFixtures, ToyFixtures};
@@ -72,6 +72,11 @@ fn all_are_equal(scripts: &impl Strategy<Value = Script>, cases: u32) {
 #[test]
 fn memory_equals_the_toy() {
     all_are_equal(&scripts(1..=120), 1_024);
+}
+
+#[test]
+fn memory_equals_the_toy_in_workflows() {
+    all_are_equal(&flows(1..=60), 2_000);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use futures::executor::block_on;
 use proptest::prelude::*;
 use qo_core::{Command, Decision, Event, ManualClock, MemoryStore, State, Time, decide};
-use qo_testkit::generator::{Script, Seen, crowds, scripts};
+use qo_testkit::generator::{Script, Seen, crowds, flows, scripts};
 use qo_testkit::{Fixture, START};
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ proptest! {
 
     /// What a store that lost the race relies on.
     #[test]
-    fn a_decision_can_be_taken_back(script in prop_oneof![scripts(1..=100), crowds(1..=60)]) {
+    fn a_decision_can_be_taken_back(script in prop_oneof![scripts(1..=100), crowds(1..=60), flows(1..=60)]) {
         let mut state = State::new();
         for (now, command) in commands(&script) {
             let before = state.picture();
@@ -43,7 +43,7 @@ proptest! {
 
     /// Several decisions are one speculation, too: a store commits batches.
     #[test]
-    fn a_batch_of_decisions_can_be_taken_back(script in prop_oneof![scripts(20..=120), crowds(20..=60)], batch in 2usize..20) {
+    fn a_batch_of_decisions_can_be_taken_back(script in prop_oneof![scripts(20..=120), crowds(20..=60), flows(20..=60)], batch in 2usize..20) {
         let mut state = State::new();
         for batch in commands(&script).chunks(batch) {
             let before = state.picture();
@@ -61,7 +61,7 @@ proptest! {
 
     /// What a reader of a log relies on; the events go through JSON on their way.
     #[test]
-    fn a_replica_that_evolves_reaches_the_same_state(script in prop_oneof![scripts(1..=100), crowds(1..=60)]) {
+    fn a_replica_that_evolves_reaches_the_same_state(script in prop_oneof![scripts(1..=100), crowds(1..=60), flows(1..=60)]) {
         let (mut leader, mut replica) = (State::new(), State::new());
         for (now, command) in commands(&script) {
             let Ok(Decision { events, .. }) = decide(&mut leader, now, &command) else { continue };
@@ -76,7 +76,7 @@ proptest! {
 
     /// No leader: whoever wins the next record decides, and the others follow.
     #[test]
-    fn replicas_that_take_turns_decide_like_one(script in prop_oneof![scripts(1..=100), crowds(1..=60)], turns in any::<u64>()) {
+    fn replicas_that_take_turns_decide_like_one(script in prop_oneof![scripts(1..=100), crowds(1..=60), flows(1..=60)], turns in any::<u64>()) {
         let (mut alone, mut replicas) = (State::new(), [State::new(), State::new()]);
         for (number, (now, command)) in commands(&script).into_iter().enumerate() {
             let decider = (turns >> (number % 64) & 1) as usize;

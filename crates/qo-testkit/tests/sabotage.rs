@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use qo_testkit::conformance::{Case, cases, run};
-use qo_testkit::generator::{Script, crowds, equal, scripts};
+use qo_testkit::generator::{Script, crowds, equal, flows, scripts};
 use qo_testkit::{Exhibit, Fixtures, Flaw, ToyFixtures, museum};
 use std::collections::BTreeSet;
 
@@ -78,6 +78,7 @@ fn scripts_until_seen(flaw: Flaw) -> Option<u32> {
     (1..=200).find(|_| {
         let script = scripts(60..=60).new_tree(&mut runner).expect("a script").current();
         let crowd = crowds(40..=40).new_tree(&mut runner).expect("a script").current();
+        let flow = flows(40..=40).new_tree(&mut runner).expect("a script").current();
         let shows = |script: &Script| {
             let both = async {
                 let (correct, flawed) =
@@ -86,7 +87,7 @@ fn scripts_until_seen(flaw: Flaw) -> Option<u32> {
             };
             block_on(both).is_err()
         };
-        shows(&script) || shows(&crowd)
+        shows(&script) || shows(&crowd) || shows(&flow)
     })
 }
 

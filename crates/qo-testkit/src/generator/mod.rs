@@ -11,6 +11,7 @@ mod call;
 mod compare;
 mod context;
 mod crowd;
+mod flow;
 mod meaning;
 mod pool;
 mod script;
@@ -22,6 +23,7 @@ pub use bad::{bad_commands, bad_json, something_to_lose, survives, text_survives
 pub use call::call;
 pub use compare::{answer_alike, equal, minimal};
 pub use crowd::crowds;
+pub use flow::flows;
 pub use script::{Entry, Script, Seen, Transcript};
 pub use step::{BulkSpec, ConfigurationSpec, ProgramPick, ScheduleSpec, SlotSpec};
 pub use step::{
