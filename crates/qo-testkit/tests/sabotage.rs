@@ -78,7 +78,6 @@ fn scripts_until_seen(flaw: Flaw) -> Option<u32> {
     (1..=200).find(|_| {
         let script = scripts(60..=60).new_tree(&mut runner).expect("a script").current();
         let crowd = crowds(40..=40).new_tree(&mut runner).expect("a script").current();
-        let flow = flows(40..=40).new_tree(&mut runner).expect("a script").current();
         let shows = |script: &Script| {
             let both = async {
                 let (correct, flawed) =
@@ -87,6 +86,7 @@ fn scripts_until_seen(flaw: Flaw) -> Option<u32> {
             };
             block_on(both).is_err()
         };
+        let flow = flows(60..=60).new_tree(&mut runner).expect("a script").current();
         shows(&script) || shows(&crowd) || shows(&flow)
     })
 }

@@ -50,7 +50,7 @@ impl Context {
             Step::Submit(jobs) => Command::Submit(jobs.iter().map(|job| self.job(job, now)).collect()),
             Step::SubmitAgain(k) => Command::Submit(pick(&self.jobs, *k).cloned().into_iter().collect()),
             Step::Cancel(jobs) => Command::Cancel(jobs.iter().map(|&k| self.old_job(k)).collect()),
-            Step::Retry(jobs) => Command::Retry(jobs.iter().map(|&k| self.old_job(k)).collect()),
+            Step::Retry(jobs) => Command::Retry(jobs.iter().map(|&k| self.old_step(k)).collect()),
             Step::ChangeMatching(bulk) => self.bulk(bulk),
             Step::Register(tasks) => Command::Register(tasks.iter().map(registration).collect()),
             Step::Configure(spec) => Command::Configure(configuration(spec)),
@@ -129,6 +129,14 @@ impl Context {
 
     fn old_job(&self, k: Pick) -> JobId {
         pick(&self.known_jobs, k).copied().unwrap_or(JobId(Uuid::max()))
+    }
+
+    /// Half of the time a step, an early one rather than a late one: reopened steps are where order may break.
+    fn old_step(&self, k: Pick) -> JobId {
+        let steps: Vec<JobId> =
+            self.jobs.iter().filter(|job| job.workflow.is_some()).map(|job| job.id).take(8).collect();
+        let step = pick(&steps, k / 2).filter(|_| k.is_multiple_of(2));
+        step.copied().unwrap_or_else(|| self.old_job(k))
     }
 
     fn bulk(&self, spec: &BulkSpec) -> Command {

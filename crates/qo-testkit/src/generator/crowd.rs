@@ -1,6 +1,6 @@
 //! Scripts about the line itself.
 
-use super::strategy::{exchange, job, limit, on_failure, program, request, session, start, steer};
+use super::strategy::{exchange, flow, job, limit, program, request, session, start, steer};
 use super::{ConfigurationSpec, ExchangeStep, JobSpec, Number, OutcomeSpec, Script, SessionSpec, SettleSpec};
 use super::{SlotSpec, Step, Whose};
 use proptest::collection::vec;
@@ -13,15 +13,16 @@ use std::ops::RangeInclusive;
 /// could all run now if it were not for each other; some of them are steps, some are claimed ahead of time, and
 /// programs take slots beside them. Where jobs stand, and what is kept for whom, goes wrong here first if it does.
 pub fn crowds(steps_in_it: RangeInclusive<usize>) -> impl Strategy<Value = Script> {
-    let serving = |tasks: &[u8]| {
-        let spec =
-            SessionSpec { worker: 0, queues: vec![], tasks: tasks.to_vec(), lease_ms: 30_000, permits: 9 };
-        Step::Open(spec)
-    };
-    let workers = [serving(&[0, 1, 2]), serving(&[0]), serving(&[1, 2])];
     let limits = vec((0..17_u8, 1..5_u32).prop_map(|(group, limit)| Step::SetLimit(group, limit)), 4..10);
-    (limits, vec(crowd_step(), steps_in_it)).prop_map(move |(limits, steps)| Script {
-        steps: workers.iter().cloned().chain(limits).chain(steps).collect(),
+    (limits, vec(crowd_step(), steps_in_it)).prop_map(|(limits, steps)| Script {
+        steps: workers().into_iter().chain(limits).chain(steps).collect(),
+    })
+}
+
+/// Three workers that serve different tasks.
+pub(super) fn workers() -> [Step; 3] {
+    [vec![0, 1, 2], vec![0], vec![1, 2]].map(|tasks| {
+        Step::Open(SessionSpec { worker: 0, queues: vec![], tasks, lease_ms: 30_000, permits: 9 })
     })
 }
 
@@ -32,10 +33,12 @@ fn crowd_step() -> impl Strategy<Value = Step> {
         2 => (0..17_u8, limit()).prop_map(|(group, limit)| Step::SetLimit(group, limit)),
         1 => any::<u8>().prop_map(Step::UnsetLimit),
         2 => vec(any::<u8>(), 1..3).prop_map(Step::Cancel),
-        5 => vec(any::<u8>(), 1..3).prop_map(Step::Retry),
+        5 => vec(any::<u8>(), 1..4).prop_map(Step::Retry),
         2 => (0..2_u8, steer()).prop_map(|(workflow, steer)| Step::Steer(workflow, steer)),
-        6 => request().prop_map(|request| Step::Acquire(SlotSpec { limit: None, ..request })),
-        1 => program().prop_map(Step::Return),
+        6 => (request(), 0..3_u8).prop_map(|(request, group)| {
+            Step::Acquire(SlotSpec { group, limit: None, lease_ms: 60_000, ..request })
+        }),
+        3 => program().prop_map(Step::Return),
         1 => vec((any::<u8>(), 1..4_u32), 0..3).prop_map(|priorities| {
             Step::Configure(ConfigurationSpec { priorities, ..ConfigurationSpec::default() })
         }),
@@ -48,7 +51,7 @@ fn crowd_step() -> impl Strategy<Value = Step> {
 
 fn crowd_job() -> impl Strategy<Value = JobSpec> {
     let cost = prop_oneof![5 => Just(1_u32), 3 => Just(2_u32), 2 => 3..5_u32];
-    let flow = (weighted(0.25, 0..2_u8), weighted(0.4, on_failure()));
+    let flow = flow(0.25);
     (job(), cost, vec((any::<u8>(), 1..4_u32), 0..4), prop::bool::weighted(0.7), flow).prop_map(
         |(job, cost, extras, same_queue, (workflow, on_failure))| JobSpec {
             queue: if same_queue { 0 } else { job.queue },
@@ -72,12 +75,12 @@ fn crowd_exchange() -> impl Strategy<Value = ExchangeStep> {
     let outcome = prop_oneof![
         8 => Just(OutcomeSpec::Succeed),
         2 => Just(OutcomeSpec::Release),
-        1 => Just(OutcomeSpec::Fail),
+        3 => Just(OutcomeSpec::Fail),
     ];
     let held = (any::<u8>(), outcome);
     let settle = held.prop_map(|(job, outcome)| SettleSpec { whose: Whose::Held(job), outcome });
     // Half of the exchanges claim ahead of time: what they hold changes the line for the others.
-    let ahead = (vec(start(), 0..3), weighted(0.5, (1..6_u32, Just(30_000_u64))));
+    let ahead = (vec(start(), 0..4), weighted(0.5, (1..6_u32, Just(30_000_u64))));
     (exchange(), vec(settle, 0..4), ahead).prop_map(|(exchange, settles, (starts, prefetch))| ExchangeStep {
         number: Number::Next,
         settles,

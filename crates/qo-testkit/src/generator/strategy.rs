@@ -86,7 +86,7 @@ pub(super) fn job() -> impl Strategy<Value = JobSpec> {
     let on_limit =
         prop_oneof![8 => Just(OnLimit::Wait), 1 => Just(OnLimit::Reject), 1 => Just(OnLimit::Skip)];
     let rest = (weighted(0.2, limit()), weighted(0.12, 0..6_u8), on_limit, weighted(0.03, any::<u8>()));
-    let flow = (weighted(0.25, 0..2_u8), weighted(0.3, on_failure()));
+    let flow = flow(0.25);
     (what, when, groups, rest, flow).prop_map(|(what, when, groups, rest, flow)| JobSpec {
         task: what.0,
         queue: what.1,
@@ -174,14 +174,24 @@ pub(super) fn start() -> impl Strategy<Value = Whose> {
     ]
 }
 
-pub(super) fn on_failure() -> impl Strategy<Value = OnFailure> {
-    prop_oneof![Just(OnFailure::Halt), Just(OnFailure::Continue)]
+/// Which workflow, how often, and what it says about failures: mostly the first one goes on and the second halts.
+pub(super) fn flow(often: f64) -> impl Strategy<Value = (Option<u8>, Option<OnFailure>)> {
+    let said = (weighted(0.4, Just(())), prop::bool::weighted(0.1));
+    (weighted(often, 0..2_u8), said).prop_map(|(workflow, (said, contrary))| {
+        let goes_on = (workflow == Some(0)) != contrary;
+        (workflow, said.map(|()| if goes_on { OnFailure::Continue } else { OnFailure::Halt }))
+    })
+}
+
+/// A step's number: most workflows halt early.
+fn step() -> impl Strategy<Value = u32> {
+    prop_oneof![3 => 1..4_u32, 1 => 4..9_u32]
 }
 
 pub(super) fn steer() -> impl Strategy<Value = Steer> {
     prop_oneof![
-        3 => (1..3_u32).prop_map(Steer::Retry),
-        3 => (1..4_u32).prop_map(Steer::Skip),
+        3 => step().prop_map(Steer::Retry),
+        3 => step().prop_map(Steer::Skip),
         1 => Just(Steer::Cancel)
     ]
 }

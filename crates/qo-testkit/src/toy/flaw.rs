@@ -153,4 +153,6 @@ pub enum Flaw {
     BulkStopsAfterPage,
     /// A reopened job has used its attempts.
     ReopenKeepsAttempts,
+    /// An operator's word is about whatever step halts the workflow when it comes.
+    SteerHitsTheNext,
 }

@@ -97,35 +97,45 @@ impl Toy {
         if !self.workflows.contains_key(name) {
             return Err(not_found(name));
         }
-        if steer == Steer::Cancel {
-            let live = self.steps(name).filter(|step| step.is_live()).map(|step| step.new.id);
-            for step in live.collect::<Vec<_>>() {
-                self.cancel_one(step)?;
-            }
-            if let Some(workflow) = self.workflows.get_mut(name) {
-                workflow.cancelled = true;
-            }
-            return Ok(());
-        }
-        let (Steer::Retry(number) | Steer::Skip(number)) = steer else { return Ok(()) };
-        if let Some(step) = self.steps(name).find(|step| step.step == Some(number)) {
-            let done = match steer {
-                Steer::Retry(_) => step.is_live(),
-                _ => step.skipped,
-            };
-            if done {
-                return Ok(());
-            }
-        }
-        let head = self.head(name).filter(|head| head.state.is_terminal() && head.step == Some(number));
-        let head = head.map(|head| head.new.id);
-        let head = head.ok_or_else(|| conflict(format_args!("step {number} of {name} does not halt it")))?;
-        let at = self.jobs.iter().position(|job| job.new.id == head).expect("the head is there");
         match steer {
-            Steer::Retry(_) => self.reopen(at),
-            _ => self.jobs[at].skipped = true,
+            Steer::Cancel => self.cancel_workflow(name),
+            Steer::Retry(number) if self.is_step(name, number, Job::is_live) => {}
+            Steer::Skip(number) if self.is_step(name, number, |step| step.skipped) => {}
+            Steer::Retry(number) => {
+                let at = self.halting(name, number)?;
+                self.reopen(at);
+            }
+            Steer::Skip(number) => {
+                let at = self.halting(name, number)?;
+                self.jobs[at].skipped = true;
+            }
         }
         Ok(())
+    }
+
+    fn cancel_workflow(&mut self, name: &Name) {
+        let live = self.steps(name).filter(|step| step.is_live()).map(|step| step.new.id);
+        for step in live.collect::<Vec<_>>() {
+            // The steps are there: nobody forgets them meanwhile.
+            drop(self.cancel_one(step));
+        }
+        if let Some(workflow) = self.workflows.get_mut(name) {
+            workflow.cancelled = true;
+        }
+    }
+
+    /// Whether the step of that number is there and has been dealt with already.
+    fn is_step(&self, name: &Name, number: u32, is_done: impl Fn(&Job) -> bool) -> bool {
+        let done = self.steps(name).any(|step| step.step == Some(number) && is_done(step));
+        done && self.flaw != Flaw::SteerHitsTheNext
+    }
+
+    /// Where the step of that number is, if it halts the workflow.
+    fn halting(&self, name: &Name, number: u32) -> Result<usize> {
+        let named = |head: &&Job| head.step == Some(number) || self.flaw == Flaw::SteerHitsTheNext;
+        let head = self.head(name).filter(|head| head.state.is_terminal()).filter(named);
+        let at = head.and_then(|head| self.jobs.iter().position(|job| job.new.id == head.new.id));
+        at.ok_or_else(|| conflict(format_args!("step {number} of {name} does not halt it")))
     }
 
     pub fn workflow(&self, name: &Name) -> Result<WorkflowStatus> {
