@@ -58,7 +58,7 @@ impl ConcurrencyManager {
         Ok(lease.map(|lease| lease.token))
     }
 
-    /// Gives a slot back. `Fenced` if it is not held any more; nothing is freed twice.
+    /// Gives a slot back; it is known by its id and the caller's, whatever group it is of. `Fenced` if it is not held any more; nothing is freed twice.
     pub async fn release(&self, group: &str, slot_id: FenceToken, task_id: Uuid) -> Result<()> {
         GroupRef::parse("group", group)?;
         self.store.return_slots(LeaseId(task_id), slot_id).await

@@ -9,7 +9,7 @@
 //! | 02:30 comes twice | fires once, the first time | fires both times |
 
 use crate::{Error, ErrorKind, JobId, Json, Key, Name, NewJob, OnLimit, Result, Time, caps, job::within};
-use croner::parser::{CronParser, Seconds};
+use croner::parser::{CronParser, Seconds, Year};
 use jiff::{Timestamp, tz::TimeZone};
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +30,8 @@ pub enum Missed {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schedule {
-    /// Five fields (minute, hour, day of month, month, day of week), or six with seconds first.
+    /// Five fields (minute, hour, day of month, month, day of week), or six with seconds first, or a name for the usual
+    /// ones: `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`.
     pub cron: String,
     /// A name of the time-zone database, such as `Europe/Berlin`. Defaults to `UTC`.
     #[serde(default = "utc")]
@@ -150,7 +151,8 @@ impl Schedule {
     }
 
     fn parsed(&self) -> Result<(croner::Cron, TimeZone)> {
-        let cron = CronParser::builder().seconds(Seconds::Optional).build().parse(&self.cron);
+        let cron =
+            CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build().parse(&self.cron);
         let cron = cron.map_err(|error| {
             let rule = format_args!("must be a cron expression of five fields, or six with seconds: {error}");
             Error::invalid("cron", &self.cron, rule)
@@ -244,6 +246,11 @@ mod tests {
     }
 
     #[test]
+    fn the_usual_ones_have_names() {
+        assert_eq!(ticks("@daily", "Europe/Berlin", "2026-11-15T00:00:00Z", 1), ["2026-11-15T23:00:00Z"]);
+    }
+
+    #[test]
     fn a_time_that_does_not_exist_fires_when_the_clock_has_jumped() {
         // In Berlin 02:00 was followed by 03:00 on 29 March 2026.
         let fixed = ticks("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", 2);
@@ -291,7 +298,7 @@ mod tests {
             ("", "UTC", "cron"),
             ("61 * * * *", "UTC", "cron"),
             ("* * *", "UTC", "cron"),
-            ("* * * * * * * *", "UTC", "cron"),
+            ("* * * * * * 2030", "UTC", "cron"),
             ("0 3 * * *", "Mars/Olympus", "timezone"),
             ("0 3 * * *", "", "timezone"),
         ] {

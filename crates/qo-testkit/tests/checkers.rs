@@ -19,7 +19,7 @@ fn noticed(flaw: Flaw, guarantee: &str) -> bool {
     let programs = if flaw == Flaw::LoweringKills { 0 } else { 2 };
     let profile = Profile { operations: 600, rest_ms: 60_000, programs, ..Profile::default() };
     let objects = |violation: &Violation| guarantee == "any" || violation.guarantee == guarantee;
-    (1..=30).any(|seed| run(seed, &profile, &ToyFixtures(flaw)).violations.iter().any(objects))
+    (1..=100).any(|seed| run(seed, &profile, &ToyFixtures(flaw)).violations.iter().any(objects))
 }
 
 #[test]

@@ -51,6 +51,21 @@ fn a_skipped_step_is_passed_and_one_that_was_not_halted_cannot_be_skipped() {
 }
 
 #[test]
+fn a_skip_that_is_repeated_skips_no_other_step() {
+    let tell = |fable: &mut Fable, second: u32| {
+        fable.submit(&[step(1), step(2), step(3)]);
+        for (job, token) in [(1, 1), (2, 2)] {
+            fable.exchange(ANNA, Talk::claims(&[(job, token)]));
+            fable.exchange(ANNA, Talk::fails(job, token));
+            let skipped = if job == 1 { 1 } else { second };
+            fable.done(Command::SteerWorkflow(name("flow"), Steer::Skip(skipped)));
+        }
+        fable.exchange(ANNA, Talk::claims(&[(3, 3)]));
+    };
+    told(checker::order::check, tell, 2, 1, "G6");
+}
+
+#[test]
 fn a_head_that_was_reopened_waits_for_the_step_that_runs() {
     let tell = |fable: &mut Fable, second: Talk| {
         fable.submit(&[NewJob { on_failure: Some(OnFailure::Continue), ..step(1) }, step(2)]);

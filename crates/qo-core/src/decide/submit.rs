@@ -12,7 +12,7 @@ pub(super) enum Admission {
     /// There is nothing to store.
     Decided(Submitted),
     /// It is to be stored.
-    New(NewJob),
+    New(Box<NewJob>),
 }
 
 impl Decider<'_> {
@@ -67,7 +67,7 @@ impl Decider<'_> {
             Admission::Decided(submitted) => submitted,
             Admission::New(job) => {
                 let (id, run_at) = (job.id, job.run_at.or(Some(self.state.now)));
-                self.happen(Event::Accepted(Arc::new(NewJob { run_at, ..job })));
+                self.happen(Event::Accepted(Arc::new(NewJob { run_at, ..*job })));
                 Submitted::Accepted(id)
             }
         }
@@ -97,7 +97,7 @@ impl Decider<'_> {
             let skip = job.on_limit == OnLimit::Skip;
             return if skip { Ok(Admission::Decided(Submitted::Skipped)) } else { Err(error) };
         }
-        Ok(Admission::New(NewJob { group: Some(group), on_failure, ..job.clone() }))
+        Ok(Admission::New(Box::new(NewJob { group: Some(group), on_failure, ..job.clone() })))
     }
 
     /// Why `reject` and `skip` refuse a job: the first of its groups that has a limit has no room for it
