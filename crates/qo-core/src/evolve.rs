@@ -1,9 +1,7 @@
 //! `evolve`: what an event means. It decides nothing and refuses nothing; the assertions say which
 //! guarantee an impossible event would break, and stay on in release builds.
 
-use crate::state::row::{
-    Claimed, Group, Hold, Job, JobOptions, Past, Phase, Record, Run, ScheduleRow, Serves,
-};
+use crate::state::row::{Claimed, Group, Hold, Job, JobOptions, Past, Phase, Record, Run, ScheduleRow};
 use crate::state::row::{Session, SessionRow, Track, WorkflowRow};
 use crate::state::{State, table::Ix};
 use crate::{Attempt, AttemptEnded, ClaimedJob, Configuration, Event, ExchangeReply, Exchanged, FenceToken};
@@ -286,7 +284,8 @@ impl State {
             job.run_at = run_at;
             if job.good_until() != good_until {
                 let options = job.options.as_deref().cloned().unwrap_or_default();
-                job.options = Some(Arc::new(JobOptions { good_until, ..options }));
+                let options = JobOptions { good_until, ..options };
+                job.options = (options != JobOptions::default()).then(|| Arc::new(options));
             }
             if let Some(track) = &mut job.track {
                 track.output = None;
@@ -364,13 +363,7 @@ impl State {
     }
 
     fn session_opened(&mut self, new: &Arc<NewSession>, lease_until: Time) {
-        let mut queues: Vec<_> = new.queues.iter().map(|queue| self.intern_queue(queue)).collect();
-        queues.sort_unstable();
-        queues.dedup();
-        let mut tasks: Vec<_> = new.tasks.iter().map(|task| self.intern_task(task)).collect();
-        tasks.sort_unstable();
-        tasks.dedup();
-        let serves = Serves { queues: (!queues.is_empty()).then_some(queues), tasks };
+        let serves = self.intern_serves(new);
         self.insert_session(SessionRow {
             new: Arc::clone(new),
             serves: Arc::new(serves),

@@ -63,6 +63,7 @@ pub use schedule::{Missed, Schedule, TickOutcome};
 pub use settings::ClaimSettings;
 pub use slot::{SlotLease, SlotRequest, SlotsFreedBy};
 pub use state::State;
+pub use state::snapshot::{JobSnapshot, Place, SessionSnapshot, SnapshotRow};
 pub use store::Store;
 pub use view::{
     Cursor, Explanation, GroupDetail, GroupPage, GroupStatus, HeldBy, Holder, JobDetail, JobFilter, JobPage,

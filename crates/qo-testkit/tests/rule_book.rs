@@ -2,7 +2,7 @@
 
 use futures::executor::block_on;
 use proptest::prelude::*;
-use qo_core::{Command, Decision, Event, ManualClock, MemoryStore, State, Time, decide};
+use qo_core::{Command, Decision, Event, ManualClock, MemoryStore, SnapshotRow, State, Time, decide};
 use qo_testkit::generator::{Script, Seen, crowds, flows, scripts};
 use qo_testkit::{Fixture, START};
 use std::sync::Arc;
@@ -88,6 +88,22 @@ proptest! {
         }
         prop_assert_eq!(replicas[0].picture(), alone.picture());
         prop_assert_eq!(replicas[1].picture(), alone.picture());
+    }
+
+    /// What a reader that begins at a snapshot relies on; the rows go through JSON on their way.
+    #[test]
+    fn a_state_comes_back_from_its_snapshot(script in prop_oneof![scripts(1..=100), crowds(1..=60), flows(1..=60)], every in 1usize..10) {
+        let (mut state, mut restored) = (State::new(), State::new());
+        for (number, (now, command)) in commands(&script).into_iter().enumerate() {
+            prop_assert_eq!(decide(&mut restored, now, &command), decide(&mut state, now, &command));
+            if number % every == 0 {
+                let rows = state.snapshot().map(|row| serde_json::to_string(&row).expect("rows are data"));
+                let rows = rows.map(|row| serde_json::from_str::<SnapshotRow>(&row).expect("and read back"));
+                restored = State::restore(rows).expect("a snapshot");
+                prop_assert_eq!(restored.picture(), state.picture());
+                prop_assert_eq!(restored.audit(), Vec::<String>::new());
+            }
+        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Finding and making the rows that names stand for. They are not state: a row that nothing refers to is
 //! invisible and freed, and making one early changes nothing.
 
-use super::row::{Group, Label, Queue, Task};
+use super::row::{Group, Label, Queue, Serves, Task};
 use super::table::Ix;
 use super::{State, Vacant, ordered::Ordered};
 use crate::lane::{Class, Desk, Lane};
-use crate::{GroupRef, Key, Name};
+use crate::{GroupRef, Key, Name, NewSession};
 use hashbrown::DefaultHashBuilder;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hash};
@@ -156,6 +156,17 @@ impl State {
         self.queues[queue].refs += 1;
         self.tasks[task].refs += 1;
         ix
+    }
+
+    /// The queues and tasks of a session.
+    pub(crate) fn intern_serves(&mut self, session: &NewSession) -> Serves {
+        let mut queues: Vec<_> = session.queues.iter().map(|queue| self.intern_queue(queue)).collect();
+        queues.sort_unstable();
+        queues.dedup();
+        let mut tasks: Vec<_> = session.tasks.iter().map(|task| self.intern_task(task)).collect();
+        tasks.sort_unstable();
+        tasks.dedup();
+        Serves { queues: (!queues.is_empty()).then_some(queues), tasks }
     }
 
     /// The row of a group, if it has one. `GROUP/*` has none.

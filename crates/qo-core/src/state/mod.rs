@@ -16,6 +16,7 @@ mod picture;
 pub(crate) mod row;
 mod schedule;
 mod session;
+pub(crate) mod snapshot;
 pub(crate) mod table;
 mod view;
 mod workflow;

@@ -30,7 +30,7 @@ pub(crate) struct Past {
 }
 
 /// What all jobs of a class have in common, in names.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Spec {
     pub(crate) queue: Name,
     pub(crate) task: Name,
@@ -233,6 +233,19 @@ pub(crate) struct WorkflowRow {
 }
 
 impl Workflow {
+    pub(crate) fn new(name: Name, row: WorkflowRow) -> Self {
+        Self {
+            name,
+            row,
+            steps: BTreeMap::new(),
+            open: BTreeMap::new(),
+            live: 0,
+            running: None,
+            turn: None,
+            halted_by: None,
+        }
+    }
+
     pub(crate) fn head(&self) -> Option<(u32, At)> {
         self.open.first_key_value().map(|(&step, &at)| (step, at))
     }

@@ -52,7 +52,7 @@ impl State {
         found.filter(move |&(number, at)| number >= from && self.matches(at, filter))
     }
 
-    fn in_order(&self, from: u64) -> impl Iterator<Item = (u64, At)> {
+    pub(super) fn in_order(&self, from: u64) -> impl Iterator<Item = (u64, At)> {
         let mut live = self.job_by_number.range(from..).peekable();
         let mut past = self.past_by_number.range(from..).peekable();
         std::iter::from_fn(move || {
@@ -135,7 +135,7 @@ impl State {
         }
     }
 
-    fn asked_for(&self, at: At) -> (Spec, Option<Key>) {
+    pub(super) fn asked_for(&self, at: At) -> (Spec, Option<Key>) {
         match at {
             At::Live(ix) => {
                 let lane = &self.lanes[self.jobs[ix].lane];

@@ -5,7 +5,6 @@ use super::journal::Undo;
 use super::row::{At, Job, Membership, Phase, Workflow, WorkflowRow};
 use super::{State, Vacant, table::Ix};
 use crate::{Name, OnFailure};
-use std::collections::BTreeMap;
 
 impl State {
     /// A workflow that has a job, live or remembered.
@@ -20,16 +19,7 @@ impl State {
         let workflow = match self.workflow_by_name.get(name) {
             Some(&ix) => ix,
             None => {
-                let ix = self.workflows.insert(Workflow {
-                    name: name.clone(),
-                    row: fresh,
-                    steps: BTreeMap::new(),
-                    open: BTreeMap::new(),
-                    live: 0,
-                    running: None,
-                    turn: None,
-                    halted_by: None,
-                });
+                let ix = self.workflows.insert(Workflow::new(name.clone(), fresh));
                 self.workflow_by_name.insert(name.clone(), ix);
                 // If the job that it is made for is taken back, it goes too.
                 self.vacant.push(Vacant::Workflow(ix));

@@ -1,0 +1,496 @@
+//! Snapshots: a state as rows that stand on their own, and back. A store that keeps a log writes them now and then, so
+//! that a reader need not begin at the beginning.
+//!
+//! Rows come one by one, in an order in which each finds what it refers to; nothing is collected on the way, because
+//! there may be millions. What a row refers to it names: handles mean nothing outside one process.
+
+use super::State;
+use super::row::{At, Claimed, Hold, Job, JobOptions, Membership, Past, Phase, Record, Run, ScheduleRow};
+use super::row::{Serves, SessionRow, Spec, Track, Workflow, WorkflowRow};
+use super::table::Ix;
+use crate::{
+    Attempt, Error, ErrorKind, ExchangeReply, FenceToken, GroupRef, JobId, JobState, Json, Key, Limits,
+};
+use crate::{
+    Name, NewSession, OnFailure, Result, Retention, RetryPolicy, ScheduleStatus, SessionId, SlotRequest,
+};
+use crate::{Stop, TaskOptions, Time};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A row of a snapshot. The first one is the clock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SnapshotRow {
+    /// Store time, and the numbers that come next.
+    Clock {
+        /// Store time of the last event.
+        now: Time,
+        /// The next job's acceptance number.
+        next_number: u64,
+        /// The next fence token.
+        next_token: u64,
+        /// How long ended jobs are remembered.
+        retention: Retention,
+    },
+    /// A task that was registered.
+    Task(Arc<TaskOptions>),
+    /// A queue that was configured or paused.
+    Queue {
+        /// The queue.
+        queue: Name,
+        /// As configured.
+        priority: Option<u32>,
+        /// Whether it is paused.
+        paused: bool,
+    },
+    /// What the sources say about one group reference.
+    Limits {
+        /// The reference.
+        group: GroupRef,
+        /// What they say.
+        limits: Limits,
+    },
+    /// A live session.
+    Session(Box<SessionSnapshot>),
+    /// A session that ended and is remembered.
+    EndedSession {
+        /// The session.
+        session: SessionId,
+        /// When it ended.
+        at: Time,
+    },
+    /// A workflow.
+    Workflow {
+        /// The workflow.
+        workflow: Name,
+        /// What it does when a step does not succeed.
+        on_failure: OnFailure,
+        /// Whether it was called off.
+        cancelled: bool,
+        /// Steps that were ever accepted.
+        accepted: u32,
+    },
+    /// A job, live or remembered.
+    Job(Box<JobSnapshot>),
+    /// Slots that a program holds.
+    Program {
+        /// As it asked for them.
+        request: Arc<SlotRequest>,
+        /// Its token.
+        token: FenceToken,
+        /// Since when.
+        since: Time,
+        /// Until when.
+        lease_until: Time,
+    },
+    /// A schedule.
+    Schedule(Box<ScheduleStatus>),
+}
+
+/// A live session, whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionSnapshot {
+    /// As it was opened.
+    pub session: Arc<NewSession>,
+    /// When.
+    pub opened_at: Time,
+    /// When it ends unless it is renewed.
+    pub lease_until: Time,
+    /// What it last reported, less what it got since.
+    pub free_permits: u32,
+    /// Whether it takes no more jobs.
+    pub draining: bool,
+    /// The last exchange that was answered.
+    pub number: u64,
+    /// What it was answered.
+    pub reply: Option<Arc<ExchangeReply>>,
+    /// What its next exchange must be told to stop.
+    pub stops: Vec<Stop>,
+}
+
+/// A job, whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSnapshot {
+    /// Its id.
+    pub id: JobId,
+    /// Its acceptance number.
+    pub number: u64,
+    /// Its queue.
+    pub queue: Name,
+    /// Its task.
+    pub task: Name,
+    /// Its group.
+    pub group: Name,
+    /// Its key.
+    pub key: Option<Key>,
+    /// Slots it takes in its group and key.
+    pub cost: u32,
+    /// Slots it takes elsewhere.
+    pub limits: BTreeMap<GroupRef, u32>,
+    /// Lower runs first.
+    pub priority: i32,
+    /// When it was accepted.
+    pub submitted_at: Time,
+    /// Not before this time.
+    pub run_at: Time,
+    /// It expires if it has not started by then.
+    pub good_until: Option<Time>,
+    /// Its own timeout.
+    pub timeout_ms: Option<u64>,
+    /// Its own backoff.
+    pub retry: Option<RetryPolicy>,
+    /// Its idempotency key.
+    pub idempotency_key: Option<Key>,
+    /// The submit-side limit that it brought.
+    pub limit: Option<u32>,
+    /// Its workflow and its number there.
+    pub step: Option<(Name, u32)>,
+    /// Attempts used so far.
+    pub attempts_used: u16,
+    /// Attempts it may use.
+    pub max_attempts: u16,
+    /// What the handler gets.
+    pub payload: Json,
+    /// What the handler returned.
+    pub output: Option<Json>,
+    /// Its tries.
+    pub attempts: Vec<Attempt>,
+    /// Where it stands.
+    pub place: Place,
+}
+
+/// Where a job stands, in a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// In line, or waiting.
+    Pending,
+    /// Claimed ahead of time.
+    Claimed {
+        /// By whom.
+        session: SessionId,
+        /// The claim's token.
+        token: FenceToken,
+        /// Since when.
+        since: Time,
+        /// Until when.
+        until: Time,
+    },
+    /// Running.
+    Running {
+        /// By whom.
+        session: SessionId,
+        /// The run's token.
+        token: FenceToken,
+        /// Since when.
+        since: Time,
+        /// The end that its timeout sets.
+        timeout_at: Option<Time>,
+        /// Whether it was called off.
+        cancel_requested: bool,
+    },
+    /// Ended, and remembered.
+    Ended {
+        /// How.
+        state: JobState,
+        /// When.
+        at: Time,
+        /// Whether its workflow passed over it.
+        skipped: bool,
+    },
+}
+
+impl State {
+    /// The state as rows. Whoever [restores](State::restore) them decides the same from there on.
+    pub fn snapshot(&self) -> impl Iterator<Item = SnapshotRow> {
+        let State { now, next_number, next_token, retention, .. } = *self;
+        let clock = SnapshotRow::Clock { now, next_number, next_token, retention };
+        let tasks = self.tasks.iter().filter_map(|(_, task)| task.options.clone()).map(SnapshotRow::Task);
+        let queues = self.queues.iter().map(|(_, queue)| queue);
+        let queues = queues.filter(|queue| queue.priority.is_some() || queue.paused).map(|queue| {
+            SnapshotRow::Queue { queue: queue.name.clone(), priority: queue.priority, paused: queue.paused }
+        });
+        let limits = self
+            .limits
+            .iter()
+            .map(|(group, limits)| SnapshotRow::Limits { group: group.clone(), limits: limits.clone() });
+        let sessions = self.sessions.iter().map(|(_, session)| {
+            let row = &session.row;
+            SnapshotRow::Session(Box::new(SessionSnapshot {
+                session: Arc::clone(&row.new),
+                opened_at: row.opened_at,
+                lease_until: row.lease_until,
+                free_permits: row.free_permits,
+                draining: row.draining,
+                number: row.number,
+                reply: row.reply.clone(),
+                stops: session.stops.values().copied().collect(),
+            }))
+        });
+        let ended = self.ended_order.iter().map(|&(at, session)| SnapshotRow::EndedSession { session, at });
+        let workflows = self.workflows.iter().map(|(_, workflow)| workflow);
+        let workflows = workflows.filter(|workflow| !workflow.steps.is_empty()).map(|workflow| {
+            let WorkflowRow { on_failure, cancelled, accepted } = workflow.row;
+            SnapshotRow::Workflow { workflow: workflow.name.clone(), on_failure, cancelled, accepted }
+        });
+        let jobs = self.in_order(0).map(|(_, at)| SnapshotRow::Job(Box::new(self.job_snapshot(at))));
+        let programs = self.hold_ends.values().map(|&ix| &self.holds[ix]);
+        let programs = programs.map(|hold| SnapshotRow::Program {
+            request: Arc::clone(&hold.request),
+            token: hold.token,
+            since: hold.since,
+            lease_until: hold.until,
+        });
+        let schedules = self.schedules().into_iter().map(|row| SnapshotRow::Schedule(Box::new(row)));
+        let said = std::iter::once(clock).chain(tasks).chain(queues).chain(limits).chain(sessions);
+        said.chain(ended).chain(workflows).chain(jobs).chain(programs).chain(schedules)
+    }
+
+    fn job_snapshot(&self, at: At) -> JobSnapshot {
+        let record = self.record(at);
+        let (spec, key) = self.asked_for(at);
+        let options = record.options.as_deref().cloned().unwrap_or_default();
+        let session = |ix: Ix<_>| self.sessions[ix].row.new.id;
+        let place = match at {
+            At::Past(ix) => {
+                let Past { state, finished_at: at, skipped, .. } = self.past[ix];
+                Place::Ended { state, at, skipped }
+            }
+            At::Live(ix) => match *self.jobs[ix].phase() {
+                Phase::Pending => Place::Pending,
+                Phase::Claimed(Claimed { session: by, token, since, until }) => {
+                    Place::Claimed { session: session(by), token, since, until }
+                }
+                Phase::Running(Run { session: by, token, since, timeout_at, cancel_requested }) => {
+                    Place::Running { session: session(by), token, since, timeout_at, cancel_requested }
+                }
+            },
+        };
+        JobSnapshot {
+            id: record.id,
+            number: record.number,
+            queue: spec.queue,
+            task: spec.task,
+            group: spec.group,
+            key,
+            cost: spec.cost,
+            limits: spec.limits,
+            priority: record.priority,
+            submitted_at: record.submitted_at,
+            run_at: record.run_at,
+            good_until: options.good_until,
+            timeout_ms: options.timeout_ms,
+            retry: options.retry,
+            idempotency_key: options.idempotency_key,
+            limit: options.limit,
+            step: options.membership.map(|at| (self.workflows[at.workflow].name.clone(), at.step)),
+            attempts_used: record.attempts_used,
+            max_attempts: record.max_attempts,
+            payload: record.payload.clone(),
+            output: record.track.as_ref().and_then(|track| track.output.clone()),
+            attempts: record.attempts().to_vec(),
+            place,
+        }
+    }
+
+    /// A state from the rows of a [snapshot](State::snapshot). `Data` if they cannot have been one.
+    pub fn restore(rows: impl IntoIterator<Item = SnapshotRow>) -> Result<Self> {
+        let mut rows = rows.into_iter();
+        let mut restored = Restored { state: Self::new(), specs: BTreeMap::new() };
+        match rows.next() {
+            Some(SnapshotRow::Clock { now, next_number, next_token, retention }) => {
+                let state = &mut restored.state;
+                (state.now, state.next_number, state.next_token) = (now, next_number, next_token);
+                state.retention = retention;
+            }
+            _ => return Err(bad("its first row must be the clock")),
+        }
+        rows.try_for_each(|row| restored.take(row))?;
+        let mut state = restored.state;
+        if state.workflows.iter().any(|(_, workflow)| workflow.steps.is_empty()) {
+            return Err(bad("a workflow has no steps"));
+        }
+        state.free_vacant();
+        Ok(state)
+    }
+}
+
+fn bad(what: impl std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Data, format!("snapshot: {what}"))
+}
+
+/// A state to which rows are added.
+struct Restored {
+    state: State,
+    /// Past jobs that asked for the same share what they asked for.
+    specs: BTreeMap<Spec, Arc<Spec>>,
+}
+
+impl Restored {
+    fn take(&mut self, row: SnapshotRow) -> Result<()> {
+        let state = &mut self.state;
+        match row {
+            SnapshotRow::Clock { .. } => return Err(bad("it has two clocks")),
+            SnapshotRow::Task(options) => {
+                let ix = state.intern_task(&options.task);
+                state.change_task(ix, options);
+            }
+            SnapshotRow::Queue { queue, priority, paused } => {
+                let ix = state.intern_queue(&queue);
+                state.change_queue(ix, priority, paused);
+            }
+            SnapshotRow::Limits { group, limits } => state.change_limits(&group, |at| *at = limits),
+            SnapshotRow::Session(session) => self.take_session(*session)?,
+            SnapshotRow::EndedSession { session, at } => {
+                state.ended_sessions.insert(session, at);
+                state.ended_order.insert((at, session));
+            }
+            SnapshotRow::Workflow { workflow, on_failure, cancelled, accepted } => {
+                if state.workflow_by_name.contains_key(&workflow) {
+                    return Err(bad(format_args!("workflow {workflow} comes twice")));
+                }
+                let row = WorkflowRow { on_failure, cancelled, accepted };
+                let ix = state.workflows.insert(Workflow::new(workflow.clone(), row));
+                state.workflow_by_name.insert(workflow, ix);
+            }
+            SnapshotRow::Job(job) => self.take_job(*job)?,
+            SnapshotRow::Program { request, token, since, lease_until } => {
+                if state.hold_by_id.contains_key(&request.id) || token.0 >= state.next_token {
+                    return Err(bad(format_args!("lease {} comes twice or from the future", request.id)));
+                }
+                request.check().map_err(|error| bad(error.message()))?;
+                let needs = state.intern_needs(&request.group, request.slots);
+                state.insert_hold(Hold { request, token, since, until: lease_until, needs });
+            }
+            SnapshotRow::Schedule(schedule) => {
+                let ScheduleStatus { schedule, spec, enabled, next, last } = *schedule;
+                state.set_schedule(&schedule, Some(ScheduleRow { spec, enabled, next, last }));
+            }
+        }
+        Ok(())
+    }
+
+    fn take_session(&mut self, session: SessionSnapshot) -> Result<()> {
+        let state = &mut self.state;
+        let id = session.session.id;
+        if state.session_by_id.contains_key(&id) {
+            return Err(bad(format_args!("session {id} comes twice")));
+        }
+        let serves: Serves = state.intern_serves(&session.session);
+        state.insert_session(SessionRow {
+            new: session.session,
+            serves: Arc::new(serves),
+            opened_at: session.opened_at,
+            lease_until: session.lease_until,
+            free_permits: session.free_permits,
+            draining: session.draining,
+            number: session.number,
+            reply: session.reply,
+        });
+        let ix = state.session_by_id[&id];
+        for stop in session.stops {
+            state.set_stop(ix, stop.token, Some(stop));
+        }
+        Ok(())
+    }
+
+    fn take_job(&mut self, job: JobSnapshot) -> Result<()> {
+        let id = job.id;
+        let state = &mut self.state;
+        let known = state.find(id).is_some()
+            || state.job_by_number.contains_key(&job.number)
+            || state.past_by_number.contains_key(&job.number)
+            || job.idempotency_key.as_ref().is_some_and(|key| state.find_by_idempotency_key(key).is_some());
+        if known || job.number >= state.next_number {
+            return Err(bad(format_args!("job {id} comes twice or from the future")));
+        }
+        let membership =
+            job.step.as_ref().map(|(name, step)| state.restored_step(id, name, *step)).transpose()?;
+        let phase = state.restored_phase(id, membership, &job.place)?;
+        let options = JobOptions {
+            good_until: job.good_until,
+            timeout_ms: job.timeout_ms,
+            retry: job.retry,
+            idempotency_key: job.idempotency_key,
+            limit: job.limit,
+            membership,
+        };
+        let is_fresh = phase == Phase::Pending && job.attempts.is_empty() && job.output.is_none();
+        let track = Track { phase, attempts: job.attempts.into(), output: job.output };
+        let record = Record {
+            id,
+            number: job.number,
+            submitted_at: job.submitted_at,
+            run_at: job.run_at,
+            payload: job.payload,
+            options: (options != JobOptions::default()).then(|| Arc::new(options)),
+            track: (!is_fresh).then(|| Box::new(track)),
+            priority: job.priority,
+            attempts_used: job.attempts_used,
+            max_attempts: job.max_attempts,
+        };
+        let spec =
+            Spec { queue: job.queue, task: job.task, group: job.group, cost: job.cost, limits: job.limits };
+        if let Place::Ended { state: end, at, skipped } = job.place {
+            let spec = self.specs.entry(spec).or_insert_with_key(|spec| Arc::new(spec.clone()));
+            let (spec, key) = (Arc::clone(spec), job.key);
+            self.state.add_past(Past { record, spec, key, finished_at: at, state: end, skipped });
+        } else {
+            let names = (&spec.queue, &spec.task, &spec.group);
+            let lane = self.state.intern_lane(names, job.key.as_ref(), spec.cost, &spec.limits);
+            self.state.insert_job(Job { record, lane });
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn restored_step(&self, job: JobId, workflow: &Name, step: u32) -> Result<Membership> {
+        let ix = self.workflow_by_name.get(workflow).copied();
+        let ix =
+            ix.ok_or_else(|| bad(format_args!("job {job} is of workflow {workflow}, which is not there")))?;
+        let row = &self.workflows[ix];
+        if step > row.row.accepted || row.steps.contains_key(&step) {
+            return Err(bad(format_args!(
+                "step {step} of workflow {workflow} comes twice or from the future"
+            )));
+        }
+        Ok(Membership { workflow: ix, step })
+    }
+
+    fn restored_phase(&self, job: JobId, at: Option<Membership>, place: &Place) -> Result<Phase> {
+        let session = |id: &SessionId| {
+            let ix = self.session_by_id.get(id).copied();
+            ix.ok_or_else(|| bad(format_args!("job {job} is held by session {id}, which is not there")))
+        };
+        let phase = match *place {
+            Place::Pending => Phase::Pending,
+            Place::Claimed { session: by, token, since, until } => {
+                Phase::Claimed(Claimed { session: session(&by)?, token, since, until })
+            }
+            Place::Running { session: by, token, since, timeout_at, cancel_requested } => {
+                if at.is_some_and(|at| self.workflows[at.workflow].running.is_some()) {
+                    return Err(bad(format_args!("job {job} runs beside another step of its workflow")));
+                }
+                Phase::Running(Run { session: session(&by)?, token, since, timeout_at, cancel_requested })
+            }
+            Place::Ended { state, .. } if state.is_terminal() => Phase::Pending,
+            Place::Ended { state, .. } => return Err(bad(format_args!("job {job} ended as {state:?}"))),
+        };
+        let held = match &phase {
+            Phase::Pending => None,
+            Phase::Claimed(claimed) => Some((claimed.session, claimed.token)),
+            Phase::Running(run) => Some((run.session, run.token)),
+        };
+        if let Some((by, token)) = held {
+            let row = &self.sessions[by];
+            let twice = row.running.contains_key(&token) || row.claimed.contains_key(&token);
+            if twice || token.0 >= self.next_token {
+                return Err(bad(format_args!("token {token} of job {job} comes twice or from the future")));
+            }
+        }
+        Ok(phase)
+    }
+}
