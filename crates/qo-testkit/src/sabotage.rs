@@ -106,6 +106,6 @@ pub fn museum() -> Vec<Exhibit> {
         exhibit(HaltingStepForgotten, "this design", "G6", "the steps behind a failure run once it is forgotten", "history::the_step_that_halts_is_not_forgotten_while_others_wait"),
         exhibit(BulkStopsAfterPage, "River #1318", "in bulk", "a change of all jobs ends after its first page", "reopen::a_filter_is_cancelled_page_by_page"),
         exhibit(ReopenKeepsAttempts, "this design", "retry", "a reopened job fails at its first error", "reopen::failed_cancelled_and_expired_jobs_may_be_reopened"),
-        exhibit(SteerHitsTheNext, "our own review", "workflows", "a skip that is sent again skips the next failure too", "workflow::a_repeated_steer_does_nothing_to_the_next_step"),
+        exhibit(SteerHitsTheNext, "our own review", "workflows", "a skip that is sent again skips the next failure too", "steer::a_repeated_steer_does_nothing_to_the_next_step"),
     ]
 }
