@@ -10,25 +10,23 @@ mod history;
 mod hold;
 mod intern;
 mod journal;
+mod limit;
 pub(crate) mod ordered;
 mod picture;
 pub(crate) mod row;
 mod schedule;
+mod session;
 pub(crate) mod table;
 mod view;
 mod workflow;
 
-use crate::lane::{Class, Desk, Lane, Needs};
-use crate::limit::in_force;
-use crate::{FenceToken, GroupRef, JobId, Key, LeaseId, Limits, Name, Retention, SessionId, Stop};
-use crate::{TaskOptions, Time};
+use crate::Time;
+use crate::lane::{Class, Desk, Lane};
+use crate::{FenceToken, GroupRef, JobId, Key, LeaseId, Limits, Name, Retention, SessionId};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use journal::Undo;
-use row::{
-    At, Group, Hold, Job, Label, Past, Phase, Queue, ScheduleRow, Session, SessionRow, Task, Workflow,
-};
+use row::{At, Group, Hold, Job, Label, Past, Phase, Queue, ScheduleRow, Session, Task, Workflow};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use table::{Ix, Table};
 
 /// Everything that a namespace holds. See [`decide`](crate::decide()) and [`State::evolve`].
@@ -374,184 +372,6 @@ impl State {
             self.leave_lane(lane, turn);
             self.scheduled.insert((turn.run_at, turn.number), ix);
         }
-    }
-
-    // ── sessions ────────────────────────────────────────────────────────────────────────────────────
-
-    pub(crate) fn insert_session(&mut self, row: SessionRow) {
-        let ix = self.add_session(row);
-        self.note(|| Undo::SessionInserted(ix));
-    }
-
-    pub(crate) fn change_session(&mut self, ix: Ix<Session>, change: impl FnOnce(&mut SessionRow)) {
-        if self.journal.is_some() {
-            let old = Box::new(self.sessions[ix].row.clone());
-            self.note(|| Undo::SessionChanged(ix, old));
-        }
-        let row = &mut self.sessions[ix].row;
-        let (id, before) = (row.new.id, row.lease_until);
-        change(row);
-        let after = row.lease_until;
-        self.session_ends.remove(&(before, id));
-        self.session_ends.insert((after, id), ix);
-    }
-
-    pub(crate) fn remove_session(&mut self, ix: Ix<Session>) {
-        for token in self.sessions[ix].stops.keys().copied().collect::<Vec<_>>() {
-            self.set_stop(ix, token, None);
-        }
-        let row = self.drop_session(ix);
-        let id = row.new.id;
-        self.ended_sessions.insert(id, self.now);
-        self.ended_order.insert((self.now, id));
-        self.note(|| Undo::SessionRemoved(ix, Box::new(row)));
-    }
-
-    pub(crate) fn forget_session(&mut self, id: SessionId) {
-        if let Some(at) = self.ended_sessions.remove(&id) {
-            self.ended_order.remove(&(at, id));
-            self.note(|| Undo::SessionForgotten(id, at));
-        }
-    }
-
-    /// Sets, or with none takes back, what the session's next exchange is told about a claim.
-    pub(crate) fn set_stop(&mut self, ix: Ix<Session>, token: FenceToken, stop: Option<Stop>) {
-        let old = self.put_stop(ix, token, stop);
-        self.note(|| Undo::Stop(ix, token, old));
-    }
-
-    fn put_stop(&mut self, ix: Ix<Session>, token: FenceToken, stop: Option<Stop>) -> Option<Stop> {
-        let stops = &mut self.sessions[ix].stops;
-        match stop {
-            Some(stop) => stops.insert(token, stop),
-            None => stops.remove(&token),
-        }
-    }
-
-    fn add_session(&mut self, row: SessionRow) -> Ix<Session> {
-        let (id, lease_until, serves) = (row.new.id, row.lease_until, Arc::clone(&row.serves));
-        let ix = self.sessions.insert(Session {
-            row,
-            stops: BTreeMap::new(),
-            running: BTreeMap::new(),
-            claimed: BTreeMap::new(),
-        });
-        self.session_by_id.insert(id, ix);
-        self.session_ends.insert((lease_until, id), ix);
-        for &task in &serves.tasks {
-            self.tasks[task].sessions.push(ix);
-            self.tasks[task].refs += 1;
-        }
-        for &queue in serves.queues.iter().flatten() {
-            self.queues[queue].refs += 1;
-        }
-        ix
-    }
-
-    fn drop_session(&mut self, ix: Ix<Session>) -> SessionRow {
-        let Session { row, stops, running, claimed } = self.sessions.remove(ix);
-        let owns_nothing = running.is_empty() && claimed.is_empty() && stops.is_empty();
-        assert!(owns_nothing, "G4: a session that owns jobs cannot be forgotten");
-        self.session_by_id.remove(&row.new.id);
-        self.session_ends.remove(&(row.lease_until, row.new.id));
-        for &task in &row.serves.tasks {
-            self.tasks[task].sessions.retain(|&at| at != ix);
-            self.release_task(task);
-        }
-        for &queue in row.serves.queues.iter().flatten() {
-            self.release_queue(queue);
-        }
-        row
-    }
-
-    // ── limits, queues, tasks ───────────────────────────────────────────────────────────────────────
-
-    /// Changes what the sources say about one reference, and lets the groups that it concerns know.
-    pub(crate) fn change_limits(&mut self, group: &GroupRef, change: impl FnOnce(&mut Limits)) {
-        let old = self.limits.get(group).cloned();
-        let mut limits = old.clone().unwrap_or_default();
-        change(&mut limits);
-        if limits == old.clone().unwrap_or_default() {
-            return;
-        }
-        self.put_limits(group, (!limits.is_empty()).then_some(limits));
-        self.note(|| Undo::Limits(group.clone(), old.map(Box::new)));
-    }
-
-    fn put_limits(&mut self, group: &GroupRef, limits: Option<Limits>) {
-        let fleeting =
-            |limits: Option<&Limits>| usize::from(limits.is_some_and(|limits| limits.submit.is_some()));
-        let after = fleeting(limits.as_ref());
-        let old = match limits {
-            Some(limits) => self.limits.insert(group.clone(), limits),
-            None => self.limits.remove(group),
-        };
-        self.fleeting_limits = self.fleeting_limits + after - fleeting(old.as_ref());
-        if let GroupRef::EveryKey(name) = group {
-            let Some(parent) = self.find_group(&GroupRef::Group(name.clone())) else { return };
-            let of_parent = |label: &Label| matches!(label, Label::Key(at, _) if *at == parent);
-            let keys: Vec<_> =
-                self.groups.iter().filter(|(_, row)| of_parent(&row.label)).map(|(ix, _)| ix).collect();
-            for key in keys {
-                self.refresh_limit(key);
-            }
-        } else if let Some(ix) = self.find_group(group) {
-            self.refresh_limit(ix);
-        }
-    }
-
-    fn refresh_limit(&mut self, ix: Ix<Group>) {
-        let limit = self.limit_of(&self.groups[ix].label).map(|(limit, _)| limit);
-        if std::mem::replace(&mut self.groups[ix].limit, limit) != limit {
-            self.room_changed(ix);
-        }
-    }
-
-    pub(crate) fn limit_of(&self, label: &Label) -> Option<(u32, crate::LimitSource)> {
-        if self.limits.is_empty() {
-            return None;
-        }
-        let group = self.group_ref(label);
-        let every_key = match &group {
-            GroupRef::Key(name, _) => self.limits.get(&GroupRef::EveryKey(name.clone())),
-            _ => None,
-        };
-        in_force(self.limits.get(&group), every_key)
-    }
-
-    /// Groups among these that have a submit-side limit.
-    pub(crate) fn fleeting(&self, needs: impl FnOnce(&Self) -> Needs) -> Vec<GroupRef> {
-        if self.fleeting_limits == 0 {
-            return Vec::new();
-        }
-        let groups = needs(self).into_iter().map(|(group, _)| self.group_ref(&self.groups[group].label));
-        groups.filter(|group| self.limits.get(group).is_some_and(|limits| limits.submit.is_some())).collect()
-    }
-
-    /// Whether no live job and no program takes slots of a group.
-    pub(crate) fn is_deserted(&self, group: &GroupRef) -> bool {
-        self.find_group(group).is_none_or(|ix| self.groups[ix].live == 0)
-    }
-
-    pub(crate) fn change_queue(&mut self, ix: Ix<Queue>, priority: Option<u32>, paused: bool) {
-        let old = self.put_queue(ix, priority, paused);
-        self.note(|| Undo::Queue(ix, old.0, old.1));
-    }
-
-    fn put_queue(&mut self, ix: Ix<Queue>, priority: Option<u32>, paused: bool) -> (Option<u32>, bool) {
-        let queue = &mut self.queues[ix];
-        let old = (queue.priority, queue.paused);
-        (queue.priority, queue.paused) = (priority, paused);
-        if old.1 != paused {
-            self.list_desks(ix);
-        }
-        self.vacant.push(Vacant::Queue(ix));
-        old
-    }
-
-    pub(crate) fn change_task(&mut self, ix: Ix<Task>, options: Arc<TaskOptions>) {
-        let old = self.tasks[ix].options.replace(options);
-        self.note(|| Undo::Task(ix, old));
     }
 }
 
