@@ -1,7 +1,8 @@
 //! Where the rule book and the toy once differed, as small as it gets, and what was decided.
 
 use futures::executor::block_on;
-use qo_core::{Claim, Exchange, JobId, Name, NewJob, NewSession, SessionId, Store};
+use qo_core::{Claim, ErrorKind, Exchange, FenceToken, JobId, LeaseId, Name, NewJob, NewSession, Outcome};
+use qo_core::{SessionId, Settle, SlotRequest, Store, caps};
 use qo_testkit::{Fixture, Fixtures, MemoryFixtures, ToyFixtures};
 use uuid::Uuid;
 
@@ -86,6 +87,42 @@ fn what_was_kept_stays_kept_for_the_rest_of_the_claim() {
                 [3],
                 "now 2 lacks room in its queue and keeps nothing"
             );
+        });
+    }
+}
+
+/// rules.md, Standalone slots: the limit that a program brings counts for the slots that it takes, and stays; a lower
+/// one that a job brought before gives way. The rule book asked the old limit, and panicked.
+#[test]
+fn a_programs_own_limit_counts_for_the_slots_that_it_takes() {
+    for fixture in both() {
+        block_on(async {
+            let store = &*fixture.store;
+            store
+                .submit(vec![NewJob { limit: Some(0), ..job(1, "mail", "default", 0, 1) }])
+                .await
+                .expect("submit");
+            let group = "mail".parse().expect("a group");
+            let request = SlotRequest::new(LeaseId(Uuid::from_u128(9)), group, name("backup"), 30_000);
+            let lease = store.acquire_slots(SlotRequest { limit: Some(1), ..request.clone() }).await;
+            assert!(lease.is_ok_and(|lease| lease.is_some()));
+            let status = store.group(request.group).await.expect("a group").status;
+            assert_eq!((status.limit, status.used), (Some(1), 1));
+        });
+    }
+}
+
+/// rules.md, Settle: a bad value is `Invalid`, whoever owns the job. The rule book looked for the owner first.
+#[test]
+fn a_settle_with_a_bad_value_is_invalid_whoever_owns_the_job() {
+    for fixture in both() {
+        block_on(async {
+            let worker = Worker::open(&*fixture.store).await;
+            let outcome = Outcome::Snooze { delay_ms: caps::DURATION_MS + 1 };
+            let settles = vec![Settle { job: JobId(Uuid::nil()), token: FenceToken(0), outcome }];
+            let exchange = Exchange { settles, ..Exchange::renew(Worker::SESSION, 1) };
+            let reply = worker.store.exchange(exchange).await.expect("a reply");
+            assert_eq!(reply.settled[0].as_ref().map_err(|error| error.kind()), Err(ErrorKind::Invalid));
         });
     }
 }
