@@ -2,7 +2,9 @@
 
 use futures::executor::block_on;
 use proptest::prelude::*;
-use qo_core::{Command, Decision, Event, ManualClock, MemoryStore, SnapshotRow, State, Time, decide};
+use qo_core::{
+    Command, Decision, ErrorKind, Event, ManualClock, MemoryStore, SnapshotRow, State, Time, decide,
+};
 use qo_testkit::generator::{Script, Seen, crowds, flows, scripts};
 use qo_testkit::{Fixture, START};
 use std::sync::Arc;
@@ -103,6 +105,28 @@ proptest! {
                 prop_assert_eq!(restored.picture(), state.picture());
                 prop_assert_eq!(restored.audit(), Vec::<String>::new());
             }
+        }
+    }
+
+    /// Rows that were lost, doubled or mixed up are refused as bad data, or make another state; they never panic.
+    #[test]
+    fn a_damaged_snapshot_is_refused_or_makes_sense(script in prop_oneof![scripts(20..=100), flows(20..=60)], damage in prop::collection::vec((0u8..3, any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..4)) {
+        let mut state = State::new();
+        for (now, command) in commands(&script) {
+            decide(&mut state, now, &command).ok();
+        }
+        let mut rows: Vec<_> = state.snapshot().collect();
+        for (how, one, other) in damage {
+            let (one, other) = (one.index(rows.len()), other.index(rows.len()));
+            match how {
+                0 if rows.len() > 1 => drop(rows.remove(one)),
+                1 => rows.insert(other, rows[one].clone()),
+                _ => rows.swap(one, other),
+            }
+        }
+        match State::restore(rows) {
+            Ok(restored) => prop_assert_eq!(restored.audit(), Vec::<String>::new()),
+            Err(error) => prop_assert_eq!(error.kind(), ErrorKind::Data),
         }
     }
 
