@@ -1,0 +1,5 @@
+//! The log on a directory passes the conformance suite, everything on the disk before it is acknowledged.
+
+mod fixtures;
+
+qo_testkit::conformance!(fixtures::Logs::on_a_directory());
