@@ -58,6 +58,8 @@ pub const TIMEOUT_GRACE_MS: u64 = 10_000;
 pub const RETAIN_KEY_MS: u64 = 24 * 3_600_000;
 /// How long the id of a session that ended is remembered.
 pub const RETAIN_SESSION_MS: u64 = 24 * 3_600_000;
+/// Longest cron expression or name of a time zone, in bytes.
+pub const CRON_BYTES: usize = 256;
 /// A tick this late is not run by a schedule that skips missed ticks.
 pub const TICK_GRACE_MS: u64 = 60_000;
 /// Missed ticks of one schedule that one step makes up for; the next step goes on.

@@ -9,14 +9,15 @@
 //! let me = uuid::Uuid::from_u128(1);
 //! if let Some(slot) = manager.try_acquire("gpu", 2, me, "render-7", Duration::from_secs(30)).await? {
 //!     // … work, and call `extend_lease` now and then …
-//!     manager.release("gpu", slot, me).await?;
+//!     manager.release("gpu", slot.token, me).await?;
 //! }
 //! # Ok(())
 //! # }
 //! ```
 
 use crate::{
-    ErrorKind, FenceToken, GroupRef, HeldBy, Holder, LeaseId, Name, Result, SlotRequest, Store, Time,
+    ErrorKind, FenceToken, GroupRef, HeldBy, Holder, LeaseId, Name, Result, SlotLease, SlotRequest, Store,
+    Time,
 };
 use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc, time::Duration};
@@ -40,10 +41,11 @@ impl ConcurrencyManager {
         Self { store }
     }
 
-    /// Takes a slot of a group (`GROUP` or `GROUP/KEY`). Returns its id, or none if there is no room.
+    /// Takes a slot of a group (`GROUP` or `GROUP/KEY`). Returns its id and until when it is held, or none if there is
+    /// no room.
     ///
     /// `limit` counts where nobody else has set one. `task_id` is the caller's own: the same id again gets the same
-    /// slot, so a call whose answer was lost may be made again.
+    /// slot until the same time, so a call whose answer was lost may be made again.
     pub async fn try_acquire(
         &self,
         group: &str,
@@ -51,11 +53,10 @@ impl ConcurrencyManager {
         task_id: Uuid,
         worker_id: &str,
         lease_duration: Duration,
-    ) -> Result<Option<FenceToken>> {
+    ) -> Result<Option<SlotLease>> {
         let (id, holder) = (LeaseId(task_id), Name::parse("worker_id", worker_id)?);
         let request = SlotRequest::new(id, GroupRef::parse("group", group)?, holder, millis(lease_duration));
-        let lease = self.store.acquire_slots(SlotRequest { limit: Some(limit), ..request }).await?;
-        Ok(lease.map(|lease| lease.token))
+        self.store.acquire_slots(SlotRequest { limit: Some(limit), ..request }).await
     }
 
     /// Gives a slot back; it is known by its id and the caller's, whatever group it is of. `Fenced` if it is not held any more; nothing is freed twice.

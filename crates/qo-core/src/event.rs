@@ -200,10 +200,12 @@ pub struct Exchanged {
     /// Results of its settles.
     pub settled: Vec<Result<JobState>>,
     /// Results of its starts.
+    #[serde(default)]
     pub started: Vec<Result<Started>>,
     /// The jobs it claimed, in order; the claims themselves were `Started`.
     pub claimed: Vec<Granted>,
     /// The jobs it claimed ahead of time, in order; the claims themselves were `Claimed`.
+    #[serde(default)]
     pub prefetched: Vec<Granted>,
     /// What it was told to stop.
     pub stop: Vec<Stop>,

@@ -20,6 +20,7 @@ pub struct NewSession {
     /// The worker's name: a label, not an identity.
     pub worker: Name,
     /// The queues it serves; empty means all of them.
+    #[serde(default)]
     pub queues: Vec<Name>,
     /// The tasks it has handlers for. It is given no other.
     pub tasks: Vec<Name>,
@@ -47,8 +48,10 @@ pub struct Exchange {
     /// 1 for the first of a session, then one more each time; the same number again gets the same answer.
     pub number: u64,
     /// Jobs whose attempt is over, and claimed jobs that are given back.
+    #[serde(default)]
     pub settles: Vec<Settle>,
     /// Claimed jobs that shall start now, in this order.
+    #[serde(default)]
     pub starts: Vec<Start>,
     /// How many jobs it wants.
     pub claim: Claim,
@@ -109,6 +112,7 @@ impl Exchange {
 
 /// How many jobs an exchange wants.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Claim {
     /// At most this many in all. Defaults to 0: none.
     pub max: u32,
@@ -239,10 +243,12 @@ pub struct ExchangeReply {
     /// For each settle, where it left the job, or why it changed nothing.
     pub settled: Vec<Result<JobState>>,
     /// For each start, what became of it; `Fenced` if the claim is over.
+    #[serde(default)]
     pub started: Vec<Result<Started>>,
     /// Jobs that the worker owns and runs from now on; each holds its slots.
     pub claimed: Vec<ClaimedJob>,
     /// Jobs that the worker has claimed ahead of time; it must start them before it runs them.
+    #[serde(default)]
     pub prefetched: Vec<PrefetchedJob>,
     /// Jobs whose handler must stop.
     pub stop: Vec<Stop>,

@@ -92,6 +92,11 @@ impl Configuration {
             // Nobody wants to read ten thousand of them.
             return mistakes;
         }
+        let payloads: usize = self.schedules.values().map(|schedule| schedule.payload.as_str().len()).sum();
+        if payloads > caps::SUBMIT_BYTES {
+            let rule = format_args!("must carry at most {} bytes of payload together", caps::SUBMIT_BYTES);
+            return vec![Error::invalid("schedules", payloads, rule)];
+        }
         let retention = self.retention.check().err().map(|error| error.at("retention"));
         let limits = self.limits.iter().filter_map(|(group, &limit)| {
             within(format_args!("limits[{group}]"), limit.into(), 0, caps::LIMIT.into()).err()

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// How long a finished job is remembered, by how it ended. A job with an idempotency key is remembered for 24 hours at
 /// least, and so is the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct Retention {
     /// Defaults to 24 hours.
     pub succeeded_ms: u64,

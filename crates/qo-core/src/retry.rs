@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// How long a job waits before its next attempt: `base × factor^(attempt − 1)`, at most `max`, ± jitter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RetryPolicy {
     /// Delay after the first attempt. Defaults to 1 s.
     pub base_ms: u64,

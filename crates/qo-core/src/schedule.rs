@@ -3,15 +3,19 @@
 //! A crate does the arithmetic of cron expressions and time zones; the rule book decides when a schedule fires and
 //! what becomes of ticks that nobody was there for. The time zones are compiled in: every machine agrees on them.
 //!
-//! | on a day when | a schedule for a fixed time, `30 2 * * *` | one for every so often, `*/15 * * * *` |
+//! | on a day when | a schedule that names hours, `30 2,14 * * *` | one for every so often, `*/15 * * * *` |
 //! |---|---|---|
-//! | 02:30 does not exist | fires once, when the clock has jumped | goes on by the clock that is shown |
-//! | 02:30 comes twice | fires once, the first time | fires both times |
+//! | 02:30 does not exist | fires when the clock has jumped, once for all that it jumped over | goes on by the clock that is shown |
+//! | 02:30 comes twice | fires the first time only | fires both times |
 
 use crate::{Error, ErrorKind, JobId, Json, Key, Name, NewJob, OnLimit, Result, Time, caps, job::within};
+use croner::errors::CronError;
 use croner::parser::{CronParser, Seconds, Year};
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::civil::DateTime;
+use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::{Timestamp, Zoned};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// What becomes of ticks that came while nobody was there to see them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -28,7 +32,6 @@ pub enum Missed {
 
 /// A schedule, as configured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Schedule {
     /// Five fields (minute, hour, day of month, month, day of week), or six with seconds first, or a name for the usual
     /// ones: `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`.
@@ -98,21 +101,20 @@ impl Schedule {
 
     /// The first tick after a moment; none if there is no other before the year 9999 ends.
     pub fn first_after(&self, after: Time) -> Result<Option<Time>> {
-        let (cron, zone) = self.parsed()?;
-        next_tick(&cron, &zone, after)
+        self.parsed()?.first_after(after)
     }
 
     /// The last tick that is not later than `now`, if there is one from `from` on.
     pub fn last_until(&self, from: Time, now: Time) -> Result<Option<Time>> {
-        let (cron, zone) = self.parsed()?;
-        let first_from = |moment: i64| next_tick(&cron, &zone, Time::from_millis(moment - 1));
+        let ticks = self.parsed()?;
+        let first_from = |moment: i64| ticks.first_after(Time::from_millis(moment - 1));
         let Some(mut last) = first_from(from.as_millis())?.filter(|tick| *tick <= now) else {
             return Ok(None);
         };
         // Nearly always it is the only one. If not, the search halves the time that is left: a schedule for every
         // second has a million ticks in a fortnight.
         let mut first_without = now.as_millis() + 1;
-        if next_tick(&cron, &zone, last)?.is_none_or(|tick| tick > now) {
+        if ticks.first_after(last)?.is_none_or(|tick| tick > now) {
             return Ok(Some(last));
         }
         while last.as_millis() + 1 < first_without {
@@ -150,7 +152,21 @@ impl Schedule {
         })
     }
 
-    fn parsed(&self) -> Result<(croner::Cron, TimeZone)> {
+    fn parsed(&self) -> Result<Ticks> {
+        for (field, text) in [("cron", &self.cron), ("timezone", &self.timezone)] {
+            if text.is_empty() || text.len() > caps::CRON_BYTES {
+                let rule = format_args!("must be 1 to {} bytes", caps::CRON_BYTES);
+                return Err(Error::invalid(field, text, rule));
+            }
+        }
+        if self.cron.split_whitespace().flat_map(|field| field.split(',')).any(str::is_empty) {
+            // To the parser that is a list of nothing, which never comes, and it would look for it for a long time.
+            return Err(Error::invalid(
+                "cron",
+                &self.cron,
+                "must have something on both sides of each comma",
+            ));
+        }
         let cron =
             CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build().parse(&self.cron);
         let cron = cron.map_err(|error| {
@@ -161,20 +177,75 @@ impl Schedule {
             let rule = "must be a name of the time-zone database, such as Europe/Berlin";
             Error::invalid("timezone", &self.timezone, rule)
         })?;
-        Ok((cron, zone))
+        let fields: Vec<&str> = self.cron.split_whitespace().collect();
+        let at_hours = match fields.as_slice() {
+            [name] => *name != "@hourly",
+            [_, hour, _, _, _] | [_, _, hour, _, _, _] => !hour.starts_with('*'),
+            _ => false,
+        };
+        Ok(Ticks { cron, zone, at_hours })
     }
 }
 
-fn next_tick(cron: &croner::Cron, zone: &TimeZone, after: Time) -> Result<Option<Time>> {
-    let Ok(start) = Timestamp::from_millisecond(after.as_millis()) else { return Ok(None) };
-    match cron.find_next_occurrence(&start.to_zoned(zone.clone()), false) {
-        Ok(next) => {
-            let tick = Time::from_millis(next.timestamp().as_millisecond());
-            Ok(Some(tick).filter(|tick| *tick > after && tick.as_millis() <= caps::TIME_MS))
+/// A schedule that was read.
+struct Ticks {
+    cron: croner::Cron,
+    zone: TimeZone,
+    /// It names hours: its ticks are times that a clock on the wall shows, each once a day. If not, it is for every so
+    /// often, and goes on while the clock on the wall jumps.
+    at_hours: bool,
+}
+
+impl Ticks {
+    fn first_after(&self, after: Time) -> Result<Option<Time>> {
+        // Ticks are whole seconds: what comes after a moment comes after the second that it is in.
+        let Ok(start) = Timestamp::from_second(after.as_millis().div_euclid(1_000)) else { return Ok(None) };
+        let mut wall = start.to_zoned(self.zone.clone());
+        if !self.at_hours {
+            let next = self.next(&wall)?;
+            return Ok(next.and_then(|next| moment(next.timestamp())).filter(|tick| *tick > after));
         }
-        Err(croner::errors::CronError::TimeSearchLimitExceeded) => Ok(None),
-        Err(error) => Err(Error::new(ErrorKind::Internal, format!("cron: {error}"))),
+        wall = wall.datetime().to_zoned(TimeZone::UTC).map_err(|error| internal(&error))?;
+        while let Some(next) = self.next(&wall)? {
+            let Some(tick) = self.shown_at(next.datetime()) else { return Ok(None) };
+            match moment(tick) {
+                Some(tick) if tick > after => return Ok(Some(tick)),
+                Some(_) => wall = next,
+                None => return Ok(None),
+            }
+        }
+        Ok(None)
     }
+
+    fn next(&self, from: &Zoned) -> Result<Option<Zoned>> {
+        match self.cron.find_next_occurrence(from, false) {
+            // Not later: at the end of time, or of what the arithmetic can do.
+            Ok(next) => Ok(Some(next).filter(|next| next > from)),
+            Err(CronError::TimeSearchLimitExceeded) => Ok(None),
+            Err(error) => Err(internal(&error)),
+        }
+    }
+
+    /// The moment at which the clock on the wall shows a time for the first time, or would have if it had not jumped.
+    fn shown_at(&self, wall: DateTime) -> Option<Timestamp> {
+        let ambiguous = self.zone.to_ambiguous_timestamp(wall);
+        match ambiguous.offset() {
+            AmbiguousOffset::Unambiguous { .. } | AmbiguousOffset::Fold { .. } => ambiguous.earlier().ok(),
+            AmbiguousOffset::Gap { .. } => {
+                let shifted = ambiguous.later().ok()?;
+                let just_after = Timestamp::from_second(shifted.as_second() + 1).ok()?;
+                self.zone.preceding(just_after).next().map(|jump| jump.timestamp())
+            }
+        }
+    }
+}
+
+fn moment(tick: Timestamp) -> Option<Time> {
+    Some(Time::from_millis(tick.as_millisecond())).filter(|tick| tick.as_millis() <= caps::TIME_MS)
+}
+
+fn internal(error: &dyn fmt::Display) -> Error {
+    Error::new(ErrorKind::Internal, format!("cron: {error}"))
 }
 
 /// `{schedule}:{tick}`, the tick in UTC.
@@ -272,6 +343,25 @@ mod tests {
     }
 
     #[test]
+    fn several_times_a_day_fire_once_each_on_days_when_the_clock_jumps() {
+        let hours = |cron: &str, after: &str| ticks(cron, "Europe/Berlin", after, 4);
+        let (spring, autumn) = ("2026-03-28T22:59:59Z", "2026-10-24T21:59:59Z");
+        let day = |all: Vec<String>, day: &str| {
+            all.into_iter().filter(|at| at.starts_with(day)).collect::<Vec<_>>()
+        };
+        let march = |cron| day(hours(cron, spring), "2026-03-29");
+        let october = |cron| day(hours(cron, autumn), "2026-10-25");
+        assert_eq!(march("30 2,14 * * *"), ["2026-03-29T01:00:00Z", "2026-03-29T12:30:00Z"]);
+        assert_eq!(october("30 2,14 * * *"), ["2026-10-25T00:30:00Z", "2026-10-25T13:30:00Z"]);
+        assert_eq!(march("0,30 2 * * *"), ["2026-03-29T01:00:00Z"], "once, for both");
+        assert_eq!(october("0,30 2 * * *"), ["2026-10-25T00:00:00Z", "2026-10-25T00:30:00Z"]);
+        assert_eq!(
+            october("0 2-4 * * *"),
+            ["2026-10-25T00:00:00Z", "2026-10-25T02:00:00Z", "2026-10-25T03:00:00Z"]
+        );
+    }
+
+    #[test]
     fn a_day_that_never_comes_is_no_tick() {
         let never = schedule("0 0 30 2 *", "UTC");
         assert_eq!(never.first_after(at("2026-01-01T00:00:00Z")), Ok(None));
@@ -298,6 +388,9 @@ mod tests {
             ("", "UTC", "cron"),
             ("61 * * * *", "UTC", "cron"),
             ("* * *", "UTC", "cron"),
+            (", * * * *", "UTC", "cron"),
+            ("1,,2 * * * *", "UTC", "cron"),
+            (&"1,".repeat(200), "UTC", "cron"),
             ("* * * * * * 2030", "UTC", "cron"),
             ("0 3 * * *", "Mars/Olympus", "timezone"),
             ("0 3 * * *", "", "timezone"),

@@ -12,13 +12,19 @@ pub struct SlotRequest {
     /// `GROUP`, or `GROUP/KEY`, which takes the slots of both, as a job with a key does.
     pub group: GroupRef,
     /// How many. Defaults to 1.
+    #[serde(default = "one")]
     pub slots: u32,
     /// Who asks: a label for people.
     pub holder: Name,
     /// How long it holds them, unless it extends the lease or gives them back.
     pub lease_ms: u64,
     /// A limit for the group where nobody else set one. Defaults to none.
+    #[serde(default)]
     pub limit: Option<u32>,
+}
+
+fn one() -> u32 {
+    1
 }
 
 impl SlotRequest {

@@ -85,6 +85,7 @@ pub struct JobDetail {
 
 /// Which jobs a listing shows: those that match every field that is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct JobFilter {
     /// In one of these states. Defaults to any.
     pub states: Vec<JobState>,

@@ -284,6 +284,16 @@ impl Walk {
             // Only claims stand in its way: it is not parked, because whoever starts now may have it.
             return Verdict::PassLane;
         }
+        if self.counting == Counting::Claimed {
+            // A big job must stand in line: it keeps slots there until it can have them all.
+            let is_big = |group: Ix<Group>, need| need >= 2 && state.groups[group].limit.is_some();
+            if shared.iter().any(|&(group, need)| is_big(group, need)) {
+                return Verdict::PassClass;
+            }
+            if key.is_some_and(|key| is_big(key, cost)) {
+                return Verdict::PassLane;
+            }
+        }
         if let Some(held) = self.held_back(state, &shared, key.map(|key| (key, cost)), place) {
             return match held {
                 Held::Shared(group) => {

@@ -1,9 +1,10 @@
 //! Sessions and the exchange: settle, start, renew, end what is over, claim, in one step.
 
 use super::Decider;
-use crate::state::{row::Session, table::Ix};
+use crate::state::{State, row::Session, table::Ix};
 use crate::{
-    Answer, AttemptOutcome, Error, Event, Exchange, Exchanged, NewSession, OpenedSession, Result, SessionId,
+    Answer, AttemptOutcome, Claim, Error, Event, Exchange, Exchanged, NewSession, OpenedSession, Result,
+    SessionId,
 };
 use std::sync::Arc;
 
@@ -44,9 +45,12 @@ impl Decider<'_> {
                 self.give_back(job, false);
             }
         }
+        // What it could not start in time it does not get again at once: somebody else may have it first.
+        let held_too_long = self.state.has_overdue_claims(session);
         self.end_what_is_over();
         self.fire_schedules();
-        let (claimed, prefetched) = self.claim(session, exchange.claim);
+        let prefetch = exchange.claim.prefetch.filter(|_| !held_too_long);
+        let (claimed, prefetched) = self.claim(session, Claim { prefetch, ..exchange.claim });
         let stop = self.state.sessions[session].stops.values().copied().collect();
         self.happen(Event::Exchanged(Box::new(Exchanged {
             session: id,
@@ -90,6 +94,13 @@ impl Decider<'_> {
     fn live_session(&self, id: SessionId) -> Result<Ix<Session>> {
         let session = self.state.session_by_id.get(&id).copied();
         session.ok_or_else(|| Error::fenced(format!("session {id} has ended or never was")))
+    }
+}
+
+impl State {
+    fn has_overdue_claims(&self, session: Ix<Session>) -> bool {
+        let mut claims = self.sessions[session].claimed.values().filter_map(|&job| self.jobs[job].claimed());
+        claims.any(|claim| claim.until <= self.now)
     }
 }
 

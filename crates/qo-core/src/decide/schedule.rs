@@ -14,7 +14,8 @@ impl Decider<'_> {
             let old = self.state.schedules.get(name);
             let same =
                 old.is_some_and(|old| (&old.spec.cron, &old.spec.timezone) == (&spec.cron, &spec.timezone));
-            if !same && old.is_none_or(|old| old.enabled) {
+            let has_next = old.is_some_and(|old| old.next.is_some());
+            if (!same || !has_next) && old.is_none_or(|old| old.enabled) {
                 moved.push((name.clone(), spec.first_after(now)?));
             }
         }
@@ -57,7 +58,11 @@ impl Decider<'_> {
         let spec = self.state.schedules[name].spec.clone();
         // A schedule was parsed when it was configured. Should it not be one any more (another release reads it
         // otherwise), it stops instead of stopping everybody.
-        let ticks = ticks(&spec, next, now).unwrap_or_default();
+        let ticks = ticks(&spec, next, now).unwrap_or_else(|error| {
+            let outcome = TickOutcome::Refused(error.to_string());
+            self.happen(Event::ScheduleFired { schedule: name.clone(), tick: next, outcome });
+            Vec::new()
+        });
         let from = ticks.last().copied().filter(|_| spec.missed == Missed::All).unwrap_or(now);
         let mut accepted = 0;
         for tick in ticks {

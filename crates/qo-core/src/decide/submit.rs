@@ -77,7 +77,10 @@ impl Decider<'_> {
     pub(super) fn admit(&self, job: &NewJob) -> Result<Admission> {
         if let Some(at) = self.find_existing(job) {
             let old = self.state.record(at);
-            if *self.state.task_at(at) == job.task && old.payload == job.payload {
+            // A key that was not kept would let a second job with that key in.
+            let same_key =
+                job.idempotency_key.is_none() || old.idempotency_key() == job.idempotency_key.as_ref();
+            if *self.state.task_at(at) == job.task && old.payload == job.payload && same_key {
                 return Ok(Admission::Decided(Submitted::Existing(old.id)));
             }
             let by = match &job.idempotency_key {
@@ -85,7 +88,7 @@ impl Decider<'_> {
                 _ => format!("id {}", job.id),
             };
             return Err(Error::conflict(format!(
-                "{by}: job {} has it, with another task or payload",
+                "{by}: job {} has it, with another task, payload or idempotency key",
                 old.id
             )));
         }

@@ -219,8 +219,6 @@ pub(crate) struct Workflow {
     pub(crate) running: Option<u32>,
     /// Derived: the live step whose turn it is; if it is pending it is in line or waits for its date.
     pub(crate) turn: Option<Ix<Job>>,
-    /// Derived: the step that halts live ones; it is not forgotten.
-    pub(crate) halted_by: Option<Ix<Past>>,
 }
 
 /// What is stored of a workflow.
@@ -234,16 +232,7 @@ pub(crate) struct WorkflowRow {
 
 impl Workflow {
     pub(crate) fn new(name: Name, row: WorkflowRow) -> Self {
-        Self {
-            name,
-            row,
-            steps: BTreeMap::new(),
-            open: BTreeMap::new(),
-            live: 0,
-            running: None,
-            turn: None,
-            halted_by: None,
-        }
+        Self { name, row, steps: BTreeMap::new(), open: BTreeMap::new(), live: 0, running: None, turn: None }
     }
 
     pub(crate) fn head(&self) -> Option<(u32, At)> {

@@ -44,6 +44,9 @@ impl State {
         if (old.on_failure, old.cancelled) != (row.on_failure, row.cancelled) {
             // Which ended steps are passed is another question now.
             let steps = std::mem::take(&mut workflow.steps);
+            if workflow.live > 0 {
+                self.retain_open(ix, true);
+            }
             self.workflows[ix].open.clear();
             self.workflows[ix].live = 0;
             for (step, at) in steps {
@@ -64,9 +67,30 @@ impl State {
         };
         let row = &mut self.workflows[workflow];
         row.steps.insert(step, at);
-        row.live += u32::from(matches!(at, At::Live(_)));
         if !passed {
             row.open.insert(step, at);
+        }
+        match at {
+            At::Live(_) => {
+                row.live += 1;
+                if row.live == 1 {
+                    self.retain_open(workflow, false);
+                }
+            }
+            At::Past(past) if !passed && row.live > 0 => self.retain(past, false),
+            At::Past(_) => {}
+        }
+    }
+
+    /// Lets the ended steps that are not passed be forgotten, or not: while live steps are there they stay, or those
+    /// behind them would run as if nothing had happened.
+    fn retain_open(&mut self, ix: Ix<Workflow>, retain: bool) {
+        let ended = self.workflows[ix].open.values().filter_map(|at| match at {
+            At::Live(_) => None,
+            At::Past(past) => Some(*past),
+        });
+        for past in ended.collect::<Vec<_>>() {
+            self.retain(past, retain);
         }
     }
 
@@ -75,17 +99,17 @@ impl State {
         let Some(Membership { workflow, step }) = membership else { return };
         let row = &mut self.workflows[workflow];
         row.steps.remove(&step);
-        row.open.remove(&step);
+        let was_open = row.open.remove(&step).is_some();
         match at {
             At::Live(job) => {
                 row.live -= 1;
                 row.turn.take_if(|turn| *turn == job);
-            }
-            At::Past(past) => {
-                if row.halted_by.take_if(|halted_by| *halted_by == past).is_some() {
-                    self.retain(past, true);
+                if row.live == 0 {
+                    self.retain_open(workflow, true);
                 }
             }
+            At::Past(past) if was_open && row.live > 0 => self.retain(past, true),
+            At::Past(_) => {}
         }
         if self.workflows[workflow].steps.is_empty() {
             self.vacant.push(Vacant::Workflow(workflow));
@@ -102,28 +126,19 @@ impl State {
         }
     }
 
-    /// Finds out whose turn it is, and who halts the rest, and moves the steps that this concerns.
+    /// Finds out whose turn it is, and moves the steps that this concerns.
     fn seat_workflow(&mut self, ix: Ix<Workflow>) {
         let row = &self.workflows[ix];
-        let (mut turn, mut halted_by) = (None, None);
-        match row.head() {
-            Some((step, At::Live(job))) if row.running.is_none_or(|running| running == step) => {
-                turn = Some(job)
-            }
-            Some((_, At::Past(past))) if row.live > 0 => halted_by = Some(past),
-            Some(_) | None => {}
-        }
+        let turn = match row.head() {
+            Some((step, At::Live(job))) if row.running.is_none_or(|running| running == step) => Some(job),
+            Some(_) | None => None,
+        };
         if row.turn != turn {
             let concerned =
                 [row.turn, turn].map(|job| job.filter(|&job| *self.jobs[job].phase() == Phase::Pending));
             concerned.into_iter().flatten().for_each(|job| self.unlink_job(job));
             self.workflows[ix].turn = turn;
             concerned.into_iter().flatten().for_each(|job| self.link_job(job));
-        }
-        let old = std::mem::replace(&mut self.workflows[ix].halted_by, halted_by);
-        if old != halted_by {
-            old.into_iter().for_each(|past| self.retain(past, true));
-            halted_by.into_iter().for_each(|past| self.retain(past, false));
         }
     }
 }

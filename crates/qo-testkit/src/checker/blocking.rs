@@ -79,6 +79,7 @@ impl<'a> Walk<'a> {
         let Walked { exchange, taken, ahead, .. } = self.walked;
         let room = match exchange.claim.prefetch {
             _ if !ahead => exchange.claim.max,
+            _ if self.walked.held_too_long => 0,
             None => 0,
             Some(prefetch) => {
                 let held_before = self.books.claimed_by(exchange.session) - taken.len() as u32;
@@ -113,6 +114,10 @@ impl<'a> Walk<'a> {
             return;
         }
         let (id, ahead) = (books.jobs[job].new.id, self.walked.ahead);
+        if ahead && books.is_big(job) {
+            return objections
+                .unless(!taken, "prefetch", || format!("{id} is big and was claimed ahead of time"));
+        }
         if !books.had_room(job, self.counted(&since)) {
             // That a job that *runs* had room is what G1 watches.
             return objections.unless(!taken || !ahead, "prefetch", || {

@@ -43,7 +43,7 @@ macro_rules! conformance {
                 an_invalid_call_keeps_no_key,
                 concurrent_submits_of_one_key_store_one_job,
                 a_dropped_submit_may_be_made_again,
-                a_job_takes_no_new_key_from_a_second_submit,
+                the_same_id_with_another_key_is_a_conflict,
                 the_key_is_looked_up_before_the_workflow,
                 a_reopened_job_still_has_its_key,
             }
@@ -539,7 +539,8 @@ macro_rules! conformance {
                 a_claim_does_not_outlive_its_session_in_any_view,
                 what_the_first_walk_kept_is_forgotten_when_the_second_begins,
                 what_runs_and_what_is_claimed_may_be_more_than_the_limit,
-                a_session_may_claim_again_what_it_did_not_start_in_time,
+                what_a_session_did_not_start_in_time_others_may_have_first,
+                a_big_job_is_not_claimed_ahead_of_time,
             }
             start {
                 a_start_takes_every_slot_with_a_new_token,
@@ -641,6 +642,7 @@ macro_rules! conformance {
                 an_idempotency_key_is_remembered_a_day_at_least,
                 an_idempotency_key_lives_as_long_as_its_job,
                 the_step_that_halts_is_not_forgotten_while_others_wait,
+                no_step_that_is_not_passed_is_forgotten_while_others_wait,
                 a_forgotten_step_changes_no_order,
                 a_workflow_is_forgotten_with_its_last_job,
             }

@@ -139,6 +139,21 @@ pub(super) async fn the_step_that_halts_is_not_forgotten_while_others_wait(world
     assert_eq!(world.sweep().await.forgotten, 1, "nobody waits for it");
 }
 
+pub(super) async fn no_step_that_is_not_passed_is_forgotten_while_others_wait(world: &World) {
+    world.remember(for_ms(1_000)).await;
+    let worker = patient(world).await;
+    let ids = world.submit_many(3, step("w")).await;
+    worker.settle(&worker.claim_one().await, failure()).await.expect("it owns the job");
+    assert_eq!(world.cancel(ids[1]).await, Ok(JobState::Cancelled));
+    world.advance(9_000).await;
+    assert_eq!(world.sweep().await.forgotten, 0, "neither the head nor what comes after it");
+    world.retry(ids[0]).await.expect("it failed");
+    worker.succeed(&worker.claim_one().await).await;
+    assert_eq!(worker.claim_ids(10).await, [], "the second step halts the third, as it would have before");
+    let head = world.workflow("w").await.head.map(|head| (head.step, head.state));
+    assert_eq!(head, Some((2, JobState::Cancelled)));
+}
+
 pub(super) async fn a_forgotten_step_changes_no_order(world: &World) {
     world.remember(for_ms(1_000)).await;
     let worker = patient(world).await;

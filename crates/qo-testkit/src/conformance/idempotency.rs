@@ -141,11 +141,17 @@ pub(super) async fn a_dropped_submit_may_be_made_again(world: &World) {
     assert_eq!(world.all_jobs().await.len(), 2);
 }
 
-pub(super) async fn a_job_takes_no_new_key_from_a_second_submit(world: &World) {
+pub(super) async fn the_same_id_with_another_key_is_a_conflict(world: &World) {
     let first = world.submit(job("pay")).await;
-    assert_eq!(world.offer(job("pay").id(first).once("order-1")).await, Ok(Submitted::Existing(first)));
+    refused(world.offer(job("pay").id(first).once("order-1")).await, ErrorKind::Conflict);
     let second = world.submit(job("pay").once("order-1")).await;
-    assert_ne!(first, second);
+    assert_ne!(first, second, "the key was not taken by a job that does not have it");
+    assert_eq!(
+        world.offer(job("pay").id(second)).await,
+        Ok(Submitted::Existing(second)),
+        "no key is no claim"
+    );
+    refused(world.offer(job("pay").id(second).once("order-2")).await, ErrorKind::Conflict);
 }
 
 pub(super) async fn the_key_is_looked_up_before_the_workflow(world: &World) {

@@ -12,13 +12,13 @@ pub(super) async fn a_manager_takes_extends_and_gives_back(world: &World) {
     let status = manager.get_status("gpu").await.expect("a valid call");
     assert_eq!((status.limit, status.active, status.slots.len()), (Some(1), 1, 1));
     let info = &status.slots[0];
-    assert_eq!((info.slot_id, info.slots, info.task_id, &*info.worker_id), (slot, 1, id, "w1"));
+    assert_eq!((info.slot_id, info.slots, info.task_id, &*info.worker_id), (slot.token, 1, id, "w1"));
     assert_eq!((info.acquired_at, info.expires_at), (START, at(10_000)));
     world.advance(4_000).await;
-    assert_eq!(manager.extend_lease("gpu", slot, id, lease).await, Ok(at(14_000)));
-    assert_eq!(manager.release("gpu", slot, id).await, Ok(()));
-    refused(manager.release("gpu", slot, id).await, ErrorKind::Fenced);
-    refused(manager.extend_lease("gpu", slot, id, lease).await, ErrorKind::Fenced);
+    assert_eq!(manager.extend_lease("gpu", slot.token, id, lease).await, Ok(at(14_000)));
+    assert_eq!(manager.release("gpu", slot.token, id).await, Ok(()));
+    refused(manager.release("gpu", slot.token, id).await, ErrorKind::Fenced);
+    refused(manager.extend_lease("gpu", slot.token, id, lease).await, ErrorKind::Fenced);
     assert!(manager.try_acquire("gpu", 1, other, "w2", lease).await.expect("a valid call").is_some());
 }
 

@@ -19,7 +19,7 @@ pub(super) async fn without_prefetch_claiming_is_starting(world: &World) {
 
 pub(super) async fn a_claimed_job_holds_no_slot_and_uses_no_attempt(world: &World) {
     world.set("t", 5).await;
-    let id = world.submit(job("t").key("k").cost(2).also("gpu", 1)).await;
+    let id = world.submit(job("t").key("k").also("gpu", 2)).await;
     let worker = world.worker("w1", ["t"]).await;
     let reply = worker.prefetch(0, 3).await;
     let [ahead] = &reply.prefetched[..] else { panic!("{reply:?}") };
@@ -30,7 +30,7 @@ pub(super) async fn a_claimed_job_holds_no_slot_and_uses_no_attempt(world: &Worl
     for group in ["t", "t/k", "gpu", "queue:default", "cluster"] {
         assert_eq!(world.used(group).await, 0, "{group}");
     }
-    assert_eq!(world.status("t").await.live, 2, "but it lives");
+    assert_eq!(world.status("t").await.live, 1, "but it lives");
 }
 
 pub(super) async fn no_more_is_claimed_than_there_is_room_for(world: &World) {
@@ -283,16 +283,27 @@ pub(super) async fn what_runs_and_what_is_claimed_may_be_more_than_the_limit(wor
     soft.run(&claimed[0]).await;
 }
 
-pub(super) async fn a_session_may_claim_again_what_it_did_not_start_in_time(world: &World) {
+pub(super) async fn what_a_session_did_not_start_in_time_others_may_have_first(world: &World) {
     let id = world.submit(job("t")).await;
-    let worker = world.worker("w1", ["t"]).await;
-    let late = worker.ahead_one().await;
+    let (busy, idle) = (world.worker("w1", ["t"]).await, world.worker("w2", ["t"]).await);
+    let late = busy.ahead_one().await;
     world.advance(CLAIM_MS).await;
-    let reply = worker.prefetch(0, 1).await;
+    let reply = busy.prefetch(0, 1).await;
     let stop = Stop { job: id, token: late.token, reason: StopReason::LeaseEnded };
-    assert_eq!(reply.stop, [stop], "the claim that it had");
-    let [again] = &reply.prefetched[..] else { panic!("{reply:?}") };
-    assert_eq!((again.job.id, again.claim_until), (id, at(2 * CLAIM_MS)), "the claim that it has");
-    refused(worker.start(&late).await, ErrorKind::Fenced);
-    worker.run(&again.job).await;
+    assert_eq!((reply.stop, reply.prefetched), (vec![stop], vec![]), "not again at once");
+    refused(busy.start(&late).await, ErrorKind::Fenced);
+    assert_eq!(idle.claim_ids(1).await, [id]);
+    world.submit(job("t")).await;
+    assert_eq!(busy.ahead(1).await.len(), 1, "the next exchange claims ahead of time again");
+}
+
+pub(super) async fn a_big_job_is_not_claimed_ahead_of_time(world: &World) {
+    world.set("t", 3).await;
+    world.set("u/*", 2).await;
+    let worker = world.worker("w1", ["t", "u", "v"]).await;
+    world.submit_all(vec![job("t").cost(2), job("u").key("k").cost(2), job("v").also("t", 2)]).await;
+    let unlimited = world.submit(job("v").cost(2)).await;
+    let small = world.submit(job("u").key("k")).await;
+    let ahead: Vec<_> = worker.ahead(9).await.iter().map(|job| job.id).collect();
+    assert_eq!(ahead, [unlimited], "big jobs keep their slots in line: {small} is behind one");
 }

@@ -7,10 +7,10 @@ use super::*;
 const GIVEN_BACK: Started = Started { then: JobState::Pending, run: None };
 
 pub(super) async fn a_start_takes_every_slot_with_a_new_token(world: &World) {
-    world.set("t", 5).await;
     let id = world.submit(job("t").key("k").cost(2).queue("q").also("gpu", 3)).await;
     let worker = world.worker("w1", ["t"]).await;
     let claimed = worker.ahead_one().await;
+    world.set("t", 5).await;
     world.advance(1_000).await;
     let running = worker.run(&claimed).await;
     assert!(running.token > claimed.token, "{running:?} after {claimed:?}");
@@ -83,10 +83,11 @@ pub(super) async fn a_start_does_not_overtake_a_big_job(world: &World) {
 }
 
 pub(super) async fn a_claimed_big_job_reserves_nothing(world: &World) {
-    world.set("t", 3).await;
     let (one, two) = (world.worker("w1", ["t"]).await, world.worker("w2", ["t"]).await);
     world.submit(job("t").cost(3)).await;
     let big = one.ahead_one().await;
+    // Nobody limited the group when it was claimed: else it would have stayed in line.
+    world.set("t", 3).await;
     let small = world.submit(job("t")).await;
     assert_eq!(two.claim_ids(10).await, [small], "it is no longer in line");
     assert_eq!(one.start(&big).await, Ok(GIVEN_BACK));

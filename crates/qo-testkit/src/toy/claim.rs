@@ -67,6 +67,10 @@ impl Toy {
             if self.flaw == Flaw::RaiseWakesNobody && job.met_full.is_some() {
                 continue;
             }
+            let is_big = |(group, slots): &(GroupRef, u32)| *slots >= 2 && self.limit(group).is_some();
+            if ahead.is_some() && job.needs().iter().any(is_big) {
+                continue;
+            }
             if let Some(full) = self.first_full_group(job, session, &used_before, counted) {
                 match self.flaw {
                     Flaw::RaiseWakesNobody => self.jobs[at].met_full = Some(full),

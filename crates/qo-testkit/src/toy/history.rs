@@ -110,11 +110,11 @@ impl Toy {
         finished.plus_ms(self.retention.of(state, has_key)) <= self.now && !halts
     }
 
-    /// Whether it is the step that halts a workflow which has live steps.
+    /// Whether it is a step that is not passed, of a workflow which has live steps.
     fn halts_live_steps(&self, job: &Job) -> bool {
-        job.new.workflow.as_ref().is_some_and(|workflow| {
-            let halts = self.head(workflow).is_some_and(|head| head.new.id == job.new.id);
-            halts && self.live_steps(workflow) > 0
-        })
+        job.new
+            .workflow
+            .as_ref()
+            .is_some_and(|workflow| !self.is_passed(job) && self.live_steps(workflow) > 0)
     }
 }

@@ -15,9 +15,9 @@ impl Toy {
         let mut before = std::mem::take(&mut self.schedules);
         for (schedule, spec) in specs {
             let old = before.remove(&schedule);
-            let same_ticks = old
-                .as_ref()
-                .is_some_and(|old| old.spec.cron == spec.cron && old.spec.timezone == spec.timezone);
+            let same_ticks = old.as_ref().is_some_and(|old| {
+                old.spec.cron == spec.cron && old.spec.timezone == spec.timezone && old.next.is_some()
+            });
             let enabled = old.as_ref().is_none_or(|old| old.enabled);
             let kept = old.as_ref().and_then(|old| old.next).filter(|_| same_ticks);
             let next = if same_ticks { kept } else { tick_after(&spec, self.now).filter(|_| enabled) };

@@ -2,6 +2,7 @@
 
 use super::state::{Session, Toy};
 use super::{Flaw, fenced};
+use qo_core::Claim;
 use qo_core::{
     Error, ErrorKind, Exchange, ExchangeReply, JobState, NewSession, OpenedSession, Result, SessionId,
     Started,
@@ -79,11 +80,14 @@ impl Toy {
         let started: Vec<Result<Started>> =
             starts.map(|start| self.start_claimed(exchange.session, start)).collect();
         let lease_until = self.renew(exchange);
+        let overdue = |at: usize| self.jobs[at].ahead.as_ref().is_some_and(|ahead| ahead.until <= self.now);
+        let held_too_long = self.claimed_by(exchange.session).into_iter().any(overdue);
         self.end_what_is_over();
         self.fire_schedules();
+        let prefetch = exchange.claim.prefetch.filter(|_| !held_too_long);
         let (claimed, prefetched) = match self.flaw {
             Flaw::ClaimBeforeSettle => early_claims,
-            _ => self.claim(exchange.session, &exchange.claim),
+            _ => self.claim(exchange.session, &Claim { prefetch, ..exchange.claim }),
         };
         let (now, pauses) = (self.now, self.paused.clone());
         let session = self.session_mut(exchange.session).expect("it was just renewed");

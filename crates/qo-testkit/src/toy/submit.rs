@@ -62,7 +62,9 @@ impl Toy {
 
     fn submit_one(&mut self, mut new: NewJob) -> Result<Submitted> {
         if let Some(earlier) = self.earlier(&new) {
-            if earlier.new.task == new.task && earlier.new.payload == new.payload {
+            let same_key =
+                new.idempotency_key.is_none() || earlier.new.idempotency_key == new.idempotency_key;
+            if earlier.new.task == new.task && earlier.new.payload == new.payload && same_key {
                 return Ok(Submitted::Existing(earlier.new.id));
             }
             let was = match new.idempotency_key {

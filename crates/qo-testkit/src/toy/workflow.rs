@@ -21,7 +21,7 @@ impl Toy {
         steps.collect::<Vec<_>>().into_iter()
     }
 
-    fn is_passed(&self, step: &Job) -> bool {
+    pub fn is_passed(&self, step: &Job) -> bool {
         let Some(workflow) = step.new.workflow.as_ref().and_then(|name| self.workflows.get(name)) else {
             return false;
         };

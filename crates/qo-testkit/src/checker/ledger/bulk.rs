@@ -74,9 +74,9 @@ impl Ledger {
         let over = |index: &usize| {
             let job = &self.jobs[*index];
             let retain_ms = self.retention.of(job.state, job.new.idempotency_key.is_some());
-            let halts = self.workflow_of(*index).is_some_and(|workflow| {
-                self.halted_by(workflow) == Some(*index) && self.live_steps(workflow) > 0
-            });
+            let halts = self
+                .workflow_of(*index)
+                .is_some_and(|workflow| !self.is_passed(workflow, *index) && self.live_steps(workflow) > 0);
             job.finished_at.is_some_and(|at| at.plus_ms(retain_ms) <= self.now) && !halts
         };
         let over: Vec<usize> = self.finished.iter().copied().filter(over).collect();

@@ -23,6 +23,18 @@ impl Ledger {
         claims.filter(|claimed| claimed.session == session).count() as u32
     }
 
+    /// Whether a claim of a session is over.
+    pub fn has_overdue_claims(&self, session: SessionId) -> bool {
+        let mut claims = self.claims.values().filter_map(|&job| self.jobs[job].claimed);
+        claims.any(|claimed| claimed.session == session && claimed.until <= self.now)
+    }
+
+    /// Whether a job needs two or more slots of a group that has a limit: it is not claimed ahead of time.
+    pub fn is_big(&self, index: usize) -> bool {
+        let mut needs = self.jobs[index].needs.iter();
+        needs.any(|&(group, need)| need >= 2 && self.groups.limit(group).is_some())
+    }
+
     /// Why a claimed job cannot start now, if it cannot.
     pub fn cannot_start(&self, index: usize) -> Option<&'static str> {
         let job = &self.jobs[index];

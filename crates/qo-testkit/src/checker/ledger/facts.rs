@@ -115,6 +115,8 @@ pub struct Walked<'a> {
     pub before: &'a [usize],
     /// Whether it claimed ahead of time.
     pub ahead: bool,
+    /// Whether a claim of the session was over: it claims nothing ahead of time then.
+    pub held_too_long: bool,
 }
 
 /// What the rules say about a settle.

@@ -165,6 +165,7 @@ impl Ledger {
             self.start(exchange.session, start, result, tell);
         }
         self.renew(exchange, reply, tell);
+        let held_too_long = self.has_overdue_claims(exchange.session);
         self.end_what_is_over(&mut Swept::default(), tell);
         self.fire(tell);
         let mut granted = Vec::new();
@@ -177,12 +178,18 @@ impl Ledger {
                 granted.push(job);
             }
         }
-        tell(self, &Fact::Walked(&Walked { exchange, taken: &granted, before: &[], ahead: false }));
+        tell(
+            self,
+            &Fact::Walked(&Walked { exchange, taken: &granted, before: &[], ahead: false, held_too_long }),
+        );
         for prefetched in &reply.prefetched {
             self.prefetch(exchange.session, prefetched, tell);
         }
         let ahead: Vec<usize> = reply.prefetched.iter().filter_map(|claim| self.find(claim.job.id)).collect();
-        tell(self, &Fact::Walked(&Walked { exchange, taken: &ahead, before: &granted, ahead: true }));
+        tell(
+            self,
+            &Fact::Walked(&Walked { exchange, taken: &ahead, before: &granted, ahead: true, held_too_long }),
+        );
         tell(self, &Fact::Exchanged(exchange, reply));
     }
 
