@@ -254,7 +254,8 @@ pub struct ExchangeReply {
     pub stop: Vec<Stop>,
     /// Store time of this exchange.
     pub now: Time,
-    /// Store time at which the session ends unless it is renewed before.
+    /// Store time at which the session ends unless it is renewed before. Asking for the same number again renews
+    /// nothing: a worker counts its lease from the moment it *first* sent the exchange.
     pub lease_until: Time,
 }
 

@@ -1,7 +1,9 @@
 //! The simplest store: the rule book behind a lock, forgotten with the process. For tests, simulations and
 //! trying things out (`memory:`).
 
-use crate::{Answer, Change, Changed, Clock, Command, Configuration, Cursor, Error, ErrorKind, Exchange};
+use crate::{
+    Answer, Change, Changed, Clock, Command, Configuration, Cursor, Error, ErrorKind, Event, Exchange,
+};
 use crate::{ExchangeReply, Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter};
 use crate::{
     JobId, JobPage, JobState, LeaseId, Name, NewJob, NewSession, OpenedSession, QueueStatus, Result,
@@ -39,9 +41,15 @@ impl MemoryStore {
         Ok(self.lock()?.audit())
     }
 
-    /// Looks at the state as it is now.
+    /// Looks at the state as it is now. Time passes for good: nobody else reads a log of this state, and a look that
+    /// took it back would have to let it pass again, with all that became due, at the next one.
     fn look<T>(&self, look: impl FnOnce(&State) -> T) -> Result<T> {
-        Ok(self.lock()?.at(self.clock.now(), look))
+        let mut state = self.lock()?;
+        let now = self.clock.now();
+        if now > state.now() {
+            state.evolve(&Event::Ticked(now));
+        }
+        Ok(look(&state))
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, State>> {

@@ -71,8 +71,8 @@ impl ClaimSettings {
         Error::all(mistakes)
     }
 
-    /// What to ask for in the next exchange of a worker with this many permits, of which so many are free, while it
-    /// holds so many jobs (running and claimed).
+    /// What to ask for in the next exchange of a worker with this many permits, of which so many are free once the
+    /// starts of that exchange have theirs, while it holds so many jobs (running and claimed).
     pub fn claim(&self, permits: u32, free_permits: u32, held: u32) -> Claim {
         let most_held = match self.max_claim_per_worker {
             0 => permits.saturating_add(self.prefetch_buffer),

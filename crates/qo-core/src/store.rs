@@ -84,6 +84,7 @@ pub trait Store: Send + Sync + 'static {
     /// one that runs is asked to stop, and nothing more can be submitted to it.
     ///
     /// `Conflict` if another step halts it, or none; but a step that has been opened again, or skipped, already is `Ok`.
+    /// (A retry that is made again after its step has run and failed once more opens it once more.)
     async fn steer_workflow(&self, workflow: Name, steer: Steer) -> Result<()>;
 
     /// Declares tasks: their group, limit, timeout and backoff. A task that is declared again replaces
@@ -118,7 +119,8 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// They count against the same limit as the jobs of the group. The lease is the program's own: without
     /// [`extend_slots`](Self::extend_slots) it ends after `lease_ms`. The same id again, while the slots are held, gets the
-    /// same lease; with another group or number of slots it is `Conflict`.
+    /// same lease; with another group or number of slots it is `Conflict`. An id whose lease has ended is not remembered:
+    /// a request that arrives late takes slots until its lease is over.
     async fn acquire_slots(&self, request: SlotRequest) -> Result<Option<SlotLease>>;
 
     /// Lets a program hold its slots until `lease_ms` from now. `Fenced` if that token holds nothing (any more).

@@ -11,8 +11,9 @@ impl State {
     pub(crate) fn intern_needs(&mut self, group: &GroupRef, slots: u32) -> Needs {
         let (name, key) = match group {
             GroupRef::Key(name, key) => (name, Some(key)),
-            GroupRef::Group(name) | GroupRef::Queue(name) | GroupRef::EveryKey(name) => (name, None),
-            GroupRef::Cluster => return Needs::new(),
+            GroupRef::Group(name) => (name, None),
+            // Refused by `SlotRequest::check`.
+            GroupRef::Queue(_) | GroupRef::EveryKey(_) | GroupRef::Cluster => return Needs::new(),
         };
         let own = self.intern_group(Label::Group(name.clone()));
         let key = key.map(|key| self.intern_group_key(name, key));
