@@ -8,7 +8,7 @@ use crate::{Attempt, AttemptEnded, ClaimedJob, Configuration, Event, ExchangeRep
 use crate::{
     Granted, GroupRef, JobId, JobState, Key, LastTick, LeaseId, Name, NewJob, NewSession, PrefetchedJob,
 };
-use crate::{SessionId, SlotRequest, Stop, StopReason, TaskOptions, Time, caps};
+use crate::{SessionId, SlotRequest, Stop, StopReason, TaskOptions, TickOutcome, Time, caps};
 use std::sync::Arc;
 
 impl State {
@@ -66,7 +66,12 @@ impl State {
             }
             Event::ScheduleFired { schedule, tick, outcome } => {
                 let last = LastTick { tick: *tick, outcome: outcome.clone() };
-                self.change_schedule(schedule, |row| row.last = Some(last))
+                self.change_schedule(schedule, |row| {
+                    row.last = Some(last);
+                    if let TickOutcome::Accepted(job) | TickOutcome::Existing(job) = outcome {
+                        row.last_job = Some(*job);
+                    }
+                })
             }
             Event::Registered(task) => self.registered(task),
             Event::Configured(configuration) => self.configured(configuration),
@@ -344,7 +349,8 @@ impl State {
             self.set_schedule(&name, None);
         }
         for (name, spec) in &new.schedules {
-            let fresh = ScheduleRow { spec: spec.clone(), enabled: true, next: None, last: None };
+            let fresh =
+                ScheduleRow { spec: spec.clone(), enabled: true, next: None, last: None, last_job: None };
             let row = match self.schedules.get(name) {
                 Some(old) => ScheduleRow { spec: spec.clone(), ..old.clone() },
                 None => fresh,

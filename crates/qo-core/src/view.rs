@@ -299,6 +299,9 @@ pub struct ScheduleStatus {
     pub next: Option<Time>,
     /// The last tick that came.
     pub last: Option<LastTick>,
+    /// The job of the newest tick that had one.
+    #[serde(default)]
+    pub last_job: Option<JobId>,
 }
 
 /// A tick that came.

@@ -66,10 +66,14 @@ impl Decider<'_> {
         let from = ticks.last().copied().filter(|_| spec.missed == Missed::All).unwrap_or(now);
         let mut accepted = 0;
         for tick in ticks {
-            let submitted = spec.job(name, tick).and_then(|job| {
-                self.check(&job)?;
-                self.submit_one(&job)
-            });
+            let submitted = if self.overlaps(name, &spec) {
+                Ok(Submitted::Skipped)
+            } else {
+                spec.job(name, tick).and_then(|job| {
+                    self.check(&job)?;
+                    self.submit_one(&job)
+                })
+            };
             let outcome = match submitted {
                 Ok(Submitted::Accepted(job)) => TickOutcome::Accepted(job),
                 Ok(Submitted::Existing(job)) => TickOutcome::Existing(job),
@@ -82,6 +86,14 @@ impl Decider<'_> {
         let next = spec.first_after(from).unwrap_or_default();
         self.happen(Event::ScheduleMoved { schedule: name.clone(), next });
         accepted
+    }
+
+    /// Whether the job of an earlier tick has not ended, and must have. The limit of its key says the same, unless
+    /// somebody set another.
+    fn overlaps(&self, name: &Name, spec: &Schedule) -> bool {
+        let last_job = self.state.schedules[name].last_job;
+        let is_live = last_job.is_some_and(|job| self.state.find_job(job).is_some());
+        is_live && !spec.overlap && spec.missed != Missed::All
     }
 
     fn schedule(&self, name: &Name) -> Result<&ScheduleRow> {

@@ -266,6 +266,7 @@ pub(crate) struct ScheduleRow {
     pub(crate) enabled: bool,
     pub(crate) next: Option<Time>,
     pub(crate) last: Option<LastTick>,
+    pub(crate) last_job: Option<JobId>,
 }
 
 /// A live session.

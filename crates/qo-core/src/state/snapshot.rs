@@ -365,8 +365,8 @@ impl Restored {
                 state.insert_hold(Hold { request, token, since, until: lease_until, needs });
             }
             SnapshotRow::Schedule(schedule) => {
-                let ScheduleStatus { schedule, spec, enabled, next, last } = *schedule;
-                state.set_schedule(&schedule, Some(ScheduleRow { spec, enabled, next, last }));
+                let ScheduleStatus { schedule, spec, enabled, next, last, last_job } = *schedule;
+                state.set_schedule(&schedule, Some(ScheduleRow { spec, enabled, next, last, last_job }));
             }
         }
         Ok(())

@@ -383,6 +383,7 @@ impl State {
             enabled: row.enabled,
             next: row.next,
             last: row.last.clone(),
+            last_job: row.last_job,
         };
         self.schedules.iter().map(status).collect()
     }

@@ -601,6 +601,7 @@ macro_rules! conformance {
                 an_exchange_fires_and_gets_the_job_in_the_same_step,
                 only_exchanges_and_sweeps_fire,
                 a_schedule_never_overlaps_itself,
+                a_schedule_does_not_overlap_itself_whatever_the_limits_of_its_keys_are,
                 schedules_do_not_wait_for_each_other,
                 a_schedule_may_overlap_itself,
                 an_operators_limit_counts_instead_of_the_schedules_own,

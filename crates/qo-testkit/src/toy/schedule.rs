@@ -21,8 +21,9 @@ impl Toy {
             let enabled = old.as_ref().is_none_or(|old| old.enabled);
             let kept = old.as_ref().and_then(|old| old.next).filter(|_| same_ticks);
             let next = if same_ticks { kept } else { tick_after(&spec, self.now).filter(|_| enabled) };
-            let last = old.and_then(|old| old.last);
-            self.schedules.insert(schedule.clone(), ScheduleStatus { schedule, spec, enabled, next, last });
+            let (last, last_job) = old.map_or((None, None), |old| (old.last, old.last_job));
+            let row = ScheduleStatus { schedule: schedule.clone(), spec, enabled, next, last, last_job };
+            self.schedules.insert(schedule, row);
         }
     }
 
@@ -56,7 +57,13 @@ impl Toy {
         ticks.retain(|&tick| !self.is_lost(&spec, tick));
         let mut fired = 0;
         for tick in ticks {
-            let outcome = spec.job(schedule, tick).and_then(|job| self.submit_tick(job));
+            let earlier = self.row(schedule).last_job;
+            let is_live = earlier.and_then(|job| self.find(job)).is_some_and(|job| job.is_live());
+            let must_wait = is_live && !spec.overlap && spec.missed != Missed::All;
+            let outcome = match must_wait && self.flaw != Flaw::TickFiresTwice {
+                true => Ok(Submitted::Skipped),
+                false => spec.job(schedule, tick).and_then(|job| self.submit_tick(job)),
+            };
             let outcome = match outcome {
                 Ok(Submitted::Accepted(job)) => TickOutcome::Accepted(job),
                 Ok(Submitted::Existing(job)) => TickOutcome::Existing(job),
@@ -64,6 +71,9 @@ impl Toy {
                 Err(error) => TickOutcome::Refused(error.to_string()),
             };
             fired += u64::from(matches!(outcome, TickOutcome::Accepted(_)));
+            if let TickOutcome::Accepted(job) | TickOutcome::Existing(job) = outcome {
+                self.row(schedule).last_job = Some(job);
+            }
             self.row(schedule).last = Some(LastTick { tick, outcome });
         }
         // Who does not say that it fired lets the next one fire again.

@@ -20,6 +20,8 @@ pub struct Planned {
     pub next: Option<Time>,
     /// The last tick that came.
     pub last: Option<LastTick>,
+    /// The job of the newest tick that had one.
+    pub last_job: Option<JobId>,
 }
 
 const ARITHMETIC: &str = "a schedule that the store took has ticks";
@@ -52,6 +54,7 @@ impl Ledger {
                 spec: spec.clone(),
                 enabled: true,
                 next: first,
+                last_job: None,
                 last: None,
             });
             if (&planned.spec.cron, &planned.spec.timezone) != (&spec.cron, &spec.timezone) && planned.enabled
@@ -107,13 +110,22 @@ impl Ledger {
             }
             for tick in ticks {
                 let job = spec.job(&name, tick).expect("a schedule that the store took has jobs");
-                let outcome = self.outcome_of_tick(&job);
+                let earlier = self.schedules[&name].last_job.and_then(|job| self.find(job));
+                let is_live = earlier.is_some_and(|job| !self.jobs[job].state.is_terminal());
+                let outcome = match is_live && !spec.overlap && spec.missed != Missed::All {
+                    true => TickOutcome::Skipped,
+                    false => self.outcome_of_tick(&job),
+                };
                 tell(self, &Fact::Ticked(&name, tick, &job, &outcome));
                 if let TickOutcome::Accepted(_) = outcome {
                     accepted += 1;
                     self.accept(&job, Some((name.clone(), spec.overlap)));
                 }
-                self.schedules.get_mut(&name).expect("it fires").last = Some(LastTick { tick, outcome });
+                let planned = self.schedules.get_mut(&name).expect("it fires");
+                if let TickOutcome::Accepted(job) | TickOutcome::Existing(job) = outcome {
+                    planned.last_job = Some(job);
+                }
+                planned.last = Some(LastTick { tick, outcome });
             }
             self.schedules.get_mut(&name).expect("it fires").next = then;
         }
