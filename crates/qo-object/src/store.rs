@@ -106,8 +106,9 @@ impl LogStore {
         let (answer, answered) = oneshot::channel();
         let sent = self.requests.send(Request::Decide(Box::new(command), answer)).await;
         sent.map_err(|_| stopped())?;
-        // The thread is gone: a guarantee was broken, or the log contradicts itself.
-        answered.await.unwrap_or_else(|_| Err(stopped()))
+        // The thread stopped while it had the command: the record may be there.
+        let unknown = |_| Err(Error::new(ErrorKind::Unknown, stopped().message()));
+        answered.await.unwrap_or_else(unknown)
     }
 
     async fn look<T: Send + 'static>(&self, look: impl FnOnce(&State) -> T + Send + 'static) -> Result<T> {

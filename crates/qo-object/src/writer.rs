@@ -15,13 +15,17 @@ use crate::log::{Created, Log};
 use crate::record::Record;
 use crate::snapshot::{Snapshot, missing};
 use crate::store::Options;
-use qo_core::{Answer, Clock, Command, Error, ErrorKind, Event, Result, State, decide};
+use qo_core::{Answer, Clock, Command, Error, ErrorKind, Event, Outcome, Result, Settle, State, decide};
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
 /// Most requests that go into one commit.
 const BATCH: usize = 1_000;
+/// A record takes no more commands once its events have this many bytes of payload and output, more or less.
+const RECORD_BYTES: usize = 8 << 20;
+/// Races for the next record that a commit may lose before its callers are told to come back later.
+const RACES: u32 = 1_000;
 
 /// What the writer is asked for.
 pub(crate) enum Request {
@@ -42,18 +46,39 @@ pub(crate) struct Writer {
     state: State,
     /// The next record.
     next: u64,
+    snapshot_is_due: bool,
 }
 
 impl Writer {
     /// Reads a namespace to its end.
     pub(crate) async fn open(log: Log, clock: Arc<dyn Clock>, options: Options) -> Result<Self> {
         let (covered, state) = Snapshot::newest(&log).await?;
-        let mut writer = Self { log, clock, options, id: Uuid::new_v4(), state, next: covered + 1 };
+        let mut writer = Self {
+            log,
+            clock,
+            options,
+            id: Uuid::new_v4(),
+            state,
+            next: covered + 1,
+            snapshot_is_due: false,
+        };
         if covered == 0 || writer.log.read(covered).await?.is_some() {
             writer.catch_up().await?;
+            writer.check_end().await?;
             return Ok(writer);
         }
         Err(missing(covered))
+    }
+
+    /// The end of what could be read must be the end of the log: a record that is gone in the middle would otherwise be
+    /// written anew, and contradict those behind it.
+    async fn check_end(&mut self) -> Result<()> {
+        let last = self.log.list("log").await?.pop();
+        self.catch_up().await?;
+        match last {
+            Some(last) if last > Log::path(self.next) => Err(missing(self.next)),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Serves requests until nobody is left who could make one.
@@ -67,19 +92,23 @@ impl Writer {
                     Request::Look(look) => looks.push(look),
                 }
             }
-            let committed = self.commit(&commands).await;
-            match committed {
-                Ok(answers) => {
-                    for ((_, caller), answer) in commands.into_iter().zip(answers) {
-                        // Whoever does not wait any more does not need to be told.
-                        caller.send(answer).ok();
+            while !commands.is_empty() {
+                let now: Vec<_> = commands.drain(..fitting(&commands)).collect();
+                match self.commit(&now).await {
+                    Ok(answers) => {
+                        for ((_, caller), answer) in now.into_iter().zip(answers) {
+                            // Whoever does not wait any more does not need to be told.
+                            caller.send(answer).ok();
+                        }
                     }
+                    Err(error) => now.into_iter().for_each(|(_, caller)| {
+                        caller.send(Err(error.clone())).ok();
+                    }),
                 }
-                Err(error) => commands.into_iter().for_each(|(_, caller)| {
-                    caller.send(Err(error.clone())).ok();
-                }),
             }
             self.show(looks).await;
+            // Everybody has been answered: nobody waits for it.
+            self.snapshot().await;
         }
     }
 
@@ -111,7 +140,7 @@ impl Writer {
             return Ok(Vec::new());
         }
         self.catch_up().await?;
-        loop {
+        for _ in 0..RACES {
             let at = self.clock.now().max(self.state.now());
             self.state.speculate();
             let mut events = Vec::new();
@@ -133,7 +162,7 @@ impl Writer {
                 Ok(None) => {
                     self.state.keep();
                     self.next += 1;
-                    self.snapshot(record.number).await;
+                    self.snapshot_is_due |= record.number.is_multiple_of(self.options.snapshot_every);
                     return Ok(answers);
                 }
                 Ok(Some(theirs)) => {
@@ -147,6 +176,8 @@ impl Writer {
                 }
             }
         }
+        let message = format!("{}: others were first {RACES} times in a row", Log::path(self.next));
+        Err(Error::new(ErrorKind::Unavailable, message))
     }
 
     /// Creates a record, or says who was first. An error means that nobody knows whether it is there.
@@ -172,10 +203,35 @@ impl Writer {
         Err(Error::new(ErrorKind::Unknown, format!("{path}: {why}")))
     }
 
-    async fn snapshot(&self, number: u64) {
-        if number.is_multiple_of(self.options.snapshot_every) {
+    /// Writes a snapshot if a record of ours was the one after which there should be one.
+    async fn snapshot(&mut self) {
+        if std::mem::take(&mut self.snapshot_is_due) {
             // Nothing rests on it: the records say the same.
-            Snapshot::write(&self.log, number, &self.state).await.ok();
+            Snapshot::write(&self.log, self.next - 1, &self.state).await.ok();
         }
+    }
+}
+
+/// How many of these commands go into one record: one at least.
+fn fitting<T>(commands: &[(Box<Command>, T)]) -> usize {
+    let mut bytes = 0;
+    let fits = |(command, _): &&(Box<Command>, T)| {
+        bytes += weight(command);
+        bytes <= RECORD_BYTES
+    };
+    commands.iter().take_while(fits).count().max(1)
+}
+
+/// Bytes of payload, output and error text that a command brings.
+fn weight(command: &Command) -> usize {
+    let settled = |settle: &Settle| match &settle.outcome {
+        Outcome::Succeed { output } => output.as_str().len(),
+        Outcome::Retry { error, .. } | Outcome::Fail { error } => error.as_str().len(),
+        Outcome::Snooze { .. } | Outcome::Release | Outcome::Cancelled => 0,
+    };
+    match command {
+        Command::Submit(jobs) => jobs.iter().map(|job| job.payload.as_str().len()).sum(),
+        Command::Exchange(exchange) => exchange.settles.iter().map(settled).sum(),
+        _ => 0,
     }
 }

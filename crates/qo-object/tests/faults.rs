@@ -11,7 +11,7 @@ use object_store::{
 };
 use object_store::{PutMultipartOptions, PutOptions, PutPayload, PutResult, memory::InMemory, path::Path};
 use qo_core::{
-    Claim, Clock, ErrorKind, Exchange, JobId, ManualClock, Name, NewJob, NewSession, SessionId, Store,
+    Claim, Clock, ErrorKind, Exchange, JobId, Json, ManualClock, Name, NewJob, NewSession, SessionId, Store,
 };
 use qo_object::LogStore;
 use qo_testkit::{START, random::Random};
@@ -203,6 +203,44 @@ fn a_damaged_record_is_named_and_never_skipped() {
         std::fs::write(&last, &whole).expect("it can be put back");
         let store = LogStore::open_directory(directory.path(), options()).await.expect("it opens");
         assert_eq!(store.queues().await.expect("it answers")[0].due, 3);
+    });
+}
+
+/// A record that is gone in the middle is said to be missing; nothing is written in its place.
+#[test]
+fn a_missing_record_is_named_and_not_written_anew() {
+    block_on(async {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let store = LogStore::open_directory(directory.path(), options()).await.expect("it opens");
+        for number in 1..=5 {
+            store.submit(vec![job(number)]).await.expect("accepted");
+        }
+        drop(store);
+        let gone = directory.path().join("log/00000000000000000003");
+        std::fs::remove_file(&gone).expect("it was there");
+        let error = LogStore::open_directory(directory.path(), options()).await.expect_err("a gap");
+        assert_eq!(error.kind(), ErrorKind::Data);
+        assert!(error.message().contains("log/00000000000000000003: is missing"), "{error}");
+        assert!(!gone.exists());
+    });
+}
+
+/// Many big submits at once do not become one huge record.
+#[test]
+fn a_record_takes_only_so_many_bytes() {
+    block_on(async {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let store = LogStore::open_directory(directory.path(), options()).await.expect("it opens");
+        let payload = Json::parse("payload", &format!("{:?}", "x".repeat(1_000_000))).expect("JSON");
+        let submits =
+            (1..=20).map(|number| store.submit(vec![NewJob { payload: payload.clone(), ..job(number) }]));
+        for submitted in futures::future::join_all(submits).await {
+            submitted.expect("it answers")[0].as_ref().expect("accepted");
+        }
+        for record in std::fs::read_dir(directory.path().join("log")).expect("there are records") {
+            let bytes = record.expect("a record").metadata().expect("a file").len();
+            assert!(bytes < 10_000_000, "{bytes} bytes in one record");
+        }
     });
 }
 
