@@ -16,8 +16,9 @@
 //! | [`command`], [`event`], [`view`], [`error`](Error), [`caps`] | what may be asked, what happened, what may be looked at, what can go wrong |
 //! | [`decide()`], [`State::evolve`] | the rules: what happens, and what that means |
 //! | [`State`] | rows and the indexes that make claiming cheap |
-//! | [`store`], [`memory`], [`clock`] | the seam that every store implements, the simplest store, and store time |
+//! | [`store`], [`book`], [`memory`], [`clock`] | the seam that every store implements, what a store of this state needs for it, the simplest one, and store time |
 
+pub mod book;
 pub mod caps;
 pub mod clock;
 pub mod command;
@@ -44,6 +45,7 @@ pub mod store;
 pub mod view;
 pub mod workflow;
 
+pub use book::Book;
 pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use command::{Answer, Change, Changed, Command, OpenedSession, Swept};
 pub use concurrency::{ConcurrencyManager, ConcurrencyStatus, SlotInfo};

@@ -4,15 +4,7 @@ use crate::log::Log;
 use crate::writer::{Request, Writer};
 use async_trait::async_trait;
 use object_store::{ObjectStore, local::LocalFileSystem};
-use qo_core::{Answer, Change, Changed, Clock, Command, Configuration, Cursor, Error, ErrorKind, Exchange};
-use qo_core::{
-    ExchangeReply, Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter,
-};
-use qo_core::{
-    JobId, JobPage, JobState, LeaseId, Name, NewJob, NewSession, OpenedSession, QueueStatus, Result,
-};
-use qo_core::{ScheduleStatus, SessionId, SlotLease, SlotRequest, State, Steer, Store, Submitted, Swept};
-use qo_core::{SystemClock, TaskOptions, Time, WorkerStatus, WorkflowPage, WorkflowStatus};
+use qo_core::{Answer, Book, Clock, Command, Error, ErrorKind, Result, State, SystemClock};
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 
@@ -101,8 +93,15 @@ impl LogStore {
         result.await.unwrap_or_else(|_| Err(stopped()))?;
         Ok(Self { requests, clock: shown })
     }
+}
 
-    async fn command(&self, command: Command) -> Result<Answer> {
+fn stopped() -> Error {
+    Error::new(ErrorKind::Internal, "the log has stopped: a guarantee was broken, or it contradicts itself")
+}
+
+#[async_trait]
+impl Book for LogStore {
+    async fn decide(&self, command: Command) -> Result<Answer> {
         let (answer, answered) = oneshot::channel();
         let sent = self.requests.send(Request::Decide(Box::new(command), answer)).await;
         sent.map_err(|_| stopped())?;
@@ -111,7 +110,11 @@ impl LogStore {
         answered.await.unwrap_or_else(unknown)
     }
 
-    async fn look<T: Send + 'static>(&self, look: impl FnOnce(&State) -> T + Send + 'static) -> Result<T> {
+    async fn look<T, F>(&self, look: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: for<'a> FnOnce(&'a State) -> T + Send + 'static,
+    {
         let (seen, shown) = oneshot::channel();
         let clock = Arc::clone(&self.clock.0);
         let look = move |state: Result<&mut State>| {
@@ -120,154 +123,5 @@ impl LogStore {
         let sent = self.requests.send(Request::Look(Box::new(look))).await;
         sent.map_err(|_| stopped())?;
         shown.await.unwrap_or_else(|_| Err(stopped()))
-    }
-}
-
-fn stopped() -> Error {
-    Error::new(ErrorKind::Internal, "the log has stopped: a guarantee was broken, or it contradicts itself")
-}
-
-/// Takes the variant that a command answers with.
-macro_rules! answer {
-    ($self:ident, $command:expr, $variant:ident) => {
-        match $self.command($command).await? {
-            Answer::$variant(value) => Ok(value),
-            other => Err(Error::new(ErrorKind::Internal, format!("unexpected answer {other:?}"))),
-        }
-    };
-}
-
-#[async_trait]
-impl Store for LogStore {
-    async fn now(&self) -> Result<Time> {
-        let clock = Arc::clone(&self.clock.0);
-        self.look(move |state| clock.now().max(state.now())).await
-    }
-
-    async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<Result<Submitted>>> {
-        answer!(self, Command::Submit(jobs), Submitted)
-    }
-
-    async fn cancel(&self, jobs: Vec<JobId>) -> Result<Vec<Result<JobState>>> {
-        answer!(self, Command::Cancel(jobs), Cancelled)
-    }
-
-    async fn retry(&self, jobs: Vec<JobId>) -> Result<Vec<Result<JobState>>> {
-        answer!(self, Command::Retry(jobs), Retried)
-    }
-
-    async fn change_matching(
-        &self,
-        change: Change,
-        filter: JobFilter,
-        after: Option<Cursor>,
-        limit: usize,
-    ) -> Result<Changed> {
-        answer!(self, Command::ChangeMatching { change, filter, after, limit }, Changed)
-    }
-
-    async fn job(&self, job: JobId) -> Result<JobDetail> {
-        self.look(move |state| state.job(job)).await?
-    }
-
-    async fn jobs(&self, filter: JobFilter, after: Option<Cursor>, limit: usize) -> Result<JobPage> {
-        self.look(move |state| state.jobs(&filter, after, limit)).await?
-    }
-
-    async fn explain(&self, job: JobId) -> Result<Explanation> {
-        self.look(move |state| state.explain(job)).await?
-    }
-
-    async fn workflows(&self, after: Option<Name>, limit: usize) -> Result<WorkflowPage> {
-        self.look(move |state| state.workflows(after.as_ref(), limit)).await?
-    }
-
-    async fn workflow(&self, workflow: Name) -> Result<WorkflowStatus> {
-        self.look(move |state| state.workflow(&workflow)).await?
-    }
-
-    async fn steer_workflow(&self, workflow: Name, steer: Steer) -> Result<()> {
-        self.command(Command::SteerWorkflow(workflow, steer)).await.map(drop)
-    }
-
-    async fn register(&self, tasks: Vec<TaskOptions>) -> Result<()> {
-        self.command(Command::Register(tasks)).await.map(drop)
-    }
-
-    async fn configure(&self, configuration: Configuration) -> Result<()> {
-        self.command(Command::Configure(configuration)).await.map(drop)
-    }
-
-    async fn set_limit(&self, group: GroupRef, limit: u32) -> Result<()> {
-        self.command(Command::SetLimit(group, limit)).await.map(drop)
-    }
-
-    async fn unset_limit(&self, group: GroupRef) -> Result<()> {
-        self.command(Command::UnsetLimit(group)).await.map(drop)
-    }
-
-    async fn pause_queue(&self, queue: Name, paused: bool) -> Result<()> {
-        self.command(Command::PauseQueue(queue, paused)).await.map(drop)
-    }
-
-    async fn groups(&self, after: Option<GroupRef>, limit: usize) -> Result<GroupPage> {
-        self.look(move |state| state.groups(after.as_ref(), limit)).await?
-    }
-
-    async fn group(&self, group: GroupRef) -> Result<GroupDetail> {
-        self.look(move |state| state.group(&group)).await?
-    }
-
-    async fn release_slot(&self, group: GroupRef, slot: FenceToken) -> Result<()> {
-        self.command(Command::ReleaseSlot(group, slot)).await.map(drop)
-    }
-
-    async fn acquire_slots(&self, request: SlotRequest) -> Result<Option<SlotLease>> {
-        answer!(self, Command::AcquireSlots(request), Acquired)
-    }
-
-    async fn extend_slots(&self, lease: LeaseId, token: FenceToken, lease_ms: u64) -> Result<SlotLease> {
-        answer!(self, Command::ExtendSlots { lease, token, lease_ms }, Extended)
-    }
-
-    async fn return_slots(&self, lease: LeaseId, token: FenceToken) -> Result<()> {
-        self.command(Command::ReturnSlots(lease, token)).await.map(drop)
-    }
-
-    async fn schedules(&self) -> Result<Vec<ScheduleStatus>> {
-        self.look(State::schedules).await
-    }
-
-    async fn enable_schedule(&self, schedule: Name, enabled: bool) -> Result<()> {
-        self.command(Command::EnableSchedule(schedule, enabled)).await.map(drop)
-    }
-
-    async fn trigger_schedule(&self, schedule: Name, job: JobId) -> Result<Submitted> {
-        answer!(self, Command::TriggerSchedule(schedule, job), Triggered)
-    }
-
-    async fn queues(&self) -> Result<Vec<QueueStatus>> {
-        self.look(State::queues).await
-    }
-
-    async fn workers(&self) -> Result<Vec<WorkerStatus>> {
-        self.look(State::workers).await
-    }
-
-    async fn open_session(&self, session: NewSession) -> Result<OpenedSession> {
-        answer!(self, Command::OpenSession(session), Opened)
-    }
-
-    async fn exchange(&self, exchange: Exchange) -> Result<ExchangeReply> {
-        let reply: Box<ExchangeReply> = answer!(self, Command::Exchange(exchange), Exchanged)?;
-        Ok(*reply)
-    }
-
-    async fn close_session(&self, session: SessionId) -> Result<()> {
-        self.command(Command::CloseSession(session)).await.map(drop)
-    }
-
-    async fn sweep(&self) -> Result<Swept> {
-        answer!(self, Command::Sweep, Swept)
     }
 }

@@ -1,7 +1,7 @@
 //! Slots for programs that are not jobs. They are given at once or not at all; a program that waits asks again.
 
 use super::Decider;
-use super::claim::{Counting, LAST_PLACE};
+use super::reserve::{Counting, LAST_PLACE};
 use crate::state::row::Hold;
 use crate::state::{State, table::Ix};
 use crate::{

@@ -1,7 +1,7 @@
 //! Starting a job that was claimed ahead of time, and giving it back.
 
 use super::Decider;
-use super::claim::Counting;
+use super::reserve::Counting;
 use crate::state::row::{Job, Session};
 use crate::state::{State, table::Ix};
 use crate::{Error, Event, JobState, Result, Start, Started};

@@ -1,0 +1,168 @@
+//! A store that keeps the rule book's own [`State`] needs two things: to decide a command, and to look. The rest of the
+//! seam follows from them, here, once.
+
+use crate::{Answer, Change, Changed, Command, Configuration, Cursor, Error, ErrorKind, Exchange};
+use crate::{ExchangeReply, Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter};
+use crate::{
+    JobId, JobPage, JobState, LeaseId, Name, NewJob, NewSession, OpenedSession, QueueStatus, Result,
+};
+use crate::{ScheduleStatus, SessionId, SlotLease, SlotRequest, State, Steer, Store, Submitted, Swept};
+use crate::{TaskOptions, Time, WorkerStatus, WorkflowPage, WorkflowStatus};
+use async_trait::async_trait;
+
+/// Where the rule book is kept. Whoever implements this is a [`Store`].
+#[async_trait]
+pub trait Book: Send + Sync + 'static {
+    /// Decides a command; what it decided is kept before it is answered.
+    async fn decide(&self, command: Command) -> Result<Answer>;
+
+    /// Looks at the state as it is now: its time is store time.
+    async fn look<T, F>(&self, look: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: for<'a> FnOnce(&'a State) -> T + Send + 'static;
+}
+
+/// Takes the variant that a command answers with.
+macro_rules! answer {
+    ($self:ident, $command:expr, $variant:ident) => {
+        match $self.decide($command).await? {
+            Answer::$variant(value) => Ok(value),
+            other => Err(Error::new(ErrorKind::Internal, format!("unexpected answer {other:?}"))),
+        }
+    };
+}
+
+#[async_trait]
+impl<B: Book> Store for B {
+    async fn now(&self) -> Result<Time> {
+        self.look(State::now).await
+    }
+
+    async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<Result<Submitted>>> {
+        answer!(self, Command::Submit(jobs), Submitted)
+    }
+
+    async fn cancel(&self, jobs: Vec<JobId>) -> Result<Vec<Result<JobState>>> {
+        answer!(self, Command::Cancel(jobs), Cancelled)
+    }
+
+    async fn retry(&self, jobs: Vec<JobId>) -> Result<Vec<Result<JobState>>> {
+        answer!(self, Command::Retry(jobs), Retried)
+    }
+
+    async fn change_matching(
+        &self,
+        change: Change,
+        filter: JobFilter,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Changed> {
+        answer!(self, Command::ChangeMatching { change, filter, after, limit }, Changed)
+    }
+
+    async fn job(&self, job: JobId) -> Result<JobDetail> {
+        self.look(move |state| state.job(job)).await?
+    }
+
+    async fn jobs(&self, filter: JobFilter, after: Option<Cursor>, limit: usize) -> Result<JobPage> {
+        self.look(move |state| state.jobs(&filter, after, limit)).await?
+    }
+
+    async fn explain(&self, job: JobId) -> Result<Explanation> {
+        self.look(move |state| state.explain(job)).await?
+    }
+
+    async fn workflows(&self, after: Option<Name>, limit: usize) -> Result<WorkflowPage> {
+        self.look(move |state| state.workflows(after.as_ref(), limit)).await?
+    }
+
+    async fn workflow(&self, workflow: Name) -> Result<WorkflowStatus> {
+        self.look(move |state| state.workflow(&workflow)).await?
+    }
+
+    async fn steer_workflow(&self, workflow: Name, steer: Steer) -> Result<()> {
+        self.decide(Command::SteerWorkflow(workflow, steer)).await.map(drop)
+    }
+
+    async fn register(&self, tasks: Vec<TaskOptions>) -> Result<()> {
+        self.decide(Command::Register(tasks)).await.map(drop)
+    }
+
+    async fn configure(&self, configuration: Configuration) -> Result<()> {
+        self.decide(Command::Configure(configuration)).await.map(drop)
+    }
+
+    async fn set_limit(&self, group: GroupRef, limit: u32) -> Result<()> {
+        self.decide(Command::SetLimit(group, limit)).await.map(drop)
+    }
+
+    async fn unset_limit(&self, group: GroupRef) -> Result<()> {
+        self.decide(Command::UnsetLimit(group)).await.map(drop)
+    }
+
+    async fn pause_queue(&self, queue: Name, paused: bool) -> Result<()> {
+        self.decide(Command::PauseQueue(queue, paused)).await.map(drop)
+    }
+
+    async fn groups(&self, after: Option<GroupRef>, limit: usize) -> Result<GroupPage> {
+        self.look(move |state| state.groups(after.as_ref(), limit)).await?
+    }
+
+    async fn group(&self, group: GroupRef) -> Result<GroupDetail> {
+        self.look(move |state| state.group(&group)).await?
+    }
+
+    async fn release_slot(&self, group: GroupRef, slot: FenceToken) -> Result<()> {
+        self.decide(Command::ReleaseSlot(group, slot)).await.map(drop)
+    }
+
+    async fn acquire_slots(&self, request: SlotRequest) -> Result<Option<SlotLease>> {
+        answer!(self, Command::AcquireSlots(request), Acquired)
+    }
+
+    async fn extend_slots(&self, lease: LeaseId, token: FenceToken, lease_ms: u64) -> Result<SlotLease> {
+        answer!(self, Command::ExtendSlots { lease, token, lease_ms }, Extended)
+    }
+
+    async fn return_slots(&self, lease: LeaseId, token: FenceToken) -> Result<()> {
+        self.decide(Command::ReturnSlots(lease, token)).await.map(drop)
+    }
+
+    async fn schedules(&self) -> Result<Vec<ScheduleStatus>> {
+        self.look(State::schedules).await
+    }
+
+    async fn enable_schedule(&self, schedule: Name, enabled: bool) -> Result<()> {
+        self.decide(Command::EnableSchedule(schedule, enabled)).await.map(drop)
+    }
+
+    async fn trigger_schedule(&self, schedule: Name, job: JobId) -> Result<Submitted> {
+        answer!(self, Command::TriggerSchedule(schedule, job), Triggered)
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueStatus>> {
+        self.look(State::queues).await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerStatus>> {
+        self.look(State::workers).await
+    }
+
+    async fn open_session(&self, session: NewSession) -> Result<OpenedSession> {
+        answer!(self, Command::OpenSession(session), Opened)
+    }
+
+    async fn exchange(&self, exchange: Exchange) -> Result<ExchangeReply> {
+        let reply: Box<ExchangeReply> = answer!(self, Command::Exchange(exchange), Exchanged)?;
+        Ok(*reply)
+    }
+
+    async fn close_session(&self, session: SessionId) -> Result<()> {
+        self.decide(Command::CloseSession(session)).await.map(drop)
+    }
+
+    async fn sweep(&self) -> Result<Swept> {
+        answer!(self, Command::Sweep, Swept)
+    }
+}
