@@ -1,13 +1,13 @@
 //! A store that keeps the rule book's own [`State`] needs two things: to decide a command, and to look. The rest of the
 //! seam follows from them, here, once.
 
-use crate::{Answer, Change, Changed, Command, Configuration, Cursor, Error, ErrorKind, Exchange};
+use crate::{Answer, Change, Changed, Claim, Command, Configuration, Cursor, Error, ErrorKind, Exchange};
 use crate::{ExchangeReply, Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter};
 use crate::{
     JobId, JobPage, JobState, LeaseId, Name, NewJob, NewSession, OpenedSession, QueueStatus, Result,
 };
 use crate::{ScheduleStatus, SessionId, SlotLease, SlotRequest, State, Steer, Store, Submitted, Swept};
-use crate::{TaskOptions, Time, WorkerStatus, WorkflowPage, WorkflowStatus};
+use crate::{TaskOptions, Time, Work, WorkerStatus, WorkflowPage, WorkflowStatus, caps};
 use async_trait::async_trait;
 
 /// Where the rule book is kept. Whoever implements this is a [`Store`].
@@ -21,6 +21,18 @@ pub trait Book: Send + Sync + 'static {
     where
         T: Send + 'static,
         F: for<'a> FnOnce(&'a State) -> T + Send + 'static;
+
+    /// What an exchange would find: [`State::work`], as of now. See [`Store::work`].
+    async fn work(&self, session: SessionId, claim: Claim) -> Result<Work>;
+
+    /// See [`Store::changed`].
+    async fn changed(&self, seen: Option<u64>) -> Result<u64>;
+
+    /// See [`Store::keep_log`].
+    async fn keep_log(&self, token: FenceToken, log: String) -> Result<()>;
+
+    /// See [`Store::log`].
+    async fn log(&self, token: FenceToken) -> Result<Option<String>>;
 }
 
 /// Takes the variant that a command answers with.
@@ -164,5 +176,27 @@ impl<B: Book> Store for B {
 
     async fn sweep(&self) -> Result<Swept> {
         answer!(self, Command::Sweep, Swept)
+    }
+
+    async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
+        Book::work(self, session, claim).await
+    }
+
+    async fn changed(&self, seen: Option<u64>) -> Result<u64> {
+        Book::changed(self, seen).await
+    }
+
+    fn tells_changes(&self) -> bool {
+        true
+    }
+
+    async fn keep_log(&self, token: FenceToken, mut log: String) -> Result<()> {
+        let cut = log.len().saturating_sub(caps::LOG_BYTES);
+        log.drain(..log.ceil_char_boundary(cut));
+        Book::keep_log(self, token, log).await
+    }
+
+    async fn log(&self, token: FenceToken) -> Result<Option<String>> {
+        Book::log(self, token).await
     }
 }

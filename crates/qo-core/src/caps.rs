@@ -12,6 +12,8 @@ pub const GROUPS_PER_JOB: usize = 16;
 pub const EXTRA_LIMITS: usize = GROUPS_PER_JOB - 4;
 /// Longest error text kept of an attempt, in bytes; a longer one is cut, never refused.
 pub const ERROR_BYTES: usize = 8 << 10;
+/// Longest log kept of an attempt, in bytes; of a longer one the end is kept.
+pub const LOG_BYTES: usize = 64 << 10;
 /// Attempts remembered of one job; the oldest are forgotten first.
 pub const ATTEMPTS_KEPT: usize = 100;
 /// Longest name (task, queue, group, worker), in bytes.

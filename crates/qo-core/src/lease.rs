@@ -235,6 +235,20 @@ impl Outcome {
     }
 }
 
+/// What an exchange of a session would find.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// An exchange would bring a job, or the word that one must stop.
+    pub now: bool,
+    /// The next moment of store time, after `at`, at which that may become so by itself: a date, the end of a lease,
+    /// a tick.
+    pub next: Option<Time>,
+    /// Store time of this look.
+    pub at: Time,
+    /// Where the store's changes were at this look: what [`Store::changed`](crate::Store::changed) waits to pass.
+    pub seen: u64,
+}
+
 /// The answer to an [`Exchange`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExchangeReply {

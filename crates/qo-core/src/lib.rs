@@ -56,7 +56,7 @@ pub use group::GroupRef;
 pub use id::{FenceToken, JobId, Key, LeaseId, Name, SessionId};
 pub use job::{Attempt, AttemptOutcome, ErrorText, JobState, Json, NewJob, OnLimit, Submitted};
 pub use lease::{Claim, ClaimedJob, Exchange, ExchangeReply, Granted, NewSession, Outcome, Prefetch};
-pub use lease::{PrefetchedJob, Settle, Start, Started, Stop, StopReason};
+pub use lease::{PrefetchedJob, Settle, Start, Started, Stop, StopReason, Work};
 pub use limit::{Configuration, DEFAULT_QUEUE_PRIORITY, LimitSource, Limits, TaskOptions};
 pub use memory::MemoryStore;
 pub use retention::Retention;

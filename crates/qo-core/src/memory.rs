@@ -1,14 +1,20 @@
 //! The simplest store: the rule book behind a lock, forgotten with the process. For tests, simulations and
 //! trying things out (`memory:`).
 
-use crate::{Answer, Book, Clock, Command, Error, ErrorKind, Event, Result, State, SystemClock, decide};
+use crate::{Answer, Book, Claim, Clock, Command, Error, ErrorKind, Event, FenceToken, Result, SessionId};
+use crate::{State, SystemClock, Work, decide};
 use async_trait::async_trait;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 
 /// A namespace in memory. No call waits for anything but the lock, so each is done when it is first polled.
 pub struct MemoryStore {
     state: Mutex<State>,
     clock: Arc<dyn Clock>,
+    changes: Changes,
+    logs: Mutex<BTreeMap<FenceToken, String>>,
 }
 
 impl MemoryStore {
@@ -19,13 +25,17 @@ impl MemoryStore {
 
     /// An empty namespace on a clock of your own.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        Self { state: Mutex::new(State::new()), clock }
+        Self { state: Mutex::new(State::new()), clock, changes: Changes::default(), logs: Mutex::default() }
     }
 
     /// Carries out a command: every mutating method is a short form of this.
     pub fn command(&self, command: &Command) -> Result<Answer> {
         let mut state = self.lock()?;
-        Ok(decide(&mut state, self.clock.now(), command)?.answer)
+        let decision = decide(&mut state, self.clock.now(), command)?;
+        if decision.events.iter().any(|event| !matches!(event, Event::Ticked(_))) {
+            self.changes.note();
+        }
+        Ok(decision.answer)
     }
 
     /// What [`State::audit`] finds: counts and indexes that do not follow from the rows.
@@ -66,5 +76,68 @@ impl Book for MemoryStore {
             state.evolve(&Event::Ticked(now));
         }
         Ok(look(&state))
+    }
+    async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
+        // Before the look: what happens meanwhile is then seen as a change, never missed.
+        let seen = self.changes.count();
+        let work = self.lock()?.work(self.clock.now(), session, claim)?;
+        Ok(Work { seen, ..work })
+    }
+
+    async fn changed(&self, seen: Option<u64>) -> Result<u64> {
+        Ok(match seen {
+            None => self.changes.count(),
+            Some(seen) => self.changes.past(seen).await,
+        })
+    }
+
+    async fn keep_log(&self, token: FenceToken, log: String) -> Result<()> {
+        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        logs.insert(token, log);
+        if logs.len() > LOGS {
+            logs.pop_first();
+        }
+        Ok(())
+    }
+
+    async fn log(&self, token: FenceToken) -> Result<Option<String>> {
+        Ok(self.logs.lock().unwrap_or_else(PoisonError::into_inner).get(&token).cloned())
+    }
+}
+
+/// Logs that a namespace in memory keeps: the newest.
+const LOGS: usize = 1_000;
+
+/// How often something changed, and who waits for the next time.
+#[derive(Debug, Default)]
+struct Changes(Mutex<(u64, Vec<Waker>)>);
+
+impl Changes {
+    fn count(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn note(&self) {
+        let waiting = {
+            let mut changes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            changes.0 += 1;
+            std::mem::take(&mut changes.1)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits until the count has passed `seen`.
+    async fn past(&self, seen: u64) -> u64 {
+        poll_fn(|context| {
+            let mut changes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if changes.0 > seen {
+                return Poll::Ready(changes.0);
+            }
+            if !changes.1.iter().any(|waker| waker.will_wake(context.waker())) {
+                changes.1.push(context.waker().clone());
+            }
+            Poll::Pending
+        })
+        .await
     }
 }

@@ -1,12 +1,14 @@
 //! The seam: what every store can do, whatever it is made of.
 
 use crate::WorkflowStatus;
-use crate::{Change, Changed, Configuration, Cursor, Exchange, ExchangeReply, Explanation, FenceToken};
+use crate::{
+    Change, Changed, Claim, Configuration, Cursor, Exchange, ExchangeReply, Explanation, FenceToken,
+};
 use crate::{
     GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState, LeaseId, Name,
 };
 use crate::{NewJob, NewSession, OpenedSession, QueueStatus, Result, ScheduleStatus, SessionId, SlotLease};
-use crate::{SlotRequest, Steer, Submitted, Swept, TaskOptions, Time, WorkerStatus, WorkflowPage};
+use crate::{SlotRequest, Steer, Submitted, Swept, TaskOptions, Time, Work, WorkerStatus, WorkflowPage};
 use async_trait::async_trait;
 
 /// A namespace where jobs, workflows, groups, limits, schedules and sessions live.
@@ -170,4 +172,47 @@ pub trait Store: Send + Sync + 'static {
     /// schedules; forgets what finished long ago. Every exchange does all but the last too; somebody must sweep where
     /// no worker is alive.
     async fn sweep(&self) -> Result<Swept>;
+
+    /// What an exchange of a session that asks for this much would find now. It changes nothing. `Fenced` if the session
+    /// has ended or never was.
+    ///
+    /// A worker that has nothing to say asks this before it exchanges, so that idle workers cost a store nothing. A store
+    /// that cannot tell cheaply says that there is work, which is what the default does.
+    async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
+        let _ = (session, claim);
+        Ok(Work { now: true, next: None, at: self.now().await?, seen: 0 })
+    }
+
+    /// Waits until something has happened since `seen`, and returns where the store's changes are now; with none it
+    /// returns that at once. It is a hint: it may return for nothing, and whoever waits should also look now and then.
+    ///
+    /// A store [that cannot tell](Self::tells_changes) never returns, which is what the default does.
+    async fn changed(&self, seen: Option<u64>) -> Result<u64> {
+        match seen {
+            None => Ok(0),
+            Some(_) => std::future::pending().await,
+        }
+    }
+
+    /// Whether [`changed`](Self::changed) returns soon after something has happened, wherever that was. Where it does
+    /// not, workers look more often.
+    fn tells_changes(&self) -> bool {
+        false
+    }
+
+    /// Keeps the log of an attempt: what a program wrote to stderr. It is found by the attempt's token, as long as its job
+    /// is remembered. Of a long one the last [`LOG_BYTES`](crate::caps::LOG_BYTES) are kept.
+    ///
+    /// Logs are beside the order of events: keeping one decides nothing, and a lost one breaks no guarantee. A store that
+    /// has no place for them drops them, which is what the default does.
+    async fn keep_log(&self, token: FenceToken, log: String) -> Result<()> {
+        let _ = (token, log);
+        Ok(())
+    }
+
+    /// The log of an attempt, if it had one that is still kept.
+    async fn log(&self, token: FenceToken) -> Result<Option<String>> {
+        let _ = token;
+        Ok(None)
+    }
 }

@@ -1,12 +1,13 @@
 //! A store over the log.
 
-use crate::log::Log;
+use crate::log::{Created, Log};
 use crate::writer::{Request, Writer};
 use async_trait::async_trait;
 use object_store::{ObjectStore, local::LocalFileSystem};
-use qo_core::{Answer, Book, Clock, Command, Error, ErrorKind, Result, State, SystemClock};
+use qo_core::{Answer, Book, Claim, Clock, Command, Error, ErrorKind, FenceToken, Result, SessionId};
+use qo_core::{State, SystemClock, Work};
 use std::{path::Path, sync::Arc, time::Duration};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// How a namespace is kept.
 #[derive(Debug, Clone)]
@@ -29,6 +30,8 @@ impl Default for Options {
 #[derive(Debug, Clone)]
 pub struct LogStore {
     requests: mpsc::Sender<Request>,
+    log: Log,
+    applied: watch::Receiver<u64>,
     clock: Arc<ClockOf>,
 }
 
@@ -63,6 +66,9 @@ impl LogStore {
     ) -> Result<Self> {
         let (requests, inbox) = mpsc::channel(1_000);
         let (opened, result) = oneshot::channel();
+        let (applying, applied) = watch::channel(0);
+        let log = Log::new(objects);
+        let written = log.clone();
         let shown = Arc::new(ClockOf(Arc::clone(&clock)));
         // A thread of its own: what the caller's event loop does, or does not do, must not hold up a commit that others
         // wait for, and dropping a call must not leave a commit half done.
@@ -77,7 +83,7 @@ impl LogStore {
                 }
             };
             runtime.block_on(async {
-                match Writer::open(Log::new(objects), clock, options).await {
+                match Writer::open(written, clock, options, applying).await {
                     Ok(writer) => {
                         opened.send(Ok(())).ok();
                         writer.run(inbox).await;
@@ -91,7 +97,7 @@ impl LogStore {
         let thread = std::thread::Builder::new().name("qo-log".into()).spawn(writer);
         thread.map_err(|error| Error::new(ErrorKind::Unavailable, format!("no thread: {error}")))?;
         result.await.unwrap_or_else(|_| Err(stopped()))?;
-        Ok(Self { requests, clock: shown })
+        Ok(Self { requests, log, applied, clock: shown })
     }
 }
 
@@ -124,4 +130,42 @@ impl Book for LogStore {
         sent.map_err(|_| stopped())?;
         shown.await.unwrap_or_else(|_| Err(stopped()))
     }
+
+    async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
+        // Before the look: what happens meanwhile is then seen as a change, never missed.
+        let seen = *self.applied.borrow();
+        let (found, shown) = oneshot::channel();
+        let clock = Arc::clone(&self.clock.0);
+        let look = move |state: Result<&mut State>| {
+            found.send(state.and_then(|state| state.work(clock.now(), session, claim))).ok();
+        };
+        let sent = self.requests.send(Request::Look(Box::new(look))).await;
+        sent.map_err(|_| stopped())?;
+        let work = shown.await.unwrap_or_else(|_| Err(stopped()))?;
+        Ok(Work { seen, ..work })
+    }
+
+    async fn changed(&self, seen: Option<u64>) -> Result<u64> {
+        let mut applied = self.applied.clone();
+        let Some(seen) = seen else { return Ok(*applied.borrow()) };
+        let now = applied.wait_for(|applied| *applied > seen).await.map_err(|_| stopped())?;
+        Ok(*now)
+    }
+
+    async fn keep_log(&self, token: FenceToken, log: String) -> Result<()> {
+        match self.log.create(&attempt_log(token), log.into_bytes()).await {
+            Created::Done | Created::Exists => Ok(()),
+            Created::Unknown(why) => Err(Error::new(ErrorKind::Unknown, why)),
+        }
+    }
+
+    async fn log(&self, token: FenceToken) -> Result<Option<String>> {
+        let bytes = self.log.get(&attempt_log(token)).await?;
+        Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+}
+
+/// The object of an attempt's log. Tokens grow, so the oldest come first.
+fn attempt_log(token: FenceToken) -> object_store::path::Path {
+    object_store::path::Path::from(format!("attempt/{:020}", token.0))
 }

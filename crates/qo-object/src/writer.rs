@@ -17,7 +17,7 @@ use crate::snapshot::{Snapshot, missing};
 use crate::store::Options;
 use qo_core::{Answer, Clock, Command, Error, ErrorKind, Event, Outcome, Result, Settle, State, decide};
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use uuid::Uuid;
 
 /// Most requests that go into one commit.
@@ -47,11 +47,18 @@ pub(crate) struct Writer {
     /// The next record.
     next: u64,
     snapshot_is_due: bool,
+    /// How many records this process has applied, for whoever waits for the next.
+    applied: watch::Sender<u64>,
 }
 
 impl Writer {
     /// Reads a namespace to its end.
-    pub(crate) async fn open(log: Log, clock: Arc<dyn Clock>, options: Options) -> Result<Self> {
+    pub(crate) async fn open(
+        log: Log,
+        clock: Arc<dyn Clock>,
+        options: Options,
+        applied: watch::Sender<u64>,
+    ) -> Result<Self> {
         let (covered, state) = Snapshot::newest(&log).await?;
         let mut writer = Self {
             log,
@@ -61,6 +68,7 @@ impl Writer {
             state,
             next: covered + 1,
             snapshot_is_due: false,
+            applied,
         };
         if covered == 0 || writer.log.read(covered).await?.is_some() {
             writer.catch_up().await?;
@@ -133,6 +141,7 @@ impl Writer {
     fn follow(&mut self, record: &Record) {
         record.events.iter().for_each(|event| self.state.evolve(event));
         self.next = record.number + 1;
+        self.applied.send_modify(|applied| *applied += 1);
     }
 
     async fn commit<T>(&mut self, commands: &[(Box<Command>, T)]) -> Result<Vec<Result<Answer>>> {
@@ -162,6 +171,7 @@ impl Writer {
                 Ok(None) => {
                     self.state.keep();
                     self.next += 1;
+                    self.applied.send_modify(|applied| *applied += 1);
                     self.snapshot_is_due |= record.number.is_multiple_of(self.options.snapshot_every);
                     return Ok(answers);
                 }

@@ -5,7 +5,7 @@
 //! spells out the seam once for all of them.
 
 use async_trait::async_trait;
-use qo_core::{Answer, Change, Changed, Command, Configuration, Cursor, Error, ErrorKind, Exchange};
+use qo_core::{Answer, Change, Changed, Claim, Command, Configuration, Cursor, Error, ErrorKind, Exchange};
 use qo_core::{
     ExchangeReply, Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter,
 };
@@ -15,7 +15,7 @@ use qo_core::{
 use qo_core::{
     ScheduleStatus, SessionId, SlotLease, SlotRequest, Steer, Store, Submitted, Swept, TaskOptions,
 };
-use qo_core::{Time, WorkerStatus, WorkflowPage, WorkflowStatus};
+use qo_core::{Time, Work, WorkerStatus, WorkflowPage, WorkflowStatus};
 
 /// Decides what becomes of the calls to a store.
 #[async_trait]
@@ -170,5 +170,25 @@ impl<I: Intercept> Store for Intercepted<I> {
 
     async fn trigger_schedule(&self, schedule: Name, job: JobId) -> Result<Submitted> {
         answered!(self, Command::TriggerSchedule(schedule, job), Triggered)
+    }
+
+    async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
+        self.0.look()?.work(session, claim).await
+    }
+
+    async fn changed(&self, seen: Option<u64>) -> Result<u64> {
+        self.0.look()?.changed(seen).await
+    }
+
+    fn tells_changes(&self) -> bool {
+        self.0.look().is_ok_and(|store| store.tells_changes())
+    }
+
+    async fn keep_log(&self, token: FenceToken, log: String) -> Result<()> {
+        self.0.look()?.keep_log(token, log).await
+    }
+
+    async fn log(&self, token: FenceToken) -> Result<Option<String>> {
+        self.0.look()?.log(token).await
     }
 }

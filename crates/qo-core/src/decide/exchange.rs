@@ -1,10 +1,10 @@
 //! Sessions and the exchange: settle, start, renew, end what is over, claim, in one step.
 
-use super::Decider;
+use super::{Decider, decide};
 use crate::state::{State, row::Session, table::Ix};
 use crate::{
-    Answer, AttemptOutcome, Claim, Error, Event, Exchange, Exchanged, NewSession, OpenedSession, Result,
-    SessionId,
+    Answer, AttemptOutcome, Claim, Command, Error, Event, Exchange, Exchanged, NewSession, OpenedSession,
+    Result, SessionId, Time, Work,
 };
 use std::sync::Arc;
 
@@ -98,6 +98,40 @@ impl Decider<'_> {
 }
 
 impl State {
+    /// What an exchange of a session that asks for this much would find at `now`; nothing changes. `seen` is the
+    /// caller's.
+    pub fn work(&mut self, now: Time, session: SessionId, claim: Claim) -> Result<Work> {
+        let now = now.max(self.now);
+        let ended = || Error::fenced(format!("session {session} has ended or never was"));
+        let row = &self.sessions[*self.session_by_id.get(&session).ok_or_else(ended)?].row;
+        let claim = Claim { max: claim.max.min(1), ..claim };
+        let number = row.number + 1;
+        let exchange = Exchange { claim, free_permits: row.free_permits, ..Exchange::renew(session, number) };
+        let mut answer = Ok(Answer::Done);
+        let try_it = |state: &mut Self| {
+            answer = decide(state, now, &Command::Exchange(exchange)).map(|decision| decision.answer);
+        };
+        self.suppose(try_it, |_| ());
+        let Answer::Exchanged(reply) = answer? else { unreachable!("an exchange is answered as one") };
+        let brings = !(reply.claimed.is_empty() && reply.prefetched.is_empty() && reply.stop.is_empty());
+        Ok(Work { now: brings, next: self.next_date(now, session), at: now, seen: 0 })
+    }
+
+    /// The next moment after `now` at which something happens by itself, the end of this session aside.
+    fn next_date(&self, now: Time, session: SessionId) -> Option<Time> {
+        let later = |at: &Time| *at > now;
+        let ends = self.session_ends.keys().filter(|key| key.1 != session).map(|key| key.0);
+        let dates = [
+            self.scheduled.keys().map(|key| key.0).find(later),
+            ends.into_iter().find(later),
+            self.timeouts.keys().map(|key| key.0).find(later),
+            self.claims.keys().map(|key| key.0).find(later),
+            self.hold_ends.keys().map(|key| key.0).find(later),
+            self.ticks.iter().map(|tick| tick.0).find(later),
+        ];
+        dates.into_iter().flatten().min()
+    }
+
     fn has_overdue_claims(&self, session: Ix<Session>) -> bool {
         let mut claims = self.sessions[session].claimed.values().filter_map(|&job| self.jobs[job].claimed());
         claims.any(|claim| claim.until <= self.now)

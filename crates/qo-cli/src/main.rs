@@ -1,0 +1,5 @@
+//! qo on the command line.
+
+fn main() -> std::process::ExitCode {
+    std::process::ExitCode::from(2)
+}
