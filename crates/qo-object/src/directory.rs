@@ -35,10 +35,6 @@ impl Directory {
         Ok(Self { path: path.to_owned(), bell })
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Tells every process that watches.
     pub(crate) fn ring(&self) {
         // The times need not be true, only set: the kernel says so to whoever watches. A ring that fails is one that

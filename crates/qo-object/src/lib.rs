@@ -25,12 +25,14 @@
 //! | `clock` | store time: what the store stamps |
 //! | `format` | which releases can work with a namespace |
 //! | `directory` | what a directory can do that a bucket cannot: be made durable, and wake those who wait |
+//! | [`doctor`] | is everything there that a reader needs, and if not, how does it get going again? |
 //! | [`store`] | [`LogStore`]: a [`Store`](qo_core::Store) over all that |
 //!
 //! Records hold what was *decided*, not what was asked: replaying them decides nothing.
 
 mod clock;
 mod directory;
+pub mod doctor;
 mod format;
 pub mod log;
 mod offer;

@@ -60,14 +60,24 @@ impl Snapshot {
         }
     }
 
+    /// One snapshot. `Data` if it is damaged.
+    pub(crate) async fn read(log: &Log, path: &Path) -> Result<Option<Self>> {
+        let Some(bytes) = log.get(path).await? else { return Ok(None) };
+        let snapshot = Self::decode(path.as_ref(), &bytes)?;
+        if Some(snapshot.covered.number) != number_of(path) {
+            let what = format!("{path}: is damaged: it says that it covers {}", snapshot.covered.number);
+            return Err(Error::new(ErrorKind::Data, what));
+        }
+        Ok(Some(snapshot))
+    }
+
     /// The newest state that can be read; an empty one if there is no snapshot. A damaged snapshot is passed over: the
     /// records say the same.
     pub(crate) async fn newest(log: &Log) -> Result<Self> {
         for path in log.list("snapshot").await?.into_iter().rev() {
-            let Some(bytes) = log.get(&path).await? else { continue };
-            match Self::decode(path.as_ref(), &bytes) {
-                Ok(snapshot) if Some(snapshot.covered.number) == number_of(&path) => return Ok(snapshot),
-                Ok(_) => {}
+            match Self::read(log, &path).await {
+                Ok(Some(snapshot)) => return Ok(snapshot),
+                Ok(None) => {}
                 Err(error) if error.kind() == ErrorKind::Data => {
                     tracing::warn!("{error}; an older snapshot and the records say the same");
                 }

@@ -142,7 +142,7 @@ impl LogStore {
     }
 }
 
-fn directory_log(path: &Path) -> Result<Log> {
+pub(crate) fn directory_log(path: &Path) -> Result<Log> {
     let directory = Directory::open(path)?;
     let unusable = |error| Error::new(ErrorKind::Unavailable, format!("store {}: {error}", path.display()));
     let objects = LocalFileSystem::new_with_prefix(path).map_err(unusable)?;

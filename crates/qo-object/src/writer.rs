@@ -416,7 +416,7 @@ impl Writer {
         let Pile { records, bytes, snapshot_bytes } = self.pile;
         let much = records >= self.options.snapshot_every || bytes >= self.options.snapshot_bytes;
         // With offers that nobody has decided about, the state is not all that the records say.
-        if !much || bytes < snapshot_bytes / 4 || !self.offers.is_empty() {
+        if !much || bytes < snapshot_bytes / 2 || !self.offers.is_empty() {
             return None;
         }
         let newest = Snapshot::newest_number(&self.log).await.ok()?;
