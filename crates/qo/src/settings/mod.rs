@@ -8,7 +8,7 @@
 //! | `store` | [`Settings::store`] |
 //! | `[concurrency]` `[queues.NAME]` `[schedules.NAME]` `[retention]` | the [`Configuration`] that a worker pushes |
 //! | `[tasks.NAME]` | [`TaskSettings`]: programs, and options of tasks |
-//! | `[worker]` | [`WorkerSettings`] |
+//! | `[worker]` | [`WorkerOptions`] |
 
 mod duration;
 mod nearest;
@@ -23,8 +23,8 @@ pub use nearest::nearest;
 pub use reading::Shown;
 pub use source::{Environment, Source};
 pub use task::{Command, TaskSettings};
-pub use worker::WorkerSettings;
 
+use crate::worker::WorkerOptions;
 use qo_core::{Configuration, Error, ErrorKind, GroupRef, Name, Result, Retention, caps};
 use reading::{Entry, Reading, Section};
 use std::collections::BTreeMap;
@@ -61,14 +61,12 @@ pub struct Settings {
     /// The store's URL; the path of a `file:` store is absolute. Defaults to `file:.qo` beside the file, else in the
     /// current directory.
     pub store: String,
-    /// How long a worker's session lives without renewal (`default_lease_duration_secs`). Defaults to 30 s.
-    pub lease_ms: u64,
     /// Limits, priorities, schedules and retention: what a worker pushes when it starts.
     pub configuration: Configuration,
     /// Tasks, by name.
     pub tasks: BTreeMap<Name, TaskSettings>,
-    /// How a worker works.
-    pub worker: WorkerSettings,
+    /// How a worker works; it has the same configuration, if there is a file.
+    pub worker: WorkerOptions,
     /// Every setting in force, and where it comes from.
     pub shown: Vec<Shown>,
     /// What looks like a mistake but is none for sure.
@@ -113,6 +111,9 @@ impl Settings {
         settings.check(&reading);
         fail(&reading)?;
         settings.warnings = reading.environment.suspects();
+        // A worker that has no file and no cap of its own must not clear what the file of another says.
+        let says_something = file.is_some() || settings.configuration != Configuration::default();
+        settings.worker.configuration = says_something.then(|| settings.configuration.clone());
         settings.file = file;
         settings.shown = reading.shown.take();
         Ok(settings)
@@ -218,11 +219,11 @@ fn read(mut root: Section<'_>, home: &Path, directory: &Path) -> Settings {
     let schedules = named(root.take_section("schedules")).into_iter();
     configuration.schedules =
         schedules.filter_map(|(name, section)| Some((name, schedule::read(section)?))).collect();
-    let worker = worker::read(reading, root.take_section("worker"));
+    let worker = WorkerOptions { lease_ms, ..worker::read(reading, root.take_section("worker")) };
     configuration.retention = root.take_section("retention").map(read_retention).unwrap_or_default();
     root.finish();
     let (shown, warnings) = (Vec::new(), Vec::new());
-    Settings { file: None, store, lease_ms, configuration, tasks, worker, shown, warnings }
+    Settings { file: None, store, configuration, tasks, worker, shown, warnings }
 }
 
 /// The sections of a table whose keys are names.

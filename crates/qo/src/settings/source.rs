@@ -117,8 +117,17 @@ pub(super) const LATENCY: Known = both(
     "--latency-threshold-ms",
 );
 
+pub(super) const GRACE: Known =
+    both("worker.cancel_grace_ms", "QO_CANCEL_GRACE_MS", "CANCEL_GRACE_MS", "--cancel-grace-ms");
+pub(super) const MEMORY: Known = both(
+    "worker.memory_threshold_percent",
+    "QO_MEMORY_THRESHOLD_PERCENT",
+    "MEMORY_THRESHOLD_PERCENT",
+    "--memory-threshold-percent",
+);
+
 /// Every setting that the environment and flags can give.
-pub(super) const ALL: [Known; 14] = [
+pub(super) const ALL: [Known; 16] = [
     STORE,
     LEASE,
     CLUSTER,
@@ -133,6 +142,8 @@ pub(super) const ALL: [Known; 14] = [
     CLAIM_LEASE,
     POLL,
     LATENCY,
+    GRACE,
+    MEMORY,
 ];
 
 /// Variables that begin with `QO_` and are no settings.

@@ -98,7 +98,7 @@ fn a_whole_file_becomes_configuration_tasks_and_worker() {
     assert_eq!(nightly.payload.as_str(), r#"{"kind":"daily","pages":[1,2]}"#);
     assert_eq!(settings.configuration.retention.succeeded_ms, 5_400_000);
     assert_eq!(settings.worker.queues, [name("stripe"), name("default")]);
-    assert_eq!((settings.worker.permits(), settings.lease_ms), (20, 30_000));
+    assert_eq!((settings.worker.max_concurrent_tasks, settings.worker.lease_ms), (20, 30_000));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn without_a_file_everything_is_at_its_default() {
     let directory = tempfile::tempdir().expect("a directory");
     let settings = Settings::load(places(&directory, &[], &[])).expect("settings");
     assert_eq!(settings.store, format!("file:{}/.qo", directory.path().display()));
-    assert_eq!((settings.worker.permits(), settings.worker.claim.claim_batch_size), (100, 50));
+    assert_eq!((settings.worker.max_concurrent_tasks, settings.worker.claim.claim_batch_size), (100, 50));
     assert_eq!(settings.configuration, Configuration::default());
     assert!(settings.shown.iter().all(|shown| shown.source == Source::Default), "{:?}", settings.shown);
 }

@@ -1,38 +1,13 @@
-//! How a worker works.
+//! How a worker works, as configured.
 
 use super::reading::{Raw, Reading, Section};
 use super::source;
+use crate::worker::WorkerOptions;
 use qo_core::{ClaimSettings, Name, caps};
 
-/// How a worker works, as configured.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WorkerSettings {
-    /// The worker's name: a label for people. Defaults to the machine's name and the process's number.
-    pub name: Option<Name>,
-    /// The queues that it serves. Defaults to all.
-    pub queues: Vec<Name>,
-    /// How many jobs it runs at once. Defaults to 100.
-    pub max_concurrent_tasks: u32,
-    /// How many processes it runs at once; counts instead of `max_concurrent_tasks` where it is given. Defaults to none.
-    pub processes: Option<u32>,
-    /// How many jobs it takes, and whether ahead of time.
-    pub claim: ClaimSettings,
-    /// How often it looks for work. Defaults to 100 ms, or to 5 s where the store tells of changes.
-    pub poll_interval_ms: Option<u64>,
-    /// While the slowest hundredth of its jobs takes longer than this it takes fewer. Defaults to none: off.
-    pub latency_threshold_ms: Option<u64>,
-}
-
-impl WorkerSettings {
-    /// How many jobs it runs at once.
-    pub fn permits(&self) -> u32 {
-        self.processes.unwrap_or(self.max_concurrent_tasks)
-    }
-}
-
-pub(super) fn read(reading: &Reading, mut section: Option<Section<'_>>) -> WorkerSettings {
+pub(super) fn read(reading: &Reading, mut section: Option<Section<'_>>) -> WorkerOptions {
     let mut take = |key| section.as_mut().and_then(|section| section.take(key));
-    let default = ClaimSettings::default();
+    let (defaults, default) = (WorkerOptions::default(), ClaimSettings::default());
     let claims = 1..=caps::CLAIM;
     let interval = 1..=caps::DURATION_MS;
     let name = reading
@@ -41,13 +16,17 @@ pub(super) fn read(reading: &Reading, mut section: Option<Section<'_>>) -> Worke
         let queues = raw.texts()?;
         queues.iter().map(|queue| name_of(queue)).collect::<Result<Vec<String>, _>>()
     });
-    let settings = WorkerSettings {
+    let permits =
+        reading.settle(source::TASKS, take("max_concurrent_tasks"), defaults.max_concurrent_tasks, |raw| {
+            raw.number(1..=caps::LIMIT)
+        });
+    let processes =
+        reading.settle_optional(source::PROCESSES, take("processes"), |raw| raw.number(1..=caps::LIMIT));
+    let options = WorkerOptions {
         name: name.and_then(|text| Name::parse("name", &text).ok()),
         queues: queues.iter().filter_map(|queue| Name::parse("queue", queue).ok()).collect(),
-        max_concurrent_tasks: reading
-            .settle(source::TASKS, take("max_concurrent_tasks"), 100, |raw| raw.number(1..=caps::LIMIT)),
-        processes: reading
-            .settle_optional(source::PROCESSES, take("processes"), |raw| raw.number(1..=caps::LIMIT)),
+        // Whoever counts processes means them.
+        max_concurrent_tasks: processes.unwrap_or(permits),
         claim: ClaimSettings {
             claim_batch_size: reading.settle(
                 source::BATCH,
@@ -82,11 +61,24 @@ pub(super) fn read(reading: &Reading, mut section: Option<Section<'_>>) -> Worke
             take("latency_threshold_ms"),
             |raw: &Raw<'_>| raw.milliseconds(interval.clone()),
         ),
+        cancel_grace_ms: reading.settle(
+            source::GRACE,
+            take("cancel_grace_ms"),
+            defaults.cancel_grace_ms,
+            |raw| raw.milliseconds(0..=caps::LEASE_MAX_MS),
+        ),
+        memory_threshold_percent: reading.settle(
+            source::MEMORY,
+            take("memory_threshold_percent"),
+            defaults.memory_threshold_percent,
+            |raw| raw.number(1..=100),
+        ),
+        ..defaults
     };
     if let Some(section) = section {
         section.finish();
     }
-    settings
+    options
 }
 
 fn name(text: &str) -> Result<Name, String> {
