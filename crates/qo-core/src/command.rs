@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 pub enum Command {
     /// Store jobs. See [`Store::submit`](crate::Store::submit).
     Submit(Vec<NewJob>),
+    /// Store jobs that were [offered](NewJob::check_offer): their submitter was told that they are safe before anybody
+    /// looked at the state, so none of them is refused any more. Not part of the seam: a store that takes offers sends it.
+    Admit(Vec<NewJob>),
     /// Call jobs off. See [`Store::cancel`](crate::Store::cancel).
     Cancel(Vec<JobId>),
     /// Declare tasks. See [`Store::register`](crate::Store::register).
@@ -73,7 +76,7 @@ pub enum Command {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Per job, in the order of the call.
+    /// Of a submit or an admission: per job, in the order of the call.
     Submitted(Vec<Result<Submitted>>),
     /// Per job, in the order of the call: its state now. A running job stays running until it is settled.
     Cancelled(Vec<Result<JobState>>),

@@ -244,6 +244,52 @@ impl NewJob {
         self.check_extra_limits()
     }
 
+    /// Whether it may be offered: handed over without an answer that depends on the state.
+    pub fn can_be_offered(&self) -> bool {
+        self.check_offer().is_ok()
+    }
+
+    /// Checks it as an offer. Whoever offers a job holds no state and hears no answer, so beyond [`check`](Self::check) a
+    /// job that needs one is `Invalid`: the message names what it asks for.
+    pub fn check_offer(&self) -> Result<()> {
+        self.check()?;
+        let needs_an_answer = |field, value: &dyn fmt::Display| {
+            Err(Error::invalid(field, value, "needs an answer: such a job can be submitted, but not offered"))
+        };
+        if let Some(limit) = self.limit {
+            return needs_an_answer("limit", &limit);
+        }
+        if let Some(key) = &self.idempotency_key {
+            return needs_an_answer("idempotency_key", key);
+        }
+        if self.on_limit != OnLimit::Wait {
+            return needs_an_answer("on_limit", &format_args!("{:?}", self.on_limit));
+        }
+        if let Some(workflow) = &self.workflow {
+            return needs_an_answer("workflow", workflow);
+        }
+        match (&self.group, self.limits.keys().next()) {
+            (None, Some(extra)) => {
+                // The group that the task is registered with may be one of them, which would count twice.
+                let rule = "a job with extra limits must name its group to be offered";
+                Err(Error::invalid("limits", extra, rule))
+            }
+            (Some(group), _) => self.check_own_group(group),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// `Invalid` if an extra limit is of the job's own group.
+    pub(crate) fn check_own_group(&self, own: &Name) -> Result<()> {
+        let is_own = |extra: &&GroupRef| matches!(extra, GroupRef::Group(name) | GroupRef::Key(name, _) if name == own);
+        match self.limits.keys().find(is_own) {
+            Some(extra) => {
+                Err(Error::invalid("limits", extra, "is the job's own group; use cost and key for that"))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn check_extra_limits(&self) -> Result<()> {
         if self.limits.len() > caps::EXTRA_LIMITS {
             return Err(Error::invalid(

@@ -131,6 +131,8 @@ impl Examination {
                     }
                     format!("{}: does not follow the record before it", Log::path(number))
                 }
+                // A snapshot covers it, whether it is there or not.
+                Ok(_) if !needed => continue,
                 Ok(Some(_)) => continue,
                 Ok(None) => format!("{}: is missing", Log::path(number)),
                 Err(error) if error.kind() == ErrorKind::Data => error.message().to_owned(),

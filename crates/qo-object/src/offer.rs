@@ -47,7 +47,7 @@ impl Offerer {
         let Command::Submit(jobs) = command else { return Ok(Offered::NeedsState) };
         let bytes: usize = jobs.iter().map(|job| job.payload.as_str().len()).sum();
         let fits = !jobs.is_empty() && jobs.len() <= caps::SUBMIT_JOBS && bytes <= caps::SUBMIT_BYTES;
-        if !fits || !jobs.iter().all(|job| offerable(job) && job.check().is_ok()) {
+        if !fits || !jobs.iter().all(NewJob::can_be_offered) {
             // What is wrong with it is said by the rule book.
             return Ok(Offered::NeedsState);
         }
@@ -96,11 +96,4 @@ impl Offerer {
         let what = format!("log: others were first {RACES} times in a row");
         Err(Error::new(ErrorKind::Unavailable, what))
     }
-}
-
-fn offerable(job: &NewJob) -> bool {
-    job.on_limit == qo_core::OnLimit::Wait
-        && job.idempotency_key.is_none()
-        && job.workflow.is_none()
-        && job.limit.is_none()
 }

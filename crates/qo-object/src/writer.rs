@@ -355,7 +355,7 @@ impl Writer {
     ) -> (Vec<Event>, Vec<Result<Answer>>) {
         let mut events = Vec::new();
         if !self.offers.is_empty() {
-            match decide(&mut self.state, at, &Command::Submit(self.offers.clone())) {
+            match decide(&mut self.state, at, &Command::Admit(self.offers.clone())) {
                 Ok(decision) => events.extend(decision.events),
                 // An offer that breaks a rule cannot have come from qo.
                 Err(error) => tracing::error!("offered jobs were refused: {error}"),

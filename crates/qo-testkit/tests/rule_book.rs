@@ -3,7 +3,8 @@
 use futures::executor::block_on;
 use proptest::prelude::*;
 use qo_core::{
-    Command, Decision, ErrorKind, Event, ManualClock, MemoryStore, SnapshotRow, State, Time, decide,
+    Command, Decision, ErrorKind, Event, ManualClock, MemoryStore, NewJob, OnLimit, SnapshotRow, State, Time,
+    decide,
 };
 use qo_testkit::generator::{Script, Seen, crowds, flows, scripts};
 use qo_testkit::{Fixture, START};
@@ -23,6 +24,22 @@ fn commands(script: &Script) -> Vec<(Time, Command)> {
         }
     }
     commands
+}
+
+/// A job without what needs an answer.
+fn offerable(job: NewJob) -> NewJob {
+    let group = job.group.clone().unwrap_or_else(|| job.task.clone());
+    let mut job = NewJob {
+        group: Some(group.clone()),
+        limit: None,
+        idempotency_key: None,
+        on_limit: OnLimit::Wait,
+        workflow: None,
+        on_failure: None,
+        ..job
+    };
+    job.limits.retain(|extra, _| extra.to_string().split('/').next() != Some(&*group));
+    job
 }
 
 proptest! {
@@ -127,6 +144,35 @@ proptest! {
         match State::restore(rows) {
             Ok(restored) => prop_assert_eq!(restored.audit(), Vec::<String>::new()),
             Err(error) => prop_assert_eq!(error.kind(), ErrorKind::Data),
+        }
+    }
+
+    /// An offer was acknowledged before anybody looked at the state: what a submit would accept it makes the same of,
+    /// and it accepts the rest too.
+    #[test]
+    fn offers_are_admitted_like_submits_and_never_refused(script in prop_oneof![scripts(1..=100), crowds(1..=60)]) {
+        let mut state = State::new();
+        for (now, command) in commands(&script) {
+            let Command::Submit(jobs) = command else {
+                decide(&mut state, now, &command).ok();
+                continue;
+            };
+            let jobs: Vec<_> = jobs.into_iter().map(offerable).filter(|job| job.check().is_ok()).collect();
+            prop_assert!(jobs.iter().all(NewJob::can_be_offered));
+            let before = state.picture();
+            state.speculate();
+            let submitted = decide(&mut state, now, &Command::Submit(jobs.clone()));
+            state.take_back();
+            state.speculate();
+            let admitted = decide(&mut state, now, &Command::Admit(jobs.clone())).expect("it is not refused");
+            state.take_back();
+            prop_assert_eq!(state.picture(), before);
+            if let Ok(submitted) = submitted {
+                prop_assert_eq!(&admitted, &submitted);
+            }
+            prop_assert_eq!(&decide(&mut state, now, &Command::Admit(jobs.clone())), &Ok(admitted));
+            prop_assert!(jobs.iter().all(|job| state.job(job.id).is_ok()));
+            prop_assert_eq!(state.audit(), Vec::<String>::new());
         }
     }
 

@@ -8,6 +8,7 @@
 //! | [`worker`] | the worker: one session, one loop of exchanges, handlers under supervision |
 //! | [`program`], [`guard`] | any executable as a task, and the process that never lets it outlive its lease |
 //! | [`metrics`] | what a worker counts |
+//! | [`settings`] | what `.qo.toml`, the environment and flags say |
 
 pub mod client;
 pub mod connect;
@@ -18,6 +19,7 @@ pub mod guard;
 pub mod handler;
 pub mod metrics;
 pub mod program;
+pub mod settings;
 pub mod submit;
 pub mod worker;
 
@@ -29,5 +31,6 @@ pub use handler::{Handler, TaskConfig};
 pub use metrics::Metrics;
 pub use qo_core as core;
 pub use qo_core::{Error, ErrorKind, Result, Store};
+pub use settings::Settings;
 pub use submit::Submit;
 pub use worker::{ShutdownHandle, Worker, WorkerBuilder, WorkerOptions};

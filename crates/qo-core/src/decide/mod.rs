@@ -59,6 +59,7 @@ impl Decider<'_> {
     fn decide(&mut self, command: &Command) -> Result<Answer> {
         match command {
             Command::Submit(jobs) => self.submit(jobs),
+            Command::Admit(jobs) => Ok(self.admit_offered(jobs)),
             Command::Cancel(jobs) => self.cancel(jobs),
             Command::Register(tasks) => self.register(tasks),
             Command::Configure(configuration) => self.configure(configuration),

@@ -25,23 +25,21 @@ impl Decider<'_> {
         Ok(Answer::Submitted(jobs.iter().map(|job| self.submit_one(job)).collect()))
     }
 
+    /// Stores jobs that were acknowledged before (G3): there is nobody left to hear a refusal. A cost above a limit is
+    /// no reason for one; only what could not have been offered is answered with an error, by itself.
+    pub(super) fn admit_offered(&mut self, jobs: &[NewJob]) -> Answer {
+        self.tick();
+        let admitted = jobs.iter().map(|job| job.check_offer().and_then(|()| self.submit_one(job)));
+        Answer::Submitted(admitted.collect())
+    }
+
     pub(super) fn check(&self, job: &NewJob) -> Result<()> {
         job.check()?;
         if self.find_existing(job).is_some() {
             return Ok(());
         }
         let group = self.state.group_of(job);
-        for extra in job.limits.keys() {
-            if let GroupRef::Group(name) | GroupRef::Key(name, _) = extra
-                && name == group
-            {
-                return Err(Error::invalid(
-                    "limits",
-                    extra,
-                    "is the job's own group; use cost and key for that",
-                ));
-            }
-        }
+        job.check_own_group(group)?;
         let own = own_limit(job, group);
         for (group, need) in needs(job, group) {
             let field = |group: &GroupRef| {

@@ -1,11 +1,12 @@
 //! Any command, to any store.
 
-use qo_core::{Answer, Command, Result, Store};
+use qo_core::{Answer, Command, Error, Result, Store};
 
 /// Sends a command to a store and gives back what it answers.
 pub async fn call(store: &dyn Store, command: Command) -> Result<Answer> {
     Ok(match command {
         Command::Submit(jobs) => Answer::Submitted(store.submit(jobs).await?),
+        Command::Admit(_) => return Err(not_of_the_seam("admit")),
         Command::Cancel(jobs) => Answer::Cancelled(store.cancel(jobs).await?),
         Command::Register(tasks) => done(store.register(tasks).await?),
         Command::Configure(configuration) => done(store.configure(configuration).await?),
@@ -32,6 +33,11 @@ pub async fn call(store: &dyn Store, command: Command) -> Result<Answer> {
             Answer::Triggered(store.trigger_schedule(schedule, job).await?)
         }
     })
+}
+
+/// Some commands are for whoever keeps the state, and nobody else can send them.
+fn not_of_the_seam(command: &str) -> Error {
+    Error::invalid("command", command, "is not part of the seam")
 }
 
 fn done((): ()) -> Answer {

@@ -78,6 +78,7 @@ impl fmt::Display for Entry {
 fn verb(command: &Command) -> &'static str {
     match command {
         Command::Submit(_) => "submit",
+        Command::Admit(_) => "admit",
         Command::Cancel(_) => "cancel",
         Command::Register(_) => "register",
         Command::Configure(_) => "configure",
@@ -110,7 +111,7 @@ impl fmt::Display for Called<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(verb(self.0))?;
         match self.0 {
-            Command::Submit(jobs) => jobs.iter().try_for_each(|job| submitted(f, job)),
+            Command::Submit(jobs) | Command::Admit(jobs) => jobs.iter().try_for_each(|job| submitted(f, job)),
             Command::Cancel(jobs) | Command::Retry(jobs) => {
                 jobs.iter().try_for_each(|job| write!(f, " {}", Short(job.0)))
             }
