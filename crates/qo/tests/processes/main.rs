@@ -1,0 +1,2 @@
+//! Real processes.
+fn main() {}
