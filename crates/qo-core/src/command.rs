@@ -40,6 +40,12 @@ pub enum Command {
     Sweep,
     /// Open finished jobs again. See [`Store::retry`](crate::Store::retry).
     Retry(Vec<JobId>),
+    /// Let jobs that succeeded leave the state, because the store keeps [them](crate::State::archivable) elsewhere. Those
+    /// that are not there, or may not leave, are left alone. Not part of the seam: a store that archives sends it.
+    Archive {
+        /// The jobs.
+        jobs: Vec<JobId>,
+    },
     /// Cancel or retry what matches a filter. See [`Store::change_matching`](crate::Store::change_matching).
     ChangeMatching {
         /// What to do.

@@ -73,6 +73,8 @@ pub enum Event {
     },
     /// A finished job's time to be remembered was over.
     Forgotten(JobId),
+    /// A job that succeeded left the state: the store keeps it elsewhere.
+    Archived(JobId),
     /// The step that halted its workflow is passed over.
     StepSkipped(JobId),
     /// A workflow was called off; its steps were before.

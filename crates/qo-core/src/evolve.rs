@@ -39,6 +39,11 @@ impl State {
                 let ix = self.past_ix(*job);
                 self.remove_past(ix);
             }
+            Event::Archived(job) => {
+                let ix = self.past_ix(*job);
+                assert!(self.past[ix].may_be_archived(), "G3: job {job} was archived, but is needed here");
+                self.remove_past(ix);
+            }
             Event::StepSkipped(job) => {
                 let ix = self.past_ix(*job);
                 self.skip_past(ix);

@@ -3,8 +3,8 @@
 use futures::executor::block_on;
 use proptest::prelude::*;
 use qo_core::{
-    Command, Decision, ErrorKind, Event, ManualClock, MemoryStore, NewJob, OnLimit, SnapshotRow, State, Time,
-    decide,
+    Command, Decision, ErrorKind, Event, ManualClock, MemoryStore, NewJob, OnLimit, Place, SnapshotRow,
+    State, Time, decide,
 };
 use qo_testkit::generator::{Script, Seen, crowds, flows, scripts};
 use qo_testkit::{Fixture, START};
@@ -173,6 +173,30 @@ proptest! {
             prop_assert_eq!(&decide(&mut state, now, &Command::Admit(jobs.clone())), &Ok(admitted));
             prop_assert!(jobs.iter().all(|job| state.job(job.id).is_ok()));
             prop_assert_eq!(state.audit(), Vec::<String>::new());
+        }
+    }
+
+    /// A job that a store keeps elsewhere is shown as if it were still in the state.
+    #[test]
+    fn what_may_be_archived_shows_the_job_as_the_state_does(script in prop_oneof![scripts(1..=100), flows(1..=60)], keep in 0usize..3) {
+        let mut state = State::new();
+        for (now, command) in commands(&script) {
+            decide(&mut state, now, &command).ok();
+            for row in state.snapshot() {
+                let SnapshotRow::Job(row) = row else { continue };
+                prop_assert_eq!(row.detail().is_some(), matches!(row.place, Place::Ended { .. }));
+                prop_assert!(row.detail().is_none_or(|detail| state.job(row.id) == Ok(detail)));
+            }
+            let rows = state.archivable(keep, 10);
+            let jobs: Vec<_> = rows.iter().map(|row| row.id).collect();
+            let before = state.picture();
+            state.speculate();
+            decide(&mut state, now, &Command::Archive { jobs: jobs.clone() }).expect("it is not refused");
+            prop_assert!(jobs.iter().all(|&job| !state.has_job(job)));
+            prop_assert_eq!(state.archivable(keep, 10).len(), 0);
+            prop_assert_eq!(state.audit(), Vec::<String>::new());
+            state.take_back();
+            prop_assert_eq!(state.picture(), before);
         }
     }
 

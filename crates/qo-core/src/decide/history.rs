@@ -1,4 +1,4 @@
-//! Opening finished jobs again, and changing many jobs at once.
+//! Opening finished jobs again, changing many jobs at once, and letting go of those that are kept elsewhere.
 
 use super::Decider;
 use crate::state::State;
@@ -28,6 +28,16 @@ impl Decider<'_> {
         }
         self.reopen(past);
         Ok(JobState::Pending)
+    }
+
+    pub(super) fn archive(&mut self, jobs: &[JobId]) -> Answer {
+        for &job in jobs {
+            if self.state.find_past(job).is_some_and(|ix| self.state.past[ix].may_be_archived()) {
+                self.tick();
+                self.happen(Event::Archived(job));
+            }
+        }
+        Answer::Done
     }
 
     pub(super) fn reopen(&mut self, past: Ix<Past>) {

@@ -72,6 +72,7 @@ impl Decider<'_> {
             Command::ReleaseSlot(group, slot) => self.release_slot(group, *slot),
             Command::Sweep => self.sweep(),
             Command::Retry(jobs) => self.retry(jobs),
+            Command::Archive { jobs } => Ok(self.archive(jobs)),
             Command::ChangeMatching { change, filter, after, limit } => {
                 self.change_matching(*change, filter, *after, *limit)
             }

@@ -4,14 +4,14 @@ use super::journal::Undo;
 use super::row::{At, Job, Past, Phase, Record, Spec};
 use super::{State, intern, table::Ix};
 use crate::lane::{Class, Lane};
-use crate::{JobId, JobState, Name, Retention, Time};
+use crate::{JobId, JobSnapshot, JobState, Name, Retention, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Past jobs by how they ended and whether they have an idempotency key: within one of these lists all have the same
-/// retention, so the first to have ended is the first to be forgotten, whatever the retention is.
+/// Past jobs by how they ended, whether they have an idempotency key and whether they are steps: within one of these
+/// lists all have the same retention, so the first to have ended is the first to be forgotten, whatever the retention is.
 #[derive(Debug, Default)]
-pub(crate) struct Retained([BTreeMap<(Time, u64), Ix<Past>>; 8]);
+pub(crate) struct Retained([BTreeMap<(Time, u64), Ix<Past>>; 16]);
 
 impl Retained {
     const ENDS: [JobState; 4] =
@@ -20,16 +20,23 @@ impl Retained {
     fn list(&mut self, past: &Past) -> &mut BTreeMap<(Time, u64), Ix<Past>> {
         let end = Self::ENDS.iter().position(|end| *end == past.state);
         let end = end.unwrap_or_else(|| unreachable!("a past job has ended"));
-        &mut self.0[2 * end + usize::from(past.idempotency_key().is_some())]
+        let (keyed, step) = (past.idempotency_key().is_some(), past.membership().is_some());
+        &mut self.0[4 * end + 2 * usize::from(keyed) + usize::from(step)]
     }
 
-    /// A job whose retention is over.
+    /// Jobs that succeeded, have no idempotency key and are no steps, in the order in which they finished.
+    fn archivable(&self) -> &BTreeMap<(Time, u64), Ix<Past>> {
+        &self.0[0]
+    }
+
+    /// A job whose retention is over: the first for which it was.
     pub(crate) fn over(&self, retention: &Retention, now: Time) -> Option<Ix<Past>> {
-        self.0.iter().enumerate().find_map(|(index, list)| {
-            let ms = retention.of(Self::ENDS[index / 2], index % 2 == 1);
-            let (&(at, _), &past) = list.first_key_value()?;
-            (at.plus_ms(ms) <= now).then_some(past)
-        })
+        let first = self.0.iter().enumerate().filter_map(|(index, list)| {
+            let ms = retention.of(Self::ENDS[index / 4], index & 2 != 0);
+            let (&(at, number), &past) = list.first_key_value()?;
+            Some((at.plus_ms(ms), number, past))
+        });
+        first.min().filter(|&(at, ..)| at <= now).map(|(.., past)| past)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -88,6 +95,21 @@ impl State {
     pub(crate) fn set_retention(&mut self, retention: Retention) {
         let old = std::mem::replace(&mut self.retention, retention);
         self.note(|| Undo::Retention(old));
+    }
+
+    /// Jobs that may leave the state because the store keeps them elsewhere: of those that succeeded (and have no
+    /// idempotency key, and are no steps) all but the `keep` that finished last, the oldest first, at most `most`. A store
+    /// that has written them down says so with [`Command::Archive`](crate::Command::Archive). It costs what it returns.
+    pub fn archivable(&self, keep: usize, most: usize) -> Vec<JobSnapshot> {
+        let jobs = self.retained.archivable();
+        let count = jobs.len().saturating_sub(keep).min(most);
+        jobs.values().take(count).map(|&ix| self.job_snapshot(At::Past(ix))).collect()
+    }
+
+    /// Whether a job is here, live or remembered. A store that archives looks further if it is not, before it accepts a
+    /// second one with that id.
+    pub fn has_job(&self, job: JobId) -> bool {
+        self.find(job).is_some()
     }
 
     /// A job, live or remembered.

@@ -136,6 +136,14 @@ impl Deref for Past {
     }
 }
 
+impl Past {
+    /// Whether a store may keep it elsewhere: nothing here will ever ask for it. What did not succeed may be opened
+    /// again, an idempotency key is looked up, and a workflow counts its steps.
+    pub(crate) fn may_be_archived(&self) -> bool {
+        self.state == JobState::Succeeded && self.idempotency_key().is_none() && self.membership().is_none()
+    }
+}
+
 impl Job {
     pub(crate) fn phase(&self) -> &Phase {
         self.track.as_ref().map_or(&Phase::Pending, |track| &track.phase)

@@ -9,7 +9,8 @@ use super::row::{At, Claimed, Hold, Job, JobOptions, Membership, Past, Phase, Re
 use super::row::{Serves, SessionRow, Spec, Track, Workflow, WorkflowRow};
 use super::table::Ix;
 use crate::{
-    Attempt, Error, ErrorKind, ExchangeReply, FenceToken, GroupRef, JobId, JobState, Json, Key, Limits,
+    Attempt, Error, ErrorKind, ExchangeReply, FenceToken, GroupRef, JobDetail, JobId, JobState, JobView,
+    Json, Key, Limits,
 };
 use crate::{
     Name, NewSession, OnFailure, Result, Retention, RetryPolicy, ScheduleStatus, SessionId, SlotRequest,
@@ -202,6 +203,39 @@ pub enum Place {
     },
 }
 
+impl JobSnapshot {
+    /// What [`State::job`] says of it, if it has ended: a job that is kept elsewhere is shown as if it were still here.
+    pub fn detail(&self) -> Option<JobDetail> {
+        let Place::Ended { state, at, skipped } = self.place else { return None };
+        let view = JobView {
+            id: self.id,
+            state,
+            queue: self.queue.clone(),
+            task: self.task.clone(),
+            group: self.group.clone(),
+            key: self.key.clone(),
+            cost: self.cost,
+            limits: self.limits.clone(),
+            priority: self.priority,
+            submitted_at: self.submitted_at,
+            run_at: self.run_at,
+            good_until: self.good_until,
+            idempotency_key: self.idempotency_key.clone(),
+            attempts_used: self.attempts_used.into(),
+            max_attempts: self.max_attempts.into(),
+            cancel_requested: false,
+            running: None,
+            claimed: None,
+            workflow: self.step.as_ref().map(|(workflow, _)| workflow.clone()),
+            step: self.step.as_ref().map(|&(_, step)| step),
+            skipped,
+            finished_at: Some(at),
+        };
+        let (payload, output, attempts) = (self.payload.clone(), self.output.clone(), self.attempts.clone());
+        Some(JobDetail { view, payload, output, attempts })
+    }
+}
+
 impl State {
     /// The state as rows. Whoever [restores](State::restore) them decides the same from there on.
     pub fn snapshot(&self) -> impl Iterator<Item = SnapshotRow> {
@@ -248,7 +282,7 @@ impl State {
         said.chain(ended).chain(workflows).chain(jobs).chain(programs).chain(schedules)
     }
 
-    fn job_snapshot(&self, at: At) -> JobSnapshot {
+    pub(super) fn job_snapshot(&self, at: At) -> JobSnapshot {
         let record = self.record(at);
         let (spec, key) = self.asked_for(at);
         let options = record.options.as_deref().cloned().unwrap_or_default();

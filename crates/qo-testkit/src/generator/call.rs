@@ -7,6 +7,7 @@ pub async fn call(store: &dyn Store, command: Command) -> Result<Answer> {
     Ok(match command {
         Command::Submit(jobs) => Answer::Submitted(store.submit(jobs).await?),
         Command::Admit(_) => return Err(not_of_the_seam("admit")),
+        Command::Archive { .. } => return Err(not_of_the_seam("archive")),
         Command::Cancel(jobs) => Answer::Cancelled(store.cancel(jobs).await?),
         Command::Register(tasks) => done(store.register(tasks).await?),
         Command::Configure(configuration) => done(store.configure(configuration).await?),

@@ -79,6 +79,7 @@ fn verb(command: &Command) -> &'static str {
     match command {
         Command::Submit(_) => "submit",
         Command::Admit(_) => "admit",
+        Command::Archive { .. } => "archive",
         Command::Cancel(_) => "cancel",
         Command::Register(_) => "register",
         Command::Configure(_) => "configure",
@@ -112,7 +113,7 @@ impl fmt::Display for Called<'_> {
         f.write_str(verb(self.0))?;
         match self.0 {
             Command::Submit(jobs) | Command::Admit(jobs) => jobs.iter().try_for_each(|job| submitted(f, job)),
-            Command::Cancel(jobs) | Command::Retry(jobs) => {
+            Command::Cancel(jobs) | Command::Retry(jobs) | Command::Archive { jobs } => {
                 jobs.iter().try_for_each(|job| write!(f, " {}", Short(job.0)))
             }
             Command::Register(tasks) => tasks
