@@ -8,12 +8,14 @@
 //! | [`worker`] | the worker: one session, one loop of exchanges, handlers under supervision |
 //! | [`program`], [`guard`] | any executable as a task, and the process that never lets it outlive its lease |
 //! | [`metrics`] | what a worker counts |
+//! | [`doctor`] | is a store whole, and how does a damaged one get going again |
 //! | [`settings`] | what `.qo.toml`, the environment and flags say |
 
 pub mod client;
 pub mod connect;
 pub mod context;
 mod dice;
+pub mod doctor;
 pub mod failure;
 pub mod guard;
 pub mod handler;

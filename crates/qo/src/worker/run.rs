@@ -45,6 +45,7 @@ struct Report {
 impl Drop for Report {
     fn drop(&mut self) {
         let end = std::mem::replace(&mut self.end, End::Vanished);
+        // The watch asks the attempt itself: the worker's loop may be waiting for its store for a long time.
         self.attempt.end();
         // Nobody listens: the worker is gone, and its session with it.
         self.ended.send(Ended { token: self.attempt.claim.token, end }).ok();
