@@ -1,6 +1,6 @@
 //! The commands, and what every one of them takes.
 
-use crate::command::{completions, concurrency, config, doctor, explain, jobs, migrate, queues, schedules};
+use crate::command::{completions, concurrency, config, demo, doctor, explain, jobs, migrate, queues, schedules};
 use crate::command::{slot, submit, worker, workers, workflows};
 use crate::logging;
 use crate::output::{Colour, Screen};
@@ -18,6 +18,7 @@ use std::process::ExitCode;
 #[command(name = "qo", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "\
 Examples:
+  qo demo                                                  why qo exists, in half a minute
   qo submit resize '{\"image\": \"cat.png\"}' --key user-7   submit a job
   qo worker --task resize=./resize.sh                      run jobs
   qo explain JOB                                           why is it not running?
@@ -49,6 +50,9 @@ struct Global {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::Demo),
+    #[command(hide = true)]
+    DemoWorker(demo::DemoWorker),
     Submit(Box<submit::Submit>),
     Worker(Box<worker::Worker>),
     Explain(explain::Explain),
@@ -82,9 +86,13 @@ impl Cli {
 
     fn start(self, screen: &mut Screen) -> Done {
         let Self { global, command } = self;
-        if let Command::Completions(completions) = command {
-            return completions.run(screen);
-        }
+        // These have no use for a configuration, or bring their own store.
+        let command = match command {
+            Command::Completions(command) => return command.run(screen),
+            Command::Demo(command) => return runtime(true)?.block_on(command.run(global.store, screen)),
+            Command::DemoWorker(command) => return runtime(true)?.block_on(command.run()),
+            command => command,
+        };
         let mut flags = BTreeMap::new();
         flags.extend(global.store.map(|store| ("--store", store)));
         if let Command::Worker(worker) = &command {
@@ -100,13 +108,7 @@ impl Cli {
         // While the low numbers are free.
         let stdin = matches!(command, Command::Slot(_)).then(slot::keep_stdin).flatten();
         // A worker runs many things at once. For everything else one thread is enough, and starts faster.
-        let mut builder = match command {
-            Command::Worker(_) => tokio::runtime::Builder::new_multi_thread(),
-            _ => tokio::runtime::Builder::new_current_thread(),
-        };
-        let runtime = builder.enable_all().build().map_err(|error| {
-            Error::new(ErrorKind::Unavailable, format!("the runtime does not start: {error}"))
-        })?;
+        let runtime = runtime(matches!(command, Command::Worker(_)))?;
         let done = runtime.block_on(command.run(&place, screen, stdin));
         // Somebody may still be reading from the terminal, for ever.
         runtime.shutdown_background();
@@ -135,9 +137,19 @@ impl Command {
             Self::Doctor(command) => command.run(place, screen).await,
             Self::Migrate(command) => command.run(place, screen).await,
             Self::Config(command) => command.run(place, screen),
-            Self::Completions(_) => Err(crate::trouble::Trouble::Exit(FAILED)),
+            Self::Completions(_) | Self::Demo(_) | Self::DemoWorker(_) => Err(crate::trouble::Trouble::Exit(FAILED)),
         }
     }
+}
+
+fn runtime(many_threads: bool) -> Done<tokio::runtime::Runtime> {
+    let mut builder = match many_threads {
+        true => tokio::runtime::Builder::new_multi_thread(),
+        false => tokio::runtime::Builder::new_current_thread(),
+    };
+    builder.enable_all().build().map_err(|error| {
+        Error::new(ErrorKind::Unavailable, format!("the runtime does not start: {error}")).into()
+    })
 }
 
 /// Whether a command speaks to a program.

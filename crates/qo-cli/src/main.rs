@@ -5,11 +5,13 @@
 //! | [`cli`] | the commands, and what every one of them takes |
 //! | [`command`] | one file per command |
 //! | [`output`] | tables for people, JSON for programs, times, colours |
+//! | [`machine`] | the machine's clocks |
 //! | [`trouble`] | what can go wrong, exit codes, hints |
 
 mod cli;
 mod command;
 mod logging;
+mod machine;
 mod output;
 mod place;
 mod trouble;

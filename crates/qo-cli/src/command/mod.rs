@@ -4,6 +4,7 @@ mod argument;
 pub mod completions;
 pub mod concurrency;
 pub mod config;
+pub mod demo;
 pub mod doctor;
 pub mod explain;
 pub mod jobs;

@@ -5,6 +5,7 @@ use crate::worker::lease::Lease;
 use qo_core::{ClaimedJob, FenceToken, JobId, Key, Name, RetryPolicy, SessionId};
 use std::collections::BTreeMap;
 use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -72,6 +73,8 @@ pub(crate) struct Attempt {
     /// Holds that are alive.
     holds: watch::Sender<usize>,
     progress: Mutex<Option<Progress>>,
+    /// Nothing of it runs any more.
+    ended: AtomicBool,
 }
 
 impl Attempt {
@@ -84,7 +87,17 @@ impl Attempt {
             stop: watch::Sender::new(None),
             holds: watch::Sender::new(0),
             progress: Mutex::default(),
+            ended: AtomicBool::new(false),
         }
+    }
+
+    /// Nothing of it runs any more, whether or not the worker's loop has heard of it.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
     }
 
     /// Tells the handler to stop. What it is told first is the reason that counts; the earliest date counts.

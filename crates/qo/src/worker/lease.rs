@@ -203,6 +203,7 @@ impl Watch {
             .attempts
             .all()
             .into_iter()
+            .filter(|attempt| !attempt.has_ended())
             .filter_map(|attempt| Some((attempt.stopping()?.lost_at? + self.cancel_grace, attempt)))
             .filter(|(_, attempt)| !stuck.contains(&attempt.claim.token))
             .collect();
