@@ -89,7 +89,10 @@ pub async fn a_program_gets_its_payload_and_its_environment() {
         ),
     ])
     .await;
-    let output = async |task, payload| shell.run(task, payload).await.output.expect("an output");
+    let output = async |task, payload| {
+        let detail = shell.run(task, payload).await;
+        detail.output.clone().unwrap_or_else(|| panic!("no output of {task}: {:?}", errors(&detail)))
+    };
     assert_eq!(output("echo", "grüße\n").await.as_str(), "\"grüße\\n\"");
     assert_eq!(output("line", "x").await.as_str(), "\"x\"");
     let large = "x".repeat(caps::PAYLOAD_BYTES - 2);

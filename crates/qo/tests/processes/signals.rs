@@ -7,7 +7,7 @@ use std::fs;
 
 pub async fn a_worker_that_is_killed_takes_its_programs_and_their_children_along() {
     let stage = Stage::new().await;
-    let worker = stage.worker(5_000);
+    let worker = stage.worker(2_000);
     let job = stage.client.submit("family", &()).await.expect("submitted");
     let (child, parent) = (stage.number("child").await, stage.number("parent").await);
     assert!(is_alive(child) && is_alive(parent) && stage.is_running(job).await);
@@ -17,7 +17,7 @@ pub async fn a_worker_that_is_killed_takes_its_programs_and_their_children_along
     assert!(now_ms() - killed_at < 1_000, "long before the lease is over");
     assert_eq!(worker.end().await.0, None);
     // Its slot comes back when its lease is over, and the job runs elsewhere.
-    let other = stage.worker(5_000);
+    let other = stage.worker(2_000);
     let detail = ended(&stage.client, job).await;
     let outcomes: Vec<_> = detail.attempts.iter().map(|attempt| attempt.outcome).collect();
     assert_eq!(outcomes, [AttemptOutcome::LeaseEnded, AttemptOutcome::Succeeded]);
@@ -65,7 +65,7 @@ pub async fn a_handler_that_blocks_ends_a_process_that_lost_its_lease_with_exit_
     let stage = Stage::new().await;
     let worker = stage.worker(400);
     let job = stage.client.submit("block", &()).await.expect("submitted");
-    until("it runs", async || stage.is_running(job).await).await;
+    stage.number("started").await;
     worker.signal(Signal::STOP);
     until("its lease is over", async || {
         stage.store.sweep().await.expect("swept");
@@ -78,9 +78,9 @@ pub async fn a_handler_that_blocks_ends_a_process_that_lost_its_lease_with_exit_
 
 pub async fn the_first_sigterm_drains_and_the_second_releases() {
     let stage = Stage::new().await;
-    let worker = stage.worker(5_000);
+    let worker = stage.worker(2_000);
     let first = stage.client.submit("wait", &()).await.expect("submitted");
-    until("it runs", async || stage.is_running(first).await).await;
+    stage.number("started").await;
     worker.signal(Signal::TERM);
     let is_draining =
         async || stage.store.workers().await.expect("a list").iter().all(|worker| worker.draining);
@@ -91,9 +91,11 @@ pub async fn the_first_sigterm_drains_and_the_second_releases() {
     assert_eq!(stage.store.job(first).await.expect("a job").view.state, JobState::Succeeded);
     assert_eq!(stage.store.job(second).await.expect("a job").view.state, JobState::Pending);
 
-    fs::remove_file(stage.path("go")).expect("removed");
-    let worker = stage.worker(5_000);
-    until("it runs", async || stage.is_running(second).await).await;
+    for file in ["go", "started"] {
+        fs::remove_file(stage.path(file)).expect("removed");
+    }
+    let worker = stage.worker(2_000);
+    stage.number("started").await;
     worker.signal(Signal::INT);
     until("it drains", is_draining).await;
     worker.signal(Signal::TERM);

@@ -16,7 +16,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
     let (folder, lease_ms) = (PathBuf::from(folder), lease_ms.parse().expect("a number"));
     run(async {
         let store = qo::connect(&format!("file:{}", folder.join("store").display())).await.expect("a store");
-        let (ticks, waits) = (folder.clone(), folder.clone());
+        let (ticks, waits, blocks) = (folder.clone(), folder.clone(), folder.clone());
         let worker = Worker::builder(store)
             .name("process")
             .lease(Duration::from_millis(lease_ms))
@@ -24,7 +24,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
             .guard(own_executable())
             .task_with("tick", at_once(), move |(): (), context| tick(ticks.clone(), context))
             .task_with("wait", at_once(), move |(): (), context| wait(waits.clone(), context))
-            .blocking_task("block", at_once(), block)
+            .blocking_task("block", at_once(), move |(): (), _| block(&blocks))
             .program("family", at_once(), ["sh", "-c", &family(&folder)])
             .build()
             .expect("a worker");
@@ -56,6 +56,7 @@ async fn tick(folder: PathBuf, context: Context) -> Result<(), Failure> {
 
 /// Waits for a file.
 async fn wait(folder: PathBuf, _: Context) -> Result<(), Failure> {
+    record(&folder, "started", "1");
     while !folder.join("go").exists() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -63,7 +64,8 @@ async fn wait(folder: PathBuf, _: Context) -> Result<(), Failure> {
 }
 
 /// Never ends.
-fn block((): (), _: Context) -> Result<(), Failure> {
+fn block(folder: &Path) -> Result<(), Failure> {
+    record(folder, "started", "1");
     loop {
         std::thread::park();
     }
