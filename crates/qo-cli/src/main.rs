@@ -1,5 +1,35 @@
 //! qo on the command line.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`cli`] | the commands, and what every one of them takes |
+//! | [`command`] | one file per command |
+//! | [`output`] | tables for people, JSON for programs, times, colours |
+//! | [`machine`] | the machine's clocks |
+//! | [`trouble`] | what can go wrong, exit codes, hints |
 
-fn main() -> std::process::ExitCode {
-    std::process::ExitCode::from(2)
+mod cli;
+mod command;
+mod logging;
+mod machine;
+mod output;
+mod place;
+mod trouble;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // A worker starts many of these: nothing else of the command line is needed for one.
+    if std::env::args_os().nth(1).is_some_and(|command| command == "guard") {
+        return qo::guard::main();
+    }
+    match cli::Cli::try_parse() {
+        Ok(cli) => cli.run(),
+        Err(error) => {
+            // Whoever closed the pipe does not want to read it.
+            let _ = error.print();
+            ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(trouble::USAGE))
+        }
+    }
 }

@@ -1,9 +1,13 @@
 //! qo on objects: the rule book, kept as a log of numbered objects.
 //!
 //! ```text
-//! log/00000000000000000001   what was decided first: events, in the order in which they happened
-//! log/00000000000000000002   …
-//! snapshot/00000000000000001000   the state after record 1,000, row by row
+//! format/00000000000000000001     how the rest is written
+//! log/00000000000000000041        what was decided: events, in the order in which they happened
+//! log/00000000000000000042        …
+//! snapshot/00000000000000000040   the state after record 40, row by row
+//! history/00000000000000000030-…  jobs that succeeded, and have left the state
+//! attempt/00000000000000000007    what the attempt with token 7 wrote to stderr
+//! bell                            (a directory only) rung after every record
 //! ```
 //!
 //! Objects are created, never changed. **Whoever creates record N decided it**; everyone who reads the log reaches the
@@ -14,15 +18,33 @@
 //! |---|---|
 //! | [`record`] | a record as bytes: checksum, writer, nonce, events |
 //! | [`log`] | numbered objects: read one, create one if it is not there |
-//! | [`snapshot`] | the state as an object, so that a reader need not begin at the beginning |
-//! | [`store`] | [`LogStore`]: a [`Store`](qo_core::Store) over all that; group commit, races, lost replies |
+//! | `put` | a record at the end of the log, whatever the store answers |
+//! | `writer` | the state, and commits: group commit, races, lost replies, the late writer |
+//! | `turn` | who tries to write the next record, and when |
+//! | `offer` | light clients: submitting without holding the state |
+//! | `snapshot` `sweep` | the state as an object; deleting what nobody will read again |
+//! | `history` | jobs that succeeded some time ago, out of the state and into segments |
+//! | `clock` | store time: what the store stamps |
+//! | `format` | which releases can work with a namespace |
+//! | `directory` | what a directory can do that a bucket cannot: be made durable, and wake those who wait |
+//! | [`doctor`] | is everything there that a reader needs, and if not, how does it get going again? |
+//! | [`store`] | [`LogStore`]: a [`Store`](qo_core::Store) over all that |
 //!
 //! Records hold what was *decided*, not what was asked: replaying them decides nothing.
 
+mod clock;
+mod directory;
+pub mod doctor;
+mod format;
+mod history;
 pub mod log;
+mod offer;
+mod put;
 pub mod record;
-pub mod snapshot;
+mod snapshot;
 pub mod store;
+mod sweep;
+mod turn;
 mod writer;
 
-pub use store::{LogStore, Options};
+pub use store::{Host, LogStore, Options};

@@ -1,14 +1,18 @@
 //! The log: numbered objects, each created once and never changed.
 
+use crate::directory::Directory;
 use crate::record::Record;
-use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, path::Path};
-use qo_core::{Error, ErrorKind, Result};
+use futures::TryStreamExt;
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, path::Path};
+use qo_core::{Error, ErrorKind, Result, Time};
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// The objects of one namespace.
 #[derive(Debug, Clone)]
 pub struct Log {
     objects: Arc<dyn ObjectStore>,
+    directory: Option<Arc<Directory>>,
 }
 
 /// What became of an attempt to create an object.
@@ -26,16 +30,30 @@ pub enum Created {
 impl Log {
     /// The log in an object store.
     pub fn new(objects: Arc<dyn ObjectStore>) -> Self {
-        Self { objects }
+        Self { objects, directory: None }
+    }
+
+    /// The log in a directory.
+    pub(crate) fn in_directory(objects: Arc<dyn ObjectStore>, directory: Directory) -> Self {
+        Self { objects, directory: Some(Arc::new(directory)) }
+    }
+
+    pub(crate) fn directory(&self) -> Option<&Directory> {
+        self.directory.as_deref()
     }
 
     /// The object of a record.
     pub fn path(number: u64) -> Path {
-        Path::from(format!("log/{number:020}"))
+        numbered("log", number)
     }
 
     /// Reads a record, if it is there. `Data` if it is damaged, `Unavailable` if the objects cannot be reached.
     pub async fn read(&self, number: u64) -> Result<Option<Record>> {
+        Ok(self.read_sized(number).await?.map(|(record, _)| record))
+    }
+
+    /// Reads a record and says how many bytes it has.
+    pub(crate) async fn read_sized(&self, number: u64) -> Result<Option<(Record, usize)>> {
         let path = Self::path(number);
         let Some(bytes) = self.get(&path).await? else { return Ok(None) };
         let record = Record::decode(path.as_ref(), &bytes)?;
@@ -43,7 +61,33 @@ impl Log {
             let what = format!("{path}: is damaged: it says that it is record {}", record.number);
             return Err(Error::new(ErrorKind::Data, what));
         }
-        Ok(Some(record))
+        Ok(Some((record, bytes.len())))
+    }
+
+    /// The last record, if the log has any after `covered`. The log has no gaps and grows at its end only, so a few
+    /// looks find it, however long it is.
+    pub(crate) async fn last_after(&self, covered: u64) -> Result<u64> {
+        let (mut there, mut step) = (covered, 1);
+        while self.exists(&Self::path(there + step)).await? {
+            there += step;
+            step *= 2;
+        }
+        // `there` is there (or covered), `there + step` is not.
+        while step > 1 {
+            step /= 2;
+            if self.exists(&Self::path(there + step)).await? {
+                there += step;
+            }
+        }
+        Ok(there)
+    }
+
+    async fn exists(&self, path: &Path) -> Result<bool> {
+        match self.objects.head(path).await {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(error) => Err(unavailable(path, &error)),
+        }
     }
 
     /// Creates an object unless there is one.
@@ -54,7 +98,7 @@ impl Log {
             Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
                 Created::Exists
             }
-            Err(error) => Created::Unknown(error.to_string()),
+            Err(error) => Created::Unknown(said(&error)),
         }
     }
 
@@ -65,20 +109,100 @@ impl Log {
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(unavailable(path, &error)),
         };
-        Ok(Some(found.bytes().await.map_err(|error| unavailable(path, &error))?.to_vec()))
+        match found.bytes().await {
+            Ok(bytes) => Ok(Some(bytes.to_vec())),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(unavailable(path, &error)),
+        }
     }
 
     /// The names in a folder, in order.
     pub async fn list(&self, folder: &str) -> Result<Vec<Path>> {
+        Ok(self.list_aged(folder).await?.into_iter().map(|(path, _)| path).collect())
+    }
+
+    /// The names in a folder, in order, each with the time at which the store says that it was written.
+    pub(crate) async fn list_aged(&self, folder: &str) -> Result<Vec<(Path, Time)>> {
         let folder = Path::from(folder);
-        let listing = self.objects.list_with_delimiter(Some(&folder)).await;
-        let listing = listing.map_err(|error| unavailable(&folder, &error))?;
-        let mut paths: Vec<_> = listing.objects.into_iter().map(|object| object.location).collect();
-        paths.sort();
-        Ok(paths)
+        let listing = self.objects.list(Some(&folder)).try_collect::<Vec<_>>().await;
+        let listing = match listing {
+            Ok(listing) => listing,
+            Err(object_store::Error::NotFound { .. }) => Vec::new(),
+            Err(error) => return Err(unavailable(&folder, &error)),
+        };
+        let mut aged: Vec<_> =
+            listing.into_iter().map(|meta| (meta.location.clone(), stamp(&meta))).collect();
+        aged.sort();
+        Ok(aged)
+    }
+
+    /// Deletes an object. That it is gone already is as good.
+    pub(crate) async fn delete(&self, path: &Path) -> Result<()> {
+        match self.objects.delete(path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(unavailable(path, &error)),
+        }
+    }
+
+    /// When the store says that an object was written.
+    pub(crate) async fn written_at(&self, path: &Path) -> Result<Option<Time>> {
+        match self.objects.head(path).await {
+            Ok(meta) => Ok(Some(stamp(&meta))),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(unavailable(path, &error)),
+        }
+    }
+
+    /// The time that the store itself stamps on what is written to it now.
+    pub(crate) async fn store_time(&self) -> Result<Time> {
+        let path = Path::from(format!("clock/{}", Uuid::new_v4()));
+        let written = self.objects.put(&path, Vec::new().into()).await;
+        written.map_err(|error| unavailable(&path, &error))?;
+        let stamped = self.written_at(&path).await;
+        // Whoever sweeps finds it if this fails.
+        self.delete(&path).await.ok();
+        let gone = || Error::new(ErrorKind::Unavailable, format!("{path}: was written and is not there"));
+        stamped?.ok_or_else(gone)
+    }
+
+    /// Makes sure that every record that can be seen is on the disk: one that another process is just writing can be
+    /// seen before it is.
+    pub(crate) async fn sync(&self) -> Result<()> {
+        match &self.directory {
+            Some(directory) => directory.sync("log").await,
+            None => Ok(()),
+        }
     }
 }
 
+/// The object with this number in a folder. Numbers have 20 digits, so that names sort as numbers do.
+pub(crate) fn numbered(folder: &str, number: u64) -> Path {
+    Path::from(format!("{folder}/{number:020}"))
+}
+
+/// The number of a numbered object.
+pub(crate) fn number_of(path: &Path) -> Option<u64> {
+    path.filename()?.parse().ok()
+}
+
+fn stamp(meta: &ObjectMeta) -> Time {
+    Time::from_millis(meta.last_modified.timestamp_millis())
+}
+
 fn unavailable(path: &Path, error: &object_store::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("{path}: {error}"))
+    Error::new(ErrorKind::Unavailable, format!("{path}: {}", said(error)))
+}
+
+/// What an error says, with all its causes: "no space left on device" is never the outermost.
+fn said(error: &object_store::Error) -> String {
+    let mut said = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let why = error.to_string();
+        if !said.contains(&why) {
+            said = format!("{said}: {why}");
+        }
+        cause = error.source();
+    }
+    said
 }

@@ -2,11 +2,14 @@
 //! a person with a text editor can read a namespace.
 //!
 //! ```text
-//! qo 1 5d8c2a10 342
-//! {"number":42,"writer":"…","nonce":"…","at":1800000000000,"events":[…]}
+//! qo 1 5d8c2a10 00000000000000000342
+//! {"number":42,"writer":"…","nonce":"…","after":"…","at":1800000000000,"events":[…]}
 //! ```
+//!
+//! Each record names the nonce of the one before it, so that a log which was mixed up, or written on after a gap, is
+//! noticed at the first record that does not follow.
 
-use qo_core::{Error, ErrorKind, Event, Result, Time};
+use qo_core::{Error, ErrorKind, Event, NewJob, Result, Time};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
@@ -23,10 +26,18 @@ pub struct Record {
     /// Tells this record from any other that was meant for the same place: a write whose answer was lost is found
     /// again by it.
     pub nonce: Uuid,
-    /// Store time at which it was decided.
-    pub at: Time,
+    /// The nonce of the record before this one; nil for the first.
+    pub after: Uuid,
+    /// Store time at which it was decided; none if nothing was: a light client does not know the time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<Time>,
     /// What happened, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
+    /// Jobs that a light client submitted without knowing the state. The next record that decides something begins with
+    /// what became of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offered: Vec<NewJob>,
 }
 
 impl Record {
@@ -41,16 +52,51 @@ impl Record {
     }
 }
 
-/// A first line with format, checksum and length, and then the value in JSON.
-pub(crate) fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
-    let body = serde_json::to_vec(value)
-        .map_err(|error| Error::new(ErrorKind::Internal, format!("a record cannot be written: {error}")))?;
-    let mut bytes = format!("qo {LEVEL} {:08x} {}\n", crc32fast::hash(&body), body.len()).into_bytes();
-    bytes.extend(body);
-    Ok(bytes)
+/// The first line of every object that qo writes: format, checksum and length of what comes after it.
+const FIRST_LINE: usize = "qo 1 00000000 00000000000000000000\n".len();
+
+/// An object that is being put together: values in JSON, one in each line, under a first line that proves it whole.
+pub(crate) struct Encoder(Vec<u8>);
+
+impl Encoder {
+    pub(crate) fn new() -> Self {
+        Self(vec![b' '; FIRST_LINE])
+    }
+
+    pub(crate) fn line(&mut self, value: &impl Serialize) -> Result<()> {
+        if self.0.len() > FIRST_LINE {
+            self.0.push(b'\n');
+        }
+        serde_json::to_writer(&mut self.0, value)
+            .map_err(|error| Error::new(ErrorKind::Internal, format!("it cannot be written: {error}")))
+    }
+
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        let body = &self.0[FIRST_LINE..];
+        let line = format!("qo {LEVEL} {:08x} {:020}\n", crc32fast::hash(body), body.len());
+        self.0[..FIRST_LINE].copy_from_slice(line.as_bytes());
+        self.0
+    }
 }
 
-pub(crate) fn decode<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T> {
+fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
+    let mut encoder = Encoder::new();
+    encoder.line(value)?;
+    Ok(encoder.finish())
+}
+
+fn decode<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T> {
+    parse(name, body(name, bytes)?)
+}
+
+/// One value of an object.
+pub(crate) fn parse<T: DeserializeOwned>(name: &str, line: &[u8]) -> Result<T> {
+    let bad = |error| Error::new(ErrorKind::Data, format!("{name}: cannot be read: {error}"));
+    serde_json::from_slice(line).map_err(bad)
+}
+
+/// What comes after the first line, if it is whole.
+pub(crate) fn body<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a [u8]> {
     let bad = |what: &str| Error::new(ErrorKind::Data, format!("{name}: {what}"));
     let end =
         bytes.iter().position(|byte| *byte == b'\n').ok_or_else(|| bad("is torn: it has no first line"))?;
@@ -64,15 +110,16 @@ pub(crate) fn decode<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T>
         return Err(bad("is damaged, or was not written by qo: its first line is not that of a record"));
     };
     if level != LEVEL.to_string() {
-        return Err(bad(&format!("has format {level}; this release reads {LEVEL}")));
+        return Err(bad(&format!("has format {level}; this release of qo reads format {LEVEL}")));
     }
-    if length != body.len().to_string() {
+    if length != format!("{:020}", body.len()) {
+        let length = length.trim_start_matches('0');
         return Err(bad(&format!("is torn: it has {} bytes, {length} were written", body.len())));
     }
     if sum != format!("{:08x}", crc32fast::hash(body)) {
         return Err(bad("is damaged: its checksum does not match"));
     }
-    serde_json::from_slice(body).map_err(|error| bad(&format!("cannot be read: {error}")))
+    Ok(body)
 }
 
 #[cfg(test)]
@@ -81,8 +128,9 @@ mod tests {
 
     fn record() -> Record {
         let events = vec![Event::Ticked(Time::from_millis(1_800_000_000_000))];
-        let at = Time::from_millis(1_800_000_000_000);
-        Record { number: 42, writer: Uuid::from_u128(1), nonce: Uuid::from_u128(2), at, events }
+        let (writer, nonce, after) = (Uuid::from_u128(1), Uuid::from_u128(2), Uuid::from_u128(3));
+        let at = Some(Time::from_millis(1_800_000_000_000));
+        Record { number: 42, writer, nonce, after, at, events, offered: Vec::new() }
     }
 
     #[test]
@@ -119,6 +167,6 @@ mod tests {
         let bytes = String::from_utf8(record().encode().expect("encodes")).expect("text");
         let error =
             Record::decode("log/42", bytes.replacen("qo 1", "qo 2", 1).as_bytes()).expect_err("newer");
-        assert!(error.message().contains("has format 2; this release reads 1"), "{error}");
+        assert!(error.message().contains("has format 2; this release of qo reads format 1"), "{error}");
     }
 }

@@ -1,49 +1,95 @@
 //! Snapshots: the state as an object. A reader begins at the newest one and replays what came after it.
 
-use crate::log::Log;
-use crate::record::{decode, encode};
+use crate::log::{Created, Log, number_of, numbered};
+use crate::record::{Encoder, body, parse};
 use object_store::path::Path;
-use qo_core::{Error, ErrorKind, Result, SnapshotRow, State};
+use qo_core::{Error, ErrorKind, Result, State};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
-/// The state after a record.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Snapshot {
+/// Where a snapshot stands in the log: its first line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Covered {
     /// The last record that it covers.
-    pub number: u64,
-    /// The state, row by row.
-    pub rows: Vec<SnapshotRow>,
+    pub(crate) number: u64,
+    /// The nonce of that record.
+    pub(crate) nonce: Uuid,
+}
+
+impl Covered {
+    pub(crate) const NOTHING: Self = Self { number: 0, nonce: Uuid::nil() };
+}
+
+/// The state as it is at some place of the log.
+pub(crate) struct Snapshot {
+    pub(crate) covered: Covered,
+    pub(crate) state: State,
+    /// How large it is.
+    pub(crate) bytes: usize,
+}
+
+/// The object of a snapshot.
+pub(crate) fn path(number: u64) -> Path {
+    numbered("snapshot", number)
+}
+
+/// The state after a record, as an object.
+pub(crate) fn encode(covered: Covered, state: &State) -> Result<Vec<u8>> {
+    let mut encoder = Encoder::new();
+    encoder.line(&covered)?;
+    state.snapshot().try_for_each(|row| encoder.line(&row))?;
+    Ok(encoder.finish())
+}
+
+/// Writes a snapshot, unless somebody has. It is a convenience: if it fails nothing is lost, and somebody else will
+/// write the next one.
+pub(crate) async fn write(log: &Log, number: u64, bytes: Vec<u8>) -> bool {
+    matches!(log.create(&path(number), bytes).await, Created::Done | Created::Exists)
 }
 
 impl Snapshot {
-    /// The object of a snapshot.
-    pub fn path(number: u64) -> Path {
-        Path::from(format!("snapshot/{number:020}"))
+    fn decode(name: &str, bytes: &[u8]) -> Result<Self> {
+        let mut lines = body(name, bytes)?.split(|byte| *byte == b'\n');
+        let covered: Covered = parse(name, lines.next().unwrap_or_default())?;
+        let mut failed = None;
+        let rows = lines.map_while(|line| parse(name, line).map_err(|error| failed = Some(error)).ok());
+        let state = State::restore(rows);
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(Self { covered, state: state?, bytes: bytes.len() }),
+        }
     }
 
-    /// Writes the state after a record, unless somebody has. It is a convenience: if it fails nothing is lost, and
-    /// somebody else will write the next one.
-    pub async fn write(log: &Log, number: u64, state: &State) -> Result<()> {
-        let bytes = encode(&Self { number, rows: state.snapshot().collect() })?;
-        log.create(&Self::path(number), bytes).await;
-        Ok(())
+    /// One snapshot. `Data` if it is damaged.
+    pub(crate) async fn read(log: &Log, path: &Path) -> Result<Option<Self>> {
+        let Some(bytes) = log.get(path).await? else { return Ok(None) };
+        let snapshot = Self::decode(path.as_ref(), &bytes)?;
+        if Some(snapshot.covered.number) != number_of(path) {
+            let what = format!("{path}: is damaged: it says that it covers {}", snapshot.covered.number);
+            return Err(Error::new(ErrorKind::Data, what));
+        }
+        Ok(Some(snapshot))
     }
 
-    /// The newest state that can be read, and the record that it covers; an empty one if there is no snapshot. A
-    /// damaged snapshot is passed over: the records say the same.
-    pub async fn newest(log: &Log) -> Result<(u64, State)> {
+    /// The newest state that can be read; an empty one if there is no snapshot. A damaged snapshot is passed over: the
+    /// records say the same.
+    pub(crate) async fn newest(log: &Log) -> Result<Self> {
         for path in log.list("snapshot").await?.into_iter().rev() {
-            let Some(bytes) = log.get(&path).await? else { continue };
-            let restored = decode::<Self>(path.as_ref(), &bytes)
-                .and_then(|snapshot| Ok((snapshot.number, State::restore(snapshot.rows)?)));
-            match restored {
-                Ok((number, state)) if Self::path(number) == path => return Ok((number, state)),
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::Data => {}
+            match Self::read(log, &path).await {
+                Ok(Some(snapshot)) => return Ok(snapshot),
+                Ok(None) => {}
+                Err(error) if error.kind() == ErrorKind::Data => {
+                    tracing::warn!("{error}; an older snapshot and the records say the same");
+                }
                 Err(error) => return Err(error),
             }
         }
-        Ok((0, State::new()))
+        Ok(Self { covered: Covered::NOTHING, state: State::new(), bytes: 0 })
+    }
+
+    /// Which record the newest snapshot covers, from its name alone.
+    pub(crate) async fn newest_number(log: &Log) -> Result<u64> {
+        Ok(log.list("snapshot").await?.iter().filter_map(number_of).max().unwrap_or(0))
     }
 }
 

@@ -1,11 +1,14 @@
 //! A store over the log.
 
-use crate::log::{Created, Log};
+use crate::directory::Directory;
+use crate::history;
+use crate::log::{Created, Log, numbered};
+use crate::offer::{Offered, Offerer};
 use crate::writer::{Request, Writer};
 use async_trait::async_trait;
 use object_store::{ObjectStore, local::LocalFileSystem};
 use qo_core::{Answer, Book, Claim, Clock, Command, Error, ErrorKind, FenceToken, Result, SessionId};
-use qo_core::{State, SystemClock, Work};
+use qo_core::{JobDetail, JobId, State, Time, Work};
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -16,14 +19,43 @@ pub struct Options {
     pub attempts: u32,
     /// How long to wait between two such tries. Defaults to 100 ms.
     pub pause: Duration,
-    /// A snapshot is written after every so many records. Defaults to 1,000.
+    /// A snapshot is due after this many records … Defaults to 1,000.
     pub snapshot_every: u64,
+    /// … or after records with this many bytes, if it would not be much larger than they are. Defaults to 8 MiB.
+    pub snapshot_bytes: usize,
+    /// How long a record is kept at least; a process that has not looked at the log for half of it begins again at a
+    /// snapshot. Every process of a namespace must use the same. Defaults to 60 s.
+    pub sweep_age: Duration,
+    /// How often to look for what others wrote, beside being woken. Defaults to 1 s.
+    pub poll: Duration,
+    /// How often to look where nobody wakes. Defaults to 50 ms.
+    pub poll_without_bell: Duration,
+    /// Where the log is written. Defaults to a thread of its own.
+    pub host: Host,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { attempts: 10, pause: Duration::from_millis(100), snapshot_every: 1_000 }
+        Self {
+            attempts: 10,
+            pause: Duration::from_millis(100),
+            snapshot_every: 1_000,
+            snapshot_bytes: 8 << 20,
+            sweep_age: Duration::from_secs(60),
+            poll: Duration::from_secs(1),
+            poll_without_bell: Duration::from_millis(50),
+            host: Host::Thread,
+        }
     }
+}
+
+/// Where the log of an opened namespace is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Host {
+    /// On a thread of its own: what the caller's event loop does, or does not do, holds up no commit.
+    Thread,
+    /// As a task of the caller's runtime: for simulations, whose time stands still while anybody works.
+    Runtime,
 }
 
 /// A namespace on objects. Several processes may open the same one.
@@ -32,30 +64,30 @@ pub struct LogStore {
     requests: mpsc::Sender<Request>,
     log: Log,
     applied: watch::Receiver<u64>,
-    clock: Arc<ClockOf>,
 }
 
-#[derive(Clone)]
-struct ClockOf(Arc<dyn Clock>);
-
-impl std::fmt::Debug for ClockOf {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Clock")
-    }
+/// Where a writer is to begin.
+struct Start {
+    log: Log,
+    clock: Option<Arc<dyn Clock>>,
+    options: Options,
+    applied: watch::Sender<u64>,
+    requests: mpsc::Receiver<Request>,
+    opened: oneshot::Sender<Result<()>>,
+    light: bool,
 }
 
 impl LogStore {
     /// Opens the namespace in a directory, which is made if it is not there. Everything is on the disk before it is
     /// acknowledged.
     pub async fn open_directory(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
-        let directory = directory.as_ref();
-        let shown = directory.display().to_string();
-        let unusable = |error: String| Error::new(ErrorKind::Unavailable, format!("store {shown}: {error}"));
-        std::fs::create_dir_all(directory).map_err(|error| unusable(error.to_string()))?;
-        let objects =
-            LocalFileSystem::new_with_prefix(directory).map_err(|error| unusable(error.to_string()))?;
-        let objects = Arc::new(objects.with_fsync(true));
-        Self::open(objects, Arc::new(SystemClock::new()), options).await
+        Self::start(directory_log(directory.as_ref())?, None, options, false).await
+    }
+
+    /// Opens the namespace in a directory for somebody who will do little more than submit: the state is not read until
+    /// a call needs it.
+    pub async fn open_directory_to_submit(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
+        Self::start(directory_log(directory.as_ref())?, None, options, true).await
     }
 
     /// Opens the namespace in an object store, with a clock of its own.
@@ -64,40 +96,132 @@ impl LogStore {
         clock: Arc<dyn Clock>,
         options: Options,
     ) -> Result<Self> {
-        let (requests, inbox) = mpsc::channel(1_000);
+        Self::start(Log::new(objects), Some(clock), options, false).await
+    }
+
+    /// Opens the namespace in an object store, on the time that the store itself keeps.
+    pub async fn open_objects(objects: Arc<dyn ObjectStore>, options: Options) -> Result<Self> {
+        Self::start(Log::new(objects), None, options, false).await
+    }
+
+    /// Opens the namespace in an object store for somebody who will do little more than submit.
+    pub async fn open_objects_to_submit(objects: Arc<dyn ObjectStore>, options: Options) -> Result<Self> {
+        Self::start(Log::new(objects), None, options, true).await
+    }
+
+    async fn start(log: Log, clock: Option<Arc<dyn Clock>>, options: Options, light: bool) -> Result<Self> {
+        let (sender, requests) = mpsc::channel(1_000);
         let (opened, result) = oneshot::channel();
         let (applying, applied) = watch::channel(0);
-        let log = Log::new(objects);
-        let written = log.clone();
-        let shown = Arc::new(ClockOf(Arc::clone(&clock)));
-        // A thread of its own: what the caller's event loop does, or does not do, must not hold up a commit that others
-        // wait for, and dropping a call must not leave a commit half done.
-        let writer = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-            let runtime = match runtime {
-                Ok(runtime) => runtime,
-                Err(error) => {
-                    let error = Error::new(ErrorKind::Unavailable, format!("no runtime: {error}"));
-                    opened.send(Err(error)).ok();
-                    return;
-                }
-            };
-            runtime.block_on(async {
-                match Writer::open(written, clock, options, applying).await {
-                    Ok(writer) => {
-                        opened.send(Ok(())).ok();
-                        writer.run(inbox).await;
-                    }
-                    Err(error) => {
-                        opened.send(Err(error)).ok();
-                    }
-                }
-            });
-        };
-        let thread = std::thread::Builder::new().name("qo-log".into()).spawn(writer);
-        thread.map_err(|error| Error::new(ErrorKind::Unavailable, format!("no thread: {error}")))?;
+        let host = options.host;
+        let start = Start { log: log.clone(), clock, options, applied: applying, requests, opened, light };
+        match host {
+            Host::Thread => {
+                let thread = std::thread::Builder::new().name("qo-log".into());
+                let spawned = thread.spawn(move || start.run_on_a_thread());
+                spawned.map_err(|error| Error::new(ErrorKind::Unavailable, format!("no thread: {error}")))?;
+            }
+            Host::Runtime => {
+                tokio::spawn(start.run());
+            }
+        }
         result.await.unwrap_or_else(|_| Err(stopped()))?;
-        Ok(Self { requests, log, applied, clock: shown })
+        Ok(Self { requests: sender, log, applied })
+    }
+
+    async fn ask<T>(&self, look: impl FnOnce(&mut State, Time) -> Result<T> + Send + 'static) -> Result<T>
+    where
+        T: Send + 'static,
+    {
+        let (seen, shown) = oneshot::channel();
+        let look = move |state: Result<(&mut State, Time)>| {
+            seen.send(state.and_then(|(state, now)| look(state, now))).ok();
+        };
+        let sent = self.requests.send(Request::Look(Box::new(look))).await;
+        sent.map_err(|_| stopped())?;
+        shown.await.unwrap_or_else(|_| Err(stopped()))
+    }
+}
+
+pub(crate) fn directory_log(path: &Path) -> Result<Log> {
+    let directory = Directory::open(path)?;
+    let unusable = |error| Error::new(ErrorKind::Unavailable, format!("store {}: {error}", path.display()));
+    let objects = LocalFileSystem::new_with_prefix(path).map_err(unusable)?;
+    Ok(Log::in_directory(Arc::new(objects.with_fsync(true)), directory))
+}
+
+impl Start {
+    fn run_on_a_thread(self) {
+        match tokio::runtime::Builder::new_current_thread().enable_time().build() {
+            Ok(runtime) => runtime.block_on(self.run()),
+            Err(error) => {
+                let error = Error::new(ErrorKind::Unavailable, format!("no runtime: {error}"));
+                self.opened.send(Err(error)).ok();
+            }
+        }
+    }
+
+    async fn run(mut self) {
+        let mut first = Vec::new();
+        if self.light {
+            self.opened.send(Ok(())).ok();
+            match Self::offer_while_possible(&self.log, &self.options, &mut self.requests).await {
+                Some(request) => first.push(request),
+                None => return,
+            }
+            match Writer::open(self.log, self.clock, self.options, self.applied).await {
+                Ok(writer) => writer.run(first, self.requests).await,
+                Err(error) => Self::refuse(&error, first, self.requests).await,
+            }
+            return;
+        }
+        match Writer::open(self.log, self.clock, self.options, self.applied).await {
+            Ok(writer) => {
+                self.opened.send(Ok(())).ok();
+                writer.run(first, self.requests).await;
+            }
+            Err(error) => {
+                self.opened.send(Err(error)).ok();
+            }
+        }
+    }
+
+    /// Offers what can be offered. Returns the first request that needs the state, if there is one.
+    async fn offer_while_possible(
+        log: &Log,
+        options: &Options,
+        requests: &mut mpsc::Receiver<Request>,
+    ) -> Option<Request> {
+        let mut offerer = Offerer::new(log.clone(), options.clone());
+        loop {
+            let (command, caller) = match requests.recv().await? {
+                Request::Decide(command, caller) => (command, caller),
+                look @ Request::Look(_) => return Some(look),
+            };
+            match offerer.offer(&command).await {
+                Ok(Offered::Yes(submitted)) => {
+                    caller.send(Ok(Answer::Submitted(submitted))).ok();
+                }
+                Ok(Offered::NeedsState) => return Some(Request::Decide(command, caller)),
+                Err(error) => {
+                    caller.send(Err(error)).ok();
+                }
+            }
+        }
+    }
+
+    /// The state could not be opened: everybody who asks is told why.
+    async fn refuse(error: &Error, first: Vec<Request>, mut requests: mpsc::Receiver<Request>) {
+        let refuse = |request| match request {
+            Request::Decide(_, caller) => {
+                caller.send(Err(error.clone())).ok();
+            }
+            Request::Look(look) => look(Err(error.clone())),
+        };
+        first.into_iter().for_each(refuse);
+        while let Some(request) = requests.recv().await {
+            refuse(request);
+        }
     }
 }
 
@@ -121,27 +245,13 @@ impl Book for LogStore {
         T: Send + 'static,
         F: for<'a> FnOnce(&'a State) -> T + Send + 'static,
     {
-        let (seen, shown) = oneshot::channel();
-        let clock = Arc::clone(&self.clock.0);
-        let look = move |state: Result<&mut State>| {
-            seen.send(state.map(|state| state.at(clock.now(), look))).ok();
-        };
-        let sent = self.requests.send(Request::Look(Box::new(look))).await;
-        sent.map_err(|_| stopped())?;
-        shown.await.unwrap_or_else(|_| Err(stopped()))
+        self.ask(move |state, now| Ok(state.at(now, look))).await
     }
 
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
         // Before the look: what happens meanwhile is then seen as a change, never missed.
         let seen = *self.applied.borrow();
-        let (found, shown) = oneshot::channel();
-        let clock = Arc::clone(&self.clock.0);
-        let look = move |state: Result<&mut State>| {
-            found.send(state.and_then(|state| state.work(clock.now(), session, claim))).ok();
-        };
-        let sent = self.requests.send(Request::Look(Box::new(look))).await;
-        sent.map_err(|_| stopped())?;
-        let work = shown.await.unwrap_or_else(|_| Err(stopped()))?;
+        let work = self.ask(move |state, now| state.work(now, session, claim)).await?;
         Ok(Work { seen, ..work })
     }
 
@@ -150,6 +260,10 @@ impl Book for LogStore {
         let Some(seen) = seen else { return Ok(*applied.borrow()) };
         let now = applied.wait_for(|applied| *applied > seen).await.map_err(|_| stopped())?;
         Ok(*now)
+    }
+
+    async fn archived(&self, job: JobId) -> Result<Option<JobDetail>> {
+        history::find(&self.log, job).await
     }
 
     async fn keep_log(&self, token: FenceToken, log: String) -> Result<()> {
@@ -167,5 +281,5 @@ impl Book for LogStore {
 
 /// The object of an attempt's log. Tokens grow, so the oldest come first.
 fn attempt_log(token: FenceToken) -> object_store::path::Path {
-    object_store::path::Path::from(format!("attempt/{:020}", token.0))
+    numbered("attempt", token.0)
 }

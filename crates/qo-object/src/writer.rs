@@ -1,23 +1,37 @@
-//! The writer: one thread for each opened namespace. It keeps the state, reads what others wrote, and commits what it is
+//! The writer: one for each opened namespace. It keeps the state, reads what others wrote, and commits what it is
 //! asked for, many commands in one record.
 //!
 //! A commit, step by step:
-//! 1. read the log to its end;
-//! 2. decide all commands that are waiting, as a speculation;
+//! 1. wait for one's [turn](crate::turn), if others write too; read the log to its end;
+//! 2. decide all commands that are waiting, as a speculation, after what light clients [offered](crate::offer);
 //! 3. create the next record with what was decided;
 //! 4. **done**: keep it, and answer. **Somebody was first**: take it back, evolve by what he wrote, and decide again.
 //!    **Nobody knows**: create the same record again, until it is known. The nonce tells our own record from another.
 //!
 //! Nobody is answered before the record is there (G10): not even those whose commands changed nothing, because what they
 //! were told rests on what the record says.
+//!
+//! **The late writer.** If more than half the [sweep](crate::sweep) age passed between the moment when the end of the log
+//! was seen and the moment when the record was there, the place may have been used and swept meanwhile: the record is not
+//! acknowledged, and the state is read again from a snapshot.
 
-use crate::log::{Created, Log};
+use crate::clock::StoreClock;
+use crate::format;
+use crate::history;
+use crate::log::Log;
+use crate::put::{Put, put};
 use crate::record::Record;
-use crate::snapshot::{Snapshot, missing};
+use crate::snapshot::{self, Covered, Snapshot, missing};
 use crate::store::Options;
-use qo_core::{Answer, Clock, Command, Error, ErrorKind, Event, Outcome, Result, Settle, State, decide};
+use crate::sweep::sweep;
+use crate::turn::Turns;
+use qo_core::{
+    Answer, Clock, Command, Error, ErrorKind, Event, NewJob, Outcome, Result, Settle, State, Time, decide,
+};
 use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
 
 /// Most requests that go into one commit.
@@ -35,47 +49,105 @@ pub(crate) enum Request {
     Look(Look),
 }
 
-/// A look at the state, or the reason why there is none.
-pub(crate) type Look = Box<dyn FnOnce(Result<&mut State>) + Send>;
+/// A look at the state at a time, or the reason why there is none.
+pub(crate) type Look = Box<dyn FnOnce(Result<(&mut State, Time)>) + Send>;
+
+type Commands = Vec<(Box<Command>, oneshot::Sender<Result<Answer>>)>;
+
+/// Where a writer takes its time from.
+pub(crate) enum Hands {
+    /// The store's own stamps.
+    Store(StoreClock),
+    /// A clock of the caller's.
+    Given(Arc<dyn Clock>),
+}
+
+impl Hands {
+    fn now(&self) -> Time {
+        match self {
+            Self::Store(clock) => clock.now(),
+            Self::Given(clock) => clock.now(),
+        }
+    }
+}
 
 pub(crate) struct Writer {
     log: Log,
-    clock: Arc<dyn Clock>,
+    hands: Hands,
     options: Options,
     id: Uuid,
     state: State,
-    /// The next record.
-    next: u64,
-    snapshot_is_due: bool,
+    /// The last record that the state knows.
+    end: Covered,
+    /// Jobs that light clients offered and nobody has decided about.
+    offers: Vec<NewJob>,
+    /// When the end of the log was last known to be the end.
+    seen_end: Instant,
+    /// What was seen of others may not be on the disk yet.
+    unsynced: bool,
+    turns: Turns,
+    pile: Pile,
     /// How many records this process has applied, for whoever waits for the next.
     applied: watch::Sender<u64>,
+    /// Snapshots and sweeps are nobody's business but their own.
+    housekeeping: Option<JoinHandle<()>>,
+    last_sweep: Instant,
+}
+
+/// What a reader would have to replay.
+#[derive(Default)]
+struct Pile {
+    records: u64,
+    bytes: usize,
+    /// How large the last snapshot was.
+    snapshot_bytes: usize,
 }
 
 impl Writer {
     /// Reads a namespace to its end.
     pub(crate) async fn open(
         log: Log,
-        clock: Arc<dyn Clock>,
+        clock: Option<Arc<dyn Clock>>,
         options: Options,
         applied: watch::Sender<u64>,
     ) -> Result<Self> {
-        let (covered, state) = Snapshot::newest(&log).await?;
+        format::check(&log).await?;
+        let hands = match clock {
+            Some(clock) => Hands::Given(clock),
+            None => Hands::Store(StoreClock::ask(&log).await?),
+        };
+        let id = Uuid::new_v4();
+        let now = Instant::now();
         let mut writer = Self {
             log,
-            clock,
+            hands,
             options,
-            id: Uuid::new_v4(),
-            state,
-            next: covered + 1,
-            snapshot_is_due: false,
+            id,
+            state: State::new(),
+            end: Covered::NOTHING,
+            offers: Vec::new(),
+            seen_end: now,
+            unsynced: false,
+            turns: Turns::new(id),
+            pile: Pile::default(),
             applied,
+            housekeeping: None,
+            last_sweep: now,
         };
-        if covered == 0 || writer.log.read(covered).await?.is_some() {
-            writer.catch_up().await?;
-            writer.check_end().await?;
-            return Ok(writer);
-        }
-        Err(missing(covered))
+        writer.reopen().await?;
+        writer.check_end().await?;
+        Ok(writer)
+    }
+
+    /// Begins again at the newest snapshot.
+    async fn reopen(&mut self) -> Result<()> {
+        let Snapshot { covered, state, bytes } = Snapshot::newest(&self.log).await?;
+        (self.state, self.end) = (state, covered);
+        self.offers.clear();
+        self.pile = Pile { snapshot_bytes: bytes, ..Pile::default() };
+        self.read_on().await?;
+        self.applied.send_modify(|applied| *applied += 1);
+        Ok(())
     }
 
     /// The end of what could be read must be the end of the log: a record that is gone in the middle would otherwise be
@@ -83,101 +155,187 @@ impl Writer {
     async fn check_end(&mut self) -> Result<()> {
         let last = self.log.list("log").await?.pop();
         self.catch_up().await?;
+        let next = self.end.number + 1;
         match last {
-            Some(last) if last > Log::path(self.next) => Err(missing(self.next)),
+            Some(last) if last > Log::path(next) => Err(missing(next)),
             Some(_) | None => Ok(()),
         }
     }
 
     /// Serves requests until nobody is left who could make one.
-    pub(crate) async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
-        let mut batch = Vec::new();
-        while requests.recv_many(&mut batch, BATCH).await > 0 {
-            let (mut looks, mut commands) = (Vec::new(), Vec::new());
-            for request in batch.drain(..) {
-                match request {
-                    Request::Decide(command, answer) => commands.push((command, answer)),
-                    Request::Look(look) => looks.push(look),
-                }
+    pub(crate) async fn run(mut self, first: Vec<Request>, mut requests: mpsc::Receiver<Request>) {
+        let rung = Arc::new(Notify::new());
+        let bell = self.log.directory().and_then(|directory| directory.listen(Arc::clone(&rung)));
+        let poll = if bell.is_some() { self.options.poll } else { self.options.poll_without_bell };
+        let mut batch = first;
+        loop {
+            if !batch.is_empty() {
+                self.serve(&mut batch, &mut requests, &rung).await;
             }
-            while !commands.is_empty() {
-                let now: Vec<_> = commands.drain(..fitting(&commands)).collect();
-                match self.commit(&now).await {
-                    Ok(answers) => {
-                        for ((_, caller), answer) in now.into_iter().zip(answers) {
-                            // Whoever does not wait any more does not need to be told.
-                            caller.send(answer).ok();
-                        }
-                    }
-                    Err(error) => now.into_iter().for_each(|(_, caller)| {
-                        caller.send(Err(error.clone())).ok();
-                    }),
-                }
+            self.keep_house().await;
+            tokio::select! {
+                biased;
+                taken = requests.recv_many(&mut batch, BATCH) => if taken == 0 { break },
+                () = rung.notified() => self.look_around().await,
+                () = sleep(poll) => self.look_around().await,
             }
-            self.show(looks).await;
-            // Everybody has been answered: nobody waits for it.
-            self.snapshot().await;
+        }
+        if let Some(housekeeping) = self.housekeeping {
+            housekeeping.await.ok();
         }
     }
 
-    async fn show(&mut self, looks: Vec<Look>) {
+    /// Reads what others wrote, so that those who wait for it are told, and so that the next commit has less to read.
+    async fn look_around(&mut self) {
+        // Whoever asks for something next is told what is wrong.
+        if let Err(error) = self.catch_up().await {
+            tracing::debug!("{error}");
+        }
+    }
+
+    async fn serve(
+        &mut self,
+        batch: &mut Vec<Request>,
+        requests: &mut mpsc::Receiver<Request>,
+        rung: &Notify,
+    ) {
+        let mut commands = Vec::new();
+        self.sort(batch, &mut commands).await;
+        while !commands.is_empty() {
+            while let Some(turn) = self.turns.wait_until().filter(|_| commands.len() < BATCH) {
+                // What arrives meanwhile comes along.
+                tokio::select! {
+                    taken = requests.recv_many(batch, BATCH) => if taken == 0 { break },
+                    () = rung.notified() => self.look_around().await,
+                    () = sleep_until(turn) => break,
+                }
+                self.sort(batch, &mut commands).await;
+            }
+            let now: Vec<_> = commands.drain(..fitting(&commands)).collect();
+            match self.commit(&now).await {
+                Ok(answers) => {
+                    for ((_, caller), answer) in now.into_iter().zip(answers) {
+                        // Whoever does not wait any more does not need to be told.
+                        caller.send(answer).ok();
+                    }
+                }
+                Err(error) => now.into_iter().for_each(|(_, caller)| {
+                    caller.send(Err(error.clone())).ok();
+                }),
+            }
+        }
+    }
+
+    /// Answers looks, and keeps commands for the next commit.
+    async fn sort(&mut self, batch: &mut Vec<Request>, commands: &mut Commands) {
+        let mut looks = Vec::new();
+        for request in batch.drain(..) {
+            match request {
+                Request::Decide(command, answer) => commands.push((command, answer)),
+                Request::Look(look) => looks.push(look),
+            }
+        }
         if looks.is_empty() {
             return;
         }
-        let caught_up = self.catch_up().await;
+        let mut caught_up = self.catch_up().await;
+        if caught_up.is_ok() && !self.offers.is_empty() {
+            // What was offered is to be seen.
+            caught_up = self.commit::<()>(&[]).await.map(drop);
+        }
+        let now = self.hands.now();
         for look in looks {
-            look(caught_up.clone().map(|()| &mut self.state));
+            look(caught_up.clone().map(|()| (&mut self.state, now)));
         }
     }
 
-    /// Evolves by what others wrote.
+    /// Evolves by what others wrote. If nobody looked for a long time, what comes next may have been swept.
     async fn catch_up(&mut self) -> Result<()> {
-        while let Some(record) = self.log.read(self.next).await? {
-            self.follow(&record);
+        if self.is_late() && Snapshot::newest_number(&self.log).await? > self.end.number {
+            return self.reopen().await;
         }
+        self.read_on().await
+    }
+
+    async fn read_on(&mut self) -> Result<()> {
+        loop {
+            let asked = Instant::now();
+            let Some((record, bytes)) = self.log.read_sized(self.end.number + 1).await? else {
+                self.seen_end = asked;
+                return Ok(());
+            };
+            self.follow(&record, bytes)?;
+        }
+    }
+
+    fn is_late(&self) -> bool {
+        self.seen_end.elapsed() >= self.options.sweep_age / 2
+    }
+
+    fn follow(&mut self, record: &Record, bytes: usize) -> Result<()> {
+        if record.after != self.end.nonce {
+            let what = format!("{}: does not follow the record before it", Log::path(record.number));
+            return Err(Error::new(ErrorKind::Data, what));
+        }
+        record.events.iter().for_each(|event| self.state.evolve(event));
+        if !record.events.is_empty() {
+            // It began with what became of them.
+            self.offers.clear();
+        }
+        self.offers.extend(record.offered.iter().cloned());
+        self.unsynced = true;
+        self.passed(record.number, record.nonce, record.writer, bytes);
         Ok(())
     }
 
-    fn follow(&mut self, record: &Record) {
-        record.events.iter().for_each(|event| self.state.evolve(event));
-        self.next = record.number + 1;
+    /// The state knows one more record.
+    fn passed(&mut self, number: u64, nonce: Uuid, writer: Uuid, bytes: usize) {
+        self.end = Covered { number, nonce };
+        self.turns.saw(number, writer);
+        self.pile.records += 1;
+        self.pile.bytes += bytes;
         self.applied.send_modify(|applied| *applied += 1);
     }
 
     async fn commit<T>(&mut self, commands: &[(Box<Command>, T)]) -> Result<Vec<Result<Answer>>> {
-        if commands.is_empty() {
-            return Ok(Vec::new());
-        }
         self.catch_up().await?;
         for _ in 0..RACES {
-            let at = self.clock.now().max(self.state.now());
+            let at = self.hands.now().max(self.state.now());
             self.state.speculate();
-            let mut events = Vec::new();
-            let answers = commands
-                .iter()
-                .map(|(command, _)| {
-                    let decision = decide(&mut self.state, at, command)?;
-                    events.extend(decision.events);
-                    Ok(decision.answer)
-                })
-                .collect();
+            let (events, answers) = self.decide_all(at, commands);
             if events.iter().all(|event| matches!(event, Event::Ticked(_))) {
-                // That time goes on needs no record.
+                // That time goes on needs no record. What is answered rests on what was seen.
                 self.state.take_back();
+                if std::mem::take(&mut self.unsynced) {
+                    self.log.sync().await.inspect_err(|_| self.unsynced = true)?;
+                }
                 return Ok(answers);
             }
-            let record = Record { number: self.next, writer: self.id, nonce: Uuid::new_v4(), at, events };
-            match self.create(&record).await {
-                Ok(None) => {
+            let record = Record {
+                number: self.end.number + 1,
+                writer: self.id,
+                nonce: Uuid::new_v4(),
+                after: self.end.nonce,
+                at: Some(at),
+                events,
+                offered: Vec::new(),
+            };
+            let sent = Instant::now();
+            match put(&self.log, &record, &self.options).await {
+                Ok(Put::Ours(_)) if self.is_late() => {
+                    self.state.take_back();
+                    self.reopen().await?;
+                    let what = format!("{}: written too late to be trusted", Log::path(record.number));
+                    return Err(Error::new(ErrorKind::Unknown, what));
+                }
+                Ok(Put::Ours(bytes)) => {
                     self.state.keep();
-                    self.next += 1;
-                    self.applied.send_modify(|applied| *applied += 1);
-                    self.snapshot_is_due |= record.number.is_multiple_of(self.options.snapshot_every);
+                    self.written(&record, bytes, sent).await;
                     return Ok(answers);
                 }
-                Ok(Some(theirs)) => {
+                Ok(Put::Theirs(theirs, bytes)) => {
                     self.state.take_back();
-                    self.follow(&theirs);
+                    self.follow(&theirs, bytes)?;
                     self.catch_up().await?;
                 }
                 Err(error) => {
@@ -186,39 +344,117 @@ impl Writer {
                 }
             }
         }
-        let message = format!("{}: others were first {RACES} times in a row", Log::path(self.next));
+        let next = self.end.number + 1;
+        let message = format!("{}: others were first {RACES} times in a row", Log::path(next));
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 
-    /// Creates a record, or says who was first. An error means that nobody knows whether it is there.
-    async fn create(&self, record: &Record) -> Result<Option<Record>> {
-        let (path, bytes) = (Log::path(record.number), record.encode()?);
-        let mut why = String::new();
-        for attempt in 0..self.options.attempts {
-            if attempt > 0 {
-                tokio::time::sleep(self.options.pause).await;
-            }
-            match self.log.create(&path, bytes.clone()).await {
-                Created::Done => return Ok(None),
-                Created::Exists => match self.log.read(record.number).await {
-                    Ok(Some(found)) if found.nonce == record.nonce => return Ok(None),
-                    Ok(Some(found)) => return Ok(Some(found)),
-                    Ok(None) => why = format!("{path}: it exists, and it does not"),
-                    Err(error) if error.kind() == ErrorKind::Data => return Err(error),
-                    Err(error) => why = error.to_string(),
-                },
-                Created::Unknown(error) => why = error,
+    fn decide_all<T>(
+        &mut self,
+        at: Time,
+        commands: &[(Box<Command>, T)],
+    ) -> (Vec<Event>, Vec<Result<Answer>>) {
+        let mut events = Vec::new();
+        if !self.offers.is_empty() {
+            match decide(&mut self.state, at, &Command::Admit(self.offers.clone())) {
+                Ok(decision) => events.extend(decision.events),
+                // An offer that breaks a rule cannot have come from qo.
+                Err(error) => tracing::error!("offered jobs were refused: {error}"),
             }
         }
-        Err(Error::new(ErrorKind::Unknown, format!("{path}: {why}")))
+        let answers = commands.iter().map(|(command, _)| {
+            let decision = decide(&mut self.state, at, command)?;
+            events.extend(decision.events);
+            Ok(decision.answer)
+        });
+        let answers = answers.collect();
+        (events, answers)
     }
 
-    /// Writes a snapshot if a record of ours was the one after which there should be one.
-    async fn snapshot(&mut self) {
-        if std::mem::take(&mut self.snapshot_is_due) {
-            // Nothing rests on it: the records say the same.
-            Snapshot::write(&self.log, self.next - 1, &self.state).await.ok();
+    /// A record of ours is there.
+    async fn written(&mut self, record: &Record, bytes: usize, sent: Instant) {
+        self.seen_end = sent;
+        // Its folder was synced with it, and so was everything that could be seen there.
+        self.unsynced = false;
+        self.offers.clear();
+        self.turns.took(sent.elapsed());
+        self.passed(record.number, record.nonce, self.id, bytes);
+        self.log.directory().inspect(|directory| directory.ring());
+        if let Hands::Store(clock) = &self.hands {
+            clock.observe(&self.log, &Log::path(record.number), sent).await;
         }
+    }
+
+    /// Writes a snapshot if a reader would have much to replay, and sweeps now and then. Everybody has been answered:
+    /// nobody waits for it.
+    async fn keep_house(&mut self) {
+        if self.housekeeping.as_ref().is_some_and(|running| !running.is_finished()) {
+            return;
+        }
+        let snapshot = match self.is_snapshot_due() {
+            true => {
+                self.archive().await;
+                self.due_snapshot().await
+            }
+            false => None,
+        };
+        let sweep_is_due = self.last_sweep.elapsed() >= self.options.sweep_age / 2;
+        if snapshot.is_none() && !sweep_is_due {
+            return;
+        }
+        if sweep_is_due {
+            self.last_sweep = Instant::now();
+        }
+        let (log, age) = (self.log.clone(), self.options.sweep_age);
+        let remembered_ms = self.state.retention().succeeded_ms;
+        self.housekeeping = Some(tokio::spawn(async move {
+            if let Some((number, bytes)) = snapshot
+                && !snapshot::write(&log, number, bytes).await
+            {
+                tracing::debug!("snapshot {number} was not written: the records say the same");
+            }
+            if sweep_is_due && let Err(error) = sweep(&log, age, remembered_ms).await {
+                tracing::debug!("sweeping was cut short: {error}");
+            }
+        }));
+    }
+
+    /// Whether it is time for a snapshot: it costs what it has rows, so a large one is due when there is more to replay.
+    fn is_snapshot_due(&self) -> bool {
+        let Pile { records, bytes, snapshot_bytes } = self.pile;
+        let much = records >= self.options.snapshot_every || bytes >= self.options.snapshot_bytes;
+        // With offers that nobody has decided about, the state is not all that the records say.
+        much && bytes >= snapshot_bytes / 2 && self.offers.is_empty()
+    }
+
+    /// Lets jobs that succeeded some time ago leave the state.
+    async fn archive(&mut self) {
+        let leaving = history::leaving(&self.state, self.hands.now());
+        if leaving.is_empty() {
+            return;
+        }
+        let jobs = leaving.iter().map(|job| job.id).collect();
+        // If the segment is written and the record is not, the jobs are in both places, which hurts nobody.
+        if let Ok(true) = history::write(&self.log, self.end.number, leaving).await
+            && let Err(error) = self.commit(&[(Box::new(Command::Archive { jobs }), ())]).await
+        {
+            tracing::debug!("nothing left the state: {error}");
+        }
+    }
+
+    /// The snapshot that is due, unless somebody else has written it.
+    async fn due_snapshot(&mut self) -> Option<(u64, Vec<u8>)> {
+        let Pile { records, snapshot_bytes, .. } = self.pile;
+        let newest = Snapshot::newest_number(&self.log).await.ok()?;
+        let behind = self.end.number.saturating_sub(newest);
+        if behind < records && behind < self.options.snapshot_every {
+            // Somebody else has written one.
+            self.pile = Pile { records: behind, bytes: 0, snapshot_bytes };
+            return None;
+        }
+        let encoded = snapshot::encode(self.end, &self.state).ok()?;
+        self.pile = Pile { snapshot_bytes: encoded.len(), ..Pile::default() };
+        Some((self.end.number, encoded))
     }
 }
 
@@ -229,7 +465,7 @@ fn fitting<T>(commands: &[(Box<Command>, T)]) -> usize {
         bytes += weight(command);
         bytes <= RECORD_BYTES
     };
-    commands.iter().take_while(fits).count().max(1)
+    commands.iter().take(BATCH).take_while(fits).count().max(1)
 }
 
 /// Bytes of payload, output and error text that a command brings.

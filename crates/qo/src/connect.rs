@@ -20,17 +20,22 @@ pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
 /// Opens a namespace for somebody who will do little more than submit: what is stored there is read only when a call
 /// needs it. Every call works, and means the same as on what [`connect`] returns.
 pub async fn connect_to_submit(url: &str) -> Result<Arc<dyn Store>> {
-    connect(url).await
+    match Place::parse(url)? {
+        Place::Directory(directory) => {
+            Ok(Arc::new(LogStore::open_directory_to_submit(directory, Options::default()).await?))
+        }
+        Place::Memory => Ok(Arc::new(MemoryStore::new())),
+    }
 }
 
 /// Where a namespace is.
-enum Place<'a> {
+pub(crate) enum Place<'a> {
     Directory(&'a str),
     Memory,
 }
 
 impl<'a> Place<'a> {
-    fn parse(url: &'a str) -> Result<Self> {
+    pub(crate) fn parse(url: &'a str) -> Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
         match scheme {
             "file" if !rest.is_empty() => Ok(Self::Directory(rest.strip_prefix("//").unwrap_or(rest))),

@@ -3,9 +3,36 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`connect`] | from a URL to a [`Store`] |
+//! | [`client`], [`submit`] | submitting jobs, waiting for them |
+//! | [`handler`], [`context`], [`failure`] | functions that run jobs: what they get, what they return |
+//! | [`worker`] | the worker: one session, one loop of exchanges, handlers under supervision |
+//! | [`program`], [`guard`] | any executable as a task, and the process that never lets it outlive its lease |
+//! | [`metrics`] | what a worker counts |
+//! | [`doctor`] | is a store whole, and how does a damaged one get going again |
+//! | [`settings`] | what `.qo.toml`, the environment and flags say |
 
+pub mod client;
 pub mod connect;
+pub mod context;
+mod dice;
+pub mod doctor;
+pub mod failure;
+pub mod guard;
+pub mod handler;
+pub mod metrics;
+pub mod program;
+pub mod settings;
+pub mod submit;
+pub mod worker;
 
+pub use client::Client;
 pub use connect::{connect, connect_to_submit};
+pub use context::{CancelReason, Context};
+pub use failure::{Failure, IntoFailure};
+pub use handler::{Handler, TaskConfig};
+pub use metrics::Metrics;
 pub use qo_core as core;
 pub use qo_core::{Error, ErrorKind, Result, Store};
+pub use settings::Settings;
+pub use submit::Submit;
+pub use worker::{ShutdownHandle, Worker, WorkerBuilder, WorkerOptions};

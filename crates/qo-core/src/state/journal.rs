@@ -74,6 +74,8 @@ impl State {
         let speculating = self.journal.is_some();
         self.speculate();
         let mark = self.journal.as_ref().map_or(0, Vec::len);
+        let counters = self.counters();
+        self.note(|| counters);
         change(self);
         let seen = look(self);
         self.undo_to(mark);

@@ -178,6 +178,11 @@ impl State {
         self.now
     }
 
+    /// How long ended jobs are remembered.
+    pub fn retention(&self) -> Retention {
+        self.retention
+    }
+
     // ── jobs ────────────────────────────────────────────────────────────────────────────────────────
 
     pub(crate) fn insert_job(&mut self, job: Job) -> Ix<Job> {

@@ -1,0 +1,161 @@
+//! The commands, and what every one of them takes.
+
+use crate::command::{completions, concurrency, config, demo, doctor, explain, jobs, migrate, queues, schedules};
+use crate::command::{slot, submit, worker, workers, workflows};
+use crate::logging;
+use crate::output::{Colour, Screen};
+use crate::place::Place;
+use crate::trouble::{Done, FAILED};
+use clap::{Args, Parser, Subcommand};
+use qo::{Error, ErrorKind};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// A job queue that decides exactly how much may run at once, across a whole fleet.
+#[derive(Debug, Parser)]
+#[command(name = "qo", version, propagate_version = true, arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  qo demo                                                  why qo exists, in half a minute
+  qo submit resize '{\"image\": \"cat.png\"}' --key user-7   submit a job
+  qo worker --task resize=./resize.sh                      run jobs
+  qo explain JOB                                           why is it not running?
+  qo concurrency set resize --limit 4                      how many at once
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 limit reached, 75 unavailable.
+With --json a command prints one JSON document: an array for a listing, an object for one thing.")]
+pub struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+#[command(next_display_order = 1000)]
+struct Global {
+    /// The store: file:DIR or memory: [default: QO_STORE, else the configuration's, else file:.qo].
+    #[arg(long, value_name = "URL", global = true, help_heading = "Global options")]
+    store: Option<String>,
+    /// The configuration [default: QO_CONFIG, else .qo.toml here or in a directory above].
+    #[arg(long, value_name = "FILE", global = true, help_heading = "Global options")]
+    config: Option<PathBuf>,
+    /// When to use colours.
+    #[arg(long, value_name = "WHEN", global = true, default_value = "auto", help_heading = "Global options")]
+    color: Colour,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Demo(demo::Demo),
+    #[command(hide = true)]
+    DemoWorker(demo::DemoWorker),
+    Submit(Box<submit::Submit>),
+    Worker(Box<worker::Worker>),
+    Explain(explain::Explain),
+    #[command(subcommand)]
+    Jobs(jobs::Jobs),
+    #[command(subcommand)]
+    Concurrency(concurrency::Concurrency),
+    Queues(queues::Queues),
+    Workers(workers::Workers),
+    Workflows(workflows::Workflows),
+    Schedules(schedules::Schedules),
+    #[command(subcommand)]
+    Slot(slot::Slot),
+    Doctor(doctor::Doctor),
+    #[command(subcommand)]
+    Migrate(migrate::Migrate),
+    #[command(subcommand)]
+    Config(config::Config),
+    Completions(completions::Completions),
+}
+
+impl Cli {
+    /// Runs the command and says how it went.
+    pub fn run(self) -> ExitCode {
+        let mut screen = Screen::new(self.global.color);
+        let is_worker = matches!(self.command, Command::Worker(_));
+        logging::start(if is_worker { "info" } else { "warn" }, screen.colours_on_stderr());
+        let done = self.start(&mut screen).and_then(|()| screen.flush());
+        ExitCode::from(done.map_or_else(|trouble| trouble.tell(&mut screen), |()| 0))
+    }
+
+    fn start(self, screen: &mut Screen) -> Done {
+        let Self { global, command } = self;
+        // These have no use for a configuration, or bring their own store.
+        let command = match command {
+            Command::Completions(command) => return command.run(screen),
+            Command::Demo(command) => return runtime(true)?.block_on(command.run(global.store, screen)),
+            Command::DemoWorker(command) => return runtime(true)?.block_on(command.run()),
+            command => command,
+        };
+        let mut flags = BTreeMap::new();
+        flags.extend(global.store.map(|store| ("--store", store)));
+        if let Command::Worker(worker) = &command {
+            flags.extend(worker.flags());
+        }
+        let place = Place::find(global.config, flags)?;
+        for warning in &place.settings.warnings {
+            screen.warn(warning);
+        }
+        if place.settings.store.starts_with("memory:") && command.keeps_something() {
+            screen.warn("memory: ends with this command, and everything in it");
+        }
+        // While the low numbers are free.
+        let stdin = matches!(command, Command::Slot(_)).then(slot::keep_stdin).flatten();
+        // A worker runs many things at once. For everything else one thread is enough, and starts faster.
+        let runtime = runtime(matches!(command, Command::Worker(_)))?;
+        let done = runtime.block_on(command.run(&place, screen, stdin));
+        // Somebody may still be reading from the terminal, for ever.
+        runtime.shutdown_background();
+        done
+    }
+}
+
+impl Command {
+    /// Whether it is for something that shall last.
+    fn keeps_something(&self) -> bool {
+        !matches!(self, Self::Config(_) | Self::Completions(_))
+    }
+
+    async fn run(self, place: &Place, screen: &mut Screen, stdin: Option<OwnedFd>) -> Done {
+        match self {
+            Self::Submit(command) => command.run(place, screen).await,
+            Self::Worker(command) => command.run(place, screen).await,
+            Self::Explain(command) => command.run(place, screen).await,
+            Self::Jobs(command) => command.run(place, screen).await,
+            Self::Concurrency(command) => command.run(place, screen).await,
+            Self::Queues(command) => command.run(place, screen).await,
+            Self::Workers(command) => command.run(place, screen).await,
+            Self::Workflows(command) => command.run(place, screen).await,
+            Self::Schedules(command) => command.run(place, screen).await,
+            Self::Slot(command) => command.run(place, screen, stdin).await,
+            Self::Doctor(command) => command.run(place, screen).await,
+            Self::Migrate(command) => command.run(place, screen).await,
+            Self::Config(command) => command.run(place, screen),
+            Self::Completions(_) | Self::Demo(_) | Self::DemoWorker(_) => Err(crate::trouble::Trouble::Exit(FAILED)),
+        }
+    }
+}
+
+fn runtime(many_threads: bool) -> Done<tokio::runtime::Runtime> {
+    let mut builder = match many_threads {
+        true => tokio::runtime::Builder::new_multi_thread(),
+        false => tokio::runtime::Builder::new_current_thread(),
+    };
+    builder.enable_all().build().map_err(|error| {
+        Error::new(ErrorKind::Unavailable, format!("the runtime does not start: {error}")).into()
+    })
+}
+
+/// Whether a command speaks to a program.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Format {
+    /// Print JSON, for programs.
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,298 @@
+//! `qo concurrency`
+
+use super::argument;
+use crate::cli::Format;
+use crate::output::{Array, Screen, Style, Table, Times};
+use crate::place::{Place, did_you_mean, times};
+use crate::trouble::{Done, Trouble};
+use clap::{Args, Subcommand};
+use qo::Store;
+use qo::core::{
+    FenceToken, GroupDetail, GroupRef, GroupStatus, HeldBy, JobFilter, JobState, LimitSource, caps,
+};
+use std::sync::Arc;
+
+/// See and set how much may run at once.
+#[derive(Debug, Subcommand)]
+#[command(after_help = "\
+A group is cluster, queue:NAME, GROUP, GROUP/KEY or GROUP/* (a limit for every key).
+
+Examples:
+  qo concurrency status
+  qo concurrency set resize --limit 4
+  qo concurrency set 'process_user/*' --limit 1
+  qo concurrency release resize 1042 --force")]
+pub enum Concurrency {
+    Status(Status),
+    Set(Set),
+    Unset(Unset),
+    Release(Release),
+}
+
+/// Show groups and their limits, or who holds the slots of one.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  qo concurrency status\n  qo concurrency status resize --json")]
+pub struct Status {
+    /// The group; all of them without.
+    #[arg(value_parser = argument::group)]
+    group: Option<GroupRef>,
+    /// Show at most so many groups.
+    #[arg(long, value_name = "N", default_value = "100", conflicts_with = "all", value_parser = argument::count)]
+    limit: usize,
+    /// Show all groups, however many.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Set a limit. It beats those of the configuration and of code.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  qo concurrency set resize --limit 4
+  qo concurrency set queue:stripe --limit 3
+  qo concurrency set cluster --limit 0          nothing starts, nothing is lost
+
+Lowering takes nothing away from running jobs; raising lets waiting jobs go at once.")]
+pub struct Set {
+    /// The group.
+    #[arg(value_parser = argument::group)]
+    group: GroupRef,
+    /// How many slots it has, 0 to 1,000,000; 0 holds everything.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=caps::LIMIT as i64), allow_negative_numbers = true)]
+    limit: u32,
+}
+
+/// Take a limit back that was set by `set`; the configuration's or the code's counts again.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  qo concurrency unset resize")]
+pub struct Unset {
+    /// The group.
+    #[arg(value_parser = argument::group)]
+    group: GroupRef,
+}
+
+/// Take slots away from whoever holds them: the attempt is used, its handler is told to stop.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  qo concurrency status resize                 shows SLOT_ID
+  qo concurrency release resize 1042 --force")]
+pub struct Release {
+    /// The group.
+    #[arg(value_parser = argument::group)]
+    group: GroupRef,
+    /// The holder's fence token, as `qo concurrency status GROUP` shows it.
+    slot_id: u64,
+    /// Yes, although it may still be working.
+    #[arg(long)]
+    force: bool,
+}
+
+impl Concurrency {
+    /// Shows or sets.
+    pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
+        match self {
+            Self::Status(status) => status.run(place, screen).await,
+            Self::Set(Set { group, limit }) => {
+                let store = place.open().await?;
+                let known = store.group(group.clone()).await.is_ok();
+                store.set_limit(group.clone(), limit).await?;
+                screen.line(format_args!("{group}: limit {limit}"))?;
+                if !known && let Some(near) = near(&store, &group).await? {
+                    screen.warn(format_args!("no job has named {group} yet; did you mean {near}?"));
+                }
+                Ok(())
+            }
+            Self::Unset(Unset { group }) => {
+                let store = place.open_existing().await?;
+                if let Err(error) = store.unset_limit(group.clone()).await {
+                    return Err(did_you_mean(
+                        error.into(),
+                        &group.to_string(),
+                        set_by_operator(&store).await?,
+                    ));
+                }
+                let now = store.group(group.clone()).await.ok().and_then(|detail| detail.status.limit);
+                let now = now.map_or_else(|| "no limit".into(), |limit| format!("limit {limit}"));
+                screen.line(format_args!("{group}: {now}"))
+            }
+            Self::Release(Release { group, slot_id, force }) => {
+                if !force {
+                    let hint = "whoever holds it loses its lease and is told to stop; say so with --force";
+                    return Err(Trouble::usage("release needs --force").hint(hint));
+                }
+                let store = place.open_existing().await?;
+                if let Err(error) = store.release_slot(group.clone(), FenceToken(slot_id)).await {
+                    let hint = format!("`qo concurrency status {group}` shows who holds slots now");
+                    return Err(Trouble::from(error).hint(hint));
+                }
+                screen.line(format_args!("released {slot_id} of {group}"))
+            }
+        }
+    }
+}
+
+async fn near(store: &Arc<dyn Store>, group: &GroupRef) -> Done<Option<String>> {
+    let known: Vec<String> =
+        all_groups(store, caps::PAGE).await?.iter().map(|s| s.group.to_string()).collect();
+    let text = group.to_string();
+    let others = known.iter().map(String::as_str).filter(|known| *known != text);
+    Ok(qo::settings::nearest(&text, others).map(str::to_owned))
+}
+
+async fn set_by_operator(store: &Arc<dyn Store>) -> Done<Vec<String>> {
+    let groups = all_groups(store, caps::PAGE).await?;
+    let set = groups.iter().filter(|status| status.sources.operator.is_some());
+    Ok(set.map(|status| status.group.to_string()).collect())
+}
+
+/// Groups, the first so many.
+pub async fn all_groups(store: &Arc<dyn Store>, most: usize) -> Done<Vec<GroupStatus>> {
+    let mut groups = Vec::new();
+    let mut after = None;
+    loop {
+        let page = store.groups(after, caps::PAGE.min(most - groups.len())).await?;
+        groups.extend(page.groups);
+        after = page.next;
+        if after.is_none() || groups.len() >= most {
+            return Ok(groups);
+        }
+    }
+}
+
+/// Whether jobs name a group that nobody limits, although it is not just their task: perhaps it is misspelled.
+pub async fn is_named_for_nothing(store: &Arc<dyn Store>, status: &GroupStatus) -> Done<bool> {
+    let GroupRef::Group(name) = &status.group else { return Ok(false) };
+    if status.limit.is_some() || status.live == 0 {
+        return Ok(false);
+    }
+    let states = vec![JobState::Pending, JobState::Claimed, JobState::Running];
+    let filter = JobFilter { group: Some(name.clone()), states, ..JobFilter::default() };
+    let page = store.jobs(filter, None, 1).await?;
+    Ok(page.jobs.first().is_none_or(|job| job.task != *name))
+}
+
+impl Status {
+    async fn run(self, place: &Place, screen: &mut Screen) -> Done {
+        let store = place.open_existing().await?;
+        let Some(group) = self.group else {
+            let most = if self.all { usize::MAX } else { self.limit };
+            return if self.format.json {
+                list_json(&store, screen, self.all, most).await
+            } else {
+                list(&store, screen, most).await
+            };
+        };
+        match store.group(group.clone()).await {
+            Ok(detail) if self.format.json => screen.json(&detail),
+            Ok(detail) => show(screen, &detail, &times(&store).await?),
+            Err(error) => {
+                let known = all_groups(&store, caps::PAGE).await?;
+                let known = known.iter().map(|status| status.group.to_string());
+                Err(did_you_mean(error.into(), &group.to_string(), known))
+            }
+        }
+    }
+}
+
+async fn list_json(store: &Arc<dyn Store>, screen: &mut Screen, all: bool, most: usize) -> Done {
+    let groups = all_groups(store, if all { usize::MAX } else { most }).await?;
+    let mut array = Array::begin(screen)?;
+    for status in &groups {
+        array.add(screen, status)?;
+    }
+    array.end(screen)
+}
+
+/// Groups for which the extra question is asked whether anybody meant them.
+const ASKED: usize = 100;
+
+async fn list(store: &Arc<dyn Store>, screen: &mut Screen, most: usize) -> Done {
+    let mut groups = all_groups(store, most.saturating_add(1)).await?;
+    let more = groups.len() > most;
+    groups.truncate(most);
+    if groups.is_empty() {
+        screen.say("no groups: no live job names one and nobody has set a limit");
+        screen.hint("set a limit: qo concurrency set GROUP --limit N");
+        return Ok(());
+    }
+    let mut table = Table::new(&["GROUP", "USED", "LIMIT", "WAITING", "SET BY", "NOTE"]);
+    for (index, status) in groups.iter().enumerate() {
+        let waiting = status.live.saturating_sub(status.used);
+        let mut note = note(status, waiting);
+        if index < ASKED && is_named_for_nothing(store, status).await? {
+            note = ("jobs name it, nobody limits it".into(), Style::Warn);
+        }
+        table.row([
+            (status.group.to_string(), Style::Strong),
+            (status.used.to_string(), Style::Plain),
+            limit(status),
+            (waiting.to_string(), Style::Plain),
+            (status.source.map_or("-", source).to_owned(), Style::Dim),
+            note,
+        ]);
+    }
+    screen.table(table)?;
+    if more {
+        screen.say(format_args!("… the first {most}; --limit N or --all shows more"));
+    }
+    Ok(())
+}
+
+fn limit(status: &GroupStatus) -> (String, Style) {
+    status.limit.map_or_else(|| ("none".into(), Style::Dim), |limit| (limit.to_string(), Style::Plain))
+}
+
+fn note(status: &GroupStatus, waiting: u64) -> (String, Style) {
+    // Of `GROUP/*` the numbers are sums over all keys, and the limit is for each.
+    if matches!(status.group, GroupRef::EveryKey(_)) {
+        return ("for each key".into(), Style::Dim);
+    }
+    match status.limit.map(u64::from) {
+        Some(0) if waiting > 0 => ("held: nothing starts".into(), Style::Warn),
+        Some(limit) if status.used > limit => ("over: lowered while these run".into(), Style::Warn),
+        Some(limit) if status.used == limit && limit > 0 => ("full".into(), Style::Warn),
+        _ => (String::new(), Style::Plain),
+    }
+}
+
+fn source(source: LimitSource) -> &'static str {
+    match source {
+        LimitSource::Operator => "operator",
+        LimitSource::Config => "config",
+        LimitSource::Code => "code",
+        LimitSource::Submit => "submit",
+    }
+}
+
+fn show(screen: &mut Screen, detail: &GroupDetail, times: &Times) -> Done {
+    let status = &detail.status;
+    let waiting = status.live.saturating_sub(status.used);
+    let of = status.limit.map_or_else(|| "no limit".into(), |limit| format!("limit {limit}"));
+    let by = status.source.map(|by| format!(" set by {}", source(by))).unwrap_or_default();
+    let (note, _) = note(status, waiting);
+    let note = if note.is_empty() { note } else { format!(" ({note})") };
+    screen.line(format_args!("{}: {} used, {waiting} waiting, {of}{by}{note}", status.group, status.used))?;
+    if detail.holders.is_empty() {
+        return Ok(());
+    }
+    screen.line("")?;
+    let mut table = Table::new(&["SLOT_ID", "SLOTS", "HELD BY", "WORKER", "FOR", "LEASE ENDS"]);
+    for holder in &detail.holders {
+        let by = match &holder.by {
+            HeldBy::Job { job, task, .. } => format!("job {job} ({task})"),
+            HeldBy::Program { lease } => format!("program {lease}"),
+        };
+        table.row([
+            (holder.token.to_string(), Style::Strong),
+            (holder.slots.to_string(), Style::Plain),
+            (by, Style::Plain),
+            (holder.worker.to_string(), Style::Plain),
+            (times.age(holder.since), Style::Plain),
+            (times.away(holder.lease_until), Style::Dim),
+        ]);
+    }
+    screen.table(table)
+}

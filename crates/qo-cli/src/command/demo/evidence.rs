@@ -1,0 +1,202 @@
+//! What a verdict rests on: what was asked for, and what the jobs recorded.
+
+use super::record::{self, Event, Record, unusable};
+use qo::core::{ErrorKind, FenceToken, GroupRef, JobId, Key, Name, NewJob};
+use qo::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The name of the file that says what was asked for.
+const FILE: &str = "evidence.json";
+/// How the names of the files end that the jobs wrote to; the rest is the name of the worker.
+const RECORDS: &str = "ndjson";
+
+/// What was asked for: jobs, limits, and what was done to them on the way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// What every name of the run begins with.
+    pub prefix: String,
+    /// When the first job was submitted, on the machine's monotonic clock.
+    pub began_ns: u64,
+    /// How long a session lives after its last sign of life.
+    pub lease_ms: u64,
+    /// Every job that was acknowledged.
+    pub jobs: Vec<Expected>,
+    /// Every limit that they were under.
+    pub limits: Vec<Declared>,
+    /// The worker that was killed.
+    pub kill: Option<Kill>,
+    /// Whether all jobs were given the time that they needed.
+    pub finished: bool,
+}
+
+/// A job that was acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expected {
+    /// The job.
+    pub id: JobId,
+    /// Its task.
+    pub task: Name,
+    /// Its queue.
+    pub queue: Name,
+    /// Its key.
+    pub key: Option<Key>,
+    /// Its workflow.
+    pub workflow: Option<Name>,
+}
+
+impl From<&NewJob> for Expected {
+    fn from(job: &NewJob) -> Self {
+        Self {
+            id: job.id,
+            task: job.task.clone(),
+            queue: job.queue.clone(),
+            key: job.key.clone(),
+            workflow: job.workflow.clone(),
+        }
+    }
+}
+
+/// A limit, and how it was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Declared {
+    /// What it is for.
+    pub group: GroupRef,
+    /// The limit before the first job.
+    pub limit: u32,
+    /// What became of it, in order.
+    #[serde(default)]
+    pub changes: Vec<Change>,
+}
+
+/// A limit was changed. The store's counter of fence tokens tells which claims came before and which after: it was read
+/// before the change was asked for, and again after it was acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// The new limit.
+    pub limit: u32,
+    /// No claim up to this token was under the new limit.
+    pub before: FenceToken,
+    /// Every claim from this token on was.
+    pub after: FenceToken,
+}
+
+/// A worker was killed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kill {
+    /// The worker.
+    pub worker: String,
+    /// When it was gone.
+    pub at_ns: u64,
+}
+
+impl Evidence {
+    /// Leaves it in a folder, beside the records.
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        let path = folder.join(FILE);
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|error| Error::new(ErrorKind::Internal, format!("{}: {error}", path.display())))?;
+        std::fs::write(&path, text).map_err(|error| unusable(&path, &error))
+    }
+
+    /// Reads what was left in a folder. `NotFound` if it is not there, `Data` if it cannot be understood.
+    pub fn read(folder: &Path) -> Result<Self> {
+        let path = folder.join(FILE);
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            let what = format!("{}: no demo has left its records there: {error}", path.display());
+            Error::new(ErrorKind::NotFound, what)
+        })?;
+        serde_json::from_str(&text)
+            .map_err(|error| Error::new(ErrorKind::Data, format!("{}: {error}", path.display())))
+    }
+}
+
+/// What the jobs of each worker recorded.
+pub type Records = BTreeMap<String, Vec<Record>>;
+
+/// The file that the jobs of a worker write to.
+pub fn records_file(folder: &Path, worker: &str) -> std::path::PathBuf {
+    folder.join(format!("{worker}.{RECORDS}"))
+}
+
+/// Reads the records of all workers in a folder.
+pub fn read_records(folder: &Path) -> Result<Records> {
+    let mut records = Records::new();
+    for entry in std::fs::read_dir(folder).map_err(|error| unusable(folder, &error))? {
+        let path = entry.map_err(|error| unusable(folder, &error))?.path();
+        let worker = path.file_stem().and_then(|stem| stem.to_str());
+        if let (Some(worker), true) = (worker, path.extension().is_some_and(|end| end == RECORDS)) {
+            records.insert(worker.to_owned(), record::read(&path)?);
+        }
+    }
+    Ok(records)
+}
+
+/// How one run of a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It said that it was done.
+    Done,
+    /// It said that it was stopped.
+    Stopped,
+    /// Its worker was killed.
+    Killed,
+    /// Nobody knows.
+    Never,
+}
+
+/// One run of a job: from the record that it began to the one that it ended.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// The worker's name.
+    pub worker: String,
+    /// The record that it began.
+    pub record: Record,
+    /// When it ended.
+    pub ended_ns: u64,
+    /// How.
+    pub end: End,
+}
+
+impl Run {
+    /// When it began.
+    pub fn began_ns(&self) -> u64 {
+        self.record.at_ns
+    }
+}
+
+/// Puts records together to runs, in the order in which they began, and says what does not fit together.
+///
+/// What a killed worker left open counts as running until it was gone, and no longer.
+pub fn runs(records: &Records, kill: Option<&Kill>) -> (Vec<Run>, Vec<String>) {
+    let (mut runs, mut violations) = (BTreeMap::<FenceToken, Run>::new(), Vec::new());
+    for (worker, records) in records {
+        let killed = kill.filter(|kill| kill.worker == *worker);
+        for record in records.iter().filter(|record| record.event == Event::Began) {
+            let (ended_ns, end) = killed.map_or((u64::MAX, End::Never), |kill| (kill.at_ns, End::Killed));
+            let run = Run { worker: worker.clone(), record: record.clone(), ended_ns, end };
+            if let Some(other) = runs.insert(record.token, run) {
+                violations.push(format!(
+                    "one owner: token {} owns job {} on {worker} and job {} on {}",
+                    record.token, record.job, other.record.job, other.worker
+                ));
+            }
+        }
+        for record in records.iter().filter(|record| record.event != Event::Began) {
+            match runs.get_mut(&record.token) {
+                Some(run) if run.record.job == record.job && run.worker == *worker => {
+                    run.ended_ns = record.at_ns;
+                    run.end = if record.event == Event::Done { End::Done } else { End::Stopped };
+                }
+                _ => violations.push(format!(
+                    "records: job {} ended on {worker} and never began there (token {})",
+                    record.job, record.token
+                )),
+            }
+        }
+    }
+    let mut runs: Vec<Run> = runs.into_values().collect();
+    runs.sort_by_key(Run::began_ns);
+    (runs, violations)
+}

@@ -1,0 +1,147 @@
+//! `qo demo`: why qo exists, in less than half a minute.
+//!
+//! Three worker processes share one store. Some 300 jobs run under a limit of each kind, and steps of workflows in their
+//! order; on the way a limit is lowered and raised, and a worker is killed. Every job writes down itself when it begins and
+//! when it ends, and the verdict is computed from that alone.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`plan`] | tasks, limits and jobs |
+//! | [`show`] | what happens, act by act |
+//! | [`fleet`], [`worker`] | the worker processes, and what one of them does |
+//! | [`record`], [`evidence`] | what the jobs write down, and what was asked for |
+//! | [`verdict`], [`report`] | what follows from that, and how it is shown |
+//! | [`picture`], [`frame`], [`line`], [`stage`] | the live view |
+
+mod evidence;
+mod fleet;
+mod frame;
+mod line;
+mod picture;
+mod plan;
+mod record;
+mod report;
+mod show;
+mod stage;
+mod verdict;
+mod worker;
+
+pub use worker::DemoWorker;
+
+use crate::output::Screen;
+use crate::trouble::{Done, FAILED, INTERRUPTED, Trouble};
+use clap::Args;
+use evidence::{Evidence, read_records};
+use plan::Names;
+use qo::core::ErrorKind;
+use qo::{Error, Result};
+use show::{Show, clean_up, is_unused};
+use stage::Stage;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::TempDir;
+use tokio::signal::unix::{SignalKind, signal};
+use verdict::Verdict;
+
+/// Where the jobs of a run write to, within its folder.
+const RECORDS: &str = "records";
+
+/// See in half a minute that limits hold, across processes and through a crash.
+///
+/// A store in a temporary folder, three worker processes, some 300 jobs under a limit of each kind and five workflows. A
+/// limit is changed while they run, and a worker is killed. The verdict is computed from what the jobs themselves wrote
+/// down; the exit code is 0 only if all of it holds.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  qo demo
+  qo demo --keep                leave the store and the records, to look at them
+  qo demo --check DIR           judge the records of an earlier run again
+  qo demo --store file:/mnt/x   the same on a store of yours: names with a prefix of their own, nothing of yours changes")]
+pub struct Demo {
+    /// Leave the folder with the store and the records when it is over.
+    #[arg(long)]
+    keep: bool,
+    /// Judge the records that an earlier run with --keep left in this folder.
+    #[arg(long, value_name = "DIR", conflicts_with = "keep")]
+    check: Option<PathBuf>,
+}
+
+impl Demo {
+    /// Runs the demo on the store that was asked for, else on one in a temporary folder.
+    pub async fn run(self, store: Option<String>, screen: &mut Screen) -> Done {
+        if let Some(folder) = &self.check {
+            let evidence = Evidence::read(&folder.join(RECORDS))?;
+            return judge(&evidence, &folder.join(RECORDS), screen);
+        }
+        if store.as_deref().is_some_and(|url| url.starts_with("memory:")) {
+            let rule = "the demo needs a store that several processes can open, such as file:DIR";
+            return Err(Error::invalid("store", store.unwrap_or_default(), rule).into());
+        }
+        let folder = folder()?;
+        let done = play(&folder, store, screen).await;
+        if self.keep {
+            let kept = folder.keep();
+            screen.say(format_args!("kept: {} (the store is in {}/store)", kept.display(), kept.display()));
+        }
+        done
+    }
+}
+
+fn folder() -> Result<TempDir> {
+    let made = tempfile::Builder::new().prefix("qo-demo-").tempdir().and_then(|folder| {
+        std::fs::create_dir(folder.path().join(RECORDS))?;
+        Ok(folder)
+    });
+    made.map_err(|error| Error::new(ErrorKind::Unavailable, format!("no temporary folder: {error}")))
+}
+
+async fn play(folder: &TempDir, asked: Option<String>, screen: &mut Screen) -> Done {
+    let url = asked.clone().unwrap_or_else(|| format!("file:{}", folder.path().join("store").display()));
+    let names = if asked.is_some() { Names::of_run() } else { Names::plain() };
+    let store = qo::connect(&url).await?;
+    let with_cluster = is_unused(&store).await?;
+    if asked.is_some() {
+        screen.say(format_args!("names of this run begin with {}", names.prefix()));
+        if !with_cluster {
+            screen.say("others use this store: no cluster cap is set, everything else is the same");
+        }
+    }
+    let records = folder.path().join(RECORDS);
+    let stage = Stage::new(screen);
+    let mut show = Show::open(Arc::clone(&store), &url, names.clone(), with_cluster, &records, stage).await?;
+    let done = tokio::select! {
+        done = show.play() => done,
+        done = interrupted() => done,
+    };
+    let (evidence, stage) = show.close(done.is_ok()).await;
+    drop(stage);
+    if asked.is_some() {
+        clean_up(&store, &names, &evidence).await?;
+    }
+    done?;
+    evidence.write(&records)?;
+    judge(&evidence, &records, screen)
+}
+
+/// Ends when somebody wants it to.
+async fn interrupted() -> Done {
+    let listen = |kind| {
+        signal(kind).map_err(|error| Error::new(ErrorKind::Unavailable, format!("no signals: {error}")))
+    };
+    let [mut int, mut term, mut hup] =
+        [listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?];
+    tokio::select! {
+        _ = int.recv() => {}
+        _ = term.recv() => {}
+        _ = hup.recv() => {}
+    }
+    Err(Trouble::Exit(INTERRUPTED))
+}
+
+/// Shows the verdict on the records in a folder; an error if something does not hold.
+fn judge(evidence: &Evidence, records: &Path, screen: &mut Screen) -> Done {
+    let verdict = Verdict::of(evidence, &read_records(records)?);
+    report::show(screen, evidence, &verdict)?;
+    if verdict.holds() { Ok(()) } else { Err(Trouble::Exit(FAILED)) }
+}

@@ -1,0 +1,67 @@
+//! The verdict, computed from what the jobs themselves recorded.
+//!
+//! Nothing here asks the store: what it says of itself proves nothing. Every job wrote down when it began and when it
+//! ended; from that follow how many ran at once, in which order, how often each, and what became of those whose worker
+//! was killed.
+
+mod job;
+mod limit;
+mod recovery;
+#[cfg(test)]
+mod tests;
+mod workflow;
+
+pub use job::Jobs;
+pub use limit::{Kept, Phase};
+pub use recovery::Recovery;
+pub use workflow::Workflows;
+
+use super::evidence::{Evidence, Records, runs};
+use std::fmt::Display;
+
+/// What the records prove, or fail to.
+#[derive(Debug, Clone, Default)]
+pub struct Verdict {
+    /// Each limit, and each value that it had.
+    pub limits: Vec<Kept>,
+    /// The workflows.
+    pub workflows: Workflows,
+    /// What became of the killed worker's jobs.
+    pub recovery: Recovery,
+    /// Processes that recorded anything.
+    pub workers: usize,
+    /// All jobs.
+    pub jobs: Jobs,
+    /// Everything that is not as it must be.
+    pub violations: Vec<String>,
+}
+
+impl Verdict {
+    /// Judges the records.
+    pub fn of(evidence: &Evidence, records: &Records) -> Self {
+        let (runs, violations) = runs(records, evidence.kill.as_ref());
+        let mut verdict = Self { violations, workers: records.len(), ..Self::default() };
+        if !evidence.finished {
+            verdict.violates("time", "not all jobs had ended when the time was up");
+        }
+        verdict.judge_limits(evidence, &runs);
+        verdict.judge_workflows(evidence, &runs);
+        verdict.judge_recovery(evidence, &runs);
+        verdict.judge_jobs(evidence, &runs);
+        verdict
+    }
+
+    /// Whether everything is as it must be.
+    pub fn holds(&self) -> bool {
+        self.violations.is_empty()
+    }
+
+    fn violates(&mut self, what: impl Display, how: impl Display) {
+        self.violations.push(format!("{what}: {how}"));
+    }
+}
+
+/// A moment, in seconds after the beginning.
+fn at(evidence: &Evidence, ns: u64) -> String {
+    format!("{:.3} s", ns.saturating_sub(evidence.began_ns) as f64 / 1e9)
+}

@@ -1,0 +1,159 @@
+//! Is anything stuck? Asked of any store, through the same questions that every command asks.
+
+use super::{Finding, Level};
+use crate::command::concurrency::{all_groups, is_named_for_nothing};
+use crate::place::{Place, listed, times};
+use crate::trouble::Done;
+use qo::Store;
+use qo::core::{GroupRef, JobFilter, JobState, Reason, WorkflowState, caps};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Groups, workflows and waiting jobs that are looked at: enough to see what is wrong.
+const LOOKED_AT: usize = 1_000;
+/// Waiting jobs that are asked why they wait.
+const ASKED: usize = 200;
+
+/// Looks at sessions, groups, workflows and waiting jobs.
+pub async fn examine(place: &Place) -> Done<Vec<Finding>> {
+    let store = place.open_existing().await?;
+    let mut findings = workers(&store).await?;
+    findings.extend(groups(&store).await?);
+    findings.extend(workflows(&store).await?);
+    findings.extend(waiting(&store).await?);
+    Ok(findings)
+}
+
+async fn workers(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
+    let workers = store.workers().await?;
+    let queues = store.queues().await?;
+    let due: u64 = queues.iter().map(|queue| queue.due).sum();
+    let running: u64 = workers.iter().map(|worker| worker.running).sum();
+    let mut findings = Vec::new();
+    if workers.is_empty() && due > 0 {
+        let what = format!("none is alive, and {due} jobs are due");
+        findings.push(Finding::new(Level::Note, "workers", what).advice("start one: qo worker"));
+    } else {
+        let what = format!("{} alive, {running} jobs run, {due} are due", workers.len());
+        findings.push(Finding::new(Level::Ok, "workers", what));
+    }
+    let now = store.now().await?;
+    let over: Vec<String> = workers
+        .iter()
+        .filter(|worker| worker.lease_until < now)
+        .map(|worker| worker.worker.to_string())
+        .collect();
+    if !over.is_empty() {
+        let what = format!("the lease of {} is over, and nobody has swept yet", listed(&over));
+        findings.push(Finding::new(Level::Note, "workers", what).advice("any worker that claims ends it"));
+    }
+    let paused: Vec<String> =
+        queues.iter().filter(|queue| queue.paused).map(|queue| queue.queue.to_string()).collect();
+    if !paused.is_empty() {
+        let advice = "qo queues resume NAME";
+        findings
+            .push(Finding::new(Level::Note, "queues", format!("paused: {}", listed(&paused))).advice(advice));
+    }
+    Ok(findings)
+}
+
+async fn groups(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
+    let groups = all_groups(store, LOOKED_AT).await?;
+    let times = times(store).await?;
+    let now = store.now().await?;
+    let mut findings = Vec::new();
+    for status in &groups {
+        let about = status.group.to_string();
+        let waiting = status.live.saturating_sub(status.used);
+        let is_sum = matches!(status.group, GroupRef::EveryKey(_));
+        match status.limit {
+            Some(0) if waiting > 0 => {
+                let what = format!("limit 0 holds {waiting} slots' worth of jobs");
+                findings.push(
+                    Finding::new(Level::Note, &about, what)
+                        .advice(format!("qo concurrency set {about} --limit N")),
+                );
+            }
+            Some(limit) if status.used > limit.into() && !is_sum => {
+                let what = format!(
+                    "{} of {limit} slots are taken: the limit was lowered, and these run on",
+                    status.used
+                );
+                findings.push(Finding::new(Level::Note, &about, what));
+            }
+            None if is_named_for_nothing(store, status).await? => {
+                let what = "jobs name it, but nobody limits it: is it misspelled?";
+                findings.push(
+                    Finding::new(Level::Note, &about, what)
+                        .advice(format!("qo concurrency set {about} --limit N")),
+                );
+            }
+            _ => {}
+        }
+        if status.used == 0 || is_sum {
+            continue;
+        }
+        for holder in store.group(status.group.clone()).await.map(|detail| detail.holders).unwrap_or_default()
+        {
+            if holder.lease_until < now {
+                let what = format!(
+                    "slot {} of {} is held although its lease ended {}",
+                    holder.token,
+                    holder.worker,
+                    times.away(holder.lease_until)
+                );
+                let advice = format!(
+                    "a worker's next claim ends it; by hand: qo concurrency release {about} {} --force",
+                    holder.token
+                );
+                findings.push(Finding::new(Level::Note, &about, what).advice(advice));
+            }
+        }
+    }
+    if findings.is_empty() {
+        findings.push(Finding::new(
+            Level::Ok,
+            "groups",
+            format!("{} looked at, none is stuck", groups.len()),
+        ));
+    }
+    Ok(findings)
+}
+
+async fn workflows(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
+    let workflows = store.workflows(None, LOOKED_AT.min(caps::PAGE)).await?.workflows;
+    let halted = workflows.iter().filter(|status| status.state == WorkflowState::Halted);
+    let halted: Vec<String> = halted.map(|status| status.workflow.to_string()).collect();
+    if halted.is_empty() {
+        return Ok(Vec::new());
+    }
+    let advice = "qo workflows retry NAME, or qo workflows skip NAME";
+    Ok(vec![Finding::new(Level::Note, "workflows", format!("halted: {}", listed(&halted))).advice(advice)])
+}
+
+/// Why the first of the waiting jobs wait, where somebody must do something about it.
+async fn waiting(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
+    let filter = JobFilter { states: vec![JobState::Pending], ..JobFilter::default() };
+    let page = store.jobs(filter, None, ASKED).await?;
+    let mut reasons: BTreeMap<(String, String), (u64, String)> = BTreeMap::new();
+    for job in &page.jobs {
+        let Ok(explanation) = store.explain(job.id).await else { continue };
+        for reason in explanation.reasons {
+            let (about, what) = match reason {
+                Reason::NoLiveWorker { task, .. } => (format!("task {task}"), "no live worker has it"),
+                Reason::CanNeverRun { group, .. } => {
+                    (group.to_string(), "asks for more slots than there are and can never run")
+                }
+                _ => continue,
+            };
+            let entry = reasons.entry((about, what.to_owned())).or_insert_with(|| (0, job.id.to_string()));
+            entry.0 += 1;
+        }
+    }
+    let finding = |((about, what), (jobs, first)): ((String, String), (u64, String))| {
+        let level = if what.contains("never") { Level::Problem } else { Level::Note };
+        Finding::new(level, about, format!("{what}: {jobs} of the first {} waiting jobs", page.jobs.len()))
+            .advice(format!("qo explain {first}"))
+    };
+    Ok(reasons.into_iter().map(finding).collect())
+}

@@ -1,0 +1,107 @@
+//! `qo doctor`
+
+mod health;
+mod stored;
+
+use crate::cli::Format;
+use crate::output::{Screen, Style, Table};
+use crate::place::Place;
+use crate::trouble::{Done, FAILED, Trouble};
+use clap::Args;
+use serde::Serialize;
+
+/// See whether a store is well: what it holds, and what is stuck in it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  qo doctor
+  qo doctor --verify      read everything that is stored and check it
+  qo doctor --repair      get a damaged store going again; says what was lost
+
+Exit code 1 if something is wrong.")]
+pub struct Doctor {
+    /// Read everything that is stored and check it.
+    #[arg(long)]
+    verify: bool,
+    /// Get a damaged store going again.
+    #[arg(long)]
+    repair: bool,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Level {
+    /// All is well.
+    Ok,
+    /// It may be meant so, or not.
+    Note,
+    /// Something is wrong.
+    Problem,
+}
+
+/// Something that the doctor found.
+#[derive(Debug, Clone, Serialize)]
+struct Finding {
+    level: Level,
+    /// What it is about: `store`, `workers`, a group, a queue.
+    about: String,
+    /// What it is.
+    what: String,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<String>,
+}
+
+impl Finding {
+    fn new(level: Level, about: impl Into<String>, what: impl Into<String>) -> Self {
+        Self { level, about: about.into(), what: what.into(), advice: None }
+    }
+
+    fn advice(self, advice: impl Into<String>) -> Self {
+        Self { advice: Some(advice.into()), ..self }
+    }
+}
+
+impl Doctor {
+    /// Looks, and tells.
+    pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
+        let mut findings = stored::examine(place, self.verify, self.repair).await?;
+        if findings.iter().all(|finding| finding.level < Level::Problem) {
+            findings.extend(health::examine(place).await?);
+        }
+        let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok);
+        if self.format.json {
+            screen.json(&findings)?;
+        } else {
+            tell(screen, &findings)?;
+        }
+        if worst == Level::Problem { Err(Trouble::Exit(FAILED)) } else { Ok(()) }
+    }
+}
+
+fn tell(screen: &mut Screen, findings: &[Finding]) -> Done {
+    let mut table = Table::new(&["", "ABOUT", "FINDING"]);
+    for finding in findings {
+        let (word, style) = match finding.level {
+            Level::Ok => ("ok", Style::Good),
+            Level::Note => ("note", Style::Warn),
+            Level::Problem => ("problem", Style::Bad),
+        };
+        table.row([
+            (word.into(), style),
+            (finding.about.clone(), Style::Strong),
+            (finding.what.clone(), Style::Plain),
+        ]);
+        if let Some(advice) = &finding.advice {
+            table.row([
+                (String::new(), Style::Plain),
+                (String::new(), Style::Plain),
+                (format!("→ {advice}"), Style::Dim),
+            ]);
+        }
+    }
+    screen.table(table)
+}

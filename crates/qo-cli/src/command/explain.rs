@@ -1,0 +1,213 @@
+//! `qo explain`: why is my job not running?
+
+use super::argument::{self, state_name};
+use crate::cli::Format;
+use crate::output::{Screen, Style, Times};
+use crate::place::{Place, times};
+use crate::trouble::{Done, Trouble};
+use clap::Args;
+use qo::core::{HeldBy, Holder, JobDetail, JobId, JobState, Reason, StepStatus, caps};
+
+/// Say why a job is not running, and what to do about it.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  qo explain 019a8a5e-7c1b-7a10-9d43-3e2a6f0c9b11\n  qo explain JOB --json"
+)]
+pub struct Explain {
+    /// The job's id.
+    #[arg(value_parser = argument::job)]
+    job: JobId,
+    #[command(flatten)]
+    format: Format,
+}
+
+impl Explain {
+    /// Explains.
+    pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
+        let store = place.open_existing().await?;
+        let found = store.explain(self.job).await;
+        let explanation = found.map_err(|error| {
+            Trouble::from(error).hint("`qo jobs list` shows the jobs that are remembered")
+        })?;
+        if self.format.json {
+            return screen.json(&explanation);
+        }
+        let times = times(&store).await?;
+        let detail = store.job(self.job).await?;
+        let state = screen.styled(state_name(explanation.state), Style::Strong);
+        screen.line(format_args!("job {} ({}) is {state}.", self.job, detail.view.task))?;
+        if explanation.reasons.is_empty() {
+            return screen.line(settled(&detail, &times));
+        }
+        for reason in &explanation.reasons {
+            let (why, advice) = sentences(reason, &times);
+            screen.line(format_args!("- {why}"))?;
+            if let Some(advice) = advice {
+                screen.line(screen.styled(&format!("  → {advice}"), Style::Dim))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What there is to say of a job that runs or has ended.
+fn settled(detail: &JobDetail, times: &Times) -> String {
+    let view = &detail.view;
+    let ended = view.finished_at.map(|at| times.full(at)).unwrap_or_default();
+    let last = detail.attempts.iter().rev().find_map(|attempt| attempt.error.as_ref());
+    let last =
+        last.map(|error| format!(" Its last error: {}", error.as_str().trim_end())).unwrap_or_default();
+    match (view.state, &view.running) {
+        (_, Some(run)) => {
+            let cancel = if view.cancel_requested { " It was asked to stop." } else { "" };
+            format!(
+                "It runs on {} for {}; attempt {} of {}, fence token {}.{cancel}",
+                run.worker,
+                times.age(run.since),
+                view.attempts_used + 1,
+                view.max_attempts,
+                run.token
+            )
+        }
+        (JobState::Succeeded, _) => format!("It succeeded at {ended}."),
+        (JobState::Failed, _) => {
+            format!(
+                "It failed at {ended} after {} attempts.{last}\n  → try it again: qo jobs retry {}",
+                view.attempts_used, view.id
+            )
+        }
+        (JobState::Cancelled, _) => {
+            format!("It was cancelled at {ended}.\n  → open it again: qo jobs retry {}", view.id)
+        }
+        (JobState::Expired, _) => {
+            format!(
+                "It was not started in time and expired at {ended}.\n  → open it again: qo jobs retry {}",
+                view.id
+            )
+        }
+        _ => String::new(),
+    }
+}
+
+/// A reason in a sentence, and what to do about it.
+fn sentences(reason: &Reason, times: &Times) -> (String, Option<String>) {
+    match reason {
+        Reason::ScheduledUntil { run_at } => {
+            (format!("Its date has not come: it may start at {}.", times.full(*run_at)), None)
+        }
+        Reason::RetryAt { run_at } => (
+            format!("It waits for its next attempt, at {}.", times.full(*run_at)),
+            Some("`qo jobs show JOB` has the errors of its attempts".into()),
+        ),
+        Reason::Expired { good_until } => (
+            format!(
+                "It was good until {} and expires with the next claim or sweep.",
+                times.full(*good_until)
+            ),
+            None,
+        ),
+        Reason::QueuePaused { queue } => {
+            (format!("Its queue {queue} is paused."), Some(format!("qo queues resume {queue}")))
+        }
+        Reason::WaitingForStep { workflow, waits_for } => (
+            format!("It waits for {} of workflow {workflow}.", step(waits_for)),
+            Some(format!("qo explain {}", waits_for.job)),
+        ),
+        Reason::WorkflowHalted { workflow, halted_by } => (
+            format!("Its workflow {workflow} is halted by {}.", step(halted_by)),
+            Some(format!("qo workflows retry {workflow}, or skip it: qo workflows skip {workflow}")),
+        ),
+        Reason::ClaimedByPrefetch { worker, claim_until, .. } => (
+            format!(
+                "Worker {worker} has claimed it ahead of time and starts it when there is room, or gives it back {}.",
+                times.away(*claim_until)
+            ),
+            None,
+        ),
+        Reason::HeldByLimitZero { group } => (
+            format!("The limit of {group} is 0, which holds everything."),
+            Some(format!(
+                "qo concurrency set {group} --limit N, or take an operator's 0 back: qo concurrency unset {group}"
+            )),
+        ),
+        Reason::CanNeverRun { group, cost, limit } => (
+            format!("It asks for {cost} slots of {group}, which has only {limit}: it can never run."),
+            Some(format!("qo concurrency set {group} --limit {cost}, or cancel it")),
+        ),
+        Reason::GroupFull { group, used, limit, cost, holders, position } => (
+            full(group, *used, *limit, *cost, *position) + &held_by(holders, *used, times),
+            Some(format!(
+                "raise the limit: qo concurrency set {group} --limit N; see who holds it: qo concurrency status {group}"
+            )),
+        ),
+        Reason::ReservedFor { group, job } => (
+            format!(
+                "The free slots of {group} are reserved for job {job}, which asks for many and comes first."
+            ),
+            Some(format!("qo explain {job}")),
+        ),
+        Reason::NoLiveWorker { queue, task } => (
+            format!("No live worker has task {task} and serves queue {queue}."),
+            Some(format!("start one: qo worker --task {task}=COMMAND; see who is there: qo workers")),
+        ),
+        Reason::WorkersBusy { saturated, draining } => (
+            busy(*saturated, *draining),
+            Some("start another worker, or raise --max-concurrent-tasks; see them: qo workers".into()),
+        ),
+        Reason::OnlyWaitingForClaim { position } => (
+            format!(
+                "Nothing holds it back: it is {} in line and waits for the next claim.",
+                place(*position)
+            ),
+            None,
+        ),
+    }
+}
+
+fn step(step: &StepStatus) -> String {
+    format!("step {} ({}, job {})", step.step, state_name(step.state), step.job)
+}
+
+fn place(position: u32) -> String {
+    if position >= caps::POSITION {
+        format!("number {} or later", caps::POSITION)
+    } else {
+        format!("number {position}")
+    }
+}
+
+fn full(group: &qo::core::GroupRef, used: u64, limit: u32, cost: u32, position: u32) -> String {
+    let needs = if cost == 1 { String::new() } else { format!(" and it needs {cost}") };
+    format!(
+        "Group {group} is full: {used} of {limit} slots are taken{needs}. It is {} in line.",
+        place(position)
+    )
+}
+
+fn held_by(holders: &[Holder], used: u64, times: &Times) -> String {
+    if holders.is_empty() {
+        return String::new();
+    }
+    let one = |holder: &Holder| {
+        let by = match &holder.by {
+            HeldBy::Job { job, task, .. } => format!("job {job} ({task})"),
+            HeldBy::Program { .. } => "a program".into(),
+        };
+        format!("\n    {by} on {}, {} slots, for {}", holder.worker, holder.slots, times.age(holder.since))
+    };
+    let shown: u64 = holders.iter().map(|holder| u64::from(holder.slots)).sum();
+    let more = if used > shown { "\n    and others" } else { "" };
+    format!(" Its slots are held by:{}{more}", holders.iter().map(one).collect::<String>())
+}
+
+fn busy(saturated: u32, draining: u32) -> String {
+    match (saturated, draining) {
+        (saturated, 0) => format!("All {saturated} workers that have its task are saturated."),
+        (0, draining) => format!("All {draining} workers that have its task are draining."),
+        (saturated, draining) => {
+            format!(
+                "Of the workers that have its task {saturated} are saturated and {draining} are draining."
+            )
+        }
+    }
+}

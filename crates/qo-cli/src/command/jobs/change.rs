@@ -1,0 +1,195 @@
+//! `qo jobs cancel` and `qo jobs retry`
+
+use super::filter::Filter;
+use super::style;
+use crate::cli::Format;
+use crate::command::argument::{self, state_name};
+use crate::output::{Screen, Style, Table};
+use crate::place::Place;
+use crate::trouble::{Done, Trouble, exit_code};
+use clap::Args;
+use qo::core::{Change, Cursor, JobFilter, JobId, JobState, caps};
+use qo::{Error, Result, Store};
+use serde::Serialize;
+use std::io::{BufRead, IsTerminal, Write};
+use std::sync::Arc;
+
+/// Call jobs off: those that wait at once, those that run are told to stop.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  qo jobs cancel JOB JOB
+  qo jobs cancel --task resize --state pending
+  qo jobs cancel --queue stripe --yes")]
+pub struct Cancel {
+    #[command(flatten)]
+    which: Which,
+}
+
+/// Open failed, cancelled or expired jobs again, with all their attempts.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  qo jobs retry JOB
+  qo jobs retry --state failed --task resize --yes")]
+pub struct Retry {
+    #[command(flatten)]
+    which: Which,
+}
+
+#[derive(Debug, Args)]
+struct Which {
+    /// The jobs' ids.
+    #[arg(value_parser = argument::job, value_name = "JOB")]
+    jobs: Vec<JobId>,
+    #[command(flatten)]
+    filter: Filter,
+    /// Every job that can be.
+    #[arg(long)]
+    all: bool,
+    /// Do not ask.
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    format: Format,
+}
+
+impl Cancel {
+    /// Cancels.
+    pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
+        change(place, screen, self.which, Change::Cancel).await
+    }
+}
+
+impl Retry {
+    /// Retries.
+    pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
+        change(place, screen, self.which, Change::Retry).await
+    }
+}
+
+async fn change(place: &Place, screen: &mut Screen, which: Which, change: Change) -> Done {
+    match (which.jobs.is_empty(), which.filter.is_empty(), which.all) {
+        (false, true, false) => by_id(&place.open_existing().await?, screen, which, change).await,
+        (true, false, false) | (true, true, true) => {
+            matching(&place.open_existing().await?, screen, which, change).await
+        }
+        (true, true, false) => {
+            let hint = "name ids, or a filter such as --task NAME, or --all";
+            Err(Trouble::usage("no jobs are named").hint(hint))
+        }
+        _ => Err(Trouble::usage("jobs are named by ids, by a filter or by --all: by one of them")),
+    }
+}
+
+/// What became of one job.
+#[derive(Serialize)]
+struct Became {
+    job: JobId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<JobState>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Error>,
+}
+
+async fn by_id(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, change: Change) -> Done {
+    let mut all = Vec::new();
+    for jobs in which.jobs.chunks(caps::CANCELS) {
+        let became: Vec<Result<JobState>> = match change {
+            Change::Cancel => store.cancel(jobs.to_vec()).await?,
+            Change::Retry => store.retry(jobs.to_vec()).await?,
+        };
+        all.extend(jobs.iter().zip(became).map(|(&job, became)| match became {
+            Ok(state) => Became { job, state: Some(state), error: None },
+            Err(error) => Became { job, state: None, error: Some(error) },
+        }));
+    }
+    if which.format.json {
+        screen.json(&all)?;
+    } else {
+        let mut table = Table::new(&["JOB", "STATE"]);
+        for became in all.iter() {
+            let Some(state) = became.state else { continue };
+            let asked = change == Change::Cancel && !state.is_terminal();
+            let shown = format!("{}{}", state_name(state), if asked { " (asked to stop)" } else { "" });
+            table.row([(became.job.to_string(), Style::Plain), (shown, style(state))]);
+        }
+        if !table.is_empty() {
+            screen.table(table)?;
+        }
+        all.iter().filter_map(|became| became.error.as_ref()).for_each(|error| screen.error(error));
+    }
+    match all.iter().find_map(|became| became.error.as_ref()) {
+        Some(error) => Err(Trouble::Exit(exit_code(error.kind()))),
+        None => Ok(()),
+    }
+}
+
+async fn matching(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, change: Change) -> Done {
+    let mut filter = JobFilter::from(which.filter);
+    let able: &[JobState] = match change {
+        Change::Cancel => &[JobState::Pending, JobState::Claimed, JobState::Running],
+        Change::Retry => &[JobState::Failed, JobState::Cancelled, JobState::Expired],
+    };
+    match filter.states.is_empty() {
+        true => filter.states = able.to_vec(),
+        false => filter.states.retain(|state| able.contains(state)),
+    }
+    let word = if change == Change::Cancel { "cancel" } else { "retry" };
+    // No state is left: an empty list would mean any.
+    let count = if filter.states.is_empty() { 0 } else { count(store, &filter).await? };
+    if count > 0 && !which.yes {
+        confirm(screen, word, count)?;
+    }
+    let (mut changed, mut after): (u64, Option<Cursor>) = (0, None);
+    loop {
+        if count == 0 {
+            break;
+        }
+        let page = store.change_matching(change, filter.clone(), after, caps::PAGE).await;
+        let page = page.map_err(|error| {
+            Trouble::from(error)
+                .hint(format!("{changed} of {count} jobs were done; the same command goes on"))
+        })?;
+        changed += page.jobs;
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    if which.format.json {
+        return screen.json(&serde_json::json!({ "jobs": changed }));
+    }
+    let done = if change == Change::Cancel { "cancelled, or asked to stop" } else { "open again" };
+    screen.line(format_args!("{changed} jobs {done}"))
+}
+
+async fn count(store: &Arc<dyn Store>, filter: &JobFilter) -> Done<u64> {
+    let (mut count, mut after) = (0, None);
+    loop {
+        let page = store.jobs(filter.clone(), after, caps::PAGE).await?;
+        count += page.jobs.len() as u64;
+        after = page.next;
+        if after.is_none() {
+            return Ok(count);
+        }
+    }
+}
+
+fn confirm(screen: &mut Screen, word: &str, count: u64) -> Done {
+    if !std::io::stdin().is_terminal() {
+        return Err(Trouble::usage(format!("{count} jobs match; to {word} them say --yes")));
+    }
+    screen.flush()?;
+    // Who closed stderr cannot be asked, and does not say yes.
+    let _ = write!(std::io::stderr(), "{word} {count} jobs? [y/N] ");
+    let mut answer = String::new();
+    let read = std::io::stdin().lock().read_line(&mut answer);
+    match read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes") {
+        true => Ok(()),
+        false => {
+            screen.say("nothing was changed");
+            Err(Trouble::Exit(crate::trouble::FAILED))
+        }
+    }
+}

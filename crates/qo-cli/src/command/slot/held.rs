@@ -1,0 +1,112 @@
+//! Slots that we hold, and how long we may trust that we do.
+
+use qo::core::{FenceToken, LeaseId, SlotLease, SlotRequest};
+use qo::{Error, ErrorKind, Result, Store};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Times that giving back is tried.
+const TRIES: u32 = 5;
+/// Pause after a call that failed.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Slots under our lease.
+pub struct Held {
+    store: Arc<dyn Store>,
+    id: LeaseId,
+    token: FenceToken,
+    lease: Duration,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Until then nobody else can have them.
+    trusted_until: Instant,
+    renew_at: Instant,
+    lost: Option<Error>,
+}
+
+/// Until when a lease is trusted: from the moment at which it was asked for, less a margin, because clocks differ.
+fn trusted(sent: Instant, lease: Duration) -> Instant {
+    let margin = Duration::from_secs(1).max(lease / 10);
+    // Of a lease that is shorter than the margin half is better than nothing.
+    sent + lease.checked_sub(margin).filter(|left| *left > lease / 2).unwrap_or(lease / 2)
+}
+
+impl Held {
+    /// Slots that were asked for at `sent`.
+    pub fn new(store: Arc<dyn Store>, request: &SlotRequest, granted: SlotLease, sent: Instant) -> Self {
+        let lease = Duration::from_millis(request.lease_ms);
+        let state = State { trusted_until: trusted(sent, lease), renew_at: sent + lease / 3, lost: None };
+        Self { store, id: request.id, token: granted.token, lease, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The fence token.
+    pub fn token(&self) -> FenceToken {
+        self.token
+    }
+
+    /// Until then nobody else can have the slots.
+    pub fn trusted_until(&self) -> Instant {
+        self.state().trusted_until
+    }
+
+    /// Why they are ours no longer, if they are not.
+    pub fn lost(&self) -> Option<Error> {
+        let state = self.state();
+        let over = Instant::now() >= state.trusted_until;
+        let unrenewed = || {
+            Error::new(ErrorKind::Unavailable, "the lease could not be renewed, and the command was killed")
+        };
+        state.lost.clone().or_else(|| over.then(unrenewed))
+    }
+
+    /// Waits until it is time, and renews. The new end of trust; none, once, if the slots are lost.
+    pub async fn renew(&self) -> Option<Instant> {
+        loop {
+            let renew_at = self.state().renew_at;
+            tokio::time::sleep_until(renew_at).await;
+            let sent = Instant::now();
+            let lease_ms = u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX);
+            let extended = self.store.extend_slots(self.id, self.token, lease_ms).await;
+            let mut state = self.state();
+            match extended {
+                Ok(_) => {
+                    state.renew_at = sent + self.lease / 3;
+                    state.trusted_until = trusted(sent, self.lease);
+                    return Some(state.trusted_until);
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
+                    // The guard kills the command when the trust is over; until then it is tried again.
+                    state.renew_at = Instant::now() + PAUSE;
+                }
+                Err(error) => {
+                    // It is not renewed again: there is nothing left to renew.
+                    state.renew_at = Instant::now() + Duration::from_secs(86_400 * 365);
+                    state.lost = Some(error);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Gives the slots back.
+    pub async fn give_back(&self) -> Result<()> {
+        for _ in 0..TRIES {
+            match self.store.return_slots(self.id, self.token).await {
+                Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                // They are not ours any more: an earlier try did it, or the lease is over.
+                Err(error) if error.kind() == ErrorKind::Fenced => return Ok(()),
+                result => return result,
+            }
+        }
+        self.store.return_slots(self.id, self.token).await
+    }
+}

@@ -1,0 +1,237 @@
+//! `qo slot`: any command under a limit, without being a job.
+
+mod guarded;
+mod held;
+
+use super::argument;
+use crate::output::Screen;
+use crate::place::Place;
+use crate::trouble::{Done, INTERRUPTED, Trouble};
+use clap::{Args, Subcommand};
+use guarded::{Ended, Guarded};
+use held::Held;
+use qo::core::{GroupRef, LeaseId, Name, SlotRequest, caps};
+use qo::{Error, ErrorKind, Store};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
+
+/// Run commands under a limit.
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Example:\n  qo slot run --group backup --limit 1 -- ./backup.sh")]
+pub enum Slot {
+    Run(Run),
+}
+
+/// Take a slot, run a command, give the slot back. The slots are shared with the jobs of the group.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  qo slot run --group backup --limit 1 -- ./backup.sh
+  qo slot run --group gpu --slots 2 --wait 10m -- python train.py
+  qo slot run --group deploy/eu --limit 1 --no-wait -- make deploy    exit code 4 if it is taken
+
+The exit code is that of the command. It does not outlive its slot: if the lease cannot be renewed it is killed.
+Its environment has QO_GROUP and QO_FENCE_TOKEN.")]
+pub struct Run {
+    /// The group: GROUP or GROUP/KEY.
+    #[arg(long, value_parser = argument::group)]
+    group: GroupRef,
+    /// A limit for the group where nobody else set one.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=caps::LIMIT as i64), allow_negative_numbers = true)]
+    limit: Option<u32>,
+    /// How many slots.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=caps::LIMIT as i64), allow_negative_numbers = true)]
+    slots: u32,
+    /// How long to wait for them [default: for ever].
+    #[arg(long, value_name = "TIME", value_parser = argument::duration, conflicts_with = "no_wait")]
+    wait: Option<u64>,
+    /// Do not wait: exit code 4 if they are taken.
+    #[arg(long)]
+    no_wait: bool,
+    /// How long they are held without renewal, which happens by itself [default: 30s].
+    #[arg(long, value_name = "TIME", value_parser = argument::duration)]
+    lease: Option<u64>,
+    /// Who holds them: a label for people [default: the command's name].
+    #[arg(long, value_name = "NAME", value_parser = argument::name)]
+    name: Option<Name>,
+    /// How long the command may take to stop after Ctrl-C.
+    #[arg(long, value_name = "TIME", value_parser = argument::duration, default_value = "10s")]
+    grace: u64,
+    /// The command.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// How often a taken group is looked at again where nothing tells of changes, and where something does.
+const POLL: Duration = Duration::from_millis(200);
+const POLL_WITH_CHANGES: Duration = Duration::from_secs(2);
+
+/// Keeps stdin for the command: the guard's own is how we talk to it. A terminal is not passed on, because a command in a
+/// process group of its own may not read from it.
+pub fn keep_stdin() -> Option<OwnedFd> {
+    use std::io::IsTerminal;
+    let stdin = std::io::stdin();
+    if stdin.is_terminal() { None } else { rustix::io::dup(&stdin).ok() }
+}
+
+impl Slot {
+    /// Runs a command.
+    pub async fn run(self, place: &Place, screen: &mut Screen, stdin: Option<OwnedFd>) -> Done {
+        let Self::Run(run) = self;
+        let mut signals = Signals::listen()?;
+        let request = run.request(place);
+        request.check()?;
+        let store = place.open().await?;
+        let Some(held) = run.acquire(&store, screen, request, &mut signals).await? else {
+            screen.say("interrupted while waiting; no slot is held");
+            return Err(Trouble::Exit(INTERRUPTED));
+        };
+        let ended = run.hold(&held, screen, stdin, &mut signals).await;
+        let returned = held.give_back().await;
+        if let Err(error) = returned {
+            screen.warn(format_args!(
+                "the slot could not be given back: {error}; it is free again when its lease ends"
+            ));
+        }
+        match ended? {
+            Ended::Exited(0) => Ok(()),
+            Ended::Exited(code) => Err(Trouble::Exit(u8::try_from(code).unwrap_or(1))),
+            Ended::Killed(signal) => {
+                let code = u8::try_from(128 + signal).unwrap_or(255);
+                if let Some(error) = held.lost() {
+                    screen.error(&error);
+                    return Err(Trouble::Exit(75));
+                }
+                Err(Trouble::Exit(code))
+            }
+            Ended::Failed(why) => {
+                // What a shell says of a command that it does not find.
+                screen.error(&Error::new(ErrorKind::NotFound, why));
+                Err(Trouble::Exit(127))
+            }
+        }
+    }
+}
+
+impl Run {
+    fn request(&self, place: &Place) -> SlotRequest {
+        let holder = self.name.clone().unwrap_or_else(|| self.default_name());
+        let lease_ms = self.lease.unwrap_or(place.settings.worker.lease_ms);
+        let id = LeaseId(uuid::Uuid::new_v4());
+        let request = SlotRequest::new(id, self.group.clone(), holder, lease_ms);
+        SlotRequest { slots: self.slots, limit: self.limit, ..request }
+    }
+
+    /// The command's name and our process id, in the spelling of a name.
+    fn default_name(&self) -> Name {
+        let program = self.command.first().map_or("", String::as_str);
+        let program = program.rsplit('/').next().unwrap_or(program);
+        let fine = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-') { c } else { '_' };
+        let program: String = program.chars().take(100).map(fine).collect();
+        let name = format!("{}-{}", program.trim_start_matches(['.', '-']), std::process::id());
+        Name::parse("name", &name)
+            .or_else(|_| Name::parse("name", "slot"))
+            .unwrap_or_else(|_| unreachable!("\"slot\" is a name"))
+    }
+
+    /// Waits for slots. None if we were told to stop.
+    async fn acquire(
+        &self,
+        store: &Arc<dyn Store>,
+        screen: &mut Screen,
+        request: SlotRequest,
+        signals: &mut Signals,
+    ) -> Done<Option<Held>> {
+        let deadline = self.wait.map(|ms| Instant::now() + Duration::from_millis(ms));
+        let poll = if store.tells_changes() { POLL_WITH_CHANGES } else { POLL };
+        let mut told = false;
+        loop {
+            let seen = store.changed(None).await.ok();
+            let sent = Instant::now();
+            match store.acquire_slots(request.clone()).await {
+                Ok(Some(lease)) => return Ok(Some(Held::new(Arc::clone(store), &request, lease, sent))),
+                Ok(None) if self.no_wait || deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
+                    return Err(self.taken().into());
+                }
+                Ok(None) => {}
+                // The same id again: it may have been granted.
+                Err(error) if error.kind() == ErrorKind::Unknown => continue,
+                Err(error) => return Err(error.into()),
+            }
+            if !std::mem::replace(&mut told, true) {
+                screen.say(format_args!("waiting for a slot of {}", self.group));
+            }
+            let change = async {
+                match seen {
+                    Some(seen) => store.changed(Some(seen)).await.map(|_| ()),
+                    None => std::future::pending().await,
+                }
+            };
+            let until =
+                deadline.map_or(Instant::now() + poll, |deadline| deadline.min(Instant::now() + poll));
+            tokio::select! {
+                _ = tokio::time::timeout_at(until, change) => {}
+                () = signals.heard() => return Ok(None),
+            }
+        }
+    }
+
+    fn taken(&self) -> Error {
+        let message = format!("all slots of {} are taken, or too few are free", self.group);
+        Error::new(ErrorKind::LimitReached, message)
+    }
+
+    /// Runs the command while the slot is held.
+    async fn hold(
+        &self,
+        held: &Held,
+        screen: &mut Screen,
+        stdin: Option<OwnedFd>,
+        signals: &mut Signals,
+    ) -> Done<Ended> {
+        let variables = [("QO_GROUP", self.group.to_string()), ("QO_FENCE_TOKEN", held.token().to_string())];
+        let mut guarded = Guarded::start(&self.command, &variables, stdin, held.trusted_until()).await?;
+        let grace = Duration::from_millis(self.grace);
+        loop {
+            tokio::select! {
+                ended = guarded.ended() => return Ok(ended?),
+                renewed = held.renew() => match renewed {
+                    Some(until) => guarded.until(until).await,
+                    None => {
+                        screen.say("the slot is lost; stopping the command");
+                        guarded.stop(Duration::ZERO).await;
+                    }
+                },
+                () = signals.heard() => {
+                    screen.say("stopping the command; its slot is given back when it has ended");
+                    guarded.stop(grace).await;
+                }
+            }
+        }
+    }
+}
+
+/// SIGINT and SIGTERM.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn listen() -> Done<Self> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| Error::new(ErrorKind::Unavailable, format!("signals: {error}")))
+        };
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn heard(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

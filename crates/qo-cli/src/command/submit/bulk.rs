@@ -1,0 +1,441 @@
+//! Many jobs at once: copies of one, or the lines of a file.
+
+use super::options::{Template, fits, now, payload_bytes};
+use super::{Submit, line, new_id, wait};
+use crate::command::argument::state_name;
+use crate::output::{Array, Screen};
+use crate::place::Place;
+use crate::trouble::{Done, FAILED, INTERRUPTED, Trouble, exit_code};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use qo::core::{JobId, JobState, NewJob, Submitted, Time};
+use qo::{Client, Error, ErrorKind};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::mpsc;
+
+/// Longest line: a payload may be 16 times as long when every character of it is escaped.
+const LINE_BYTES: u64 = 32 << 20;
+/// Lines that wait between reading and submitting.
+const AHEAD: usize = 1_024;
+/// Refused jobs that are told one by one.
+const TOLD: usize = 10;
+
+/// Where lines come from.
+#[derive(Debug)]
+pub enum Input {
+    /// stdin: submitted as it comes.
+    Stdin,
+    /// A file that was checked, and the number of its jobs.
+    File(PathBuf, u64),
+}
+
+impl Input {
+    /// Checks every line of a file: nothing is submitted of one that has a mistake. What comes through a pipe is checked
+    /// as it comes.
+    pub fn check(file: &Path, template: &Template) -> Done<Self> {
+        if file == Path::new("-") {
+            return Ok(Self::Stdin);
+        }
+        let unreadable = |error: std::io::Error| {
+            let kind = match error.kind() {
+                std::io::ErrorKind::NotFound => ErrorKind::NotFound,
+                _ => ErrorKind::Unavailable,
+            };
+            Error::new(kind, format!("{}: {error}", file.display()))
+        };
+        let metadata = std::fs::metadata(file).map_err(unreadable)?;
+        if metadata.is_dir() {
+            return Err(Error::invalid("file", file.display(), "must be a file, and is a directory").into());
+        }
+        if !metadata.is_file() {
+            return Ok(Self::File(file.to_owned(), 0));
+        }
+        let mut lines = Lines::new(Box::new(File::open(file).map_err(unreadable)?));
+        let (mut jobs, mut mistakes) = (0, Vec::new());
+        while let Some((number, text)) = lines.next() {
+            let checked = text.and_then(|text| read_line(&text, template, Time::from_millis(0)));
+            match checked {
+                Ok(_) => jobs += 1,
+                Err(error) => mistakes.push(at_line(number, &error)),
+            }
+            if mistakes.len() >= TOLD {
+                break;
+            }
+        }
+        match mistakes.as_slice() {
+            [] => Ok(Self::File(file.to_owned(), jobs)),
+            [only] => Err(Trouble::from(only.clone()).hint("nothing was submitted")),
+            many => {
+                let listed: String = many.iter().map(|error| format!("\n  {}", error.message())).collect();
+                let message = format!("mistakes in {}:{listed}", file.display());
+                Err(Trouble::from(Error::new(ErrorKind::Invalid, message)).hint("nothing was submitted"))
+            }
+        }
+    }
+}
+
+fn at_line(number: u64, error: &Error) -> Error {
+    Error::new(error.kind(), format!("line {number}: {}", error.message()))
+}
+
+/// The job of a line. Dates that need the time are checked by the store.
+fn read_line(text: &str, template: &Template, now: Time) -> Result<NewJob, Error> {
+    let job = line::parse(text)?.or(template);
+    let is_relative = job.needs_now();
+    let job = job.job(now)?;
+    job.check().or_else(|error| if is_relative { super::only_dates(error) } else { Err(error) })?;
+    Ok(job)
+}
+
+/// The lines of a file, without the empty ones.
+struct Lines {
+    reader: BufReader<Box<dyn Read + Send>>,
+    number: u64,
+}
+
+impl Lines {
+    fn new(reader: Box<dyn Read + Send>) -> Self {
+        Self { reader: BufReader::with_capacity(1 << 16, reader), number: 0 }
+    }
+
+    fn next(&mut self) -> Option<(u64, Result<String, Error>)> {
+        loop {
+            self.number += 1;
+            let mut bytes = Vec::new();
+            let read = self.reader.by_ref().take(LINE_BYTES).read_until(b'\n', &mut bytes);
+            let line = match read {
+                Ok(0) => return None,
+                Ok(_) if bytes.len() as u64 == LINE_BYTES => Err(Error::invalid(
+                    "job",
+                    "",
+                    format_args!("a line must have fewer than {LINE_BYTES} bytes"),
+                )),
+                Ok(_) => String::from_utf8(bytes).map_err(|_| Error::invalid("job", "", "must be UTF-8")),
+                Err(error) => Err(Error::new(ErrorKind::Unavailable, format!("cannot be read: {error}"))),
+            };
+            match line {
+                Ok(line) if line.trim().is_empty() => {}
+                line => return Some((self.number, line)),
+            }
+        }
+    }
+}
+
+/// Submits copies of a job.
+pub async fn copies(
+    place: &Place,
+    screen: &mut Screen,
+    submit: &Submit,
+    template: Template,
+    count: u64,
+) -> Done {
+    template.clone().job(Time::from_millis(0))?.check().or_else(super::only_dates)?;
+    let client = submit.client(place).await?;
+    let job = template.clone().job(now(&template, client.store()).await?)?;
+    let feed = Feed::Copies { job, number: 0, count };
+    Bulk::new(client, submit, count).run(screen, feed).await
+}
+
+/// Submits the lines of a file.
+pub async fn file(
+    place: &Place,
+    screen: &mut Screen,
+    submit: &Submit,
+    template: Template,
+    input: Input,
+) -> Done {
+    let client = submit.client(place).await?;
+    let (reader, total): (Box<dyn Read + Send>, u64) = match input {
+        Input::Stdin => (Box::new(std::io::stdin()), 0),
+        Input::File(file, jobs) => {
+            let opened = File::open(&file);
+            let opened = opened.map_err(|error| {
+                Error::new(ErrorKind::Unavailable, format!("{}: {error}", file.display()))
+            })?;
+            (Box::new(opened), jobs)
+        }
+    };
+    // Reading may take for ever; it has a thread of its own, so that Ctrl-C is heard.
+    let (send, lines) = mpsc::channel(AHEAD);
+    tokio::task::spawn_blocking(move || {
+        let mut lines = Lines::new(reader);
+        while let Some(line) = lines.next() {
+            if send.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let now = client.store().now().await?;
+    Bulk::new(client, submit, total).run(screen, Feed::Lines { lines, template, now }).await
+}
+
+/// Where jobs come from.
+enum Feed {
+    Copies { job: NewJob, number: u64, count: u64 },
+    Lines { lines: mpsc::Receiver<(u64, Result<String, Error>)>, template: Template, now: Time },
+}
+
+impl Feed {
+    /// The next job and its number; waits for it, or not. None if there is no other, or none yet.
+    async fn next(&mut self, wait: bool) -> Option<(u64, Result<NewJob, Error>)> {
+        match self {
+            Self::Copies { job, number, count } => {
+                *number += 1;
+                (*number <= *count).then(|| (*number, Ok(NewJob { id: new_id(), ..job.clone() })))
+            }
+            Self::Lines { lines, template, now } => {
+                let (number, line) = if wait { lines.recv().await? } else { lines.try_recv().ok()? };
+                Some((number, line.and_then(|line| read_line(&line, template, *now))))
+            }
+        }
+    }
+}
+
+/// What became of one job of many.
+#[derive(Serialize)]
+struct Became {
+    line: u64,
+    #[serde(flatten)]
+    became: What,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<JobState>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum What {
+    Submitted(Submitted),
+    Refused { outcome: &'static str, error: Error },
+}
+
+/// A submit of many jobs.
+struct Bulk<'a> {
+    client: Client,
+    submit: &'a Submit,
+    bar: ProgressBar,
+    interrupted: Arc<AtomicBool>,
+    array: Option<Array>,
+    accepted: u64,
+    existing: u64,
+    skipped: u64,
+    refused: Vec<(u64, Error)>,
+    waiting: Vec<(u64, JobId)>,
+}
+
+impl<'a> Bulk<'a> {
+    fn new(client: Client, submit: &'a Submit, total: u64) -> Self {
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let heard = Arc::clone(&interrupted);
+        tokio::spawn(async move {
+            while tokio::signal::ctrl_c().await.is_ok() {
+                if heard.swap(true, Ordering::SeqCst) {
+                    std::process::exit(INTERRUPTED.into());
+                }
+            }
+        });
+        Self {
+            client,
+            submit,
+            bar: progress(total, "submitted"),
+            interrupted,
+            array: None,
+            accepted: 0,
+            existing: 0,
+            skipped: 0,
+            refused: Vec::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    async fn run(mut self, screen: &mut Screen, mut feed: Feed) -> Done {
+        if self.submit.format.json {
+            self.array = Some(Array::begin(screen)?);
+        }
+        let sent = self.send_all(screen, &mut feed).await;
+        self.bar.finish_and_clear();
+        // What was accepted is told whatever happened after it.
+        if let Err(trouble) = sent {
+            let _ = self.end_array(screen);
+            let accepted = self.accepted + self.existing;
+            return Err(trouble.hint(format!("{accepted} jobs were accepted before that, and stay")));
+        }
+        let interrupted = self.interrupted.load(Ordering::SeqCst);
+        let unsuccessful =
+            if self.submit.wait && !interrupted { self.wait_for_all(screen).await? } else { 0 };
+        self.end_array(screen)?;
+        self.tell(screen, interrupted)?;
+        match (interrupted, self.refused.first()) {
+            (true, _) => Err(Trouble::Exit(INTERRUPTED)),
+            (false, Some((_, error))) => Err(Trouble::Exit(exit_code(error.kind()))),
+            (false, None) if unsuccessful > 0 => Err(Trouble::Exit(FAILED)),
+            (false, None) => Ok(()),
+        }
+    }
+
+    fn end_array(&mut self, screen: &mut Screen) -> Done {
+        self.array.take().map_or(Ok(()), |array| array.end(screen))
+    }
+
+    async fn send_all(&mut self, screen: &mut Screen, feed: &mut Feed) -> Done {
+        let mut left_over = None;
+        loop {
+            let (mut numbers, mut jobs, mut bytes) = (Vec::new(), Vec::new(), 0);
+            let mut trouble = None;
+            loop {
+                let next = match left_over.take() {
+                    Some((number, job)) => Some((number, Ok(job))),
+                    None => self.next(feed, jobs.is_empty()).await,
+                };
+                match next {
+                    Some((number, Ok(job))) if fits(jobs.len(), bytes, payload_bytes(&job)) => {
+                        bytes += payload_bytes(&job);
+                        numbers.push(number);
+                        jobs.push(job);
+                    }
+                    Some((number, Ok(job))) => {
+                        left_over = Some((number, job));
+                        break;
+                    }
+                    Some((number, Err(error))) => {
+                        trouble = Some(at_line(number, &error));
+                        break;
+                    }
+                    None => break,
+                }
+            }
+            let is_last = jobs.is_empty();
+            if !is_last {
+                self.send(screen, &numbers, jobs).await?;
+            }
+            if let Some(error) = trouble {
+                return Err(error.into());
+            }
+            if is_last || self.interrupted.load(Ordering::SeqCst) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next job. Only the first of a call is waited for; Ctrl-C ends the waiting.
+    async fn next(&self, feed: &mut Feed, wait: bool) -> Option<(u64, Result<NewJob, Error>)> {
+        if !wait {
+            return feed.next(false).await;
+        }
+        let heard = async {
+            while !self.interrupted.load(Ordering::SeqCst) {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        tokio::select! {
+            next = feed.next(true) => next,
+            () = heard => None,
+        }
+    }
+
+    async fn send(&mut self, screen: &mut Screen, numbers: &[u64], jobs: Vec<NewJob>) -> Done {
+        let outcomes = self.client.submit_many(jobs).await.map_err(|error| renamed(error, numbers))?;
+        for (&line, outcome) in numbers.iter().zip(outcomes) {
+            match &outcome {
+                Ok(Submitted::Accepted(_)) => self.accepted += 1,
+                Ok(Submitted::Existing(_)) => self.existing += 1,
+                Ok(Submitted::Skipped) => self.skipped += 1,
+                Err(error) => self.refused.push((line, error.clone())),
+            }
+            if let (Ok(Submitted::Accepted(id) | Submitted::Existing(id)), true) =
+                (&outcome, self.submit.wait)
+            {
+                self.waiting.push((line, *id));
+            } else if let Some(array) = &mut self.array {
+                let became = match outcome {
+                    Ok(submitted) => What::Submitted(submitted),
+                    Err(error) => What::Refused { outcome: "refused", error },
+                };
+                array.add(screen, &Became { line, became, state: None })?;
+            }
+        }
+        self.bar.inc(numbers.len() as u64);
+        Ok(())
+    }
+
+    /// Waits for every job and says how many did not succeed.
+    async fn wait_for_all(&mut self, screen: &mut Screen) -> Done<u64> {
+        self.bar = progress(self.waiting.len() as u64, "ended");
+        let mut states: BTreeMap<&'static str, u64> = BTreeMap::new();
+        let mut unsuccessful = 0;
+        for (line, id) in std::mem::take(&mut self.waiting) {
+            let detail = wait::until_the_end(&self.client, screen, id).await?;
+            let state = detail.view.state;
+            *states.entry(state_name(state)).or_default() += 1;
+            unsuccessful += u64::from(state != JobState::Succeeded);
+            if let Some(array) = &mut self.array {
+                let became = What::Submitted(Submitted::Accepted(id));
+                array.add(screen, &Became { line, became, state: Some(state) })?;
+            }
+            self.bar.inc(1);
+        }
+        self.bar.finish_and_clear();
+        let shown: Vec<String> = states.iter().map(|(state, jobs)| format!("{jobs} {state}")).collect();
+        screen.say(shown.join(", "));
+        Ok(unsuccessful)
+    }
+
+    fn tell(&self, screen: &mut Screen, interrupted: bool) -> Done {
+        for (line, error) in self.refused.iter().take(TOLD) {
+            screen.error(&at_line(*line, error));
+        }
+        if self.refused.len() > TOLD {
+            screen.say(format_args!("… and {} more", self.refused.len() - TOLD));
+        }
+        let counts = [
+            (self.existing, "submitted before"),
+            (self.skipped, "skipped"),
+            (self.refused.len() as u64, "refused"),
+        ];
+        let mut said = format!("{} jobs submitted", self.accepted);
+        for (count, word) in counts.into_iter().filter(|(count, _)| *count > 0) {
+            said.push_str(&format!(", {count} {word}"));
+        }
+        if interrupted {
+            said.push_str("; interrupted, the rest was not");
+        }
+        if self.submit.format.json {
+            screen.say(said);
+            return Ok(());
+        }
+        screen.line(said)
+    }
+}
+
+fn progress(total: u64, word: &'static str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
+    }
+    let (bar, template) = match total {
+        0 => (ProgressBar::new_spinner(), format!("{{spinner}} {{human_pos}} {word}, {{per_sec}}")),
+        total => {
+            let template =
+                format!("{{wide_bar}} {{human_pos}}/{{human_len}} {word}, {{per_sec}}, {{eta}} left");
+            (ProgressBar::new(total), template)
+        }
+    };
+    let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.with_style(style)
+}
+
+/// An error that names a job by its index in a call, renamed to its line.
+fn renamed(error: Error, numbers: &[u64]) -> Error {
+    let line = || {
+        let (index, rest) = error.message().strip_prefix("jobs[")?.split_once(']')?;
+        let number = numbers.get(index.parse::<usize>().ok()?)?;
+        Some(format!("line {number}: {}", rest.trim_start_matches('.')))
+    };
+    match line() {
+        Some(message) => Error::new(error.kind(), message),
+        None => error,
+    }
+}

@@ -1,0 +1,183 @@
+//! `qo submit`
+
+mod bulk;
+mod line;
+mod options;
+mod wait;
+
+use super::argument;
+use crate::cli::Format;
+use crate::output::Screen;
+use crate::place::{Place, listed, tasks_of_workers};
+use crate::trouble::{Done, Trouble};
+use clap::Args;
+use options::{Options, Template};
+use qo::core::{JobId, Json, Name, Submitted};
+use qo::{Client, Error, ErrorKind, Store};
+use std::io::{IsTerminal, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a submit is repeated, with the same ids, while the store cannot be reached.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long people wait to be told that nobody runs the task.
+const HINT_PATIENCE: Duration = Duration::from_millis(200);
+
+/// Submit a job, or many. Prints the job's id.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  qo submit resize '{\"image\": \"cat.png\"}' --key user-7
+  echo '{\"to\": \"ann\"}' | qo submit mail -
+  qo submit report --at \"2026-12-24 18:00\" --max-attempts 5
+  qo submit pay '{\"order\": 7}' --workflow order-7 --idempotency-key pay-7
+  qo submit sync --limit 1 --on-limit reject     exit code 4 if one is there already
+  qo submit report --wait                        prints the output, exit code 1 unless it succeeds
+  qo submit resize '{}' --count 1000
+  qo submit --file jobs.ndjson
+
+A line of a file is an object with the names of the options: {\"task\": \"mail\", \"payload\": {}, \"key\": \"ann\",
+\"delay\": \"10m\", \"limits\": {\"gpu\": 2}}; options of the command line count where a line says nothing. A file is
+checked whole before anything is submitted; stdin (--file -) is submitted as it comes.")]
+pub struct Submit {
+    /// The task. With --file the one of lines that name none.
+    #[arg(value_parser = argument::name, required_unless_present = "file")]
+    task: Option<Name>,
+    /// What the handler gets: JSON, or - to read it from stdin [default: null].
+    #[arg(value_name = "JSON", allow_negative_numbers = true)]
+    payload: Option<String>,
+    #[command(flatten)]
+    options: Options,
+    /// Wait for the end and print the output; exit code 1 unless it succeeds.
+    #[arg(long)]
+    wait: bool,
+    /// Submit so many jobs like this.
+    #[arg(long, value_name = "N", conflicts_with_all = ["file", "idempotency_key"], allow_negative_numbers = true)]
+    count: Option<u64>,
+    /// Submit the jobs of a file, one JSON object a line; - for stdin.
+    #[arg(long, value_name = "JOBS.ndjson", conflicts_with = "payload")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    format: Format,
+}
+
+impl Submit {
+    /// Submits.
+    pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
+        let payload = self.payload.as_deref().map(read_payload).transpose()?;
+        let template = Template { id: None, task: self.task.clone(), payload, options: self.options.clone() };
+        if let Some(file) = &self.file {
+            let file = bulk::Input::check(file, &template)?;
+            return bulk::file(place, screen, &self, template, file).await;
+        }
+        if let Some(count) = self.count {
+            return bulk::copies(place, screen, &self, template, count).await;
+        }
+        self.one(place, screen, template).await
+    }
+
+    /// The client. Whoever only submits need not read what is stored.
+    async fn client(&self, place: &Place) -> Done<Client> {
+        let store = if self.wait { place.open().await? } else { place.open_to_submit().await? };
+        Ok(Client::new(store).deadline(PATIENCE))
+    }
+
+    async fn one(&self, place: &Place, screen: &mut Screen, template: Template) -> Done {
+        // What is wrong with the job is said before a store is made for it.
+        template.clone().job(qo::core::Time::from_millis(0))?.check().or_else(only_dates)?;
+        let client = self.client(place).await?;
+        let now = options::now(&template, client.store()).await?;
+        let job = template.job(now)?;
+        let task = job.task.clone();
+        let outcomes = client.submit_many(vec![job]).await.map_err(without_index)?;
+        let outcome = outcomes
+            .into_iter()
+            .next()
+            .ok_or_else(|| Error::new(ErrorKind::Internal, "the store did not say what became of the job"))?;
+        let submitted = outcome.map_err(|error| match error.kind() {
+            ErrorKind::LimitReached => Trouble::from(error)
+                .hint("--on-limit wait lets it wait in line; qo concurrency status shows the groups"),
+            _ => error.into(),
+        })?;
+        let id = match submitted {
+            Submitted::Accepted(id) | Submitted::Existing(id) => id,
+            Submitted::Skipped => {
+                screen.say("skipped: its group is taken");
+                return if self.format.json { screen.json(&submitted) } else { Ok(()) };
+            }
+        };
+        if let Submitted::Existing(_) = submitted {
+            screen.say("it was submitted before");
+        }
+        if self.wait {
+            screen.say(format_args!("job {id}"));
+            return wait::one(&client, screen, id, self.format).await;
+        }
+        if self.format.json {
+            screen.json(&submitted)?
+        } else {
+            screen.line(id)?
+        }
+        screen.flush()?;
+        if std::io::stderr().is_terminal() {
+            // A hint for people is worth a moment, no more.
+            let asked = tokio::time::timeout(HINT_PATIENCE, hint_nobody(client.store(), screen, &task));
+            let _ = asked.await;
+        }
+        Ok(())
+    }
+}
+
+/// Tells if no live worker has a task.
+async fn hint_nobody(store: &Arc<dyn Store>, screen: &mut Screen, task: &Name) -> Done {
+    let Err(tasks) = tasks_of_workers(store, task).await? else { return Ok(()) };
+    match qo::settings::nearest(task, tasks.iter().map(String::as_str)) {
+        Some(near) => screen.warn(format_args!("no live worker has task {task}; did you mean {near}?")),
+        None if tasks.is_empty() => {
+            screen.warn("no worker is alive");
+            screen.hint(format_args!("start one: qo worker --task {task}=COMMAND"));
+        }
+        None => screen.warn(format_args!("no live worker has task {task}; they have: {}", listed(&tasks))),
+    }
+    Ok(())
+}
+
+/// With one job the index says nothing.
+fn without_index(error: Error) -> Trouble {
+    let message = error.message().strip_prefix("jobs[0].").unwrap_or(error.message());
+    Error::new(error.kind(), message).into()
+}
+
+/// Dates can be compared only once the time is known.
+fn only_dates(error: Error) -> qo::Result<()> {
+    if error.message().starts_with("good_until") { Ok(()) } else { Err(error) }
+}
+
+fn read_payload(text: &str) -> Done<Json> {
+    if text != "-" {
+        return Json::parse("payload", text).map_err(|error| {
+            let quoted = "a JSON string needs its own quotes: '\"text\"'";
+            Trouble::from(error).hint(quoted)
+        });
+    }
+    let mut read = Vec::new();
+    // One byte more than is allowed is enough to know that it is too long.
+    let most = qo::core::caps::PAYLOAD_BYTES as u64 + 1;
+    std::io::stdin()
+        .lock()
+        .take(most)
+        .read_to_end(&mut read)
+        .map_err(|error| Error::new(ErrorKind::Unavailable, format!("stdin cannot be read: {error}")))?;
+    if read.len() as u64 == most {
+        let rule = format!("must be at most {} bytes", most - 1);
+        return Err(Error::invalid("payload", "-", rule).into());
+    }
+    let text = String::from_utf8(read).map_err(|_| Error::invalid("payload", "-", "must be UTF-8"))?;
+    Ok(Json::parse("payload", text.trim())?)
+}
+
+/// A new id.
+fn new_id() -> JobId {
+    JobId(uuid::Uuid::now_v7())
+}

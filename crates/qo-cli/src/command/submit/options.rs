@@ -1,0 +1,196 @@
+//! The options of a job, from the command line or from a line of a file.
+
+use super::new_id;
+use crate::command::argument::{self, Moment};
+use crate::trouble::Done;
+use clap::{Args, ValueEnum};
+use qo::core::{GroupRef, JobId, Json, Key, Name, NewJob, OnFailure, OnLimit, Time, caps};
+use qo::{Error, Store};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What to do when the group is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WhenTaken {
+    /// Accept the job; it waits in line.
+    Wait,
+    /// Refuse it: exit code 4.
+    Reject,
+    /// Drop it, and say so.
+    Skip,
+}
+
+/// What the workflow does when a step does not succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WhenFailed {
+    /// The steps behind it wait until it is retried or skipped.
+    Halt,
+    /// The steps behind it go on.
+    Continue,
+}
+
+/// The options of a job.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Options {
+    /// Divides the group: jobs with the same key share its limit.
+    #[arg(long, value_name = "KEY", value_parser = argument::key, help_heading = "Job options")]
+    pub key: Option<Key>,
+    /// The group it shares slots in [default: the task's].
+    #[arg(long, value_name = "NAME", value_parser = argument::name, help_heading = "Job options")]
+    pub group: Option<Name>,
+    /// Slots it takes in its group and key [default: 1].
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Job options")]
+    pub cost: Option<u32>,
+    /// A limit for its group, with a key for that key, where nobody else set one.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Job options")]
+    pub limit: Option<u32>,
+    /// Slots it takes in other groups, as in openai=1,gpu=2 or {"openai": 1}.
+    #[arg(long, value_name = "GROUP=N,…", value_parser = limits, help_heading = "Job options")]
+    pub limits: Option<Limits>,
+    /// The queue it stands in [default: default].
+    #[arg(long, value_name = "NAME", value_parser = argument::name, help_heading = "Job options")]
+    pub queue: Option<Name>,
+    /// Lower runs first [default: 0].
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Job options")]
+    pub priority: Option<i32>,
+    /// Start it only so long from now, as in 10m.
+    #[arg(long, value_name = "TIME", value_parser = argument::duration, conflicts_with = "at", help_heading = "Job options")]
+    pub delay: Option<u64>,
+    /// Start it only from this moment on.
+    #[arg(long, value_name = "MOMENT", value_parser = argument::moment, help_heading = "Job options")]
+    pub at: Option<Moment>,
+    /// It expires if it has not started by this moment.
+    #[arg(long, value_name = "MOMENT", value_parser = argument::moment, help_heading = "Job options")]
+    pub good_until: Option<Moment>,
+    /// How long one attempt may run, as in 60s [default: the task's].
+    #[arg(long, value_name = "TIME", value_parser = argument::duration, help_heading = "Job options")]
+    pub timeout: Option<u64>,
+    /// Tries until it fails for good [default: 3].
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Job options")]
+    pub max_attempts: Option<u32>,
+    /// The workflow that it is the next step of.
+    #[arg(long, value_name = "NAME", value_parser = argument::name, help_heading = "Job options")]
+    pub workflow: Option<Name>,
+    /// What its workflow does when a step does not succeed [default: halt].
+    #[arg(long, value_name = "WHAT", help_heading = "Job options")]
+    pub on_failure: Option<WhenFailed>,
+    /// The same key again is the same job.
+    #[arg(long, value_name = "KEY", value_parser = argument::key, help_heading = "Job options")]
+    pub idempotency_key: Option<Key>,
+    /// What to do when its group is taken [default: wait].
+    #[arg(long, value_name = "WHAT", help_heading = "Job options")]
+    pub on_limit: Option<WhenTaken>,
+}
+
+/// Slots in other groups.
+pub type Limits = BTreeMap<GroupRef, u32>;
+
+fn limits(text: &str) -> Result<Limits, String> {
+    if text.trim_start().starts_with('{') {
+        return serde_json::from_str(text)
+            .map_err(|error| format!("must be an object of groups and numbers: {error}"));
+    }
+    let one = |part: &str| {
+        let (group, slots) = part.rsplit_once('=').ok_or("must be GROUP=N, several separated by commas")?;
+        let slots = slots.trim().parse().map_err(|_| format!("{slots:?} must be a whole number"))?;
+        Ok((argument::group(group.trim())?, slots))
+    };
+    text.split(',').map(one).collect()
+}
+
+/// A job in the making.
+#[derive(Debug, Clone, Default)]
+pub struct Template {
+    /// The id, if it is given.
+    pub id: Option<JobId>,
+    /// The task.
+    pub task: Option<Name>,
+    /// The payload.
+    pub payload: Option<Json>,
+    /// Everything else.
+    pub options: Options,
+}
+
+impl Template {
+    /// This one where it says something, else another.
+    pub fn or(self, other: &Self) -> Self {
+        let (a, b) = (self.options, other.options.clone());
+        // Whoever names one of the two does not want the other of somebody else.
+        let dated = a.delay.is_some() || a.at.is_some();
+        let options = Options {
+            key: a.key.or(b.key),
+            group: a.group.or(b.group),
+            cost: a.cost.or(b.cost),
+            limit: a.limit.or(b.limit),
+            limits: a.limits.or(b.limits),
+            queue: a.queue.or(b.queue),
+            priority: a.priority.or(b.priority),
+            delay: if dated { a.delay } else { b.delay },
+            at: if dated { a.at } else { b.at },
+            good_until: a.good_until.or(b.good_until),
+            timeout: a.timeout.or(b.timeout),
+            max_attempts: a.max_attempts.or(b.max_attempts),
+            workflow: a.workflow.or(b.workflow),
+            on_failure: a.on_failure.or(b.on_failure),
+            idempotency_key: a.idempotency_key.or(b.idempotency_key),
+            on_limit: a.on_limit.or(b.on_limit),
+        };
+        let payload = self.payload.or_else(|| other.payload.clone());
+        Self { id: self.id, task: self.task.or_else(|| other.task.clone()), payload, options }
+    }
+
+    /// Whether it can only be understood once the time is known.
+    pub fn needs_now(&self) -> bool {
+        let is_relative = |moment: Option<Moment>| matches!(moment, Some(Moment::In(_)));
+        self.options.delay.is_some() || is_relative(self.options.at) || is_relative(self.options.good_until)
+    }
+
+    /// The job, with an id.
+    pub fn job(self, now: Time) -> Result<NewJob, Error> {
+        let Self { id, task, payload, options } = self;
+        let task = task.ok_or_else(|| Error::invalid("task", "", "must be given"))?;
+        let default = NewJob::new(id.unwrap_or_else(new_id), task);
+        let run_at = options.at.or(options.delay.map(Moment::In)).map(|moment| moment.from(now));
+        Ok(NewJob {
+            payload: payload.unwrap_or_else(Json::null),
+            queue: options.queue.unwrap_or(default.queue),
+            priority: options.priority.unwrap_or(default.priority),
+            run_at,
+            good_until: options.good_until.map(|moment| moment.from(now)),
+            max_attempts: options.max_attempts.unwrap_or(default.max_attempts),
+            timeout_ms: options.timeout,
+            group: options.group,
+            key: options.key,
+            cost: options.cost.unwrap_or(default.cost),
+            limits: options.limits.unwrap_or_default(),
+            limit: options.limit,
+            idempotency_key: options.idempotency_key,
+            on_limit: match options.on_limit {
+                None | Some(WhenTaken::Wait) => OnLimit::Wait,
+                Some(WhenTaken::Reject) => OnLimit::Reject,
+                Some(WhenTaken::Skip) => OnLimit::Skip,
+            },
+            workflow: options.workflow,
+            on_failure: options.on_failure.map(|when| match when {
+                WhenFailed::Halt => OnFailure::Halt,
+                WhenFailed::Continue => OnFailure::Continue,
+            }),
+            ..default
+        })
+    }
+}
+
+/// The store's time, if a job needs it.
+pub async fn now(template: &Template, store: &Arc<dyn Store>) -> Done<Time> {
+    Ok(if template.needs_now() { store.now().await? } else { Time::from_millis(0) })
+}
+
+/// Bytes of payload that a job adds to a call.
+pub fn payload_bytes(job: &NewJob) -> usize {
+    job.payload.as_str().len()
+}
+
+/// Whether another job fits into a call.
+pub fn fits(jobs: usize, bytes: usize, next: usize) -> bool {
+    jobs == 0 || (jobs < caps::SUBMIT_JOBS && bytes + next <= caps::SUBMIT_BYTES)
+}

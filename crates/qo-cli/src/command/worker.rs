@@ -1,0 +1,157 @@
+//! `qo worker`
+
+use super::argument;
+use crate::output::Screen;
+use crate::place::Place;
+use crate::trouble::{Done, Trouble};
+use clap::Args;
+use qo::core::{Name, TaskOptions};
+use qo::settings::{Command, TaskSettings, current_directory};
+use qo::{Error, TaskConfig};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Run jobs: those of the program tasks in .qo.toml, and of --task.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  qo worker                                     the [tasks.NAME] of .qo.toml that have a command
+  qo worker --task resize=./resize.sh --task 'mail=sendmail -t'
+  qo worker --queues stripe,default --processes 8
+
+A program gets the payload on stdin; its stdout is the output. Exit code 0 succeeds, 75 tries again, 100 fails for good,
+any other tries again. The environment has QO_JOB_ID, QO_ATTEMPT, QO_FENCE_TOKEN, QO_TASK and QO_KEY.
+The first Ctrl-C or SIGTERM drains: what runs ends, nothing new starts. The second gives back what runs.")]
+pub struct Worker {
+    /// A task and the command that runs its jobs, read by the shell; may be repeated.
+    #[arg(long = "task", value_name = "NAME=COMMAND", value_parser = task)]
+    tasks: Vec<(Name, String)>,
+    /// What the worker is called [default: the host's name and the process id].
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// The queues it serves, separated by commas [default: all].
+    #[arg(long, value_name = "NAMES")]
+    queues: Option<String>,
+    /// Jobs that it runs at once [default: 100].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    max_concurrent_tasks: Option<String>,
+    /// The same, for people who count processes; it beats --max-concurrent-tasks.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    processes: Option<String>,
+    /// Most jobs that one claim starts [default: 50].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    claim_batch_size: Option<String>,
+    /// Most jobs that one claim takes from a queue [default: no limit].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    max_claim_batch: Option<String>,
+    /// Most jobs that it holds, running and claimed; 0 for as many as it can run and prefetch [default: 0].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    max_claim_per_worker: Option<String>,
+    /// Jobs that it holds ahead of time; needs --claim-lease-ms [default: 0].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    prefetch_buffer: Option<String>,
+    /// How long it may hold a job that has not started.
+    #[arg(long, value_name = "MS", allow_negative_numbers = true)]
+    claim_lease_ms: Option<String>,
+    /// How often it looks for work [default: 100, or 5000 where the store tells of changes].
+    #[arg(long, value_name = "MS", allow_negative_numbers = true)]
+    poll_interval_ms: Option<String>,
+    /// Claim less while the slowest hundredth of jobs takes longer than this [default: off].
+    #[arg(long, value_name = "MS", allow_negative_numbers = true)]
+    latency_threshold_ms: Option<String>,
+    /// How long a job that was told to stop may take for it [default: 10000].
+    #[arg(long, value_name = "MS", allow_negative_numbers = true)]
+    cancel_grace_ms: Option<String>,
+    /// Claim half as much above this share of memory; 100 turns that off [default: 80].
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    memory_threshold_percent: Option<String>,
+    /// How long its session lives without renewal [default: 30].
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    default_lease_duration_secs: Option<String>,
+    /// Most jobs that run at once in the whole fleet; part of the configuration that it pushes.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    cluster_wide_cap: Option<String>,
+}
+
+fn task(text: &str) -> Result<(Name, String), String> {
+    let (name, command) = text.split_once('=').ok_or("must be NAME=COMMAND, as in resize=./resize.sh")?;
+    let name = argument::name(name).map_err(|rule| format!("the name {name:?} {rule}"))?;
+    match command.trim() {
+        "" => Err("must name a command after the =".into()),
+        command => Ok((name, command.to_owned())),
+    }
+}
+
+impl Worker {
+    /// Its flags that are settings. They are checked where all settings are.
+    pub fn flags(&self) -> BTreeMap<&'static str, String> {
+        let flags = [
+            ("--name", &self.name),
+            ("--queues", &self.queues),
+            ("--max-concurrent-tasks", &self.max_concurrent_tasks),
+            ("--processes", &self.processes),
+            ("--claim-batch-size", &self.claim_batch_size),
+            ("--max-claim-batch", &self.max_claim_batch),
+            ("--max-claim-per-worker", &self.max_claim_per_worker),
+            ("--prefetch-buffer", &self.prefetch_buffer),
+            ("--claim-lease-ms", &self.claim_lease_ms),
+            ("--poll-interval-ms", &self.poll_interval_ms),
+            ("--latency-threshold-ms", &self.latency_threshold_ms),
+            ("--cancel-grace-ms", &self.cancel_grace_ms),
+            ("--memory-threshold-percent", &self.memory_threshold_percent),
+            ("--default-lease-duration-secs", &self.default_lease_duration_secs),
+            ("--cluster-wide-cap", &self.cluster_wide_cap),
+        ];
+        flags.into_iter().filter_map(|(flag, value)| Some((flag, value.clone()?))).collect()
+    }
+
+    /// Works until it is told to stop.
+    pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
+        let here = current_directory()?;
+        let tasks = self.programs(place, &here)?;
+        if tasks.is_empty() {
+            let trouble = Trouble::usage("tasks: there is no task that a program runs");
+            return Err(trouble.hint(
+                "name one: qo worker --task NAME=COMMAND, or [tasks.NAME] with a command in .qo.toml",
+            ));
+        }
+        let store = place.open().await?;
+        let mut builder = qo::Worker::builder(store).options(place.settings.worker.clone());
+        if let Ok(executable) = std::env::current_exe() {
+            builder = builder.guard(executable);
+        }
+        let names: Vec<String> = tasks.iter().map(|(options, _)| options.task.to_string()).collect();
+        for (options, command) in tasks {
+            let task = options.task.clone();
+            builder = builder.program(&task, TaskConfig::from(options), started_in(command, &here));
+        }
+        let worker = builder.build()?;
+        tracing::info!(worker = %worker.name(), store = %place.shown(), tasks = %names.join(","), "at work");
+        let name = worker.name().clone();
+        worker.run_until_signal().await?;
+        tracing::info!(worker = %name, "stopped");
+        screen.flush()
+    }
+
+    /// The tasks that programs run: those of the file, and those of `--task`, which win.
+    fn programs(&self, place: &Place, here: &Path) -> Done<Vec<(TaskOptions, Command)>> {
+        let mut tasks = place.settings.tasks.clone();
+        for (name, line) in &self.tasks {
+            let command = Command::line(line, here).map_err(|rule| Error::invalid("--task", line, rule))?;
+            let default = || TaskSettings { options: TaskOptions::new(name.clone()), command: None };
+            tasks.entry(name.clone()).or_insert_with(default).command = Some(command);
+        }
+        let programs = tasks.into_values().filter_map(|task| Some((task.options, task.command?)));
+        Ok(programs.collect())
+    }
+}
+
+/// The arguments that start a command in its directory.
+fn started_in(command: Command, here: &Path) -> Vec<String> {
+    if command.directory == here {
+        return command.arguments;
+    }
+    let change = ["sh", "-c", "cd -- \"$0\" && exec \"$@\""].map(str::to_owned);
+    let directory = command.directory.display().to_string();
+    change.into_iter().chain([directory]).chain(command.arguments).collect()
+}

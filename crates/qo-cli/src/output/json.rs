@@ -1,0 +1,89 @@
+//! The core's views as JSON for programs: payloads and outputs as the values they are, not as texts of JSON.
+
+use qo::core::{Attempt, JobDetail, JobId, JobView, Json, LastTick, Name, Schedule, ScheduleStatus, Time};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+/// A JSON text as the value that it is. Its numbers stay as they were written.
+fn value(json: &Json) -> Box<RawValue> {
+    // It was checked when it was made; should it not be JSON all the same, it is shown as a text.
+    let text = |_| serde_json::value::to_raw_value(json.as_str());
+    RawValue::from_string(json.as_str().trim().to_owned())
+        .or_else(text)
+        .unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+/// A job, whole.
+pub fn detail(detail: &JobDetail) -> impl Serialize {
+    #[derive(Serialize)]
+    struct Detail<'a> {
+        #[serde(flatten)]
+        view: &'a JobView,
+        payload: Box<RawValue>,
+        output: Option<Box<RawValue>>,
+        attempts: &'a [Attempt],
+    }
+    Detail {
+        view: &detail.view,
+        payload: value(&detail.payload),
+        output: detail.output.as_ref().map(value),
+        attempts: &detail.attempts,
+    }
+}
+
+/// A schedule.
+pub fn schedule(status: &ScheduleStatus) -> impl Serialize {
+    #[derive(Serialize)]
+    struct Status<'a> {
+        schedule: &'a Name,
+        spec: Spec<'a>,
+        enabled: bool,
+        next: Option<Time>,
+        last: &'a Option<LastTick>,
+        last_job: Option<JobId>,
+    }
+    #[derive(Serialize)]
+    struct Spec<'a> {
+        cron: &'a str,
+        timezone: &'a str,
+        task: &'a Name,
+        payload: Box<RawValue>,
+        queue: &'a Name,
+        priority: i32,
+        max_attempts: u32,
+        timeout_ms: Option<u64>,
+        missed: qo::core::Missed,
+        overlap: bool,
+    }
+    let Schedule {
+        cron,
+        timezone,
+        task,
+        payload,
+        queue,
+        priority,
+        max_attempts,
+        timeout_ms,
+        missed,
+        overlap,
+    } = &status.spec;
+    Status {
+        schedule: &status.schedule,
+        spec: Spec {
+            cron,
+            timezone,
+            task,
+            payload: value(payload),
+            queue,
+            priority: *priority,
+            max_attempts: *max_attempts,
+            timeout_ms: *timeout_ms,
+            missed: *missed,
+            overlap: *overlap,
+        },
+        enabled: status.enabled,
+        next: status.next,
+        last: &status.last,
+        last_job: status.last_job,
+    }
+}

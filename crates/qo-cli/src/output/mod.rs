@@ -1,0 +1,144 @@
+//! What people and programs get to see.
+//!
+//! Results go to stdout, everything else to stderr. With `--json` a command prints exactly one JSON document: an array for
+//! a listing, an object for one thing. Tables are for people and may change; the field names of JSON are those of
+//! `qo-core`, and times are milliseconds since 1970.
+
+mod json;
+mod table;
+mod time;
+
+pub use json::{detail, schedule};
+pub use table::{Style, Table, clean};
+pub use time::Times;
+
+use crate::trouble::Done;
+use clap::ValueEnum;
+use qo::Error;
+use serde::Serialize;
+use std::fmt::Display;
+use std::io::{self, BufWriter, IsTerminal, Write};
+
+/// When colours are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Colour {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Where a command writes: stdout for its result, stderr for everything else.
+pub struct Screen {
+    out: BufWriter<io::Stdout>,
+    colour_out: bool,
+    colour_err: bool,
+}
+
+impl Screen {
+    /// A screen with or without colours.
+    pub fn new(colour: Colour) -> Self {
+        let is_dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+        let allowed = !is_dumb && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let coloured = |is_terminal: bool| match colour {
+            Colour::Auto => allowed && is_terminal,
+            Colour::Always => true,
+            Colour::Never => false,
+        };
+        let (colour_out, colour_err) =
+            (coloured(io::stdout().is_terminal()), coloured(io::stderr().is_terminal()));
+        Self { out: BufWriter::new(io::stdout()), colour_out, colour_err }
+    }
+
+    /// Whether stderr has colours.
+    pub fn colours_on_stderr(&self) -> bool {
+        self.colour_err
+    }
+
+    /// A line of the result.
+    pub fn line(&mut self, line: impl Display) -> Done {
+        Ok(writeln!(self.out, "{line}")?)
+    }
+
+    /// Text of the result, as it is.
+    pub fn raw(&mut self, text: &str) -> Done {
+        Ok(self.out.write_all(text.as_bytes())?)
+    }
+
+    /// A table of the result.
+    pub fn table(&mut self, table: Table) -> Done {
+        let text = table.render(self.colour_out);
+        self.raw(&text)
+    }
+
+    /// One JSON document.
+    pub fn json(&mut self, document: &impl Serialize) -> Done {
+        let text = serde_json::to_string_pretty(document)
+            .map_err(|error| Error::new(qo::ErrorKind::Internal, format!("json: {error}")))?;
+        self.line(text)
+    }
+
+    /// A word in a style, if there are colours.
+    pub fn styled(&self, text: &str, style: Style) -> String {
+        if self.colour_out { style.paint(text) } else { text.to_owned() }
+    }
+
+    /// What was written is on its way.
+    pub fn flush(&mut self) -> Done {
+        Ok(self.out.flush()?)
+    }
+
+    /// Says something that is not the result.
+    pub fn say(&mut self, text: impl Display) {
+        // The order of both streams on a terminal; and who closed stderr does not want to know.
+        let _ = self.out.flush();
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+
+    /// Tells what went wrong.
+    pub fn error(&mut self, error: &Error) {
+        let word = if self.colour_err { Style::Bad.paint("error:") } else { "error:".into() };
+        self.say(format_args!("{word} {error}"));
+    }
+
+    /// Tells what looks wrong.
+    pub fn warn(&mut self, text: impl Display) {
+        let word = if self.colour_err { Style::Warn.paint("warning:") } else { "warning:".into() };
+        self.say(format_args!("{word} {text}"));
+    }
+
+    /// Tells what to do next.
+    pub fn hint(&mut self, text: impl Display) {
+        let word = if self.colour_err { Style::Strong.paint("hint:") } else { "hint:".into() };
+        self.say(format_args!("{word} {text}"));
+    }
+}
+
+/// A JSON array that is written element by element, however long it is.
+pub struct Array {
+    empty: bool,
+}
+
+impl Array {
+    /// Begins the array.
+    pub fn begin(screen: &mut Screen) -> Done<Self> {
+        screen.raw("[")?;
+        Ok(Self { empty: true })
+    }
+
+    /// Adds an element, on a line of its own.
+    pub fn add(&mut self, screen: &mut Screen, element: &impl Serialize) -> Done {
+        let text = serde_json::to_string(element)
+            .map_err(|error| Error::new(qo::ErrorKind::Internal, format!("json: {error}")))?;
+        let separator = if std::mem::take(&mut self.empty) { "\n  " } else { ",\n  " };
+        screen.raw(separator)?;
+        screen.raw(&text)
+    }
+
+    /// Ends the array.
+    pub fn end(self, screen: &mut Screen) -> Done {
+        screen.raw(if self.empty { "]\n" } else { "\n]\n" })
+    }
+}

@@ -1,0 +1,98 @@
+//! What can go wrong, what the exit code says of it, and a hint for people who are stuck.
+
+use crate::output::Screen;
+use qo::{Error, ErrorKind};
+use std::io;
+
+/// A rule was broken, or the command line was.
+pub const USAGE: u8 = 2;
+/// Something was asked for and did not succeed.
+pub const FAILED: u8 = 1;
+/// Ctrl-C, as a shell would say it.
+pub const INTERRUPTED: u8 = 130;
+
+/// Why a command ends early.
+#[derive(Debug)]
+pub enum Trouble {
+    /// An error to be told, with hints.
+    Error {
+        /// What went wrong.
+        error: Error,
+        /// What to do about it.
+        hints: Vec<String>,
+    },
+    /// Everything has been said; only the exit code is left.
+    Exit(u8),
+    /// Whoever read our output does not any more: there is nobody to tell anything.
+    Closed,
+}
+
+/// The result of a command.
+pub type Done<T = ()> = Result<T, Trouble>;
+
+impl Trouble {
+    /// A mistake on the command line that clap cannot see.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Error::new(ErrorKind::Invalid, message).into()
+    }
+
+    /// The same trouble, with another hint.
+    #[must_use]
+    pub fn hint(self, hint: impl Into<String>) -> Self {
+        match self {
+            Self::Error { error, mut hints } => {
+                hints.push(hint.into());
+                Self::Error { error, hints }
+            }
+            other => other,
+        }
+    }
+
+    /// The kind of the error, if it is one.
+    pub fn kind(&self) -> Option<ErrorKind> {
+        match self {
+            Self::Error { error, .. } => Some(error.kind()),
+            Self::Exit(_) | Self::Closed => None,
+        }
+    }
+
+    /// Tells people and returns what to tell the shell.
+    pub fn tell(&self, screen: &mut Screen) -> u8 {
+        match self {
+            Self::Error { error, hints } => {
+                screen.error(error);
+                hints.iter().for_each(|hint| screen.hint(hint));
+                exit_code(error.kind())
+            }
+            Self::Exit(code) => *code,
+            Self::Closed => 0,
+        }
+    }
+}
+
+/// What the shell is told of an error.
+pub fn exit_code(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::Invalid => USAGE,
+        ErrorKind::NotFound => 3,
+        ErrorKind::LimitReached => 4,
+        ErrorKind::Unavailable | ErrorKind::Unknown => 75,
+        ErrorKind::Conflict | ErrorKind::Fenced | ErrorKind::Data | ErrorKind::Internal => FAILED,
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Error { error, hints: Vec::new() }
+    }
+}
+
+/// An error while writing to stdout: everything else that can fail has an error of its own.
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Closed,
+            _ => Error::new(ErrorKind::Unavailable, format!("stdout: {error}")).into(),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The doctor: is everything there that a reader needs, and if not, how does a damaged namespace get going again?
+//!
+//! A record that is torn, flipped or gone, and that no snapshot covers, stops every reader: going on without it would be
+//! to make something up. [`repair`] goes on all the same, because somebody decided to, and says exactly what that cost:
+//!
+//! 1. it reads what can be read before the damage, and then what later records *say* about jobs, limits and pauses, which
+//!    is submitted and set again;
+//! 2. it writes the result as a snapshot in the place of the *last* record, under a fresh nonce, and one record after it: a
+//!    process that still runs on what was lost finds that its log does not go on, and stops;
+//! 3. it moves the records that were not used to `damaged/`. Nothing is deleted.
+
+use crate::clock::StoreClock;
+use crate::format;
+use crate::log::{Created, Log, number_of};
+use crate::record::Record;
+use crate::snapshot::{self, Covered, Snapshot};
+use crate::store::directory_log;
+use object_store::path::Path;
+use qo_core::{
+    Answer, Clock, Command, Error, ErrorKind, Event, JobId, NewJob, OnLimit, Result, State, Time, decide,
+};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// What the doctor found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Health {
+    /// The format of the namespace; none if it is new.
+    pub format: Option<u64>,
+    /// Records in the log.
+    pub records: u64,
+    /// The record up to which the newest snapshot that can be read reaches; 0 if there is none.
+    pub snapshot: u64,
+    /// The last record.
+    pub last: u64,
+    /// What is damaged or missing.
+    pub damage: Vec<Damage>,
+}
+
+impl Health {
+    /// Whether the namespace can be opened.
+    pub fn is_usable(&self) -> bool {
+        self.damage.iter().all(|damage| !damage.needed)
+    }
+}
+
+/// Something that is damaged or missing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Damage {
+    /// The object, and what is wrong with it.
+    pub what: String,
+    /// Whether a reader needs it.
+    pub needed: bool,
+}
+
+/// What a repair did, and what it cost.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Repair {
+    /// Records whose content is not known: what was decided in them is lost.
+    pub lost: Vec<String>,
+    /// Records after the first lost one. They can be read, but what they decided rests on what was lost.
+    pub not_used: u64,
+    /// Jobs that only those records knew, submitted again.
+    pub submitted_again: Vec<JobId>,
+    /// Jobs that only those records knew, and that could not be submitted again, with the reason.
+    pub not_submitted: Vec<(JobId, String)>,
+    /// Jobs that had ended by those records; they are known from before, and will run again.
+    pub runs_again: Vec<JobId>,
+    /// Limits, pauses and switches of schedules that those records set, set again.
+    pub set_again: Vec<String>,
+    /// Where what was not used is now.
+    pub moved: Vec<String>,
+}
+
+/// Looks at every object of the namespace in a directory. It changes nothing.
+pub async fn examine(directory: impl AsRef<std::path::Path>) -> Result<Health> {
+    Ok(Examination::of(&directory_log(directory.as_ref())?).await?.health)
+}
+
+/// Gets a damaged namespace in a directory going again. `Conflict` if there is nothing to repair. Stop all workers first:
+/// those that run stop by themselves, with an error.
+pub async fn repair(directory: impl AsRef<std::path::Path>) -> Result<Repair> {
+    repair_log(&directory_log(directory.as_ref())?).await
+}
+
+/// The format level of a directory's namespace, and the one that this release works with.
+pub async fn format_levels(directory: impl AsRef<std::path::Path>) -> Result<(Option<u64>, u64)> {
+    let level = format::level(&directory_log(directory.as_ref())?).await?;
+    Ok((level, crate::record::LEVEL.into()))
+}
+
+/// Every object, read.
+struct Examination {
+    health: Health,
+    /// The newest state that can be read, and then as far as the records follow.
+    state: State,
+    end: Covered,
+    /// Records behind that which can be read.
+    rest: BTreeMap<u64, Record>,
+}
+
+impl Examination {
+    async fn of(log: &Log) -> Result<Self> {
+        let format = format::level(log).await?;
+        let mut damage = Vec::new();
+        for path in log.list("snapshot").await? {
+            if let Err(error) = Snapshot::read(log, &path).await {
+                damage.push(Damage { what: error.message().to_owned(), needed: false });
+            }
+        }
+        let Snapshot { covered, mut state, .. } = Snapshot::newest(log).await?;
+        let mut end = covered;
+        let numbers: Vec<u64> = log.list("log").await?.iter().filter_map(number_of).collect();
+        let last = numbers.last().copied().unwrap_or(0).max(covered.number);
+        let mut rest = BTreeMap::new();
+        for number in numbers.first().copied().unwrap_or(last + 1).min(covered.number + 1)..=last {
+            let needed = number > covered.number;
+            let wrong = match log.read(number).await {
+                Ok(Some(record)) if number == end.number + 1 && record.after == end.nonce => {
+                    record.events.iter().for_each(|event| state.evolve(event));
+                    end = Covered { number, nonce: record.nonce };
+                    continue;
+                }
+                Ok(Some(record)) if needed => {
+                    rest.insert(number, record);
+                    if number > end.number + 1 {
+                        // What is wrong is before it.
+                        continue;
+                    }
+                    format!("{}: does not follow the record before it", Log::path(number))
+                }
+                // A snapshot covers it, whether it is there or not.
+                Ok(_) if !needed => continue,
+                Ok(Some(_)) => continue,
+                Ok(None) => format!("{}: is missing", Log::path(number)),
+                Err(error) if error.kind() == ErrorKind::Data => error.message().to_owned(),
+                Err(error) => return Err(error),
+            };
+            damage.push(Damage { what: wrong, needed });
+        }
+        let health = Health { format, records: numbers.len() as u64, snapshot: covered.number, last, damage };
+        Ok(Self { health, state, end, rest })
+    }
+}
+
+pub(crate) async fn repair_log(log: &Log) -> Result<Repair> {
+    let Examination { health, mut state, end, rest } = Examination::of(log).await?;
+    if health.is_usable() {
+        return Err(Error::new(
+            ErrorKind::Conflict,
+            "store: nothing to repair: everything that is needed is there",
+        ));
+    }
+    let now = StoreClock::ask(log).await?.now().max(state.now());
+    let needed = health.damage.iter().filter(|damage| damage.needed);
+    let mut repair = Repair {
+        lost: needed.map(|damage| damage.what.clone()).collect(),
+        not_used: rest.len() as u64,
+        ..Repair::default()
+    };
+    salvage(&mut state, now, rest.values(), &mut repair);
+
+    // In the place of the last record, under a nonce that nobody knows.
+    let covered = Covered { number: health.last, nonce: Uuid::new_v4() };
+    set_aside(log, &snapshot::path(covered.number), &mut repair).await?;
+    if !snapshot::write(log, covered.number, snapshot::encode(covered, &state)?).await {
+        return Err(Error::new(
+            ErrorKind::Unknown,
+            "store: the repaired state could not be written: try again",
+        ));
+    }
+    let record = Record {
+        number: covered.number + 1,
+        writer: Uuid::new_v4(),
+        nonce: Uuid::new_v4(),
+        after: covered.nonce,
+        at: Some(now),
+        events: vec![Event::Ticked(now)],
+        offered: Vec::new(),
+    };
+    if log.create(&Log::path(record.number), record.encode()?).await != Created::Done {
+        let what =
+            format!("{}: somebody is writing: stop all workers and repair again", Log::path(record.number));
+        return Err(Error::new(ErrorKind::Conflict, what));
+    }
+    for number in end.number + 1..=covered.number {
+        set_aside(log, &Log::path(number), &mut repair).await?;
+    }
+    Ok(repair)
+}
+
+/// Moves an object to `damaged/`, if it is there.
+async fn set_aside(log: &Log, path: &Path, repair: &mut Repair) -> Result<()> {
+    let Some(bytes) = log.get(path).await? else { return Ok(()) };
+    let aside = Path::from(format!("damaged/{path}-{}", Uuid::new_v4().simple()));
+    match log.create(&aside, bytes).await {
+        Created::Done => {}
+        Created::Exists | Created::Unknown(_) => {
+            return Err(Error::new(ErrorKind::Unavailable, format!("{aside}: could not be written")));
+        }
+    }
+    log.delete(path).await?;
+    repair.moved.push(aside.to_string());
+    Ok(())
+}
+
+/// Takes over what records say that does not rest on what was lost.
+fn salvage<'a>(state: &mut State, now: Time, records: impl Iterator<Item = &'a Record>, repair: &mut Repair) {
+    let mut jobs: BTreeMap<JobId, Arc<NewJob>> = BTreeMap::new();
+    let mut order = Vec::new();
+    let mut ended = BTreeSet::new();
+    for record in records {
+        let offered = record.offered.iter().map(|job| Arc::new(job.clone()));
+        let accepted = record.events.iter().filter_map(|event| match event {
+            Event::Accepted(job) => Some(Arc::clone(job)),
+            _ => None,
+        });
+        for job in offered.chain(accepted) {
+            order.push(job.id);
+            jobs.insert(job.id, job);
+        }
+        for event in &record.events {
+            ended.extend(ended_by(event));
+            if let Event::Reopened { job, .. } = event {
+                ended.remove(job);
+            }
+            if let Some((said, command)) = set_by(event)
+                && decide(state, now, &command).is_ok()
+            {
+                repair.set_again.push(said);
+            }
+        }
+    }
+    for id in order {
+        let Some(job) = jobs.remove(&id) else { continue };
+        if ended.contains(&id) || state.job(id).is_ok() {
+            continue;
+        }
+        // It was accepted once: no limit may refuse it now.
+        let job = NewJob { on_limit: OnLimit::Wait, ..NewJob::clone(&job) };
+        match decide(state, now, &Command::Submit(vec![job])).map(|decision| decision.answer) {
+            Ok(Answer::Submitted(submitted)) if submitted.iter().all(Result::is_ok) => {
+                repair.submitted_again.push(id);
+            }
+            Ok(answer) => repair.not_submitted.push((id, format!("{answer:?}"))),
+            Err(error) => repair.not_submitted.push((id, error.to_string())),
+        }
+    }
+    let live = |id: &JobId| state.job(*id).is_ok_and(|job| !job.view.state.is_terminal());
+    repair.runs_again = ended.into_iter().filter(live).collect();
+}
+
+fn ended_by(event: &Event) -> Option<JobId> {
+    match event {
+        Event::AttemptEnded(ended) if ended.then.is_terminal() => Some(ended.job),
+        Event::Dropped { job, .. } | Event::Forgotten(job) => Some(*job),
+        _ => None,
+    }
+}
+
+/// What an operator had set, in words and as a command.
+fn set_by(event: &Event) -> Option<(String, Command)> {
+    Some(match event {
+        Event::LimitSet { group, limit: Some(limit) } => {
+            (format!("limit of {group}: {limit}"), Command::SetLimit(group.clone(), *limit))
+        }
+        Event::LimitSet { group, limit: None } => {
+            (format!("limit of {group}: none"), Command::UnsetLimit(group.clone()))
+        }
+        Event::QueuePaused { queue, paused } => {
+            let said = if *paused { "paused" } else { "resumed" };
+            (format!("queue {queue}: {said}"), Command::PauseQueue(queue.clone(), *paused))
+        }
+        Event::ScheduleEnabled { schedule, enabled } => {
+            let said = if *enabled { "enabled" } else { "disabled" };
+            (format!("schedule {schedule}: {said}"), Command::EnableSchedule(schedule.clone(), *enabled))
+        }
+        _ => return None,
+    })
+}

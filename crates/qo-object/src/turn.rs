@@ -1,0 +1,106 @@
+//! Turn-taking: who tries to write the next record, and when.
+//!
+//! Writers that all try at once make one record and many lost races. So each writer looks at who wrote lately: **whoever
+//! wrote last goes last**. The one whose last record is the oldest tries at once; the next one gives it a moment, the one
+//! after that two. If somebody whose turn it is has nothing to write, his moment passes. A writer that nobody has seen
+//! yet tries at once. Nothing rests on it but fairness and speed: the log has room for one record at each number.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// A writer that has not written for this many moments is not waited for.
+const GONE_AFTER: u32 = 24;
+/// Bounds of a moment, whatever the store's pace.
+const MOMENT: (Duration, Duration) = (Duration::from_micros(300), Duration::from_millis(500));
+
+/// Who wrote when, as one writer saw it.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    me: Uuid,
+    /// The last record of each writer, and when it was seen.
+    last: BTreeMap<Uuid, (u64, Instant)>,
+    /// When the newest record was seen.
+    newest: Instant,
+    /// How long it takes to write a record here, more or less.
+    pace: Duration,
+}
+
+impl Turns {
+    pub(crate) fn new(me: Uuid) -> Self {
+        Self { me, last: BTreeMap::new(), newest: Instant::now(), pace: Duration::from_millis(1) }
+    }
+
+    /// A record was seen, one's own too.
+    pub(crate) fn saw(&mut self, number: u64, writer: Uuid) {
+        let now = Instant::now();
+        self.last.insert(writer, (number, now));
+        self.newest = now;
+        let gone = self.moment() * GONE_AFTER;
+        self.last.retain(|_, (_, seen)| now.duration_since(*seen) <= gone);
+    }
+
+    /// A record of one's own took this long to write.
+    pub(crate) fn took(&mut self, time: Duration) {
+        self.pace = (self.pace * 3 + time) / 4;
+    }
+
+    /// When this writer should try; none if now.
+    pub(crate) fn wait_until(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let (mine, _) = self.last.get(&self.me)?;
+        let gone = self.moment() * GONE_AFTER;
+        let first = self.last.iter().filter(|&(writer, (number, seen))| {
+            *writer != self.me && number < mine && now.duration_since(*seen) <= gone
+        });
+        let before_me = u32::try_from(first.count()).unwrap_or(u32::MAX);
+        let at = self.newest + self.moment().saturating_mul(before_me);
+        (at > now).then_some(at)
+    }
+
+    /// How long somebody whose turn it is has to begin and end a record.
+    fn moment(&self) -> Duration {
+        (self.pace * 2).clamp(MOMENT.0, MOMENT.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn writer(number: u128) -> Uuid {
+        Uuid::from_u128(number)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_wrote_last_goes_last() {
+        let mut seen_by: Vec<_> = (1..=3).map(|me| Turns::new(writer(me))).collect();
+        for turns in &mut seen_by {
+            for number in 1..=3_u64 {
+                turns.saw(number, writer(number.into()));
+            }
+        }
+        let now = Instant::now();
+        let waits: Vec<_> = seen_by.iter().map(|turns| turns.wait_until().map(|at| at - now)).collect();
+        let moment = seen_by[0].moment();
+        assert_eq!(waits, [None, Some(moment), Some(moment * 2)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_himself_for_strangers_or_for_those_who_left() {
+        let mut turns = Turns::new(writer(1));
+        assert_eq!(turns.wait_until(), None);
+        turns.saw(1, writer(1));
+        assert_eq!(turns.wait_until(), None);
+        turns.saw(2, writer(2));
+        assert_eq!(turns.wait_until(), None, "the other one went last");
+        turns.saw(3, writer(1));
+        assert!(turns.wait_until().is_some());
+        tokio::time::advance(turns.moment()).await;
+        assert_eq!(turns.wait_until(), None, "its moment has passed");
+        tokio::time::advance(turns.moment() * GONE_AFTER).await;
+        turns.saw(4, writer(1));
+        assert_eq!(turns.wait_until(), None, "it has left");
+    }
+}

@@ -1,0 +1,307 @@
+//! The rules of the log, one by one: turns, sweeping and the late writer, light clients, store time, formats, waking up.
+
+use futures::future::join_all;
+use object_store::{ObjectStore, ObjectStoreExt, path::Path};
+use qo_core::{
+    Claim, ClaimedJob, ErrorKind, Exchange, JobId, JobState, Json, Name, NewJob, NewSession, Outcome,
+};
+use qo_core::{SessionId, Settle, Store};
+use qo_object::log::Log;
+use qo_object::{Host, LogStore, Options};
+use qo_testkit::{FaultyObjects, ObjectFaults, START};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+fn options() -> Options {
+    Options { host: Host::Runtime, snapshot_every: 10, ..Options::default() }
+}
+
+fn name(text: &str) -> Name {
+    Name::parse("name", text).expect("a name")
+}
+
+fn job(number: u128) -> NewJob {
+    NewJob::new(JobId(Uuid::from_u128(number)), name("work"))
+}
+
+fn objects(delay_ms: u64) -> (FaultyObjects, Arc<dyn ObjectStore>) {
+    let objects = FaultyObjects::new(7, ObjectFaults { delay_ms, ..ObjectFaults::default() });
+    (objects.clone(), Arc::new(objects))
+}
+
+async fn open(objects: &Arc<dyn ObjectStore>) -> LogStore {
+    LogStore::open_objects(Arc::clone(objects), options()).await.expect("it opens")
+}
+
+async fn due(store: &LogStore) -> u64 {
+    store.queues().await.expect("it answers").first().map_or(0, |queue| queue.due)
+}
+
+/// Writers that always have something to say all get their turn: none waits longer than twice as many records as there
+/// are writers.
+#[tokio::test(start_paused = true)]
+async fn every_writer_commits_within_twice_as_many_records_as_there_are_writers() {
+    const WRITERS: u128 = 6;
+    let (_, shared) = objects(20);
+    let writers = (0..WRITERS).map(|writer| {
+        let shared = Arc::clone(&shared);
+        async move {
+            let store = open(&shared).await;
+            for number in 0..40 {
+                store.submit(vec![job(writer * 1_000 + number + 1)]).await.expect("accepted");
+            }
+        }
+    });
+    join_all(writers).await;
+    let log = Log::new(Arc::clone(&shared));
+    let (mut number, mut by) = (1, Vec::new());
+    // The first records may have been swept: what is there is looked at.
+    while number < 1_000 {
+        if let Some(record) = log.read(number).await.expect("readable") {
+            by.push(record.writer);
+        }
+        number += 1;
+    }
+    assert!(by.len() >= 100, "{} records", by.len());
+    let mut writers = by.clone();
+    writers.sort();
+    writers.dedup();
+    assert_eq!(writers.len() as u128, WRITERS);
+    for writer in writers {
+        let places: Vec<_> = (0..by.len()).filter(|&at| by[at] == writer).collect();
+        let longest = places.windows(2).map(|pair| pair[1] - pair[0]).max().expect("it wrote often");
+        assert!(longest as u128 <= 2 * WRITERS, "a writer waited for {longest} records");
+    }
+}
+
+/// Records go when two snapshots cover them and they are old enough, by the store's stamps; what they said is there.
+#[tokio::test(start_paused = true)]
+async fn old_records_are_swept_and_nothing_is_lost() {
+    let (raw, shared) = objects(0);
+    let store = open(&shared).await;
+    for number in 1..=35 {
+        store.submit(vec![job(number)]).await.expect("accepted");
+    }
+    assert_eq!(raw.names("log").await.len(), 35, "too young to go");
+    sleep(Duration::from_secs(61)).await;
+    store.submit(vec![job(100)]).await.expect("accepted");
+    sleep(Duration::from_secs(40)).await;
+    let (records, snapshots) = (raw.names("log").await, raw.names("snapshot").await);
+    assert_eq!(snapshots, ["snapshot/00000000000000000020", "snapshot/00000000000000000030"]);
+    assert_eq!(records.first().map(String::as_str), Some("log/00000000000000000021"));
+    assert_eq!(due(&open(&shared).await).await, 36);
+    assert_eq!(due(&store).await, 36);
+}
+
+/// A writer sleeps while its record is on the way; others write on and sweep; it wakes and creates a record in a place
+/// that was swept. It is not acknowledged, and what it said is said again, in a place that is read.
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_slept_past_the_sweep_age_acknowledges_nothing() {
+    let (raw, shared) = objects(0);
+    let sleeper = open(&shared).await;
+    sleeper.submit(vec![job(1)]).await.expect("accepted");
+    let others = open(&shared).await;
+    raw.hold_next_record(Duration::from_secs(240));
+    let late = tokio::spawn(async move { (sleeper.submit(vec![job(2)]).await, sleeper) });
+    sleep(Duration::from_millis(1)).await;
+    for number in 10..=50 {
+        others.submit(vec![job(number)]).await.expect("accepted");
+        sleep(Duration::from_secs(5)).await;
+    }
+    assert!(!raw.names("log").await.contains(&"log/00000000000000000002".to_owned()), "its place was swept");
+    let (answer, sleeper) = late.await.expect("it ends");
+    assert_eq!(answer.expect_err("nobody would ever read it").kind(), ErrorKind::Unknown);
+    assert!(
+        raw.names("log").await.contains(&"log/00000000000000000002".to_owned()),
+        "it wrote it all the same"
+    );
+    sleeper.submit(vec![job(2)]).await.expect("once more, with the same id");
+    for store in [&sleeper, &others, &open(&shared).await] {
+        assert_eq!(due(store).await, 43);
+    }
+}
+
+/// A reader that looked away for long begins again at a snapshot.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_was_stopped_begins_again_at_a_snapshot() {
+    let (raw, shared) = objects(0);
+    let lazy = Options { poll_without_bell: Duration::from_secs(100_000), ..options() };
+    let asleep = LogStore::open_objects(Arc::clone(&shared), lazy).await.expect("it opens");
+    let busy = open(&shared).await;
+    for number in 1..=60 {
+        busy.submit(vec![job(number)]).await.expect("accepted");
+        sleep(Duration::from_secs(5)).await;
+    }
+    assert!(!raw.names("log").await.contains(&"log/00000000000000000001".to_owned()), "it was swept");
+    assert_eq!(due(&asleep).await, 60);
+    asleep.submit(vec![job(61)]).await.expect("accepted");
+    assert_eq!(due(&busy).await, 61);
+}
+
+/// Whoever only submits does not read what is stored.
+#[tokio::test(start_paused = true)]
+async fn a_light_client_submits_without_the_state_and_others_find_its_jobs() {
+    let (raw, shared) = objects(0);
+    let light = LogStore::open_objects_to_submit(Arc::clone(&shared), options()).await.expect("it opens");
+    let full = open(&shared).await;
+    full.set_limit("work".parse().expect("a group"), 2).await.expect("set");
+    let records = raw.names("log").await.len();
+    for number in 1..=3 {
+        light.submit(vec![job(number), NewJob { cost: 9, ..job(number + 10) }]).await.expect("acknowledged");
+    }
+    assert_eq!(raw.names("log").await.len(), records + 3);
+    // It was acknowledged, so it is there, although a submit of it would have been refused.
+    assert_eq!(due(&full).await, 6);
+    let costly = full.job(JobId(Uuid::from_u128(11))).await.expect("it is there");
+    assert_eq!(costly.view.state, JobState::Pending);
+    // The same again, as after an answer that was lost, is the same job.
+    light.submit(vec![job(1)]).await.expect("acknowledged");
+    assert_eq!(due(&open(&shared).await).await, 6);
+    // What needs the state is decided by it.
+    let refused = light.submit(vec![NewJob { cost: 3, limit: Some(1), ..job(50) }]).await;
+    assert_eq!(refused.expect_err("above the limit").kind(), ErrorKind::Invalid);
+    assert_eq!(light.jobs(Default::default(), None, 10).await.expect("it answers").jobs.len(), 6);
+}
+
+/// Offers pile up only so far: then somebody has to read them.
+#[tokio::test(start_paused = true)]
+async fn light_clients_alone_do_not_pile_up_records_for_ever() {
+    let (raw, shared) = objects(0);
+    let many = Options { snapshot_every: 1_000, ..options() };
+    for round in 0..3_u128 {
+        let light = LogStore::open_objects_to_submit(Arc::clone(&shared), many.clone()).await;
+        let light = light.expect("it opens");
+        for number in 1..=1_000 {
+            light.submit(vec![job(round * 1_000 + number)]).await.expect("acknowledged");
+        }
+    }
+    let snapshots = raw.names("snapshot").await;
+    assert!(!snapshots.is_empty(), "nobody wrote a snapshot");
+    assert_eq!(due(&open(&shared).await).await, 3_000);
+}
+
+/// The state does not grow with everything that ever succeeded; what left it is found by its id, until it is forgotten.
+#[tokio::test(start_paused = true)]
+async fn jobs_that_succeeded_long_ago_leave_the_state_and_are_still_found() {
+    let (raw, shared) = objects(0);
+    let store = open(&shared).await;
+    let (id, tasks) = (SessionId(Uuid::from_u128(9)), vec![name("work")]);
+    let session =
+        NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 3_600_000, permits: 5 };
+    store.open_session(session).await.expect("open");
+    store.submit((1..=10_000).map(job).collect()).await.expect("accepted");
+    store.submit((10_001..=13_000).map(job).collect()).await.expect("accepted");
+    let (mut settles, mut number) = (Vec::new(), 0);
+    loop {
+        number += 1;
+        let claim = Claim { max: 10_000, ..Claim::default() };
+        let exchange = Exchange { claim, settles, free_permits: 5, ..Exchange::renew(id, number) };
+        let claimed = store.exchange(exchange).await.expect("answered").claimed;
+        if claimed.is_empty() {
+            break;
+        }
+        let succeed = |job: ClaimedJob| Settle {
+            job: job.id,
+            token: job.token,
+            outcome: Outcome::Succeed { output: Json::null() },
+        };
+        settles = claimed.into_iter().map(succeed).collect();
+    }
+    let before = store.job(JobId(Uuid::from_u128(1))).await.expect("it is there");
+    let pages = async |store: &LogStore| {
+        let (mut after, mut jobs) = (None, 0);
+        loop {
+            let page = store.jobs(Default::default(), after, 1_000).await.expect("it answers");
+            jobs += page.jobs.len();
+            after = page.next;
+            if after.is_none() {
+                return jobs;
+            }
+        }
+    };
+    let stir = async |store: &LogStore| {
+        for limit in 1..=30 {
+            store.set_limit("other".parse().expect("a group"), limit).await.expect("set");
+        }
+    };
+    stir(&store).await;
+    assert_eq!(pages(&store).await, 13_000, "somebody may still repeat his submit");
+    sleep(Duration::from_secs(301)).await;
+    // The rows of a large state are not written again for a few small records.
+    for jobs in [20_001..=30_000, 30_001..=40_000, 40_001..=50_000] {
+        store.submit(jobs.map(job).collect()).await.expect("accepted");
+    }
+    stir(&store).await;
+    assert_eq!(raw.names("history").await.len(), 1);
+    assert_eq!(pages(&store).await, 40_000);
+    let fresh = open(&shared).await;
+    for store in [&store, &fresh] {
+        assert_eq!(store.job(JobId(Uuid::from_u128(1))).await.as_ref(), Ok(&before));
+        let explained = store.explain(JobId(Uuid::from_u128(1))).await.expect("it is known");
+        assert_eq!((explained.state, explained.reasons), (JobState::Succeeded, vec![]));
+        let unknown = store.job(JobId(Uuid::from_u128(77_777))).await.expect_err("nobody");
+        assert_eq!(unknown.kind(), ErrorKind::NotFound);
+    }
+    // A day later it is forgotten.
+    sleep(Duration::from_secs(25 * 3_600)).await;
+    stir(&store).await;
+    assert_eq!(raw.names("history").await.len(), 0);
+}
+
+/// Time is what the store stamps: a process begins with it, and goes on by itself (G9).
+#[tokio::test(start_paused = true)]
+async fn time_is_what_the_store_stamps() {
+    let (_, shared) = objects(0);
+    let store = open(&shared).await;
+    let begun = Instant::now();
+    assert_eq!(store.now().await, Ok(START));
+    sleep(Duration::from_secs(5)).await;
+    let passed = u64::try_from(begun.elapsed().as_millis()).expect("not long");
+    assert_eq!(store.now().await, Ok(START.plus_ms(passed)));
+    assert_eq!(open(&shared).await.now().await, Ok(START.plus_ms(passed)));
+}
+
+/// A namespace of a newer format is left alone, and said to be one.
+#[tokio::test(start_paused = true)]
+async fn a_newer_format_is_refused_before_anything_is_read_or_written() {
+    let (raw, shared) = objects(0);
+    shared.put(&Path::from("format/00000000000000000002"), "whatever".into()).await.expect("written");
+    for light in [false, true] {
+        let error = if light {
+            let store = LogStore::open_objects_to_submit(Arc::clone(&shared), options()).await;
+            store.expect("nothing is read yet").submit(vec![job(1)]).await.expect_err("a newer format")
+        } else {
+            LogStore::open_objects(Arc::clone(&shared), options()).await.expect_err("a newer format")
+        };
+        assert_eq!(error.kind(), ErrorKind::Data);
+        let said = "it has format 2, this release of qo works with format 1: use a newer release of qo";
+        assert!(error.message().contains(said), "{error}");
+    }
+    assert!(raw.names("log").await.is_empty());
+}
+
+/// Somebody waits in one process; something happens in another (as far as the directory is concerned): it is woken by the
+/// kernel, not by looking.
+#[tokio::test]
+async fn what_happens_in_one_process_wakes_another() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let never = Duration::from_secs(100_000);
+    let options = Options { poll: never, poll_without_bell: never, ..Options::default() };
+    let here = LogStore::open_directory(directory.path(), options.clone()).await.expect("it opens");
+    let there = LogStore::open_directory(directory.path(), options.clone()).await.expect("it opens");
+    let (id, tasks) = (SessionId(Uuid::from_u128(9)), vec![name("work")]);
+    let session = NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 5 };
+    here.open_session(session).await.expect("open");
+    let claim = Claim { max: 1, ..Default::default() };
+    let work = here.work(id, claim).await.expect("it answers");
+    assert!(!work.now);
+    there.submit(vec![job(1)]).await.expect("accepted");
+    let seen = here.changed(Some(work.seen)).await.expect("it is told");
+    assert!(here.work(id, claim).await.expect("it answers").now);
+    let light = LogStore::open_directory_to_submit(directory.path(), options).await.expect("it opens");
+    light.submit(vec![job(2)]).await.expect("acknowledged");
+    here.changed(Some(seen)).await.expect("it is told");
+    assert_eq!(due(&here).await, 2);
+}

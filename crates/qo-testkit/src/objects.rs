@@ -1,0 +1,182 @@
+//! Objects in memory that fail, dawdle and lie about what happened, by dice: what a log has to live with. Its time is the
+//! runtime's, so that a simulation with paused time runs at once and the same seed gives the same history.
+
+use crate::START;
+use crate::random::Random;
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+};
+use object_store::{
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
+};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// What goes wrong, in percent of the requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ObjectFaults {
+    /// Requests that fail and did nothing.
+    pub before: u32,
+    /// Writes that happen, and whose answer is lost.
+    pub after: u32,
+    /// Writes of anything but records that leave half of it: nothing may rest on a snapshot.
+    pub torn: u32,
+    /// The longest a request takes, in milliseconds; each takes a part of it before and a part after the deed.
+    pub delay_ms: u64,
+}
+
+/// An object store that follows its faults.
+#[derive(Clone)]
+pub struct FaultyObjects {
+    inner: Arc<InMemory>,
+    stamps: Arc<Mutex<HashMap<Path, DateTime<Utc>>>>,
+    dice: Arc<Mutex<Random>>,
+    faults: Arc<Mutex<ObjectFaults>>,
+    hold: Arc<Mutex<Option<Duration>>>,
+    born: Instant,
+}
+
+impl FaultyObjects {
+    /// An empty store. It needs a tokio runtime with time.
+    pub fn new(seed: u64, faults: ObjectFaults) -> Self {
+        Self {
+            inner: Arc::default(),
+            stamps: Arc::default(),
+            dice: Arc::new(Mutex::new(Random::new(seed))),
+            faults: Arc::new(Mutex::new(faults)),
+            hold: Arc::default(),
+            born: Instant::now(),
+        }
+    }
+
+    /// Other faults, from now on; the default is none.
+    pub fn set_faults(&self, faults: ObjectFaults) {
+        *lock(&self.faults) = faults;
+    }
+
+    /// The next write of a record sleeps this long before it happens.
+    pub fn hold_next_record(&self, time: Duration) {
+        *lock(&self.hold) = Some(time);
+    }
+
+    /// The names of all objects in a folder, in order.
+    pub async fn names(&self, folder: &str) -> Vec<String> {
+        let listing: Vec<_> = self.inner.list(Some(&Path::from(folder))).collect().await;
+        let mut names: Vec<_> = listing.into_iter().flatten().map(|meta| meta.location.to_string()).collect();
+        names.sort();
+        names
+    }
+
+    fn now(&self) -> DateTime<Utc> {
+        let passed = i64::try_from(self.born.elapsed().as_millis()).unwrap_or(i64::MAX);
+        DateTime::from_timestamp_millis(START.as_millis() + passed).unwrap_or_default()
+    }
+
+    fn happens(&self, percent: u32) -> bool {
+        percent > 0 && lock(&self.dice).percent(percent.into())
+    }
+
+    async fn dawdle(&self) {
+        let most = lock(&self.faults).delay_ms;
+        if most > 0 {
+            let ms = lock(&self.dice).within(0..=most / 2);
+            sleep(Duration::from_millis(ms)).await;
+        }
+    }
+
+    fn stamped(&self, meta: ObjectMeta) -> ObjectMeta {
+        let stamp = lock(&self.stamps).get(&meta.location).copied();
+        ObjectMeta { last_modified: stamp.unwrap_or(meta.last_modified), ..meta }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn broke() -> object_store::Error {
+    object_store::Error::Generic { store: "faulty", source: "the connection broke".into() }
+}
+
+impl fmt::Debug for FaultyObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FaultyObjects")
+    }
+}
+
+impl fmt::Display for FaultyObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FaultyObjects")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for FaultyObjects {
+    async fn put_opts(&self, path: &Path, bytes: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let faults = *lock(&self.faults);
+        self.dawdle().await;
+        if self.happens(faults.before) {
+            return Err(broke());
+        }
+        let is_record = path.as_ref().starts_with("log/");
+        let hold = if is_record { lock(&self.hold).take() } else { None };
+        if let Some(time) = hold {
+            sleep(time).await;
+        }
+        let bytes = match !is_record && self.happens(faults.torn) {
+            true => {
+                let whole: Vec<u8> = bytes.iter().flat_map(|part| part.to_vec()).collect();
+                whole[..whole.len() / 2].to_vec().into()
+            }
+            false => bytes,
+        };
+        let done = self.inner.put_opts(path, bytes, options).await?;
+        lock(&self.stamps).insert(path.clone(), self.now());
+        self.dawdle().await;
+        if self.happens(faults.after) { Err(broke()) } else { Ok(done) }
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(path, options).await
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        let faults = *lock(&self.faults);
+        self.dawdle().await;
+        if self.happens(faults.before) {
+            return Err(broke());
+        }
+        let found = self.inner.get_opts(path, options).await?;
+        self.dawdle().await;
+        let meta = self.stamped(found.meta.clone());
+        Ok(GetResult { meta, ..found })
+    }
+
+    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.inner.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let this = self.clone();
+        self.inner.list(prefix).map(move |meta| meta.map(|meta| this.stamped(meta))).boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}

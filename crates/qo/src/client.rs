@@ -1,0 +1,177 @@
+//! The client: submits jobs and waits for them.
+
+use crate::dice::Dice;
+use crate::submit::Submit;
+use qo_core::{ConcurrencyManager, Error, ErrorKind, JobDetail, JobId, JobState, NewJob, Result, Store};
+use qo_core::{Submitted, caps};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt;
+use std::future::{Future, pending};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A caller's end of a namespace. Cheap to clone.
+///
+/// ```
+/// # async fn example() -> qo::Result<()> {
+/// let client = qo::Client::connect("memory:").await?;
+/// let job = client.submit("resize", &"cat.png").key("user-7").await?;
+/// let size: u64 = client.wait_for(job).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    store: Arc<dyn Store>,
+    deadline: Duration,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// A client of the namespace at a URL. See [`connect`](crate::connect()).
+    pub async fn connect(url: &str) -> Result<Self> {
+        Ok(Self::new(crate::connect(url).await?))
+    }
+
+    /// A client of a store that is open already.
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, deadline: Duration::from_secs(30) }
+    }
+
+    /// For how long a call is repeated while the store cannot be reached, or nobody knows whether it happened. Every
+    /// repeated call carries the same ids, so it happens once. Defaults to 30 s.
+    #[must_use]
+    pub fn deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// The store: everything else that can be asked of a namespace.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Slots for programs that are not jobs.
+    pub fn concurrency(&self) -> ConcurrencyManager {
+        ConcurrencyManager::new(Arc::clone(&self.store))
+    }
+
+    /// A job of `task`, to be submitted: set its options, then `.await` it. See [`Submit`].
+    pub fn submit(&self, task: &str, payload: &(impl Serialize + ?Sized)) -> Submit {
+        Submit::new(self.clone(), task, payload)
+    }
+
+    /// Submits jobs and says of each what became of it.
+    ///
+    /// More than a store takes in one call (10,000 jobs, 8 MiB) goes in several: each of them is atomic, all of them
+    /// together are not. An `Invalid` job is named by its index and refuses its call and those after it.
+    pub async fn submit_many(&self, jobs: Vec<NewJob>) -> Result<Vec<Result<Submitted>>> {
+        for (index, job) in jobs.iter().enumerate() {
+            job.check().map_err(|error| error.at(format_args!("jobs[{index}]")))?;
+        }
+        let mut all = Vec::with_capacity(jobs.len());
+        let mut rest = jobs.into_iter().peekable();
+        while rest.peek().is_some() {
+            let mut bytes = 0;
+            let mut call = Vec::new();
+            while let Some(job) = rest.next_if(|job| {
+                let fits = bytes + job.payload.as_str().len() <= caps::SUBMIT_BYTES;
+                call.is_empty() || (fits && call.len() < caps::SUBMIT_JOBS)
+            }) {
+                bytes += job.payload.as_str().len();
+                call.push(job);
+            }
+            let first = all.len();
+            let submitted = self.again(|| self.store.submit(call.clone())).await;
+            all.extend(submitted.map_err(|error| in_all(error, first))?);
+        }
+        Ok(all)
+    }
+
+    /// Waits until a job has ended. `NotFound` if there is none or it was forgotten.
+    ///
+    /// It looks whenever the store says that something has changed, and now and then where it cannot say so. To wait no
+    /// longer than so long, put it into `tokio::time::timeout`.
+    pub async fn wait(&self, job: JobId) -> Result<JobDetail> {
+        let poll = match self.store.tells_changes() {
+            true => Duration::from_secs(1),
+            false => Duration::from_millis(100),
+        };
+        let mut seen = None;
+        loop {
+            // First where the changes are, then the look: what happens in between is then waited for in vain never.
+            let at = match seen {
+                Some(seen) => Some(seen),
+                None => self.store.changed(None).await.ok(),
+            };
+            let detail = self.again(|| self.store.job(job)).await?;
+            if detail.view.state.is_terminal() {
+                return Ok(detail);
+            }
+            let change = async {
+                match at {
+                    Some(at) => match self.store.changed(Some(at)).await {
+                        Ok(now) => Some(now),
+                        Err(_) => pending().await,
+                    },
+                    None => pending().await,
+                }
+            };
+            seen = tokio::time::timeout(poll, change).await.unwrap_or(at);
+        }
+    }
+
+    /// Waits until a job has succeeded and returns its output. `Conflict` if it ended otherwise, with its last error;
+    /// `Data` if its output is not an `Output`.
+    pub async fn wait_for<Output: DeserializeOwned>(&self, job: JobId) -> Result<Output> {
+        let detail = self.wait(job).await?;
+        if detail.view.state != JobState::Succeeded {
+            let error = detail.attempts.iter().rev().find_map(|attempt| attempt.error.as_ref());
+            let why = error.map(|error| format!(": {error}")).unwrap_or_default();
+            let state = format!("{:?}", detail.view.state).to_lowercase();
+            return Err(Error::new(ErrorKind::Conflict, format!("job {job} {state}{why}")));
+        }
+        let output = detail.output.unwrap_or_else(qo_core::Json::null);
+        serde_json::from_str(output.as_str())
+            .map_err(|error| Error::new(ErrorKind::Data, format!("output of job {job}: {error}")))
+    }
+
+    /// Makes a call again while the store cannot be reached or nobody knows whether it happened.
+    pub(crate) async fn again<T, F>(&self, mut call: impl FnMut() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
+        let started = Instant::now();
+        let mut dice = Dice::new();
+        for tries in 1.. {
+            let error = match call().await {
+                Err(error) if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable) => error,
+                result => return result,
+            };
+            let pause = dice.backoff(tries, Duration::from_millis(50), Duration::from_secs(2));
+            if started.elapsed() + pause > self.deadline {
+                return Err(error);
+            }
+            tokio::time::sleep(pause).await;
+        }
+        unreachable!("it is tried until it is done or the time is up")
+    }
+}
+
+/// An error that names a job of one call, renamed to its index among all of them.
+fn in_all(error: Error, first: usize) -> Error {
+    let renamed = || {
+        let (index, rest) = error.message().strip_prefix("jobs[")?.split_once(']')?;
+        Some(format!("jobs[{}]{rest}", index.parse::<usize>().ok()? + first))
+    };
+    match renamed() {
+        Some(message) if first > 0 => Error::new(error.kind(), message),
+        Some(_) | None => error,
+    }
+}

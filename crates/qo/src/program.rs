@@ -1,0 +1,391 @@
+//! Program tasks: any executable as a handler.
+//!
+//! The payload is on its stdin, as one line of JSON. What it writes to stdout is the output: JSON if it is JSON, else a
+//! string, nothing is `null`. Exit code 0 succeeds, 75 retries, 100 fails for good, any other retries; the end of its
+//! stderr is the error, and the last 64 KiB of it are kept as the attempt's log. The environment has `QO_JOB_ID`,
+//! `QO_ATTEMPT`, `QO_FENCE_TOKEN`, `QO_TASK` and `QO_KEY` (empty if there is none).
+//!
+//! It runs under a [guard](crate::guard), in a process group that does not outlive the lease of the job. When it shall
+//! stop it gets SIGTERM, and SIGKILL after the grace. What it leaves behind in its group is killed when it ends.
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::guard::monotonic_ns;
+use crate::handler::Handler;
+use futures::future::{BoxFuture, FusedFuture, FutureExt};
+use qo_core::{Error, Json, Result, Store, caps};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, timeout};
+
+/// "Try again": `EX_TEMPFAIL`.
+const EXIT_RETRY: i32 = 75;
+/// "Give up."
+const EXIT_FAIL: i32 = 100;
+/// How long a pipe may stay open after everything that wrote to it should be gone.
+const PIPE_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a worker waits for a log to be kept. Nothing rests on it.
+const LOG_PATIENCE: Duration = Duration::from_secs(5);
+/// Lines of stderr in an error, at most so many bytes.
+const ERROR_LINES: usize = 5;
+const ERROR_BYTES: usize = 1 << 10;
+
+/// A program as a handler.
+#[derive(Clone)]
+pub(crate) struct Program {
+    store: Arc<dyn Store>,
+    command: Arc<[String]>,
+    guard: PathBuf,
+}
+
+impl Program {
+    pub fn new(store: Arc<dyn Store>, command: Vec<String>, guard: Option<&Path>) -> Result<Self> {
+        if command.first().is_none_or(String::is_empty) {
+            return Err(Error::invalid("command", command.join(" "), "must name a program"));
+        }
+        if let Some(argument) = command.iter().find(|argument| argument.contains('\0')) {
+            return Err(Error::invalid("command", argument, "must not contain a NUL"));
+        }
+        let guard = match guard {
+            Some(guard) => guard.to_owned(),
+            None => default_guard()?,
+        };
+        Ok(Self { store, command: command.into(), guard })
+    }
+}
+
+/// The current executable if it is `qo`, else `qo` on the `PATH`.
+fn default_guard() -> Result<PathBuf> {
+    let own = std::env::current_exe().ok().filter(|path| path.file_name() == Some(OsStr::new("qo")));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_executable = |file: &PathBuf| {
+        file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    let on_path = || std::env::split_paths(&path).map(|folder| folder.join("qo")).find(is_executable);
+    own.or_else(on_path).ok_or_else(|| {
+        let rule =
+            "program tasks run under `qo guard`: put qo on the PATH, or name an executable that guards";
+        Error::invalid("guard", "qo", rule)
+    })
+}
+
+impl Handler for Program {
+    fn call(&self, payload: Json, context: Context) -> BoxFuture<'static, Result<Json, Failure>> {
+        let program = self.clone();
+        Box::pin(async move {
+            let mut running = Running::start(&program, &payload, &context).await?;
+            let ended = running.end(&context).await;
+            let log = running.stderr.text();
+            if !log.is_empty() {
+                let kept = timeout(LOG_PATIENCE, program.store.keep_log(context.fence_token(), log.clone()));
+                match kept
+                    .await
+                    .map_err(|_| "it took too long".to_owned())
+                    .map(|kept| kept.map_err(|e| e.to_string()))
+                {
+                    Ok(Ok(())) => {}
+                    Ok(Err(why)) | Err(why) => {
+                        tracing::warn!(job = %context.job(), "its log is not kept: {why}")
+                    }
+                }
+            }
+            judge(&ended, &running.stdout, &log)
+        })
+    }
+}
+
+/// How a program ended, as its guard said.
+#[derive(Debug, PartialEq, Eq)]
+enum Ended {
+    Exited(i32),
+    Killed(i32),
+    /// It could not be started.
+    Failed(String),
+    /// The guard was gone before it said.
+    Unguarded,
+}
+
+fn judge(ended: &Ended, stdout: &Head, log: &str) -> Result<Json, Failure> {
+    let because = |what: String| match tail(log) {
+        "" => what,
+        tail => format!("{what}: {tail}"),
+    };
+    match ended {
+        Ended::Exited(0) => stdout.output(),
+        Ended::Exited(EXIT_FAIL) => Err(Failure::fail(because(format!("exit code {EXIT_FAIL}")))),
+        Ended::Exited(EXIT_RETRY) => Err(Failure::retry(because(format!("exit code {EXIT_RETRY}")))),
+        Ended::Exited(code) => Err(Failure::retry(because(format!("exit code {code}")))),
+        Ended::Killed(signal) => Err(Failure::retry(because(format!("killed by signal {signal}")))),
+        Ended::Failed(why) => Err(Failure::retry(why)),
+        Ended::Unguarded => Err(Failure::retry(because("its guard is gone".to_owned()))),
+    }
+}
+
+/// The last lines of a text.
+fn tail(text: &str) -> &str {
+    let text = text.trim_end();
+    let mut from = text.rmatch_indices('\n').nth(ERROR_LINES - 1).map_or(0, |(at, _)| at + 1);
+    if text.len() - from > ERROR_BYTES {
+        from = text.ceil_char_boundary(text.len() - ERROR_BYTES);
+    }
+    text[from..].trim_start()
+}
+
+/// The worker's word to a guard. When it is dropped the guard kills what it guards.
+#[derive(Debug)]
+pub(crate) struct Control(Mutex<UnixStream>);
+
+impl Control {
+    /// The program must be over by then.
+    pub fn until(&self, at: Instant) {
+        self.say(&format!("until {}\n", until_ns(at)));
+    }
+
+    fn stop(&self, grace: Duration) {
+        self.say(&format!("stop {}\n", grace.as_millis()));
+    }
+
+    fn say(&self, line: &str) {
+        let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // A guard that is gone, or does not listen, has its last deadline.
+        let _ = stream.write_all(line.as_bytes());
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let stream = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// A moment on the machine's monotonic clock. If the process is stopped between the two readings it comes out early.
+fn until_ns(at: Instant) -> u64 {
+    let now_ns = monotonic_ns();
+    let left = at.saturating_duration_since(Instant::now());
+    now_ns.saturating_add(u64::try_from(left.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// A program that runs under its guard.
+struct Running {
+    control: Arc<Control>,
+    said: BufReader<tokio::net::UnixStream>,
+    child_stdout: Option<tokio::process::ChildStdout>,
+    child_stderr: Option<tokio::process::ChildStderr>,
+    stdout: Head,
+    stderr: Tail,
+}
+
+impl Running {
+    async fn start(program: &Program, payload: &Json, context: &Context) -> Result<Self, Failure> {
+        let cannot = |what: &str, error: io::Error| Failure::retry(format_args!("cannot {what}: {error}"));
+        let (ours, theirs) = UnixStream::pair().map_err(|error| cannot("make a socket", error))?;
+        ours.set_nonblocking(true).map_err(|error| cannot("make a socket", error))?;
+        let shown = || format!("start the guard {}", program.guard.display());
+        let mut child = spawn(program, theirs, context).map_err(|error| cannot(&shown(), error))?;
+        let (child_stdout, child_stderr) = (child.stdout.take(), child.stderr.take());
+        // The attempt is not over before the guard is, even if its handler is dropped.
+        let hold = context.hold();
+        tokio::spawn(async move {
+            child.wait().await.ok();
+            drop(hold);
+        });
+        let clone = ours.try_clone().map_err(|error| cannot("make a socket", error))?;
+        let control = Arc::new(Control(Mutex::new(clone)));
+        let mut stream =
+            tokio::net::UnixStream::from_std(ours).map_err(|error| cannot("make a socket", error))?;
+        let until = until_ns(context.state().lease.over_at());
+        let payload = payload.as_str();
+        let header = format!("until {until}\npayload {}\n", payload.len() + 1);
+        let talk = async {
+            stream.write_all(header.as_bytes()).await?;
+            stream.write_all(payload.as_bytes()).await?;
+            stream.write_all(b"\n").await
+        };
+        talk.await.map_err(|error| cannot("talk to the guard", error))?;
+        // Only now: deadlines must not come in the middle of the payload.
+        context.state().lease.guard(&control);
+        let said = BufReader::new(stream);
+        Ok(Self {
+            control,
+            said,
+            child_stdout,
+            child_stderr,
+            stdout: Head::default(),
+            stderr: Tail::default(),
+        })
+    }
+
+    /// Waits for the end of the program, and for all that it wrote.
+    async fn end(&mut self, context: &Context) -> Ended {
+        let Self { control, said, child_stdout, child_stderr, stdout, stderr } = self;
+        let reading = async {
+            tokio::join!(stdout.read(child_stdout.as_mut()), stderr.read(child_stderr.as_mut()));
+        };
+        let mut reading = pin!(reading.fuse());
+        let stopping = async {
+            let stopping = context.state().told_to_stop().await;
+            // A fifth of the grace is left for the rest: the last words, the log.
+            let grace = stopping.drop_at.saturating_duration_since(Instant::now()) * 4 / 5;
+            control.stop(grace);
+            std::future::pending::<()>().await;
+        };
+        let mut ended = pin!(said_of(said));
+        let mut stopping = pin!(stopping);
+        let ended = loop {
+            tokio::select! {
+                ended = &mut ended => break ended,
+                () = &mut reading, if !reading.is_terminated() => {}
+                () = &mut stopping => unreachable!("it pends"),
+            }
+        };
+        if !reading.is_terminated() {
+            // A process that left the group may hold the pipes open for ever.
+            let _ = timeout(PIPE_PATIENCE, reading).await;
+        }
+        ended
+    }
+}
+
+/// What the guard says of the program, to its end.
+async fn said_of(said: &mut BufReader<tokio::net::UnixStream>) -> Ended {
+    let mut group = None;
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if !said.read_line(&mut line).await.is_ok_and(|bytes| bytes > 0) {
+            // Somebody killed the guard; the program must not go on without one.
+            if let Some(group) = group.and_then(Pid::from_raw) {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+            return Ended::Unguarded;
+        }
+        let (word, rest) = line.trim_end().split_once(' ').unwrap_or_default();
+        match (word, rest.parse::<i32>()) {
+            ("started", Ok(pid)) => group = Some(pid),
+            ("exited", Ok(code)) => return Ended::Exited(code),
+            ("killed", Ok(signal)) => return Ended::Killed(signal),
+            ("failed", _) => return Ended::Failed(rest.to_owned()),
+            _ => {}
+        }
+    }
+}
+
+/// Starts the guard, which waits for the payload.
+fn spawn(program: &Program, theirs: UnixStream, context: &Context) -> io::Result<Child> {
+    let mut command = Command::new(&program.guard);
+    command
+        .arg("guard")
+        .arg("--")
+        .args(program.command.iter())
+        .env("QO_JOB_ID", context.job().to_string())
+        .env("QO_ATTEMPT", context.attempt().to_string())
+        .env("QO_FENCE_TOKEN", context.fence_token().to_string())
+        .env("QO_TASK", &**context.task())
+        .env("QO_KEY", context.key().map_or("", |key| key))
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // A Ctrl-C at the terminal is for the worker, which drains.
+        .process_group(0);
+    command.spawn()
+}
+
+/// What is kept of stdout: as much as an output may have, white space around it, and one byte that is too much.
+const HEAD_BYTES: usize = caps::PAYLOAD_BYTES + 16;
+
+/// The beginning of what a program wrote to stdout.
+#[derive(Debug, Default)]
+struct Head(Vec<u8>);
+
+impl Head {
+    async fn read(&mut self, pipe: Option<&mut (impl AsyncRead + Unpin)>) {
+        let Some(pipe) = pipe else { return };
+        let mut chunk = vec![0; 64 << 10];
+        while let Ok(bytes @ 1..) = pipe.read(&mut chunk).await {
+            // All of it is read: a program must not be held up because it talks too much.
+            let room = HEAD_BYTES - self.0.len();
+            self.0.extend_from_slice(&chunk[..bytes.min(room)]);
+        }
+    }
+
+    fn output(&self) -> Result<Json, Failure> {
+        let text = String::from_utf8_lossy(&self.0);
+        let text = text.trim();
+        if self.0.len() == HEAD_BYTES || text.len() > caps::PAYLOAD_BYTES {
+            let most = caps::PAYLOAD_BYTES;
+            return Err(Failure::fail(format_args!("output: stdout must have at most {most} bytes")));
+        }
+        if text.is_empty() {
+            return Ok(Json::null());
+        }
+        Json::parse("output", text)
+            .or_else(|_| Json::parse("output", &serde_json::Value::from(text).to_string()))
+            .map_err(|error| Failure::fail(error.message()))
+    }
+}
+
+/// The end of what a program wrote to stderr.
+#[derive(Debug, Default)]
+struct Tail(VecDeque<u8>);
+
+impl Tail {
+    async fn read(&mut self, pipe: Option<&mut (impl AsyncRead + Unpin)>) {
+        let Some(pipe) = pipe else { return };
+        let mut chunk = vec![0; 64 << 10];
+        while let Ok(bytes @ 1..) = pipe.read(&mut chunk).await {
+            self.0.extend(&chunk[..bytes]);
+            let over = self.0.len().saturating_sub(caps::LOG_BYTES);
+            self.0.drain(..over);
+        }
+    }
+
+    fn text(&mut self) -> String {
+        let text = String::from_utf8_lossy(self.0.make_contiguous()).into_owned();
+        // What was no text has become longer.
+        let from = text.ceil_char_boundary(text.len().saturating_sub(caps::LOG_BYTES));
+        text[from..].to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_is_json_if_it_can_be_else_a_string() {
+        for (written, output) in [
+            ("", "null"),
+            (" \n", "null"),
+            ("{\"a\": 1}\n", "{\"a\": 1}"),
+            ("7", "7"),
+            ("done\n", "\"done\""),
+            ("two\nlines\n", "\"two\\nlines\""),
+        ] {
+            assert_eq!(Head(written.into()).output().expect("an output").as_str(), output);
+        }
+        assert!(matches!(Head(vec![b'x'; HEAD_BYTES]).output(), Err(Failure::Fail { .. })));
+        assert_eq!(Head(vec![b'"', 0xff]).output().expect("lossy").as_str(), "\"\\\"\u{fffd}\"");
+    }
+
+    #[test]
+    fn an_error_has_the_last_lines() {
+        assert_eq!(tail("a\nb\n"), "a\nb");
+        assert_eq!(tail("1\n2\n3\n4\n5\n6\n7\n\n"), "3\n4\n5\n6\n7");
+        assert_eq!(tail(&"ü".repeat(10_000)).len(), ERROR_BYTES);
+        assert_eq!(tail(""), "");
+    }
+}

@@ -1,0 +1,93 @@
+//! Tasks as a configuration file declares them: programs, and the options of tasks.
+
+use super::reading::{Raw, Section};
+use qo_core::{Name, RetryPolicy, TaskOptions, caps};
+use std::path::{Path, PathBuf};
+use toml::de::DeValue;
+
+/// A task as the file, or `--task`, declares it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskSettings {
+    /// Its group, limit, timeout and backoff.
+    pub options: TaskOptions,
+    /// The program that runs its jobs; none for a task that is a handler of some program's code.
+    pub command: Option<Command>,
+}
+
+/// A program and where it is started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// The program and its arguments. A relative path is relative to the directory.
+    pub arguments: Vec<String>,
+    /// The directory that it is started in: the one of the configuration file, or the current one.
+    pub directory: PathBuf,
+}
+
+impl Command {
+    /// A command as a list of arguments.
+    pub fn new(mut arguments: Vec<String>, directory: &Path) -> Result<Self, String> {
+        let program = arguments.first_mut().filter(|program| !program.is_empty());
+        let program = program.ok_or("must name a program, as in [\"./resize.sh\"]")?;
+        // A bare name is looked up in PATH; anything with a slash is a path.
+        if program.contains('/') {
+            *program = directory.join(&*program).display().to_string();
+        }
+        if arguments.iter().any(|argument| argument.contains('\0')) {
+            return Err("must not contain NUL".into());
+        }
+        Ok(Self { arguments, directory: directory.to_owned() })
+    }
+
+    /// A command as one line, which the shell reads.
+    pub fn line(line: &str, directory: &Path) -> Result<Self, String> {
+        if line.trim().is_empty() {
+            return Err("must name a program, as in \"./resize.sh --fast\"".into());
+        }
+        Self::new(vec!["sh".into(), "-c".into(), line.into()], directory)
+    }
+}
+
+pub(super) fn read(name: Name, mut section: Section<'_>, home: &Path) -> TaskSettings {
+    let command = section.take("command").and_then(|entry| {
+        entry.note(|raw| match raw {
+            Raw::Toml(DeValue::String(line)) => Command::line(line, home),
+            Raw::Toml(DeValue::Array(_)) => Command::new(raw.texts()?, home),
+            _ => Err("must be a list, as in [\"./resize.sh\", \"--fast\"], or a line for the shell".into()),
+        })
+    });
+    let number = |raw: &Raw<'_>| raw.number(0..=caps::LIMIT);
+    let limit = section.take("max_concurrent").and_then(|entry| entry.note(number));
+    let timeout = |raw: &Raw<'_>| raw.seconds_as_ms(1..=caps::DURATION_MS);
+    let timeout_ms = section.take("timeout_secs").and_then(|entry| entry.note(timeout));
+    let group = section.take("group").and_then(|entry| {
+        entry.note(|raw| Name::parse("name", &raw.text()?).map_err(|error| error.message().to_owned()))
+    });
+    let retry = section.take_section("retry").map(read_retry);
+    section.finish();
+    TaskSettings { options: TaskOptions { task: name, group, limit, timeout_ms, retry }, command }
+}
+
+fn read_retry(mut section: Section<'_>) -> RetryPolicy {
+    let default = RetryPolicy::default();
+    let mut ms = |key, default| {
+        let read = |raw: &Raw<'_>| raw.milliseconds(0..=caps::DURATION_MS);
+        section.take(key).and_then(|entry| entry.note(read)).unwrap_or(default)
+    };
+    let (base_ms, max_ms) = (ms("base_ms", default.base_ms), ms("max_ms", default.max_ms));
+    let mut percent = |key, most, default| {
+        let read = |raw: &Raw<'_>| raw.number(0..=most);
+        section.take(key).and_then(|entry| entry.note(read)).unwrap_or(default)
+    };
+    let policy = RetryPolicy {
+        base_ms,
+        factor_percent: percent("factor_percent", 10_000, default.factor_percent),
+        max_ms,
+        jitter_percent: percent("jitter_percent", 100, default.jitter_percent),
+    };
+    if let Err(error) = policy.check() {
+        let place = format!("{}:{}: {}", section.reading.file, section.line, section.field);
+        section.reading.mistake(qo_core::Error::new(error.kind(), format!("{place}.{}", error.message())));
+    }
+    section.finish();
+    policy
+}

@@ -1,0 +1,199 @@
+//! A job on its way to the store, with all its options.
+
+use crate::client::Client;
+use futures::future::BoxFuture;
+use qo_core::{Error, ErrorKind, GroupRef, JobId, Json, Key, Name, NewJob, OnFailure, OnLimit, Result};
+use qo_core::{RetryPolicy, Submitted, Time};
+use serde::Serialize;
+use std::fmt;
+use std::future::IntoFuture;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// A job that is about to be submitted. Awaiting it submits it and returns its id; [`outcome`](Self::outcome) says more.
+///
+/// The id is made here, once, so a call that has to be made again is the same job. What is wrong with an option is said
+/// when it is submitted.
+#[must_use = "a job is submitted when this is awaited"]
+pub struct Submit {
+    client: Client,
+    job: Result<NewJob>,
+    delay: Option<Duration>,
+}
+
+impl fmt::Debug for Submit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Submit").field("job", &self.job).field("delay", &self.delay).finish_non_exhaustive()
+    }
+}
+
+impl Submit {
+    pub(crate) fn new(client: Client, task: &str, payload: &(impl Serialize + ?Sized)) -> Self {
+        let job = Name::parse("task", task).and_then(|task| {
+            let text = serde_json::to_string(payload)
+                .map_err(|error| Error::invalid("payload", &task, format_args!("must be JSON: {error}")))?;
+            let payload = Json::parse("payload", &text)?;
+            Ok(NewJob { payload, ..NewJob::new(JobId(Uuid::now_v7()), task) })
+        });
+        Self { client, job, delay: None }
+    }
+
+    fn set(self, set: impl FnOnce(&mut NewJob)) -> Self {
+        self.try_set(|job| {
+            set(job);
+            Ok(())
+        })
+    }
+
+    fn try_set(mut self, set: impl FnOnce(&mut NewJob) -> Result<()>) -> Self {
+        // The first mistake stays.
+        if let Ok(job) = &mut self.job
+            && let Err(error) = set(job)
+        {
+            self.job = Err(error);
+        }
+        self
+    }
+
+    /// An id of your own. Defaults to a new UUIDv7.
+    pub fn id(self, id: JobId) -> Self {
+        self.set(|job| job.id = id)
+    }
+
+    /// The line it stands in. Defaults to `default`.
+    pub fn queue(self, queue: &str) -> Self {
+        self.try_set(|job| Name::parse("queue", queue).map(|queue| job.queue = queue))
+    }
+
+    /// Lower runs first. Defaults to 0.
+    pub fn priority(self, priority: i32) -> Self {
+        self.set(|job| job.priority = priority)
+    }
+
+    /// Not before this much of store time has passed. Defaults to none.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = Some(delay);
+        self
+    }
+
+    /// Not before this time. Defaults to now.
+    pub fn run_at(mut self, time: Time) -> Self {
+        self.delay = None;
+        self.set(|job| job.run_at = Some(time))
+    }
+
+    /// If it has not started by then it expires. Defaults to never.
+    pub fn good_until(self, time: Time) -> Self {
+        self.set(|job| job.good_until = Some(time))
+    }
+
+    /// Tries until it fails for good. Defaults to 3.
+    pub fn max_attempts(self, max_attempts: u32) -> Self {
+        self.set(|job| job.max_attempts = max_attempts)
+    }
+
+    /// Backoff between tries. Defaults to the task's.
+    pub fn retry(self, policy: RetryPolicy) -> Self {
+        self.set(|job| job.retry = Some(policy))
+    }
+
+    /// How long one attempt may run. Defaults to the task's.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.set(|job| job.timeout_ms = Some(millis(timeout)))
+    }
+
+    /// The group it shares slots in. Defaults to the task's.
+    pub fn group(self, group: &str) -> Self {
+        self.try_set(|job| Name::parse("group", group).map(|group| job.group = Some(group)))
+    }
+
+    /// Divides the group; empty is none. Defaults to none.
+    pub fn key(self, key: &str) -> Self {
+        self.try_set(|job| {
+            job.key = if key.is_empty() { None } else { Some(Key::parse("key", key)?) };
+            Ok(())
+        })
+    }
+
+    /// Slots it takes in its group and key. Defaults to 1.
+    pub fn cost(self, cost: u32) -> Self {
+        self.set(|job| job.cost = cost)
+    }
+
+    /// Slots of a further group, `NAME` or `NAME/KEY`. Defaults to none; may be called several times.
+    pub fn also(self, group: &str, slots: u32) -> Self {
+        self.try_set(|job| {
+            job.limits.insert(GroupRef::parse("limits", group)?, slots);
+            Ok(())
+        })
+    }
+
+    /// A limit for its group (with a key: for that key) where nobody else set one. Defaults to none.
+    pub fn limit(self, limit: u32) -> Self {
+        self.set(|job| job.limit = Some(limit))
+    }
+
+    /// The same key again is the same job, in the whole namespace. Defaults to none.
+    pub fn idempotency_key(self, key: &str) -> Self {
+        self.try_set(|job| Key::parse("idempotency_key", key).map(|key| job.idempotency_key = Some(key)))
+    }
+
+    /// What to do when its group is taken. Defaults to [`OnLimit::Wait`].
+    pub fn on_limit(self, on_limit: OnLimit) -> Self {
+        self.set(|job| job.on_limit = on_limit)
+    }
+
+    /// The workflow that it is the next step of. Defaults to none.
+    pub fn workflow(self, workflow: &str) -> Self {
+        self.try_set(|job| Name::parse("workflow", workflow).map(|name| job.workflow = Some(name)))
+    }
+
+    /// What its workflow does when a step does not succeed. Defaults to what it does already, else `halt`.
+    pub fn on_failure(self, on_failure: OnFailure) -> Self {
+        self.set(|job| job.on_failure = Some(on_failure))
+    }
+
+    /// The job as it will be submitted, but for its delay; for [`Client::submit_many`].
+    pub fn into_job(self) -> Result<NewJob> {
+        self.job
+    }
+
+    /// Submits it and says what became of it: accepted, known already, or skipped.
+    pub async fn outcome(self) -> Result<Submitted> {
+        let Self { client, job, delay } = self;
+        let mut job = job?;
+        if let Some(delay) = delay {
+            let now = client.again(|| client.store().now()).await?;
+            job.run_at = Some(now.plus_ms(millis(delay)));
+        }
+        let outcomes = client.again(|| client.store().submit(vec![job.clone()])).await;
+        // There is one job: its index says nothing.
+        let outcomes = outcomes.map_err(|error| {
+            let message = error.message().strip_prefix("jobs[0].").unwrap_or(error.message());
+            Error::new(error.kind(), message)
+        })?;
+        let missing = || Error::new(ErrorKind::Internal, "the store said nothing of the job");
+        outcomes.into_iter().next().ok_or_else(missing)?
+    }
+}
+
+impl IntoFuture for Submit {
+    type Output = Result<JobId>;
+    type IntoFuture = BoxFuture<'static, Result<JobId>>;
+
+    /// Submits it and returns its id, or that of the job it is the same as. One that `skip` dropped is `LimitReached`.
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            match self.outcome().await? {
+                Submitted::Accepted(id) | Submitted::Existing(id) => Ok(id),
+                Submitted::Skipped => {
+                    Err(Error::new(ErrorKind::LimitReached, "skipped: its group has no room"))
+                }
+            }
+        })
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,222 @@
+//! Whether a worker still owns what it runs, and what happens when it cannot be sure.
+//!
+//! A worker trusts its lease until the moment when the renewal was *first sent*, plus the lease, minus a margin, on its
+//! own monotonic clock: the store cannot have ended it by then, however long the answer took. Then all handlers are told
+//! to stop. Those that do not are dropped half a margin later, still before the lease can be over; what cannot be
+//! dropped, because it blocks a thread, ends the process after the cancel grace (exit code 70).
+//!
+//! The margin is max(1 s, lease / 10), but never more than a third of the lease: a lease of a second would otherwise
+//! never be trusted.
+//!
+//! This watch runs on a thread of its own. What the user's event loop does, or the store, cannot hold it up; and when
+//! the process was stopped and goes on, the watch is overdue and acts at once. Besides, a handler is not polled any more
+//! once its lease is over, whoever noticed.
+
+use crate::program::Control;
+use crate::worker::attempt::{Attempt, Attempts};
+use qo_core::{FenceToken, SessionId, Time};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How much earlier than the store a worker stops trusting a lease.
+pub fn margin(lease: Duration) -> Duration {
+    Duration::from_secs(1).max(lease / 10).min(lease / 3)
+}
+
+/// The lease of one session.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub session: SessionId,
+    origin: Instant,
+    length: Duration,
+    margin: Duration,
+    /// Microseconds after the origin.
+    trusted_until: AtomicU64,
+    /// Store time, in milliseconds.
+    lease_until: AtomicI64,
+    /// The watch has told its attempts to stop.
+    lost: AtomicBool,
+    /// Programs that must not outlive it, and what they were told last, in microseconds after the origin.
+    guards: Mutex<(u64, Vec<Weak<Control>>)>,
+}
+
+impl Lease {
+    /// A lease that was asked for at `sent`, for the first time.
+    pub fn new(session: SessionId, sent: Instant, length: Duration, lease_until: Time) -> Self {
+        let lease = Self {
+            session,
+            origin: sent,
+            length,
+            margin: margin(length),
+            trusted_until: AtomicU64::new(0),
+            lease_until: AtomicI64::new(0),
+            lost: AtomicBool::new(false),
+            guards: Mutex::default(),
+        };
+        lease.renew(sent, lease_until);
+        lease
+    }
+
+    /// It was renewed by what was first sent at `sent`. Says whether it had been lost meanwhile.
+    pub fn renew(&self, sent: Instant, lease_until: Time) -> bool {
+        let until = sent.duration_since(self.origin) + self.length - self.margin;
+        self.trusted_until.fetch_max(micros(until), Ordering::SeqCst);
+        self.lease_until.fetch_max(lease_until.as_millis(), Ordering::SeqCst);
+        self.tell_guards();
+        self.lost.swap(false, Ordering::SeqCst)
+    }
+
+    /// Until when it is trusted.
+    pub fn trusted_until(&self) -> Instant {
+        self.origin + Duration::from_micros(self.trusted_until.load(Ordering::SeqCst))
+    }
+
+    /// From when on nothing of a handler may run, still before the store can end the lease.
+    pub fn over_at(&self) -> Instant {
+        self.trusted_until() + self.margin / 2
+    }
+
+    pub fn is_trusted(&self) -> bool {
+        Instant::now() < self.trusted_until()
+    }
+
+    pub fn is_over(&self) -> bool {
+        Instant::now() >= self.over_at()
+    }
+
+    /// The end of the lease, in store time.
+    pub fn lease_until(&self) -> Time {
+        Time::from_millis(self.lease_until.load(Ordering::SeqCst))
+    }
+
+    /// How long something that has lost its claim may still take to stop.
+    pub fn margin(&self) -> Duration {
+        self.margin
+    }
+
+    /// A program that must be killed when the lease is over: it is told of every renewal from now on.
+    pub fn guard(&self, control: &Arc<Control>) {
+        let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
+        control.until(self.over_at());
+        guards.1.push(Arc::downgrade(control));
+    }
+
+    fn tell_guards(&self) {
+        let until = self.trusted_until.load(Ordering::SeqCst);
+        let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
+        // A busy worker renews with every exchange; a guard need not hear of each.
+        if guards.1.is_empty() || until < guards.0 + micros(self.length / 12) {
+            return;
+        }
+        guards.0 = until;
+        let over_at = self.over_at();
+        guards.1.retain(|guard| guard.upgrade().map(|control| control.until(over_at)).is_some());
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What a worker does when a handler does not stop: see [`WorkerBuilder::on_stuck`](crate::WorkerBuilder::on_stuck).
+pub(crate) type OnStuck = Arc<dyn Fn(FenceToken) + Send + Sync>;
+
+/// The watch over a worker's leases.
+pub(crate) struct Watch {
+    attempts: Arc<Attempts>,
+    lease: Mutex<Option<Arc<Lease>>>,
+    /// Something is to be looked at.
+    news: Notify,
+    /// The worker is done.
+    ended: AtomicBool,
+    cancel_grace: Duration,
+    on_stuck: OnStuck,
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("lease", &self.lease).finish_non_exhaustive()
+    }
+}
+
+impl Watch {
+    pub fn new(attempts: Arc<Attempts>, cancel_grace: Duration, on_stuck: OnStuck) -> Self {
+        let (lease, news, ended) = (Mutex::default(), Notify::new(), AtomicBool::new(false));
+        Self { attempts, lease, news, ended, cancel_grace, on_stuck }
+    }
+
+    /// A session was opened; or none is open.
+    pub fn set_lease(&self, lease: Option<Arc<Lease>>) {
+        *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = lease;
+        self.news.notify_one();
+    }
+
+    /// Attempts were told that their lease is lost, or a lost lease was renewed.
+    pub fn look(&self) {
+        self.news.notify_one();
+    }
+
+    /// The worker is done: the watch ends when no handler is left.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+        self.news.notify_one();
+    }
+
+    /// Watches until the worker is done.
+    pub async fn run(&self) {
+        let mut stuck = Vec::new();
+        loop {
+            let next = self.step(&mut stuck);
+            if self.ended.load(Ordering::SeqCst) && self.attempts.running().is_empty() {
+                return;
+            }
+            match next {
+                Some(next) => {
+                    let _ = tokio::time::timeout_at(next, self.news.notified()).await;
+                }
+                None => self.news.notified().await,
+            }
+        }
+    }
+
+    /// Acts on what is overdue and says when to look again.
+    fn step(&self, stuck: &mut Vec<FenceToken>) -> Option<Instant> {
+        let now = Instant::now();
+        let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let trust_ends = lease.as_ref().and_then(|lease| {
+            let until = lease.trusted_until();
+            if now < until {
+                return Some(until);
+            }
+            if !lease.lost.swap(true, Ordering::SeqCst) {
+                let running = self.attempts.running().len();
+                tracing::warn!(session = %lease.session, running, "the lease can no longer be trusted");
+            }
+            self.attempts.lose(lease.session, lease.over_at());
+            None
+        });
+        let lost: Vec<(Instant, Arc<Attempt>)> = self
+            .attempts
+            .running()
+            .into_iter()
+            .filter_map(|attempt| Some((attempt.stopping()?.lost_at? + self.cancel_grace, attempt)))
+            .filter(|(_, attempt)| !stuck.contains(&attempt.claim.token))
+            .collect();
+        for (at, attempt) in &lost {
+            if *at <= now {
+                let (job, token, task) = (attempt.claim.job, attempt.claim.token, &attempt.claim.task);
+                tracing::error!(%job, %token, %task, "the handler still runs, long after its lease was lost");
+                stuck.push(token);
+                (self.on_stuck)(token);
+            }
+        }
+        let stuck_at = lost.into_iter().map(|(at, _)| at).filter(|at| *at > now).min();
+        // Attempts come to an end without telling.
+        let end = self.ended.load(Ordering::SeqCst).then(|| now + Duration::from_millis(50));
+        trust_ends.into_iter().chain(stuck_at).chain(end).min()
+    }
+}

@@ -1,0 +1,189 @@
+//! The worker: takes jobs and runs their handlers.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`builder`], [`options`], [`shutdown`] | how a worker is made, how it behaves, how it ends |
+//! | [`fetch`] | the one loop: when to exchange, when to look, when to wait |
+//! | [`session`] | an exchange: what it asks for and what becomes of the answer |
+//! | [`run`], [`attempt`] | a handler under supervision |
+//! | [`finish`] | what the store is told when a handler has ended |
+//! | [`lease`] | whether the worker still owns what it runs |
+//! | [`pressure`] | taking less when memory is short or tasks are slow |
+//!
+//! The loop and the lease watch each have a thread of their own, so a handler that blocks the user's event loop stops
+//! neither the renewal nor the watch. Handlers run on the runtime that [`Worker::run`] is called on.
+
+pub(crate) mod attempt;
+mod builder;
+mod fetch;
+mod finish;
+pub(crate) mod lease;
+mod options;
+mod pressure;
+mod run;
+mod session;
+mod shutdown;
+
+pub use attempt::Hold;
+pub use builder::WorkerBuilder;
+pub use lease::margin;
+pub use options::WorkerOptions;
+pub use shutdown::ShutdownHandle;
+
+use crate::context::CancelReason;
+use crate::dice::Dice;
+use crate::handler::Handler;
+use crate::metrics::Metrics;
+use attempt::Attempts;
+use fetch::Fetcher;
+use futures::FutureExt;
+use lease::Watch;
+use qo_core::{Error, ErrorKind, GroupRef, Name, Result, Store, TaskOptions};
+use shutdown::{Phase, Signals};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+
+/// What the parts of a worker share.
+pub(crate) struct Shared {
+    pub store: Arc<dyn Store>,
+    pub options: WorkerOptions,
+    pub name: Name,
+    pub tasks: Vec<TaskOptions>,
+    pub handlers: BTreeMap<Name, Arc<dyn Handler>>,
+    pub attempts: Arc<Attempts>,
+    pub watch: Watch,
+    pub metrics: Arc<Metrics>,
+    pub phase: watch::Sender<Phase>,
+}
+
+/// A process's worker: handlers, and the session that gets them jobs.
+///
+/// ```
+/// # async fn example() -> qo::Result<()> {
+/// use qo::{Context, Failure, Worker};
+///
+/// async fn resize(path: String, context: Context) -> Result<u64, Failure> {
+///     println!("{path}, try {}", context.attempt());
+///     Ok(640)
+/// }
+///
+/// let store = qo::connect("file:.qo").await?;
+/// let worker = Worker::builder(store).task("resize", resize).build()?;
+/// worker.run_until_signal().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Worker {
+    shared: Arc<Shared>,
+    dice: Dice,
+    own_threads: bool,
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("name", &self.shared.name).finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// A worker of a store, to be given its handlers.
+    pub fn builder(store: Arc<dyn Store>) -> WorkerBuilder {
+        WorkerBuilder::new(store)
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &Name {
+        &self.shared.name
+    }
+
+    /// Ends the worker, from anywhere.
+    pub fn shutdown_handle(&self) -> ShutdownHandle {
+        ShutdownHandle(Arc::clone(&self.shared))
+    }
+
+    /// What it counts.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.shared.metrics)
+    }
+
+    /// Works until SIGTERM or SIGINT: the first drains, a second one releases.
+    pub async fn run_until_signal(self) -> Result<()> {
+        let obey = Signals::listen()?.obey(self.shutdown_handle());
+        tokio::select! {
+            result = self.run() => result,
+            () = obey => unreachable!("signals are listened to for ever"),
+        }
+    }
+
+    /// Works until the [shutdown handle](Self::shutdown_handle) is used. Dropping the future releases what runs.
+    ///
+    /// While the store cannot be reached it goes on trying. An error means that it had to end: the store refuses what the
+    /// worker is, or is damaged, or a handler did not stop when the worker was released.
+    pub async fn run(self) -> Result<()> {
+        self.say_hello();
+        let _release = ReleaseOnDrop(self.shutdown_handle());
+        let Self { shared, dice, own_threads } = self;
+        let (done, result) = oneshot::channel();
+        let fetcher = Fetcher::new(Arc::clone(&shared), Handle::current(), dice);
+        let watched = Arc::clone(&shared);
+        let watch = async move { watched.watch.run().await };
+        let work = async move {
+            let result = AssertUnwindSafe(fetcher.run()).catch_unwind().await.unwrap_or_else(|_| {
+                shared.attempts.cancel_all(CancelReason::LeaseLost, Instant::now());
+                Err(Error::new(ErrorKind::Internal, "the worker's loop panicked"))
+            });
+            shared.watch.end();
+            // Whoever does not wait any more does not need to be told.
+            done.send(result).ok();
+        };
+        if own_threads {
+            thread("qo-lease", watch)?;
+            thread("qo-worker", work)?;
+        } else {
+            tokio::spawn(watch);
+            tokio::spawn(work);
+        }
+        let gone = |_| Err(Error::new(ErrorKind::Internal, "the worker's loop is gone"));
+        result.await.unwrap_or_else(gone)
+    }
+
+    fn say_hello(&self) {
+        let options = &self.shared.options;
+        let cap = options.configuration.as_ref().and_then(|said| said.limits.get(&GroupRef::Cluster));
+        let shown = |limit: Option<&u32>| limit.map_or_else(|| "none".to_owned(), u32::to_string);
+        let held = match options.claim.max_claim_per_worker {
+            0 => options.max_concurrent_tasks.saturating_add(options.claim.prefetch_buffer),
+            held => held,
+        };
+        tracing::info!(
+            worker = %self.shared.name,
+            "Concurrency config: processes={}, cluster_wide_cap={}, max_claim_per_worker={held}, max_claim_batch={}",
+            options.max_concurrent_tasks,
+            shown(cap),
+            shown(options.claim.max_claim_batch.as_ref()),
+        );
+    }
+}
+
+struct ReleaseOnDrop(ShutdownHandle);
+
+impl Drop for ReleaseOnDrop {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+/// Runs something on a thread and a runtime of its own.
+fn thread(name: &str, future: impl Future<Output = ()> + Send + 'static) -> Result<()> {
+    let failed =
+        |error| Error::new(ErrorKind::Unavailable, format!("cannot start the thread {name}: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let run = move || runtime.block_on(future);
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(failed)?;
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! How a worker behaves, as plain data.
+
+use qo_core::{ClaimSettings, Configuration, Error, Name, Result, caps};
+
+/// The settings of a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerOptions {
+    /// What the worker is called: a label, not an identity. Defaults to the host's name and the process id.
+    pub name: Option<Name>,
+    /// The queues it serves; empty means all of them. Defaults to all.
+    pub queues: Vec<Name>,
+    /// Jobs that it runs at once: its permits. Defaults to 100.
+    pub max_concurrent_tasks: u32,
+    /// How long its session lives after each exchange. Defaults to 30,000.
+    pub lease_ms: u64,
+    /// How many jobs it takes, and whether ahead of time. Defaults to [`ClaimSettings::default`].
+    pub claim: ClaimSettings,
+    /// How often it looks for work when nothing tells it to. Defaults to 100 on a store without a wake-up channel and to
+    /// 5,000 on one with it.
+    pub poll_interval_ms: Option<u64>,
+    /// How long a handler that was told to stop may take for it. Defaults to 10,000.
+    pub cancel_grace_ms: u64,
+    /// Above this share of memory it claims half as much; 100 turns that off. Defaults to 80.
+    pub memory_threshold_percent: u32,
+    /// While the p99 of recent attempts is above this it claims 0.7 times as much. Defaults to off.
+    pub latency_threshold_ms: Option<u64>,
+    /// What the configuration file says; it is pushed when the worker starts. Defaults to none: nothing is pushed.
+    pub configuration: Option<Configuration>,
+}
+
+impl Default for WorkerOptions {
+    fn default() -> Self {
+        Self {
+            name: None,
+            queues: Vec::new(),
+            max_concurrent_tasks: 100,
+            lease_ms: 30_000,
+            claim: ClaimSettings::default(),
+            poll_interval_ms: None,
+            cancel_grace_ms: 10_000,
+            memory_threshold_percent: 80,
+            latency_threshold_ms: None,
+            configuration: None,
+        }
+    }
+}
+
+impl WorkerOptions {
+    /// Checks every rule and lists every mistake.
+    pub fn check(&self) -> Result<()> {
+        let within = |field: &str, value: u64, least: u64, most: u64| {
+            let rule = format!("must be {least} to {most}");
+            (!(least..=most).contains(&value)).then(|| Error::invalid(field, value, rule))
+        };
+        let most = caps::DURATION_MS;
+        let mistakes = [
+            within("max_concurrent_tasks", self.max_concurrent_tasks.into(), 1, caps::LIMIT.into()),
+            within("lease_ms", self.lease_ms, caps::LEASE_MIN_MS, caps::LEASE_MAX_MS),
+            within("poll_interval_ms", self.poll_interval_ms.unwrap_or(1), 1, most),
+            within("cancel_grace_ms", self.cancel_grace_ms, 0, caps::LEASE_MAX_MS),
+            within("memory_threshold_percent", self.memory_threshold_percent.into(), 1, 100),
+            within("latency_threshold_ms", self.latency_threshold_ms.unwrap_or(1), 1, most),
+            self.claim.check(self.configuration.as_ref().unwrap_or(&Configuration::default())).err(),
+        ];
+        Error::all(mistakes.into_iter().flatten().collect())
+    }
+}
+
+/// The host's name and the process id, in the spelling of a name.
+pub(crate) fn default_name() -> Name {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    name_of(&host, std::process::id())
+}
+
+fn name_of(host: &str, pid: u32) -> Name {
+    let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+    let host: String = host.chars().take(100).map(|c| if is_fine(c) { c } else { '_' }).collect();
+    let host = host.trim_start_matches(['.', '-']);
+    let host = if host.is_empty() { "worker" } else { host };
+    Name::parse("name", &format!("{host}-{pid}")).unwrap_or_else(|_| unreachable!("every character is fine"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_host_makes_a_name() {
+        for (host, name) in [
+            ("web-1.example.org", "web-1.example.org-7"),
+            ("böse host!", "b_se_host_-7"),
+            ("", "worker-7"),
+            ("-.x", "x-7"),
+            ("cluster", "cluster-7"),
+            (&"h".repeat(300), &format!("{}-7", "h".repeat(100))),
+        ] {
+            assert_eq!(&*name_of(host, 7), name);
+        }
+        assert!(!default_name().is_empty());
+    }
+
+    #[test]
+    fn every_mistake_in_the_options_is_listed() {
+        let options = WorkerOptions {
+            max_concurrent_tasks: 0,
+            lease_ms: 1,
+            memory_threshold_percent: 101,
+            ..WorkerOptions::default()
+        };
+        let error = options.check().expect_err("three mistakes").to_string();
+        for field in ["max_concurrent_tasks", "lease_ms", "memory_threshold_percent"] {
+            assert!(error.contains(field), "{error}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Taking less when the machine, or what the jobs talk to, is under pressure.
+
+use qo_core::Claim;
+use std::collections::VecDeque;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Durations that the p99 is taken of.
+const RECENT: usize = 256;
+/// With fewer a p99 says nothing.
+const ENOUGH: usize = 20;
+/// How often the memory is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How full the memory is and how long tasks take.
+#[derive(Debug)]
+pub(crate) struct Pressure {
+    memory_threshold_percent: u32,
+    latency_threshold: Option<Duration>,
+    durations: VecDeque<Duration>,
+    looked: Option<Instant>,
+    memory_is_short: bool,
+}
+
+impl Pressure {
+    pub fn new(memory_threshold_percent: u32, latency_threshold_ms: Option<u64>) -> Self {
+        Self {
+            memory_threshold_percent,
+            latency_threshold: latency_threshold_ms.map(Duration::from_millis),
+            durations: VecDeque::new(),
+            looked: None,
+            memory_is_short: false,
+        }
+    }
+
+    /// An attempt took so long.
+    pub fn took(&mut self, duration: Duration) {
+        if self.latency_threshold.is_some() {
+            if self.durations.len() == RECENT {
+                self.durations.pop_front();
+            }
+            self.durations.push_back(duration);
+        }
+    }
+
+    /// What to ask for under the present pressure. It is never nothing: what frees memory is to go on.
+    pub fn ease(&mut self, mut claim: Claim, now: Instant) -> Claim {
+        if self.memory_threshold_percent < 100 && self.looked.is_none_or(|at| now >= at + LOOK_EVERY) {
+            self.looked = Some(now);
+            let share = memory_used();
+            self.memory_is_short =
+                share.is_some_and(|s| s * 100.0 > f64::from(self.memory_threshold_percent));
+        }
+        let mut share = 1.0;
+        if self.memory_is_short {
+            share *= 0.5;
+        }
+        if self.is_slow() {
+            share *= 0.7;
+        }
+        let eased = |count: u32| (f64::from(count) * share).ceil() as u32;
+        claim.max = eased(claim.max);
+        if let Some(prefetch) = &mut claim.prefetch {
+            prefetch.hold = eased(prefetch.hold);
+        }
+        claim
+    }
+
+    fn is_slow(&self) -> bool {
+        let Some(threshold) = self.latency_threshold.filter(|_| self.durations.len() >= ENOUGH) else {
+            return false;
+        };
+        let mut sorted: Vec<Duration> = self.durations.iter().copied().collect();
+        let at = (sorted.len() * 99).div_ceil(100) - 1;
+        *sorted.select_nth_unstable(at).1 > threshold
+    }
+}
+
+/// The share of the memory that is in use, from 0 to 1: of the control group that has the least left, else of the
+/// machine.
+fn memory_used() -> Option<f64> {
+    in_control_groups(
+        Path::new("/sys/fs/cgroup"),
+        &fs::read_to_string("/proc/self/cgroup").unwrap_or_default(),
+    )
+    .or_else(|| in_machine(&fs::read_to_string("/proc/meminfo").ok()?))
+}
+
+fn in_control_groups(root: &Path, own: &str) -> Option<f64> {
+    let path = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+    let mut group: PathBuf = root.join(path.trim_start_matches('/'));
+    let mut fullest: Option<f64> = None;
+    while group.starts_with(root) {
+        let share = in_control_group(&group);
+        fullest = fullest.into_iter().chain(share).reduce(f64::max);
+        if !group.pop() {
+            break;
+        }
+    }
+    fullest
+}
+
+fn in_control_group(group: &Path) -> Option<f64> {
+    let read = |file: &str| fs::read_to_string(group.join(file)).ok();
+    let most: f64 = read("memory.max")?.trim().parse().ok()?;
+    let current: f64 = read("memory.current")?.trim().parse().ok()?;
+    // What is only cached from files is given back when it is needed.
+    let cached = read("memory.stat").and_then(|stat| {
+        stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.trim().parse::<f64>().ok())
+    });
+    (most > 0.0).then(|| (current - cached.unwrap_or(0.0)).max(0.0) / most)
+}
+
+fn in_machine(meminfo: &str) -> Option<f64> {
+    let kilobytes = |name: &str| -> Option<f64> {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim_start_matches(':').trim().trim_end_matches("kB").trim().parse().ok()
+    };
+    let (total, available) = (kilobytes("MemTotal")?, kilobytes("MemAvailable")?);
+    (total > 0.0).then(|| 1.0 - available / total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qo_core::Prefetch;
+
+    const WHOLE: Claim = Claim { max: 50, max_per_queue: None, prefetch: None };
+
+    #[tokio::test]
+    async fn a_short_memory_halves_a_claim_and_slow_tasks_take_three_tenths_of_it() {
+        let now = Instant::now();
+        let mut pressure = Pressure::new(100, Some(10));
+        assert_eq!(pressure.ease(WHOLE, now).max, 50);
+        (0..100).for_each(|_| pressure.took(Duration::from_millis(11)));
+        assert_eq!(pressure.ease(WHOLE, now).max, 35);
+        pressure.memory_is_short = true;
+        let soft = Claim { prefetch: Some(Prefetch { hold: 10, lease_ms: 1_000 }), ..WHOLE };
+        let eased = pressure.ease(soft, now);
+        assert_eq!((eased.max, eased.prefetch.map(|prefetch| prefetch.hold)), (18, Some(4)));
+        assert_eq!(pressure.ease(Claim { max: 1, ..WHOLE }, now).max, 1);
+        (0..RECENT).for_each(|_| pressure.took(Duration::from_millis(1)));
+        assert_eq!(pressure.ease(WHOLE, now).max, 25);
+    }
+
+    #[test]
+    fn the_fullest_control_group_counts_without_what_it_only_caches() {
+        let root = tempfile::tempdir().expect("a directory");
+        let own = root.path().join("a/b");
+        fs::create_dir_all(&own).expect("groups");
+        let write = |file: &str, text: &str| fs::write(root.path().join(file), text).expect("written");
+        write("a/memory.max", "1000\n");
+        write("a/memory.current", "900\n");
+        write("a/memory.stat", "anon 1\ninactive_file 400\n");
+        write("a/b/memory.max", "max\n");
+        write("a/b/memory.current", "800\n");
+        assert_eq!(in_control_groups(root.path(), "0::/a/b\n"), Some(0.5));
+        assert_eq!(in_control_groups(root.path(), "0::/\n"), None);
+        assert_eq!(in_machine("MemTotal:  1000 kB\nMemFree: 1 kB\nMemAvailable:  250 kB\n"), Some(0.75));
+    }
+}

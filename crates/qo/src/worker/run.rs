@@ -1,0 +1,110 @@
+//! One attempt: the handler under supervision.
+
+use crate::context::{CancelReason, Context};
+use crate::failure::Failure;
+use crate::handler::Handler;
+use crate::worker::attempt::Attempt;
+use futures::FutureExt;
+use qo_core::{FenceToken, Json, caps};
+use std::any::Any;
+use std::future::{pending, poll_fn};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// How an attempt came to an end in this process.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The handler returned.
+    Returned(Result<Json, Failure>),
+    /// It panicked, with this message.
+    Panicked(String),
+    /// It was told to stop, did not, and was dropped.
+    Dropped,
+    /// The runtime that it ran on is gone.
+    Vanished,
+}
+
+/// An attempt is over.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub token: FenceToken,
+    pub end: End,
+}
+
+/// Says that an attempt is over, whatever becomes of the task that runs it.
+struct Report {
+    attempt: Arc<Attempt>,
+    end: End,
+    ended: mpsc::UnboundedSender<Ended>,
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        let end = std::mem::replace(&mut self.end, End::Vanished);
+        // The watch asks the attempt itself: the worker's loop may be waiting for its store for a long time.
+        self.attempt.end();
+        // Nobody listens: the worker is gone, and its session with it.
+        self.ended.send(Ended { token: self.attempt.claim.token, end }).ok();
+    }
+}
+
+/// Runs an attempt to its end.
+pub(crate) fn run(
+    attempt: Arc<Attempt>,
+    handler: Arc<dyn Handler>,
+    payload: Json,
+    cancel_grace: Duration,
+    ended: mpsc::UnboundedSender<Ended>,
+) -> impl Future<Output = ()> + Send + 'static {
+    // Made here and not inside: a task that is never polled must report too.
+    let mut report = Report { attempt: Arc::clone(&attempt), end: End::Vanished, ended };
+    async move {
+        let context = Context::new(Arc::clone(&attempt));
+        let call = AssertUnwindSafe(async move { handler.call(payload, context).await }).catch_unwind();
+        let mut call = Box::pin(call);
+        let running = poll_fn(|task| {
+            // A process that was stopped goes on here, perhaps before the watch has noticed anything.
+            if attempt.lease.is_over() {
+                attempt.cancel(CancelReason::LeaseLost, attempt.lease.over_at());
+                return Poll::Ready(End::Dropped);
+            }
+            call.as_mut().poll(task).map(|result| match result {
+                Ok(returned) => End::Returned(returned),
+                Err(panic) => End::Panicked(message(&*panic)),
+            })
+        });
+        report.end = tokio::select! {
+            biased;
+            () = attempt.time_is_up() => End::Dropped,
+            () = time_out(&attempt, cancel_grace) => End::Dropped,
+            end = running => end,
+        };
+        drop(call);
+        attempt.let_go().await;
+        drop(report);
+    }
+}
+
+/// Tells the handler to stop when its time is over. It never returns: the drop is somebody else's.
+async fn time_out(attempt: &Attempt, cancel_grace: Duration) {
+    if let Some(timeout_ms) = attempt.claim.timeout_ms {
+        let timeout = Duration::from_millis(timeout_ms.min(caps::DURATION_MS));
+        // The store ends the claim ten seconds after the timeout, counted from its own claim; by then the attempt must be
+        // settled, even if the answer to the claim took long.
+        let store_grace = Duration::from_millis(caps::TIMEOUT_GRACE_MS);
+        let latest = attempt.sent + timeout + store_grace / 2;
+        tokio::time::sleep_until(latest.min(attempt.started + timeout)).await;
+        attempt.cancel(CancelReason::TimedOut, Instant::now() + cancel_grace.min(store_grace * 2 / 5));
+    }
+    pending().await
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("it did not say why").to_owned()
+}

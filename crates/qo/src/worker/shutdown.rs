@@ -1,0 +1,82 @@
+//! Bringing a worker to its end: drain first, release when told again.
+
+use crate::context::CancelReason;
+use crate::worker::Shared;
+use qo_core::{Error, ErrorKind, Result};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
+
+/// How far a worker is on its way to the end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// It takes jobs.
+    #[default]
+    Working,
+    /// It takes no more and lets those that run finish.
+    Draining,
+    /// It stops those that run and gives them back.
+    Releasing,
+}
+
+/// Ends a worker, from anywhere. Cheap to clone.
+#[derive(Clone)]
+pub struct ShutdownHandle(pub(crate) Arc<Shared>);
+
+impl fmt::Debug for ShutdownHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ShutdownHandle").field(&*self.0.phase.borrow()).finish()
+    }
+}
+
+impl ShutdownHandle {
+    /// Lets the worker take no more jobs. It ends when those that run have finished.
+    pub fn drain(&self) {
+        self.enter(Phase::Draining);
+    }
+
+    /// Tells all handlers to stop and gives their jobs back, no attempt used. The worker ends when they have stopped, at
+    /// the latest after the cancel grace.
+    pub fn release(&self) {
+        self.enter(Phase::Releasing);
+        let grace = Duration::from_millis(self.0.options.cancel_grace_ms);
+        self.0.attempts.cancel_all(CancelReason::ShuttingDown, Instant::now() + grace);
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.0.phase.send_if_modified(|now| std::mem::replace(now, phase.max(*now)) < phase);
+    }
+}
+
+/// SIGTERM and SIGINT: the first drains, the second releases.
+pub(crate) struct Signals(Signal, Signal);
+
+impl Signals {
+    pub fn listen() -> Result<Self> {
+        let listen = |kind| {
+            signal(kind)
+                .map_err(|e| Error::new(ErrorKind::Unavailable, format!("cannot listen to signals: {e}")))
+        };
+        Ok(Self(listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?))
+    }
+
+    /// Waits for signals for ever and acts on them.
+    pub async fn obey(mut self, shutdown: ShutdownHandle) {
+        self.next().await;
+        tracing::info!("draining: running jobs finish, no more are taken; a second signal gives them back");
+        shutdown.drain();
+        self.next().await;
+        tracing::info!("releasing: running jobs are stopped and given back");
+        shutdown.release();
+        std::future::pending().await
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.0.recv() => {}
+            _ = self.1.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Whole fleets on simulated time: the real client, the real worker runtime and the real log, over objects that fail, lie
+//! and dawdle by dice. What the handlers themselves recorded is checked against the limits; then everything heals, and
+//! everything must end.
+
+use async_trait::async_trait;
+use object_store::ObjectStore;
+use qo::core::{Answer, Command, Error, ErrorKind, JobFilter, JobId, JobState, Key, Name, NewJob};
+use qo::{Client, Context, Failure, Result, Store, Worker};
+use qo_object::{Host, LogStore, Options};
+use qo_testkit::generator::call;
+use qo_testkit::intercept::{Intercept, Intercepted};
+use qo_testkit::random::Random;
+use qo_testkit::{FaultyObjects, ObjectFaults};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
+
+const LEASE: Duration = Duration::from_secs(4);
+/// The highest limits that are ever in force.
+const LIMITS: [(&str, usize); 4] = [("api", 4), ("cluster", 6), ("queue:slow", 2), ("user/k", 1)];
+
+/// What the handlers saw: who ran with whom, and in which order.
+#[derive(Default)]
+struct Diary {
+    running: BTreeMap<String, usize>,
+    highest: BTreeMap<String, usize>,
+    /// The last step of each workflow that succeeded.
+    passed: BTreeMap<u64, u64>,
+    disorder: Vec<String>,
+}
+
+/// A handler is running, until this is dropped.
+struct Presence(Arc<Mutex<Diary>>, Vec<String>);
+
+impl Presence {
+    fn new(diary: &Arc<Mutex<Diary>>, groups: Vec<String>) -> Self {
+        let mut entries = diary.lock().expect("nobody panicked while writing");
+        for group in &groups {
+            let now = entries.running.entry(group.clone()).or_default();
+            *now += 1;
+            let now = *now;
+            let highest = entries.highest.entry(group.clone()).or_default();
+            *highest = now.max(*highest);
+        }
+        drop(entries);
+        Self(Arc::clone(diary), groups)
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        let mut entries = self.0.lock().expect("nobody panicked while writing");
+        for group in &self.1 {
+            *entries.running.entry(group.clone()).or_default() -= 1;
+        }
+    }
+}
+
+fn groups_of(context: &Context) -> Vec<String> {
+    let mut groups = vec!["cluster".to_owned(), context.group().to_string()];
+    if &**context.queue() == "slow" {
+        groups.push("queue:slow".to_owned());
+    }
+    if let Some(key) = context.key() {
+        groups.push(format!("{}/{}", context.group(), key));
+    }
+    groups
+}
+
+/// Runs for a while, as the dice say, and ends one way or another.
+async fn work(diary: Arc<Mutex<Diary>>, dice: Arc<Mutex<Random>>, context: Context) -> Result<u32, Failure> {
+    let presence = Presence::new(&diary, groups_of(&context));
+    let (ms, fate) = {
+        let mut dice = dice.lock().expect("nobody panicked with the dice");
+        (dice.within(5..=600), dice.within(0..=99))
+    };
+    tokio::select! {
+        () = sleep(Duration::from_millis(ms)) => {}
+        _ = context.cancelled() => {
+            drop(presence);
+            return Err(Failure::retry("told to stop"));
+        }
+    }
+    drop(presence);
+    match fate {
+        0..8 => Err(Failure::retry("the dice say no")),
+        8..11 => panic!("the dice say panic"),
+        11..14 => Err(Failure::snooze(Duration::from_millis(50))),
+        _ => Ok(context.attempt()),
+    }
+}
+
+/// Notes when a step begins before the one before it has passed.
+async fn step(diary: Arc<Mutex<Diary>>, at: (u64, u64), context: Context) -> Result<(), Failure> {
+    let (workflow, number) = at;
+    {
+        let mut entries = diary.lock().expect("nobody panicked while writing");
+        let passed = entries.passed.get(&workflow).copied().unwrap_or(0);
+        if passed + 1 < number {
+            entries.disorder.push(format!("step {number} of {workflow} began when {passed} had passed"));
+        }
+    }
+    tokio::select! {
+        () = sleep(Duration::from_millis(30)) => {}
+        _ = context.cancelled() => return Err(Failure::retry("told to stop")),
+    }
+    let mut entries = diary.lock().expect("nobody panicked while writing");
+    let passed = entries.passed.entry(workflow).or_default();
+    *passed = number.max(*passed);
+    Ok(())
+}
+
+/// A process's way to its store, which ends with the process.
+struct Line {
+    store: LogStore,
+    cut: AtomicBool,
+}
+
+/// The process's end of it.
+struct End(Arc<Line>);
+
+#[async_trait]
+impl Intercept for End {
+    async fn command(&self, command: Command) -> Result<Answer> {
+        if self.0.cut.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        call(&self.0.store, command).await
+    }
+
+    fn look(&self) -> Result<&dyn Store> {
+        match self.0.cut.load(Ordering::SeqCst) {
+            true => Err(Error::new(ErrorKind::Unavailable, "the process is dead")),
+            false => Ok(&self.0.store),
+        }
+    }
+}
+
+/// A worker process.
+struct Process {
+    line: Arc<Line>,
+    run: JoinHandle<Result<()>>,
+}
+
+impl Process {
+    /// It is gone at once; nobody says good-bye.
+    fn kill(self) {
+        self.line.cut.store(true, Ordering::SeqCst);
+        self.run.abort();
+    }
+}
+
+struct Fleet {
+    objects: FaultyObjects,
+    diary: Arc<Mutex<Diary>>,
+    dice: Arc<Mutex<Random>>,
+    started: u64,
+}
+
+impl Fleet {
+    async fn open(&self) -> LogStore {
+        let shared: Arc<dyn ObjectStore> = Arc::new(self.objects.clone());
+        let options = Options { host: Host::Runtime, snapshot_every: 15, ..Options::default() };
+        loop {
+            match LogStore::open_objects(Arc::clone(&shared), options.clone()).await {
+                Ok(store) => return store,
+                Err(error) => assert!(is_passing(&error), "{error}"),
+            }
+        }
+    }
+
+    async fn start(&mut self) -> Process {
+        self.started += 1;
+        let line = Arc::new(Line { store: self.open().await, cut: AtomicBool::new(false) });
+        let (diary, dice) = (Arc::clone(&self.diary), Arc::clone(&self.dice));
+        let handler = move |(): (), context| work(Arc::clone(&diary), Arc::clone(&dice), context);
+        let diary = Arc::clone(&self.diary);
+        let steps = move |at: (u64, u64), context| step(Arc::clone(&diary), at, context);
+        let worker = Worker::builder(Arc::new(Intercepted(End(Arc::clone(&line)))))
+            .name(&format!("w{}", self.started))
+            .own_threads(false)
+            .seed(self.started)
+            .lease(LEASE)
+            .max_concurrent_tasks(4)
+            .task("api", handler.clone())
+            .task("user", handler.clone())
+            .task("plain", handler)
+            .task("step", steps)
+            .build()
+            .expect("a worker");
+        Process { line, run: tokio::spawn(worker.run()) }
+    }
+
+    fn roll(&self, range: std::ops::RangeInclusive<u64>) -> u64 {
+        self.dice.lock().expect("nobody panicked with the dice").within(range)
+    }
+}
+
+/// What comes of broken connections, and passes.
+fn is_passing(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable)
+}
+
+fn jobs() -> Vec<NewJob> {
+    let name = |text: &str| Name::parse("name", text).expect("a name");
+    let new = move |number: u128, task: &str| NewJob {
+        max_attempts: 50,
+        ..NewJob::new(JobId(Uuid::from_u128(number)), name(task))
+    };
+    let api = (0..25).map(|number| new(1_000 + number, "api"));
+    let user = (0..20_u128).map(|number| NewJob {
+        key: Some(Key::parse("key", ["k", "l", "m"][number as usize % 3]).expect("a key")),
+        ..new(2_000 + number, "user")
+    });
+    let plain = (0..15).map(|number| NewJob { queue: name("slow"), ..new(3_000 + number, "plain") });
+    let steps = (0..2_u64).flat_map(|workflow| (1..=5_u64).map(move |number| (workflow, number)));
+    let steps = steps.map(|(workflow, number)| NewJob {
+        workflow: Some(name(&format!("flow{workflow}"))),
+        payload: qo::core::Json::parse("payload", &format!("[{workflow},{number}]")).expect("JSON"),
+        ..new(u128::from(4_000 + workflow * 100 + number), "step")
+    });
+    api.chain(user).chain(plain).chain(steps).collect()
+}
+
+/// Runs a fleet, and says which limits it reached.
+async fn simulate(seed: u64) -> usize {
+    let faults = ObjectFaults { before: 4, after: 4, torn: 20, delay_ms: 30 };
+    let objects = FaultyObjects::new(seed, ObjectFaults::default());
+    let dice = Arc::new(Mutex::new(Random::new(seed ^ 0x5eed)));
+    let mut fleet = Fleet { objects, diary: Arc::default(), dice, started: 0 };
+    let client = Client::new(Arc::new(fleet.open().await)).deadline(Duration::from_secs(600));
+    for (group, limit) in [("api", 4), ("cluster", 6), ("queue:slow", 2), ("user/*", 1)] {
+        client.store().set_limit(group.parse().expect("a group"), limit).await.expect("set");
+    }
+    fleet.objects.set_faults(faults);
+    for batch in jobs().chunks(10) {
+        client.submit_many(batch.to_vec()).await.expect("accepted");
+    }
+    let mut processes = Vec::new();
+    for _ in 0..3 {
+        processes.push(fleet.start().await);
+    }
+    for _ in 0..12 {
+        sleep(Duration::from_millis(fleet.roll(50..=1_500))).await;
+        match fleet.roll(0..=9) {
+            0..4 => {
+                let victim = fleet.roll(0..=processes.len() as u64 - 1) as usize;
+                processes.swap_remove(victim).kill();
+                processes.push(fleet.start().await);
+            }
+            // Somebody's next record hangs for longer than leases, or than the sweep age.
+            4 => fleet.objects.hold_next_record(Duration::from_secs(fleet.roll(1..=90))),
+            5..7 => {
+                let limit = fleet.roll(1..=4) as u32;
+                let set = client.store().set_limit("api".parse().expect("a group"), limit).await;
+                assert!(set.as_ref().err().is_none_or(is_passing), "{set:?}");
+            }
+            _ => {}
+        }
+    }
+    fleet.objects.set_faults(ObjectFaults::default());
+    finish(seed, &fleet, &client, processes).await
+}
+
+async fn finish(seed: u64, fleet: &Fleet, client: &Client, processes: Vec<Process>) -> usize {
+    let all = async {
+        for job in jobs() {
+            let ended = client.wait(job.id).await.expect("it is remembered");
+            assert_eq!(ended.view.state, JobState::Succeeded, "seed {seed}: {ended:?}");
+        }
+    };
+    if timeout(Duration::from_secs(600), all).await.is_err() {
+        let left = client.store().jobs(JobFilter::default(), None, 1_000).await.expect("it answers").jobs;
+        let stuck: Vec<_> = left.into_iter().filter(|job| !job.state.is_terminal()).collect();
+        let why = client.store().explain(stuck[0].id).await;
+        panic!("seed {seed}: {} jobs are stuck, the first: {:?}: {why:?}", stuck.len(), stuck[0]);
+    }
+    let diary = fleet.diary.lock().expect("nobody panicked while writing");
+    assert_eq!(diary.disorder, Vec::<String>::new(), "seed {seed}");
+    let mut reached = 0;
+    for (group, limit) in LIMITS {
+        let highest = diary.highest.get(group).copied().unwrap_or(0);
+        reached += usize::from(highest == limit);
+        assert!(highest <= limit, "seed {seed}: {highest} handlers of {group} at once, the limit is {limit}");
+    }
+    drop(diary);
+    for group in client.store().groups(None, 100).await.expect("it answers").groups {
+        assert_eq!(group.used, 0, "seed {seed}: {} is held by nobody", group.group);
+    }
+    for process in processes {
+        process.run.abort();
+    }
+    reached
+}
+
+fn seeds(range: std::ops::Range<u64>) {
+    let all = LIMITS.len() * (range.end - range.start) as usize;
+    let simulate = |seed| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.expect("a runtime").block_on(simulate(seed))
+    };
+    let reached: usize = range.map(simulate).sum();
+    // A limit that nobody comes near is easily kept.
+    assert!(reached * 10 >= all * 9, "of {all} limits only {reached} were reached");
+}
+
+/// `QO_SEED=17` runs one of them.
+#[test]
+fn two_hundred_fleets_keep_every_limit_and_lose_nothing() {
+    if let Some(seed) = std::env::var("QO_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        return seeds(seed..seed + 1);
+    }
+    std::thread::scope(|scope| {
+        for half in [0..100, 100..200] {
+            scope.spawn(|| seeds(half));
+        }
+    });
+}

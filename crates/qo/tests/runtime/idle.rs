@@ -1,0 +1,115 @@
+//! What a worker costs when there is nothing to do, and how soon it sees that there is.
+
+use crate::stage::{Running, TokioClock, ended, until};
+use async_trait::async_trait;
+use qo::core::{
+    Answer, Claim, Command, Exchange, JobState, MemoryStore, Name, NewSession, Result, SessionId,
+};
+use qo::{Client, Context, Failure, Store, Worker};
+use qo_testkit::generator::call;
+use qo_testkit::intercept::{Intercept, Intercepted};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+/// Counts the calls that may write.
+struct Counted {
+    store: Arc<MemoryStore>,
+    exchanges: AtomicU64,
+    others: AtomicU64,
+    looks: AtomicU64,
+}
+
+#[async_trait]
+impl Intercept for Counted {
+    async fn command(&self, command: Command) -> Result<Answer> {
+        match command {
+            Command::Exchange(_) => self.exchanges.fetch_add(1, Ordering::SeqCst),
+            // A sweep that finds nothing leaves no trace.
+            Command::Sweep => 0,
+            _ => self.others.fetch_add(1, Ordering::SeqCst),
+        };
+        call(&*self.store, command).await
+    }
+
+    fn look(&self) -> Result<&dyn Store> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        Ok(&*self.store)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_worker_writes_nothing_but_its_renewals_and_hardly_looks() {
+    let counted = Arc::new(Intercepted(Counted {
+        store: TokioClock::store(),
+        exchanges: AtomicU64::new(0),
+        others: AtomicU64::new(0),
+        looks: AtomicU64::new(0),
+    }));
+    let nothing = |(): (), _: Context| async { Ok::<_, Failure>(()) };
+    let worker = Running::start(Worker::builder(counted.clone()).own_threads(false).task("noop", nothing));
+    sleep(Duration::from_secs(1)).await;
+    let read = || {
+        [&counted.0.exchanges, &counted.0.others, &counted.0.looks].map(|count| count.load(Ordering::SeqCst))
+    };
+    let before = read();
+    sleep(Duration::from_secs(600)).await;
+    let after = read();
+    let [exchanges, others, looks] = [0, 1, 2].map(|index| after[index] - before[index]);
+    // A lease of 30 s is renewed every 10 s.
+    assert!((59..=61).contains(&exchanges), "{exchanges}");
+    assert_eq!(others, 0);
+    // It polls every 5 s, and each look takes a few calls.
+    assert!(looks < 1_500, "{looks}");
+    worker.drain().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_worker_takes_a_new_job_at_once_and_a_dated_one_at_its_date() {
+    let store = TokioClock::store();
+    let nothing = |(): (), _: Context| async { Ok::<_, Failure>(()) };
+    let worker = Running::start(Worker::builder(store.clone()).own_threads(false).task("noop", nothing));
+    let client = Client::new(store);
+    for (delay_ms, most_ms) in [(0, 3), (0, 3), (1_234, 1_240), (20_000, 20_010)] {
+        sleep(Duration::from_millis(7_777)).await;
+        let started = Instant::now();
+        let job = client.submit("noop", &()).delay(Duration::from_millis(delay_ms)).await.expect("submitted");
+        assert_eq!(ended(&client, job).await.view.state, JobState::Succeeded);
+        let took = started.elapsed().as_millis() as u64;
+        assert!((delay_ms..=most_ms).contains(&took), "{took} ms");
+    }
+    worker.drain().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_dead_worker_held_comes_back_though_nobody_who_could_run_it_claims() {
+    let store = TokioClock::store();
+    let client = Client::new(store.clone());
+    let nothing = |(): (), _: Context| async { Ok::<_, Failure>(()) };
+    let living = Running::start(Worker::builder(store.clone()).own_threads(false).task("noop", nothing));
+    let job = client.submit("wait", &()).await.expect("submitted");
+    // A worker that claims and is never heard of again.
+    let id = SessionId(Uuid::new_v4());
+    let session = NewSession {
+        id,
+        worker: Name::parse("worker", "dead").expect("a name"),
+        queues: Vec::new(),
+        tasks: vec![Name::parse("task", "wait").expect("a name")],
+        lease_ms: 7_000,
+        permits: 1,
+    };
+    client.store().open_session(session).await.expect("opened");
+    let claim = Claim { max: 1, ..Claim::default() };
+    let exchange = Exchange { claim, ..Exchange::renew(id, 1) };
+    assert_eq!(client.store().exchange(exchange).await.expect("answered").claimed.len(), 1);
+    let claimed = Instant::now();
+    until("the job is back", || async {
+        client.store().job(job).await.expect("a job").view.state == JobState::Pending
+    })
+    .await;
+    let took = claimed.elapsed().as_millis();
+    assert!((7_000..=7_020).contains(&took), "{took} ms");
+    living.drain().await;
+}

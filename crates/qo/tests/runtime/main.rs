@@ -1,0 +1,10 @@
+//! The runtime inside one process: real workers on real stores.
+
+mod client;
+mod endings;
+mod faults;
+mod handlers;
+mod idle;
+mod leases;
+mod limits;
+mod stage;
