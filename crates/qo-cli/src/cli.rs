@@ -1,6 +1,8 @@
 //! The commands, and what every one of them takes.
 
-use crate::command::{completions, concurrency, config, demo, doctor, explain, jobs, migrate, queues, schedules};
+use crate::command::{
+    completions, concurrency, config, demo, doctor, explain, jobs, migrate, queues, schedules,
+};
 use crate::command::{slot, submit, worker, workers, workflows};
 use crate::logging;
 use crate::output::{Colour, Screen};
@@ -137,7 +139,9 @@ impl Command {
             Self::Doctor(command) => command.run(place, screen).await,
             Self::Migrate(command) => command.run(place, screen).await,
             Self::Config(command) => command.run(place, screen),
-            Self::Completions(_) | Self::Demo(_) | Self::DemoWorker(_) => Err(crate::trouble::Trouble::Exit(FAILED)),
+            Self::Completions(_) | Self::Demo(_) | Self::DemoWorker(_) => {
+                Err(crate::trouble::Trouble::Exit(FAILED))
+            }
         }
     }
 }

@@ -73,8 +73,8 @@ pub(crate) struct Attempt {
     /// Holds that are alive.
     holds: watch::Sender<usize>,
     progress: Mutex<Option<Progress>>,
-    /// Nothing of it runs any more.
-    ended: AtomicBool,
+    /// Nothing of it runs any more; the loop may not have taken note of it yet.
+    over: AtomicBool,
 }
 
 impl Attempt {
@@ -87,17 +87,8 @@ impl Attempt {
             stop: watch::Sender::new(None),
             holds: watch::Sender::new(0),
             progress: Mutex::default(),
-            ended: AtomicBool::new(false),
+            over: AtomicBool::new(false),
         }
-    }
-
-    /// Nothing of it runs any more, whether or not the worker's loop has heard of it.
-    pub fn end(&self) {
-        self.ended.store(true, Ordering::SeqCst);
-    }
-
-    pub fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::SeqCst)
     }
 
     /// Tells the handler to stop. What it is told first is the reason that counts; the earliest date counts.
@@ -117,6 +108,11 @@ impl Attempt {
             *stop = Some(then);
             news
         });
+    }
+
+    /// Nothing of it runs any more.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
     }
 
     pub fn stopping(&self) -> Option<Stopping> {
@@ -204,8 +200,15 @@ impl Attempts {
         self.lock().is_empty()
     }
 
-    pub fn all(&self) -> Vec<Arc<Attempt>> {
+    fn all(&self) -> Vec<Arc<Attempt>> {
         self.lock().values().cloned().collect()
+    }
+
+    /// Those of which something still runs.
+    pub fn running(&self) -> Vec<Arc<Attempt>> {
+        let mut all = self.all();
+        all.retain(|attempt| !attempt.over.load(Ordering::SeqCst));
+        all
     }
 
     /// Tells all of them to stop.
