@@ -36,3 +36,8 @@ pub use qo_core::{Error, ErrorKind, Result, Store};
 pub use settings::Settings;
 pub use submit::Submit;
 pub use worker::{ShutdownHandle, Worker, WorkerBuilder, WorkerOptions};
+
+/// Compiles the example of the project's README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
