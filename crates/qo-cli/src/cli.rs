@@ -109,6 +109,9 @@ impl Cli {
         for warning in &place.settings.warnings {
             screen.warn(warning);
         }
+        if place.settings.store.starts_with("memory:") && command.keeps_something() {
+            screen.warn("memory: ends with this command, and everything in it");
+        }
         // While the low numbers are free.
         let stdin = matches!(command, Command::Slot(_)).then(slot::keep_stdin).flatten();
         // A worker runs many things at once. For everything else one thread is enough, and starts faster.
@@ -121,6 +124,11 @@ impl Cli {
 }
 
 impl Command {
+    /// Whether it is for something that shall last.
+    fn keeps_something(&self) -> bool {
+        !matches!(self, Self::Config(_) | Self::Completions(_))
+    }
+
     async fn run(self, place: &Place, screen: &mut Screen, stdin: Option<OwnedFd>) -> Done {
         match self {
             Self::Submit(command) => command.run(place, screen).await,

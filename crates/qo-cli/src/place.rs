@@ -46,14 +46,22 @@ impl Place {
 
     /// Opens the store if there is one: who only looks at a place should not leave a new store behind in it.
     pub async fn open_existing(&self) -> Done<Arc<dyn Store>> {
-        if let Some(directory) = self.directory()
-            && std::fs::symlink_metadata(directory).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
-        {
-            let error = Error::new(ErrorKind::NotFound, format!("there is no store at {}", self.shown()));
-            let hint = "the first `qo submit` or `qo worker` makes it; another store is named by --store, QO_STORE or .qo.toml";
-            return Err(Trouble::from(error).hint(hint));
-        }
+        self.must_exist()?;
         self.open().await
+    }
+
+    /// Whether there is something at the place of the store.
+    pub fn must_exist(&self) -> Done {
+        let is_missing = |directory: &Path| {
+            std::fs::symlink_metadata(directory).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
+        };
+        if !self.directory().is_some_and(is_missing) {
+            return Ok(());
+        }
+        let error = Error::new(ErrorKind::NotFound, format!("there is no store at {}", self.shown()));
+        let hint =
+            "the first `qo submit` or `qo worker` makes it; --store, QO_STORE or .qo.toml name another";
+        Err(Trouble::from(error).hint(hint))
     }
 
     fn explained(&self, error: Error) -> Trouble {

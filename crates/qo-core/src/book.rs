@@ -28,6 +28,12 @@ pub trait Book: Send + Sync + 'static {
     /// See [`Store::changed`].
     async fn changed(&self, seen: Option<u64>) -> Result<u64>;
 
+    /// A job that has left the state and is still remembered, where a store keeps such. Defaults to none.
+    async fn archived(&self, job: JobId) -> Result<Option<JobDetail>> {
+        let _ = job;
+        Ok(None)
+    }
+
     /// See [`Store::keep_log`].
     async fn keep_log(&self, token: FenceToken, log: String) -> Result<()>;
 
@@ -74,7 +80,10 @@ impl<B: Book> Store for B {
     }
 
     async fn job(&self, job: JobId) -> Result<JobDetail> {
-        self.look(move |state| state.job(job)).await?
+        match self.look(move |state| state.job(job)).await? {
+            Err(error) if error.kind() == ErrorKind::NotFound => self.archived(job).await?.ok_or(error),
+            found => found,
+        }
     }
 
     async fn jobs(&self, filter: JobFilter, after: Option<Cursor>, limit: usize) -> Result<JobPage> {
@@ -82,7 +91,13 @@ impl<B: Book> Store for B {
     }
 
     async fn explain(&self, job: JobId) -> Result<Explanation> {
-        self.look(move |state| state.explain(job)).await?
+        match self.look(move |state| state.explain(job)).await? {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let archived = self.archived(job).await?.ok_or(error)?;
+                Ok(Explanation { job, state: archived.view.state, reasons: Vec::new() })
+            }
+            explained => explained,
+        }
     }
 
     async fn workflows(&self, after: Option<Name>, limit: usize) -> Result<WorkflowPage> {

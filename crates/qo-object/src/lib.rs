@@ -5,6 +5,7 @@
 //! log/00000000000000000041        what was decided: events, in the order in which they happened
 //! log/00000000000000000042        …
 //! snapshot/00000000000000000040   the state after record 40, row by row
+//! history/00000000000000000030-…  jobs that succeeded, and have left the state
 //! attempt/00000000000000000007    what the attempt with token 7 wrote to stderr
 //! bell                            (a directory only) rung after every record
 //! ```
@@ -22,6 +23,7 @@
 //! | `turn` | who tries to write the next record, and when |
 //! | `offer` | light clients: submitting without holding the state |
 //! | `snapshot` `sweep` | the state as an object; deleting what nobody will read again |
+//! | `history` | jobs that succeeded some time ago, out of the state and into segments |
 //! | `clock` | store time: what the store stamps |
 //! | `format` | which releases can work with a namespace |
 //! | `directory` | what a directory can do that a bucket cannot: be made durable, and wake those who wait |
@@ -34,6 +36,7 @@ mod clock;
 mod directory;
 pub mod doctor;
 mod format;
+mod history;
 pub mod log;
 mod offer;
 mod put;

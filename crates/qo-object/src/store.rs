@@ -1,13 +1,14 @@
 //! A store over the log.
 
 use crate::directory::Directory;
+use crate::history;
 use crate::log::{Created, Log, numbered};
 use crate::offer::{Offered, Offerer};
 use crate::writer::{Request, Writer};
 use async_trait::async_trait;
 use object_store::{ObjectStore, local::LocalFileSystem};
 use qo_core::{Answer, Book, Claim, Clock, Command, Error, ErrorKind, FenceToken, Result, SessionId};
-use qo_core::{State, Time, Work};
+use qo_core::{JobDetail, JobId, State, Time, Work};
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -259,6 +260,10 @@ impl Book for LogStore {
         let Some(seen) = seen else { return Ok(*applied.borrow()) };
         let now = applied.wait_for(|applied| *applied > seen).await.map_err(|_| stopped())?;
         Ok(*now)
+    }
+
+    async fn archived(&self, job: JobId) -> Result<Option<JobDetail>> {
+        history::find(&self.log, job).await
     }
 
     async fn keep_log(&self, token: FenceToken, log: String) -> Result<()> {

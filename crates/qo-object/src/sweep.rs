@@ -5,6 +5,7 @@
 //! trust what it knows of its end: it begins again at a snapshot. So a writer that slept cannot write a record in a
 //! place that was swept, and have it believed.
 
+use crate::history;
 use crate::log::{Log, number_of};
 use object_store::path::Path;
 use qo_core::{Result, Time};
@@ -15,8 +16,9 @@ const LOGS_MS: u64 = qo_core::caps::RETAIN_FAILED_MS;
 /// Objects that were only made to be stamped, and were left behind.
 const LEFT_BEHIND_MS: u64 = 3_600_000;
 
-/// Deletes what nobody will read again, and returns how many records that were.
-pub(crate) async fn sweep(log: &Log, age: Duration) -> Result<u64> {
+/// Deletes what nobody will read again, and returns how many records that were. Jobs that succeeded are remembered for
+/// `remembered_ms`.
+pub(crate) async fn sweep(log: &Log, age: Duration, remembered_ms: u64) -> Result<u64> {
     let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
     let now = log.store_time().await?;
     let is_over = |written: Time, age_ms: u64| now.ms_since(written) > age_ms;
@@ -39,6 +41,7 @@ pub(crate) async fn sweep(log: &Log, age: Duration) -> Result<u64> {
             }
         }
     }
+    history::forget(log, now, remembered_ms).await?;
     delete_older(log, "attempt", |written| is_over(written, LOGS_MS)).await?;
     delete_older(log, "clock", |written| is_over(written, LEFT_BEHIND_MS)).await?;
     Ok(swept)

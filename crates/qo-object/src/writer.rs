@@ -17,6 +17,7 @@
 
 use crate::clock::StoreClock;
 use crate::format;
+use crate::history;
 use crate::log::Log;
 use crate::put::{Put, put};
 use crate::record::Record;
@@ -390,7 +391,13 @@ impl Writer {
         if self.housekeeping.as_ref().is_some_and(|running| !running.is_finished()) {
             return;
         }
-        let snapshot = self.due_snapshot().await;
+        let snapshot = match self.is_snapshot_due() {
+            true => {
+                self.archive().await;
+                self.due_snapshot().await
+            }
+            false => None,
+        };
         let sweep_is_due = self.last_sweep.elapsed() >= self.options.sweep_age / 2;
         if snapshot.is_none() && !sweep_is_due {
             return;
@@ -399,26 +406,45 @@ impl Writer {
             self.last_sweep = Instant::now();
         }
         let (log, age) = (self.log.clone(), self.options.sweep_age);
+        let remembered_ms = self.state.retention().succeeded_ms;
         self.housekeeping = Some(tokio::spawn(async move {
             if let Some((number, bytes)) = snapshot
                 && !snapshot::write(&log, number, bytes).await
             {
                 tracing::debug!("snapshot {number} was not written: the records say the same");
             }
-            if sweep_is_due && let Err(error) = sweep(&log, age).await {
+            if sweep_is_due && let Err(error) = sweep(&log, age, remembered_ms).await {
                 tracing::debug!("sweeping was cut short: {error}");
             }
         }));
     }
 
-    /// A snapshot, if it is time for one: it costs what it has rows, so a large one is due when there is more to replay.
-    async fn due_snapshot(&mut self) -> Option<(u64, Vec<u8>)> {
+    /// Whether it is time for a snapshot: it costs what it has rows, so a large one is due when there is more to replay.
+    fn is_snapshot_due(&self) -> bool {
         let Pile { records, bytes, snapshot_bytes } = self.pile;
         let much = records >= self.options.snapshot_every || bytes >= self.options.snapshot_bytes;
         // With offers that nobody has decided about, the state is not all that the records say.
-        if !much || bytes < snapshot_bytes / 2 || !self.offers.is_empty() {
-            return None;
+        much && bytes >= snapshot_bytes / 2 && self.offers.is_empty()
+    }
+
+    /// Lets jobs that succeeded some time ago leave the state.
+    async fn archive(&mut self) {
+        let leaving = history::leaving(&self.state, self.hands.now());
+        if leaving.is_empty() {
+            return;
         }
+        let jobs = leaving.iter().map(|job| job.id).collect();
+        // If the segment is written and the record is not, the jobs are in both places, which hurts nobody.
+        if let Ok(true) = history::write(&self.log, self.end.number, leaving).await
+            && let Err(error) = self.commit(&[(Box::new(Command::Archive { jobs }), ())]).await
+        {
+            tracing::debug!("nothing left the state: {error}");
+        }
+    }
+
+    /// The snapshot that is due, unless somebody else has written it.
+    async fn due_snapshot(&mut self) -> Option<(u64, Vec<u8>)> {
+        let Pile { records, snapshot_bytes, .. } = self.pile;
         let newest = Snapshot::newest_number(&self.log).await.ok()?;
         let behind = self.end.number.saturating_sub(newest);
         if behind < records && behind < self.options.snapshot_every {

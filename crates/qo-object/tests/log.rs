@@ -2,7 +2,10 @@
 
 use futures::future::join_all;
 use object_store::{ObjectStore, ObjectStoreExt, path::Path};
-use qo_core::{ErrorKind, JobId, JobState, Name, NewJob, NewSession, SessionId, Store};
+use qo_core::{
+    Claim, ClaimedJob, ErrorKind, Exchange, JobId, JobState, Json, Name, NewJob, NewSession, Outcome,
+};
+use qo_core::{SessionId, Settle, Store};
 use qo_object::log::Log;
 use qo_object::{Host, LogStore, Options};
 use qo_testkit::{FaultyObjects, ObjectFaults, START};
@@ -179,6 +182,76 @@ async fn light_clients_alone_do_not_pile_up_records_for_ever() {
     assert_eq!(due(&open(&shared).await).await, 3_000);
 }
 
+/// The state does not grow with everything that ever succeeded; what left it is found by its id, until it is forgotten.
+#[tokio::test(start_paused = true)]
+async fn jobs_that_succeeded_long_ago_leave_the_state_and_are_still_found() {
+    let (raw, shared) = objects(0);
+    let rarely = Options { poll_without_bell: Duration::from_secs(20), ..options() };
+    let store = LogStore::open_objects(Arc::clone(&shared), rarely).await.expect("it opens");
+    let (id, tasks) = (SessionId(Uuid::from_u128(9)), vec![name("work")]);
+    let session =
+        NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 3_600_000, permits: 5 };
+    store.open_session(session).await.expect("open");
+    store.submit((1..=10_000).map(job).collect()).await.expect("accepted");
+    store.submit((10_001..=13_000).map(job).collect()).await.expect("accepted");
+    let (mut settles, mut number) = (Vec::new(), 0);
+    loop {
+        number += 1;
+        let claim = Claim { max: 10_000, ..Claim::default() };
+        let exchange = Exchange { claim, settles, free_permits: 5, ..Exchange::renew(id, number) };
+        let claimed = store.exchange(exchange).await.expect("answered").claimed;
+        if claimed.is_empty() {
+            break;
+        }
+        let succeed = |job: ClaimedJob| Settle {
+            job: job.id,
+            token: job.token,
+            outcome: Outcome::Succeed { output: Json::null() },
+        };
+        settles = claimed.into_iter().map(succeed).collect();
+    }
+    let before = store.job(JobId(Uuid::from_u128(1))).await.expect("it is there");
+    let pages = async |store: &LogStore| {
+        let (mut after, mut jobs) = (None, 0);
+        loop {
+            let page = store.jobs(Default::default(), after, 1_000).await.expect("it answers");
+            jobs += page.jobs.len();
+            after = page.next;
+            if after.is_none() {
+                return jobs;
+            }
+        }
+    };
+    let stir = async |store: &LogStore| {
+        for limit in 1..=30 {
+            store.set_limit("other".parse().expect("a group"), limit).await.expect("set");
+        }
+    };
+    stir(&store).await;
+    assert_eq!(pages(&store).await, 13_000, "somebody may still repeat his submit");
+    sleep(Duration::from_secs(301)).await;
+    // The rows of a large state are not written again for a few small records.
+    for jobs in [20_001..=30_000, 30_001..=40_000, 40_001..=50_000] {
+        store.submit(jobs.map(job).collect()).await.expect("accepted");
+    }
+    stir(&store).await;
+    assert_eq!(raw.names("history").await.len(), 1);
+    assert_eq!(pages(&store).await, 40_000);
+    let fresh = open(&shared).await;
+    for store in [&store, &fresh] {
+        assert_eq!(store.job(JobId(Uuid::from_u128(1))).await.as_ref(), Ok(&before));
+        let explained = store.explain(JobId(Uuid::from_u128(1))).await.expect("it is known");
+        assert_eq!((explained.state, explained.reasons), (JobState::Succeeded, vec![]));
+        let unknown = store.job(JobId(Uuid::from_u128(77_777))).await.expect_err("nobody");
+        assert_eq!(unknown.kind(), ErrorKind::NotFound);
+    }
+    drop(fresh);
+    // A day later it is forgotten.
+    sleep(Duration::from_secs(25 * 3_600)).await;
+    stir(&store).await;
+    assert_eq!(raw.names("history").await.len(), 0);
+}
+
 /// Time is what the store stamps: a process begins with it, and goes on by itself (G9).
 #[tokio::test(start_paused = true)]
 async fn time_is_what_the_store_stamps() {
@@ -223,7 +296,7 @@ async fn what_happens_in_one_process_wakes_another() {
     let (id, tasks) = (SessionId(Uuid::from_u128(9)), vec![name("work")]);
     let session = NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 5 };
     here.open_session(session).await.expect("open");
-    let claim = qo_core::Claim { max: 1, ..Default::default() };
+    let claim = Claim { max: 1, ..Default::default() };
     let work = here.work(id, claim).await.expect("it answers");
     assert!(!work.now);
     there.submit(vec![job(1)]).await.expect("accepted");

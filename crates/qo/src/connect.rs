@@ -29,13 +29,13 @@ pub async fn connect_to_submit(url: &str) -> Result<Arc<dyn Store>> {
 }
 
 /// Where a namespace is.
-enum Place<'a> {
+pub(crate) enum Place<'a> {
     Directory(&'a str),
     Memory,
 }
 
 impl<'a> Place<'a> {
-    fn parse(url: &'a str) -> Result<Self> {
+    pub(crate) fn parse(url: &'a str) -> Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
         match scheme {
             "file" if !rest.is_empty() => Ok(Self::Directory(rest.strip_prefix("//").unwrap_or(rest))),

@@ -8,12 +8,14 @@
 //! | [`worker`] | the worker: one session, one loop of exchanges, handlers under supervision |
 //! | [`program`], [`guard`] | any executable as a task, and the process that never lets it outlive its lease |
 //! | [`metrics`] | what a worker counts |
+//! | [`doctor`] | is a store whole, and how does a damaged one get going again |
 //! | [`settings`] | what `.qo.toml`, the environment and flags say |
 
 pub mod client;
 pub mod connect;
 pub mod context;
 mod dice;
+pub mod doctor;
 pub mod failure;
 pub mod guard;
 pub mod handler;
@@ -34,3 +36,8 @@ pub use qo_core::{Error, ErrorKind, Result, Store};
 pub use settings::Settings;
 pub use submit::Submit;
 pub use worker::{ShutdownHandle, Worker, WorkerBuilder, WorkerOptions};
+
+/// Compiles the example of the project's README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

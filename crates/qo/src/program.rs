@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::guard::monotonic_ns;
 use crate::handler::Handler;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FusedFuture, FutureExt};
 use qo_core::{Error, Json, Result, Store, caps};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::VecDeque;
@@ -23,6 +23,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -234,7 +235,7 @@ impl Running {
         let reading = async {
             tokio::join!(stdout.read(child_stdout.as_mut()), stderr.read(child_stderr.as_mut()));
         };
-        tokio::pin!(reading);
+        let mut reading = pin!(reading.fuse());
         let stopping = async {
             let stopping = context.state().told_to_stop().await;
             // A fifth of the grace is left for the rest: the last words, the log.
@@ -242,13 +243,19 @@ impl Running {
             control.stop(grace);
             std::future::pending::<()>().await;
         };
-        let ended = tokio::select! {
-            ended = said_of(said) => ended,
-            () = async { reading.as_mut().await; std::future::pending().await } => unreachable!("it pends"),
-            () = stopping => unreachable!("it pends"),
+        let mut ended = pin!(said_of(said));
+        let mut stopping = pin!(stopping);
+        let ended = loop {
+            tokio::select! {
+                ended = &mut ended => break ended,
+                () = &mut reading, if !reading.is_terminated() => {}
+                () = &mut stopping => unreachable!("it pends"),
+            }
         };
-        // A process that left the group may hold the pipes open for ever.
-        let _ = timeout(PIPE_PATIENCE, reading).await;
+        if !reading.is_terminated() {
+            // A process that left the group may hold the pipes open for ever.
+            let _ = timeout(PIPE_PATIENCE, reading).await;
+        }
         ended
     }
 }
@@ -297,7 +304,10 @@ fn spawn(program: &Program, theirs: UnixStream, context: &Context) -> io::Result
     command.spawn()
 }
 
-/// The beginning of what a program wrote to stdout: as much as an output may have, and one byte more.
+/// What is kept of stdout: as much as an output may have, white space around it, and one byte that is too much.
+const HEAD_BYTES: usize = caps::PAYLOAD_BYTES + 16;
+
+/// The beginning of what a program wrote to stdout.
 #[derive(Debug, Default)]
 struct Head(Vec<u8>);
 
@@ -307,18 +317,18 @@ impl Head {
         let mut chunk = vec![0; 64 << 10];
         while let Ok(bytes @ 1..) = pipe.read(&mut chunk).await {
             // All of it is read: a program must not be held up because it talks too much.
-            let room = (caps::PAYLOAD_BYTES + 1).saturating_sub(self.0.len());
+            let room = HEAD_BYTES - self.0.len();
             self.0.extend_from_slice(&chunk[..bytes.min(room)]);
         }
     }
 
     fn output(&self) -> Result<Json, Failure> {
-        if self.0.len() > caps::PAYLOAD_BYTES {
+        let text = String::from_utf8_lossy(&self.0);
+        let text = text.trim();
+        if self.0.len() == HEAD_BYTES || text.len() > caps::PAYLOAD_BYTES {
             let most = caps::PAYLOAD_BYTES;
             return Err(Failure::fail(format_args!("output: stdout must have at most {most} bytes")));
         }
-        let text = String::from_utf8_lossy(&self.0);
-        let text = text.trim();
         if text.is_empty() {
             return Ok(Json::null());
         }
@@ -367,7 +377,7 @@ mod tests {
         ] {
             assert_eq!(Head(written.into()).output().expect("an output").as_str(), output);
         }
-        assert!(matches!(Head(vec![b'x'; caps::PAYLOAD_BYTES + 1]).output(), Err(Failure::Fail { .. })));
+        assert!(matches!(Head(vec![b'x'; HEAD_BYTES]).output(), Err(Failure::Fail { .. })));
         assert_eq!(Head(vec![b'"', 0xff]).output().expect("lossy").as_str(), "\"\\\"\u{fffd}\"");
     }
 

@@ -40,6 +40,11 @@ pub fn duration(text: &str) -> Result<u64, String> {
     parse_ms(text)
 }
 
+/// How many things to show.
+pub fn count(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "must be a whole number, 1 or more".into())
+}
+
 /// A state of a job.
 pub fn state(text: &str) -> Result<JobState, String> {
     const STATES: [(&str, JobState); 7] = [

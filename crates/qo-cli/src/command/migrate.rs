@@ -6,6 +6,7 @@ use crate::place::Place;
 use crate::trouble::Done;
 use clap::Subcommand;
 use qo::settings::without_password;
+use std::cmp::Ordering;
 
 /// See and raise the format of a store.
 #[derive(Debug, Subcommand)]
@@ -22,47 +23,43 @@ pub enum Migrate {
     Up(Format),
 }
 
-/// The format of a store, and the newest one that this release knows.
+/// The format of a store, and the one of this release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 struct Level {
-    /// What the store has.
-    store: u32,
-    /// What this release writes.
-    release: u32,
+    /// What the store has; none if nobody has written to it.
+    store: Option<u64>,
+    /// What this release works with.
+    release: u64,
 }
 
 impl Migrate {
     /// Shows or raises.
     pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
         let url = &place.settings.store;
-        let (format, level) = match self {
+        let format = match self {
             Self::Status(format) => {
-                drop(place.open_existing().await?);
-                (format, level(url).await?)
+                place.must_exist()?;
+                format
             }
             Self::Up(format) => {
+                // Opening gives a new store its format. So far there is one, so there is nothing else to raise.
                 drop(place.open().await?);
-                (format, raise(url).await?)
+                format
             }
         };
+        let (store, release) = qo::doctor::format_levels(url).await?;
         if format.json {
-            return screen.json(&level);
+            return screen.json(&Level { store, release });
         }
-        let said = match level.store.cmp(&level.release) {
-            std::cmp::Ordering::Less => "older than this release; `qo migrate up` raises it",
-            std::cmp::Ordering::Equal => "up to date",
-            std::cmp::Ordering::Greater => "newer than this release, which can read it but not write it",
+        let url = without_password(url);
+        let Some(store) = store else {
+            return screen.line(format_args!("{url}: new; this release writes format {release}"));
         };
-        screen.line(format_args!("{}: format {}, {said}", without_password(url), level.store))
+        let said = match store.cmp(&release) {
+            Ordering::Less => "older than this release; `qo migrate up` raises it",
+            Ordering::Equal => "up to date",
+            Ordering::Greater => "newer than this release, which cannot work with it",
+        };
+        screen.line(format_args!("{url}: format {store}, {said}"))
     }
-}
-
-/// The format of the store at a URL. So far there is one; a store of another refuses to be opened.
-async fn level(_url: &str) -> Done<Level> {
-    Ok(Level { store: 1, release: 1 })
-}
-
-/// Raises the format of the store at a URL.
-async fn raise(url: &str) -> Done<Level> {
-    level(url).await
 }

@@ -5,6 +5,7 @@ use crate::worker::lease::Lease;
 use qo_core::{ClaimedJob, FenceToken, JobId, Key, Name, RetryPolicy, SessionId};
 use std::collections::BTreeMap;
 use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -72,6 +73,8 @@ pub(crate) struct Attempt {
     /// Holds that are alive.
     holds: watch::Sender<usize>,
     progress: Mutex<Option<Progress>>,
+    /// Nothing of it runs any more; the loop may not have taken note of it yet.
+    over: AtomicBool,
 }
 
 impl Attempt {
@@ -84,6 +87,7 @@ impl Attempt {
             stop: watch::Sender::new(None),
             holds: watch::Sender::new(0),
             progress: Mutex::default(),
+            over: AtomicBool::new(false),
         }
     }
 
@@ -104,6 +108,11 @@ impl Attempt {
             *stop = Some(then);
             news
         });
+    }
+
+    /// Nothing of it runs any more.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
     }
 
     pub fn stopping(&self) -> Option<Stopping> {
@@ -191,8 +200,15 @@ impl Attempts {
         self.lock().is_empty()
     }
 
-    pub fn all(&self) -> Vec<Arc<Attempt>> {
+    fn all(&self) -> Vec<Arc<Attempt>> {
         self.lock().values().cloned().collect()
+    }
+
+    /// Those of which something still runs.
+    pub fn running(&self) -> Vec<Arc<Attempt>> {
+        let mut all = self.all();
+        all.retain(|attempt| !attempt.over.load(Ordering::SeqCst));
+        all
     }
 
     /// Tells all of them to stop.

@@ -244,9 +244,11 @@ impl Fetcher {
         unreachable!("it is tried until it is open")
     }
 
-    /// The answer to a call; one that does not come in time is `Unknown`.
+    /// The answer to a call; one that does not come in time is `Unknown`. Nobody waits for longer than a lease.
     async fn answer<T>(&self, tries: u32, call: impl Future<Output = Result<T>>) -> Result<T> {
-        let patience = (self.lease_length() / 3).max(Duration::from_secs(1)) * (1 << tries.min(4));
+        let lease = self.lease_length();
+        let patience =
+            (lease / 3 * (1 << tries.saturating_sub(1).min(2))).min(lease).max(Duration::from_secs(1));
         let late = |_| Err(Error::new(ErrorKind::Unknown, format!("no answer within {patience:?}")));
         timeout(patience, call).await.unwrap_or_else(late)
     }

@@ -171,7 +171,7 @@ impl Watch {
         let mut stuck = Vec::new();
         loop {
             let next = self.step(&mut stuck);
-            if self.ended.load(Ordering::SeqCst) && self.attempts.is_empty() {
+            if self.ended.load(Ordering::SeqCst) && self.attempts.running().is_empty() {
                 return;
             }
             match next {
@@ -193,7 +193,7 @@ impl Watch {
                 return Some(until);
             }
             if !lease.lost.swap(true, Ordering::SeqCst) {
-                let running = self.attempts.len();
+                let running = self.attempts.running().len();
                 tracing::warn!(session = %lease.session, running, "the lease can no longer be trusted");
             }
             self.attempts.lose(lease.session, lease.over_at());
@@ -201,7 +201,7 @@ impl Watch {
         });
         let lost: Vec<(Instant, Arc<Attempt>)> = self
             .attempts
-            .all()
+            .running()
             .into_iter()
             .filter_map(|attempt| Some((attempt.stopping()?.lost_at? + self.cancel_grace, attempt)))
             .filter(|(_, attempt)| !stuck.contains(&attempt.claim.token))
@@ -215,8 +215,8 @@ impl Watch {
             }
         }
         let stuck_at = lost.into_iter().map(|(at, _)| at).filter(|at| *at > now).min();
-        // With lost attempts around it looks now and then: they come to an end without telling.
-        let end = (self.ended.load(Ordering::SeqCst)).then(|| now + Duration::from_millis(50));
+        // Attempts come to an end without telling.
+        let end = self.ended.load(Ordering::SeqCst).then(|| now + Duration::from_millis(50));
         trust_ends.into_iter().chain(stuck_at).chain(end).min()
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Ended {
 
 /// Says that an attempt is over, whatever becomes of the task that runs it.
 struct Report {
-    token: FenceToken,
+    attempt: Arc<Attempt>,
     end: End,
     ended: mpsc::UnboundedSender<Ended>,
 }
@@ -45,8 +45,10 @@ struct Report {
 impl Drop for Report {
     fn drop(&mut self) {
         let end = std::mem::replace(&mut self.end, End::Vanished);
+        // The watch asks the attempt itself: the worker's loop may be waiting for its store for a long time.
+        self.attempt.end();
         // Nobody listens: the worker is gone, and its session with it.
-        self.ended.send(Ended { token: self.token, end }).ok();
+        self.ended.send(Ended { token: self.attempt.claim.token, end }).ok();
     }
 }
 
@@ -59,7 +61,7 @@ pub(crate) fn run(
     ended: mpsc::UnboundedSender<Ended>,
 ) -> impl Future<Output = ()> + Send + 'static {
     // Made here and not inside: a task that is never polled must report too.
-    let mut report = Report { token: attempt.claim.token, end: End::Vanished, ended };
+    let mut report = Report { attempt: Arc::clone(&attempt), end: End::Vanished, ended };
     async move {
         let context = Context::new(Arc::clone(&attempt));
         let call = AssertUnwindSafe(async move { handler.call(payload, context).await }).catch_unwind();

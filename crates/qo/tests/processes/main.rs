@@ -1,2 +1,62 @@
-//! Real processes.
-fn main() {}
+//! The runtime as real processes: killed, stopped, told to end; and programs under their guard.
+//!
+//! This file is the test, the worker processes that it starts, and the guard of their programs: it starts itself again,
+//! and the first argument says as what.
+
+mod programs;
+mod signals;
+mod stage;
+mod worker;
+
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+type Test = (&'static str, fn());
+
+macro_rules! tests {
+    ($($module:ident :: $name:ident),* $(,)?) => {
+        &[$((concat!(stringify!($module), "::", stringify!($name)), || stage::run($module::$name()))),*]
+    };
+}
+
+const TESTS: &[Test] = tests![
+    programs::an_exit_code_says_what_becomes_of_the_job,
+    programs::a_program_gets_its_payload_and_its_environment,
+    programs::whatever_a_program_writes_is_read_and_bounded,
+    programs::what_a_program_leaves_behind_is_killed,
+    programs::a_program_that_shall_stop_is_asked_then_killed,
+    programs::a_guard_is_deaf_to_signals_and_one_that_is_killed_takes_its_program_along,
+    signals::a_worker_that_is_killed_takes_its_programs_and_their_children_along,
+    signals::a_stopped_worker_runs_nothing_when_it_goes_on_and_what_it_settles_is_fenced,
+    signals::a_handler_that_blocks_ends_a_process_that_lost_its_lease_with_exit_code_70,
+    signals::the_first_sigterm_drains_and_the_second_releases,
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("guard") => return qo::guard::main(),
+        Some("worker") => return worker::main(&arguments[1..]),
+        _ => {}
+    }
+    if arguments.iter().any(|argument| argument == "--list") {
+        TESTS.iter().for_each(|(name, _)| say(format_args!("{name}: test")));
+        return ExitCode::SUCCESS;
+    }
+    let filters: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
+    let mut failed = 0;
+    for (name, test) in TESTS {
+        if !filters.is_empty() && !filters.iter().any(|filter| name.contains(filter.as_str())) {
+            continue;
+        }
+        let result = catch_unwind(AssertUnwindSafe(test));
+        say(format_args!("test {name} ... {}", if result.is_ok() { "ok" } else { "FAILED" }));
+        failed += u32::from(result.is_err());
+    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn say(line: std::fmt::Arguments<'_>) {
+    writeln!(std::io::stdout(), "{line}").expect("written");
+}

@@ -67,7 +67,8 @@ async fn handlers_are_told_when_the_lease_is_no_longer_trusted_and_dropped_befor
     };
     let lease = Duration::from_secs(30);
     let builder = Worker::builder(cable.clone()).own_threads(false).lease(lease).task("deaf", deaf);
-    let worker = Running::start(builder);
+    let stuck = |_| panic!("what was dropped is not stuck");
+    let worker = Running::start(builder.on_stuck(stuck));
     let client = Client::new(store.clone());
     let job = client.submit("deaf", &()).await.expect("submitted");
     let running = || async { client.store().job(job).await.expect("a job").view.running };
@@ -83,6 +84,8 @@ async fn handlers_are_told_when_the_lease_is_no_longer_trusted_and_dropped_befor
     assert_eq!(dropped - told, Duration::from_millis(1_500));
     let lease_ends = running().await.expect("nobody has ended it").lease_until;
     assert!(client.store().now().await.expect("a time") < lease_ends);
+    // However long the store does not answer.
+    tokio::time::sleep(Duration::from_secs(60)).await;
     cable.0.cut(false);
     until("it runs again", || async { running().await.is_some_and(|now| now.lease_until > lease_ends) })
         .await;

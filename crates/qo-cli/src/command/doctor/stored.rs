@@ -1,30 +1,96 @@
-//! What is stored: can it be read, is it whole? A function for each kind of store.
+//! What is stored: can it be read, is it whole, and how does it get going again?
 
 use super::{Finding, Level};
-use crate::place::Place;
+use crate::place::{Place, listed};
 use crate::trouble::{Done, Trouble};
 use qo::ErrorKind;
+use qo::doctor::{Health, Repair};
 
-/// Opens the store and looks at what is stored there.
+/// Looks at what is stored; with `repair` a damaged store is got going again first.
 pub async fn examine(place: &Place, verify: bool, repair: bool) -> Done<Vec<Finding>> {
-    match place.directory() {
-        Some(_) => directory(place, verify, repair).await,
-        None => opened(place).await,
-    }
-}
-
-async fn directory(place: &Place, _verify: bool, _repair: bool) -> Done<Vec<Finding>> {
-    opened(place).await
-}
-
-/// Opening reads everything that counts: what is damaged is named.
-async fn opened(place: &Place) -> Done<Vec<Finding>> {
-    match place.open_existing().await {
-        Ok(_) => Ok(vec![Finding::new(Level::Ok, "store", format!("{} can be read", place.shown()))]),
-        Err(Trouble::Error { error, .. }) if error.kind() == ErrorKind::Data => {
-            let advice = "qo doctor --repair gets it going again and says what was lost";
-            Ok(vec![Finding::new(Level::Problem, "store", error.message()).advice(advice)])
+    place.must_exist()?;
+    let url = &place.settings.store;
+    let mut findings = Vec::new();
+    if repair {
+        match qo::doctor::repair(url).await {
+            Ok(repair) => findings.extend(repaired(&repair)),
+            Err(error) if error.kind() == ErrorKind::Conflict => {
+                findings.push(Finding::new(Level::Ok, "store", "there is nothing to repair"));
+            }
+            Err(error) => return Err(error.into()),
         }
-        Err(trouble) => Err(trouble),
     }
+    match place.open_existing().await {
+        Ok(_) if verify || repair => {}
+        Ok(_) => {
+            findings.push(Finding::new(Level::Ok, "store", format!("{} can be read", place.shown())));
+            return Ok(findings);
+        }
+        // What is wrong is told in full below.
+        Err(Trouble::Error { error, .. }) if error.kind() == ErrorKind::Data => {
+            let levels = qo::doctor::format_levels(url).await?;
+            if levels.0.is_some_and(|store| store != levels.1) {
+                return Err(error.into());
+            }
+        }
+        Err(trouble) => return Err(trouble),
+    }
+    if let Some(health) = qo::doctor::examine(url).await? {
+        findings.extend(examined(place, &health));
+    }
+    Ok(findings)
+}
+
+fn examined(place: &Place, health: &Health) -> Vec<Finding> {
+    let format = health.format.map_or_else(|| "none yet".into(), |format| format.to_string());
+    let what = format!(
+        "{}: format {format}, {} records up to {}, snapshot of {}",
+        place.shown(),
+        health.records,
+        health.last,
+        health.snapshot
+    );
+    let level = if health.is_usable() { Level::Ok } else { Level::Problem };
+    let mut findings = vec![Finding::new(level, "store", what)];
+    findings.extend(health.damage.iter().map(|damage| {
+        match damage.needed {
+            true => Finding::new(Level::Problem, "store", &damage.what)
+                .advice("stop all workers, then: qo doctor --repair, which says what was lost"),
+            false => Finding::new(Level::Note, "store", format!("{} (nobody needs it)", damage.what)),
+        }
+    }));
+    findings
+}
+
+fn repaired(repair: &Repair) -> Vec<Finding> {
+    let ids = |jobs: &[qo::core::JobId]| listed(&jobs.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let mut findings = vec![Finding::new(Level::Note, "repair", "the store goes on again")];
+    let mut note = |what: String| findings.push(Finding::new(Level::Note, "repair", what));
+    for lost in &repair.lost {
+        note(format!("lost: {lost}"));
+    }
+    if repair.not_used > 0 {
+        note(format!("{} records after that were not used: they rest on what was lost", repair.not_used));
+    }
+    if !repair.submitted_again.is_empty() {
+        let jobs = &repair.submitted_again;
+        note(format!("{} jobs were submitted again: {}", jobs.len(), ids(jobs)));
+    }
+    for (job, why) in &repair.not_submitted {
+        note(format!("job {job} is lost: {why}"));
+    }
+    if !repair.runs_again.is_empty() {
+        note(format!(
+            "{} jobs that had ended run again: {}",
+            repair.runs_again.len(),
+            ids(&repair.runs_again)
+        ));
+    }
+    if !repair.set_again.is_empty() {
+        note(format!("set again: {}", listed(&repair.set_again)));
+    }
+    if !repair.moved.is_empty() {
+        note(format!("moved: {}", listed(&repair.moved)));
+    }
+    findings
 }

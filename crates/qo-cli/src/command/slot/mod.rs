@@ -108,7 +108,9 @@ impl Slot {
                 Err(Trouble::Exit(code))
             }
             Ended::Failed(why) => {
-                Err(Trouble::from(Error::new(ErrorKind::Invalid, why)).hint("the slot was given back"))
+                // What a shell says of a command that it does not find.
+                screen.error(&Error::new(ErrorKind::NotFound, why));
+                Err(Trouble::Exit(127))
             }
         }
     }

@@ -403,7 +403,11 @@ impl<'a> Bulk<'a> {
         if interrupted {
             said.push_str("; interrupted, the rest was not");
         }
-        if self.submit.format.json { Ok(screen.say(said)) } else { screen.line(said) }
+        if self.submit.format.json {
+            screen.say(said);
+            return Ok(());
+        }
+        screen.line(said)
     }
 }
 

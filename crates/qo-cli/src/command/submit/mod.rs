@@ -45,7 +45,7 @@ pub struct Submit {
     #[arg(value_parser = argument::name, required_unless_present = "file")]
     task: Option<Name>,
     /// What the handler gets: JSON, or - to read it from stdin [default: null].
-    #[arg(value_name = "JSON", allow_hyphen_values = true)]
+    #[arg(value_name = "JSON", allow_negative_numbers = true)]
     payload: Option<String>,
     #[command(flatten)]
     options: Options,

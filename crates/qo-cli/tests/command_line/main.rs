@@ -1,0 +1,9 @@
+//! The command line as people and scripts use it: the real program, in directories of its own.
+
+mod bad_input;
+mod fixture;
+mod operate;
+mod run;
+mod settings;
+mod slot;
+mod submit;

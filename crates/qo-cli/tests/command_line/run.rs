@@ -1,0 +1,95 @@
+//! Workers and what they run.
+
+use crate::fixture::{Here, until};
+
+#[test]
+fn a_worker_runs_the_programs_of_the_file_wherever_it_is_started() {
+    let here = Here::new();
+    here.write(
+        ".qo.toml",
+        "[tasks.where]\ncommand = [\"./where.sh\"]\nmax_concurrent = 2\n[concurrency.limits]\napi = 3\n\
+         [queues.fast]\npriority = 1\n[schedules.nightly]\ncron = \"0 3 * * *\"\ntask = \"where\"\npayload = {n = 1}\n",
+    );
+    here.script("where.sh", "cat > /dev/null; pwd");
+    std::fs::create_dir(here.path("below")).expect("made");
+    let mut child =
+        here.command(&["worker", "--name", "w1"]).current_dir(here.path("below")).spawn().expect("qo starts");
+    let output = here.qo(&["submit", "where", "--wait"]).line();
+    assert!(
+        output.trim_matches('"').ends_with(here.path("").display().to_string().trim_end_matches('/')),
+        "{output}"
+    );
+    let limits = here.qo(&["concurrency", "status", "--json"]).json();
+    let limit = |group: &str| {
+        let found = limits.as_array().expect("an array").iter().find(|status| status["group"] == group);
+        found.map(|status| (status["limit"].clone(), status["source"].clone()))
+    };
+    assert_eq!(limit("api"), Some((3.into(), "config".into())));
+    assert_eq!(limit("where"), Some((2.into(), "code".into())));
+    let schedules = here.qo(&["schedules", "--json"]).json();
+    assert_eq!(
+        (&schedules[0]["schedule"], &schedules[0]["spec"]["payload"]["n"]),
+        (&"nightly".into(), &1.into())
+    );
+    let id = here.qo(&["schedules", "trigger", "nightly"]).line();
+    until("the triggered job has ended", || {
+        here.qo(&["jobs", "show", &id, "--json"]).json()["state"] == "succeeded"
+    });
+    crate::fixture::signal(child.id(), "TERM");
+    assert_eq!(child.wait().expect("it ends").code(), Some(0), "a drained worker ends well");
+}
+
+#[test]
+fn a_worker_without_tasks_says_how_to_name_one() {
+    let here = Here::new();
+    here.qo(&["worker"]).code(2).says("no task that a program runs").says("--task NAME=COMMAND");
+    here.qo(&["worker", "--task", "resize"]).code(2).says("NAME=COMMAND");
+    here.qo(&["worker", "--task", "a b=true"]).code(2).says("must match");
+}
+
+#[test]
+fn workers_and_their_logs_can_be_seen() {
+    let here = Here::new();
+    let worker =
+        here.worker(&["--task", "talk=echo heard $QO_TASK $QO_KEY >&2; exit 75", "--queues", "default,fast"]);
+    here.qo(&["workers"]).ok().shows("w1").shows("default,fast").shows("talk");
+    let id = here.qo(&["submit", "talk", "--key", "ann", "--max-attempts", "1"]).line();
+    until("the job has failed", || here.qo(&["jobs", "show", &id, "--json"]).json()["state"] == "failed");
+    here.qo(&["jobs", "logs", &id]).ok().shows("heard talk ann\n");
+    let logs = here.qo(&["jobs", "logs", &id, "--json"]).json();
+    assert_eq!((&logs[0]["attempt"], &logs[0]["log"]), (&1.into(), &"heard talk ann\n".into()));
+    here.qo(&["jobs", "logs", &id, "--attempt", "9"]).code(3);
+    here.qo(&["jobs", "show", &id]).ok().shows("failed").shows("ATTEMPT");
+    here.qo(&["explain", &id]).ok().shows("It failed at").shows("qo jobs retry");
+    worker.signal("TERM");
+    assert_eq!(worker.wait(), 0);
+    here.qo(&["workers"]).ok().says("no worker is alive").says("qo worker --task");
+    assert_eq!(here.qo(&["workers", "--json"]).json(), serde_json::json!([]));
+}
+
+#[test]
+fn a_running_job_holds_its_slot_and_an_operator_can_take_it_away() {
+    let here = Here::new();
+    let _worker = here.worker(&["--task", "long=exec sleep 600"]);
+    here.qo(&["concurrency", "set", "long", "--limit", "1"]).ok();
+    let first = here.qo(&["submit", "long", "--max-attempts", "1"]).line();
+    let state = |id: &str| here.qo(&["jobs", "show", id, "--json"]).json()["state"].clone();
+    until("the first runs", || state(&first) == "running");
+    let second = here.qo(&["submit", "long"]).line();
+    let why = here.qo(&["explain", &second]).ok();
+    let why = why.shows("Group long is full: 1 of 1 slots are taken").shows(&first).shows("number 1 in line");
+    assert!(why.out.contains("qo concurrency set long --limit N"), "{}", why.out);
+    assert_eq!(here.qo(&["explain", &second, "--json"]).json()["reasons"][0]["reason"], "group_full");
+    here.qo(&["explain", &first]).ok().shows("It runs on w1");
+
+    let status = here.qo(&["concurrency", "status", "long", "--json"]).json();
+    let slot = status["holders"][0]["token"].to_string();
+    here.qo(&["concurrency", "status", "long"]).ok().shows("SLOT_ID").shows(&slot).shows(&first);
+    here.qo(&["concurrency", "release", "long", &slot]).code(2).says("--force");
+    here.qo(&["concurrency", "release", "long", &slot, "--force"]).ok();
+    here.qo(&["concurrency", "release", "long", &slot, "--force"]).code(3).says("error: not found:");
+    until("the second runs", || state(&second) == "running");
+    assert_eq!(state(&first), "failed");
+    here.qo(&["jobs", "cancel", &second]).ok().shows("asked to stop");
+    until("the second is cancelled", || state(&second) == "cancelled");
+}

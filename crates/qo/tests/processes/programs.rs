@@ -1,0 +1,191 @@
+//! Programs as tasks.
+
+use crate::stage::{Stage, ended, is_alive, own_executable, signal, until};
+use qo::core::{Attempt, JobDetail, JobState, RetryPolicy, caps};
+use qo::{ShutdownHandle, TaskConfig, Worker};
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// A worker in this process whose tasks are shell scripts.
+struct Shell {
+    stage: Stage,
+    shutdown: ShutdownHandle,
+    result: JoinHandle<qo::Result<()>>,
+}
+
+impl Shell {
+    async fn new(scripts: &[(&str, &str)]) -> Self {
+        let stage = Stage::new().await;
+        let config =
+            || TaskConfig::new().retry(RetryPolicy { base_ms: 0, max_ms: 0, ..RetryPolicy::default() });
+        let builder = Worker::builder(stage.store.clone()).guard(own_executable());
+        let builder = builder.cancel_grace(Duration::from_millis(500));
+        let folder = stage.path("").display().to_string();
+        let add = |builder: qo::WorkerBuilder, &(name, script): &(&str, &str)| {
+            builder.program(name, config(), ["sh", "-c", &script.replace("FOLDER/", &folder)])
+        };
+        let builder = scripts.iter().fold(builder, add).program("missing", config(), ["/no/such/program"]);
+        let worker = builder.build().expect("a worker");
+        let shutdown = worker.shutdown_handle();
+        Self { stage, shutdown, result: tokio::spawn(worker.run()) }
+    }
+
+    async fn run(&self, task: &str, payload: &str) -> JobDetail {
+        let job = self.stage.client.submit(task, payload).key("user/7").max_attempts(2);
+        ended(&self.stage.client, job.await.expect("submitted")).await
+    }
+
+    async fn log(&self, attempt: &Attempt) -> Option<String> {
+        self.stage.store.log(attempt.token).await.expect("a log, or none")
+    }
+
+    async fn end(self) {
+        self.shutdown.drain();
+        self.result.await.expect("no panic").expect("it ends well");
+    }
+}
+
+fn errors(detail: &JobDetail) -> Vec<&str> {
+    detail.attempts.iter().filter_map(|attempt| Some(attempt.error.as_ref()?.as_str())).collect()
+}
+
+pub async fn an_exit_code_says_what_becomes_of_the_job() {
+    let shell = Shell::new(&[
+        ("succeeds", "echo warning >&2; exit 0"),
+        ("temporary", "[ $QO_ATTEMPT = 2 ] && exit 0; echo busy >&2; exit 75"),
+        ("permanent", "echo one >&2; echo broken >&2; exit 100"),
+        ("other", "echo oops >&2; exit 3"),
+        ("silent", "exit 4"),
+        ("signal", "kill -SEGV $$"),
+    ])
+    .await;
+    let detail = shell.run("succeeds", "").await;
+    assert_eq!((detail.view.state, errors(&detail).len()), (JobState::Succeeded, 0));
+    assert_eq!(shell.log(&detail.attempts[0]).await.as_deref(), Some("warning\n"));
+    let detail = shell.run("temporary", "").await;
+    assert_eq!((detail.view.state, errors(&detail)), (JobState::Succeeded, vec!["exit code 75: busy"]));
+    let detail = shell.run("permanent", "").await;
+    assert_eq!((detail.view.state, errors(&detail)), (JobState::Failed, vec!["exit code 100: one\nbroken"]));
+    let detail = shell.run("other", "").await;
+    assert_eq!((detail.view.state, errors(&detail)), (JobState::Failed, vec!["exit code 3: oops"; 2]));
+    let detail = shell.run("silent", "").await;
+    assert_eq!(errors(&detail), ["exit code 4"; 2]);
+    assert_eq!(shell.log(&detail.attempts[0]).await, None);
+    assert_eq!(errors(&shell.run("signal", "").await), ["killed by signal 11"; 2]);
+    let missing = shell.run("missing", "").await;
+    assert!(errors(&missing)[0].starts_with("cannot start /no/such/program: No such file"), "{missing:?}");
+    shell.end().await;
+}
+
+pub async fn a_program_gets_its_payload_and_its_environment() {
+    let shell = Shell::new(&[
+        ("echo", "cat"),
+        ("line", "read -r line; printf '%s' \"$line\""),
+        ("deaf", "exit 0"),
+        (
+            "environment",
+            "printf '%s %s %s %s %s' $QO_JOB_ID $QO_ATTEMPT $QO_FENCE_TOKEN $QO_TASK \"$QO_KEY\"",
+        ),
+    ])
+    .await;
+    let output = async |task, payload| {
+        let detail = shell.run(task, payload).await;
+        detail.output.clone().unwrap_or_else(|| panic!("no output of {task}: {:?}", errors(&detail)))
+    };
+    assert_eq!(output("echo", "grüße\n").await.as_str(), "\"grüße\\n\"");
+    assert_eq!(output("line", "x").await.as_str(), "\"x\"");
+    let large = "x".repeat(caps::PAYLOAD_BYTES - 2);
+    assert_eq!(output("echo", &large).await.as_str().len(), caps::PAYLOAD_BYTES);
+    assert_eq!(output("deaf", &large).await.as_str(), "null");
+    let detail = shell.run("environment", "").await;
+    let token = detail.attempts[0].token;
+    let expected = format!("\"{} 1 {token} environment user/7\"", detail.view.id);
+    assert_eq!(detail.output.expect("an output").as_str(), expected);
+    shell.end().await;
+}
+
+pub async fn whatever_a_program_writes_is_read_and_bounded() {
+    let shell = Shell::new(&[
+        ("noise", "head -c 5000000 /dev/zero | tr '\\0' e >&2; echo end >&2; echo fine"),
+        ("huge", "head -c 50000000 /dev/zero | tr '\\0' o"),
+        ("binary", "printf '\\377\\376' >&2; printf '\\377'"),
+    ])
+    .await;
+    let detail = shell.run("noise", "").await;
+    assert_eq!(detail.output.expect("an output").as_str(), "\"fine\"");
+    let log = shell.log(&detail.attempts[0]).await.expect("a log");
+    assert!(log.len() == caps::LOG_BYTES && log.ends_with("eeend\n"), "{} bytes", log.len());
+    let detail = shell.run("huge", "").await;
+    assert_eq!((detail.view.state, detail.attempts.len()), (JobState::Failed, 1));
+    assert_eq!(errors(&detail), ["output: stdout must have at most 1048576 bytes"]);
+    let detail = shell.run("binary", "").await;
+    assert_eq!(detail.output.as_ref().expect("an output").as_str(), "\"\u{fffd}\"");
+    assert_eq!(shell.log(&detail.attempts[0]).await.as_deref(), Some("\u{fffd}\u{fffd}"));
+    shell.end().await;
+}
+
+pub async fn what_a_program_leaves_behind_is_killed() {
+    let shell = Shell::new(&[
+        ("leaves", "sleep 300 & echo $! > FOLDER/left; echo done"),
+        // One that leaves the group, too, and holds the pipes open, does not hold up the job.
+        ("flees", "setsid sleep 3 & echo fled"),
+    ])
+    .await;
+    let started = Instant::now();
+    let detail = shell.run("leaves", "").await;
+    assert_eq!(detail.output.expect("an output").as_str(), "\"done\"");
+    let left = shell.stage.number("left").await;
+    until("it is dead", async || !is_alive(left)).await;
+    let detail = shell.run("flees", "").await;
+    assert_eq!(detail.output.expect("an output").as_str(), "\"fled\"");
+    assert!(started.elapsed() < Duration::from_secs(3), "nobody waited for them");
+    shell.end().await;
+}
+
+pub async fn a_program_that_shall_stop_is_asked_then_killed() {
+    let shell = Shell::new(&[
+        ("polite", "trap 'echo bye >&2; exit 9' TERM; echo $$ > FOLDER/polite; while :; do sleep 0.01 2> /dev/null; done"),
+        ("deaf", "trap '' TERM; echo $$ > FOLDER/deaf; while :; do sleep 0.01; done"),
+    ])
+    .await;
+    for (task, log) in [("polite", Some("bye\n")), ("deaf", None)] {
+        let job = shell.stage.client.submit(task, &()).await.expect("submitted");
+        let pid = shell.stage.number(task).await;
+        shell.stage.store.cancel(vec![job]).await.expect("cancelled");
+        let detail = ended(&shell.stage.client, job).await;
+        assert_eq!(detail.view.state, JobState::Cancelled, "{task}");
+        assert!(!is_alive(pid), "{task} is dead before its slot is free");
+        assert_eq!(shell.log(&detail.attempts[0]).await.as_deref(), log, "{task}");
+    }
+    let job = shell.stage.client.submit("polite", &()).timeout(Duration::from_millis(50)).max_attempts(1);
+    let detail = ended(&shell.stage.client, job.await.expect("submitted")).await;
+    assert_eq!(errors(&detail), ["timed out after 50ms: exit code 9: bye"]);
+    shell.end().await;
+}
+
+pub async fn a_guard_is_deaf_to_signals_and_one_that_is_killed_takes_its_program_along() {
+    let script = "[ $QO_ATTEMPT = 2 ] && exit 0; echo $PPID > FOLDER/guard; echo $$ > FOLDER/program; \
+                  while ! [ -e FOLDER/go ]; do sleep 0.01; done";
+    let shell = Shell::new(&[("wait", script), ("again", script)]).await;
+    let job = shell.stage.client.submit("wait", &()).await.expect("submitted");
+    let program = shell.stage.number("program").await;
+    for kind in [Signal::TERM, Signal::INT, Signal::HUP] {
+        signal(shell.stage.number("guard").await, kind);
+    }
+    std::fs::write(shell.stage.path("go"), "").expect("written");
+    let detail = ended(&shell.stage.client, job).await;
+    assert_eq!((detail.view.state, detail.attempts.len()), (JobState::Succeeded, 1));
+    assert!(!is_alive(program));
+
+    for file in ["go", "guard", "program"] {
+        std::fs::remove_file(shell.stage.path(file)).expect("removed");
+    }
+    let job = shell.stage.client.submit("again", &()).await.expect("submitted");
+    let program = shell.stage.number("program").await;
+    signal(shell.stage.number("guard").await, Signal::KILL);
+    let detail = ended(&shell.stage.client, job).await;
+    assert_eq!((detail.view.state, errors(&detail)), (JobState::Succeeded, vec!["its guard is gone"]));
+    assert!(!is_alive(program));
+    shell.end().await;
+}

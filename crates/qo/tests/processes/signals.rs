@@ -1,0 +1,107 @@
+//! Worker processes that are killed, stopped and told to end.
+
+use crate::stage::{Stage, ended, is_alive, now_ms, until};
+use qo::core::{AttemptOutcome, JobState};
+use rustix::process::Signal;
+use std::fs;
+
+pub async fn a_worker_that_is_killed_takes_its_programs_and_their_children_along() {
+    let stage = Stage::new().await;
+    let worker = stage.worker(2_000);
+    let job = stage.client.submit("family", &()).await.expect("submitted");
+    let (child, parent) = (stage.number("child").await, stage.number("parent").await);
+    assert!(is_alive(child) && is_alive(parent) && stage.is_running(job).await);
+    let killed_at = now_ms();
+    worker.signal(Signal::KILL);
+    until("both are dead", async || !is_alive(child) && !is_alive(parent)).await;
+    assert!(now_ms() - killed_at < 1_000, "long before the lease is over");
+    assert_eq!(worker.end().await.0, None);
+    // Its slot comes back when its lease is over, and the job runs elsewhere.
+    let other = stage.worker(2_000);
+    let detail = ended(&stage.client, job).await;
+    let outcomes: Vec<_> = detail.attempts.iter().map(|attempt| attempt.outcome).collect();
+    assert_eq!(outcomes, [AttemptOutcome::LeaseEnded, AttemptOutcome::Succeeded]);
+    other.signal(Signal::TERM);
+    assert_eq!(other.end().await.0, Some(0));
+}
+
+pub async fn a_stopped_worker_runs_nothing_when_it_goes_on_and_what_it_settles_is_fenced() {
+    let stage = Stage::new().await;
+    let worker = stage.worker(1_500);
+    let program = stage.client.submit("family", &()).await.expect("submitted");
+    let tick = stage.client.submit("tick", &()).await.expect("submitted");
+    let (child, parent) = (stage.number("child").await, stage.number("parent").await);
+    until("it ticks", async || stage.path("ticks").exists()).await;
+    let lease_until = stage.store.job(tick).await.expect("a job").view.running.expect("it runs").lease_until;
+    worker.signal(Signal::STOP);
+    // The guard sees to the program while its worker cannot, before anybody else could run it.
+    until("both are dead", async || !is_alive(child) && !is_alive(parent)).await;
+    let renewed = stage.store.job(tick).await.expect("a job").view.running.expect("it runs").lease_until;
+    assert!(stage.store.now().await.expect("a time") < renewed.max(lease_until));
+    until("both leases are over", async || {
+        stage.store.sweep().await.expect("swept");
+        !stage.is_running(tick).await && !stage.is_running(program).await
+    })
+    .await;
+    let ticks = || fs::read_to_string(stage.path("ticks")).expect("ticks").lines().count();
+    let (before, resumed_at) = (ticks(), now_ms());
+    worker.signal(Signal::CONT);
+    // It opens a new session and runs both again; the second attempts end at once.
+    for job in [tick, program] {
+        let detail = ended(&stage.client, job).await;
+        let outcomes: Vec<_> = detail.attempts.iter().map(|attempt| attempt.outcome).collect();
+        assert_eq!(outcomes, [AttemptOutcome::LeaseEnded, AttemptOutcome::Succeeded]);
+    }
+    let text = fs::read_to_string(stage.path("ticks")).expect("ticks");
+    let last: u64 = text.lines().last().expect("a tick").parse().expect("a number");
+    assert!(last <= resumed_at + 100, "a tick {} ms after it went on", last - resumed_at);
+    // A tick that was half done may be finished, but none begins.
+    assert!(ticks() <= before + 1, "{} ticks after it went on", ticks() - before);
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.end().await, (Some(0), "fenced 2\n".into()));
+}
+
+pub async fn a_handler_that_blocks_ends_a_process_that_lost_its_lease_with_exit_code_70() {
+    let stage = Stage::new().await;
+    let worker = stage.worker(400);
+    let job = stage.client.submit("block", &()).await.expect("submitted");
+    stage.number("started").await;
+    worker.signal(Signal::STOP);
+    until("its lease is over", async || {
+        stage.store.sweep().await.expect("swept");
+        !stage.is_running(job).await
+    })
+    .await;
+    worker.signal(Signal::CONT);
+    assert_eq!(worker.end().await.0, Some(70));
+}
+
+pub async fn the_first_sigterm_drains_and_the_second_releases() {
+    let stage = Stage::new().await;
+    let worker = stage.worker(2_000);
+    let first = stage.client.submit("wait", &()).await.expect("submitted");
+    stage.number("started").await;
+    worker.signal(Signal::TERM);
+    let is_draining =
+        async || stage.store.workers().await.expect("a list").iter().all(|worker| worker.draining);
+    until("it drains", is_draining).await;
+    let second = stage.client.submit("wait", &()).await.expect("submitted");
+    fs::write(stage.path("go"), "").expect("written");
+    assert_eq!(worker.end().await, (Some(0), "fenced 0\n".into()));
+    assert_eq!(stage.store.job(first).await.expect("a job").view.state, JobState::Succeeded);
+    assert_eq!(stage.store.job(second).await.expect("a job").view.state, JobState::Pending);
+
+    for file in ["go", "started"] {
+        fs::remove_file(stage.path(file)).expect("removed");
+    }
+    let worker = stage.worker(2_000);
+    stage.number("started").await;
+    worker.signal(Signal::INT);
+    until("it drains", is_draining).await;
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.end().await, (Some(0), "fenced 0\n".into()));
+    let detail = stage.store.job(second).await.expect("a job");
+    assert_eq!((detail.view.state, detail.view.attempts_used), (JobState::Pending, 0));
+    assert_eq!(detail.attempts[0].outcome, AttemptOutcome::Released);
+    assert!(stage.store.workers().await.expect("a list").is_empty());
+}

@@ -1,0 +1,126 @@
+//! What the tests of processes need: folders, records, signals, and patience.
+
+use qo::core::{JobDetail, JobId};
+use qo::{Client, Store};
+use qo_object::{LogStore, Options};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::time::{ClockId, clock_gettime};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Longest that anything here may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(test);
+}
+
+/// This file again, as something else.
+pub fn own_executable() -> PathBuf {
+    std::env::current_exe().expect("a path")
+}
+
+/// Waits until a look at something says yes.
+pub async fn until(what: &str, mut look: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !look().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+pub async fn ended(client: &Client, job: JobId) -> JobDetail {
+    tokio::time::timeout(PATIENCE, client.wait(job)).await.expect("it ends").expect("a job")
+}
+
+/// Milliseconds on the machine's monotonic clock.
+pub fn now_ms() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
+}
+
+/// A folder with a namespace and files that jobs write.
+pub struct Stage {
+    folder: TempDir,
+    pub store: Arc<dyn Store>,
+    pub client: Client,
+}
+
+impl Stage {
+    pub async fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = LogStore::open_directory(folder.path().join("store"), Options::default()).await;
+        let store: Arc<dyn Store> = Arc::new(log.expect("a namespace"));
+        Self { folder, client: Client::new(store.clone()), store }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A worker process, with a lease of so many milliseconds.
+    pub fn worker(&self, lease_ms: u64) -> Process {
+        let mut command = Command::new(own_executable());
+        command.arg("worker").arg(self.folder.path()).arg(lease_ms.to_string());
+        let child = command.stdout(Stdio::piped()).spawn().expect("a process");
+        Process(child)
+    }
+
+    /// Waits until a job has written a number to a file, and reads it.
+    pub async fn number(&self, name: &str) -> i32 {
+        let path = self.path(name);
+        until(&format!("{name} is written"), async || read_number(&path).is_some()).await;
+        read_number(&path).expect("a number")
+    }
+
+    pub async fn is_running(&self, job: JobId) -> bool {
+        self.store.job(job).await.expect("a job").view.running.is_some()
+    }
+}
+
+fn read_number(path: &Path) -> Option<i32> {
+    let text = fs::read_to_string(path).ok()?;
+    text.strip_suffix('\n')?.trim().parse().ok()
+}
+
+/// A process that is killed when the test is over.
+pub struct Process(Child);
+
+impl Process {
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("it runs");
+    }
+
+    /// Waits for its end: its exit code and what it wrote.
+    pub async fn end(mut self) -> (Option<i32>, String) {
+        until("the process ends", async || self.0.try_wait().expect("a child").is_some()).await;
+        let mut text = String::new();
+        let stdout = self.0.stdout.as_mut().expect("a pipe");
+        std::io::Read::read_to_string(stdout, &mut text).expect("a text");
+        (self.0.wait().expect("a status").code(), text)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+pub fn signal(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).expect("an id"), signal).expect("it runs");
+}
+
+/// Whether a process runs: one that has ended and that nobody has waited for does not.
+pub fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    !matches!(state, None | Some('Z' | 'X'))
+}
