@@ -247,7 +247,8 @@ impl Fetcher {
     /// The answer to a call; one that does not come in time is `Unknown`. Nobody waits for longer than a lease.
     async fn answer<T>(&self, tries: u32, call: impl Future<Output = Result<T>>) -> Result<T> {
         let lease = self.lease_length();
-        let patience = (lease / 3 * (1 << tries.saturating_sub(1).min(2))).min(lease).max(Duration::from_secs(1));
+        let patience =
+            (lease / 3 * (1 << tries.saturating_sub(1).min(2))).min(lease).max(Duration::from_secs(1));
         let late = |_| Err(Error::new(ErrorKind::Unknown, format!("no answer within {patience:?}")));
         timeout(patience, call).await.unwrap_or_else(late)
     }
@@ -306,9 +307,11 @@ impl Fetcher {
         let work = match self.answer(1, self.shared.store.work(session.id, claim)).await {
             Ok(work) => work,
             Err(error) if passes(&error) => {
-                session.looks.due = false;
-                let pause = self.dice.backoff(3, PAUSE, Duration::from_secs(1));
-                session.looks.poll_at = Instant::now() + pause;
+                // It stays due. A date that has passed must not make it look again at once.
+                let looks = &mut session.looks;
+                looks.barren += 1;
+                let pause = self.dice.backoff(looks.barren, PAUSE, Duration::from_secs(1));
+                (looks.not_before, looks.date) = (Instant::now() + pause, None);
                 return Ok(false);
             }
             Err(error) => return Err(error),
@@ -354,14 +357,16 @@ impl Fetcher {
                 Some(_) | None => pending().await,
             }
         };
+        // In this order, and not by dice: the same seed must do the same twice.
         let ended = tokio::select! {
+            biased;
             ended = self.ended.recv() => ended,
+            _ = self.phase.changed() => None,
             () = changed => {
                 session.looks.due = true;
                 None
             }
             () = sleep_until(until) => None,
-            _ = self.phase.changed() => None,
         };
         if let Some(ended) = ended {
             self.finish(ended);
