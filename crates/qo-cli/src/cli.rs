@@ -1,6 +1,8 @@
 //! The commands, and what every one of them takes.
 
-use crate::command::{completions, concurrency, config, demo, doctor, explain, jobs, migrate, queues, schedules};
+use crate::command::{
+    completions, concurrency, config, demo, doctor, explain, jobs, migrate, queues, schedules,
+};
 use crate::command::{slot, submit, worker, workers, workflows};
 use crate::logging;
 use crate::output::{Colour, Screen};
@@ -35,7 +37,6 @@ pub struct Cli {
 
 /// What every command takes.
 #[derive(Debug, Args)]
-#[command(next_display_order = 1000)]
 struct Global {
     /// The store: file:DIR or memory: [default: QO_STORE, else the configuration's, else file:.qo].
     #[arg(long, value_name = "URL", global = true, help_heading = "Global options")]
@@ -102,6 +103,9 @@ impl Cli {
         for warning in &place.settings.warnings {
             screen.warn(warning);
         }
+        if place.settings.store.starts_with("memory:") && command.keeps_something() {
+            screen.warn("memory: ends with this command, and everything in it");
+        }
         // While the low numbers are free.
         let stdin = matches!(command, Command::Slot(_)).then(slot::keep_stdin).flatten();
         // A worker runs many things at once. For everything else one thread is enough, and starts faster.
@@ -114,6 +118,11 @@ impl Cli {
 }
 
 impl Command {
+    /// Whether it is for something that shall last.
+    fn keeps_something(&self) -> bool {
+        !matches!(self, Self::Config(_) | Self::Completions(_))
+    }
+
     async fn run(self, place: &Place, screen: &mut Screen, stdin: Option<OwnedFd>) -> Done {
         match self {
             Self::Submit(command) => command.run(place, screen).await,
@@ -129,7 +138,9 @@ impl Command {
             Self::Doctor(command) => command.run(place, screen).await,
             Self::Migrate(command) => command.run(place, screen).await,
             Self::Config(command) => command.run(place, screen),
-            Self::Completions(_) | Self::Demo(_) | Self::DemoWorker(_) => Err(crate::trouble::Trouble::Exit(FAILED)),
+            Self::Completions(_) | Self::Demo(_) | Self::DemoWorker(_) => {
+                Err(crate::trouble::Trouble::Exit(FAILED))
+            }
         }
     }
 }

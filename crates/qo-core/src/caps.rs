@@ -12,6 +12,8 @@ pub const GROUPS_PER_JOB: usize = 16;
 pub const EXTRA_LIMITS: usize = GROUPS_PER_JOB - 4;
 /// Longest error text kept of an attempt, in bytes; a longer one is cut, never refused.
 pub const ERROR_BYTES: usize = 8 << 10;
+/// Longest note of a job's progress, in bytes; a longer one is cut, never refused.
+pub const NOTE_BYTES: usize = 256;
 /// Longest log kept of an attempt, in bytes; of a longer one the end is kept.
 pub const LOG_BYTES: usize = 64 << 10;
 /// Attempts remembered of one job; the oldest are forgotten first.
@@ -36,6 +38,8 @@ pub const CLAIM_BYTES: usize = 8 << 20;
 pub const SETTLE_BYTES: usize = 16 << 20;
 /// Most settles that one exchange may carry.
 pub const SETTLES: usize = 10_000;
+/// Most reports of progress that one exchange may carry.
+pub const PROGRESS: usize = 10_000;
 /// Most tasks or queues that one session may serve, and most tasks in one registration.
 pub const SERVED: usize = 10_000;
 /// Most limits, queues or schedules in one pushed configuration.

@@ -4,7 +4,7 @@ use crate::{
     AttemptOutcome, Configuration, ErrorText, FenceToken, Granted, GroupRef, JobId, JobState, Json, LeaseId,
 };
 use crate::{
-    Name, NewJob, NewSession, Result, SessionId, SlotRequest, SlotsFreedBy, Started, Stop, TaskOptions,
+    Name, NewJob, NewSession, Note, Result, SessionId, SlotRequest, SlotsFreedBy, Started, Stop, TaskOptions,
 };
 use crate::{TickOutcome, Time};
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,17 @@ pub enum Event {
     },
     /// An attempt is over, and the slots are free.
     AttemptEnded(Box<AttemptEnded>),
+    /// A running job's owner said how far it is.
+    Progressed {
+        /// The job.
+        job: JobId,
+        /// The claim that owns it.
+        token: FenceToken,
+        /// How much of it is done.
+        percent: u8,
+        /// In words.
+        note: Note,
+    },
     /// A job was called off while it ran; its worker will be told.
     CancelRequested(JobId),
     /// A pending or claimed job reached a terminal state without running: cancelled or expired.

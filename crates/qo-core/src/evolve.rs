@@ -6,7 +6,8 @@ use crate::state::row::{Session, SessionRow, Track, WorkflowRow};
 use crate::state::{State, table::Ix};
 use crate::{Attempt, AttemptEnded, ClaimedJob, Configuration, Event, ExchangeReply, Exchanged, FenceToken};
 use crate::{
-    Granted, GroupRef, JobId, JobState, Key, LastTick, LeaseId, Name, NewJob, NewSession, PrefetchedJob,
+    Granted, GroupRef, JobId, JobProgress, JobState, Key, LastTick, LeaseId, Name, NewJob, NewSession, Note,
+    PrefetchedJob,
 };
 use crate::{SessionId, SlotRequest, Stop, StopReason, TaskOptions, TickOutcome, Time, caps};
 use std::sync::Arc;
@@ -32,6 +33,9 @@ impl State {
                 self.claim_ended(*job, *token, *then, *tell_owner)
             }
             Event::AttemptEnded(ended) => self.attempt_ended(ended),
+            Event::Progressed { job, token, percent, note } => {
+                self.progressed(*job, *token, *percent, note.clone())
+            }
             Event::CancelRequested(job) => self.cancel_requested(*job),
             Event::Dropped { job, state } => self.dropped(*job, *state),
             Event::Reopened { job, run_at, good_until } => self.reopened(*job, *run_at, *good_until),
@@ -246,6 +250,7 @@ impl State {
             track.attempts.push(attempt);
             track.output.clone_from(&ended.output);
             track.phase = Phase::Pending;
+            track.progress = None;
         };
         if ended.then == JobState::Pending {
             self.change_job(ix, change);
@@ -258,6 +263,14 @@ impl State {
         if told.is_some() || self.sessions[run.session].stops.contains_key(&run.token) {
             self.set_stop(run.session, run.token, told);
         }
+    }
+
+    fn progressed(&mut self, job: JobId, token: FenceToken, percent: u8, note: Note) {
+        let ix = self.job_ix(job);
+        let owner = self.jobs[ix].run().map(|run| run.token);
+        assert!(owner == Some(token), "G2: token {token} reported on the claim of {owner:?}");
+        let progress = JobProgress { percent, note, at: self.now };
+        self.set_progress(ix, Some(Box::new(progress)));
     }
 
     fn cancel_requested(&mut self, job: JobId) {

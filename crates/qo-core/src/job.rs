@@ -74,9 +74,7 @@ impl ErrorText {
 
 impl From<&str> for ErrorText {
     fn from(text: &str) -> Self {
-        let text = &text[..text.floor_char_boundary(caps::ERROR_BYTES)];
-        // Not every store can keep a NUL in a text.
-        if text.contains('\0') { Self(text.replace('\0', "\u{1a}").into()) } else { Self(text.into()) }
+        Self(bounded(text, caps::ERROR_BYTES))
     }
 }
 
@@ -96,6 +94,12 @@ impl fmt::Display for ErrorText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// At most so many bytes of a text, and no NUL: not every store can keep one.
+pub(crate) fn bounded(text: &str, most: usize) -> Arc<str> {
+    let text = &text[..text.floor_char_boundary(most)];
+    if text.contains('\0') { text.replace('\0', "\u{1a}").into() } else { text.into() }
 }
 
 /// What a submit does when the first limited group of the job has no room for it among its live jobs.

@@ -7,7 +7,8 @@
 //! loses no grant.
 
 use crate::{
-    Error, ErrorText, FenceToken, JobId, JobState, Json, Key, Name, Result, RetryPolicy, SessionId, Time,
+    Error, ErrorText, FenceToken, JobId, JobState, Json, Key, Name, Progress, Result, RetryPolicy, SessionId,
+    Time,
 };
 use crate::{caps, job::within};
 use serde::{Deserialize, Serialize};
@@ -53,6 +54,9 @@ pub struct Exchange {
     /// Claimed jobs that shall start now, in this order.
     #[serde(default)]
     pub starts: Vec<Start>,
+    /// How far the jobs that it runs are. Reports on others, and on those that it settles, are passed over without a word.
+    #[serde(default)]
+    pub progress: Vec<Progress>,
     /// How many jobs it wants.
     pub claim: Claim,
     /// Permits that are free as this is sent, those of the jobs it settles included. What it claims is counted
@@ -71,6 +75,7 @@ impl Exchange {
             number,
             settles: Vec::new(),
             starts: Vec::new(),
+            progress: Vec::new(),
             claim: Claim::default(),
             free_permits: 0,
             draining: false,
@@ -87,6 +92,10 @@ impl Exchange {
             return Err(Error::invalid("settles", bytes, rule));
         }
         within("starts", self.starts.len() as u64, 0, caps::CLAIM.into())?;
+        within("progress", self.progress.len() as u64, 0, caps::PROGRESS as u64)?;
+        for (index, report) in self.progress.iter().enumerate() {
+            report.check().map_err(|error| error.at(format_args!("progress[{index}]")))?;
+        }
         within("claim.max", self.claim.max.into(), 0, caps::CLAIM.into())?;
         if let Some(most) = self.claim.max_per_queue {
             within("claim.max_per_queue", most.into(), 1, caps::CLAIM.into())?;

@@ -12,7 +12,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`id`], [`group`], [`job`], [`workflow`], [`schedule`] | the words: names, groups, jobs and how they follow one another |
-//! | [`limit`], [`lease`], [`slot`], [`retry`], [`retention`], [`settings`] | limits, sessions and the exchange, slots for programs, backoff, what is remembered, how a worker claims |
+//! | [`limit`], [`lease`], [`progress`], [`slot`], [`retry`], [`retention`], [`settings`] | limits, sessions and the exchange, slots for programs, backoff, what is remembered, how a worker claims |
 //! | [`command`], [`event`], [`view`], [`error`](Error), [`caps`] | what may be asked, what happened, what may be looked at, what can go wrong |
 //! | [`decide()`], [`State::evolve`] | the rules: what happens, and what that means |
 //! | [`State`] | rows and the indexes that make claiming cheap |
@@ -35,6 +35,7 @@ mod lane;
 pub mod lease;
 pub mod limit;
 pub mod memory;
+pub mod progress;
 pub mod retention;
 pub mod retry;
 pub mod schedule;
@@ -59,6 +60,7 @@ pub use lease::{Claim, ClaimedJob, Exchange, ExchangeReply, Granted, NewSession,
 pub use lease::{PrefetchedJob, Settle, Start, Started, Stop, StopReason, Work};
 pub use limit::{Configuration, DEFAULT_QUEUE_PRIORITY, LimitSource, Limits, TaskOptions};
 pub use memory::MemoryStore;
+pub use progress::{JobProgress, Note, Progress};
 pub use retention::Retention;
 pub use retry::RetryPolicy;
 pub use schedule::{Missed, Schedule, TickOutcome};
@@ -73,8 +75,3 @@ pub use view::{
 pub use view::{JobView, LastTick, QueueStatus, Reason, Running, ScheduleStatus, StepStatus, WorkerStatus};
 pub use view::{WorkflowPage, WorkflowStatus};
 pub use workflow::{OnFailure, Steer, WorkflowState};
-
-/// Compiles and runs the example of the project's README.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

@@ -1,6 +1,9 @@
 //! What people and programs may look at: jobs, groups with their holders, queues, workers, workflows, schedules.
 
-use crate::{Attempt, FenceToken, GroupRef, JobId, JobState, Json, Key, LeaseId, LimitSource, Limits, Name};
+use crate::{
+    Attempt, FenceToken, GroupRef, JobId, JobProgress, JobState, Json, Key, LeaseId, LimitSource, Limits,
+    Name,
+};
 use crate::{OnFailure, Schedule, SessionId, TickOutcome, Time, WorkflowState};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -67,6 +70,9 @@ pub struct Running {
     pub since: Time,
     /// When its lease ends: the session's end, or the end of its timeout or of its claim if that comes first.
     pub lease_until: Time,
+    /// How far it says that it is; none if it has not said, or has only been claimed.
+    #[serde(default)]
+    pub progress: Option<JobProgress>,
 }
 
 /// One job, whole.

@@ -186,7 +186,8 @@ async fn light_clients_alone_do_not_pile_up_records_for_ever() {
 #[tokio::test(start_paused = true)]
 async fn jobs_that_succeeded_long_ago_leave_the_state_and_are_still_found() {
     let (raw, shared) = objects(0);
-    let store = open(&shared).await;
+    let rarely = Options { poll_without_bell: Duration::from_secs(20), ..options() };
+    let store = LogStore::open_objects(Arc::clone(&shared), rarely).await.expect("it opens");
     let (id, tasks) = (SessionId(Uuid::from_u128(9)), vec![name("work")]);
     let session =
         NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 3_600_000, permits: 5 };
@@ -244,6 +245,7 @@ async fn jobs_that_succeeded_long_ago_leave_the_state_and_are_still_found() {
         let unknown = store.job(JobId(Uuid::from_u128(77_777))).await.expect_err("nobody");
         assert_eq!(unknown.kind(), ErrorKind::NotFound);
     }
+    drop(fresh);
     // A day later it is forgotten.
     sleep(Duration::from_secs(25 * 3_600)).await;
     stir(&store).await;

@@ -107,5 +107,7 @@ pub fn museum() -> Vec<Exhibit> {
         exhibit(BulkStopsAfterPage, "River #1318", "in bulk", "a change of all jobs ends after its first page", "reopen::a_filter_is_cancelled_page_by_page"),
         exhibit(ReopenKeepsAttempts, "this design", "retry", "a reopened job fails at its first error", "reopen::failed_cancelled_and_expired_jobs_may_be_reopened"),
         exhibit(SteerHitsTheNext, "our own review", "workflows", "a skip that is sent again skips the next failure too", "steer::a_repeated_steer_does_nothing_to_the_next_step"),
+        exhibit(ProgressByJob, "this design", "G2", "a worker that lost the job reports over its new owner", "progress::a_report_with_an_old_token_is_passed_over"),
+        exhibit(ProgressOutlivesAttempt, "this design", "progress", "a new attempt begins at 90 percent", "progress::progress_is_gone_when_the_attempt_ends"),
     ]
 }

@@ -75,7 +75,7 @@ fn scripts_until_seen(flaw: Flaw) -> Option<u32> {
         ProptestConfig::default(),
         TestRng::from_seed(RngAlgorithm::ChaCha, &[1; 32]),
     );
-    (1..=400).find(|_| {
+    (1..=800).find(|_| {
         let script = scripts(60..=60).new_tree(&mut runner).expect("a script").current();
         let crowd = crowds(40..=40).new_tree(&mut runner).expect("a script").current();
         let shows = |script: &Script| {

@@ -37,7 +37,7 @@ pub struct Status {
     #[arg(value_parser = argument::group)]
     group: Option<GroupRef>,
     /// Show at most so many groups.
-    #[arg(long, value_name = "N", default_value_t = 100, conflicts_with = "all")]
+    #[arg(long, value_name = "N", default_value = "100", conflicts_with = "all", value_parser = argument::count)]
     limit: usize,
     /// Show all groups, however many.
     #[arg(long)]

@@ -64,7 +64,10 @@ impl Schedules {
                 }
                 match answer {
                     Ok(Submitted::Accepted(job) | Submitted::Existing(job)) => screen.line(job),
-                    Ok(Submitted::Skipped) => Ok(screen.say("skipped")),
+                    Ok(Submitted::Skipped) => {
+                        screen.say("skipped");
+                        Ok(())
+                    }
                     Err(error) if error.kind() == ErrorKind::LimitReached => {
                         let hint =
                             "an earlier job of it has not ended; `overlap = true` in its section allows that";

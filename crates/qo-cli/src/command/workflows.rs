@@ -25,7 +25,7 @@ pub struct Workflows {
     #[command(subcommand)]
     action: Option<Action>,
     /// Show at most so many.
-    #[arg(long, value_name = "N", default_value_t = 100, conflicts_with = "all")]
+    #[arg(long, value_name = "N", default_value = "100", conflicts_with = "all", value_parser = argument::count)]
     limit: usize,
     /// Show all, however many.
     #[arg(long)]

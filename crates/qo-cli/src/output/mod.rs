@@ -40,7 +40,8 @@ pub struct Screen {
 impl Screen {
     /// A screen with or without colours.
     pub fn new(colour: Colour) -> Self {
-        let allowed = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let is_dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+        let allowed = !is_dumb && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let coloured = |is_terminal: bool| match colour {
             Colour::Auto => allowed && is_terminal,
             Colour::Always => true,

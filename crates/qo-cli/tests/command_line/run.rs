@@ -16,7 +16,7 @@ fn a_worker_runs_the_programs_of_the_file_wherever_it_is_started() {
         here.command(&["worker", "--name", "w1"]).current_dir(here.path("below")).spawn().expect("qo starts");
     let output = here.qo(&["submit", "where", "--wait"]).line();
     assert!(
-        output.trim_matches('"').ends_with(&*here.path("").display().to_string().trim_end_matches('/')),
+        output.trim_matches('"').ends_with(here.path("").display().to_string().trim_end_matches('/')),
         "{output}"
     );
     let limits = here.qo(&["concurrency", "status", "--json"]).json();

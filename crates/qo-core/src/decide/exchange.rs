@@ -37,6 +37,7 @@ impl Decider<'_> {
         self.tick();
         let settled = exchange.settles.iter().map(|settle| self.settle(session, settle)).collect();
         let started = exchange.starts.iter().map(|start| self.start_claimed(session, *start)).collect();
+        self.take_progress(session, &exchange.progress);
         let Exchange { session: id, free_permits, draining, .. } = *exchange;
         let lease_until = self.state.now.plus_ms(self.state.sessions[session].row.new.lease_ms);
         self.happen(Event::Renewed { session: id, lease_until, free_permits, draining });

@@ -11,6 +11,7 @@ mod exchange;
 mod history;
 mod operate;
 mod over;
+mod progress;
 mod reserve;
 mod schedule;
 mod settle;

@@ -7,7 +7,9 @@
 use super::State;
 use super::row::{Hold, Job, Past, Queue, ScheduleRow, Session, SessionRow, Task, Workflow, WorkflowRow};
 use super::table::Ix;
-use crate::{Event, FenceToken, GroupRef, Limits, Name, Retention, SessionId, Stop, TaskOptions, Time};
+use crate::{
+    Event, FenceToken, GroupRef, JobProgress, Limits, Name, Retention, SessionId, Stop, TaskOptions, Time,
+};
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -17,6 +19,7 @@ pub(super) enum Undo {
     JobInserted(Ix<Job>),
     JobChanged(Ix<Job>, Box<Job>),
     JobRemoved(Ix<Job>, Box<Job>),
+    Progress(Ix<Job>, Option<Box<JobProgress>>),
     PastInserted(Ix<Past>),
     PastSkipped(Ix<Past>, bool),
     PastRemoved(Ix<Past>, Box<Past>),
@@ -128,6 +131,8 @@ impl State {
                 let again = self.add_job(*old);
                 assert_eq!(again, ix, "rows come back to where they were");
             }
+            // While it is undone nothing is noted.
+            Undo::Progress(ix, old) => self.set_progress(ix, old),
             Undo::PastInserted(ix) => {
                 self.drop_past(ix);
             }

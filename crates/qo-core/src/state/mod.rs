@@ -23,7 +23,7 @@ mod workflow;
 
 use crate::Time;
 use crate::lane::{Class, Desk, Lane};
-use crate::{FenceToken, GroupRef, JobId, Key, LeaseId, Limits, Name, Retention, SessionId};
+use crate::{FenceToken, GroupRef, JobId, JobProgress, Key, LeaseId, Limits, Name, Retention, SessionId};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use journal::Undo;
 use row::{At, Group, Hold, Job, Label, Past, Phase, Queue, ScheduleRow, Session, Task, Workflow};
@@ -200,6 +200,14 @@ impl State {
         change(&mut self.jobs[ix]);
         self.link_job(ix);
         self.seat_workflow_of(ix);
+    }
+
+    /// Notes how far a running job is: no index depends on it.
+    pub(crate) fn set_progress(&mut self, ix: Ix<Job>, progress: Option<Box<JobProgress>>) {
+        let track = self.jobs[ix].track.as_deref_mut();
+        let Some(track) = track else { return };
+        let old = std::mem::replace(&mut track.progress, progress);
+        self.note(|| Undo::Progress(ix, old));
     }
 
     /// Takes a job out of the live ones, as it was.

@@ -2,7 +2,9 @@
 
 use super::table::Ix;
 use crate::lane::{ClassLine, Desk, Lane, Needs, Turn};
-use crate::{Attempt, ExchangeReply, FenceToken, GroupRef, JobId, JobState, Json, Key, LastTick, Name};
+use crate::{
+    Attempt, ExchangeReply, FenceToken, GroupRef, JobId, JobProgress, JobState, Json, Key, LastTick, Name,
+};
 use crate::{NewSession, OnFailure, RetryPolicy, Schedule, SlotRequest, Stop, TaskOptions, Time};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,6 +87,8 @@ pub(crate) struct Track {
     /// One, nearly always: it is here, not behind another allocation.
     pub(crate) attempts: SmallVec<[Attempt; 1]>,
     pub(crate) output: Option<Json>,
+    /// How far it says that it is, while it runs.
+    pub(crate) progress: Option<Box<JobProgress>>,
 }
 
 /// Where a live job stands.
@@ -191,6 +195,10 @@ impl Record {
 
     pub(crate) fn attempts(&self) -> &[Attempt] {
         self.track.as_ref().map_or(&[], |track| &track.attempts)
+    }
+
+    pub(crate) fn progress(&self) -> Option<&JobProgress> {
+        self.track.as_ref()?.progress.as_deref()
     }
 
     pub(crate) fn set_phase(&mut self, phase: Phase) {

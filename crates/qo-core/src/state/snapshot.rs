@@ -9,8 +9,8 @@ use super::row::{At, Claimed, Hold, Job, JobOptions, Membership, Past, Phase, Re
 use super::row::{Serves, SessionRow, Spec, Track, Workflow, WorkflowRow};
 use super::table::Ix;
 use crate::{
-    Attempt, Error, ErrorKind, ExchangeReply, FenceToken, GroupRef, JobDetail, JobId, JobState, JobView,
-    Json, Key, Limits,
+    Attempt, Error, ErrorKind, ExchangeReply, FenceToken, GroupRef, JobDetail, JobId, JobProgress, JobState,
+    JobView, Json, Key, Limits,
 };
 use crate::{
     Name, NewSession, OnFailure, Result, Retention, RetryPolicy, ScheduleStatus, SessionId, SlotRequest,
@@ -158,6 +158,9 @@ pub struct JobSnapshot {
     pub output: Option<Json>,
     /// Its tries.
     pub attempts: Vec<Attempt>,
+    /// How far it says that it is, if it runs.
+    #[serde(default)]
+    pub progress: Option<JobProgress>,
     /// Where it stands.
     pub place: Place,
 }
@@ -325,6 +328,7 @@ impl State {
             payload: record.payload.clone(),
             output: record.track.as_ref().and_then(|track| track.output.clone()),
             attempts: record.attempts().to_vec(),
+            progress: record.progress().cloned(),
             place,
         }
     }
@@ -452,7 +456,8 @@ impl Restored {
             membership,
         };
         let is_fresh = phase == Phase::Pending && job.attempts.is_empty() && job.output.is_none();
-        let track = Track { phase, attempts: job.attempts.into(), output: job.output };
+        let progress = job.progress.filter(|_| matches!(phase, Phase::Running(_))).map(Box::new);
+        let track = Track { phase, attempts: job.attempts.into(), output: job.output, progress };
         let record = Record {
             id,
             number: job.number,

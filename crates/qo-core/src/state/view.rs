@@ -2,7 +2,7 @@
 //! ([`Event::Ticked`](crate::Event::Ticked)) before it looks, so that dates are judged by the present.
 
 use super::State;
-use super::row::{At, Claimed, Group, Held, Job, Label, Run, ScheduleRow, Spec, Workflow};
+use super::row::{At, Claimed, Group, Held, Job, Label, ScheduleRow, Spec, Workflow};
 use super::table::Ix;
 use crate::lane::Lane;
 use crate::{Cursor, Error, FenceToken, GroupDetail, GroupPage, GroupRef, GroupStatus, HeldBy, Holder};
@@ -119,7 +119,7 @@ impl State {
             attempts_used: record.attempts_used.into(),
             max_attempts: record.max_attempts.into(),
             cancel_requested: job.and_then(Job::run).is_some_and(|run| run.cancel_requested),
-            running: job.and_then(Job::run).map(|run| self.running(run)),
+            running: job.and_then(|job| self.running(job)),
             claimed: job.and_then(Job::claimed).map(|claimed| self.claimed_by(claimed)),
             workflow: membership.map(|at| self.workflows[at.workflow].name.clone()),
             step: membership.map(|at| at.step),
@@ -153,18 +153,21 @@ impl State {
             token: claimed.token,
             since: claimed.since,
             lease_until: claimed.until.min(session.lease_until),
+            progress: None,
         }
     }
 
-    fn running(&self, run: &Run) -> Running {
+    fn running(&self, job: &Job) -> Option<Running> {
+        let run = job.run()?;
         let session = &self.sessions[run.session].row;
-        Running {
+        Some(Running {
             worker: session.new.worker.clone(),
             session: session.new.id,
             token: run.token,
             since: run.since,
             lease_until: run.timeout_at.map_or(session.lease_until, |at| at.min(session.lease_until)),
-        }
+            progress: job.progress().cloned(),
+        })
     }
 
     pub(crate) fn task_name(&self, job: &Job) -> &Name {
@@ -262,8 +265,9 @@ impl State {
         match held {
             Held::Job(ix) => {
                 let job = &self.jobs[ix];
-                let run = job.run().unwrap_or_else(|| unreachable!("only running jobs hold slots"));
-                let Running { worker, session, token, since, lease_until } = self.running(run);
+                let running = self.running(job);
+                let Running { worker, session, token, since, lease_until, .. } =
+                    running.unwrap_or_else(|| unreachable!("only running jobs hold slots"));
                 let by = HeldBy::Job { job: job.id, task: self.task_name(job).clone(), session };
                 Holder { token, slots, worker, since, lease_until, by }
             }

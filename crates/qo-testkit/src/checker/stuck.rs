@@ -45,7 +45,7 @@ impl Watch for Stuck {
             }
             What::Audited(audit) => {
                 if let Some((since, bound_ms)) = self.healed {
-                    look_for_slots_of_nobody(audit, since.max(entry.at), bound_ms, objections);
+                    look_for_slots_of_nobody(audit, entry.at, since.plus_ms(bound_ms), bound_ms, objections);
                 }
             }
             _ => {}
@@ -54,13 +54,20 @@ impl Watch for Stuck {
 }
 
 /// Slots, and claims, that the store shows although their lease was over long ago.
-fn look_for_slots_of_nobody(audit: &Audit, now: Time, bound_ms: u64, objections: &mut Objections) {
+/// Nobody is to blame for what was over before the faults were.
+fn look_for_slots_of_nobody(
+    audit: &Audit,
+    now: Time,
+    soonest: Time,
+    bound_ms: u64,
+    objections: &mut Objections,
+) {
     let holders = audit.holders.iter().flat_map(|detail| &detail.holders);
     let jobs = audit.jobs.iter().filter_map(|view| view.running.as_ref().or(view.claimed.as_ref()));
     let leases = holders.map(|holder| (holder.token, holder.lease_until));
     let leases: BTreeMap<_, _> = leases.chain(jobs.map(|by| (by.token, by.lease_until))).collect();
     for (token, lease_until) in leases {
-        objections.unless(lease_until.plus_ms(bound_ms) >= now, "G5", || {
+        objections.unless(lease_until.plus_ms(bound_ms).max(soonest) >= now, "G5", || {
             format!("token {token} holds although its lease was over at {lease_until}")
         });
     }

@@ -74,6 +74,18 @@ macro_rules! conformance {
                 one_keys_limit_taken_back_leaves_it_to_every_key,
                 jobs_that_list_a_group_share_its_slots_with_programs,
             }
+            progress {
+                a_running_job_shows_its_newest_progress,
+                of_several_reports_on_one_job_the_last_counts,
+                progress_is_gone_when_the_attempt_ends,
+                a_report_with_an_old_token_is_passed_over,
+                only_the_owner_reports,
+                what_is_settled_in_the_same_exchange_reports_nothing,
+                a_repeated_exchange_reports_nothing_again,
+                progress_renews_nothing_by_itself,
+                a_long_note_is_cut_and_not_refused,
+                a_bad_report_is_invalid_as_a_whole_exchange,
+            }
             slots {
                 every_outcome_frees_the_slots_at_once,
                 a_freed_slot_goes_to_the_next_job_in_the_same_exchange,

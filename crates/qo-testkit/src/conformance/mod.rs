@@ -34,6 +34,7 @@ mod operator;
 mod order;
 mod passing;
 mod prefetch;
+mod progress;
 mod queues;
 mod reopen;
 mod reservation;
@@ -73,10 +74,10 @@ use qo_core::{
 use qo_core::{DEFAULT_QUEUE_PRIORITY, ErrorKind, Exchange, FenceToken, HeldBy, JobFilter, JobId, JobState};
 use qo_core::{Json, LimitSource, Missed, NewSession, OnFailure, Outcome, Prefetch, Reason, Retention};
 use qo_core::{
-    RetryPolicy, Schedule, Settle, Start, Started, Steer, StepStatus, Stop, StopReason, Submitted,
+    Progress, RetryPolicy, Schedule, Settle, Start, Started, Steer, StepStatus, Stop, StopReason, Submitted,
 };
 use qo_core::{Swept, TaskOptions, TickOutcome, Time, WorkerStatus, WorkflowState, caps};
-use worker::{CLAIM_MS, settled, starting};
+use worker::{CLAIM_MS, at_percent, settled, starting};
 use world::{invalid, refused};
 
 const DAY_MS: u64 = 24 * 3_600_000;

@@ -2,7 +2,7 @@
 
 use super::job_spec::{name, success};
 use qo_core::{Claim, ClaimedJob, Exchange, ExchangeReply, JobId, JobState, NewSession, Outcome, Prefetch};
-use qo_core::{Result, SessionId, Settle, Start, Started, Store};
+use qo_core::{Progress, Result, SessionId, Settle, Start, Started, Store};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -154,6 +154,12 @@ impl Worker {
         ClaimedJob { token: run.token, timeout_ms: run.timeout_ms, retry: run.retry, ..job.clone() }
     }
 
+    /// Says how far jobs are, which must be taken without a word.
+    pub async fn report(&self, progress: Vec<Progress>) {
+        let reply = self.send(Exchange { progress, ..self.next() }).await.expect("the session is live");
+        assert_eq!((reply.settled, reply.claimed, reply.stop), (vec![], vec![], vec![]));
+    }
+
     /// Says that it takes no more jobs.
     pub async fn drain(&self) -> ExchangeReply {
         self.send(Exchange { draining: true, ..self.next() }).await.expect("the session is live")
@@ -189,6 +195,11 @@ impl Worker {
 /// The settle of a claimed job.
 pub(super) fn settled(job: &ClaimedJob, outcome: Outcome) -> Settle {
     Settle { job: job.id, token: job.token, outcome }
+}
+
+/// A report on a job that runs.
+pub(super) fn at_percent(job: &ClaimedJob, percent: u8, note: &str) -> Progress {
+    Progress { job: job.id, token: job.token, percent, note: note.into() }
 }
 
 /// The start of a job that was claimed ahead of time.

@@ -10,7 +10,9 @@ use qo_core::{
     Answer, Claim, Command, Configuration, Error, ErrorKind, Exchange, FenceToken, GroupRef, JobId, Prefetch,
     Schedule, Start,
 };
-use qo_core::{Json, Name, NewJob, NewSession, OnLimit, Outcome, RetryPolicy, SessionId, Settle, Store};
+use qo_core::{
+    Json, Name, NewJob, NewSession, Note, OnLimit, Outcome, Progress, RetryPolicy, SessionId, Settle, Store,
+};
 use qo_core::{TaskOptions, Time, caps};
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -217,13 +219,16 @@ fn exchange() -> impl Strategy<Value = Exchange> {
     );
     let numbers = prop::sample::select(vec![0, 1, 2, 3, u64::MAX]);
     let claim = (number(), of(number()), of(beyond::prefetch()), vec(beyond::start(), 0..3));
-    (0..3_u128, numbers, vec(settle, 0..3), claim, number(), any::<bool>()).prop_map(
-        |(session, number, settles, (max, max_per_queue, prefetch, starts), free_permits, draining)| {
+    let reports = prop_oneof![2 => Just(vec![]), 1 => vec(beyond::report(), 0..3)];
+    (0..3_u128, numbers, vec(settle, 0..3), claim, number(), any::<bool>(), reports).prop_map(
+        |(session, number, settles, claim, free_permits, draining, progress)| {
+            let (max, max_per_queue, prefetch, starts) = claim;
             Exchange {
                 session: SessionId(Uuid::from_u128(session)),
                 number,
                 settles,
                 starts,
+                progress,
                 claim: Claim { max, max_per_queue, prefetch },
                 free_permits,
                 draining,
@@ -265,7 +270,7 @@ pub fn bad_commands() -> impl Strategy<Value = Command> {
 
 /// Calls that are too long or too heavy as a whole.
 fn too_much() -> impl Strategy<Value = Command> {
-    (0..8_u8).prop_map(|which| {
+    (0..9_u8).prop_map(|which| {
         let small = NewJob::new(JobId(Uuid::from_u128(7)), name("mail"));
         let payload = Json::parse("payload", &format!("\"{}\"", "x".repeat(1_000_000))).expect("JSON");
         match which {
@@ -285,6 +290,12 @@ fn too_much() -> impl Strategy<Value = Command> {
                 let schedules = (0..=caps::CONFIGURED).map(|n| (name(&format!("s{n}")), schedule.clone()));
                 let schedules = schedules.collect();
                 Command::Configure(Configuration { schedules, ..Configuration::default() })
+            }
+            7 => {
+                let (job, token) = (small.id, FenceToken(1));
+                let report = Progress { job, token, percent: 1, note: Note::default() };
+                let progress = vec![report; caps::PROGRESS + 1];
+                Command::Exchange(Exchange { progress, ..Exchange::renew(SessionId(Uuid::from_u128(1)), 2) })
             }
             _ => Command::Register(vec![TaskOptions::new(name("mail")); caps::SERVED + 1]),
         }

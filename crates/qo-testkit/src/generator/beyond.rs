@@ -7,7 +7,9 @@ use proptest::option::of;
 use proptest::prelude::*;
 use qo_core::caps;
 use qo_core::{Change, Command, Configuration, Cursor, FenceToken, GroupRef, JobFilter, JobId, JobState};
-use qo_core::{LeaseId, Missed, Name, OnFailure, Prefetch, Retention, Schedule, SlotRequest, Start, Steer};
+use qo_core::{
+    LeaseId, Missed, Name, OnFailure, Prefetch, Progress, Retention, Schedule, SlotRequest, Start, Steer,
+};
 use uuid::Uuid;
 
 /// The program that is there before the bad commands come.
@@ -47,6 +49,17 @@ pub(super) fn prefetch() -> impl Strategy<Value = Prefetch> {
 
 pub(super) fn start() -> impl Strategy<Value = Start> {
     (job(), token()).prop_map(|(job, token)| Start { job, token })
+}
+
+pub(super) fn report() -> impl Strategy<Value = Progress> {
+    let percent = prop::sample::select(vec![0_u8, 100, 100, 100, 101, u8::MAX]);
+    let note = prop::sample::select(vec![String::new(), "\0".into(), "ü".repeat(caps::NOTE_BYTES)]);
+    (job(), token(), percent, note).prop_map(|(job, token, percent, note)| Progress {
+        job,
+        token,
+        percent,
+        note: note.into(),
+    })
 }
 
 fn lease_ms() -> impl Strategy<Value = u64> {

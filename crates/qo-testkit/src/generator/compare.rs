@@ -71,6 +71,7 @@ fn without(script: &Script, at: usize) -> Vec<Script> {
                 ExchangeStep { settles: Vec::new(), ..exchange.clone() },
                 ExchangeStep { starts: Vec::new(), ..exchange.clone() },
                 ExchangeStep { prefetch: None, ..exchange.clone() },
+                ExchangeStep { reports: Vec::new(), ..exchange.clone() },
             ];
             for fewer in fewer.into_iter().filter(|fewer| *fewer != exchange) {
                 let mut steps = script.steps.clone();

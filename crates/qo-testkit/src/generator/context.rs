@@ -7,7 +7,7 @@ use super::step::{SettleSpec, Whose};
 use qo_core::Time;
 use qo_core::{Answer, Claim, Command, Cursor, ErrorKind, Exchange, FenceToken, GroupRef, JobId, Json};
 use qo_core::{
-    LeaseId, NewJob, NewSession, Outcome, Prefetch, Result, SessionId, Settle, SlotRequest, Start,
+    LeaseId, NewJob, NewSession, Outcome, Prefetch, Progress, Result, SessionId, Settle, SlotRequest, Start,
 };
 use uuid::Uuid;
 
@@ -216,12 +216,17 @@ impl Context {
             Some(Settle { job, token, outcome: outcome(settle.outcome) })
         };
         let start = |&whose: &Whose| self.grant(known, whose).map(|(job, token)| Start { job, token });
+        let report = |&(whose, said): &(Whose, Pick)| {
+            let (job, token) = self.grant(known, whose)?;
+            Some(Progress { job, token, percent: said % 4, note: pool::note(said) })
+        };
         let prefetch = spec.prefetch.map(|(hold, lease_ms)| Prefetch { hold, lease_ms });
         Exchange {
             session: self.session(spec.session),
             number,
             settles: spec.settles.iter().filter_map(settle).collect(),
             starts: spec.starts.iter().filter_map(start).collect(),
+            progress: spec.reports.iter().filter_map(report).collect(),
             claim: Claim { max: spec.max, max_per_queue: spec.max_per_queue, prefetch },
             free_permits: spec.free_permits,
             draining: spec.draining,

@@ -144,6 +144,8 @@ pub struct ExchangeStep {
     pub max_per_queue: Option<u32>,
     /// What it starts.
     pub starts: Vec<Whose>,
+    /// How far its jobs are: whose, and what it says.
+    pub reports: Vec<(Whose, Pick)>,
     /// How many it wants to hold ahead of time, and for how long.
     pub prefetch: Option<(u32, u64)>,
     /// What it reports.

@@ -142,8 +142,10 @@ pub(super) fn exchange() -> impl Strategy<Value = ExchangeStep> {
     let report = (0..10_u32, prop::bool::weighted(0.05));
     let ahead = (vec(start(), 0..3), weighted(0.4, (2..8_u32, lease())));
     let claim = (max, weighted(0.2, 1..3_u32));
-    (any::<u8>(), number, vec(settle(), 0..4), claim, report, ahead).prop_map(
-        |(session, number, settles, (max, max_per_queue), (free_permits, draining), (starts, prefetch))| {
+    let reports = prop_oneof![2 => Just(vec![]), 1 => vec((reporter(), 0..8_u8), 1..4)];
+    (any::<u8>(), number, vec(settle(), 0..4), claim, report, ahead, reports).prop_map(
+        |(session, number, settles, (max, max_per_queue), (free_permits, draining), ahead, reports)| {
+            let (starts, prefetch) = ahead;
             ExchangeStep {
                 session,
                 number,
@@ -152,12 +154,23 @@ pub(super) fn exchange() -> impl Strategy<Value = ExchangeStep> {
                 max: if draining || prefetch.is_some() && free_permits < 5 { 0 } else { max },
                 max_per_queue,
                 starts,
+                reports,
                 prefetch: prefetch.filter(|_| !draining),
                 free_permits,
                 draining,
             }
         },
     )
+}
+
+/// Whose progress a worker reports: mostly that of a job which it runs.
+fn reporter() -> impl Strategy<Value = Whose> {
+    prop_oneof![
+        6 => any::<u8>().prop_map(Whose::Held),
+        1 => any::<u8>().prop_map(Whose::Claimed),
+        2 => any::<u8>().prop_map(Whose::Any),
+        1 => (any::<u8>(), any::<u8>()).prop_map(|(job, token)| Whose::Mixed(job, token)),
+    ]
 }
 
 /// How long a claim or a program's lease holds.

@@ -3,7 +3,7 @@
 use super::{Actor, Entry, History, What};
 use crate::fixture::START;
 use qo_core::{Answer, Claim, Command, Exchange, ExchangeReply, NewJob, Outcome, Prefetch, PrefetchedJob};
-use qo_core::{Name, Result, Schedule, Settle, SlotRequest, Start, Steer};
+use qo_core::{Name, Progress, Result, Schedule, Settle, SlotRequest, Start, Steer};
 use std::fmt::{self, Write as _};
 use uuid::Uuid;
 
@@ -195,6 +195,9 @@ fn exchanged(f: &mut fmt::Formatter<'_>, exchange: &Exchange) -> fmt::Result {
     }
     for Start { job, token } in &exchange.starts {
         write!(f, ", starts {} token {token}", Short(job.0))?;
+    }
+    for Progress { job, token, percent, .. } in &exchange.progress {
+        write!(f, ", {} token {token} is at {percent} %", Short(job.0))?;
     }
     let Claim { max, max_per_queue, prefetch } = exchange.claim;
     write!(f, ", wants {max}")?;

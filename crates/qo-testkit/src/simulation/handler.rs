@@ -1,9 +1,11 @@
 //! What a simulated worker runs: handlers that end in every way there is.
 
 use super::stage::{Alarm, Stage};
-use super::worker::Worker;
+use super::worker::{Session, Worker};
 use crate::history::What;
-use qo_core::{ClaimedJob, FenceToken, Granted, JobId, Json, Outcome, RetryPolicy, Settle, Stop, StopReason};
+use qo_core::{
+    ClaimedJob, FenceToken, Granted, JobId, Json, Outcome, Progress, RetryPolicy, Settle, Stop, StopReason,
+};
 
 /// A job that a worker is given to run.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +43,10 @@ impl Handler {
         Settle { job: self.job, token, outcome: Outcome::Release }
     }
 
+    fn report(&self, token: FenceToken, percent: u8) -> Progress {
+        Progress { job: self.job, token, percent, note: "so far".into() }
+    }
+
     fn retry(&self, stage: &mut Stage, error: &str) -> Outcome {
         Outcome::Retry {
             error: error.into(),
@@ -58,6 +64,21 @@ impl Handler {
             90..95 => Outcome::Snooze { delay_ms: stage.random.within(0..=5_000) },
             _ => Outcome::Release,
         }
+    }
+}
+
+impl Session {
+    /// How far some of its handlers are; now and then it speaks of one that is none of its.
+    pub fn progress(&self, stage: &mut Stage) -> Vec<Progress> {
+        let mut reports = Vec::new();
+        for (&token, handler) in &self.handlers {
+            if stage.random.percent(20) {
+                let forged = u64::from(stage.random.percent(10));
+                let token = FenceToken(token.0.saturating_sub(forged));
+                reports.push(handler.report(token, stage.random.below(101) as u8));
+            }
+        }
+        reports
     }
 }
 

@@ -227,11 +227,13 @@ impl Worker {
                 ..handler.settle_released(*token)
             });
         }
+        let progress = session.progress(stage);
         Exchange {
             session: session.id,
             number: session.number,
             settles,
             starts,
+            progress,
             claim: Claim { max, max_per_queue, prefetch: self.prefetch(session.draining) },
             free_permits: free,
             draining: session.draining,

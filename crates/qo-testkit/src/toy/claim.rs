@@ -244,7 +244,14 @@ impl Toy {
         let job = &mut self.jobs[at];
         job.state = JobState::Running;
         let timeout_ms = claimed.timeout_ms;
-        job.holding = Some(Holding { session, worker, token, since: self.now, timeout_ms });
+        job.holding = Some(Holding {
+            session,
+            worker,
+            token,
+            since: self.now,
+            timeout_ms,
+            progress: job.last_progress.take(),
+        });
         claimed
     }
 

@@ -155,4 +155,8 @@ pub enum Flaw {
     ReopenKeepsAttempts,
     /// An operator's word is about whatever step halts the workflow when it comes.
     SteerHitsTheNext,
+    /// A report of progress is matched by job.
+    ProgressByJob,
+    /// What a job said in one attempt is shown in the next.
+    ProgressOutlivesAttempt,
 }

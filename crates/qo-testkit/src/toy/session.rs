@@ -4,8 +4,8 @@ use super::state::{Session, Toy};
 use super::{Flaw, fenced};
 use qo_core::Claim;
 use qo_core::{
-    Error, ErrorKind, Exchange, ExchangeReply, JobState, NewSession, OpenedSession, Result, SessionId,
-    Started,
+    Error, ErrorKind, Exchange, ExchangeReply, JobProgress, JobState, NewSession, OpenedSession, Progress,
+    Result, SessionId, Started,
 };
 use std::collections::BTreeMap;
 
@@ -79,6 +79,7 @@ impl Toy {
         let starts = exchange.starts.iter();
         let started: Vec<Result<Started>> =
             starts.map(|start| self.start_claimed(exchange.session, start)).collect();
+        self.report(exchange);
         let lease_until = self.renew(exchange);
         let overdue = |at: usize| self.jobs[at].ahead.as_ref().is_some_and(|ahead| ahead.until <= self.now);
         let held_too_long = self.claimed_by(exchange.session).into_iter().any(overdue);
@@ -109,6 +110,25 @@ impl Toy {
         session.reply = Some(reply.clone());
         session.pauses_seen = pauses;
         reply
+    }
+
+    /// Notes how far jobs say that they are, where the session that says so owns them.
+    fn report(&mut self, exchange: &Exchange) {
+        let by_job = self.flaw == Flaw::ProgressByJob;
+        for job in &mut self.jobs {
+            let Some(holding) = &mut job.holding else { continue };
+            let owner = |report: &&Progress| {
+                report.job == job.new.id
+                    && (by_job || (report.token, exchange.session) == (holding.token, holding.session))
+            };
+            let Some(Progress { percent, note, .. }) = exchange.progress.iter().rfind(owner) else {
+                continue;
+            };
+            let known = holding.progress.as_ref();
+            if known.is_none_or(|known| (known.percent, &known.note) != (*percent, note)) {
+                holding.progress = Some(JobProgress { percent: *percent, note: note.clone(), at: self.now });
+            }
+        }
     }
 
     /// Renews the session and takes the worker's report; one that drains gives back what it has not started.

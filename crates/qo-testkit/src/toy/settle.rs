@@ -93,6 +93,7 @@ impl Toy {
         let uses_attempt = self.uses_attempt(outcome);
         let job = &mut self.jobs[at];
         let holding = job.holding.take().expect("it runs");
+        job.last_progress = holding.progress.filter(|_| self.flaw == Flaw::ProgressOutlivesAttempt);
         let number = job.attempts_used + 1;
         job.attempts_used += u32::from(uses_attempt);
         let then = self.state_after(at, outcome);

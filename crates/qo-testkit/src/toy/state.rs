@@ -4,7 +4,8 @@
 use super::Flaw;
 use super::{slot::Program, workflow::Workflow};
 use qo_core::{
-    Attempt, ExchangeReply, FenceToken, GroupRef, JobId, JobState, Json, LimitSource, Limits, Name,
+    Attempt, ExchangeReply, FenceToken, GroupRef, JobId, JobProgress, JobState, Json, LimitSource, Limits,
+    Name,
 };
 use qo_core::{
     NewJob, NewSession, Retention, ScheduleStatus, SessionId, Stop, TaskOptions, Time, caps, limit,
@@ -58,6 +59,8 @@ pub(super) struct Job {
     pub finished_at: Option<Time>,
     pub output: Option<Json>,
     pub attempts: Vec<Attempt>,
+    /// What it said in the attempt before; only `ProgressOutlivesAttempt` keeps it.
+    pub last_progress: Option<JobProgress>,
     /// The full group that it met; only `RaiseWakesNobody` asks.
     pub met_full: Option<GroupRef>,
     /// The limits of its groups when it was accepted; only `LimitForNewJobsOnly` asks.
@@ -72,6 +75,8 @@ pub(super) struct Holding {
     pub token: FenceToken,
     pub since: Time,
     pub timeout_ms: Option<u64>,
+    /// How far it says that it is.
+    pub progress: Option<JobProgress>,
 }
 
 /// The claim that a job is under which has not started.

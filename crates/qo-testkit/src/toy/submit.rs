@@ -113,6 +113,7 @@ impl Toy {
             finished_at: None,
             output: None,
             attempts: Vec::new(),
+            last_progress: None,
             met_full: None,
         });
         Ok(Submitted::Accepted(id))

@@ -69,13 +69,14 @@ impl Toy {
             token: holding.token,
             since: holding.since,
             lease_until: holding.timeout_at().map_or(session_until, |timeout| timeout.min(session_until)),
+            progress: holding.progress.clone(),
         })
     }
 
     fn claimed_view(&self, job: &Job) -> Option<Running> {
         let Ahead { session, worker, token, since, until } = job.ahead.clone()?;
         let lease_until = until.min(self.session(session)?.lease_until);
-        Some(Running { worker, session, token, since, lease_until })
+        Some(Running { worker, session, token, since, lease_until, progress: None })
     }
 
     pub fn groups(&self, after: Option<&GroupRef>, limit: usize) -> Result<GroupPage> {
@@ -122,7 +123,7 @@ impl Toy {
         let holder = |job: &Job| {
             let slots = slots_of(&job.needs(), group);
             let running = self.running(job).filter(|_| slots > 0)?;
-            let Running { worker, session, token, since, lease_until } = running;
+            let Running { worker, session, token, since, lease_until, .. } = running;
             let by = HeldBy::Job { job: job.new.id, task: job.new.task.clone(), session };
             Some(Holder { token, slots, worker, since, lease_until, by })
         };

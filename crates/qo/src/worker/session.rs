@@ -93,13 +93,12 @@ impl Fetcher {
     pub(super) fn compose(&mut self, session: &Session) -> Exchange {
         let starts = self.starts(session);
         Exchange {
-            session: session.id,
-            number: session.number,
             settles: self.settles.batch(),
             claim: self.claim(session, starts.len()),
             starts,
             free_permits: self.free_permits(),
             draining: self.phase() != Phase::Working,
+            ..Exchange::renew(session.id, session.number)
         }
     }
 

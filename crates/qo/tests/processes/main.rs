@@ -3,6 +3,7 @@
 //! This file is the test, the worker processes that it starts, and the guard of their programs: it starts itself again,
 //! and the first argument says as what.
 
+mod chaos;
 mod programs;
 mod signals;
 mod stage;
@@ -31,6 +32,7 @@ const TESTS: &[Test] = tests![
     signals::a_stopped_worker_runs_nothing_when_it_goes_on_and_what_it_settles_is_fenced,
     signals::a_handler_that_blocks_ends_a_process_that_lost_its_lease_with_exit_code_70,
     signals::the_first_sigterm_drains_and_the_second_releases,
+    chaos::workers_killed_every_300_ms_exceed_nothing_lose_nothing_and_leave_nothing_stuck,
 ];
 
 fn main() -> ExitCode {

@@ -142,7 +142,10 @@ async fn matching(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, cha
         confirm(screen, word, count)?;
     }
     let (mut changed, mut after): (u64, Option<Cursor>) = (0, None);
-    while count > 0 {
+    loop {
+        if count == 0 {
+            break;
+        }
         let page = store.change_matching(change, filter.clone(), after, caps::PAGE).await;
         let page = page.map_err(|error| {
             Trouble::from(error)

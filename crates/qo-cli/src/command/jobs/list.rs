@@ -3,7 +3,7 @@
 use super::filter::Filter;
 use super::style;
 use crate::cli::Format;
-use crate::command::argument::state_name;
+use crate::command::argument::{self, state_name};
 use crate::output::{Array, Screen, Style, Table, Times};
 use crate::place::{Place, did_you_mean, times};
 use crate::trouble::{Done, Trouble};
@@ -28,7 +28,7 @@ pub struct List {
     #[command(flatten)]
     filter: Filter,
     /// Show at most so many [default: 50; all with --json].
-    #[arg(long, value_name = "N", conflicts_with = "all")]
+    #[arg(long, value_name = "N", conflicts_with = "all", value_parser = argument::count)]
     limit: Option<usize>,
     /// Show all, however many.
     #[arg(long)]

@@ -27,7 +27,7 @@ pub struct Guarded {
     guard: Child,
     heard: BufReader<OwnedReadHalf>,
     tell: OwnedWriteHalf,
-    line: String,
+    line: Vec<u8>,
     /// Kept open for the command.
     _stdin: Option<OwnedFd>,
 }
@@ -59,8 +59,7 @@ impl Guarded {
             .spawn()
             .map_err(|error| cannot("start the guard", &error))?;
         let (heard, tell) = ours.into_split();
-        let mut guarded =
-            Self { guard, heard: BufReader::new(heard), tell, line: String::new(), _stdin: stdin };
+        let mut guarded = Self { guard, heard: BufReader::new(heard), tell, line: Vec::new(), _stdin: stdin };
         guarded.until(until).await;
         guarded.say("payload 0\n").await;
         Ok(guarded)
@@ -90,12 +89,12 @@ impl Guarded {
     pub async fn ended(&mut self) -> Result<Ended> {
         loop {
             // What was read of a line stays in it if this is dropped.
-            let read = self.heard.read_line(&mut self.line).await;
-            if !read.is_ok_and(|bytes| bytes > 0) && !self.line.ends_with('\n') {
+            let read = self.heard.read_until(b'\n', &mut self.line).await;
+            if read.is_err() || !self.line.ends_with(b"\n") {
                 let status = self.guard.wait().await.map_err(|error| cannot("wait for the guard", &error))?;
                 return Err(Error::new(ErrorKind::Internal, format!("the guard ended early: {status}")));
             }
-            let line = std::mem::take(&mut self.line);
+            let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned();
             let (word, rest) = line.trim_end().split_once(' ').unwrap_or_default();
             let ended = match (word, rest.parse()) {
                 ("exited", Ok(code)) => Ended::Exited(code),

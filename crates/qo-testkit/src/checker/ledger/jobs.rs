@@ -3,9 +3,9 @@
 use super::claims::Claimed;
 use super::{Fact, GroupIndex, Ledger, Tell};
 use qo_core::{
-    AttemptOutcome, DEFAULT_QUEUE_PRIORITY, FenceToken, GroupRef, JobState, Key, Name, NewJob, SessionId,
+    AttemptOutcome, DEFAULT_QUEUE_PRIORITY, FenceToken, GroupRef, JobProgress, JobState, Key, Name, NewJob,
 };
-use qo_core::{Time, caps};
+use qo_core::{Progress, SessionId, Time, caps};
 
 /// A job that was accepted.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub struct Job {
     pub cancel_requested: bool,
     /// The claim that owns it while it runs.
     pub holding: Option<Holding>,
+    /// How far its owner last said that it is.
+    pub progress: Option<JobProgress>,
     /// The claim on it while it has not started.
     pub claimed: Option<Claimed>,
     /// Claims that it had settled, by whom, and where that left it.
@@ -239,6 +241,7 @@ impl Ledger {
             attempts_used: 0,
             cancel_requested: false,
             holding: None,
+            progress: None,
             claimed: None,
             settled: Vec::new(),
             newest: None,
@@ -276,6 +279,7 @@ impl Ledger {
         let timeout_at = timeout_ms.map(over);
         let job = &mut self.jobs[index];
         job.holding = Some(Holding { token, session, since: self.now, timeout_at });
+        job.progress = None;
         job.state = JobState::Running;
         job.newest = job.newest.max(Some(token));
         self.groups.take(&job.needs);
@@ -297,6 +301,20 @@ impl Ledger {
         }
     }
 
+    /// A session says how far a job is: of one that it owns, the newest word counts.
+    pub(super) fn report(&mut self, session: SessionId, reports: &[Progress]) {
+        for (&token, &index) in &self.running {
+            let job = &mut self.jobs[index];
+            let owner = job.holding.is_some_and(|holding| holding.session == session);
+            let about = |report: &&Progress| owner && (report.token, report.job) == (token, job.new.id);
+            let Some(Progress { percent, note, .. }) = reports.iter().rfind(about) else { continue };
+            let known = job.progress.as_ref();
+            if known.is_none_or(|known| (known.percent, &known.note) != (*percent, note)) {
+                job.progress = Some(JobProgress { percent: *percent, note: note.clone(), at: self.now });
+            }
+        }
+    }
+
     pub(super) fn end_attempt(
         &mut self,
         index: usize,
@@ -305,7 +323,7 @@ impl Ledger {
         then: JobState,
     ) {
         let job = &mut self.jobs[index];
-        job.holding = None;
+        (job.holding, job.progress) = (None, None);
         job.attempts_used += u32::from(outcome.uses_attempt());
         self.running.remove(&token);
         self.groups.free_up(&job.needs);

@@ -164,6 +164,7 @@ impl Ledger {
         for (start, result) in exchange.starts.iter().zip(&reply.started) {
             self.start(exchange.session, start, result, tell);
         }
+        self.report(exchange.session, &exchange.progress);
         self.renew(exchange, reply, tell);
         let held_too_long = self.has_overdue_claims(exchange.session);
         self.end_what_is_over(&mut Swept::default(), tell);
