@@ -137,6 +137,7 @@ impl Attempt {
                 Ok(None) | Err(_) => pending().await,
             };
             tokio::select! {
+                biased;
                 () = tokio::time::sleep_until(drop_at) => return,
                 _ = stop.changed() => {}
             }

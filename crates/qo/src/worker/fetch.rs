@@ -307,9 +307,11 @@ impl Fetcher {
         let work = match self.answer(1, self.shared.store.work(session.id, claim)).await {
             Ok(work) => work,
             Err(error) if passes(&error) => {
-                session.looks.due = false;
-                let pause = self.dice.backoff(3, PAUSE, Duration::from_secs(1));
-                session.looks.poll_at = Instant::now() + pause;
+                // It stays due. A date that has passed must not make it look again at once.
+                let looks = &mut session.looks;
+                looks.barren += 1;
+                let pause = self.dice.backoff(looks.barren, PAUSE, Duration::from_secs(1));
+                (looks.not_before, looks.date) = (Instant::now() + pause, None);
                 return Ok(false);
             }
             Err(error) => return Err(error),
@@ -355,14 +357,16 @@ impl Fetcher {
                 Some(_) | None => pending().await,
             }
         };
+        // In this order, and not by dice: the same seed must do the same twice.
         let ended = tokio::select! {
+            biased;
             ended = self.ended.recv() => ended,
+            _ = self.phase.changed() => None,
             () = changed => {
                 session.looks.due = true;
                 None
             }
             () = sleep_until(until) => None,
-            _ = self.phase.changed() => None,
         };
         if let Some(ended) = ended {
             self.finish(ended);

@@ -111,12 +111,12 @@ impl Worker {
         Arc::clone(&self.shared.metrics)
     }
 
-    /// Works until SIGTERM or SIGINT: the first drains, a second one releases.
+    /// Works until SIGTERM or SIGINT: the first drains, a second one releases, a third one ends the process at once.
     pub async fn run_until_signal(self) -> Result<()> {
         let obey = Signals::listen()?.obey(self.shutdown_handle());
         tokio::select! {
             result = self.run() => result,
-            () = obey => unreachable!("signals are listened to for ever"),
+            never = obey => match never {},
         }
     }
 
@@ -125,11 +125,14 @@ impl Worker {
     /// While the store cannot be reached it goes on trying. An error means that it had to end: the store refuses what the
     /// worker is, or is damaged, or a handler did not stop when the worker was released.
     pub async fn run(self) -> Result<()> {
+        let runtime = Handle::try_current().map_err(|error| {
+            Error::new(ErrorKind::Invalid, format!("a worker runs on a tokio runtime: {error}"))
+        })?;
         self.say_hello();
         let _release = ReleaseOnDrop(self.shutdown_handle());
         let Self { shared, dice, own_threads } = self;
         let (done, result) = oneshot::channel();
-        let fetcher = Fetcher::new(Arc::clone(&shared), Handle::current(), dice);
+        let fetcher = Fetcher::new(Arc::clone(&shared), runtime, dice);
         let watched = Arc::clone(&shared);
         let watch = async move { watched.watch.run().await };
         let work = async move {
