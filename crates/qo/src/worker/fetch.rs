@@ -27,6 +27,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// Shortest time between a look that found nothing and the next one.
 const LOOK_GAP: Duration = Duration::from_millis(1);
+/// How often to look whether handlers report progress.
+const REPORT_LOOK: Duration = Duration::from_secs(1);
 /// First pause after a call that failed.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Sessions in a row that the store refuses before the worker gives up.
@@ -179,6 +181,7 @@ impl Fetcher {
         let ending = self.phase() != Phase::Working;
         !self.settles.is_empty()
             || Instant::now() >= session.renew_at
+            || (self.shared.attempts.has_news() && Instant::now() >= session.report_at)
             || (ending && !session.told_draining)
             || (!ending && !session.buffer.is_empty() && self.free_permits() > 0)
     }
@@ -347,7 +350,11 @@ impl Fetcher {
         let looks = &session.looks;
         let look_at = if looks.due { looks.not_before } else { looks.poll_at };
         let date = looks.date.map(|date| date.max(looks.not_before));
-        let dates = [Some(session.renew_at), Some(look_at), Some(self.sweep_at), date, self.give_up_at];
+        // Handlers do not wake the loop when they report progress: while some run it looks every second.
+        let report_at =
+            (!self.shared.attempts.is_empty()).then(|| session.report_at.max(Instant::now() + REPORT_LOOK));
+        let dates =
+            [Some(session.renew_at), Some(look_at), Some(self.sweep_at), date, report_at, self.give_up_at];
         let until = dates.into_iter().flatten().min().unwrap_or(look_at);
         let store = &self.shared.store;
         let changed = async {

@@ -1,7 +1,7 @@
 //! A session and its exchanges: what each asks for, and what becomes of the answer.
 
 use crate::context::CancelReason;
-use crate::worker::attempt::{Attempt, Claimed};
+use crate::worker::attempt::Claimed;
 use crate::worker::fetch::Fetcher;
 use crate::worker::lease::Lease;
 use crate::worker::run::run;
@@ -13,6 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// How often progress alone is a reason to exchange.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+
 /// A session that is open.
 pub(crate) struct Session {
     pub id: SessionId,
@@ -23,6 +26,8 @@ pub(crate) struct Session {
     pub buffer: BTreeMap<FenceToken, ClaimedJob>,
     /// When it must be renewed.
     pub renew_at: Instant,
+    /// Not before this is an exchange made only because handlers report progress.
+    pub report_at: Instant,
     /// The store knows that the worker drains.
     pub told_draining: bool,
     /// When and why to look for work.
@@ -53,6 +58,7 @@ impl Session {
             number: 1,
             buffer: BTreeMap::new(),
             renew_at: sent + lease_length / 3,
+            report_at: sent,
             told_draining: false,
             looks: Looks { due: true, not_before: sent, poll_at: sent, date: None, seen: None, barren: 0 },
         }
@@ -93,12 +99,14 @@ impl Fetcher {
     pub(super) fn compose(&mut self, session: &Session) -> Exchange {
         let starts = self.starts(session);
         Exchange {
+            session: session.id,
+            number: session.number,
             settles: self.settles.batch(),
             claim: self.claim(session, starts.len()),
             starts,
+            progress: self.shared.attempts.untold(),
             free_permits: self.free_permits(),
             draining: self.phase() != Phase::Working,
-            ..Exchange::renew(session.id, session.number)
         }
     }
 
@@ -116,6 +124,8 @@ impl Fetcher {
         if session.lease.renew(sent, reply.lease_until) {
             self.shared.watch.look();
         }
+        self.shared.attempts.told(&exchange.progress);
+        session.report_at = sent + REPORT_EVERY;
         self.settles.acknowledge(exchange.settles.len());
         for (settle, result) in exchange.settles.iter().zip(&reply.settled) {
             self.settled(settle, result);
@@ -184,9 +194,8 @@ impl Fetcher {
             self.settles.push(Settle { job: job.id, token: job.token, outcome: Outcome::Release });
             return;
         };
-        let attempt = Attempt::new(Claimed::of(&job), Arc::clone(&session.lease), sent, Instant::now());
-        let attempt = Arc::new(attempt);
-        self.shared.attempts.insert(Arc::clone(&attempt));
+        let lease = Arc::clone(&session.lease);
+        let attempt = self.shared.attempts.begin(Claimed::of(&job), lease, sent);
         self.shared.metrics.started();
         let (handler, report) = (Arc::clone(handler), self.report.clone());
         self.runtime.spawn(run(attempt, handler, job.payload, self.cancel_grace(), report));
