@@ -38,6 +38,8 @@ use uuid::Uuid;
 const BATCH: usize = 1_000;
 /// A record takes no more commands once its events have this many bytes of payload and output, more or less.
 const RECORD_BYTES: usize = 8 << 20;
+/// Most offered jobs that one record decides about.
+const OFFERS: usize = 5_000;
 /// Races for the next record that a commit may lose before its callers are told to come back later.
 const RACES: u32 = 1_000;
 
@@ -278,10 +280,7 @@ impl Writer {
             return Err(Error::new(ErrorKind::Data, what));
         }
         record.events.iter().for_each(|event| self.state.evolve(event));
-        if !record.events.is_empty() {
-            // It began with what became of them.
-            self.offers.clear();
-        }
+        self.offers.drain(..record.admitted.min(self.offers.len()));
         self.offers.extend(record.offered.iter().cloned());
         self.unsynced = true;
         self.passed(record.number, record.nonce, record.writer, bytes);
@@ -299,11 +298,16 @@ impl Writer {
 
     async fn commit<T>(&mut self, commands: &[(Box<Command>, T)]) -> Result<Vec<Result<Answer>>> {
         self.catch_up().await?;
-        for _ in 0..RACES {
+        let mut races = 0;
+        while races < RACES {
             let at = self.hands.now().max(self.state.now());
+            // What was acknowledged before comes before; if it is too much for one record, the commands wait for the next.
+            let admitted = fitting_jobs(&self.offers);
+            let is_last = admitted == self.offers.len();
+            let commands = if is_last { commands } else { &[] };
             self.state.speculate();
-            let (events, answers) = self.decide_all(at, commands);
-            if events.iter().all(|event| matches!(event, Event::Ticked(_))) {
+            let (events, answers) = self.decide_all(at, admitted, commands);
+            if admitted == 0 && events.iter().all(|event| matches!(event, Event::Ticked(_))) {
                 // That time goes on needs no record. What is answered rests on what was seen.
                 self.state.take_back();
                 if std::mem::take(&mut self.unsynced) {
@@ -318,6 +322,7 @@ impl Writer {
                 after: self.end.nonce,
                 at: Some(at),
                 events,
+                admitted,
                 offered: Vec::new(),
             };
             let sent = Instant::now();
@@ -331,9 +336,12 @@ impl Writer {
                 Ok(Put::Ours(bytes)) => {
                     self.state.keep();
                     self.written(&record, bytes, sent).await;
-                    return Ok(answers);
+                    if is_last {
+                        return Ok(answers);
+                    }
                 }
                 Ok(Put::Theirs(theirs, bytes)) => {
+                    races += 1;
                     self.state.take_back();
                     self.follow(&theirs, bytes)?;
                     self.catch_up().await?;
@@ -352,11 +360,12 @@ impl Writer {
     fn decide_all<T>(
         &mut self,
         at: Time,
+        admitted: usize,
         commands: &[(Box<Command>, T)],
     ) -> (Vec<Event>, Vec<Result<Answer>>) {
         let mut events = Vec::new();
-        if !self.offers.is_empty() {
-            match decide(&mut self.state, at, &Command::Admit(self.offers.clone())) {
+        if admitted > 0 {
+            match decide(&mut self.state, at, &Command::Admit(self.offers[..admitted].to_vec())) {
                 Ok(decision) => events.extend(decision.events),
                 // An offer that breaks a rule cannot have come from qo.
                 Err(error) => tracing::error!("offered jobs were refused: {error}"),
@@ -376,7 +385,7 @@ impl Writer {
         self.seen_end = sent;
         // Its folder was synced with it, and so was everything that could be seen there.
         self.unsynced = false;
-        self.offers.clear();
+        self.offers.drain(..record.admitted);
         self.turns.took(sent.elapsed());
         self.passed(record.number, record.nonce, self.id, bytes);
         self.log.directory().inspect(|directory| directory.ring());
@@ -466,6 +475,16 @@ fn fitting<T>(commands: &[(Box<Command>, T)]) -> usize {
         bytes <= RECORD_BYTES
     };
     commands.iter().take(BATCH).take_while(fits).count().max(1)
+}
+
+/// How many of these jobs go into one record: one at least, if there is one.
+fn fitting_jobs(jobs: &[NewJob]) -> usize {
+    let mut bytes = 0;
+    let fits = |job: &&NewJob| {
+        bytes += job.payload.as_str().len();
+        bytes <= RECORD_BYTES
+    };
+    jobs.iter().take(OFFERS).take_while(fits).count().max(1).min(jobs.len())
 }
 
 /// Bytes of payload, output and error text that a command brings.

@@ -18,7 +18,10 @@ const SHOWN: usize = 12;
 pub fn show(screen: &mut Screen, evidence: &Evidence, verdict: &Verdict) -> Done {
     let names = Names::with(&evidence.prefix);
     let mut lines = vec![Line::new()];
-    let title = format!("What the {} jobs themselves wrote down, in {} processes:", verdict.jobs.all, verdict.workers);
+    let title = format!(
+        "What the {} jobs themselves wrote down, in {} processes:",
+        verdict.jobs.all, verdict.workers
+    );
     lines.extend([Line::of(title, Style::Strong), Line::new()]);
     let [first, allowed, reached, exceeded] = COLUMNS;
     let header = Line::new().to(first).and("LIMIT", Style::Dim).to(allowed).and("ALLOWED", Style::Dim);
@@ -51,7 +54,8 @@ fn limit(kept: &Kept, names: &Names) -> Line {
     let line = Line::new().to(first).and(shown(&kept.group, names), Style::Strong).to(18).plain(what);
     let line = line.to(allowed).plain(format!("{:>7}", kept.limit));
     let line = line.to(reached).and(format!("{:>7}", kept.reached), bad(kept.reached < kept.limit));
-    let times = format!("{:>8}", if kept.exceeded == 1 { "once".into() } else { format!("{} times", kept.exceeded) });
+    let times =
+        format!("{:>8}", if kept.exceeded == 1 { "once".into() } else { format!("{} times", kept.exceeded) });
     mark(line.to(exceeded).and(times, bad(kept.exceeded > 0)), holds)
 }
 
@@ -84,12 +88,19 @@ fn facts(evidence: &Evidence, verdict: &Verdict) -> Vec<Line> {
     vec![
         fact(
             "workflows",
-            format!("{} with {} steps, {} across workers: {order}", flows.count, flows.steps, flows.across_workers),
+            format!(
+                "{} with {} steps, {} across workers: {order}",
+                flows.count, flows.steps, flows.across_workers
+            ),
             flows.disorder == 0,
         ),
         fact(
             "kill -9",
-            format!("{} jobs were running on {}: {back}", recovery.held, recovery.worker.as_deref().unwrap_or("nobody")),
+            format!(
+                "{} jobs were running on {}: {back}",
+                recovery.held,
+                recovery.worker.as_deref().unwrap_or("nobody")
+            ),
             recovery.held > 0 && recovery.held == recovery.again,
         ),
         fact("jobs", done, jobs.twice == 0),

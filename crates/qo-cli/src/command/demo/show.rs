@@ -130,7 +130,8 @@ impl<'a> Show<'a> {
 
     async fn wait_for_workers(&mut self) -> Result<()> {
         let mut ticks = interval(Duration::from_millis(20));
-        let expected: Vec<Name> = (1..=WORKERS).map(|number| self.names.worker(number)).collect::<Result<_>>()?;
+        let expected: Vec<Name> =
+            (1..=WORKERS).map(|number| self.names.worker(number)).collect::<Result<_>>()?;
         while self.seconds() < START_SECONDS {
             ticks.tick().await;
             self.fleet.check()?;
@@ -171,7 +172,8 @@ impl<'a> Show<'a> {
             }
             Act::Raise { worker, killed } if picture.of_worker(worker) == 0 => {
                 let back = seconds - *killed;
-                let what = format!("{worker}'s lease has ended: its slots are back, {back:.1} s after the kill");
+                let what =
+                    format!("{worker}'s lease has ended: its slots are back, {back:.1} s after the kill");
                 self.stage.say(seconds, &what, Style::Good)?;
                 self.change_limit(TASK[2]).await?;
                 let what = format!("limit of call-api raised from {} to {}", TASK[1], TASK[2]);
@@ -205,8 +207,9 @@ impl<'a> Show<'a> {
         let killed = self.seconds();
         let held = picture.of_worker(&worker);
         let lease = LEASE_MS / 1_000;
-        let what =
-            format!("kill -9 {worker} while it runs {held} jobs: nobody else may have their slots until its lease of {lease} s ends");
+        let what = format!(
+            "kill -9 {worker} while it runs {held} jobs: nobody else may have their slots until its lease of {lease} s ends"
+        );
         self.stage.say(killed, &what, Style::Bad)?;
         self.act = Act::Raise { worker, killed };
         Ok(())
@@ -230,7 +233,8 @@ impl<'a> Show<'a> {
         let (group, holder) = (self.names.marks()?, self.names.worker(0)?);
         let request = SlotRequest::new(LeaseId(Uuid::new_v4()), group, holder, LEASE_MS);
         let lease = self.store.acquire_slots(request.clone()).await?;
-        let lease = lease.ok_or_else(|| Error::new(ErrorKind::Internal, "a group without a limit is full"))?;
+        let lease =
+            lease.ok_or_else(|| Error::new(ErrorKind::Internal, "a group without a limit is full"))?;
         self.store.return_slots(request.id, lease.token).await?;
         Ok(lease.token)
     }
@@ -256,9 +260,9 @@ pub async fn clean_up(store: &Arc<dyn Store>, names: &Names, evidence: &Evidence
 /// Whether nobody uses a namespace: no job lives, no worker, and nobody has limited everything.
 pub async fn is_unused(store: &Arc<dyn Store>) -> Result<bool> {
     let queues = store.queues().await?;
-    let is_idle = queues.iter().all(|queue| {
-        queue.running + queue.claimed + queue.due + queue.scheduled + queue.waiting == 0
-    });
+    let is_idle = queues
+        .iter()
+        .all(|queue| queue.running + queue.claimed + queue.due + queue.scheduled + queue.waiting == 0);
     let cap = match store.group(GroupRef::Cluster).await {
         Ok(detail) => detail.status.limit,
         Err(error) if error.kind() == ErrorKind::NotFound => None,

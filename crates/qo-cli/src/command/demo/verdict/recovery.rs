@@ -29,9 +29,9 @@ impl Verdict {
         };
         let held: Vec<&Run> = runs.iter().filter(|run| run.end == End::Killed).collect();
         let next = |killed: &&Run| {
-            let again = runs.iter().find(|run| {
-                run.record.job == killed.record.job && run.record.token > killed.record.token
-            })?;
+            let again = runs
+                .iter()
+                .find(|run| run.record.job == killed.record.job && run.record.token > killed.record.token)?;
             Some(again.began_ns().saturating_sub(kill.at_ns) / 1_000_000)
         };
         let back: Vec<u64> = held.iter().filter_map(next).collect();
@@ -44,7 +44,10 @@ impl Verdict {
         };
         let (worker, all_ms) = (&kill.worker, self.recovery.all_ms);
         if held.is_empty() {
-            self.violates("kill -9", format_args!("{worker} held no job when it was killed: nothing was shown"));
+            self.violates(
+                "kill -9",
+                format_args!("{worker} held no job when it was killed: nothing was shown"),
+            );
         }
         if back.len() < held.len() {
             let stuck = held.len() - back.len();
@@ -52,7 +55,10 @@ impl Verdict {
         }
         let most_ms = evidence.lease_ms + BEYOND_LEASE_MS;
         if all_ms > most_ms {
-            self.violates("kill -9", format_args!("slots of {worker} came back after {all_ms} ms, not {most_ms} ms"));
+            self.violates(
+                "kill -9",
+                format_args!("slots of {worker} came back after {all_ms} ms, not {most_ms} ms"),
+            );
         }
     }
 }
