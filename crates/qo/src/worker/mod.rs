@@ -2,22 +2,24 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`builder`], [`options`], [`shutdown`] | how a worker is made, how it behaves, how it ends |
-//! | [`fetch`] | the one loop: when to exchange, when to look, when to wait |
-//! | [`session`] | an exchange: what it asks for and what becomes of the answer |
-//! | [`run`], [`attempt`] | a handler under supervision |
-//! | [`finish`] | what the store is told when a handler has ended |
-//! | [`lease`] | whether the worker still owns what it runs |
-//! | [`pressure`] | taking less when memory is short or tasks are slow |
+//! | `builder`, `options`, `shutdown` | how a worker is made, how it behaves, how it ends |
+//! | `fetch`, `look` | the one loop: when to exchange, when to look, when to wait |
+//! | `session`, `exchange` | a session from its opening to its end; what an exchange asks for and brings |
+//! | `run`, `attempt` | a handler under supervision |
+//! | `finish` | what the store is told when a handler has ended |
+//! | `lease` | whether the worker still owns what it runs |
+//! | `pressure` | taking less when memory is short or tasks are slow |
 //!
 //! The loop and the lease watch each have a thread of their own, so a handler that blocks the user's event loop stops
 //! neither the renewal nor the watch. Handlers run on the runtime that [`Worker::run`] is called on.
 
 pub(crate) mod attempt;
 mod builder;
+mod exchange;
 mod fetch;
 mod finish;
 pub(crate) mod lease;
+mod look;
 mod options;
 mod pressure;
 mod run;
@@ -25,7 +27,7 @@ mod session;
 mod shutdown;
 
 pub use attempt::Hold;
-pub use builder::WorkerBuilder;
+pub use builder::{EXIT_STUCK, WorkerBuilder};
 pub use lease::margin;
 pub use options::WorkerOptions;
 pub use shutdown::ShutdownHandle;

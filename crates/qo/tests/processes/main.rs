@@ -47,15 +47,17 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let filters: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
-    let mut failed = 0;
+    let (mut passed, mut failed) = (0, 0);
     for (name, test) in TESTS {
         if !filters.is_empty() && !filters.iter().any(|filter| name.contains(filter.as_str())) {
             continue;
         }
         let result = catch_unwind(AssertUnwindSafe(test));
         say(format_args!("test {name} ... {}", if result.is_ok() { "ok" } else { "FAILED" }));
+        passed += u32::from(result.is_ok());
         failed += u32::from(result.is_err());
     }
+    say(format_args!("test result: {passed} passed; {failed} failed"));
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

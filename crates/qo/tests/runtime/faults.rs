@@ -2,7 +2,7 @@
 
 use crate::stage::{Running, TokioClock, at_once, ended, until};
 use async_trait::async_trait;
-use qo::core::{Answer, ClaimSettings, Command, JobState, MemoryStore};
+use qo::core::{Answer, ClaimSettings, Command, JobId, JobState, MemoryStore, Name};
 use qo::{CancelReason, Client, Context, Failure, Store, TaskConfig, Worker, WorkerOptions};
 use qo_testkit::generator::call;
 use qo_testkit::intercept::{Intercept, Intercepted};
@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::time::Instant;
+use uuid::Uuid;
 
 const RATES: FaultRates = FaultRates { before: 150, after: 150, late: 0, twice: 0, late_ms: 1 };
 
@@ -153,4 +155,64 @@ async fn a_handler_that_takes_its_time_to_stop_does_not_keep_the_store_busy() {
     let changes = client.store().changed(None).await.expect("a count") - before;
     assert!(changes < 250, "{changes} changes in twenty seconds");
     worker.drain().await;
+}
+
+/// Writes down every call, and when it was made.
+struct Scribe {
+    store: Arc<FaultyStore>,
+    started: Instant,
+    calls: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl Intercept for Scribe {
+    async fn command(&self, command: Command) -> qo::Result<Answer> {
+        let line = format!("{:?} {command:?}", self.started.elapsed());
+        self.calls.lock().expect("no panic").push(line);
+        call(&*self.store, command).await
+    }
+
+    fn look(&self) -> qo::Result<&dyn Store> {
+        Ok(&*self.store)
+    }
+}
+
+fn trace(seed: u64) -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.expect("a runtime").block_on(async {
+        let store = TokioClock::store();
+        let faulty = Arc::new(FaultyStore::new(store.clone(), seed, RATES));
+        let scribe = Scribe { store: faulty, started: Instant::now(), calls: Mutex::default() };
+        let scribe = Arc::new(Intercepted(scribe));
+        let client = Client::new(store);
+        let moody = |mood: u64, context: Context| async move {
+            tokio::time::sleep(Duration::from_millis(mood * 3)).await;
+            if mood % 3 == 1 && context.attempt() == 1 { Err(Failure::retry("once")) } else { Ok(mood) }
+        };
+        let options = WorkerOptions {
+            name: Some(Name::parse("name", "worker").expect("a name")),
+            max_concurrent_tasks: 4,
+            memory_threshold_percent: 100,
+            ..WorkerOptions::default()
+        };
+        let builder = Worker::builder(scribe.clone()).options(options).own_threads(false).seed(seed);
+        let worker = Running::start(builder.task("moody", moody));
+        for number in 0..30_u64 {
+            let id = JobId(Uuid::from_u128(number.into()));
+            client.submit("moody", &(number % 7)).id(id).await.expect("submitted");
+        }
+        for number in 0..30 {
+            ended(&client, JobId(Uuid::from_u128(number))).await;
+        }
+        worker.drain().await;
+        std::mem::take(&mut *scribe.0.calls.lock().expect("no panic"))
+    })
+}
+
+#[test]
+fn the_same_seed_makes_the_same_calls_at_the_same_times() {
+    let first = trace(7);
+    assert!(first.len() > 20, "{} calls", first.len());
+    assert_eq!(first, trace(7));
+    assert_ne!(first, trace(8));
 }
