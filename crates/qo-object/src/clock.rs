@@ -1,5 +1,8 @@
 //! Store time on objects: what the store itself stamps on what is written to it, and between two such stamps the
 //! monotonic time that has passed here. No process's wall clock decides anything (G9).
+//!
+//! **It never falls, and it never stands still.** Where the store's clock was set back, or the log has seen a later time,
+//! it goes on at half its pace until the store has caught up: leases then last longer, which is safe, and they do end (G5).
 
 use crate::log::Log;
 use object_store::path::Path;
@@ -25,8 +28,10 @@ struct Observed {
     at: Instant,
     /// When the store was last asked.
     asked: Instant,
-    /// The latest time that was told: time does not fall.
+    /// The latest time that the store had reached when somebody asked, or that the log has seen …
     told: Time,
+    /// … at this moment here. Time goes on from there, if slowly.
+    told_at: Instant,
 }
 
 impl StoreClock {
@@ -35,7 +40,16 @@ impl StoreClock {
         let asked = Instant::now();
         let time = log.store_time().await?;
         // Counted from when it was asked, so that it is never behind what the store stamped.
-        Ok(Self(Mutex::new(Observed { time, at: asked, asked, told: time })))
+        Ok(Self(Mutex::new(Observed { time, at: asked, asked, told: time, told_at: asked })))
+    }
+
+    /// The log has seen this time: it is not earlier.
+    pub(crate) fn reach(&self, time: Time) {
+        let mut observed = self.lock();
+        let now = Instant::now();
+        if observed.now(now) < time {
+            (observed.told, observed.told_at) = (time, now);
+        }
     }
 
     /// Looks at the stamp of a record that was just written, if the last one is some time ago.
@@ -67,13 +81,21 @@ impl Observed {
         let passed = instant.saturating_duration_since(self.at).as_millis();
         self.time.plus_ms(u64::try_from(passed).unwrap_or(u64::MAX))
     }
+
+    fn now(&mut self, here: Instant) -> Time {
+        let real = self.at_instant(here);
+        let passed = here.saturating_duration_since(self.told_at).as_millis();
+        let slow = self.told.plus_ms(u64::try_from(passed / 2).unwrap_or(u64::MAX));
+        if real >= slow {
+            (self.told, self.told_at) = (real, here);
+        }
+        real.max(slow)
+    }
 }
 
 impl Clock for StoreClock {
     fn now(&self) -> Time {
-        let mut observed = self.lock();
-        observed.told = observed.told.max(observed.at_instant(Instant::now()));
-        observed.told
+        self.lock().now(Instant::now())
     }
 }
 
@@ -85,7 +107,7 @@ mod tests {
 
     fn clock() -> StoreClock {
         let now = Instant::now();
-        StoreClock(Mutex::new(Observed { time: NOON, at: now, asked: now, told: NOON }))
+        StoreClock(Mutex::new(Observed { time: NOON, at: now, asked: now, told: NOON, told_at: now }))
     }
 
     #[tokio::test(start_paused = true)]
@@ -98,13 +120,31 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stamp_that_is_ahead_counts_and_one_that_is_behind_makes_it_wait() {
+    async fn a_stamp_that_is_ahead_counts_and_one_that_is_behind_makes_it_slow() {
         let clock = clock();
         clock.take(NOON.plus_ms(60_000), Instant::now());
         assert_eq!(clock.now(), NOON.plus_ms(60_000));
         clock.take(NOON.plus_ms(50_000), Instant::now());
         assert_eq!(clock.now(), NOON.plus_ms(60_000), "time does not fall");
+        for second in 1..=20 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert_eq!(clock.now(), NOON.plus_ms(60_000 + second * 500), "half as fast");
+        }
         tokio::time::advance(Duration::from_secs(11)).await;
-        assert_eq!(clock.now(), NOON.plus_ms(61_000));
+        assert_eq!(clock.now(), NOON.plus_ms(81_000), "the store has caught up");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_log_has_seen_has_passed_and_time_goes_on_from_there() {
+        let clock = clock();
+        let century = NOON.plus_ms(100 * 365 * 86_400_000);
+        clock.reach(century);
+        assert_eq!(clock.now(), century);
+        for _ in 0..1_000 {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            clock.reach(NOON);
+            clock.now();
+        }
+        assert_eq!(clock.now(), century.plus_ms(500), "however often it is asked");
     }
 }
