@@ -1,24 +1,28 @@
 //! What a directory can do that a bucket cannot: be made durable, and wake those who wait.
 //!
-//! **The bell** is an empty file whose times are set after every record. The kernel tells every process that watches it;
+//! **The bell** is an empty file that is touched after every record. The kernel tells every process that watches it;
 //! rings that nobody has heard yet are heard as one. Nothing rests on it: a ring that is lost (a process that died before
 //! it rang, a file system that tells nobody) is made up for by a look now and then.
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use qo_core::{Error, ErrorKind, Result};
-use std::fs::{File, FileTimes};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::SystemTime;
 use tokio::sync::Notify;
 
 /// A namespace's directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
-    bell: File,
+    /// None for whoever only looks.
+    bell: Option<File>,
 }
+
+/// A file's name and when it was written.
+pub(crate) type Written = (String, SystemTime);
 
 impl Directory {
     /// Makes the directory if it is not there, so that it outlives a power failure, and hangs up its bell.
@@ -32,16 +36,26 @@ impl Directory {
         }
         let bell = File::options().create(true).truncate(false).write(true).open(path.join("bell"));
         let bell = bell.map_err(unusable)?;
-        Ok(Self { path: path.to_owned(), bell })
+        Ok(Self { path: path.to_owned(), bell: Some(bell) })
+    }
+
+    /// A directory that is there already; nothing is made. `NotFound` if it is not.
+    pub(crate) fn existing(path: &Path) -> Result<Self> {
+        if path.is_dir() {
+            return Ok(Self { path: path.to_owned(), bell: None });
+        }
+        let (kind, why) = match path.exists() {
+            true => (ErrorKind::Unavailable, "it is a file: a store is a directory"),
+            false => (ErrorKind::NotFound, "there is no such directory"),
+        };
+        Err(Error::new(kind, format!("store {}: {why}", path.display())))
     }
 
     /// Tells every process that watches.
     pub(crate) fn ring(&self) {
-        // The times need not be true, only set: the kernel says so to whoever watches. A ring that fails is one that
-        // nobody hears.
-        self.bell
-            .set_times(FileTimes::new().set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1)))
-            .ok();
+        // It is empty, and is cut to nothing: the kernel says so to whoever watches. (To set its times would need its owner,
+        // and users may share a directory.) A ring that fails is one that nobody hears.
+        self.bell.as_ref().map(|bell| bell.set_len(0));
     }
 
     /// Listens to the bell, if the kernel lets us.
@@ -72,14 +86,56 @@ impl Directory {
     pub(crate) async fn sync(&self, folder: &str) -> Result<()> {
         let path = self.path.join(folder);
         let shown = path.display().to_string();
-        let synced = match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => {
-                runtime.spawn_blocking(move || sync(&path)).await.map_err(io::Error::other).flatten()
-            }
-            Err(_) => sync(&path),
-        };
+        let synced = aside(move || sync(&path)).await;
         synced.map_err(|error| Error::new(ErrorKind::Unknown, format!("{shown}: {error}")))
     }
+
+    /// The files in a folder, in no order; none if the folder is not there. What has a name that no object can have, and
+    /// what is below a folder in it, is not qo's.
+    pub(crate) async fn files(&self, folder: &str) -> Result<Vec<Written>> {
+        let path = self.path.join(folder);
+        let shown = path.display().to_string();
+        let listed = aside(move || files(&path)).await;
+        listed.map_err(|error| Error::new(ErrorKind::Unavailable, format!("{shown}: {error}")))
+    }
+
+    /// Removes a file, if it is there.
+    pub(crate) async fn remove(&self, folder: &str, name: &str) -> Result<()> {
+        let path = self.path.join(folder).join(name);
+        let shown = path.display().to_string();
+        match aside(move || std::fs::remove_file(path)).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(Error::new(ErrorKind::Unavailable, format!("{shown}: {error}"))),
+        }
+    }
+}
+
+/// Waits for the disk on a thread that may wait, if there is one.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    match tokio::runtime::Handle::try_current() {
+        Ok(runtime) => runtime.spawn_blocking(work).await.map_err(io::Error::other).flatten(),
+        Err(_) => work(),
+    }
+}
+
+fn files(folder: &Path) -> io::Result<Vec<Written>> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        // Behind a link there may be a file. What is gone meanwhile is gone.
+        match std::fs::metadata(entry.path()) {
+            Ok(file) if file.is_file() => files.push((name, file.modified()?)),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(files)
 }
 
 /// Makes a directory and those above it, each on the disk before the next.
@@ -92,7 +148,12 @@ fn make(path: &Path) -> io::Result<()> {
             std::fs::create_dir(path)?;
             sync(above(path))
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {
+            // Whoever made it may not have come to sync it, and what is below it counts on it. Where the folder above may
+            // not be read it is somebody else's, and has been there for long.
+            sync(above(path)).ok();
+            Ok(())
+        }
         Err(error) => Err(error),
     }
 }

@@ -3,7 +3,7 @@
 //! The level is an object `format/N` that is created once; raising it creates the next. A release refuses a namespace whose
 //! level it does not know before it has read or written anything else there.
 
-use crate::log::{Log, number_of, numbered};
+use crate::log::{Log, numbered};
 use crate::record::{Encoder, LEVEL};
 use qo_core::{Error, ErrorKind, Result};
 use serde::Serialize;
@@ -15,7 +15,7 @@ struct Level {
 
 /// The level of a namespace; none if nobody has written to it.
 pub(crate) async fn level(log: &Log) -> Result<Option<u64>> {
-    Ok(log.list("format").await?.iter().filter_map(number_of).max())
+    Ok(log.numbers("format").await?.pop())
 }
 
 /// Checks that this release can work with the namespace; a new one gets this release's level.

@@ -6,7 +6,11 @@ use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, path::Path};
 use qo_core::{Error, ErrorKind, Result, Time};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 use uuid::Uuid;
+
+/// The last number that an object can have. What is called by a larger one is not qo's.
+const LAST: u64 = u64::MAX >> 1;
 
 /// The objects of one namespace.
 #[derive(Debug, Clone)]
@@ -82,7 +86,7 @@ impl Log {
         Ok(there)
     }
 
-    async fn exists(&self, path: &Path) -> Result<bool> {
+    pub(crate) async fn exists(&self, path: &Path) -> Result<bool> {
         match self.objects.head(path).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
@@ -123,6 +127,15 @@ impl Log {
 
     /// The names in a folder, in order, each with the time at which the store says that it was written.
     pub(crate) async fn list_aged(&self, folder: &str) -> Result<Vec<(Path, Time)>> {
+        if let Some(directory) = &self.directory {
+            let files = directory.files(folder).await?.into_iter();
+            let objects = files.filter(|(name, _)| !is_staged(name)).filter_map(|(name, written)| {
+                Some((Path::parse(format!("{folder}/{name}")).ok()?, time_of(written)))
+            });
+            let mut aged: Vec<_> = objects.collect();
+            aged.sort();
+            return Ok(aged);
+        }
         let folder = Path::from(folder);
         let listing = self.objects.list(Some(&folder)).try_collect::<Vec<_>>().await;
         let listing = match listing {
@@ -134,6 +147,36 @@ impl Log {
             listing.into_iter().map(|meta| (meta.location.clone(), stamp(&meta))).collect();
         aged.sort();
         Ok(aged)
+    }
+
+    /// The numbers of the numbered objects in a folder, in order, each with the time at which it was written. What has
+    /// another name is not qo's.
+    pub(crate) async fn numbers_aged(&self, folder: &str) -> Result<Vec<(u64, Time)>> {
+        let listed = self.list_aged(folder).await?.into_iter();
+        Ok(listed.filter_map(|(path, written)| Some((number_of(&path)?, written))).collect())
+    }
+
+    /// The numbers of the numbered objects in a folder, in order.
+    pub(crate) async fn numbers(&self, folder: &str) -> Result<Vec<u64>> {
+        Ok(self.numbers_aged(folder).await?.into_iter().map(|(number, _)| number).collect())
+    }
+
+    /// Deletes what processes that were killed had begun to write to a folder of a directory, if it is over: that is
+    /// decided by the number of the object that it was to be, if it has one, and by when it was written.
+    pub(crate) async fn clear(
+        &self,
+        folder: &str,
+        is_over: impl Fn(Option<u64>, Time) -> bool,
+    ) -> Result<()> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        for (name, written) in directory.files(folder).await?.into_iter().filter(|(name, _)| is_staged(name))
+        {
+            let object = name.rsplit_once('#').map(|(object, _)| Path::from(format!("{folder}/{object}")));
+            if is_over(object.as_ref().and_then(number_of), time_of(written)) {
+                directory.remove(folder, &name).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Deletes an object. That it is gone already is as good.
@@ -180,9 +223,26 @@ pub(crate) fn numbered(folder: &str, number: u64) -> Path {
     Path::from(format!("{folder}/{number:020}"))
 }
 
-/// The number of a numbered object.
+/// The number of a numbered object. None if it is not called exactly like one.
 pub(crate) fn number_of(path: &Path) -> Option<u64> {
-    path.filename()?.parse().ok()
+    let (folder, name) = path.as_ref().split_once('/')?;
+    let number = name.parse().ok().filter(|number| *number <= LAST)?;
+    (numbered(folder, number) == *path).then_some(number)
+}
+
+/// Whether a file is one that is still being written: such a one is called like the object that it is to be, and a
+/// number. Nobody sees it as an object.
+fn is_staged(name: &str) -> bool {
+    let number = name.split_once('#').map(|(_, number)| number);
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn time_of(written: SystemTime) -> Time {
+    let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+    Time::from_millis(match written.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => ms(after),
+        Err(before) => -ms(before.duration()),
+    })
 }
 
 fn stamp(meta: &ObjectMeta) -> Time {

@@ -74,8 +74,8 @@ impl Snapshot {
     /// The newest state that can be read; an empty one if there is no snapshot. A damaged snapshot is passed over: the
     /// records say the same.
     pub(crate) async fn newest(log: &Log) -> Result<Self> {
-        for path in log.list("snapshot").await?.into_iter().rev() {
-            match Self::read(log, &path).await {
+        for number in log.numbers("snapshot").await?.into_iter().rev() {
+            match Self::read(log, &path(number)).await {
                 Ok(Some(snapshot)) => return Ok(snapshot),
                 Ok(None) => {}
                 Err(error) if error.kind() == ErrorKind::Data => {
@@ -89,8 +89,26 @@ impl Snapshot {
 
     /// Which record the newest snapshot covers, from its name alone.
     pub(crate) async fn newest_number(log: &Log) -> Result<u64> {
-        Ok(log.list("snapshot").await?.iter().filter_map(number_of).max().unwrap_or(0))
+        Ok(log.numbers("snapshot").await?.pop().unwrap_or(0))
     }
+
+    /// Whether a snapshot is whole, as far as its checksum tells.
+    pub(crate) async fn is_whole(log: &Log, number: u64) -> Result<bool> {
+        let path = path(number);
+        Ok(log.get(&path).await?.is_some_and(|bytes| body(path.as_ref(), &bytes).is_ok()))
+    }
+}
+
+/// Whether a log that seems to end at record `end` was swept beyond it: what came next was written, covered and deleted.
+///
+/// Records are swept in order. So if the one before the end is there, the one after it was not swept, whatever any clock
+/// says. (The end itself would not do: a late writer may have put it there, in a place that was swept.) If it is not
+/// there, a snapshot tells: a record is only swept if a newer one is covered too.
+pub(crate) async fn is_swept_beyond(log: &Log, end: u64) -> Result<bool> {
+    if end > 1 && log.exists(&Log::path(end - 1)).await? {
+        return Ok(false);
+    }
+    Ok(Snapshot::newest_number(log).await? > end)
 }
 
 /// A record that is missing although a later one, or a snapshot that covers it, is there.
