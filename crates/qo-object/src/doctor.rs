@@ -11,18 +11,22 @@
 
 use crate::clock::StoreClock;
 use crate::format;
-use crate::log::{Created, Log, number_of};
+use crate::log::{Created, Log};
 use crate::record::Record;
-use crate::snapshot::{self, Covered, Snapshot};
-use crate::store::directory_log;
+use crate::snapshot::{self, Covered, Snapshot, missing};
+use crate::store::existing_log;
 use object_store::path::Path;
 use qo_core::{
-    Answer, Clock, Command, Error, ErrorKind, Event, JobId, NewJob, OnLimit, Result, State, Time, decide,
+    Answer, Clock, Command, Error, ErrorKind, Event, JobId, NewJob, OnLimit, Result, SnapshotRow, State,
+    Time, decide,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use uuid::Uuid;
+
+/// More fence tokens than the records that were lost can have given.
+const LOST_TOKENS: u64 = 1_000_000_000;
 
 /// What the doctor found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -62,9 +66,9 @@ pub struct Repair {
     pub lost: Vec<String>,
     /// Records after the first lost one. They can be read, but what they decided rests on what was lost.
     pub not_used: u64,
-    /// Jobs that only those records knew, submitted again.
+    /// Jobs that only those records knew, or that had been offered and were not decided about, submitted again.
     pub submitted_again: Vec<JobId>,
-    /// Jobs that only those records knew, and that could not be submitted again, with the reason.
+    /// Jobs that only those records knew, and that were not submitted again, with the reason.
     pub not_submitted: Vec<(JobId, String)>,
     /// Jobs that had ended by those records; they are known from before, and will run again.
     pub runs_again: Vec<JobId>,
@@ -74,20 +78,21 @@ pub struct Repair {
     pub moved: Vec<String>,
 }
 
-/// Looks at every object of the namespace in a directory. It changes nothing.
+/// Looks at every object of the namespace in a directory. It changes nothing, and makes nothing: `NotFound` if there is no
+/// such directory.
 pub async fn examine(directory: impl AsRef<std::path::Path>) -> Result<Health> {
-    Ok(Examination::of(&directory_log(directory.as_ref())?).await?.health)
+    Ok(Examination::of(&existing_log(directory.as_ref())?).await?.health)
 }
 
 /// Gets a damaged namespace in a directory going again. `Conflict` if there is nothing to repair. Stop all workers first:
 /// those that run stop by themselves, with an error.
 pub async fn repair(directory: impl AsRef<std::path::Path>) -> Result<Repair> {
-    repair_log(&directory_log(directory.as_ref())?).await
+    repair_log(&existing_log(directory.as_ref())?).await
 }
 
 /// The format level of a directory's namespace, and the one that this release works with.
 pub async fn format_levels(directory: impl AsRef<std::path::Path>) -> Result<(Option<u64>, u64)> {
-    let level = format::level(&directory_log(directory.as_ref())?).await?;
+    let level = format::level(&existing_log(directory.as_ref())?).await?;
     Ok((level, crate::record::LEVEL.into()))
 }
 
@@ -97,6 +102,8 @@ struct Examination {
     /// The newest state that can be read, and then as far as the records follow.
     state: State,
     end: Covered,
+    /// Jobs that light clients offered by then, and that nobody has decided about.
+    offers: Vec<NewJob>,
     /// Records behind that which can be read.
     rest: BTreeMap<u64, Record>,
 }
@@ -105,48 +112,72 @@ impl Examination {
     async fn of(log: &Log) -> Result<Self> {
         let format = format::level(log).await?;
         let mut damage = Vec::new();
-        for path in log.list("snapshot").await? {
-            if let Err(error) = Snapshot::read(log, &path).await {
+        // Before the records: a snapshot is written after what it covers.
+        let snapshots = log.numbers("snapshot").await?;
+        for number in &snapshots {
+            if let Err(error) = Snapshot::read(log, &snapshot::path(*number)).await {
                 damage.push(Damage { what: error.message().to_owned(), needed: false });
             }
         }
-        let Snapshot { covered, mut state, .. } = Snapshot::newest(log).await?;
-        let mut end = covered;
-        let numbers: Vec<u64> = log.list("log").await?.iter().filter_map(number_of).collect();
-        let last = numbers.last().copied().unwrap_or(0).max(covered.number);
-        let mut rest = BTreeMap::new();
-        for number in numbers.first().copied().unwrap_or(last + 1).min(covered.number + 1)..=last {
-            let needed = number > covered.number;
-            let wrong = match log.read(number).await {
-                Ok(Some(record)) if number == end.number + 1 && record.after == end.nonce => {
-                    record.events.iter().for_each(|event| state.evolve(event));
-                    end = Covered { number, nonce: record.nonce };
-                    continue;
-                }
-                Ok(Some(record)) if needed => {
-                    rest.insert(number, record);
-                    if number > end.number + 1 {
-                        // What is wrong is before it.
-                        continue;
-                    }
-                    format!("{}: does not follow the record before it", Log::path(number))
-                }
-                // A snapshot covers it, whether it is there or not.
-                Ok(_) if !needed => continue,
-                Ok(Some(_)) => continue,
-                Ok(None) => format!("{}: is missing", Log::path(number)),
-                Err(error) if error.kind() == ErrorKind::Data => error.message().to_owned(),
-                Err(error) => return Err(error),
-            };
-            damage.push(Damage { what: wrong, needed });
+        let Snapshot { covered, state, .. } = Snapshot::newest(log).await?;
+        let records = log.numbers("log").await?;
+        let newest = snapshots.last().copied().unwrap_or(0);
+        let last = records.last().copied().unwrap_or(0).max(covered.number).max(newest);
+        let health = Health { format, records: records.len() as u64, snapshot: covered.number, last, damage };
+        let mut this = Self { health, state, end: covered, offers: Vec::new(), rest: BTreeMap::new() };
+        // The next record that a reader needs.
+        let mut next = covered.number + 1;
+        for number in records {
+            this.miss(next, number.saturating_sub(1));
+            this.take(number, log.read(number).await)?;
+            next = next.max(number + 1);
         }
-        let health = Health { format, records: numbers.len() as u64, snapshot: covered.number, last, damage };
-        Ok(Self { health, state, end, rest })
+        this.miss(next, last);
+        Ok(this)
+    }
+
+    /// One record that is there, or was a moment ago.
+    fn take(&mut self, number: u64, read: Result<Option<Record>>) -> Result<()> {
+        let needed = number > self.health.snapshot;
+        let what = match read {
+            Ok(Some(record)) if number == self.end.number + 1 && record.after == self.end.nonce => {
+                record.events.iter().for_each(|event| self.state.evolve(event));
+                self.offers.drain(..record.admitted.min(self.offers.len()));
+                self.offers.extend(record.offered);
+                self.end = Covered { number, nonce: record.nonce };
+                return Ok(());
+            }
+            // A snapshot covers it, whether it is there or not.
+            Ok(_) if !needed => return Ok(()),
+            Ok(Some(record)) => {
+                self.rest.insert(number, record);
+                if number > self.end.number + 1 {
+                    // What is wrong is before it.
+                    return Ok(());
+                }
+                format!("{}: does not follow the record before it", Log::path(number))
+            }
+            Ok(None) => missing(number).message().to_owned(),
+            Err(error) if error.kind() == ErrorKind::Data => error.message().to_owned(),
+            Err(error) => return Err(error),
+        };
+        self.health.damage.push(Damage { what, needed });
+        Ok(())
+    }
+
+    /// Records that are needed and not there, if any: there may be very many.
+    fn miss(&mut self, first: u64, last: u64) {
+        let what = match last.checked_sub(first) {
+            None => return,
+            Some(0) => missing(first).message().to_owned(),
+            Some(_) => format!("{} to {}: are missing", Log::path(first), Log::path(last)),
+        };
+        self.health.damage.push(Damage { what, needed: true });
     }
 }
 
-pub(crate) async fn repair_log(log: &Log) -> Result<Repair> {
-    let Examination { health, mut state, end, rest } = Examination::of(log).await?;
+async fn repair_log(log: &Log) -> Result<Repair> {
+    let Examination { health, mut state, end, offers, rest } = Examination::of(log).await?;
     if health.is_usable() {
         return Err(Error::new(
             ErrorKind::Conflict,
@@ -160,16 +191,18 @@ pub(crate) async fn repair_log(log: &Log) -> Result<Repair> {
         not_used: rest.len() as u64,
         ..Repair::default()
     };
-    salvage(&mut state, now, rest.values(), &mut repair);
+    salvage(&mut state, now, offers, rest.values(), &mut repair);
+    let state = with_fresh_tokens(&state)?;
 
-    // In the place of the last record, under a nonce that nobody knows.
+    // In the place of the last record, under a nonce that nobody knows. Snapshots that cannot be read are in the way.
     let covered = Covered { number: health.last, nonce: Uuid::new_v4() };
-    set_aside(log, &snapshot::path(covered.number), &mut repair).await?;
-    if !snapshot::write(log, covered.number, snapshot::encode(covered, &state)?).await {
-        return Err(Error::new(
-            ErrorKind::Unknown,
-            "store: the repaired state could not be written: try again",
-        ));
+    for number in log.numbers("snapshot").await?.into_iter().filter(|number| *number > health.snapshot) {
+        set_aside(log, &snapshot::path(number), &mut repair).await?;
+    }
+    let written = log.create(&snapshot::path(covered.number), snapshot::encode(covered, &state)?).await;
+    if written != Created::Done {
+        let what = format!("{}: could not be written: try again", snapshot::path(covered.number));
+        return Err(Error::new(ErrorKind::Unknown, what));
     }
     let record = Record {
         number: covered.number + 1,
@@ -186,10 +219,24 @@ pub(crate) async fn repair_log(log: &Log) -> Result<Repair> {
             format!("{}: somebody is writing: stop all workers and repair again", Log::path(record.number));
         return Err(Error::new(ErrorKind::Conflict, what));
     }
-    for number in end.number + 1..=covered.number {
+    let not_used = log.numbers("log").await?.into_iter();
+    for number in not_used.filter(|number| (end.number + 1..=covered.number).contains(number)) {
         set_aside(log, &Log::path(number), &mut repair).await?;
     }
     Ok(repair)
+}
+
+/// A state that gives no fence token which a lost record may have given: whoever holds one of those must not own what
+/// another has claimed since (G2).
+fn with_fresh_tokens(state: &State) -> Result<State> {
+    let rows = state.snapshot().map(|row| match row {
+        SnapshotRow::Clock { now, next_number, next_token, retention } => {
+            let next_token = next_token.saturating_add(LOST_TOKENS);
+            SnapshotRow::Clock { now, next_number, next_token, retention }
+        }
+        row => row,
+    });
+    State::restore(rows)
 }
 
 /// Moves an object to `damaged/`, if it is there.
@@ -208,9 +255,16 @@ async fn set_aside(log: &Log, path: &Path, repair: &mut Repair) -> Result<()> {
 }
 
 /// Takes over what records say that does not rest on what was lost.
-fn salvage<'a>(state: &mut State, now: Time, records: impl Iterator<Item = &'a Record>, repair: &mut Repair) {
-    let mut jobs: BTreeMap<JobId, Arc<NewJob>> = BTreeMap::new();
-    let mut order = Vec::new();
+fn salvage<'a>(
+    state: &mut State,
+    now: Time,
+    offers: Vec<NewJob>,
+    records: impl Iterator<Item = &'a Record>,
+    repair: &mut Repair,
+) {
+    let mut order: Vec<JobId> = offers.iter().map(|job| job.id).collect();
+    let mut jobs: BTreeMap<JobId, Arc<NewJob>> =
+        offers.into_iter().map(|job| (job.id, Arc::new(job))).collect();
     let mut ended = BTreeSet::new();
     for record in records {
         let offered = record.offered.iter().map(|job| Arc::new(job.clone()));
@@ -236,7 +290,11 @@ fn salvage<'a>(state: &mut State, now: Time, records: impl Iterator<Item = &'a R
     }
     for id in order {
         let Some(job) = jobs.remove(&id) else { continue };
-        if ended.contains(&id) || state.job(id).is_ok() {
+        if state.job(id).is_ok() {
+            continue;
+        }
+        if ended.contains(&id) {
+            repair.not_submitted.push((id, "it had ended, and nobody knows it any more".into()));
             continue;
         }
         // It was accepted once: no limit may refuse it now.

@@ -9,7 +9,7 @@ use crate::format;
 use crate::log::Log;
 use crate::put::{Put, put};
 use crate::record::Record;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, is_swept_beyond};
 use crate::store::Options;
 use qo_core::{Command, Error, ErrorKind, NewJob, Result, Submitted, caps};
 use tokio::time::Instant;
@@ -51,24 +51,31 @@ impl Offerer {
             // What is wrong with it is said by the rule book.
             return Ok(Offered::NeedsState);
         }
-        if !std::mem::replace(&mut self.checked, true) {
+        if !self.checked {
             format::check(&self.log).await?;
+            self.checked = true;
         }
         let covered = Snapshot::newest_number(&self.log).await?;
         if self.log.last_after(covered).await? - covered >= PILE {
             return Ok(Offered::NeedsState);
         }
-        self.append(jobs).await?;
+        if !self.append(jobs).await? {
+            return Ok(Offered::NeedsState);
+        }
         Ok(Offered::Yes(jobs.iter().map(|job| Ok(Submitted::Accepted(job.id))).collect()))
     }
 
-    async fn append(&self, jobs: &[NewJob]) -> Result<()> {
+    /// Appends a record with an offer. False if that needs the state, because the last record is not there to be followed.
+    async fn append(&self, jobs: &[NewJob]) -> Result<bool> {
         for _ in 0..RACES {
             let seen = Instant::now();
-            let last = self.log.last_after(Snapshot::newest_number(&self.log).await?).await?;
+            let covered = Snapshot::newest_number(&self.log).await?;
+            let last = self.log.last_after(covered).await?;
             let after = match self.log.read(last).await? {
                 Some(record) => record.nonce,
                 None if last == 0 => Uuid::nil(),
+                // Only the snapshot knows it: a power failure took a record that nobody had acknowledged.
+                None if Snapshot::newest_number(&self.log).await? == covered => return Ok(false),
                 // A newer snapshot has come, and this was swept: look again.
                 None => continue,
             };
@@ -83,18 +90,26 @@ impl Offerer {
                 offered: jobs.to_vec(),
             };
             match put(&self.log, &record, &self.options).await? {
-                Put::Ours(_) if seen.elapsed() >= self.options.sweep_age / 2 => {
-                    let what = format!("{}: written too late to be trusted", Log::path(record.number));
-                    return Err(Error::new(ErrorKind::Unknown, what));
-                }
                 Put::Ours(_) => {
+                    if !self.is_trusted(last, seen).await {
+                        let what = format!("{}: written too late to be trusted", Log::path(record.number));
+                        return Err(Error::new(ErrorKind::Unknown, what));
+                    }
                     self.log.directory().inspect(|directory| directory.ring());
-                    return Ok(());
+                    return Ok(true);
                 }
                 Put::Theirs(..) => {}
             }
         }
         let what = format!("log: others were first {RACES} times in a row");
         Err(Error::new(ErrorKind::Unavailable, what))
+    }
+
+    /// Whether a record that was just written after `last` is one that will be read.
+    async fn is_trusted(&self, last: u64, seen: Instant) -> bool {
+        let in_time = seen.elapsed() < self.options.sweep_age / 2;
+        in_time
+            && (self.log.directory().is_none()
+                || is_swept_beyond(&self.log, last).await.is_ok_and(|swept| !swept))
     }
 }

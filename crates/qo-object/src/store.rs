@@ -4,7 +4,7 @@ use crate::directory::Directory;
 use crate::history;
 use crate::log::{Created, Log, numbered};
 use crate::offer::{Offered, Offerer};
-use crate::writer::{Request, Writer};
+use crate::writer::{Look, Request, Writer};
 use async_trait::async_trait;
 use object_store::{ObjectStore, local::LocalFileSystem};
 use qo_core::{Answer, Book, Claim, Clock, Command, Error, ErrorKind, FenceToken, Result, SessionId};
@@ -129,7 +129,11 @@ impl LogStore {
         Ok(Self { requests: sender, log, applied })
     }
 
-    async fn ask<T>(&self, look: impl FnOnce(&mut State, Time) -> Result<T> + Send + 'static) -> Result<T>
+    async fn ask<T>(
+        &self,
+        request: impl FnOnce(Look) -> Request,
+        look: impl FnOnce(&mut State, Time) -> Result<T> + Send + 'static,
+    ) -> Result<T>
     where
         T: Send + 'static,
     {
@@ -137,14 +141,23 @@ impl LogStore {
         let look = move |state: Result<(&mut State, Time)>| {
             seen.send(state.and_then(|(state, now)| look(state, now))).ok();
         };
-        let sent = self.requests.send(Request::Look(Box::new(look))).await;
+        let sent = self.requests.send(request(Box::new(look))).await;
         sent.map_err(|_| stopped())?;
         shown.await.unwrap_or_else(|_| Err(stopped()))
     }
 }
 
-pub(crate) fn directory_log(path: &Path) -> Result<Log> {
-    let directory = Directory::open(path)?;
+/// The log in a directory, which is made if it is not there.
+fn directory_log(path: &Path) -> Result<Log> {
+    log_in(Directory::open(path)?, path)
+}
+
+/// The log in a directory that is there. Nothing is made.
+pub(crate) fn existing_log(path: &Path) -> Result<Log> {
+    log_in(Directory::existing(path)?, path)
+}
+
+fn log_in(directory: Directory, path: &Path) -> Result<Log> {
     let unusable = |error| Error::new(ErrorKind::Unavailable, format!("store {}: {error}", path.display()));
     let objects = LocalFileSystem::new_with_prefix(path).map_err(unusable)?;
     Ok(Log::in_directory(Arc::new(objects.with_fsync(true)), directory))
@@ -161,27 +174,26 @@ impl Start {
         }
     }
 
-    async fn run(mut self) {
-        let mut first = Vec::new();
-        if self.light {
-            self.opened.send(Ok(())).ok();
-            match Self::offer_while_possible(&self.log, &self.options, &mut self.requests).await {
-                Some(request) => first.push(request),
-                None => return,
-            }
-            match Writer::open(self.log, self.clock, self.options, self.applied).await {
-                Ok(writer) => writer.run(first, self.requests).await,
-                Err(error) => Self::refuse(&error, first, self.requests).await,
+    async fn run(self) {
+        let Self { log, clock, options, applied, mut requests, opened, light } = self;
+        if !light {
+            match Writer::open(log, clock, options, applied).await {
+                Ok(writer) => {
+                    opened.send(Ok(())).ok();
+                    writer.run(Vec::new(), requests).await;
+                }
+                Err(error) => {
+                    opened.send(Err(error)).ok();
+                }
             }
             return;
         }
-        match Writer::open(self.log, self.clock, self.options, self.applied).await {
-            Ok(writer) => {
-                self.opened.send(Ok(())).ok();
-                writer.run(first, self.requests).await;
-            }
-            Err(error) => {
-                self.opened.send(Err(error)).ok();
+        opened.send(Ok(())).ok();
+        while let Some(request) = Self::offer_while_possible(&log, &options, &mut requests).await {
+            match Writer::open(log.clone(), clock.clone(), options.clone(), applied.clone()).await {
+                Ok(writer) => return writer.run(vec![request], requests).await,
+                // The next one who needs the state may have more luck.
+                Err(error) => Self::refuse(error, request),
             }
         }
     }
@@ -196,7 +208,7 @@ impl Start {
         loop {
             let (command, caller) = match requests.recv().await? {
                 Request::Decide(command, caller) => (command, caller),
-                look @ Request::Look(_) => return Some(look),
+                look @ (Request::Look(_) | Request::Glance(_)) => return Some(look),
             };
             match offerer.offer(&command).await {
                 Ok(Offered::Yes(submitted)) => {
@@ -210,17 +222,13 @@ impl Start {
         }
     }
 
-    /// The state could not be opened: everybody who asks is told why.
-    async fn refuse(error: &Error, first: Vec<Request>, mut requests: mpsc::Receiver<Request>) {
-        let refuse = |request| match request {
+    /// The state could not be opened: who needs it is told why.
+    fn refuse(error: Error, request: Request) {
+        match request {
             Request::Decide(_, caller) => {
-                caller.send(Err(error.clone())).ok();
+                caller.send(Err(error)).ok();
             }
-            Request::Look(look) => look(Err(error.clone())),
-        };
-        first.into_iter().for_each(refuse);
-        while let Some(request) = requests.recv().await {
-            refuse(request);
+            Request::Look(look) | Request::Glance(look) => look(Err(error)),
         }
     }
 }
@@ -245,13 +253,13 @@ impl Book for LogStore {
         T: Send + 'static,
         F: for<'a> FnOnce(&'a State) -> T + Send + 'static,
     {
-        self.ask(move |state, now| Ok(state.at(now, look))).await
+        self.ask(Request::Look, move |state, now| Ok(state.at(now, look))).await
     }
 
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
         // Before the look: what happens meanwhile is then seen as a change, never missed.
         let seen = *self.applied.borrow();
-        let work = self.ask(move |state, now| state.work(now, session, claim)).await?;
+        let work = self.ask(Request::Glance, move |state, now| state.work(now, session, claim)).await?;
         Ok(Work { seen, ..work })
     }
 

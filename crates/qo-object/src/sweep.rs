@@ -1,50 +1,71 @@
 //! Sweeping: deleting what nobody will read again.
 //!
-//! A record may go when the **second newest** snapshot covers it (so that a damaged newest one costs nothing) and it is
-//! older than the sweep age, by the store's own stamps. Whoever has not looked at the log for half that time does not
-//! trust what it knows of its end: it begins again at a snapshot. So a writer that slept cannot write a record in a
-//! place that was swept, and have it believed.
+//! A record may go when the **second newest** snapshot covers it (so that a damaged newest one costs nothing), that
+//! snapshot is whole, and the record is older than the sweep age, by the store's own stamps. Whoever has not looked at the
+//! log for half that time does not trust what it knows of its end: it begins again at a snapshot. So a writer that slept
+//! cannot write a record in a place that was swept, and have it believed.
 
 use crate::history;
-use crate::log::{Log, number_of};
+use crate::log::Log;
+use crate::snapshot::{self, Snapshot};
 use object_store::path::Path;
 use qo_core::{Result, Time};
 use std::time::Duration;
 
 /// Attempts' logs are kept as long as the longest that jobs are remembered by default.
 const LOGS_MS: u64 = qo_core::caps::RETAIN_FAILED_MS;
-/// Objects that were only made to be stamped, and were left behind.
+/// Objects that were only made to be stamped, or that were never finished, and were left behind.
 const LEFT_BEHIND_MS: u64 = 3_600_000;
 
-/// Deletes what nobody will read again, and returns how many records that were. Jobs that succeeded are remembered for
-/// `remembered_ms`.
-pub(crate) async fn sweep(log: &Log, age: Duration, remembered_ms: u64) -> Result<u64> {
+/// Deletes records and snapshots that nobody will read again, and returns how many records that were.
+pub(crate) async fn sweep(log: &Log, age: Duration) -> Result<u64> {
     let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+    let snapshots = log.numbers_aged("snapshot").await?;
+    let [older @ .., (covered, _), _] = &snapshots[..] else { return Ok(0) };
+    let mut records = log.numbers_aged("log").await?;
+    records.retain(|(number, _)| number <= covered);
+    if records.is_empty() && older.is_empty() {
+        return Ok(0);
+    }
+    let now = log.store_time().await?;
+    let is_over = |(_, written): &&(u64, Time)| now.ms_since(*written) > age_ms;
+    // In order: a sweep that is cut short leaves no gap in the middle.
+    let records: Vec<_> = records.iter().take_while(is_over).collect();
+    let older: Vec<_> = older.iter().filter(is_over).collect();
+    if (records.is_empty() && older.is_empty()) || !Snapshot::is_whole(log, *covered).await? {
+        return Ok(0);
+    }
+    for (number, _) in &records {
+        log.delete(&Log::path(*number)).await?;
+    }
+    for (number, _) in older {
+        log.delete(&snapshot::path(*number)).await?;
+    }
+    Ok(records.len() as u64)
+}
+
+/// Deletes what is kept for hours or days, and what processes that were killed have left. Jobs that succeeded are
+/// remembered for `remembered_ms`. It looks at every such object, so it is not for every minute.
+pub(crate) async fn sweep_old(log: &Log, remembered_ms: u64) -> Result<()> {
     let now = log.store_time().await?;
     let is_over = |written: Time, age_ms: u64| now.ms_since(written) > age_ms;
-    let mut swept = 0;
-    let snapshots = log.list_aged("snapshot").await?;
-    if let Some([.., (second, _), _]) = snapshots.get(..)
-        && let Some(covered) = number_of(second)
-    {
-        // In order: a sweep that is cut short leaves no gap in the middle.
-        for (path, written) in log.list_aged("log").await? {
-            if number_of(&path).is_none_or(|number| number > covered) || !is_over(written, age_ms) {
-                break;
-            }
-            log.delete(&path).await?;
-            swept += 1;
-        }
-        for (path, written) in &snapshots[..snapshots.len() - 2] {
-            if is_over(*written, age_ms) {
-                log.delete(path).await?;
-            }
-        }
-    }
     history::forget(log, now, remembered_ms).await?;
     delete_older(log, "attempt", |written| is_over(written, LOGS_MS)).await?;
     delete_older(log, "clock", |written| is_over(written, LEFT_BEHIND_MS)).await?;
-    Ok(swept)
+    for folder in ["format", "history", "attempt", "clock"] {
+        log.clear(folder, |_, written| is_over(written, LEFT_BEHIND_MS)).await?;
+    }
+    // At the end of the log somebody who was only stopped may go on with what he began, and another may have begun the
+    // same in the meantime: that must not be taken from under them.
+    let snapshots = log.numbers("snapshot").await?;
+    let [.., covered, _] = snapshots[..] else { return Ok(()) };
+    for folder in ["log", "snapshot"] {
+        let is_over = |number: Option<u64>, written| {
+            number.is_some_and(|number| number <= covered) && is_over(written, LEFT_BEHIND_MS)
+        };
+        log.clear(folder, is_over).await?;
+    }
+    Ok(())
 }
 
 async fn delete_older(log: &Log, folder: &str, is_over: impl Fn(Time) -> bool) -> Result<()> {

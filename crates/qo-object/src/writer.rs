@@ -21,14 +21,14 @@ use crate::history;
 use crate::log::Log;
 use crate::put::{Put, put};
 use crate::record::Record;
-use crate::snapshot::{self, Covered, Snapshot, missing};
+use crate::snapshot::{self, Covered, Snapshot, is_swept_beyond, missing};
 use crate::store::Options;
-use crate::sweep::sweep;
+use crate::sweep::{sweep, sweep_old};
 use crate::turn::Turns;
 use qo_core::{
     Answer, Clock, Command, Error, ErrorKind, Event, NewJob, Outcome, Result, Settle, State, Time, decide,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -43,12 +43,19 @@ const OFFERS: usize = 5_000;
 /// Races for the next record that a commit may lose before its callers are told to come back later.
 const RACES: u32 = 1_000;
 
+/// How often a reader begins again at a snapshot because the log is swept faster than it reads.
+const REOPENS: u32 = 5;
+/// How often what is kept for hours or days is swept.
+const LONG_SWEEP: Duration = Duration::from_secs(3_600);
+
 /// What the writer is asked for.
 pub(crate) enum Request {
     /// To decide a command.
     Decide(Box<Command>, oneshot::Sender<Result<Answer>>),
-    /// To show the state, at the present.
+    /// To show the state, at the present. What is shown is on the disk.
     Look(Look),
+    /// To show the state, at the present, to somebody for whom nothing rests on it.
+    Glance(Look),
 }
 
 /// A look at the state at a time, or the reason why there is none.
@@ -65,10 +72,14 @@ pub(crate) enum Hands {
 }
 
 impl Hands {
-    fn now(&self) -> Time {
+    /// The time now, which is not before what the log has seen.
+    fn now(&self, seen: Time) -> Time {
         match self {
-            Self::Store(clock) => clock.now(),
-            Self::Given(clock) => clock.now(),
+            Self::Store(clock) => {
+                clock.reach(seen);
+                clock.now()
+            }
+            Self::Given(clock) => clock.now().max(seen),
         }
     }
 }
@@ -94,6 +105,8 @@ pub(crate) struct Writer {
     /// Snapshots and sweeps are nobody's business but their own.
     housekeeping: Option<JoinHandle<()>>,
     last_sweep: Instant,
+    /// When what is kept for hours or days was last swept.
+    last_long_sweep: Option<Instant>,
 }
 
 /// What a reader would have to replay.
@@ -135,10 +148,17 @@ impl Writer {
             applied,
             housekeeping: None,
             last_sweep: now,
+            last_long_sweep: None,
         };
-        writer.reopen().await?;
+        writer.begin_again().await?;
         writer.check_end().await?;
         Ok(writer)
+    }
+
+    /// Begins again at the newest snapshot, and reads on to the end.
+    async fn begin_again(&mut self) -> Result<()> {
+        self.reopen().await?;
+        self.reach_end(true).await
     }
 
     /// Begins again at the newest snapshot.
@@ -147,21 +167,17 @@ impl Writer {
         (self.state, self.end) = (state, covered);
         self.offers.clear();
         self.pile = Pile { snapshot_bytes: bytes, ..Pile::default() };
-        self.read_on().await?;
         self.applied.send_modify(|applied| *applied += 1);
         Ok(())
     }
 
     /// The end of what could be read must be the end of the log: a record that is gone in the middle would otherwise be
-    /// written anew, and contradict those behind it.
+    /// written anew, and contradict those behind it. So would one that only a snapshot knew which cannot be read.
     async fn check_end(&mut self) -> Result<()> {
-        let last = self.log.list("log").await?.pop();
+        let covered = Snapshot::newest_number(&self.log).await?;
+        let last = self.log.numbers("log").await?.pop().unwrap_or(0).max(covered);
         self.catch_up().await?;
-        let next = self.end.number + 1;
-        match last {
-            Some(last) if last > Log::path(next) => Err(missing(next)),
-            Some(_) | None => Ok(()),
-        }
+        if last > self.end.number { Err(missing(self.end.number + 1)) } else { Ok(()) }
     }
 
     /// Serves requests until nobody is left who could make one.
@@ -230,11 +246,15 @@ impl Writer {
 
     /// Answers looks, and keeps commands for the next commit.
     async fn sort(&mut self, batch: &mut Vec<Request>, commands: &mut Commands) {
-        let mut looks = Vec::new();
+        let (mut looks, mut is_firm) = (Vec::new(), false);
         for request in batch.drain(..) {
             match request {
                 Request::Decide(command, answer) => commands.push((command, answer)),
-                Request::Look(look) => looks.push(look),
+                Request::Look(look) => {
+                    is_firm = true;
+                    looks.push(look);
+                }
+                Request::Glance(look) => looks.push(look),
             }
         }
         if looks.is_empty() {
@@ -245,7 +265,12 @@ impl Writer {
             // What was offered is to be seen.
             caught_up = self.commit::<()>(&[]).await.map(drop);
         }
-        let now = self.hands.now();
+        if caught_up.is_ok() && is_firm {
+            // Nothing happened, whatever the disk says.
+            caught_up =
+                self.sync().await.map_err(|error| Error::new(ErrorKind::Unavailable, error.message()));
+        }
+        let now = self.hands.now(self.state.now());
         for look in looks {
             look(caught_up.clone().map(|()| (&mut self.state, now)));
         }
@@ -254,9 +279,30 @@ impl Writer {
     /// Evolves by what others wrote. If nobody looked for a long time, what comes next may have been swept.
     async fn catch_up(&mut self) -> Result<()> {
         if self.is_late() && Snapshot::newest_number(&self.log).await? > self.end.number {
-            return self.reopen().await;
+            return self.begin_again().await;
         }
-        self.read_on().await
+        // A look at a directory costs next to nothing. Of a bucket one more question is asked only if time says so.
+        self.reach_end(self.log.directory().is_some()).await
+    }
+
+    /// Reads to the end of the log; with `check` it is made sure that it is the end, and not a place that was swept.
+    async fn reach_end(&mut self, check: bool) -> Result<()> {
+        for _ in 0..REOPENS {
+            self.read_on().await?;
+            if !check || !is_swept_beyond(&self.log, self.end.number).await? {
+                return Ok(());
+            }
+            self.reopen().await?;
+        }
+        Err(missing(self.end.number + 1))
+    }
+
+    /// Makes sure that what was seen of others is on the disk: what is answered rests on it.
+    async fn sync(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.unsynced) {
+            self.log.sync().await.inspect_err(|_| self.unsynced = true)?;
+        }
+        Ok(())
     }
 
     async fn read_on(&mut self) -> Result<()> {
@@ -283,14 +329,17 @@ impl Writer {
         self.offers.drain(..record.admitted.min(self.offers.len()));
         self.offers.extend(record.offered.iter().cloned());
         self.unsynced = true;
-        self.passed(record.number, record.nonce, record.writer, bytes);
+        if record.offered.is_empty() {
+            // Light clients take no turns: most submit once and end.
+            self.turns.saw(record.number, record.writer);
+        }
+        self.passed(record.number, record.nonce, bytes);
         Ok(())
     }
 
     /// The state knows one more record.
-    fn passed(&mut self, number: u64, nonce: Uuid, writer: Uuid, bytes: usize) {
+    fn passed(&mut self, number: u64, nonce: Uuid, bytes: usize) {
         self.end = Covered { number, nonce };
-        self.turns.saw(number, writer);
         self.pile.records += 1;
         self.pile.bytes += bytes;
         self.applied.send_modify(|applied| *applied += 1);
@@ -300,7 +349,7 @@ impl Writer {
         self.catch_up().await?;
         let mut races = 0;
         while races < RACES {
-            let at = self.hands.now().max(self.state.now());
+            let at = self.hands.now(self.state.now());
             // What was acknowledged before comes before; if it is too much for one record, the commands wait for the next.
             let admitted = fitting_jobs(&self.offers);
             let is_last = admitted == self.offers.len();
@@ -310,9 +359,7 @@ impl Writer {
             if admitted == 0 && events.iter().all(|event| matches!(event, Event::Ticked(_))) {
                 // That time goes on needs no record. What is answered rests on what was seen.
                 self.state.take_back();
-                if std::mem::take(&mut self.unsynced) {
-                    self.log.sync().await.inspect_err(|_| self.unsynced = true)?;
-                }
+                self.sync().await?;
                 return Ok(answers);
             }
             let record = Record {
@@ -327,9 +374,12 @@ impl Writer {
             };
             let sent = Instant::now();
             match put(&self.log, &record, &self.options).await {
-                Ok(Put::Ours(_)) if self.is_late() => {
+                Ok(Put::Ours(_)) if !self.is_trusted().await => {
                     self.state.take_back();
-                    self.reopen().await?;
+                    if let Err(error) = self.begin_again().await {
+                        // It is said to whoever asks next. That the record may be there stays true.
+                        tracing::debug!("{error}");
+                    }
                     let what = format!("{}: written too late to be trusted", Log::path(record.number));
                     return Err(Error::new(ErrorKind::Unknown, what));
                 }
@@ -357,6 +407,13 @@ impl Writer {
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 
+    /// Whether a record that was just written after the end, as it is known here, is one that will be read.
+    async fn is_trusted(&self) -> bool {
+        !self.is_late()
+            && (self.log.directory().is_none()
+                || is_swept_beyond(&self.log, self.end.number).await.is_ok_and(|swept| !swept))
+    }
+
     fn decide_all<T>(
         &mut self,
         at: Time,
@@ -366,8 +423,14 @@ impl Writer {
         let mut events = Vec::new();
         if admitted > 0 {
             match decide(&mut self.state, at, &Command::Admit(self.offers[..admitted].to_vec())) {
-                Ok(decision) => events.extend(decision.events),
-                // An offer that breaks a rule cannot have come from qo.
+                Ok(decision) => {
+                    if let Answer::Submitted(submitted) = &decision.answer {
+                        // An offer that breaks a rule cannot have come from qo; an id may have been used twice.
+                        let refused = submitted.iter().filter_map(|submitted| submitted.as_ref().err());
+                        refused.for_each(|error| tracing::error!("an offered job was refused: {error}"));
+                    }
+                    events.extend(decision.events);
+                }
                 Err(error) => tracing::error!("offered jobs were refused: {error}"),
             }
         }
@@ -387,7 +450,8 @@ impl Writer {
         self.unsynced = false;
         self.offers.drain(..record.admitted);
         self.turns.took(sent.elapsed());
-        self.passed(record.number, record.nonce, self.id, bytes);
+        self.turns.saw(record.number, self.id);
+        self.passed(record.number, record.nonce, bytes);
         self.log.directory().inspect(|directory| directory.ring());
         if let Hands::Store(clock) = &self.hands {
             clock.observe(&self.log, &Log::path(record.number), sent).await;
@@ -414,6 +478,11 @@ impl Writer {
         if sweep_is_due {
             self.last_sweep = Instant::now();
         }
+        let is_old = self.last_long_sweep.is_none_or(|last| last.elapsed() >= LONG_SWEEP);
+        let long_sweep_is_due = sweep_is_due && is_old;
+        if long_sweep_is_due {
+            self.last_long_sweep = Some(self.last_sweep);
+        }
         let (log, age) = (self.log.clone(), self.options.sweep_age);
         let remembered_ms = self.state.retention().succeeded_ms;
         self.housekeeping = Some(tokio::spawn(async move {
@@ -422,7 +491,10 @@ impl Writer {
             {
                 tracing::debug!("snapshot {number} was not written: the records say the same");
             }
-            if sweep_is_due && let Err(error) = sweep(&log, age, remembered_ms).await {
+            if sweep_is_due && let Err(error) = sweep(&log, age).await {
+                tracing::debug!("sweeping was cut short: {error}");
+            }
+            if long_sweep_is_due && let Err(error) = sweep_old(&log, remembered_ms).await {
                 tracing::debug!("sweeping was cut short: {error}");
             }
         }));
@@ -438,7 +510,7 @@ impl Writer {
 
     /// Lets jobs that succeeded some time ago leave the state.
     async fn archive(&mut self) {
-        let leaving = history::leaving(&self.state, self.hands.now());
+        let leaving = history::leaving(&self.state, self.hands.now(self.state.now()));
         if leaving.is_empty() {
             return;
         }

@@ -6,7 +6,8 @@ use qo_core::{
     Claim, ClaimedJob, ErrorKind, Exchange, JobId, JobState, Json, Name, NewJob, NewSession, Outcome,
 };
 use qo_core::{SessionId, Settle, Store};
-use qo_object::log::Log;
+use qo_object::log::{Created, Log};
+use qo_object::record::Record;
 use qo_object::{Host, LogStore, Options};
 use qo_testkit::{FaultyObjects, ObjectFaults, START};
 use std::sync::Arc;
@@ -303,6 +304,91 @@ async fn a_newer_format_is_refused_before_anything_is_read_or_written() {
         assert!(error.message().contains(said), "{error}");
     }
     assert!(raw.names("log").await.is_empty());
+}
+
+/// Asking again does not help: a light client leaves a namespace of a newer format alone, however often it is asked.
+#[tokio::test(start_paused = true)]
+async fn a_light_client_refuses_a_newer_format_every_time() {
+    let (raw, shared) = objects(0);
+    shared.put(&Path::from("format/00000000000000000002"), "whatever".into()).await.expect("written");
+    let light = LogStore::open_objects_to_submit(Arc::clone(&shared), options()).await.expect("it opens");
+    for _ in 0..3 {
+        let error = light.submit(vec![job(1)]).await.expect_err("a newer format");
+        assert_eq!(error.kind(), ErrorKind::Data);
+    }
+    assert!(raw.names("log").await.is_empty());
+}
+
+/// A failure passes; who is told to come back later may come back.
+#[tokio::test(start_paused = true)]
+async fn a_light_client_that_could_not_open_the_state_once_can_later() {
+    let (raw, shared) = objects(0);
+    let light = LogStore::open_objects_to_submit(Arc::clone(&shared), options()).await.expect("it opens");
+    light.submit(vec![job(1)]).await.expect("acknowledged");
+    raw.set_faults(ObjectFaults { before: 100, ..ObjectFaults::default() });
+    let error = light.queues().await.expect_err("nothing answers");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    raw.set_faults(ObjectFaults::default());
+    assert_eq!(due(&light).await, 1);
+    light.submit(vec![job(2)]).await.expect("accepted");
+    assert_eq!(due(&open(&shared).await).await, 2);
+}
+
+/// A record that came late is there, whatever can be read after it: nobody is told that nothing happened.
+#[tokio::test(start_paused = true)]
+async fn a_late_record_is_unknown_also_if_nothing_can_be_read_any_more() {
+    let (raw, shared) = objects(0);
+    let store = open(&shared).await;
+    store.submit(vec![job(1)]).await.expect("accepted");
+    raw.hold_next_record(Duration::from_secs(45));
+    let late = tokio::spawn(async move { (store.submit(vec![job(2)]).await, store) });
+    sleep(Duration::from_secs(1)).await;
+    raw.set_faults(ObjectFaults { before: 100, ..ObjectFaults::default() });
+    let (answer, store) = late.await.expect("it ends");
+    assert_eq!(answer.expect_err("nobody knows").kind(), ErrorKind::Unknown);
+    raw.set_faults(ObjectFaults::default());
+    assert_eq!(due(&store).await, 2);
+}
+
+/// Programs that submit once and end do not come back: nobody gives them a moment.
+#[tokio::test(start_paused = true)]
+async fn a_writer_does_not_wait_for_light_clients() {
+    let (_, shared) = objects(400);
+    let store = open(&shared).await;
+    for number in 1..=10 {
+        store.submit(vec![job(number)]).await.expect("accepted");
+    }
+    // They have found the end of the log, and write one right after another.
+    let log = Log::new(Arc::clone(&shared));
+    let mut before = log.read(10).await.expect("readable").expect("there");
+    for number in 11..=20 {
+        let (writer, nonce) = (Uuid::new_v4(), Uuid::new_v4());
+        let offered = vec![job(u128::from(number) + 100)];
+        let (after, events) = (before.nonce, Vec::new());
+        before = Record { number, writer, nonce, after, at: None, events, admitted: 0, offered };
+        let bytes = before.encode().expect("it can be written");
+        assert_eq!(log.create(&Log::path(number), bytes).await, Created::Done);
+    }
+    store.submit(vec![job(11)]).await.expect("accepted");
+    let begun = Instant::now();
+    store.submit(vec![job(12)]).await.expect("accepted");
+    assert!(begun.elapsed() < Duration::from_millis(1_500), "it waited for {:?}", begun.elapsed());
+}
+
+/// The newest snapshots are checked before anything is deleted that they stand for.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_swept_for_a_snapshot_that_cannot_be_read() {
+    let (raw, shared) = objects(0);
+    let store = open(&shared).await;
+    raw.set_faults(ObjectFaults { torn: 100, ..ObjectFaults::default() });
+    for number in 1..=35 {
+        store.submit(vec![job(number)]).await.expect("accepted");
+    }
+    raw.set_faults(ObjectFaults::default());
+    sleep(Duration::from_secs(130)).await;
+    assert!(raw.names("snapshot").await.len() >= 2);
+    assert_eq!(raw.names("log").await.len(), 35);
+    assert_eq!(due(&open(&shared).await).await, 35);
 }
 
 /// Somebody waits in one process; something happens in another (as far as the directory is concerned): it is woken by the
