@@ -38,6 +38,10 @@ use uuid::Uuid;
 const BATCH: usize = 1_000;
 /// A record takes no more commands once its events have this many bytes of payload and output, more or less.
 const RECORD_BYTES: usize = 8 << 20;
+/// Nobody is served while a snapshot is put together, so they may take this fraction of the time …
+const SNAPSHOT_SHARE: u32 = 30;
+/// … unless a reader would have this much to replay.
+const PILE_BYTES: usize = 64 << 20;
 /// Most offered jobs that one record decides about.
 const OFFERS: usize = 5_000;
 /// Races for the next record that a commit may lose before its callers are told to come back later.
@@ -101,8 +105,9 @@ pub(crate) struct Writer {
 struct Pile {
     records: u64,
     bytes: usize,
-    /// How large the last snapshot was.
+    /// How large the last snapshot was, and before when the next one would cost too much of the time.
     snapshot_bytes: usize,
+    not_before: Option<Instant>,
 }
 
 impl Writer {
@@ -430,10 +435,11 @@ impl Writer {
 
     /// Whether it is time for a snapshot: it costs what it has rows, so a large one is due when there is more to replay.
     fn is_snapshot_due(&self) -> bool {
-        let Pile { records, bytes, snapshot_bytes } = self.pile;
+        let Pile { records, bytes, snapshot_bytes, not_before } = self.pile;
         let much = records >= self.options.snapshot_every || bytes >= self.options.snapshot_bytes;
+        let in_time = not_before.is_none_or(|at| Instant::now() >= at) || bytes >= PILE_BYTES;
         // With offers that nobody has decided about, the state is not all that the records say.
-        much && bytes >= snapshot_bytes / 2 && self.offers.is_empty()
+        much && bytes >= snapshot_bytes / 2 && in_time && self.offers.is_empty()
     }
 
     /// Lets jobs that succeeded some time ago leave the state.
@@ -453,16 +459,18 @@ impl Writer {
 
     /// The snapshot that is due, unless somebody else has written it.
     async fn due_snapshot(&mut self) -> Option<(u64, Vec<u8>)> {
-        let Pile { records, snapshot_bytes, .. } = self.pile;
+        let Pile { records, snapshot_bytes, not_before, .. } = self.pile;
         let newest = Snapshot::newest_number(&self.log).await.ok()?;
         let behind = self.end.number.saturating_sub(newest);
         if behind < records && behind < self.options.snapshot_every {
             // Somebody else has written one.
-            self.pile = Pile { records: behind, bytes: 0, snapshot_bytes };
+            self.pile = Pile { records: behind, bytes: 0, snapshot_bytes, not_before };
             return None;
         }
+        let begun = Instant::now();
         let encoded = snapshot::encode(self.end, &self.state).ok()?;
-        self.pile = Pile { snapshot_bytes: encoded.len(), ..Pile::default() };
+        let not_before = Some(Instant::now() + begun.elapsed() * SNAPSHOT_SHARE);
+        self.pile = Pile { snapshot_bytes: encoded.len(), not_before, ..Pile::default() };
         Some((self.end.number, encoded))
     }
 }
