@@ -23,9 +23,9 @@ const COMMITS: f64 = 40.0;
 type Times = Arc<Mutex<Vec<(u64, u64)>>>;
 
 /// The mean number at once, in hundredths of the limit.
-pub async fn binding(bench: &Bench) -> Result<Vec<Figure>> {
-    let job_ms = (bench.fsync_ms * COMMITS).max(LEAST_MS).round();
-    let count = bench.jobs(if bench.quick { 40 } else { 200 }).clamp(40, 2_000);
+pub async fn binding(bench: &Bench<'_>) -> Result<Vec<Figure>> {
+    let job_ms = if bench.quick { LEAST_MS } else { (bench.fsync_ms * COMMITS).max(LEAST_MS).round() };
+    let count = bench.jobs(200).clamp(40, 1_000);
     let mut shares = Vec::new();
     for round in 0..bench.rounds() {
         bench.at("binding", round, "a limit that binds");
@@ -35,7 +35,7 @@ pub async fn binding(bench: &Bench) -> Result<Vec<Figure>> {
     Ok(vec![Figure::new(what, Unit::Percent, shares).bar(Bar::AtLeast(95.0))])
 }
 
-async fn share(bench: &Bench, count: u64, length: Duration) -> Result<f64> {
+async fn share(bench: &Bench<'_>, count: u64, length: Duration) -> Result<f64> {
     let plot = bench.ground.fresh()?;
     let store = qo::connect(&plot.url()).await?;
     store.set_limit(GroupRef::parse("group", TASK)?, LIMIT).await?;

@@ -9,8 +9,6 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tempfile::TempDir;
 
-/// Files whose way to the disk is timed.
-const FSYNCS: usize = 200;
 /// What a file system in memory calls itself.
 const TMPFS: i64 = 0x0102_1994;
 
@@ -54,10 +52,10 @@ impl Ground {
     }
 
     /// How long it takes to keep a small file, in milliseconds: write it, sync it, link it to its place, sync the
-    /// directory. That is what a record of the log costs.
-    pub fn fsync_ms(&self) -> Result<f64> {
+    /// directory. That is what a record of the log costs. The median of so many.
+    pub fn fsync_ms(&self, count: usize) -> Result<f64> {
         let plot = self.fresh()?;
-        let times: io::Result<Vec<f64>> = (0..FSYNCS).map(|number| keep(plot.path(), number)).collect();
+        let times: io::Result<Vec<f64>> = (0..count).map(|number| keep(plot.path(), number)).collect();
         let failed =
             |error| Error::new(ErrorKind::Unavailable, format!("{}: {error}", plot.path().display()));
         Ok(median(&times.map_err(failed)?))

@@ -25,8 +25,9 @@ mod throughput;
 pub use process::BenchWorker;
 
 use crate::cli::Format;
+use crate::machine::interrupted;
 use crate::output::Screen;
-use crate::trouble::Done;
+use crate::trouble::{Done, INTERRUPTED, Trouble};
 use clap::{Args, ValueEnum};
 use figure::Figure;
 use ground::Ground;
@@ -37,6 +38,11 @@ use std::time::Duration;
 
 /// Jobs of a round that only shows that everything works.
 const QUICK_JOBS: u64 = 300;
+/// Files whose way to the disk is timed.
+const FSYNCS: usize = 200;
+const QUICK_FSYNCS: usize = 20;
+/// How long something may take that was cut short.
+const SETTLED: Duration = Duration::from_millis(300);
 
 /// Measure what qo reaches on this machine.
 ///
@@ -92,7 +98,7 @@ impl Scenario {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    async fn measure(self, bench: &Bench) -> Result<Vec<Figure>> {
+    async fn measure(self, bench: &Bench<'_>) -> Result<Vec<Figure>> {
         match self {
             Self::Throughput => throughput::throughput(bench).await,
             Self::Limits => throughput::limits(bench).await,
@@ -107,8 +113,8 @@ impl Scenario {
 }
 
 /// What the scenarios need to know.
-struct Bench {
-    ground: Ground,
+struct Bench<'a> {
+    ground: &'a Ground,
     fsync_ms: f64,
     rounds: u32,
     jobs: Option<u64>,
@@ -116,7 +122,7 @@ struct Bench {
     progress: ProgressBar,
 }
 
-impl Bench {
+impl Bench<'_> {
     fn rounds(&self) -> u32 {
         if self.quick { 1 } else { self.rounds }
     }
@@ -146,22 +152,37 @@ impl BenchArgs {
                 "{path} is in memory, where a sync costs nothing: name a disk with --store file:DIR"
             ));
         }
+        let measured = tokio::select! {
+            report = self.measure(&ground) => Ok(report?),
+            ended = interrupted() => ended.map_err(Trouble::from).and(Err(Trouble::Exit(INTERRUPTED))),
+        };
+        if measured.is_err() {
+            // What was cut short may still be writing; its directory can be removed when it is done.
+            tokio::time::sleep(SETTLED).await;
+        }
+        let report = measured?;
+        if self.format.json { screen.json(&report.json()) } else { report.show(screen) }
+    }
+
+    async fn measure(&self, ground: &Ground) -> Result<Report> {
         let scenarios: Vec<Scenario> =
             self.scenario.map_or_else(|| Scenario::value_variants().to_vec(), |scenario| vec![scenario]);
         let progress = progress(scenarios.len() as u64);
         progress.set_message("the disk");
-        let fsync_ms = ground.fsync_ms()?;
-        let bench =
-            Bench { ground, fsync_ms, rounds: self.rounds, jobs: self.jobs, quick: self.quick, progress };
+        let fsync_ms = ground.fsync_ms(if self.quick { QUICK_FSYNCS } else { FSYNCS })?;
+        let (rounds, jobs, quick) = (self.rounds, self.jobs, self.quick);
+        let bench = Bench { ground, fsync_ms, rounds, jobs, quick, progress };
         let mut sections = Vec::new();
         for scenario in scenarios {
-            let figures = scenario.measure(&bench).await?;
+            let mut figures = scenario.measure(&bench).await?;
+            if quick {
+                figures.iter_mut().for_each(|figure| figure.bar = None);
+            }
             sections.push(Section { scenario: scenario.name(), figures });
             bench.progress.inc(1);
         }
         bench.progress.finish_and_clear();
-        let report = Report { fsync_ms, rounds: bench.rounds(), sections };
-        if self.format.json { screen.json(&report.json()) } else { report.show(screen) }
+        Ok(Report { fsync_ms, rounds: bench.rounds(), sections })
     }
 }
 

@@ -83,7 +83,17 @@ pub struct Noop {
     /// What its jobs leave behind.
     pub tally: Arc<Tally>,
     shutdown: ShutdownHandle,
-    running: JoinHandle<Result<()>>,
+    running: Running,
+}
+
+/// A worker that runs, and ends with this.
+#[derive(Debug)]
+struct Running(JoinHandle<Result<()>>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Noop {
@@ -101,8 +111,8 @@ impl Noop {
         let worker = Worker::builder(Arc::clone(store)).options(options()).task(TASK, noop).build()?;
         let name = worker.name().clone();
         let shutdown = worker.shutdown_handle();
-        let running = tokio::spawn(worker.run());
-        while !running.is_finished() && !store.workers().await?.iter().any(|worker| worker.worker == name) {
+        let running = Running(tokio::spawn(worker.run()));
+        while !running.0.is_finished() && !store.workers().await?.iter().any(|worker| worker.worker == name) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         Ok(Self { tally, shutdown, running })
@@ -120,9 +130,9 @@ impl Noop {
     }
 
     /// Waits until somebody has ended it.
-    pub async fn wait(self) -> Result<Arc<Tally>> {
+    pub async fn wait(mut self) -> Result<Arc<Tally>> {
         let gone = |error| Err(Error::new(ErrorKind::Internal, format!("the worker is gone: {error}")));
-        self.running.await.unwrap_or_else(gone)?;
+        (&mut self.running.0).await.unwrap_or_else(gone)?;
         Ok(self.tally)
     }
 }

@@ -12,7 +12,7 @@ use std::time::Instant;
 const SUBMITS: usize = 5;
 
 /// How long it takes to open a large namespace, and to submit to it.
-pub async fn open(bench: &Bench) -> Result<Vec<Figure>> {
+pub async fn open(bench: &Bench<'_>) -> Result<Vec<Figure>> {
     let count = bench.jobs(100_000);
     bench.at("open", 0, "making a large namespace");
     let plot = bench.ground.fresh()?;

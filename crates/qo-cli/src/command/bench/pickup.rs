@@ -12,7 +12,7 @@ use std::time::Duration;
 const IDLE: Duration = Duration::from_millis(15);
 
 /// From the call that submits a job to the first line of its handler.
-pub async fn pickup(bench: &Bench) -> Result<Vec<Figure>> {
+pub async fn pickup(bench: &Bench<'_>) -> Result<Vec<Figure>> {
     let count = bench.jobs(100).clamp(5, 200);
     let mut figures = Vec::new();
     for (what, across, slack_ms) in [("one process", false, 2.0), ("across processes", true, 15.0)] {
@@ -31,7 +31,7 @@ pub async fn pickup(bench: &Bench) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-async fn in_process(bench: &Bench, count: u64) -> Result<Vec<f64>> {
+async fn in_process(bench: &Bench<'_>, count: u64) -> Result<Vec<f64>> {
     let plot = bench.ground.fresh()?;
     let store = qo::connect(&plot.url()).await?;
     let worker = Noop::start(&store).await?;
@@ -39,7 +39,7 @@ async fn in_process(bench: &Bench, count: u64) -> Result<Vec<f64>> {
     Ok(worker.end().await?.waits_ms())
 }
 
-async fn across_processes(bench: &Bench, count: u64) -> Result<Vec<f64>> {
+async fn across_processes(bench: &Bench<'_>, count: u64) -> Result<Vec<f64>> {
     let plot = bench.ground.fresh()?;
     let mut worker = Process::start(&plot.url())?;
     worker.wait_until_ready()?;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const PROCESSES: usize = 4;
 
 /// Four worker processes against one process, and how evenly the four share the jobs.
-pub async fn processes(bench: &Bench) -> Result<Vec<Figure>> {
+pub async fn processes(bench: &Bench<'_>) -> Result<Vec<Figure>> {
     let jobs = bench.jobs(100_000);
     let (mut ratios, mut least, mut most) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..bench.rounds() {
@@ -42,7 +42,7 @@ pub async fn processes(bench: &Bench) -> Result<Vec<Figure>> {
 }
 
 /// Jobs a second in one process, from the first submit until the last is done.
-async fn rate_of_one(bench: &Bench, count: u64) -> Result<f64> {
+async fn rate_of_one(bench: &Bench<'_>, count: u64) -> Result<f64> {
     let plot = bench.ground.fresh()?;
     let store = qo::connect(&plot.url()).await?;
     let worker = Noop::start(&store).await?;
@@ -57,7 +57,7 @@ async fn rate_of_one(bench: &Bench, count: u64) -> Result<f64> {
 
 /// Jobs a second in several processes, from the first submit, by this one, until the last is done; and the share that each
 /// of them had, in hundredths.
-async fn rate_of_several(bench: &Bench, count: u64) -> Result<(f64, Vec<f64>)> {
+async fn rate_of_several(bench: &Bench<'_>, count: u64) -> Result<(f64, Vec<f64>)> {
     let plot = bench.ground.fresh()?;
     let url = plot.url();
     let store = qo::connect(&url).await?;

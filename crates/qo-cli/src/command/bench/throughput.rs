@@ -26,7 +26,7 @@ enum Kind {
 }
 
 /// One process, submit to done.
-pub async fn throughput(bench: &Bench) -> Result<Vec<Figure>> {
+pub async fn throughput(bench: &Bench<'_>) -> Result<Vec<Figure>> {
     let jobs = bench.jobs(100_000);
     let mut rates = Vec::new();
     for round in 0..bench.rounds() {
@@ -38,7 +38,7 @@ pub async fn throughput(bench: &Bench) -> Result<Vec<Figure>> {
 }
 
 /// The same with limits that do not bind.
-pub async fn limits(bench: &Bench) -> Result<Vec<Figure>> {
+pub async fn limits(bench: &Bench<'_>) -> Result<Vec<Figure>> {
     let jobs = bench.jobs(100_000);
     let ratio =
         ratio(bench, "limits", jobs, Kind::Limited, "cluster, queue, task and key limits, none binding")
@@ -47,7 +47,7 @@ pub async fn limits(bench: &Bench) -> Result<Vec<Figure>> {
 }
 
 /// The same behind groups that are full.
-pub async fn parked(bench: &Bench) -> Result<Vec<Figure>> {
+pub async fn parked(bench: &Bench<'_>) -> Result<Vec<Figure>> {
     let jobs = bench.jobs(50_000);
     let what = format!("{} jobs behind 2 full groups, ahead of {jobs} free ones", jobs * 2);
     let ratio = ratio(bench, "parked", jobs, Kind::Parked, &what).await?;
@@ -55,7 +55,7 @@ pub async fn parked(bench: &Bench) -> Result<Vec<Figure>> {
 }
 
 /// The rate of one kind in hundredths of the plain one. They take turns, and which goes first changes every round.
-async fn ratio(bench: &Bench, scenario: &str, jobs: u64, kind: Kind, what: &str) -> Result<Figure> {
+async fn ratio(bench: &Bench<'_>, scenario: &str, jobs: u64, kind: Kind, what: &str) -> Result<Figure> {
     let mut ratios = Vec::new();
     for round in 0..bench.rounds() {
         let order = if round % 2 == 0 { [Kind::Plain, kind] } else { [kind, Kind::Plain] };
@@ -71,7 +71,7 @@ async fn ratio(bench: &Bench, scenario: &str, jobs: u64, kind: Kind, what: &str)
 }
 
 /// Jobs a second, from the first submit until the last is settled.
-async fn rate(bench: &Bench, kind: Kind, count: u64) -> Result<f64> {
+async fn rate(bench: &Bench<'_>, kind: Kind, count: u64) -> Result<f64> {
     let plot = bench.ground.fresh()?;
     let store = qo::connect(&plot.url()).await?;
     let parked = match kind {

@@ -28,6 +28,7 @@ mod worker;
 
 pub use worker::DemoWorker;
 
+use crate::machine::interrupted;
 use crate::output::Screen;
 use crate::trouble::{Done, FAILED, INTERRUPTED, Trouble};
 use clap::Args;
@@ -40,7 +41,6 @@ use stage::Stage;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
-use tokio::signal::unix::{SignalKind, signal};
 use verdict::Verdict;
 
 /// Where the jobs of a run write to, within its folder.
@@ -112,7 +112,7 @@ async fn play(folder: &TempDir, asked: Option<String>, screen: &mut Screen) -> D
     let mut show = Show::open(Arc::clone(&store), &url, names.clone(), with_cluster, &records, stage).await?;
     let done = tokio::select! {
         done = show.play() => done,
-        done = interrupted() => done,
+        ended = interrupted() => ended.map_err(Trouble::from).and(Err(Trouble::Exit(INTERRUPTED))),
     };
     let (evidence, stage) = show.close(done.is_ok()).await;
     drop(stage);
@@ -122,21 +122,6 @@ async fn play(folder: &TempDir, asked: Option<String>, screen: &mut Screen) -> D
     done?;
     evidence.write(&records)?;
     judge(&evidence, &records, screen)
-}
-
-/// Ends when somebody wants it to.
-async fn interrupted() -> Done {
-    let listen = |kind| {
-        signal(kind).map_err(|error| Error::new(ErrorKind::Unavailable, format!("no signals: {error}")))
-    };
-    let [mut int, mut term, mut hup] =
-        [listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?];
-    tokio::select! {
-        _ = int.recv() => {}
-        _ = term.recv() => {}
-        _ = hup.recv() => {}
-    }
-    Err(Trouble::Exit(INTERRUPTED))
 }
 
 /// Shows the verdict on the records in a folder; an error if something does not hold.
