@@ -81,6 +81,11 @@ fn facts(evidence: &Evidence, verdict: &Verdict) -> Vec<Line> {
         true => format!("slots back after {} ms (lease {} ms)", recovery.all_ms, evidence.lease_ms),
         false => format!("only {} of them began again", recovery.again),
     };
+    let worker = recovery.worker.as_deref().unwrap_or("nobody");
+    let unsaid = match recovery.unsaid {
+        0 => String::new(),
+        unsaid => format!(" ({unsaid} just done, but it could not say so)"),
+    };
     let jobs = &verdict.jobs;
     let mut done = format!("{} done once, {} run again after the kill", jobs.once, jobs.again);
     if jobs.given_back > 0 {
@@ -97,11 +102,7 @@ fn facts(evidence: &Evidence, verdict: &Verdict) -> Vec<Line> {
         ),
         fact(
             "kill -9",
-            format!(
-                "{} jobs were running on {}: {back}",
-                recovery.held,
-                recovery.worker.as_deref().unwrap_or("nobody")
-            ),
+            format!("{worker} held {} jobs{unsaid}: {back}", recovery.held),
             recovery.held > 0 && recovery.held == recovery.again,
         ),
         fact("jobs", done, jobs.twice == 0),

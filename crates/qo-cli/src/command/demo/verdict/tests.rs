@@ -250,6 +250,7 @@ fn a_job_that_was_done_just_before_its_worker_was_killed_may_be_done_again() {
     parts.push(Part::of(13, 19, "a", "resize", 2_600, 2_700));
     let verdict = Story::of(&parts).verdict();
     assert_eq!((verdict.said(), verdict.jobs.again), (Vec::new(), 2));
+    assert_eq!((verdict.recovery.held, verdict.recovery.unsaid), (2, 1));
 }
 
 #[test]
