@@ -37,7 +37,6 @@ pub struct Cli {
 
 /// What every command takes.
 #[derive(Debug, Args)]
-#[command(next_display_order = 1000)]
 struct Global {
     /// The store: file:DIR or memory: [default: QO_STORE, else the configuration's, else file:.qo].
     #[arg(long, value_name = "URL", global = true, help_heading = "Global options")]

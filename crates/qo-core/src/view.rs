@@ -4,7 +4,7 @@ use crate::{
     Attempt, FenceToken, GroupRef, JobId, JobProgress, JobState, Json, Key, LeaseId, LimitSource, Limits,
     Name,
 };
-use crate::{OnFailure, Schedule, SessionId, TickOutcome, Time, WorkflowState};
+use crate::{OnFailure, RetryPolicy, Schedule, SessionId, TickOutcome, Time, WorkflowState};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -35,6 +35,15 @@ pub struct JobView {
     pub run_at: Time,
     /// It expires if it has not started by then.
     pub good_until: Option<Time>,
+    /// How long one attempt may run, as submitted; none leaves it to its task.
+    #[serde(default)]
+    pub timeout_ms: Option<u64>,
+    /// Its backoff, as submitted; none leaves it to its task.
+    #[serde(default)]
+    pub retry: Option<RetryPolicy>,
+    /// The limit that it brought for its group, or with a key for that key.
+    #[serde(default)]
+    pub limit: Option<u32>,
     /// The key that makes a second submit the same job.
     pub idempotency_key: Option<Key>,
     /// Attempts used so far.

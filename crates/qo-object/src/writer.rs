@@ -38,6 +38,12 @@ use uuid::Uuid;
 const BATCH: usize = 1_000;
 /// A record takes no more commands once its events have this many bytes of payload and output, more or less.
 const RECORD_BYTES: usize = 8 << 20;
+/// Nobody is served while a snapshot is put together, so they may take this fraction of the time …
+const SNAPSHOT_SHARE: u32 = 30;
+/// … unless a reader would have this much to replay.
+const PILE_BYTES: usize = 64 << 20;
+/// Most offered jobs that one record decides about.
+const OFFERS: usize = 5_000;
 /// Races for the next record that a commit may lose before its callers are told to come back later.
 const RACES: u32 = 1_000;
 
@@ -99,8 +105,9 @@ pub(crate) struct Writer {
 struct Pile {
     records: u64,
     bytes: usize,
-    /// How large the last snapshot was.
+    /// How large the last snapshot was, and before when the next one would cost too much of the time.
     snapshot_bytes: usize,
+    not_before: Option<Instant>,
 }
 
 impl Writer {
@@ -278,10 +285,7 @@ impl Writer {
             return Err(Error::new(ErrorKind::Data, what));
         }
         record.events.iter().for_each(|event| self.state.evolve(event));
-        if !record.events.is_empty() {
-            // It began with what became of them.
-            self.offers.clear();
-        }
+        self.offers.drain(..record.admitted.min(self.offers.len()));
         self.offers.extend(record.offered.iter().cloned());
         self.unsynced = true;
         self.passed(record.number, record.nonce, record.writer, bytes);
@@ -299,11 +303,16 @@ impl Writer {
 
     async fn commit<T>(&mut self, commands: &[(Box<Command>, T)]) -> Result<Vec<Result<Answer>>> {
         self.catch_up().await?;
-        for _ in 0..RACES {
+        let mut races = 0;
+        while races < RACES {
             let at = self.hands.now().max(self.state.now());
+            // What was acknowledged before comes before; if it is too much for one record, the commands wait for the next.
+            let admitted = fitting_jobs(&self.offers);
+            let is_last = admitted == self.offers.len();
+            let commands = if is_last { commands } else { &[] };
             self.state.speculate();
-            let (events, answers) = self.decide_all(at, commands);
-            if events.iter().all(|event| matches!(event, Event::Ticked(_))) {
+            let (events, answers) = self.decide_all(at, admitted, commands);
+            if admitted == 0 && events.iter().all(|event| matches!(event, Event::Ticked(_))) {
                 // That time goes on needs no record. What is answered rests on what was seen.
                 self.state.take_back();
                 if std::mem::take(&mut self.unsynced) {
@@ -318,6 +327,7 @@ impl Writer {
                 after: self.end.nonce,
                 at: Some(at),
                 events,
+                admitted,
                 offered: Vec::new(),
             };
             let sent = Instant::now();
@@ -331,9 +341,12 @@ impl Writer {
                 Ok(Put::Ours(bytes)) => {
                     self.state.keep();
                     self.written(&record, bytes, sent).await;
-                    return Ok(answers);
+                    if is_last {
+                        return Ok(answers);
+                    }
                 }
                 Ok(Put::Theirs(theirs, bytes)) => {
+                    races += 1;
                     self.state.take_back();
                     self.follow(&theirs, bytes)?;
                     self.catch_up().await?;
@@ -352,11 +365,12 @@ impl Writer {
     fn decide_all<T>(
         &mut self,
         at: Time,
+        admitted: usize,
         commands: &[(Box<Command>, T)],
     ) -> (Vec<Event>, Vec<Result<Answer>>) {
         let mut events = Vec::new();
-        if !self.offers.is_empty() {
-            match decide(&mut self.state, at, &Command::Admit(self.offers.clone())) {
+        if admitted > 0 {
+            match decide(&mut self.state, at, &Command::Admit(self.offers[..admitted].to_vec())) {
                 Ok(decision) => events.extend(decision.events),
                 // An offer that breaks a rule cannot have come from qo.
                 Err(error) => tracing::error!("offered jobs were refused: {error}"),
@@ -376,7 +390,7 @@ impl Writer {
         self.seen_end = sent;
         // Its folder was synced with it, and so was everything that could be seen there.
         self.unsynced = false;
-        self.offers.clear();
+        self.offers.drain(..record.admitted);
         self.turns.took(sent.elapsed());
         self.passed(record.number, record.nonce, self.id, bytes);
         self.log.directory().inspect(|directory| directory.ring());
@@ -421,10 +435,11 @@ impl Writer {
 
     /// Whether it is time for a snapshot: it costs what it has rows, so a large one is due when there is more to replay.
     fn is_snapshot_due(&self) -> bool {
-        let Pile { records, bytes, snapshot_bytes } = self.pile;
+        let Pile { records, bytes, snapshot_bytes, not_before } = self.pile;
         let much = records >= self.options.snapshot_every || bytes >= self.options.snapshot_bytes;
+        let in_time = not_before.is_none_or(|at| Instant::now() >= at) || bytes >= PILE_BYTES;
         // With offers that nobody has decided about, the state is not all that the records say.
-        much && bytes >= snapshot_bytes / 2 && self.offers.is_empty()
+        much && bytes >= snapshot_bytes / 2 && in_time && self.offers.is_empty()
     }
 
     /// Lets jobs that succeeded some time ago leave the state.
@@ -444,16 +459,18 @@ impl Writer {
 
     /// The snapshot that is due, unless somebody else has written it.
     async fn due_snapshot(&mut self) -> Option<(u64, Vec<u8>)> {
-        let Pile { records, snapshot_bytes, .. } = self.pile;
+        let Pile { records, snapshot_bytes, not_before, .. } = self.pile;
         let newest = Snapshot::newest_number(&self.log).await.ok()?;
         let behind = self.end.number.saturating_sub(newest);
         if behind < records && behind < self.options.snapshot_every {
             // Somebody else has written one.
-            self.pile = Pile { records: behind, bytes: 0, snapshot_bytes };
+            self.pile = Pile { records: behind, bytes: 0, snapshot_bytes, not_before };
             return None;
         }
+        let begun = Instant::now();
         let encoded = snapshot::encode(self.end, &self.state).ok()?;
-        self.pile = Pile { snapshot_bytes: encoded.len(), ..Pile::default() };
+        let not_before = Some(Instant::now() + begun.elapsed() * SNAPSHOT_SHARE);
+        self.pile = Pile { snapshot_bytes: encoded.len(), not_before, ..Pile::default() };
         Some((self.end.number, encoded))
     }
 }
@@ -466,6 +483,16 @@ fn fitting<T>(commands: &[(Box<Command>, T)]) -> usize {
         bytes <= RECORD_BYTES
     };
     commands.iter().take(BATCH).take_while(fits).count().max(1)
+}
+
+/// How many of these jobs go into one record: one at least, if there is one.
+fn fitting_jobs(jobs: &[NewJob]) -> usize {
+    let mut bytes = 0;
+    let fits = |job: &&NewJob| {
+        bytes += job.payload.as_str().len();
+        bytes <= RECORD_BYTES
+    };
+    jobs.iter().take(OFFERS).take_while(fits).count().max(1).min(jobs.len())
 }
 
 /// Bytes of payload, output and error text that a command brings.

@@ -165,6 +165,27 @@ async fn a_light_client_submits_without_the_state_and_others_find_its_jobs() {
     assert_eq!(light.jobs(Default::default(), None, 10).await.expect("it answers").jobs.len(), 6);
 }
 
+/// What many light clients offered is decided in records of a decent size, before anything that was asked later.
+#[tokio::test(start_paused = true)]
+async fn many_offers_are_decided_in_several_records_and_before_what_comes_after_them() {
+    let (_, shared) = objects(0);
+    let light = LogStore::open_objects_to_submit(Arc::clone(&shared), options()).await.expect("it opens");
+    for batch in 0..2_u128 {
+        let jobs = (1..=6_000).map(|number| job(batch * 10_000 + number)).collect();
+        light.submit(jobs).await.expect("acknowledged");
+    }
+    let full = open(&shared).await;
+    let last = JobId(Uuid::from_u128(16_000));
+    assert_eq!(full.cancel(vec![last]).await.expect("it answers"), [Ok(JobState::Cancelled)]);
+    assert_eq!(due(&full).await, 11_999);
+    let log = Log::new(Arc::clone(&shared));
+    for number in 3..=5 {
+        let record = log.read(number).await.expect("readable").expect("there");
+        assert!(record.events.len() < 6_000, "{} events in one record", record.events.len());
+    }
+    assert_eq!(due(&open(&shared).await).await, 11_999);
+}
+
 /// Offers pile up only so far: then somebody has to read them.
 #[tokio::test(start_paused = true)]
 async fn light_clients_alone_do_not_pile_up_records_for_ever() {

@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`connect`] | from a URL to a [`Store`] |
+//! | [`mod@connect`] | from a URL to a [`Store`] |
 //! | [`client`], [`submit`] | submitting jobs, waiting for them |
 //! | [`handler`], [`context`], [`failure`] | functions that run jobs: what they get, what they return |
 //! | [`worker`] | the worker: one session, one loop of exchanges, handlers under supervision |

@@ -2,7 +2,7 @@
 //! picture decide the same from here on.
 
 use super::State;
-use super::row::{Hold, Record};
+use super::row::Hold;
 
 impl State {
     /// One line for each row, in an order of its own. For tests and for comparing replicas.
@@ -13,10 +13,10 @@ impl State {
             let row = &self.jobs[ix];
             let timeout_at = row.run().and_then(|run| run.timeout_at);
             let claim_until = row.claimed().map(|claimed| claimed.until);
-            lines.push(format!("job {number}: {} {timeout_at:?} {claim_until:?}", self.whole(row)));
+            lines.push(format!("job {number}: {:?} {timeout_at:?} {claim_until:?}", self.job(row.id)));
         }
         for (number, &ix) in &self.past_by_number {
-            lines.push(format!("past job {number}: {}", self.whole(&self.past[ix])));
+            lines.push(format!("past job {number}: {:?}", self.job(self.past[ix].id)));
         }
         let mut workflows = self.workflow_by_name.values().map(|&ix| &self.workflows[ix]);
         let shown = workflows.by_ref().filter(|workflow| !workflow.steps.is_empty());
@@ -49,10 +49,5 @@ impl State {
         tasks.sort_by(|a, b| a.task.cmp(&b.task));
         lines.extend(tasks.iter().map(|task| format!("{task:?}")));
         lines
-    }
-
-    fn whole(&self, record: &Record) -> String {
-        let own = record.options.as_deref().map(|own| (own.timeout_ms, own.retry, own.limit));
-        format!("{:?} {own:?}", self.job(record.id))
     }
 }

@@ -96,7 +96,7 @@ impl State {
 
     fn job_view(&self, at: At) -> JobView {
         let (record, job) = (self.record(at), self.live_at(at));
-        let membership = record.membership();
+        let (membership, options) = (record.membership(), record.options.as_deref());
         let (spec, key) = self.asked_for(at);
         let past = match at {
             At::Live(_) => None,
@@ -115,6 +115,9 @@ impl State {
             submitted_at: record.submitted_at,
             run_at: record.run_at,
             good_until: record.good_until(),
+            timeout_ms: options.and_then(|own| own.timeout_ms),
+            retry: options.and_then(|own| own.retry),
+            limit: options.and_then(|own| own.limit),
             idempotency_key: record.idempotency_key().cloned(),
             attempts_used: record.attempts_used.into(),
             max_attempts: record.max_attempts.into(),

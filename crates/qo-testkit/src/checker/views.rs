@@ -118,6 +118,7 @@ fn compare_job(books: &Ledger, view: &JobView, objections: &mut Objections) {
         (view.running.as_ref().map(by), view.claimed.as_ref().map(by)),
         (&view.workflow, view.step, view.skipped),
         (view.good_until, view.finished_at),
+        (view.timeout_ms, view.retry, view.limit),
         view.running.as_ref().and_then(|running| running.progress.as_ref()),
     );
     let lease_until = job_lease(books, job).unwrap_or_default();
@@ -130,6 +131,7 @@ fn compare_job(books: &Ledger, view: &JobView, objections: &mut Objections) {
         (holding, claimed),
         (&job.new.workflow, job.step, job.skipped),
         (job.good_until, job.finished_at),
+        (job.new.timeout_ms, job.new.retry, job.new.limit),
         job.progress.as_ref(),
     );
     let in_line = view.state != JobState::Pending || view.run_at == job.run_at;

@@ -14,6 +14,7 @@ macro_rules! conformance {
             submit {
                 a_job_has_the_documented_defaults,
                 a_job_keeps_every_field_that_was_given,
+                a_job_shows_what_was_submitted_and_not_what_its_task_says,
                 a_payload_reaches_the_handler_as_it_was_sent,
                 a_given_group_beats_the_registered_one_which_beats_the_task,
                 a_jobs_group_is_fixed_at_submit,

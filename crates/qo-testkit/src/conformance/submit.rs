@@ -12,13 +12,17 @@ pub(super) async fn a_job_has_the_documented_defaults(world: &World) {
     assert_eq!((view.submitted_at, view.run_at, view.good_until), (START, START, None));
     assert_eq!((view.attempts_used, view.max_attempts, view.cancel_requested), (0, 3, false));
     assert_eq!((view.running, view.finished_at, view.idempotency_key), (None, None, None));
+    assert_eq!((view.timeout_ms, view.retry, view.limit), (None, None, None));
     assert_eq!((detail.payload.as_str(), detail.output, detail.attempts.len()), ("null", None, 0));
 }
 
 pub(super) async fn a_job_keeps_every_field_that_was_given(world: &World) {
     let spec = job("resize").queue("images").priority(-7).run_at(at(5)).good_until(at(9)).attempts(4);
     let spec = spec.group("api").key("u:1/x").cost(2).also("gpu", 3).also("openai/eu", 1).once("order-1");
+    let own = RetryPolicy { base_ms: 77, ..RetryPolicy::default() };
+    let spec = spec.timeout(1_234).backoff(own).limit(5);
     let view = world.view(world.submit(spec).await).await;
+    assert_eq!((view.timeout_ms, view.retry, view.limit), (Some(1_234), Some(own), Some(5)));
     assert_eq!(
         (&*view.queue, view.priority, view.run_at, view.good_until),
         ("images", -7, at(5), Some(at(9)))
@@ -27,6 +31,23 @@ pub(super) async fn a_job_keeps_every_field_that_was_given(world: &World) {
     assert_eq!((view.cost, view.idempotency_key), (2, Some(key("order-1"))));
     let extra: Vec<_> = view.limits.into_iter().collect();
     assert_eq!(extra, [(group_ref("gpu"), 3), (group_ref("openai/eu"), 1)]);
+}
+
+pub(super) async fn a_job_shows_what_was_submitted_and_not_what_its_task_says(world: &World) {
+    let retry = Some(RetryPolicy { base_ms: 77, ..RetryPolicy::default() });
+    world.register(TaskOptions { timeout_ms: Some(9), limit: Some(4), retry, ..task("resize") }).await;
+    let id = world.submit(job("resize").timeout(5)).await;
+    let worker = world.worker("w1", ["resize"]).await;
+    let held = worker.claim_one().await;
+    assert_eq!(
+        (held.timeout_ms, Some(held.retry)),
+        (Some(5), retry),
+        "what its task says counts for the rest"
+    );
+    let view = world.view(id).await;
+    assert_eq!((view.timeout_ms, view.retry, view.limit), (Some(5), None, None));
+    worker.succeed(&held).await;
+    assert_eq!(world.view(id).await.timeout_ms, Some(5));
 }
 
 pub(super) async fn a_payload_reaches_the_handler_as_it_was_sent(world: &World) {
