@@ -1,4 +1,5 @@
 //! A task, a worker, a job, its result. Run it with `cargo run --example hello`.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use qo::{Client, Context, Failure, TaskConfig, Worker};
 

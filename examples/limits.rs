@@ -1,4 +1,5 @@
 //! Three limits at once: of a task, of each customer, of everything. Each job notes how many ran beside it.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use qo::{Client, Context, Failure, TaskConfig, Worker};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,5 @@
 //! A second submit while the first is not done: wait, be refused, or be dropped. And the same order twice is one job.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use qo::core::{OnLimit, Submitted};
 use qo::{Client, ErrorKind};

@@ -1,4 +1,5 @@
 //! What a handler may say: done, try again, give up, later.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use qo::{Client, Context, Failure, Worker};
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! A program that is not a job takes a slot of the same group, and shares its limit with the jobs.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::time::Duration;
 use uuid::Uuid;

@@ -1,4 +1,5 @@
 //! Steps that run one after another, across the fleet, retries included.
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
 use qo::{Client, Context, Failure, Worker};
 

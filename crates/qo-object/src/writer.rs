@@ -38,6 +38,10 @@ use uuid::Uuid;
 const BATCH: usize = 1_000;
 /// A record takes no more commands once its events have this many bytes of payload and output, more or less.
 const RECORD_BYTES: usize = 8 << 20;
+/// Snapshots take this fraction of the time at most …
+const SNAPSHOT_SHARE: f64 = 30.0;
+/// … unless a reader would have this much to replay.
+const PILE_BYTES: usize = 64 << 20;
 /// Most offered jobs that one record decides about.
 const OFFERS: usize = 5_000;
 /// Races for the next record that a commit may lose before its callers are told to come back later.
@@ -109,13 +113,31 @@ pub(crate) struct Writer {
     last_long_sweep: Option<Instant>,
 }
 
-/// What a reader would have to replay.
-#[derive(Default)]
+/// What a reader would have to replay, and what it would cost to spare it that.
 struct Pile {
     records: u64,
     bytes: usize,
     /// How large the last snapshot was.
     snapshot_bytes: usize,
+    /// When this process took one; whoever finds much to replay when it opens the namespace need not wait.
+    since: Option<Instant>,
+    /// What a snapshot costs, for each byte of it.
+    cost_per_byte: f64,
+}
+
+impl Pile {
+    fn new(snapshot_bytes: usize) -> Self {
+        // A guess, until the first one is measured.
+        let cost_per_byte = 1e-8;
+        Self { records: 0, bytes: 0, snapshot_bytes, since: None, cost_per_byte }
+    }
+
+    /// Nobody is served while a snapshot is put together: one that costs a tenth of a second may come every three.
+    fn is_affordable(&self) -> bool {
+        let cost = self.cost_per_byte * (self.snapshot_bytes + self.bytes) as f64;
+        let passed = self.since.map_or(f64::INFINITY, |since| since.elapsed().as_secs_f64());
+        passed >= cost * SNAPSHOT_SHARE || self.bytes >= PILE_BYTES
+    }
 }
 
 impl Writer {
@@ -144,7 +166,7 @@ impl Writer {
             seen_end: now,
             unsynced: false,
             turns: Turns::new(id),
-            pile: Pile::default(),
+            pile: Pile::new(0),
             applied,
             housekeeping: None,
             last_sweep: now,
@@ -166,7 +188,7 @@ impl Writer {
         let Snapshot { covered, state, bytes } = Snapshot::newest(&self.log).await?;
         (self.state, self.end) = (state, covered);
         self.offers.clear();
-        self.pile = Pile { snapshot_bytes: bytes, ..Pile::default() };
+        self.pile = Pile { cost_per_byte: self.pile.cost_per_byte, ..Pile::new(bytes) };
         self.applied.send_modify(|applied| *applied += 1);
         Ok(())
     }
@@ -502,10 +524,10 @@ impl Writer {
 
     /// Whether it is time for a snapshot: it costs what it has rows, so a large one is due when there is more to replay.
     fn is_snapshot_due(&self) -> bool {
-        let Pile { records, bytes, snapshot_bytes } = self.pile;
+        let Pile { records, bytes, snapshot_bytes, .. } = self.pile;
         let much = records >= self.options.snapshot_every || bytes >= self.options.snapshot_bytes;
         // With offers that nobody has decided about, the state is not all that the records say.
-        much && bytes >= snapshot_bytes / 2 && self.offers.is_empty()
+        much && bytes >= snapshot_bytes / 2 && self.pile.is_affordable() && self.offers.is_empty()
     }
 
     /// Lets jobs that succeeded some time ago leave the state.
@@ -525,16 +547,17 @@ impl Writer {
 
     /// The snapshot that is due, unless somebody else has written it.
     async fn due_snapshot(&mut self) -> Option<(u64, Vec<u8>)> {
-        let Pile { records, snapshot_bytes, .. } = self.pile;
         let newest = Snapshot::newest_number(&self.log).await.ok()?;
         let behind = self.end.number.saturating_sub(newest);
-        if behind < records && behind < self.options.snapshot_every {
+        if behind < self.pile.records && behind < self.options.snapshot_every {
             // Somebody else has written one.
-            self.pile = Pile { records: behind, bytes: 0, snapshot_bytes };
+            (self.pile.records, self.pile.bytes, self.pile.since) = (behind, 0, Some(Instant::now()));
             return None;
         }
+        let begun = Instant::now();
         let encoded = snapshot::encode(self.end, &self.state).ok()?;
-        self.pile = Pile { snapshot_bytes: encoded.len(), ..Pile::default() };
+        let cost_per_byte = begun.elapsed().as_secs_f64() / encoded.len().max(1) as f64;
+        self.pile = Pile { cost_per_byte, since: Some(Instant::now()), ..Pile::new(encoded.len()) };
         Some((self.end.number, encoded))
     }
 }

@@ -84,6 +84,7 @@ async fn old_records_are_swept_and_nothing_is_lost() {
     let store = open(&shared).await;
     for number in 1..=35 {
         store.submit(vec![job(number)]).await.expect("accepted");
+        sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(raw.names("log").await.len(), 35, "too young to go");
     sleep(Duration::from_secs(61)).await;
@@ -383,6 +384,7 @@ async fn nothing_is_swept_for_a_snapshot_that_cannot_be_read() {
     raw.set_faults(ObjectFaults { torn: 100, ..ObjectFaults::default() });
     for number in 1..=35 {
         store.submit(vec![job(number)]).await.expect("accepted");
+        sleep(Duration::from_millis(100)).await;
     }
     raw.set_faults(ObjectFaults::default());
     sleep(Duration::from_secs(130)).await;

@@ -25,6 +25,12 @@ pub trait Intercept: Send + Sync + 'static {
 
     /// A call that only looks: the store to look into, or why it cannot be reached.
     fn look(&self) -> Result<&dyn Store>;
+
+    /// The store that a worker listens to: always the same one, because what it has seen of its changes means nothing
+    /// elsewhere. Defaults to the one to look into.
+    fn listen(&self) -> Result<&dyn Store> {
+        self.look()
+    }
 }
 
 /// A store whose every call goes through an [`Intercept`].
@@ -173,15 +179,15 @@ impl<I: Intercept> Store for Intercepted<I> {
     }
 
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
-        self.0.look()?.work(session, claim).await
+        self.0.listen()?.work(session, claim).await
     }
 
     async fn changed(&self, seen: Option<u64>) -> Result<u64> {
-        self.0.look()?.changed(seen).await
+        self.0.listen()?.changed(seen).await
     }
 
     fn tells_changes(&self) -> bool {
-        self.0.look().is_ok_and(|store| store.tells_changes())
+        self.0.listen().is_ok_and(|store| store.tells_changes())
     }
 
     async fn keep_log(&self, token: FenceToken, log: String) -> Result<()> {

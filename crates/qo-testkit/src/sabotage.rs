@@ -109,5 +109,7 @@ pub fn museum() -> Vec<Exhibit> {
         exhibit(SteerHitsTheNext, "our own review", "workflows", "a skip that is sent again skips the next failure too", "steer::a_repeated_steer_does_nothing_to_the_next_step"),
         exhibit(ProgressByJob, "this design", "G2", "a worker that lost the job reports over its new owner", "progress::a_report_with_an_old_token_is_passed_over"),
         exhibit(ProgressOutlivesAttempt, "this design", "progress", "a new attempt begins at 90 percent", "progress::progress_is_gone_when_the_attempt_ends"),
+        exhibit(WorkUsesTokens, "our own review", "G2", "a look at what there is uses up fence tokens", "work::a_look_for_work_changes_nothing"),
+        exhibit(LogKeepsItsBeginning, "this design", "logs", "of a long log the end, with the error, is cut off", "log::of_a_long_log_the_end_is_kept"),
     ]
 }

@@ -30,7 +30,10 @@ fn a_write_that_does_not_fit_is_unavailable_and_leaves_no_trace() {
         let output = with_little_room(&here.command(&arguments)).output().expect("it runs");
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(75), "{error}");
-        assert!(error.starts_with("error: unavailable: log/0000") && error.contains("File too large"), "{error}");
+        assert!(
+            error.starts_with("error: unavailable: log/0000") && error.contains("File too large"),
+            "{error}"
+        );
     }
     let listed = here.qo(&["jobs", "list", "--json"]).json();
     assert_eq!(listed.as_array().map(Vec::len), Some(1));

@@ -75,6 +75,24 @@ macro_rules! conformance {
                 one_keys_limit_taken_back_leaves_it_to_every_key,
                 jobs_that_list_a_group_share_its_slots_with_programs,
             }
+            work {
+                there_is_work_when_a_job_could_be_claimed,
+                there_is_no_work_in_what_cannot_run,
+                the_word_that_a_job_must_stop_is_work,
+                what_could_be_claimed_ahead_of_time_is_work,
+                what_is_over_and_not_ended_yet_is_work,
+                a_tick_that_has_come_is_work,
+                the_next_date_is_the_first_at_which_something_happens_by_itself,
+                a_look_for_work_changes_nothing,
+                a_session_that_ended_or_never_was_has_no_work,
+                who_waits_for_a_change_is_told_of_it,
+                a_change_after_a_look_for_work_is_not_missed,
+            }
+            log {
+                a_log_is_kept_by_the_token_of_its_attempt,
+                an_attempt_without_a_log_has_none,
+                of_a_long_log_the_end_is_kept,
+            }
             progress {
                 a_running_job_shows_its_newest_progress,
                 of_several_reports_on_one_job_the_last_counts,

@@ -28,6 +28,7 @@ mod history;
 mod idempotency;
 mod invalid;
 mod limits;
+mod log;
 mod manager;
 mod on_limit;
 mod operator;
@@ -52,6 +53,7 @@ mod tick;
 mod time;
 mod timeout;
 mod views;
+mod work;
 mod workflow;
 
 pub use job_spec::{JobSpec, job};
@@ -76,9 +78,9 @@ use qo_core::{Json, LimitSource, Missed, NewSession, OnFailure, Outcome, Prefetc
 use qo_core::{
     Progress, RetryPolicy, Schedule, Settle, Start, Started, Steer, StepStatus, Stop, StopReason, Submitted,
 };
-use qo_core::{Swept, TaskOptions, TickOutcome, Time, WorkerStatus, WorkflowState, caps};
+use qo_core::{Swept, TaskOptions, TickOutcome, Time, Work, WorkerStatus, WorkflowState, caps};
 use worker::{CLAIM_MS, at_percent, settled, starting};
-use world::{invalid, refused};
+use world::{invalid, refused, soon};
 
 const DAY_MS: u64 = 24 * 3_600_000;
 

@@ -4,14 +4,19 @@ use super::job_spec::{JobSpec, group_ref, name};
 use super::program::{Program, ProgramSpec};
 use super::worker::{SessionSpec, Worker, serving};
 use crate::{Fixture, TestClock};
+use futures::channel::oneshot;
+use futures::future::{Either, select};
 use qo_core::{
     Configuration, Error, ErrorKind, GroupDetail, GroupStatus, JobDetail, JobId, JobState, JobView,
 };
 use qo_core::{LeaseId, NewJob, QueueStatus, Reason, Result, Retention, Schedule, ScheduleStatus, SessionId};
 use qo_core::{SlotRequest, Steer, Store, Submitted, Swept, TaskOptions, WorkflowStatus};
 use std::fmt::Debug;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 use uuid::Uuid;
 
 /// A fresh store and everything that a case needs to use it. Nothing in it is random.
@@ -272,6 +277,27 @@ impl World {
     pub async fn queue(&self, queue: &str) -> QueueStatus {
         let queues = self.store.queues().await.expect("queues");
         queues.into_iter().find(|q| &*q.queue == queue).unwrap_or_else(|| panic!("there is no queue {queue}"))
+    }
+}
+
+/// How long a case waits for something that must come: a store that never tells would hold up the suite for ever.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What must come, and soon.
+pub(super) async fn soon<T>(what: impl Future<Output = T>) -> T {
+    let (give_up, too_late) = oneshot::channel::<()>();
+    let (came, waits) = mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        if waits.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            give_up.send(()).ok();
+        }
+    });
+    match select(pin!(what), too_late).await {
+        Either::Left((value, _)) => {
+            drop(came);
+            value
+        }
+        Either::Right(_) => panic!("it did not come within {PATIENCE:?}"),
     }
 }
 

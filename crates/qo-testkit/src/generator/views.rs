@@ -2,9 +2,11 @@
 
 use super::pool::{STATES, all_limited, all_workflows, group, key, queue, task};
 use qo_core::{
-    ErrorKind, Explanation, GroupDetail, GroupRef, GroupStatus, JobDetail, JobFilter, JobId, JobView,
+    Claim, ErrorKind, Explanation, GroupDetail, GroupRef, GroupStatus, JobDetail, JobFilter, JobId, JobView,
 };
-use qo_core::{Name, QueueStatus, ScheduleStatus, Store, TickOutcome, Time, WorkerStatus, WorkflowStatus};
+use qo_core::{
+    Name, Prefetch, QueueStatus, ScheduleStatus, Store, TickOutcome, Time, Work, WorkerStatus, WorkflowStatus,
+};
 
 /// All views of a store.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,6 +33,8 @@ pub struct Views {
     pub workflow_details: Vec<(Name, Result<WorkflowStatus, ErrorKind>)>,
     /// The schedules.
     pub schedules: Result<Vec<ScheduleStatus>, ErrorKind>,
+    /// What each live session would find, if it asked for one job, for none, and for some ahead of time.
+    pub work: Vec<Result<Work, ErrorKind>>,
 }
 
 /// Looks at everything: at the given jobs one by one, at the rest by listing it.
@@ -47,7 +51,16 @@ pub async fn look(store: &dyn Store, jobs: &[JobId]) -> Views {
         workflows: all_pages_of_workflows(store).await,
         workflow_details: Vec::new(),
         schedules: store.schedules().await.map(without_refusals).map_err(|e| e.kind()),
+        work: Vec::new(),
     };
+    let sessions = views.workers.iter().flatten().map(|worker| worker.session);
+    for session in sessions.collect::<Vec<_>>() {
+        for claim in claims() {
+            // How often a store has changed is its own affair.
+            let work = store.work(session, claim).await.map(|work| Work { seen: 0, ..work });
+            views.work.push(work.map_err(|e| e.kind()));
+        }
+    }
     for &job in jobs {
         views.jobs.push(store.job(job).await.map(without_store_texts).map_err(|e| e.kind()));
         views.explanations.push(store.explain(job).await.map_err(|e| e.kind()));
@@ -64,6 +77,12 @@ pub async fn look(store: &dyn Store, jobs: &[JobId]) -> Views {
         views.workflow_details.push((workflow, detail));
     }
     views
+}
+
+fn claims() -> [Claim; 3] {
+    let prefetch = Some(Prefetch { hold: 2, lease_ms: 5_000 });
+    let some = Claim { max: 7, ..Claim::default() };
+    [some, Claim::default(), Claim { prefetch, ..Claim::default() }]
 }
 
 /// Why a tick was refused is for people, too.

@@ -159,4 +159,8 @@ pub enum Flaw {
     ProgressByJob,
     /// What a job said in one attempt is shown in the next.
     ProgressOutlivesAttempt,
+    /// To see what it would get, a worker's look draws the tokens.
+    WorkUsesTokens,
+    /// Of a long log the beginning is kept.
+    LogKeepsItsBeginning,
 }

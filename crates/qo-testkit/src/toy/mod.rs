@@ -19,13 +19,16 @@ mod slot;
 mod state;
 mod submit;
 mod views;
+mod work;
 mod workflow;
 
 pub use flaw::Flaw;
 
 use crate::{Fixture, Fixtures, START};
 use async_trait::async_trait;
-use qo_core::{Change, Changed, Clock, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply};
+use qo_core::{
+    Change, Changed, Claim, Clock, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply,
+};
 use qo_core::{
     Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage,
 };
@@ -33,7 +36,7 @@ use qo_core::{JobState, LeaseId, ManualClock, Name, NewJob, NewSession, OpenedSe
 use qo_core::{
     ScheduleStatus, SessionId, SlotLease, SlotRequest, Steer, Store, Submitted, Swept, TaskOptions,
 };
-use qo_core::{Time, WorkerStatus, WorkflowPage, WorkflowStatus};
+use qo_core::{Time, Work, WorkerStatus, WorkflowPage, WorkflowStatus};
 use state::Toy;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -221,5 +224,18 @@ impl Store for ToyStore {
 
     async fn trigger_schedule(&self, schedule: Name, job: JobId) -> Result<Submitted> {
         self.toy().trigger_schedule(&schedule, job)
+    }
+
+    async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
+        self.toy().work(session, claim)
+    }
+
+    async fn keep_log(&self, token: FenceToken, log: String) -> Result<()> {
+        self.toy().keep_log(token, &log);
+        Ok(())
+    }
+
+    async fn log(&self, token: FenceToken) -> Result<Option<String>> {
+        Ok(self.toy().logs.get(&token).cloned())
     }
 }

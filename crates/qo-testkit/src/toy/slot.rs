@@ -5,6 +5,7 @@ use super::{Flaw, conflict, fenced};
 use qo_core::{Error, FenceToken, GroupRef, LeaseId, Name, Result, SlotLease, SlotRequest, Time, caps};
 
 /// A program that holds slots.
+#[derive(Clone)]
 pub(super) struct Program {
     pub id: LeaseId,
     /// As it was asked for.

@@ -13,7 +13,7 @@ use qo_core::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The whole namespace.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Toy {
     pub flaw: Flaw,
     pub now: Time,
@@ -34,6 +34,8 @@ pub(super) struct Toy {
     pub retention: Retention,
     pub last_acceptance: u64,
     pub last_token: u64,
+    /// What attempts wrote, by token.
+    pub logs: BTreeMap<FenceToken, String>,
     /// Slots that flaws leaked or freed twice; empty in a correct toy.
     pub wrong: BTreeMap<GroupRef, i64>,
     /// The last token when the newest session opened; only `RestartForgetsHolders` asks.
@@ -41,6 +43,7 @@ pub(super) struct Toy {
 }
 
 /// A job and all that happened to it.
+#[derive(Clone)]
 pub(super) struct Job {
     /// As submitted, with its group filled in.
     pub new: NewJob,
@@ -105,6 +108,7 @@ pub(super) type Place = (u32, i32, Time, u64);
 pub(super) const LAST_IN_LINE: Place = (u32::MAX, i32::MAX, Time::from_millis(i64::MAX), u64::MAX);
 
 /// A session that has not ended.
+#[derive(Clone)]
 pub(super) struct Session {
     pub new: NewSession,
     pub opened_at: Time,

@@ -7,6 +7,7 @@ use qo_core::{JobState, Name, NewJob, OnFailure, Result, Steer, StepStatus, Work
 use qo_core::{WorkflowStatus, caps};
 
 /// What is kept of a workflow beside its jobs.
+#[derive(Clone)]
 pub(super) struct Workflow {
     pub on_failure: OnFailure,
     pub cancelled: bool,

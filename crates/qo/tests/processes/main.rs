@@ -28,6 +28,7 @@ const TESTS: &[Test] = tests![
     programs::what_a_program_leaves_behind_is_killed,
     programs::a_program_that_shall_stop_is_asked_then_killed,
     programs::a_guard_is_deaf_to_signals_and_one_that_is_killed_takes_its_program_along,
+    programs::a_blocked_event_loop_lets_no_program_be_killed,
     signals::a_worker_that_is_killed_takes_its_programs_and_their_children_along,
     signals::a_stopped_worker_runs_nothing_when_it_goes_on_and_what_it_settles_is_fenced,
     signals::a_handler_that_blocks_ends_a_process_that_lost_its_lease_with_exit_code_70,

@@ -41,7 +41,7 @@ const QUICK_JOBS: u64 = 300;
 /// Files whose way to the disk is timed.
 const FSYNCS: usize = 200;
 const QUICK_FSYNCS: usize = 20;
-/// How long something may take that was cut short.
+/// How long something may take that nobody waits for.
 const SETTLED: Duration = Duration::from_millis(300);
 
 /// Measure what qo reaches on this machine.
@@ -156,10 +156,8 @@ impl BenchArgs {
             report = self.measure(&ground) => Ok(report?),
             ended = interrupted() => ended.map_err(Trouble::from).and(Err(Trouble::Exit(INTERRUPTED))),
         };
-        if measured.is_err() {
-            // What was cut short may still be writing; its directory can be removed when it is done.
-            tokio::time::sleep(SETTLED).await;
-        }
+        // A snapshot may still be written, and what was cut short may be at it: a directory can be removed when all is done.
+        tokio::time::sleep(SETTLED).await;
         let report = measured?;
         if self.format.json { screen.json(&report.json()) } else { report.show(screen) }
     }

@@ -124,7 +124,13 @@ fn caught(tamper: impl FnOnce(&mut Vec<Part>)) -> Vec<String> {
     story.evidence.jobs = Story::of(&self::parts()).evidence.jobs;
     let verdict = story.verdict();
     assert!(!verdict.holds());
-    verdict.violations
+    verdict.said()
+}
+
+impl Verdict {
+    fn said(&self) -> Vec<String> {
+        self.violations.iter().map(Violation::to_string).collect()
+    }
 }
 
 #[track_caller]
@@ -136,7 +142,7 @@ fn assert_says(violations: &[String], parts: &[&str]) {
 #[test]
 fn true_records_prove_everything() {
     let verdict = Story::of(&parts()).verdict();
-    assert_eq!(verdict.violations, Vec::<String>::new());
+    assert_eq!(verdict.said(), Vec::<String>::new());
     let kept: Vec<_> =
         verdict.limits.iter().map(|kept| (kept.phase, kept.limit, kept.reached, kept.keys)).collect();
     assert_eq!(
@@ -178,7 +184,7 @@ fn a_claim_after_the_limit_was_lowered_must_keep_to_the_new_one() {
     let mut late = parts();
     late[2] = Part { token: 3, from_ms: 150, ..late[2] };
     late.push(Part::of(13, 17, "a", "call-api", 2_600, 2_700));
-    assert_eq!(Story::of(&late).verdict().violations, Vec::<String>::new());
+    assert_eq!(Story::of(&late).verdict().said(), Vec::<String>::new());
 }
 
 #[test]
@@ -191,7 +197,7 @@ fn a_limit_that_was_never_reached_is_caught() {
         limit: 4,
         changes: Vec::new(),
     });
-    assert_says(&story.verdict().violations, &["queue:mail", "never more than 0 at once"]);
+    assert_says(&story.verdict().said(), &["queue:mail", "never more than 0 at once"]);
 }
 
 #[test]
@@ -231,7 +237,7 @@ fn a_job_that_is_done_twice_or_by_two_at_once_is_caught() {
     let stale = caught(|parts| parts[4].token = 4);
     assert_says(&stale, &["fence", "its token did not grow"]);
     let same = caught(|parts| parts[1].token = 1);
-    assert_says(&same, &["one owner", "token 1"]);
+    assert_says(&same, &["records: token 1 owns"]);
     let stranger = caught(|parts| parts.push(Part::of(99, 30, "a", "charge", 2_600, 2_700)));
     assert_says(&stranger, &["which nobody submitted"]);
 }
@@ -243,7 +249,8 @@ fn a_job_that_was_done_just_before_its_worker_was_killed_may_be_done_again() {
     parts.push(Part { to_ms: None, ..Part::of(13, 18, "b", "resize", 440, 0) });
     parts.push(Part::of(13, 19, "a", "resize", 2_600, 2_700));
     let verdict = Story::of(&parts).verdict();
-    assert_eq!((verdict.violations, verdict.jobs.again), (Vec::new(), 2));
+    assert_eq!((verdict.said(), verdict.jobs.again), (Vec::new(), 2));
+    assert_eq!((verdict.recovery.held, verdict.recovery.unsaid), (2, 1));
 }
 
 #[test]
@@ -258,7 +265,7 @@ fn a_kill_that_hit_nobody_or_a_recovery_that_took_too_long_is_caught() {
     assert_says(&late, &["kill -9", "came back after 8550 ms"]);
     let mut story = Story::of(&parts());
     story.evidence.kill = None;
-    assert_says(&story.verdict().violations, &["no worker was killed"]);
+    assert_says(&story.verdict().said(), &["no worker was killed"]);
 }
 
 #[test]
@@ -267,10 +274,10 @@ fn a_job_that_its_worker_gave_back_is_told_apart_from_one_that_was_done_twice() 
     let records = story.records.get_mut("a").expect("a worker");
     let done = records.iter_mut().find(|record| record.event == Event::Done && record.task == name("charge"));
     done.expect("it was done").event = Event::Stopped;
-    assert_says(&story.verdict().violations, &["jobs lost"]);
+    assert_says(&story.verdict().said(), &["jobs lost"]);
     let again = Part::of(11, 40, "a", "charge", 2_600, 2_700);
     let records = story.records.get_mut("a").expect("a worker");
     records.extend([again.record(Event::Began, 2_600), again.record(Event::Done, 2_700)]);
     let verdict = story.verdict();
-    assert_eq!((verdict.violations, verdict.jobs.given_back), (Vec::new(), 1));
+    assert_eq!((verdict.said(), verdict.jobs.given_back), (Vec::new(), 1));
 }
