@@ -13,7 +13,8 @@
 //!
 //! **The late writer.** If more than half the [sweep](crate::sweep) age passed between the moment when the end of the log
 //! was seen and the moment when the record was there, the place may have been used and swept meanwhile: the record is not
-//! acknowledged, and the state is read again from a snapshot.
+//! acknowledged, and the state is read again from a snapshot. On a directory the log itself is asked too, because clocks
+//! jump and machines sleep: see [`is_swept_beyond`].
 
 use crate::clock::StoreClock;
 use crate::format;
