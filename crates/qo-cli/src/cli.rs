@@ -1,6 +1,8 @@
 //! The commands, and what every one of them takes.
 
-use crate::command::{completions, concurrency, config, demo, doctor, explain, jobs, migrate, queues, schedules};
+use crate::command::{
+    bench, completions, concurrency, config, demo, doctor, explain, jobs, migrate, queues, schedules,
+};
 use crate::command::{slot, submit, worker, workers, workflows};
 use crate::logging;
 use crate::output::{Colour, Screen};
@@ -35,7 +37,6 @@ pub struct Cli {
 
 /// What every command takes.
 #[derive(Debug, Args)]
-#[command(next_display_order = 1000)]
 struct Global {
     /// The store: file:DIR or memory: [default: QO_STORE, else the configuration's, else file:.qo].
     #[arg(long, value_name = "URL", global = true, help_heading = "Global options")]
@@ -71,6 +72,9 @@ enum Command {
     Migrate(migrate::Migrate),
     #[command(subcommand)]
     Config(config::Config),
+    Bench(bench::BenchArgs),
+    #[command(hide = true)]
+    BenchWorker(bench::BenchWorker),
     Completions(completions::Completions),
 }
 
@@ -91,6 +95,8 @@ impl Cli {
             Command::Completions(command) => return command.run(screen),
             Command::Demo(command) => return runtime(true)?.block_on(command.run(global.store, screen)),
             Command::DemoWorker(command) => return runtime(true)?.block_on(command.run()),
+            Command::Bench(command) => return runtime(true)?.block_on(command.run(global.store, screen)),
+            Command::BenchWorker(command) => return runtime(true)?.block_on(command.run()),
             command => command,
         };
         let mut flags = BTreeMap::new();
@@ -137,7 +143,11 @@ impl Command {
             Self::Doctor(command) => command.run(place, screen).await,
             Self::Migrate(command) => command.run(place, screen).await,
             Self::Config(command) => command.run(place, screen),
-            Self::Completions(_) | Self::Demo(_) | Self::DemoWorker(_) => Err(crate::trouble::Trouble::Exit(FAILED)),
+            Self::Completions(_)
+            | Self::Demo(_)
+            | Self::DemoWorker(_)
+            | Self::Bench(_)
+            | Self::BenchWorker(_) => Err(crate::trouble::Trouble::Exit(FAILED)),
         }
     }
 }

@@ -1,6 +1,8 @@
-//! What is asked of the machine: its clocks.
+//! What the machine tells: its clocks, and that somebody wants an end.
 
+use qo::{Error, ErrorKind, Result};
 use rustix::time::{ClockId, clock_gettime};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Nanoseconds on the machine's monotonic clock: all its processes read the same.
 pub fn monotonic_ns() -> u64 {
@@ -16,4 +18,19 @@ fn read(clock: ClockId) -> u64 {
     let now = clock_gettime(clock);
     let (seconds, ns) = (u64::try_from(now.tv_sec).unwrap_or(0), u64::try_from(now.tv_nsec).unwrap_or(0));
     seconds * 1_000_000_000 + ns
+}
+
+/// Waits until somebody wants the process to end: SIGINT, SIGTERM or SIGHUP. Those no longer end it by themselves.
+pub async fn interrupted() -> Result<()> {
+    let listen = |kind| {
+        signal(kind).map_err(|error| Error::new(ErrorKind::Unavailable, format!("no signals: {error}")))
+    };
+    let [mut int, mut term, mut hup] =
+        [listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?];
+    tokio::select! {
+        _ = int.recv() => {}
+        _ = term.recv() => {}
+        _ = hup.recv() => {}
+    }
+    Ok(())
 }

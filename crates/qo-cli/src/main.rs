@@ -5,7 +5,7 @@
 //! | [`cli`] | the commands, and what every one of them takes |
 //! | [`command`] | one file per command |
 //! | [`output`] | tables for people, JSON for programs, times, colours |
-//! | [`machine`] | the machine's clocks |
+//! | [`machine`] | the machine's clocks and signals |
 //! | [`trouble`] | what can go wrong, exit codes, hints |
 
 mod cli;

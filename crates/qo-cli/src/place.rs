@@ -71,8 +71,6 @@ impl Place {
             ErrorKind::Unavailable => {
                 trouble.hint(format!("is {} a place that you may write to?", self.shown()))
             }
-            ErrorKind::Data => trouble
-                .hint("`qo doctor --verify` says what is damaged, `qo doctor --repair` gets it going again"),
             _ => trouble,
         }
     }

@@ -83,7 +83,11 @@ pub fn exit_code(kind: ErrorKind) -> u8 {
 
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
-        Self::Error { error, hints: Vec::new() }
+        // A format that this release does not know is no damage; its error says what to do.
+        let is_damage = error.kind() == ErrorKind::Data && !error.message().contains("has format");
+        let doctor = "`qo doctor --verify` says what is damaged, `qo doctor --repair` gets it going again";
+        let hints = is_damage.then(|| doctor.to_owned()).into_iter().collect();
+        Self::Error { error, hints }
     }
 }
 
@@ -92,7 +96,8 @@ impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::Closed,
-            _ => Error::new(ErrorKind::Unavailable, format!("stdout: {error}")).into(),
+            _ => Error::new(ErrorKind::Unavailable, format!("stdout: {error}; what was done stays done"))
+                .into(),
         }
     }
 }

@@ -36,7 +36,11 @@ impl Time {
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ms", self.0)
+        match jiff::Timestamp::from_millisecond(self.0) {
+            Ok(time) => write!(f, "{time}"),
+            // Before or after all that a calendar knows.
+            Err(_) => write!(f, "{} ms", self.0),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Events: what was decided. Replaying them decides nothing, so it always reaches the same state.
 
+use crate::job::is_default;
 use crate::{
     AttemptOutcome, Configuration, ErrorText, FenceToken, Granted, GroupRef, JobId, JobState, Json, LeaseId,
 };
@@ -27,6 +28,7 @@ pub enum Event {
         /// The claim's token: one more than the namespace's last.
         token: FenceToken,
         /// When its timeout ends the claim, whatever the session does.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_at: Option<Time>,
     },
     /// A worker claimed a job ahead of time. It holds no slot.
@@ -192,14 +194,18 @@ pub struct AttemptEnded {
     /// How it ended.
     pub outcome: AttemptOutcome,
     /// What the handler, or the rule that ended it, said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorText>,
     /// What the handler returned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Json>,
     /// Where the job is now.
     pub then: JobState,
     /// When it runs again; none leaves it where it stood in line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Time>,
     /// The owner did not do this itself and must be told to stop.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub tell_owner: bool,
 }
 

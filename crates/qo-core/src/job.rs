@@ -26,6 +26,11 @@ impl Json {
         Self("null".into())
     }
 
+    /// Whether it is the JSON `null`.
+    pub fn is_null(&self) -> bool {
+        &*self.0 == "null"
+    }
+
     /// The text itself.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -123,56 +128,56 @@ pub struct NewJob {
     /// The handler that shall run.
     pub task: Name,
     /// What the handler gets. Defaults to `null`.
-    #[serde(default = "Json::null")]
+    #[serde(default = "Json::null", skip_serializing_if = "Json::is_null")]
     pub payload: Json,
     /// The line it stands in. Defaults to `default`.
     #[serde(default = "default_queue")]
     pub queue: Name,
     /// Lower runs first. Defaults to 0.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub priority: i32,
     /// Not before this time. Defaults to now.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Time>,
     /// If it has not started by then it expires. Defaults to never.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good_until: Option<Time>,
     /// Tries until it fails for good. Defaults to 3.
     #[serde(default = "default_max_attempts")]
     pub max_attempts: u32,
     /// Backoff between tries. Defaults to the task's, else [`RetryPolicy::default`].
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryPolicy>,
     /// How long one attempt may run. Defaults to the task's, else no limit.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// The group it shares slots in. Defaults to the task's registered group, else the task's name.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Name>,
     /// Divides the group. Defaults to none.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Key>,
     /// Slots it takes in its group and key. Defaults to 1.
-    #[serde(default = "default_cost")]
+    #[serde(default = "default_cost", skip_serializing_if = "is_one")]
     pub cost: u32,
     /// Further groups and the slots it takes there. Defaults to none.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<GroupRef, u32>,
     /// A limit for its group (with a key: for that key) where nobody else set one. Defaults to none.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
     /// The same key again is the same job, in the whole namespace. Defaults to none.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<Key>,
     /// What to do when its group is taken. Defaults to `wait`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub on_limit: OnLimit,
     /// The workflow that it is the next step of. Defaults to none.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<Name>,
     /// What its workflow does when a step does not succeed; the first step says so for all. Defaults to what the
     /// workflow does already, else `halt`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
 }
 
@@ -184,8 +189,18 @@ pub(crate) fn default_max_attempts() -> u32 {
     3
 }
 
-fn default_cost() -> u32 {
+pub(crate) fn default_cost() -> u32 {
     1
+}
+
+// A log is full of jobs that ask for nothing special: what is at its default is not written.
+
+pub(crate) fn is_one(cost: &u32) -> bool {
+    *cost == default_cost()
+}
+
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl NewJob {
@@ -412,6 +427,7 @@ pub struct Attempt {
     /// How it ended.
     pub outcome: AttemptOutcome,
     /// What the handler, or the rule that ended it, said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorText>,
     /// Where that left the job.
     pub then: JobState,

@@ -10,7 +10,7 @@ use crate::{
     Error, ErrorText, FenceToken, JobId, JobState, Json, Key, Name, Progress, Result, RetryPolicy, SessionId,
     Time,
 };
-use crate::{caps, job::within};
+use crate::{caps, job::is_default, job::within};
 use serde::{Deserialize, Serialize};
 
 /// A worker's request for a session: its lease on life.
@@ -164,8 +164,10 @@ pub struct Granted {
     /// The claim's token.
     pub token: FenceToken,
     /// The timeout of this attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// The backoff of this attempt.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub retry: RetryPolicy,
 }
 

@@ -75,8 +75,3 @@ pub use view::{
 pub use view::{JobView, LastTick, QueueStatus, Reason, Running, ScheduleStatus, StepStatus, WorkerStatus};
 pub use view::{WorkflowPage, WorkflowStatus};
 pub use workflow::{OnFailure, Steer, WorkflowState};
-
-/// Compiles and runs the example of the project's README.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

@@ -88,7 +88,9 @@ fn make(path: &Path) -> io::Result<()> {
         Ok(()) => sync(above(path)),
         Err(error) if error.kind() == io::ErrorKind::NotFound && path.parent().is_some() => {
             make(above(path))?;
-            make(path)
+            // Not once more from the start: there are places where nothing can be made, whatever is above them.
+            std::fs::create_dir(path)?;
+            sync(above(path))
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         Err(error) => Err(error),
@@ -135,6 +137,12 @@ mod tests {
             rings.ring();
             rung.notified().await;
         }
+    }
+
+    #[test]
+    fn a_place_where_nothing_can_be_made_is_an_error() {
+        let error = Directory::open(Path::new("/proc/nowhere/store")).expect_err("nothing can be made there");
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
     }
 
     #[test]

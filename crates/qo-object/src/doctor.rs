@@ -178,6 +178,7 @@ pub(crate) async fn repair_log(log: &Log) -> Result<Repair> {
         after: covered.nonce,
         at: Some(now),
         events: vec![Event::Ticked(now)],
+        admitted: 0,
         offered: Vec::new(),
     };
     if log.create(&Log::path(record.number), record.encode()?).await != Created::Done {

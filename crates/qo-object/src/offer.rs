@@ -79,6 +79,7 @@ impl Offerer {
                 after,
                 at: None,
                 events: Vec::new(),
+                admitted: 0,
                 offered: jobs.to_vec(),
             };
             match put(&self.log, &record, &self.options).await? {

@@ -34,10 +34,16 @@ pub struct Record {
     /// What happened, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
-    /// Jobs that a light client submitted without knowing the state. The next record that decides something begins with
-    /// what became of them.
+    /// How many of the jobs that were offered before, and that nobody had decided about, its events begin with.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub admitted: usize,
+    /// Jobs that a light client submitted without knowing the state. Records that come after say what became of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offered: Vec<NewJob>,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 impl Record {
@@ -130,7 +136,7 @@ mod tests {
         let events = vec![Event::Ticked(Time::from_millis(1_800_000_000_000))];
         let (writer, nonce, after) = (Uuid::from_u128(1), Uuid::from_u128(2), Uuid::from_u128(3));
         let at = Some(Time::from_millis(1_800_000_000_000));
-        Record { number: 42, writer, nonce, after, at, events, offered: Vec::new() }
+        Record { number: 42, writer, nonce, after, at, events, admitted: 0, offered: Vec::new() }
     }
 
     #[test]

@@ -38,6 +38,12 @@ use uuid::Uuid;
 const BATCH: usize = 1_000;
 /// A record takes no more commands once its events have this many bytes of payload and output, more or less.
 const RECORD_BYTES: usize = 8 << 20;
+/// Snapshots take this fraction of the time at most …
+const SNAPSHOT_SHARE: f64 = 30.0;
+/// … unless a reader would have this much to replay.
+const PILE_BYTES: usize = 64 << 20;
+/// Most offered jobs that one record decides about.
+const OFFERS: usize = 5_000;
 /// Races for the next record that a commit may lose before its callers are told to come back later.
 const RACES: u32 = 1_000;
 
@@ -94,13 +100,31 @@ pub(crate) struct Writer {
     last_sweep: Instant,
 }
 
-/// What a reader would have to replay.
-#[derive(Default)]
+/// What a reader would have to replay, and what it would cost to spare it that.
 struct Pile {
     records: u64,
     bytes: usize,
     /// How large the last snapshot was.
     snapshot_bytes: usize,
+    /// When this process took one; whoever finds much to replay when it opens the namespace need not wait.
+    since: Option<Instant>,
+    /// What a snapshot costs, for each byte of it.
+    cost_per_byte: f64,
+}
+
+impl Pile {
+    fn new(snapshot_bytes: usize) -> Self {
+        // A guess, until the first one is measured.
+        let cost_per_byte = 1e-8;
+        Self { records: 0, bytes: 0, snapshot_bytes, since: None, cost_per_byte }
+    }
+
+    /// Nobody is served while a snapshot is put together: one that costs a tenth of a second may come every three.
+    fn is_affordable(&self) -> bool {
+        let cost = self.cost_per_byte * (self.snapshot_bytes + self.bytes) as f64;
+        let passed = self.since.map_or(f64::INFINITY, |since| since.elapsed().as_secs_f64());
+        passed >= cost * SNAPSHOT_SHARE || self.bytes >= PILE_BYTES
+    }
 }
 
 impl Writer {
@@ -129,7 +153,7 @@ impl Writer {
             seen_end: now,
             unsynced: false,
             turns: Turns::new(id),
-            pile: Pile::default(),
+            pile: Pile::new(0),
             applied,
             housekeeping: None,
             last_sweep: now,
@@ -144,7 +168,7 @@ impl Writer {
         let Snapshot { covered, state, bytes } = Snapshot::newest(&self.log).await?;
         (self.state, self.end) = (state, covered);
         self.offers.clear();
-        self.pile = Pile { snapshot_bytes: bytes, ..Pile::default() };
+        self.pile = Pile { cost_per_byte: self.pile.cost_per_byte, ..Pile::new(bytes) };
         self.read_on().await?;
         self.applied.send_modify(|applied| *applied += 1);
         Ok(())
@@ -278,10 +302,7 @@ impl Writer {
             return Err(Error::new(ErrorKind::Data, what));
         }
         record.events.iter().for_each(|event| self.state.evolve(event));
-        if !record.events.is_empty() {
-            // It began with what became of them.
-            self.offers.clear();
-        }
+        self.offers.drain(..record.admitted.min(self.offers.len()));
         self.offers.extend(record.offered.iter().cloned());
         self.unsynced = true;
         self.passed(record.number, record.nonce, record.writer, bytes);
@@ -299,11 +320,16 @@ impl Writer {
 
     async fn commit<T>(&mut self, commands: &[(Box<Command>, T)]) -> Result<Vec<Result<Answer>>> {
         self.catch_up().await?;
-        for _ in 0..RACES {
+        let mut races = 0;
+        while races < RACES {
             let at = self.hands.now().max(self.state.now());
+            // What was acknowledged before comes before; if it is too much for one record, the commands wait for the next.
+            let admitted = fitting_jobs(&self.offers);
+            let is_last = admitted == self.offers.len();
+            let commands = if is_last { commands } else { &[] };
             self.state.speculate();
-            let (events, answers) = self.decide_all(at, commands);
-            if events.iter().all(|event| matches!(event, Event::Ticked(_))) {
+            let (events, answers) = self.decide_all(at, admitted, commands);
+            if admitted == 0 && events.iter().all(|event| matches!(event, Event::Ticked(_))) {
                 // That time goes on needs no record. What is answered rests on what was seen.
                 self.state.take_back();
                 if std::mem::take(&mut self.unsynced) {
@@ -318,6 +344,7 @@ impl Writer {
                 after: self.end.nonce,
                 at: Some(at),
                 events,
+                admitted,
                 offered: Vec::new(),
             };
             let sent = Instant::now();
@@ -331,9 +358,12 @@ impl Writer {
                 Ok(Put::Ours(bytes)) => {
                     self.state.keep();
                     self.written(&record, bytes, sent).await;
-                    return Ok(answers);
+                    if is_last {
+                        return Ok(answers);
+                    }
                 }
                 Ok(Put::Theirs(theirs, bytes)) => {
+                    races += 1;
                     self.state.take_back();
                     self.follow(&theirs, bytes)?;
                     self.catch_up().await?;
@@ -352,11 +382,12 @@ impl Writer {
     fn decide_all<T>(
         &mut self,
         at: Time,
+        admitted: usize,
         commands: &[(Box<Command>, T)],
     ) -> (Vec<Event>, Vec<Result<Answer>>) {
         let mut events = Vec::new();
-        if !self.offers.is_empty() {
-            match decide(&mut self.state, at, &Command::Admit(self.offers.clone())) {
+        if admitted > 0 {
+            match decide(&mut self.state, at, &Command::Admit(self.offers[..admitted].to_vec())) {
                 Ok(decision) => events.extend(decision.events),
                 // An offer that breaks a rule cannot have come from qo.
                 Err(error) => tracing::error!("offered jobs were refused: {error}"),
@@ -376,7 +407,7 @@ impl Writer {
         self.seen_end = sent;
         // Its folder was synced with it, and so was everything that could be seen there.
         self.unsynced = false;
-        self.offers.clear();
+        self.offers.drain(..record.admitted);
         self.turns.took(sent.elapsed());
         self.passed(record.number, record.nonce, self.id, bytes);
         self.log.directory().inspect(|directory| directory.ring());
@@ -421,10 +452,10 @@ impl Writer {
 
     /// Whether it is time for a snapshot: it costs what it has rows, so a large one is due when there is more to replay.
     fn is_snapshot_due(&self) -> bool {
-        let Pile { records, bytes, snapshot_bytes } = self.pile;
+        let Pile { records, bytes, snapshot_bytes, .. } = self.pile;
         let much = records >= self.options.snapshot_every || bytes >= self.options.snapshot_bytes;
         // With offers that nobody has decided about, the state is not all that the records say.
-        much && bytes >= snapshot_bytes / 2 && self.offers.is_empty()
+        much && bytes >= snapshot_bytes / 2 && self.pile.is_affordable() && self.offers.is_empty()
     }
 
     /// Lets jobs that succeeded some time ago leave the state.
@@ -444,16 +475,17 @@ impl Writer {
 
     /// The snapshot that is due, unless somebody else has written it.
     async fn due_snapshot(&mut self) -> Option<(u64, Vec<u8>)> {
-        let Pile { records, snapshot_bytes, .. } = self.pile;
         let newest = Snapshot::newest_number(&self.log).await.ok()?;
         let behind = self.end.number.saturating_sub(newest);
-        if behind < records && behind < self.options.snapshot_every {
+        if behind < self.pile.records && behind < self.options.snapshot_every {
             // Somebody else has written one.
-            self.pile = Pile { records: behind, bytes: 0, snapshot_bytes };
+            (self.pile.records, self.pile.bytes, self.pile.since) = (behind, 0, Some(Instant::now()));
             return None;
         }
+        let begun = Instant::now();
         let encoded = snapshot::encode(self.end, &self.state).ok()?;
-        self.pile = Pile { snapshot_bytes: encoded.len(), ..Pile::default() };
+        let cost_per_byte = begun.elapsed().as_secs_f64() / encoded.len().max(1) as f64;
+        self.pile = Pile { cost_per_byte, since: Some(Instant::now()), ..Pile::new(encoded.len()) };
         Some((self.end.number, encoded))
     }
 }
@@ -466,6 +498,16 @@ fn fitting<T>(commands: &[(Box<Command>, T)]) -> usize {
         bytes <= RECORD_BYTES
     };
     commands.iter().take(BATCH).take_while(fits).count().max(1)
+}
+
+/// How many of these jobs go into one record: one at least, if there is one.
+fn fitting_jobs(jobs: &[NewJob]) -> usize {
+    let mut bytes = 0;
+    let fits = |job: &&NewJob| {
+        bytes += job.payload.as_str().len();
+        bytes <= RECORD_BYTES
+    };
+    jobs.iter().take(OFFERS).take_while(fits).count().max(1).min(jobs.len())
 }
 
 /// Bytes of payload, output and error text that a command brings.

@@ -83,6 +83,7 @@ async fn old_records_are_swept_and_nothing_is_lost() {
     let store = open(&shared).await;
     for number in 1..=35 {
         store.submit(vec![job(number)]).await.expect("accepted");
+        sleep(Duration::from_millis(100)).await;
     }
     assert_eq!(raw.names("log").await.len(), 35, "too young to go");
     sleep(Duration::from_secs(61)).await;
@@ -165,6 +166,27 @@ async fn a_light_client_submits_without_the_state_and_others_find_its_jobs() {
     assert_eq!(light.jobs(Default::default(), None, 10).await.expect("it answers").jobs.len(), 6);
 }
 
+/// What many light clients offered is decided in records of a decent size, before anything that was asked later.
+#[tokio::test(start_paused = true)]
+async fn many_offers_are_decided_in_several_records_and_before_what_comes_after_them() {
+    let (_, shared) = objects(0);
+    let light = LogStore::open_objects_to_submit(Arc::clone(&shared), options()).await.expect("it opens");
+    for batch in 0..2_u128 {
+        let jobs = (1..=6_000).map(|number| job(batch * 10_000 + number)).collect();
+        light.submit(jobs).await.expect("acknowledged");
+    }
+    let full = open(&shared).await;
+    let last = JobId(Uuid::from_u128(16_000));
+    assert_eq!(full.cancel(vec![last]).await.expect("it answers"), [Ok(JobState::Cancelled)]);
+    assert_eq!(due(&full).await, 11_999);
+    let log = Log::new(Arc::clone(&shared));
+    for number in 3..=5 {
+        let record = log.read(number).await.expect("readable").expect("there");
+        assert!(record.events.len() < 6_000, "{} events in one record", record.events.len());
+    }
+    assert_eq!(due(&open(&shared).await).await, 11_999);
+}
+
 /// Offers pile up only so far: then somebody has to read them.
 #[tokio::test(start_paused = true)]
 async fn light_clients_alone_do_not_pile_up_records_for_ever() {
@@ -186,7 +208,8 @@ async fn light_clients_alone_do_not_pile_up_records_for_ever() {
 #[tokio::test(start_paused = true)]
 async fn jobs_that_succeeded_long_ago_leave_the_state_and_are_still_found() {
     let (raw, shared) = objects(0);
-    let store = open(&shared).await;
+    let rarely = Options { poll_without_bell: Duration::from_secs(20), ..options() };
+    let store = LogStore::open_objects(Arc::clone(&shared), rarely).await.expect("it opens");
     let (id, tasks) = (SessionId(Uuid::from_u128(9)), vec![name("work")]);
     let session =
         NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 3_600_000, permits: 5 };
@@ -244,6 +267,7 @@ async fn jobs_that_succeeded_long_ago_leave_the_state_and_are_still_found() {
         let unknown = store.job(JobId(Uuid::from_u128(77_777))).await.expect_err("nobody");
         assert_eq!(unknown.kind(), ErrorKind::NotFound);
     }
+    drop(fresh);
     // A day later it is forgotten.
     sleep(Duration::from_secs(25 * 3_600)).await;
     stir(&store).await;

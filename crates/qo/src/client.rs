@@ -12,6 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Longest pause between two looks at a job that is waited for, when the store changes all the time.
+const LOOK_GAP: Duration = Duration::from_millis(50);
+
 /// A caller's end of a namespace. Cheap to clone.
 ///
 /// ```
@@ -103,6 +106,7 @@ impl Client {
             true => Duration::from_secs(1),
             false => Duration::from_millis(100),
         };
+        let started = Instant::now();
         let mut seen = None;
         loop {
             // First where the changes are, then the look: what happens in between is then waited for in vain never.
@@ -110,6 +114,7 @@ impl Client {
                 Some(seen) => Some(seen),
                 None => self.store.changed(None).await.ok(),
             };
+            let looked = Instant::now();
             let detail = self.again(|| self.store.job(job)).await?;
             if detail.view.state.is_terminal() {
                 return Ok(detail);
@@ -124,6 +129,8 @@ impl Client {
                 }
             };
             seen = tokio::time::timeout(poll, change).await.unwrap_or(at);
+            // On a busy store there is always a change: whoever has waited long can wait a little longer.
+            tokio::time::sleep_until(looked + (started.elapsed() / 20).min(LOOK_GAP)).await;
         }
     }
 
@@ -148,12 +155,13 @@ impl Client {
         F: Future<Output = Result<T>>,
     {
         let started = Instant::now();
-        let mut dice = Dice::new();
+        let mut dice = None;
         for tries in 1.. {
             let error = match call().await {
                 Err(error) if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable) => error,
                 result => return result,
             };
+            let dice = dice.get_or_insert_with(Dice::new);
             let pause = dice.backoff(tries, Duration::from_millis(50), Duration::from_secs(2));
             if started.elapsed() + pause > self.deadline {
                 return Err(error);

@@ -123,9 +123,10 @@ impl Context {
         self.attempt.lease.lease_until()
     }
 
-    /// Says how far it is, from 0.0 to 1.0, and what it is at.
+    /// Says how far it is, from 0.0 to 1.0, and what it is at. The store is told about once a second, however often this
+    /// is called; the newest report counts.
     pub fn progress(&self, fraction: f64, note: &str) {
-        self.attempt.report_progress(fraction, note);
+        self.attempt.report(fraction, note);
     }
 
     /// Keeps the attempt running, as far as the worker is concerned, while the hold lives: for work on other threads,

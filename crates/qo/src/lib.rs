@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`connect`] | from a URL to a [`Store`] |
+//! | [`mod@connect`] | from a URL to a [`Store`] |
 //! | [`client`], [`submit`] | submitting jobs, waiting for them |
 //! | [`handler`], [`context`], [`failure`] | functions that run jobs: what they get, what they return |
 //! | [`worker`] | the worker: one session, one loop of exchanges, handlers under supervision |
@@ -36,3 +36,8 @@ pub use qo_core::{Error, ErrorKind, Result, Store};
 pub use settings::Settings;
 pub use submit::Submit;
 pub use worker::{ShutdownHandle, Worker, WorkerBuilder, WorkerOptions};
+
+/// Compiles the example of the project's README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -247,6 +247,7 @@ impl Running {
         let mut stopping = pin!(stopping);
         let ended = loop {
             tokio::select! {
+                biased;
                 ended = &mut ended => break ended,
                 () = &mut reading, if !reading.is_terminated() => {}
                 () = &mut stopping => unreachable!("it pends"),

@@ -279,15 +279,16 @@ async fn finish(seed: u64, fleet: &Fleet, client: &Client, processes: Vec<Proces
         let why = client.store().explain(stuck[0].id).await;
         panic!("seed {seed}: {} jobs are stuck, the first: {:?}: {why:?}", stuck.len(), stuck[0]);
     }
-    let diary = fleet.diary.lock().expect("nobody panicked while writing");
-    assert_eq!(diary.disorder, Vec::<String>::new(), "seed {seed}");
-    let mut reached = 0;
-    for (group, limit) in LIMITS {
-        let highest = diary.highest.get(group).copied().unwrap_or(0);
-        reached += usize::from(highest == limit);
-        assert!(highest <= limit, "seed {seed}: {highest} handlers of {group} at once, the limit is {limit}");
-    }
-    drop(diary);
+    let reached = {
+        let diary = fleet.diary.lock().expect("nobody panicked while writing");
+        assert_eq!(diary.disorder, Vec::<String>::new(), "seed {seed}");
+        let highest = |group| diary.highest.get(group).copied().unwrap_or(0);
+        for (group, limit) in LIMITS {
+            let most = highest(group);
+            assert!(most <= limit, "seed {seed}: {most} handlers of {group} at once, the limit is {limit}");
+        }
+        LIMITS.iter().filter(|(group, limit)| highest(*group) == *limit).count()
+    };
     for group in client.store().groups(None, 100).await.expect("it answers").groups {
         assert_eq!(group.used, 0, "seed {seed}: {} is held by nobody", group.group);
     }

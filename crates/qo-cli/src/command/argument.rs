@@ -7,10 +7,9 @@ use qo::core::{GroupRef, JobId, JobState, Key, Name, Time};
 use qo::settings::{nearest, parse_ms};
 use uuid::Uuid;
 
-/// The rule of an error, without the name of the field: clap says which argument it was.
+/// The rule alone: clap says which argument it was, and its value.
 fn rule(error: &qo::Error) -> String {
-    let message = error.message();
-    message.splitn(3, ": ").nth(2).unwrap_or(message).to_owned()
+    qo::settings::rule(error).to_owned()
 }
 
 /// A name of a task, queue, group, workflow or schedule.

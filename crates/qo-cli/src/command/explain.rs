@@ -92,38 +92,6 @@ fn settled(detail: &JobDetail, times: &Times) -> String {
 /// A reason in a sentence, and what to do about it.
 fn sentences(reason: &Reason, times: &Times) -> (String, Option<String>) {
     match reason {
-        Reason::ScheduledUntil { run_at } => {
-            (format!("Its date has not come: it may start at {}.", times.full(*run_at)), None)
-        }
-        Reason::RetryAt { run_at } => (
-            format!("It waits for its next attempt, at {}.", times.full(*run_at)),
-            Some("`qo jobs show JOB` has the errors of its attempts".into()),
-        ),
-        Reason::Expired { good_until } => (
-            format!(
-                "It was good until {} and expires with the next claim or sweep.",
-                times.full(*good_until)
-            ),
-            None,
-        ),
-        Reason::QueuePaused { queue } => {
-            (format!("Its queue {queue} is paused."), Some(format!("qo queues resume {queue}")))
-        }
-        Reason::WaitingForStep { workflow, waits_for } => (
-            format!("It waits for {} of workflow {workflow}.", step(waits_for)),
-            Some(format!("qo explain {}", waits_for.job)),
-        ),
-        Reason::WorkflowHalted { workflow, halted_by } => (
-            format!("Its workflow {workflow} is halted by {}.", step(halted_by)),
-            Some(format!("qo workflows retry {workflow}, or skip it: qo workflows skip {workflow}")),
-        ),
-        Reason::ClaimedByPrefetch { worker, claim_until, .. } => (
-            format!(
-                "Worker {worker} has claimed it ahead of time and starts it when there is room, or gives it back {}.",
-                times.away(*claim_until)
-            ),
-            None,
-        ),
         Reason::HeldByLimitZero { group } => (
             format!("The limit of {group} is 0, which holds everything."),
             Some(format!(
@@ -161,6 +129,47 @@ fn sentences(reason: &Reason, times: &Times) -> (String, Option<String>) {
             ),
             None,
         ),
+        _ => not_its_turn(reason, times),
+    }
+}
+
+/// The reasons that have to do with dates, queues and order.
+fn not_its_turn(reason: &Reason, times: &Times) -> (String, Option<String>) {
+    match reason {
+        Reason::ScheduledUntil { run_at } => {
+            (format!("Its date has not come: it may start at {}.", times.full(*run_at)), None)
+        }
+        Reason::RetryAt { run_at } => (
+            format!("It waits for its next attempt, at {}.", times.full(*run_at)),
+            Some("`qo jobs show JOB` has the errors of its attempts".into()),
+        ),
+        Reason::Expired { good_until } => (
+            format!(
+                "It was good until {} and expires with the next claim or sweep.",
+                times.full(*good_until)
+            ),
+            None,
+        ),
+        Reason::QueuePaused { queue } => {
+            (format!("Its queue {queue} is paused."), Some(format!("qo queues resume {queue}")))
+        }
+        Reason::WaitingForStep { workflow, waits_for } => (
+            format!("It waits for {} of workflow {workflow}.", step(waits_for)),
+            Some(format!("qo explain {}", waits_for.job)),
+        ),
+        Reason::WorkflowHalted { workflow, halted_by } => (
+            format!("Its workflow {workflow} is halted by {}.", step(halted_by)),
+            Some(format!("qo workflows retry {workflow}, or skip it: qo workflows skip {workflow}")),
+        ),
+        Reason::ClaimedByPrefetch { worker, claim_until, .. } => (
+            format!(
+                "Worker {worker} has claimed it ahead of time and starts it when there is room, or gives it back {}.",
+                times.away(*claim_until)
+            ),
+            None,
+        ),
+        // The others are told above.
+        other => (format!("{other:?}"), None),
     }
 }
 

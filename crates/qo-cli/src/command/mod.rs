@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod argument;
+pub mod bench;
 pub mod completions;
 pub mod concurrency;
 pub mod config;

@@ -27,7 +27,7 @@ fn what_is_wrong_with_a_job_is_said_before_a_store_is_made() {
         (&["submit", "mail", "--count", "-1"], "--count"),
         (&["submit", "mail", "--count", "2", "--file", "x"], "cannot be used with"),
         (&["submit"], "required"),
-        (&["submit", "mail", "--kye", "x"], "--key"),
+        (&["submit", "mail", "--kye", "x"], "'--kye'"),
     ] {
         let ran = here.qo(arguments).code(2);
         assert!(ran.err.contains(part), "{arguments:?}: {part:?} is not in {}", ran.err);

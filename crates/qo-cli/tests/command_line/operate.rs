@@ -134,6 +134,7 @@ fn a_healthy_store_is_called_so_and_damage_is_named_and_repaired() {
     bytes[middle] ^= 1;
     std::fs::write(victim, bytes).expect("written");
     here.qo(&["jobs", "list"]).code(1).says("error: bad data:").says("qo doctor --repair");
+    here.qo(&["submit", "mail"]).code(1).says("error: bad data:").says("qo doctor --repair");
     here.qo(&["doctor"]).code(1).shows("problem");
     here.qo(&["doctor", "--repair"]).ok().shows("lost: ");
     here.qo(&["jobs", "list"]).ok();

@@ -75,3 +75,32 @@ fn completions_know_the_commands() {
     }
     here.qo(&["completions", "tcsh"]).code(2);
 }
+
+#[test]
+fn the_page_about_settings_has_every_one_of_them() {
+    let page = include_str!("../../../../docs/settings.md");
+    let here = Here::new();
+    let shown = here.qo(&["config", "show", "--json"]).json();
+    for setting in shown.as_array().expect("an array") {
+        let name = setting["setting"].as_str().expect("a name");
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+        let row = row.unwrap_or_else(|| panic!("{name} is not on the page"));
+        // The variable and the flag on the page are those that count.
+        let cells: Vec<&str> = row.split('`').collect();
+        let (variable, flag) = (cells[3], cells[5]);
+        let mut command = here.command(&["config", "show", "--json"]);
+        if ["QO_PREFETCH_BUFFER", "QO_CLAIM_LEASE_MS"].contains(&variable) {
+            // These two go together.
+            command.env("QO_PREFETCH_BUFFER", "7").env("QO_CLAIM_LEASE_MS", "500");
+        } else {
+            command.env(variable, if name == "store" { "memory:" } else { "70" });
+        }
+        let output = String::from_utf8(command.output().expect("qo runs").stdout).expect("UTF-8");
+        assert!(output.contains(variable), "{variable}");
+        let help = here.qo(&["worker", "--help"]).ok();
+        assert!(help.out.contains(flag), "{flag}");
+    }
+    // The file on the page is one.
+    let file = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a file");
+    here.write(".qo.toml", file).qo(&["config", "show"]).ok().shows("schedules.nightly.cron");
+}

@@ -8,6 +8,7 @@ use super::State;
 use super::row::{At, Claimed, Hold, Job, JobOptions, Membership, Past, Phase, Record, Run, ScheduleRow};
 use super::row::{Serves, SessionRow, Spec, Track, Workflow, WorkflowRow};
 use super::table::Ix;
+use crate::job::{default_cost, is_default, is_one};
 use crate::{
     Attempt, Error, ErrorKind, ExchangeReply, FenceToken, GroupRef, JobDetail, JobId, JobProgress, JobState,
     JobView, Json, Key, Limits,
@@ -125,41 +126,55 @@ pub struct JobSnapshot {
     /// Its group.
     pub group: Name,
     /// Its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<Key>,
     /// Slots it takes in its group and key.
+    #[serde(default = "default_cost", skip_serializing_if = "is_one")]
     pub cost: u32,
     /// Slots it takes elsewhere.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<GroupRef, u32>,
     /// Lower runs first.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub priority: i32,
     /// When it was accepted.
     pub submitted_at: Time,
     /// Not before this time.
     pub run_at: Time,
     /// It expires if it has not started by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good_until: Option<Time>,
     /// Its own timeout.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// Its own backoff.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryPolicy>,
     /// Its idempotency key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<Key>,
     /// The submit-side limit that it brought.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
     /// Its workflow and its number there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<(Name, u32)>,
     /// Attempts used so far.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub attempts_used: u16,
     /// Attempts it may use.
     pub max_attempts: u16,
     /// What the handler gets.
+    #[serde(default = "Json::null", skip_serializing_if = "Json::is_null")]
     pub payload: Json,
     /// What the handler returned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Json>,
     /// Its tries.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
     /// How far it says that it is, if it runs.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<JobProgress>,
     /// Where it stands.
     pub place: Place,

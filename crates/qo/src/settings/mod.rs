@@ -13,6 +13,7 @@
 mod duration;
 mod nearest;
 mod reading;
+mod rule;
 mod schedule;
 mod source;
 mod task;
@@ -21,6 +22,7 @@ mod worker;
 pub use duration::{parse_ms, show_ms};
 pub use nearest::nearest;
 pub use reading::Shown;
+pub use rule::rule;
 pub use source::{Environment, Source};
 pub use task::{Command, TaskSettings};
 
@@ -232,7 +234,7 @@ fn named(section: Option<Section<'_>>) -> Vec<(Name, Section<'_>)> {
     let named = entries.into_iter().filter_map(|(key, entry)| {
         let name = Name::parse("name", &key).map_err(|error| {
             let place = format!("{}:{}: {}", entry.reading.file, entry.line, entry.field);
-            entry.reading.mistake(Error::new(error.kind(), format!("{place}: {}", error.message())));
+            entry.reading.mistake(Error::invalid(place, &key, rule(&error)));
         });
         Some((name.ok()?, entry.section()?))
     });
@@ -295,7 +297,7 @@ fn read_limits(section: Section<'_>, configuration: &mut Configuration) {
             }
             Err(error) => {
                 let place = format!("{}:{}: {}", entry.reading.file, entry.line, entry.field);
-                entry.reading.mistake(Error::new(error.kind(), format!("{place}: {}", error.message())));
+                entry.reading.mistake(Error::invalid(place, &key, rule(&error)));
             }
         }
     }

@@ -1,11 +1,12 @@
 //! Schedules as a configuration file declares them.
 
 use super::reading::{Raw, Section};
+use super::rule::rule;
 use qo_core::{Error, Json, Missed, Name, Schedule, caps};
 
 /// A schedule; none if it is switched off (`enabled = false`), which is as if it were not in the file, or wrong.
 pub(super) fn read(mut section: Section<'_>) -> Option<Schedule> {
-    let name = |raw: &Raw<'_>| Name::parse("name", &raw.text()?).map_err(|error| error.message().to_owned());
+    let name = |raw: &Raw<'_>| Name::parse("name", &raw.text()?).map_err(|error| rule(&error).to_owned());
     let (in_file, has_task) = (section.take("cron"), section.take("task"));
     if in_file.is_none() {
         section.missing("cron", "must be given: when it fires, as in \"0 3 * * *\"");

@@ -1,6 +1,7 @@
 //! Tasks as a configuration file declares them: programs, and the options of tasks.
 
 use super::reading::{Raw, Section};
+use super::rule::rule;
 use qo_core::{Name, RetryPolicy, TaskOptions, caps};
 use std::path::{Path, PathBuf};
 use toml::de::DeValue;
@@ -60,7 +61,7 @@ pub(super) fn read(name: Name, mut section: Section<'_>, home: &Path) -> TaskSet
     let timeout = |raw: &Raw<'_>| raw.seconds_as_ms(1..=caps::DURATION_MS);
     let timeout_ms = section.take("timeout_secs").and_then(|entry| entry.note(timeout));
     let group = section.take("group").and_then(|entry| {
-        entry.note(|raw| Name::parse("name", &raw.text()?).map_err(|error| error.message().to_owned()))
+        entry.note(|raw| Name::parse("name", &raw.text()?).map_err(|error| rule(&error).to_owned()))
     });
     let retry = section.take_section("retry").map(read_retry);
     section.finish();

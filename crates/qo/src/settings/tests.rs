@@ -172,7 +172,7 @@ failed = 14
         "mistakes in the settings",
         ".qo.toml:2: stroe: \"stroe\": is not a setting; did you mean store?",
         ".qo.toml:4: concurrency.cluster_wide_cap: \"-1\": must be a whole number from 0 to 1000000",
-        ".qo.toml:6: concurrency.limits.\"a b\": group: \"a b\": must match",
+        ".qo.toml:6: concurrency.limits.\"a b\": \"a b\": must match",
         ".qo.toml:7: concurrency.limits.api: \"ten\": must be a whole number",
         ".qo.toml:9: queues.stripe.priority: \"0\": must be a whole number from 1 to 1000",
         ".qo.toml:11: tasks.resize.comand: \"comand\": is not a setting; did you mean command?",
@@ -192,7 +192,7 @@ fn a_mistake_in_the_environment_or_a_flag_names_it() {
     let error = load("", &[("PREFETCH_BUFFER", "many")], &[("--queues", "a b")]).expect_err("mistakes");
     let error = error.to_string();
     assert!(error.contains("PREFETCH_BUFFER: \"many\": must be a whole number"), "{error}");
-    assert!(error.contains("--queues: \"a b\": name: \"a b\": must match"), "{error}");
+    assert!(error.contains("--queues: \"a b\": must match"), "{error}");
 }
 
 #[test]

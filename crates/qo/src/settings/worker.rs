@@ -1,90 +1,97 @@
 //! How a worker works, as configured.
 
-use super::reading::{Raw, Reading, Section};
-use super::source;
+use super::reading::{Entry, Raw, Reading, Section};
+use super::rule::rule;
+use super::source::{self, Known};
 use crate::worker::WorkerOptions;
 use qo_core::{ClaimSettings, Name, caps};
+use std::ops::RangeInclusive;
 
-pub(super) fn read(reading: &Reading, mut section: Option<Section<'_>>) -> WorkerOptions {
-    let mut take = |key| section.as_mut().and_then(|section| section.take(key));
-    let (defaults, default) = (WorkerOptions::default(), ClaimSettings::default());
-    let claims = 1..=caps::CLAIM;
-    let interval = 1..=caps::DURATION_MS;
-    let name = reading
-        .settle_optional(source::NAME, take("name"), |raw| name(&raw.text()?).map(|name| name.to_string()));
-    let queues = reading.settle(source::QUEUES, take("queues"), Vec::new(), |raw| {
-        let queues = raw.texts()?;
-        queues.iter().map(|queue| name_of(queue)).collect::<Result<Vec<String>, _>>()
-    });
-    let permits =
-        reading.settle(source::TASKS, take("max_concurrent_tasks"), defaults.max_concurrent_tasks, |raw| {
-            raw.number(1..=caps::LIMIT)
-        });
-    let processes =
-        reading.settle_optional(source::PROCESSES, take("processes"), |raw| raw.number(1..=caps::LIMIT));
+pub(super) fn read(reading: &Reading, section: Option<Section<'_>>) -> WorkerOptions {
+    let mut from = From { reading, section };
+    let default = WorkerOptions::default();
+    let any_ms = 1..=caps::DURATION_MS;
+    let (name, queues) = (from.name(), from.queues());
+    let permits = from.number(source::TASKS, default.max_concurrent_tasks, 1..=caps::LIMIT);
     let options = WorkerOptions {
-        name: name.and_then(|text| Name::parse("name", &text).ok()),
-        queues: queues.iter().filter_map(|queue| Name::parse("queue", queue).ok()).collect(),
+        name,
+        queues,
         // Whoever counts processes means them.
-        max_concurrent_tasks: processes.unwrap_or(permits),
-        claim: ClaimSettings {
-            claim_batch_size: reading.settle(
-                source::BATCH,
-                take("claim_batch_size"),
-                default.claim_batch_size,
-                |raw| raw.number(claims.clone()),
-            ),
-            max_claim_batch: reading.settle_optional(source::PER_QUEUE, take("max_claim_batch"), |raw| {
-                raw.number(claims.clone())
-            }),
-            max_claim_per_worker: reading.settle(
-                source::PER_WORKER,
-                take("max_claim_per_worker"),
-                default.max_claim_per_worker,
-                |raw| raw.number(0..=caps::LIMIT),
-            ),
-            prefetch_buffer: reading.settle(
-                source::PREFETCH,
-                take("prefetch_buffer"),
-                default.prefetch_buffer,
-                |raw| raw.number(0..=caps::CLAIM),
-            ),
-            claim_lease_ms: reading.settle_optional(source::CLAIM_LEASE, take("claim_lease_ms"), |raw| {
-                raw.milliseconds(caps::LEASE_MIN_MS..=caps::LEASE_MAX_MS)
-            }),
-        },
-        poll_interval_ms: reading.settle_optional(source::POLL, take("poll_interval_ms"), |raw| {
-            raw.milliseconds(interval.clone())
-        }),
-        latency_threshold_ms: reading.settle_optional(
-            source::LATENCY,
-            take("latency_threshold_ms"),
-            |raw: &Raw<'_>| raw.milliseconds(interval.clone()),
-        ),
-        cancel_grace_ms: reading.settle(
-            source::GRACE,
-            take("cancel_grace_ms"),
-            defaults.cancel_grace_ms,
-            |raw| raw.milliseconds(0..=caps::LEASE_MAX_MS),
-        ),
-        memory_threshold_percent: reading.settle(
-            source::MEMORY,
-            take("memory_threshold_percent"),
-            defaults.memory_threshold_percent,
-            |raw| raw.number(1..=100),
-        ),
-        ..defaults
+        max_concurrent_tasks: from.optional_number(source::PROCESSES, 1..=caps::LIMIT).unwrap_or(permits),
+        claim: read_claim(&mut from),
+        poll_interval_ms: from.optional_ms(source::POLL, any_ms.clone()),
+        latency_threshold_ms: from.optional_ms(source::LATENCY, any_ms),
+        cancel_grace_ms: from.ms(source::GRACE, default.cancel_grace_ms, 0..=caps::LEASE_MAX_MS),
+        memory_threshold_percent: from.number(source::MEMORY, default.memory_threshold_percent, 1..=100),
+        ..default
     };
-    if let Some(section) = section {
+    if let Some(section) = from.section {
         section.finish();
     }
     options
 }
 
-fn name(text: &str) -> Result<Name, String> {
-    Name::parse("name", text).map_err(|error| error.message().to_owned())
+fn read_claim(from: &mut From<'_, '_>) -> ClaimSettings {
+    let default = ClaimSettings::default();
+    let leases = caps::LEASE_MIN_MS..=caps::LEASE_MAX_MS;
+    ClaimSettings {
+        claim_batch_size: from.number(source::BATCH, default.claim_batch_size, 1..=caps::CLAIM),
+        max_claim_batch: from.optional_number(source::PER_QUEUE, 1..=caps::CLAIM),
+        max_claim_per_worker: from.number(source::PER_WORKER, default.max_claim_per_worker, 0..=caps::LIMIT),
+        prefetch_buffer: from.number(source::PREFETCH, default.prefetch_buffer, 0..=caps::CLAIM),
+        claim_lease_ms: from.optional_ms(source::CLAIM_LEASE, leases),
+    }
 }
 
-fn name_of(text: &str) -> Result<String, String> {
-    name(text).map(|name| name.to_string())
+/// Where the settings of a worker come from: `[worker]`, the environment, flags.
+struct From<'r, 's> {
+    reading: &'r Reading,
+    section: Option<Section<'s>>,
+}
+
+impl<'s> From<'_, 's> {
+    fn entry(&mut self, known: Known) -> Option<Entry<'s>> {
+        let key = known.field.rsplit('.').next().unwrap_or(known.field);
+        self.section.as_mut().and_then(|section| section.take(key))
+    }
+
+    fn number(&mut self, known: Known, default: u32, range: RangeInclusive<u32>) -> u32 {
+        let entry = self.entry(known);
+        self.reading.settle(known, entry, default, |raw| raw.number(range.clone()))
+    }
+
+    fn optional_number(&mut self, known: Known, range: RangeInclusive<u32>) -> Option<u32> {
+        let entry = self.entry(known);
+        self.reading.settle_optional(known, entry, |raw| raw.number(range.clone()))
+    }
+
+    fn ms(&mut self, known: Known, default: u64, range: RangeInclusive<u64>) -> u64 {
+        let entry = self.entry(known);
+        self.reading.settle(known, entry, default, |raw| raw.milliseconds(range.clone()))
+    }
+
+    fn optional_ms(&mut self, known: Known, range: RangeInclusive<u64>) -> Option<u64> {
+        let entry = self.entry(known);
+        self.reading.settle_optional(known, entry, |raw| raw.milliseconds(range.clone()))
+    }
+
+    fn name(&mut self) -> Option<Name> {
+        let entry = self.entry(source::NAME);
+        let read = |raw: &Raw<'_>| checked(&raw.text()?).map(String::from);
+        let name = self.reading.settle_optional(source::NAME, entry, read)?;
+        Name::parse("name", &name).ok()
+    }
+
+    fn queues(&mut self) -> Vec<Name> {
+        let entry = self.entry(source::QUEUES);
+        let read = |raw: &Raw<'_>| {
+            raw.texts()?.iter().map(|queue| checked(queue).map(String::from)).collect::<Result<Vec<_>, _>>()
+        };
+        let queues = self.reading.settle(source::QUEUES, entry, Vec::new(), read);
+        queues.iter().filter_map(|queue| Name::parse("queue", queue).ok()).collect()
+    }
+}
+
+fn checked(name: &str) -> Result<Name, String> {
+    Name::parse("name", name).map_err(|error| rule(&error).to_owned())
 }

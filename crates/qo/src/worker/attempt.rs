@@ -2,7 +2,7 @@
 
 use crate::context::CancelReason;
 use crate::worker::lease::Lease;
-use qo_core::{ClaimedJob, FenceToken, JobId, Key, Name, RetryPolicy, SessionId};
+use qo_core::{ClaimedJob, FenceToken, JobId, Key, Name, Progress, RetryPolicy, SessionId, caps};
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,11 +53,12 @@ pub(crate) struct Stopping {
     pub lost_at: Option<Instant>,
 }
 
-/// What a handler said of itself.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Progress {
-    pub fraction: f64,
-    pub note: String,
+/// How far the handler says it is.
+#[derive(Debug)]
+struct Report {
+    progress: Progress,
+    /// The store knows.
+    told: bool,
 }
 
 /// An attempt that runs.
@@ -72,21 +73,24 @@ pub(crate) struct Attempt {
     stop: watch::Sender<Option<Stopping>>,
     /// Holds that are alive.
     holds: watch::Sender<usize>,
-    progress: Mutex<Option<Progress>>,
+    report: Mutex<Option<Report>>,
+    /// Some attempt of the worker has something to report.
+    news: Arc<AtomicBool>,
     /// Nothing of it runs any more; the loop may not have taken note of it yet.
     over: AtomicBool,
 }
 
 impl Attempt {
-    pub fn new(claim: Claimed, lease: Arc<Lease>, sent: Instant, started: Instant) -> Self {
+    fn new(claim: Claimed, lease: Arc<Lease>, sent: Instant, news: Arc<AtomicBool>) -> Self {
         Self {
             claim,
             lease,
             sent,
-            started,
+            started: Instant::now(),
             stop: watch::Sender::new(None),
             holds: watch::Sender::new(0),
-            progress: Mutex::default(),
+            report: Mutex::default(),
+            news,
             over: AtomicBool::new(false),
         }
     }
@@ -137,6 +141,7 @@ impl Attempt {
                 Ok(None) | Err(_) => pending().await,
             };
             tokio::select! {
+                biased;
                 () = tokio::time::sleep_until(drop_at) => return,
                 _ = stop.changed() => {}
             }
@@ -154,10 +159,29 @@ impl Attempt {
         let _ = self.holds.subscribe().wait_for(|holds| *holds == 0).await;
     }
 
-    pub fn report_progress(&self, fraction: f64, note: &str) {
-        let fraction = if fraction.is_finite() { fraction.clamp(0.0, 1.0) } else { 0.0 };
-        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        *progress = Some(Progress { fraction, note: note.to_owned() });
+    /// The handler says how far it is. The next exchange that there is time for carries it.
+    pub fn report(&self, fraction: f64, note: &str) {
+        let percent = (fraction * 100.0).round().clamp(0.0, 100.0) as u8;
+        let (job, token) = (self.claim.job, self.claim.token);
+        let progress = Progress { job, token, percent, note: note.into() };
+        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        if report.as_ref().is_none_or(|last| last.progress != progress) {
+            *report = Some(Report { progress, told: false });
+            self.news.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// What the store does not know yet.
+    fn untold(&self) -> Option<Progress> {
+        let report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        report.as_ref().filter(|report| !report.told).map(|report| report.progress.clone())
+    }
+
+    fn told(&self, progress: &Progress) {
+        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(report) = report.as_mut().filter(|report| report.progress == *progress) {
+            report.told = true;
+        }
     }
 }
 
@@ -173,15 +197,50 @@ impl Drop for Hold {
 
 /// All attempts that run in a worker, of all its sessions.
 #[derive(Debug, Default)]
-pub(crate) struct Attempts(Mutex<BTreeMap<FenceToken, Arc<Attempt>>>);
+pub(crate) struct Attempts {
+    by_token: Mutex<BTreeMap<FenceToken, Arc<Attempt>>>,
+    /// One of them has something to report.
+    news: Arc<AtomicBool>,
+}
 
 impl Attempts {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<FenceToken, Arc<Attempt>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_token.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn insert(&self, attempt: Arc<Attempt>) {
-        self.lock().insert(attempt.claim.token, attempt);
+    /// An attempt begins, under a lease; what claimed it was first sent at `sent`.
+    pub fn begin(&self, claim: Claimed, lease: Arc<Lease>, sent: Instant) -> Arc<Attempt> {
+        let attempt = Arc::new(Attempt::new(claim, lease, sent, Arc::clone(&self.news)));
+        self.lock().insert(attempt.claim.token, Arc::clone(&attempt));
+        attempt
+    }
+
+    /// Whether one of them has something to report.
+    pub fn has_news(&self) -> bool {
+        self.news.load(Ordering::SeqCst)
+    }
+
+    /// What the store does not know yet of their progress, as much as one exchange may carry.
+    pub fn untold(&self) -> Vec<Progress> {
+        if !self.has_news() {
+            return Vec::new();
+        }
+        self.all().iter().filter_map(|attempt| attempt.untold()).take(caps::PROGRESS).collect()
+    }
+
+    /// The store knows this much now.
+    pub fn told(&self, progress: &[Progress]) {
+        if progress.is_empty() && !self.has_news() {
+            return;
+        }
+        self.news.store(false, Ordering::SeqCst);
+        for report in progress {
+            self.get(report.token).iter().for_each(|attempt| attempt.told(report));
+        }
+        // Somebody may have reported since the exchange was composed.
+        if self.all().iter().any(|attempt| attempt.untold().is_some()) {
+            self.news.store(true, Ordering::SeqCst);
+        }
     }
 
     pub fn remove(&self, token: FenceToken) -> Option<Arc<Attempt>> {

@@ -2,8 +2,9 @@
 //!
 //! A worker trusts its lease until the moment when the renewal was *first sent*, plus the lease, minus a margin, on its
 //! own monotonic clock: the store cannot have ended it by then, however long the answer took. Then all handlers are told
-//! to stop. Those that do not are dropped half a margin later, still before the lease can be over; what cannot be
-//! dropped, because it blocks a thread, ends the process after the cancel grace (exit code 70).
+//! to stop. Those that do not are dropped after the cancel grace, at the latest half a margin later, still before the
+//! lease can be over; what cannot be dropped, because it blocks a thread, ends the process when the cancel grace is over
+//! (exit code 70).
 //!
 //! The margin is max(1 s, lease / 10), but never more than a third of the lease: a lease of a second would otherwise
 //! never be trusted.
@@ -21,6 +22,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+/// How long it may take to drop a handler whose grace is over.
+const DROPPING: Duration = Duration::from_millis(250);
 
 /// How much earlier than the store a worker stops trusting a lease.
 pub fn margin(lease: Duration) -> Duration {
@@ -192,18 +196,27 @@ impl Watch {
             if now < until {
                 return Some(until);
             }
-            if !lease.lost.swap(true, Ordering::SeqCst) {
+            let noticed = lease.lost.swap(true, Ordering::SeqCst);
+            // It may have been renewed since: whoever renews it from now on finds that it was lost, and says so.
+            let until = lease.trusted_until();
+            if now < until {
+                lease.lost.store(false, Ordering::SeqCst);
+                return Some(until);
+            }
+            if !noticed {
                 let running = self.attempts.running().len();
                 tracing::warn!(session = %lease.session, running, "the lease can no longer be trusted");
             }
-            self.attempts.lose(lease.session, lease.over_at());
+            self.attempts.lose(lease.session, lease.over_at().min(now + self.cancel_grace));
             None
         });
         let lost: Vec<(Instant, Arc<Attempt>)> = self
             .attempts
             .running()
             .into_iter()
-            .filter_map(|attempt| Some((attempt.stopping()?.lost_at? + self.cancel_grace, attempt)))
+            .filter_map(|attempt| {
+                Some((attempt.stopping()?.lost_at? + self.cancel_grace + DROPPING, attempt))
+            })
             .filter(|(_, attempt)| !stuck.contains(&attempt.claim.token))
             .collect();
         for (at, attempt) in &lost {

@@ -2,22 +2,24 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`builder`], [`options`], [`shutdown`] | how a worker is made, how it behaves, how it ends |
-//! | [`fetch`] | the one loop: when to exchange, when to look, when to wait |
-//! | [`session`] | an exchange: what it asks for and what becomes of the answer |
-//! | [`run`], [`attempt`] | a handler under supervision |
-//! | [`finish`] | what the store is told when a handler has ended |
-//! | [`lease`] | whether the worker still owns what it runs |
-//! | [`pressure`] | taking less when memory is short or tasks are slow |
+//! | `builder`, `options`, `shutdown` | how a worker is made, how it behaves, how it ends |
+//! | `fetch`, `look` | the one loop: when to exchange, when to look, when to wait |
+//! | `session`, `exchange` | a session from its opening to its end; what an exchange asks for and brings |
+//! | `run`, `attempt` | a handler under supervision |
+//! | `finish` | what the store is told when a handler has ended |
+//! | `lease` | whether the worker still owns what it runs |
+//! | `pressure` | taking less when memory is short or tasks are slow |
 //!
 //! The loop and the lease watch each have a thread of their own, so a handler that blocks the user's event loop stops
 //! neither the renewal nor the watch. Handlers run on the runtime that [`Worker::run`] is called on.
 
 pub(crate) mod attempt;
 mod builder;
+mod exchange;
 mod fetch;
 mod finish;
 pub(crate) mod lease;
+mod look;
 mod options;
 mod pressure;
 mod run;
@@ -25,7 +27,7 @@ mod session;
 mod shutdown;
 
 pub use attempt::Hold;
-pub use builder::WorkerBuilder;
+pub use builder::{EXIT_STUCK, WorkerBuilder};
 pub use lease::margin;
 pub use options::WorkerOptions;
 pub use shutdown::ShutdownHandle;
@@ -111,12 +113,12 @@ impl Worker {
         Arc::clone(&self.shared.metrics)
     }
 
-    /// Works until SIGTERM or SIGINT: the first drains, a second one releases.
+    /// Works until SIGTERM or SIGINT: the first drains, a second one releases, a third one ends the process at once.
     pub async fn run_until_signal(self) -> Result<()> {
         let obey = Signals::listen()?.obey(self.shutdown_handle());
         tokio::select! {
             result = self.run() => result,
-            () = obey => unreachable!("signals are listened to for ever"),
+            never = obey => match never {},
         }
     }
 
@@ -125,11 +127,14 @@ impl Worker {
     /// While the store cannot be reached it goes on trying. An error means that it had to end: the store refuses what the
     /// worker is, or is damaged, or a handler did not stop when the worker was released.
     pub async fn run(self) -> Result<()> {
+        let runtime = Handle::try_current().map_err(|error| {
+            Error::new(ErrorKind::Invalid, format!("a worker runs on a tokio runtime: {error}"))
+        })?;
         self.say_hello();
         let _release = ReleaseOnDrop(self.shutdown_handle());
         let Self { shared, dice, own_threads } = self;
         let (done, result) = oneshot::channel();
-        let fetcher = Fetcher::new(Arc::clone(&shared), Handle::current(), dice);
+        let fetcher = Fetcher::new(Arc::clone(&shared), runtime, dice);
         let watched = Arc::clone(&shared);
         let watch = async move { watched.watch.run().await };
         let work = async move {

@@ -1,17 +1,19 @@
-//! A session and its exchanges: what each asks for, and what becomes of the answer.
+//! A session: opened, closed, lost.
 
-use crate::context::CancelReason;
-use crate::worker::attempt::{Attempt, Claimed};
-use crate::worker::fetch::Fetcher;
+use crate::worker::fetch::{Fetcher, Left, passes};
 use crate::worker::lease::Lease;
-use crate::worker::run::run;
+use crate::worker::look::Looks;
 use crate::worker::shutdown::Phase;
-use qo_core::{Claim, ClaimedJob, Error, ErrorKind, Exchange, ExchangeReply, FenceToken, Granted, JobState};
-use qo_core::{Outcome, SessionId, Settle, Start, Started, Stop, StopReason};
+use qo_core::{ClaimedJob, Error, ErrorKind, FenceToken, NewSession, Result, SessionId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
+
+/// First pause after a call that failed.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Sessions in a row that the store refuses before the worker gives up.
+const REFUSALS: u32 = 5;
 
 /// A session that is open.
 pub(crate) struct Session {
@@ -23,26 +25,12 @@ pub(crate) struct Session {
     pub buffer: BTreeMap<FenceToken, ClaimedJob>,
     /// When it must be renewed.
     pub renew_at: Instant,
+    /// Not before this is an exchange made only because handlers report progress.
+    pub report_at: Instant,
     /// The store knows that the worker drains.
     pub told_draining: bool,
     /// When and why to look for work.
     pub looks: Looks,
-}
-
-/// When to look for work.
-pub(crate) struct Looks {
-    /// There is a reason to look.
-    pub due: bool,
-    /// But not before this.
-    pub not_before: Instant,
-    /// In any case at this time.
-    pub poll_at: Instant,
-    /// Something becomes due by itself at this time.
-    pub date: Option<Instant>,
-    /// Where the store's changes were at the last look.
-    pub seen: Option<u64>,
-    /// Exchanges in a row that brought nothing although there was said to be work.
-    pub barren: u32,
 }
 
 impl Session {
@@ -53,142 +41,99 @@ impl Session {
             number: 1,
             buffer: BTreeMap::new(),
             renew_at: sent + lease_length / 3,
+            report_at: sent,
             told_draining: false,
-            looks: Looks { due: true, not_before: sent, poll_at: sent, date: None, seen: None, barren: 0 },
+            looks: Looks::new(sent),
         }
     }
 }
 
 impl Fetcher {
-    /// Permits that no handler uses.
-    pub(super) fn free_permits(&self) -> u32 {
-        let running = u32::try_from(self.shared.attempts.len()).unwrap_or(u32::MAX);
-        self.shared.options.max_concurrent_tasks.saturating_sub(running)
-    }
-
-    fn starts(&self, session: &Session) -> Vec<Start> {
-        if self.phase() != Phase::Working {
-            return Vec::new();
-        }
-        let buffered = session.buffer.iter().take(self.free_permits() as usize);
-        buffered.map(|(&token, job)| Start { job: job.id, token }).collect()
-    }
-
-    /// What to claim when so many claimed jobs start with the same exchange.
-    pub(super) fn claim(&mut self, session: &Session, starts: usize) -> Claim {
-        if self.phase() != Phase::Working {
-            return Claim::default();
-        }
-        let options = &self.shared.options;
-        let permits = options.max_concurrent_tasks;
-        let running = u32::try_from(self.shared.attempts.len()).unwrap_or(u32::MAX);
-        let starts = u32::try_from(starts).unwrap_or(u32::MAX);
-        let free = permits.saturating_sub(running).saturating_sub(starts);
-        let held = running.saturating_add(u32::try_from(session.buffer.len()).unwrap_or(u32::MAX));
-        let claim = options.claim.claim(permits, free, held);
-        self.pressure.ease(claim, Instant::now())
-    }
-
-    /// The next exchange of a session, with everything that there is to say now.
-    pub(super) fn compose(&mut self, session: &Session) -> Exchange {
-        let starts = self.starts(session);
-        Exchange {
-            settles: self.settles.batch(),
-            claim: self.claim(session, starts.len()),
-            starts,
-            free_permits: self.free_permits(),
-            draining: self.phase() != Phase::Working,
-            ..Exchange::renew(session.id, session.number)
-        }
-    }
-
-    /// Acts on the answer to an exchange that was first sent at `sent`. Says whether it brought anything.
-    pub(super) fn absorb(
-        &mut self,
-        session: &mut Session,
-        exchange: &Exchange,
-        reply: ExchangeReply,
-        sent: Instant,
-    ) -> bool {
-        session.number += 1;
-        session.renew_at = sent + self.lease_length() / 3;
-        session.told_draining |= exchange.draining;
-        if session.lease.renew(sent, reply.lease_until) {
-            self.shared.watch.look();
-        }
-        self.settles.acknowledge(exchange.settles.len());
-        for (settle, result) in exchange.settles.iter().zip(&reply.settled) {
-            self.settled(settle, result);
-        }
-        let mut news = false;
-        for stop in &reply.stop {
-            news |= session.buffer.remove(&stop.token).is_some() | self.stop(session, stop);
-        }
-        let mut jobs = reply.claimed;
-        self.shared.metrics.claimed(jobs.len() + reply.prefetched.len());
-        for (start, result) in exchange.starts.iter().zip(reply.started) {
-            news = true;
-            let job = session.buffer.remove(&start.token);
-            if let (Some(job), Ok(Started { run: Some(granted), .. })) = (job, result) {
-                let Granted { token, timeout_ms, retry } = granted;
-                jobs.push(ClaimedJob { token, timeout_ms, retry, ..job });
+    pub(super) async fn open(&mut self) -> Result<Option<Session>> {
+        let mut id = SessionId(self.dice.uuid());
+        let mut sent = Instant::now();
+        for tries in 1.. {
+            self.collect();
+            self.give_up()?;
+            if self.phase() != Phase::Working && self.shared.attempts.is_empty() {
+                return Ok(None);
+            }
+            let new = NewSession {
+                id,
+                worker: self.shared.name.clone(),
+                queues: self.shared.options.queues.clone(),
+                tasks: self.shared.handlers.keys().cloned().collect(),
+                lease_ms: self.shared.options.lease_ms,
+                permits: self.shared.options.max_concurrent_tasks,
+            };
+            let opening = self.shared.store.open_session(new);
+            match self.answer(tries, opening).await {
+                Ok(opened) => {
+                    let lease = Lease::new(id, sent, self.lease_length(), opened.lease_until);
+                    let lease = Arc::new(lease);
+                    self.shared.watch.set_lease(Some(Arc::clone(&lease)));
+                    return Ok(Some(Session::new(id, lease, sent, self.lease_length())));
+                }
+                Err(error) if passes(&error) => self.pause(tries, &error).await,
+                // It took so long that it has ended already.
+                Err(error) if error.kind() == ErrorKind::Fenced => {
+                    self.pause(tries, &error).await;
+                    (id, sent) = (SessionId(self.dice.uuid()), Instant::now());
+                }
+                Err(error) => return Err(error),
             }
         }
-        if exchange.draining {
-            session.buffer.clear();
-        }
-        news |= !jobs.is_empty() || !reply.prefetched.is_empty();
-        let ahead = reply.prefetched.into_iter().map(|ahead| (ahead.job.token, ahead.job));
-        session.buffer.extend(ahead);
-        jobs.into_iter().for_each(|job| self.start(session, job, sent));
-        news
+        unreachable!("it is tried until it is open")
     }
 
-    fn settled(&mut self, settle: &Settle, result: &Result<JobState, Error>) {
-        let Err(error) = result else { return };
-        let (job, token) = (settle.job, settle.token);
+    /// The answer to a call; one that does not come in time is `Unknown`. Nobody waits for longer than a lease.
+    pub(super) async fn answer<T>(&self, tries: u32, call: impl Future<Output = Result<T>>) -> Result<T> {
+        let lease = self.lease_length();
+        let patience =
+            (lease / 3 * (1 << tries.saturating_sub(1).min(2))).min(lease).max(Duration::from_secs(1));
+        let late = |_| Err(Error::new(ErrorKind::Unknown, format!("no answer within {patience:?}")));
+        timeout(patience, call).await.unwrap_or_else(late)
+    }
+
+    pub(super) async fn pause(&mut self, tries: u32, error: &Error) {
+        tracing::warn!(worker = %self.shared.name, tries, "the store does not answer: {error}");
+        let most = (self.lease_length() / 6).min(Duration::from_secs(1));
+        let pause = self.dice.backoff(tries, PAUSE.min(most), most);
+        sleep(pause).await;
+    }
+
+    /// A session is over, or the store refuses it: nothing of it may run on.
+    pub(super) async fn lose(&mut self, session: &Session, error: Error) -> Result<Left> {
+        self.shared.attempts.lose(session.id, Instant::now());
+        self.shared.watch.set_lease(None);
         match error.kind() {
-            ErrorKind::Fenced => {
-                self.shared.metrics.fenced();
-                tracing::warn!(%job, %token, "came too late, the job is no longer this worker's: {error}");
+            ErrorKind::Data | ErrorKind::Internal | ErrorKind::Unavailable | ErrorKind::Unknown => {
+                return Err(error);
             }
-            // It was checked before it was sent; but a job that nobody settles would be held for ever.
-            ErrorKind::Invalid if !matches!(settle.outcome, Outcome::Fail { .. }) => {
-                tracing::error!(%job, %token, "refused by the store, it fails instead: {error}");
-                let outcome = Outcome::Fail { error: error.message().into() };
-                self.settles.push(Settle { job, token, outcome });
-            }
-            _ => tracing::error!(%job, %token, "cannot be settled: {error}"),
+            ErrorKind::Fenced => tracing::warn!(session = %session.id, "the session has ended: {error}"),
+            _ => tracing::error!(session = %session.id, "the store refuses the session: {error}"),
         }
+        self.refusals += 1;
+        if error.kind() != ErrorKind::Fenced {
+            if self.refusals >= REFUSALS {
+                return Err(error);
+            }
+            self.close(session.id).await;
+        }
+        if self.refusals > 1 {
+            self.pause(self.refusals, &error).await;
+        }
+        Ok(Left::Lost)
     }
 
-    /// The store says that a handler must stop. Says whether that is news.
-    fn stop(&self, session: &Session, stop: &Stop) -> bool {
-        let Some(attempt) = self.shared.attempts.get(stop.token) else { return false };
-        let news = attempt.stopping().is_none();
-        let grace = self.cancel_grace();
-        let (reason, grace) = match stop.reason {
-            StopReason::Cancelled => (CancelReason::Cancelled, grace),
-            // Its slots may be somebody else's by now.
-            StopReason::LeaseEnded => (CancelReason::LeaseEnded, grace.min(session.lease.margin())),
-        };
-        attempt.cancel(reason, Instant::now() + grace);
-        news
-    }
-
-    /// Runs a job that this worker owns, unless the answer took so long that its lease may be over, or the worker ends.
-    fn start(&mut self, session: &Session, job: ClaimedJob, sent: Instant) {
-        let handler = self.shared.handlers.get(&job.task);
-        let (Some(handler), true, Phase::Working) = (handler, session.lease.is_trusted(), self.phase())
-        else {
-            self.settles.push(Settle { job: job.id, token: job.token, outcome: Outcome::Release });
-            return;
-        };
-        let attempt = Attempt::new(Claimed::of(&job), Arc::clone(&session.lease), sent, Instant::now());
-        let attempt = Arc::new(attempt);
-        self.shared.attempts.insert(Arc::clone(&attempt));
-        self.shared.metrics.started();
-        let (handler, report) = (Arc::clone(handler), self.report.clone());
-        self.runtime.spawn(run(attempt, handler, job.payload, self.cancel_grace(), report));
+    pub(super) async fn close(&mut self, session: SessionId) {
+        for tries in 1..=REFUSALS {
+            let closing = self.shared.store.close_session(session);
+            match self.answer(tries, closing).await {
+                Err(error) if passes(&error) => self.pause(tries, &error).await,
+                Err(error) => return tracing::warn!(%session, "cannot be closed, it ends by itself: {error}"),
+                Ok(()) => return,
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 use crate::context::CancelReason;
 use crate::worker::Shared;
 use qo_core::{Error, ErrorKind, Result};
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +51,9 @@ impl ShutdownHandle {
     }
 }
 
+/// The exit code of a process that was told to end three times: that of an interrupted one.
+const EXIT_IMPATIENT: i32 = 130;
+
 /// SIGTERM and SIGINT: the first drains, the second releases.
 pub(crate) struct Signals(Signal, Signal);
 
@@ -62,15 +66,17 @@ impl Signals {
         Ok(Self(listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?))
     }
 
-    /// Waits for signals for ever and acts on them.
-    pub async fn obey(mut self, shutdown: ShutdownHandle) {
+    /// Waits for signals and acts on them.
+    pub async fn obey(mut self, shutdown: ShutdownHandle) -> Infallible {
         self.next().await;
         tracing::info!("draining: running jobs finish, no more are taken; a second signal gives them back");
         shutdown.drain();
         self.next().await;
         tracing::info!("releasing: running jobs are stopped and given back");
         shutdown.release();
-        std::future::pending().await
+        self.next().await;
+        tracing::warn!("ending at once: the session ends by itself, and its jobs run again");
+        std::process::exit(EXIT_IMPATIENT)
     }
 
     async fn next(&mut self) {

@@ -3,6 +3,7 @@
 //! This file is the test, the worker processes that it starts, and the guard of their programs: it starts itself again,
 //! and the first argument says as what.
 
+mod chaos;
 mod programs;
 mod signals;
 mod stage;
@@ -27,10 +28,12 @@ const TESTS: &[Test] = tests![
     programs::what_a_program_leaves_behind_is_killed,
     programs::a_program_that_shall_stop_is_asked_then_killed,
     programs::a_guard_is_deaf_to_signals_and_one_that_is_killed_takes_its_program_along,
+    programs::a_blocked_event_loop_lets_no_program_be_killed,
     signals::a_worker_that_is_killed_takes_its_programs_and_their_children_along,
     signals::a_stopped_worker_runs_nothing_when_it_goes_on_and_what_it_settles_is_fenced,
     signals::a_handler_that_blocks_ends_a_process_that_lost_its_lease_with_exit_code_70,
     signals::the_first_sigterm_drains_and_the_second_releases,
+    chaos::workers_killed_every_300_ms_exceed_nothing_lose_nothing_and_leave_nothing_stuck,
 ];
 
 fn main() -> ExitCode {
@@ -45,15 +48,17 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let filters: Vec<_> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
-    let mut failed = 0;
+    let (mut passed, mut failed) = (0, 0);
     for (name, test) in TESTS {
         if !filters.is_empty() && !filters.iter().any(|filter| name.contains(filter.as_str())) {
             continue;
         }
         let result = catch_unwind(AssertUnwindSafe(test));
         say(format_args!("test {name} ... {}", if result.is_ok() { "ok" } else { "FAILED" }));
+        passed += u32::from(result.is_ok());
         failed += u32::from(result.is_err());
     }
+    say(format_args!("test result: {passed} passed; {failed} failed"));
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -4,8 +4,11 @@ use crate::stage::{Stage, ended, is_alive, own_executable, signal, until};
 use qo::core::{Attempt, JobDetail, JobState, RetryPolicy, caps};
 use qo::{ShutdownHandle, TaskConfig, Worker};
 use rustix::process::Signal;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
+
+const LEASE: Duration = Duration::from_millis(1_000);
 
 /// A worker in this process whose tasks are shell scripts.
 struct Shell {
@@ -20,7 +23,7 @@ impl Shell {
         let config =
             || TaskConfig::new().retry(RetryPolicy { base_ms: 0, max_ms: 0, ..RetryPolicy::default() });
         let builder = Worker::builder(stage.store.clone()).guard(own_executable());
-        let builder = builder.cancel_grace(Duration::from_millis(500));
+        let builder = builder.cancel_grace(Duration::from_millis(500)).lease(LEASE);
         let folder = stage.path("").display().to_string();
         let add = |builder: qo::WorkerBuilder, &(name, script): &(&str, &str)| {
             builder.program(name, config(), ["sh", "-c", &script.replace("FOLDER/", &folder)])
@@ -187,5 +190,22 @@ pub async fn a_guard_is_deaf_to_signals_and_one_that_is_killed_takes_its_program
     let detail = ended(&shell.stage.client, job).await;
     assert_eq!((detail.view.state, errors(&detail)), (JobState::Succeeded, vec!["its guard is gone"]));
     assert!(!is_alive(program));
+    shell.end().await;
+}
+
+pub async fn a_blocked_event_loop_lets_no_program_be_killed() {
+    let shell = Shell::new(&[("slow", "echo $$ > FOLDER/slow; sleep 2; echo done")]).await;
+    let job = shell.stage.client.submit("slow", &()).await.expect("submitted");
+    shell.stage.number("slow").await;
+    // Every thread of the event loop waits for more than two leases; this one is none of them.
+    let (block, blocked) = mpsc::channel::<()>();
+    let blocked = Arc::new(Mutex::new(blocked));
+    for _ in 0..4 {
+        let blocked = blocked.clone();
+        tokio::spawn(async move { blocked.lock().expect("no panic").recv_timeout(LEASE * 5 / 2).ok() });
+    }
+    let detail = ended(&shell.stage.client, job).await;
+    drop(block);
+    assert_eq!((detail.view.state, detail.attempts.len()), (JobState::Succeeded, 1), "{:?}", errors(&detail));
     shell.end().await;
 }

@@ -45,6 +45,12 @@ pub fn now_ms() -> u64 {
     now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
 }
 
+/// Microseconds on the same clock.
+pub fn now_us() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
+}
+
 /// A folder with a namespace and files that jobs write.
 pub struct Stage {
     folder: TempDir,
@@ -93,6 +99,10 @@ fn read_number(path: &Path) -> Option<i32> {
 pub struct Process(Child);
 
 impl Process {
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).expect("it runs");
     }

@@ -87,7 +87,9 @@ async fn a_worker_that_drains_finishes_what_runs_and_takes_no_more() {
         let client = Client::new(store.clone());
         let first = client.submit("wait", &()).await.expect("submitted");
         let second = client.submit("wait", &()).await.expect("submitted");
-        until("it runs", || is_running(&client, first)).await;
+        // What was claimed but has not started when the worker is told to drain is given back.
+        until("it runs", || async { worker.metrics.counts().in_flight_tasks == 1 }).await;
+        assert!(is_running(&client, first).await);
         worker.shutdown.drain();
         until("the store knows", || async { store.workers().await.expect("a list")[0].draining }).await;
         gate.notify_one();

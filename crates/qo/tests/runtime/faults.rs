@@ -1,12 +1,18 @@
 //! A store behind a bad network.
 
 use crate::stage::{Running, TokioClock, at_once, ended, until};
-use qo::core::{ClaimSettings, JobState};
-use qo::{CancelReason, Client, Context, Failure, TaskConfig, Worker, WorkerOptions};
+use async_trait::async_trait;
+use qo::core::{Answer, ClaimSettings, Command, JobId, JobState, MemoryStore, Name};
+use qo::{CancelReason, Client, Context, Failure, Store, TaskConfig, Worker, WorkerOptions};
+use qo_testkit::generator::call;
+use qo_testkit::intercept::{Intercept, Intercepted};
 use qo_testkit::{FaultRates, FaultyStore};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tokio::time::Instant;
+use uuid::Uuid;
 
 const RATES: FaultRates = FaultRates { before: 150, after: 150, late: 0, twice: 0, late_ms: 1 };
 
@@ -96,4 +102,117 @@ async fn a_fenced_worker_stops_its_handlers_opens_a_new_session_and_goes_on() {
     // Its lease was over: it was not even asked to come to an end, and what it returned would have been refused.
     assert!(reasons.lock().expect("no panic").iter().all(|reason| *reason == CancelReason::LeaseLost));
     worker.drain().await;
+}
+
+/// A store that can be told but not looked into.
+struct Blind {
+    store: Arc<MemoryStore>,
+    looks: AtomicU64,
+}
+
+#[async_trait]
+impl Intercept for Blind {
+    async fn command(&self, command: Command) -> qo::Result<Answer> {
+        call(&*self.store, command).await
+    }
+
+    fn look(&self) -> qo::Result<&dyn Store> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        Err(qo::Error::new(qo::ErrorKind::Unavailable, "nobody can look"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_cannot_be_looked_into_is_not_asked_without_end_and_jobs_run_all_the_same() {
+    let store = TokioClock::store();
+    let blind = Arc::new(Intercepted(Blind { store: store.clone(), looks: AtomicU64::new(0) }));
+    let nothing = |(): (), _: Context| async { Ok::<_, Failure>(()) };
+    let worker = Running::start(Worker::builder(blind.clone()).own_threads(false).task("noop", nothing));
+    let client = Client::new(store);
+    // One that becomes due while nobody can look.
+    let delay = Duration::from_secs(1);
+    let job = client.submit("noop", &()).delay(delay).await.expect("submitted");
+    // Every renewal claims, too.
+    assert_eq!(ended(&client, job).await.view.state, JobState::Succeeded);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let looks = blind.0.looks.load(Ordering::SeqCst);
+    assert!(looks < 600, "{looks} looks in a minute");
+    worker.drain().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_takes_its_time_to_stop_does_not_keep_the_store_busy() {
+    let store = TokioClock::store();
+    let deaf = |(): (), _: Context| std::future::pending::<Result<(), Failure>>();
+    let builder = Worker::builder(store.clone()).own_threads(false).task("deaf", deaf);
+    let worker = Running::start(builder.cancel_grace(Duration::from_secs(20)));
+    let client = Client::new(store.clone());
+    let job = client.submit("deaf", &()).await.expect("submitted");
+    until("it runs", || async { client.store().job(job).await.expect("a job").view.running.is_some() }).await;
+    let before = client.store().changed(None).await.expect("a count");
+    client.store().cancel(vec![job]).await.expect("cancelled");
+    assert_eq!(ended(&client, job).await.view.state, JobState::Cancelled);
+    let changes = client.store().changed(None).await.expect("a count") - before;
+    assert!(changes < 250, "{changes} changes in twenty seconds");
+    worker.drain().await;
+}
+
+/// Writes down every call, and when it was made.
+struct Scribe {
+    store: Arc<FaultyStore>,
+    started: Instant,
+    calls: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl Intercept for Scribe {
+    async fn command(&self, command: Command) -> qo::Result<Answer> {
+        let line = format!("{:?} {command:?}", self.started.elapsed());
+        self.calls.lock().expect("no panic").push(line);
+        call(&*self.store, command).await
+    }
+
+    fn look(&self) -> qo::Result<&dyn Store> {
+        Ok(&*self.store)
+    }
+}
+
+fn trace(seed: u64) -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.expect("a runtime").block_on(async {
+        let store = TokioClock::store();
+        let faulty = Arc::new(FaultyStore::new(store.clone(), seed, RATES));
+        let scribe = Scribe { store: faulty, started: Instant::now(), calls: Mutex::default() };
+        let scribe = Arc::new(Intercepted(scribe));
+        let client = Client::new(store);
+        let moody = |mood: u64, context: Context| async move {
+            tokio::time::sleep(Duration::from_millis(mood * 3)).await;
+            if mood % 3 == 1 && context.attempt() == 1 { Err(Failure::retry("once")) } else { Ok(mood) }
+        };
+        let options = WorkerOptions {
+            name: Some(Name::parse("name", "worker").expect("a name")),
+            max_concurrent_tasks: 4,
+            memory_threshold_percent: 100,
+            ..WorkerOptions::default()
+        };
+        let builder = Worker::builder(scribe.clone()).options(options).own_threads(false).seed(seed);
+        let worker = Running::start(builder.task("moody", moody));
+        for number in 0..30_u64 {
+            let id = JobId(Uuid::from_u128(number.into()));
+            client.submit("moody", &(number % 7)).id(id).await.expect("submitted");
+        }
+        for number in 0..30 {
+            ended(&client, JobId(Uuid::from_u128(number))).await;
+        }
+        worker.drain().await;
+        std::mem::take(&mut *scribe.0.calls.lock().expect("no panic"))
+    })
+}
+
+#[test]
+fn the_same_seed_makes_the_same_calls_at_the_same_times() {
+    let first = trace(7);
+    assert!(first.len() > 20, "{} calls", first.len());
+    assert_eq!(first, trace(7));
+    assert_ne!(first, trace(8));
 }

@@ -1,6 +1,6 @@
 //! What handlers get, and what becomes of what they return.
 
-use crate::stage::{Running, at_once, ended, on_every_store};
+use crate::stage::{Running, TokioClock, at_once, ended, on_every_store, until};
 use qo::core::{AttemptOutcome, JobState, caps};
 use qo::{CancelReason, Client, Context, Failure, TaskConfig, Worker};
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ async fn moody(mood: String, context: Context) -> Result<(), Failure> {
     match (&*mood, context.attempt()) {
         ("retry", 1) => Err(Failure::retry("not today")),
         ("later", 1) => Err(Failure::retry_after("later", Duration::from_millis(5))),
-        ("error", 1) => Ok(i32::from_str_radix("x", 10).map(drop)?),
+        ("error", 1) => Ok("x".parse::<i32>().map(drop)?),
         ("fail", _) => Err(Failure::fail("never")),
         ("cancelled", _) => Err(Failure::Cancelled),
         ("panic", 1) => panic!("oh no: {mood}"),
@@ -175,6 +175,34 @@ async fn a_blocking_handler_runs_and_panics_like_any_other() {
         worker.drain().await;
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_is_told_about_once_a_second_and_the_newest_report_counts() {
+    let store = TokioClock::store();
+    let climb = |(): (), context: Context| async move {
+        for step in 0..2_000 {
+            context.progress(f64::from(step) / 2_000.0, &format!("step {step}"));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        context.progress(f64::NAN, "the end");
+        std::future::pending::<Result<(), Failure>>().await
+    };
+    let worker = Running::start(Worker::builder(store.clone()).own_threads(false).task("climb", climb));
+    let client = Client::new(store);
+    let job = client.submit("climb", &()).await.expect("submitted");
+    let before = client.store().changed(None).await.expect("a count");
+    let progress = || async { client.store().job(job).await.expect("a job").view.running?.progress };
+    until("half of it", || async { progress().await.is_some_and(|progress| progress.percent >= 50) }).await;
+    let note = progress().await.expect("a report").note;
+    assert!(note.as_str().starts_with("step "), "{note}");
+    let is_at_the_end =
+        || async { progress().await.is_some_and(|progress| progress.note.as_str() == "the end") };
+    until("the end", is_at_the_end).await;
+    let changes = client.store().changed(None).await.expect("a count") - before;
+    assert!((8..=16).contains(&changes), "{changes} changes in ten seconds");
+    worker.shutdown.release();
+    worker.end().await.expect("it ends well");
 }
 
 #[test]

@@ -178,7 +178,7 @@ pub fn runs(records: &Records, kill: Option<&Kill>) -> (Vec<Run>, Vec<String>) {
             let run = Run { worker: worker.clone(), record: record.clone(), ended_ns, end };
             if let Some(other) = runs.insert(record.token, run) {
                 violations.push(format!(
-                    "one owner: token {} owns job {} on {worker} and job {} on {}",
+                    "token {} owns job {} on {worker} and job {} on {}",
                     record.token, record.job, other.record.job, other.worker
                 ));
             }
@@ -190,7 +190,7 @@ pub fn runs(records: &Records, kill: Option<&Kill>) -> (Vec<Run>, Vec<String>) {
                     run.end = if record.event == Event::Done { End::Done } else { End::Stopped };
                 }
                 _ => violations.push(format!(
-                    "records: job {} ended on {worker} and never began there (token {})",
+                    "job {} ended on {worker} and never began there (token {})",
                     record.job, record.token
                 )),
             }

@@ -3,11 +3,10 @@
 use super::fleet::Fleet;
 use super::line::Line;
 use super::picture::{Picture, RunningJob};
-use super::plan::{Names, Task};
+use super::plan::{Names, Task, USERS};
 use crate::machine::monotonic_ns;
 use crate::output::Style;
 use qo::core::GroupRef;
-use std::collections::BTreeSet;
 
 /// Where the second and the third column begin.
 const COLUMNS: (usize, usize) = (17, 37);
@@ -38,7 +37,8 @@ impl Frame<'_> {
         lines.push(Line::new());
         lines.push(header("QUEUE", "RUNNING", "WAITING"));
         for queue in &self.picture.queues {
-            let line = Line::of(queue.name.clone(), Style::Strong).to(COLUMNS.0).plain(queue.running.to_string());
+            let line =
+                Line::of(queue.name.clone(), Style::Strong).to(COLUMNS.0).plain(queue.running.to_string());
             lines.push(line.to(COLUMNS.1).plain(queue.waiting.to_string()));
         }
         lines.push(Line::new());
@@ -49,7 +49,8 @@ impl Frame<'_> {
 
     fn title(&self) -> Line {
         let title = Line::of("qo demo", Style::Strong);
-        let title = title.plain(format!("  {} worker processes, one store, no server", self.fleet.members().len()));
+        let title =
+            title.plain(format!("  {} worker processes, one store, no server", self.fleet.members().len()));
         title.to(72).and(format!("{:5.1} s", self.seconds), Style::Dim)
     }
 
@@ -80,16 +81,18 @@ impl Frame<'_> {
         lines
     }
 
-    /// The keys that have jobs, each with its own slots.
+    /// The users, each with slots of their own.
     fn keys(&self, group: &GroupRef, limit: u32) -> Line {
         let mut line = row(&shown(group, self.names), "each user");
-        let running: BTreeSet<_> = self.picture.running.iter().filter_map(|job| job.key.as_ref()).collect();
-        for key in running {
-            let of_key = |job: &&RunningJob| job.key.as_ref() == Some(key);
-            let jobs: Vec<_> = self.picture.running.iter().filter(of_key).collect();
-            let dead = jobs.iter().any(|job| self.is_killed(&job.worker));
-            let style = if dead { Style::Bad } else { Style::Good };
-            line = line.plain(format!("{} ", &**key)).and(format!("{}/{limit}  ", jobs.len()), style);
+        for user in USERS {
+            let of_user = |job: &&RunningJob| job.key.as_ref().is_some_and(|key| &**key == user);
+            let jobs: Vec<_> = self.picture.running.iter().filter(of_user).collect();
+            let style = match jobs.as_slice() {
+                [] => Style::Dim,
+                jobs if jobs.iter().any(|job| self.is_killed(&job.worker)) => Style::Bad,
+                _ => Style::Good,
+            };
+            line = line.plain(format!("{user} ")).and(format!("{}/{limit}  ", jobs.len()), style);
         }
         line
     }

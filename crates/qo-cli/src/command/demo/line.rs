@@ -44,13 +44,20 @@ impl Line {
         self.spans.iter().map(|(text, _)| text.chars().count()).sum()
     }
 
+    /// Whether there is nothing on it.
+    pub fn is_empty(&self) -> bool {
+        self.width() == 0
+    }
+
     /// The line as text, at most so many columns wide.
     pub fn render(&self, screen: &Screen, width: usize) -> String {
         let (mut text, mut left) = (String::new(), width);
         for (span, style) in &self.spans {
             let fits: String = span.chars().take(left).collect();
             left -= fits.chars().count();
-            text.push_str(&screen.styled(&fits, *style));
+            if !fits.is_empty() {
+                text.push_str(&screen.styled(&fits, *style));
+            }
         }
         text
     }
@@ -66,6 +73,6 @@ mod tests {
         let line = Line::of("██████", Style::Good).to(10).and("full", Style::Bad);
         assert_eq!(line.width(), 14);
         assert_eq!(line.render(&Screen::new(Colour::Never), 12), "██████    fu");
-        assert_eq!(line.render(&Screen::new(Colour::Always), 3), "\u{1b}[32m███\u{1b}[0m    ".trim_end());
+        assert_eq!(line.render(&Screen::new(Colour::Always), 3), "\u{1b}[32m███\u{1b}[0m");
     }
 }

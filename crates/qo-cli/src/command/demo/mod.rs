@@ -28,6 +28,7 @@ mod worker;
 
 pub use worker::DemoWorker;
 
+use crate::machine::interrupted;
 use crate::output::Screen;
 use crate::trouble::{Done, FAILED, INTERRUPTED, Trouble};
 use clap::Args;
@@ -35,12 +36,11 @@ use evidence::{Evidence, read_records};
 use plan::Names;
 use qo::core::ErrorKind;
 use qo::{Error, Result};
-use show::{Show, clean_up, is_unused};
+use show::{Setting, Show, clean_up, is_unused};
 use stage::Stage;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
-use tokio::signal::unix::{SignalKind, signal};
 use verdict::Verdict;
 
 /// Where the jobs of a run write to, within its folder.
@@ -79,7 +79,11 @@ impl Demo {
             return Err(Error::invalid("store", store.unwrap_or_default(), rule).into());
         }
         let folder = folder()?;
-        let done = play(&folder, store, screen).await;
+        let done = play(&folder, store, screen).await.map_err(|trouble| match trouble {
+            // Nobody reads it, so nothing was proved to anybody.
+            Trouble::Closed => Trouble::Exit(FAILED),
+            trouble => trouble,
+        });
         if self.keep {
             let kept = folder.keep();
             screen.say(format_args!("kept: {} (the store is in {}/store)", kept.display(), kept.display()));
@@ -108,35 +112,30 @@ async fn play(folder: &TempDir, asked: Option<String>, screen: &mut Screen) -> D
         }
     }
     let records = folder.path().join(RECORDS);
-    let stage = Stage::new(screen);
-    let mut show = Show::open(Arc::clone(&store), &url, names.clone(), with_cluster, &records, stage).await?;
-    let done = tokio::select! {
-        done = show.play() => done,
-        done = interrupted() => done,
-    };
-    let (evidence, stage) = show.close(done.is_ok()).await;
-    drop(stage);
+    let setting = Setting { store: Arc::clone(&store), url, names: names.clone(), with_cluster, records };
+    let performed = perform(&setting, screen).await;
     if asked.is_some() {
-        clean_up(&store, &names, &evidence).await?;
+        clean_up(&store, &names, with_cluster).await?;
     }
-    done?;
-    evidence.write(&records)?;
-    judge(&evidence, &records, screen)
+    let evidence = performed?;
+    evidence.write(&setting.records)?;
+    judge(&evidence, &setting.records, screen)
 }
 
-/// Ends when somebody wants it to.
-async fn interrupted() -> Done {
-    let listen = |kind| {
-        signal(kind).map_err(|error| Error::new(ErrorKind::Unavailable, format!("no signals: {error}")))
+/// Plays the show, unless somebody does not want to see it any more. Its workers have ended then, in any case.
+async fn perform(setting: &Setting, screen: &mut Screen) -> Done<Evidence> {
+    let stage = Stage::new(screen);
+    let mut show = None;
+    let playing = async { show.insert(Show::open(setting, stage).await?).play().await };
+    let done = tokio::select! {
+        done = playing => done,
+        ended = interrupted() => ended.map_err(Trouble::from).and(Err(Trouble::Exit(INTERRUPTED))),
     };
-    let [mut int, mut term, mut hup] =
-        [listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?];
-    tokio::select! {
-        _ = int.recv() => {}
-        _ = term.recv() => {}
-        _ = hup.recv() => {}
+    match (done, show) {
+        (Ok(()), Some(show)) => Ok(show.close().await),
+        (Ok(()), None) => Err(Trouble::Exit(FAILED)),
+        (Err(trouble), _) => Err(trouble),
     }
-    Err(Trouble::Exit(INTERRUPTED))
 }
 
 /// Shows the verdict on the records in a folder; an error if something does not hold.

@@ -66,12 +66,14 @@ impl Picture {
     /// Looks at the store. `all` jobs were submitted.
     pub async fn take(store: &Arc<dyn Store>, names: &Names, all: usize) -> Result<Self> {
         let mut picture = Self { all, ..Self::default() };
-        for status in store.queues().await? {
-            if let Some(name) = names.word(&status.queue).filter(|_| names.queues().is_ok_and(|q| q.contains(&status.queue)))
-            {
-                let waiting = status.due + status.scheduled + status.waiting + status.claimed;
-                picture.queues.push(Queue { name: name.to_owned(), waiting, running: status.running });
-            }
+        let statuses = store.queues().await?;
+        for queue in names.queues()? {
+            let status = statuses.iter().find(|status| status.queue == queue);
+            let (waiting, running) = status.map_or((0, 0), |status| {
+                (status.due + status.scheduled + status.waiting + status.claimed, status.running)
+            });
+            let name = names.word(&queue).unwrap_or(&queue).to_owned();
+            picture.queues.push(Queue { name, waiting, running });
         }
         let live: u64 = picture.queues.iter().map(|queue| queue.waiting + queue.running).sum();
         picture.done = all.saturating_sub(usize::try_from(live).unwrap_or(usize::MAX));
@@ -113,7 +115,8 @@ async fn running(store: &Arc<dyn Store>, names: &Names) -> Result<Vec<RunningJob
     let limited = names.limited_queue()?;
     let mut running = Vec::new();
     for queue in names.queues()? {
-        let filter = JobFilter { states: vec![JobState::Running], queue: Some(queue), ..JobFilter::default() };
+        let filter =
+            JobFilter { states: vec![JobState::Running], queue: Some(queue), ..JobFilter::default() };
         for job in store.jobs(filter, None, caps::PAGE).await?.jobs {
             let (Some(owner), Some(task)) = (&job.running, names.word(&job.task)) else { continue };
             running.push((

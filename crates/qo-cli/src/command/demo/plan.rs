@@ -23,7 +23,8 @@ pub const TASK: [u32; 3] = [6, 2, 8];
 /// Jobs with the same key that run at once.
 pub const KEY: u32 = 1;
 
-const USERS: [&str; 5] = ["ann", "bob", "eve", "joe", "kim"];
+/// The keys that jobs have.
+pub const USERS: [&str; 5] = ["ann", "bob", "eve", "joe", "kim"];
 const STEPS: [&str; 6] = ["pick", "pack", "pay", "ship", "mail", "thank"];
 const WORKFLOWS: usize = 5;
 
@@ -60,11 +61,11 @@ impl Task {
     /// How many jobs of it there are, and how long each takes, more or less.
     fn amount(self) -> (usize, u64) {
         match self {
-            Self::CallApi => (125, 400),
+            Self::CallApi => (105, 520),
             Self::Charge => (42, 650),
             Self::SyncUser => (USERS.len() * 10, 750),
             Self::Order => (WORKFLOWS * STEPS.len(), 1_000),
-            Self::Resize => (48, 400),
+            Self::Resize => (70, 350),
         }
     }
 }
@@ -198,7 +199,8 @@ impl Names {
         let mut job = NewJob::new(JobId(Uuid::now_v7()), self.task(task)?);
         // Not all of the same length: slots become free one by one.
         let ms = ms * (80 + (index as u64 * 37) % 41) / 100;
-        let mut payload = Payload { ms, workflow: None, step: None, note: format!("{} {index}", task.word()) };
+        let mut payload =
+            Payload { ms, workflow: None, step: None, note: format!("{} {index}", task.word()) };
         job.queue = self.other_queue()?;
         match task {
             Task::CallApi => {}

@@ -4,21 +4,25 @@ use super::evidence::Evidence;
 use super::frame::shown;
 use super::line::Line;
 use super::plan::Names;
-use super::verdict::{Kept, Phase, Verdict};
+use super::verdict::{Kept, Phase, Verdict, Violation};
 use crate::output::{Screen, Style};
 use crate::trouble::Done;
 use qo::core::GroupRef;
+use std::collections::BTreeMap;
 
 /// Where the columns of the table of limits begin.
 const COLUMNS: [usize; 4] = [2, 46, 55, 64];
-/// Violations that are shown; a broken queue breaks its limit with every job.
-const SHOWN: usize = 12;
+/// Violations of one kind that are shown: a limit that is broken is broken by every job.
+const SHOWN: usize = 3;
 
 /// Shows the verdict.
 pub fn show(screen: &mut Screen, evidence: &Evidence, verdict: &Verdict) -> Done {
     let names = Names::with(&evidence.prefix);
     let mut lines = vec![Line::new()];
-    let title = format!("What the {} jobs themselves wrote down, in {} processes:", verdict.jobs.all, verdict.workers);
+    let title = format!(
+        "What the {} jobs themselves wrote down, in {} processes:",
+        verdict.jobs.all, verdict.workers
+    );
     lines.extend([Line::of(title, Style::Strong), Line::new()]);
     let [first, allowed, reached, exceeded] = COLUMNS;
     let header = Line::new().to(first).and("LIMIT", Style::Dim).to(allowed).and("ALLOWED", Style::Dim);
@@ -51,7 +55,8 @@ fn limit(kept: &Kept, names: &Names) -> Line {
     let line = Line::new().to(first).and(shown(&kept.group, names), Style::Strong).to(18).plain(what);
     let line = line.to(allowed).plain(format!("{:>7}", kept.limit));
     let line = line.to(reached).and(format!("{:>7}", kept.reached), bad(kept.reached < kept.limit));
-    let times = format!("{:>8}", if kept.exceeded == 1 { "once".into() } else { format!("{} times", kept.exceeded) });
+    let times =
+        format!("{:>8}", if kept.exceeded == 1 { "once".into() } else { format!("{} times", kept.exceeded) });
     mark(line.to(exceeded).and(times, bad(kept.exceeded > 0)), holds)
 }
 
@@ -76,6 +81,11 @@ fn facts(evidence: &Evidence, verdict: &Verdict) -> Vec<Line> {
         true => format!("slots back after {} ms (lease {} ms)", recovery.all_ms, evidence.lease_ms),
         false => format!("only {} of them began again", recovery.again),
     };
+    let worker = recovery.worker.as_deref().unwrap_or("nobody");
+    let unsaid = match recovery.unsaid {
+        0 => String::new(),
+        unsaid => format!(" ({unsaid} just done, but it could not say so)"),
+    };
     let jobs = &verdict.jobs;
     let mut done = format!("{} done once, {} run again after the kill", jobs.once, jobs.again);
     if jobs.given_back > 0 {
@@ -84,12 +94,15 @@ fn facts(evidence: &Evidence, verdict: &Verdict) -> Vec<Line> {
     vec![
         fact(
             "workflows",
-            format!("{} with {} steps, {} across workers: {order}", flows.count, flows.steps, flows.across_workers),
+            format!(
+                "{} with {} steps, {} across workers: {order}",
+                flows.count, flows.steps, flows.across_workers
+            ),
             flows.disorder == 0,
         ),
         fact(
             "kill -9",
-            format!("{} jobs were running on {}: {back}", recovery.held, recovery.worker.as_deref().unwrap_or("nobody")),
+            format!("{worker} held {} jobs{unsaid}: {back}", recovery.held),
             recovery.held > 0 && recovery.held == recovery.again,
         ),
         fact("jobs", done, jobs.twice == 0),
@@ -105,10 +118,16 @@ fn conclusion(verdict: &Verdict) -> Vec<Line> {
     let many = verdict.violations.len();
     let title = if many == 1 { "1 violation:".to_owned() } else { format!("{many} violations:") };
     let mut lines = vec![Line::of("FAIL  ", Style::Bad).and(title, Style::Plain)];
-    let each = verdict.violations.iter().take(SHOWN);
-    lines.extend(each.map(|violation| Line::new().to(COLUMNS[0]).and(violation.clone(), Style::Bad)));
-    if many > SHOWN {
-        lines.push(Line::new().to(COLUMNS[0]).and(format!("… and {} more", many - SHOWN), Style::Bad));
+    let mut by_kind: BTreeMap<&str, Vec<&Violation>> = BTreeMap::new();
+    for violation in &verdict.violations {
+        by_kind.entry(&violation.what).or_default().push(violation);
+    }
+    let line = |text: String| Line::new().to(COLUMNS[0]).and(text, Style::Bad);
+    for (what, violations) in by_kind {
+        lines.extend(violations.iter().take(SHOWN).map(|violation| line(violation.to_string())));
+        if violations.len() > SHOWN {
+            lines.push(line(format!("{what}: … and {} more", violations.len() - SHOWN)));
+        }
     }
     lines
 }

@@ -9,9 +9,11 @@ use super::stage::Stage;
 use crate::machine::monotonic_ns;
 use crate::output::Style;
 use crate::trouble::Done;
-use qo::core::{ErrorKind, FenceToken, GroupRef, JobId, LeaseId, Name, SlotRequest, TaskOptions};
+use qo::core::{
+    self, ErrorKind, FenceToken, GroupRef, JobFilter, LeaseId, Name, SlotRequest, TaskOptions, caps,
+};
 use qo::{Client, Error, Result, Store};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
@@ -40,7 +42,21 @@ enum Act {
     Finish { reached: bool },
 }
 
-/// The show.
+/// Where the show takes place.
+pub struct Setting {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// The same, for other processes.
+    pub url: String,
+    /// The names of the run.
+    pub names: Names,
+    /// Whether the store is the demo's own to limit everything in it.
+    pub with_cluster: bool,
+    /// The folder that the jobs write to.
+    pub records: PathBuf,
+}
+
+/// The show. Its workers do not outlive it.
 pub struct Show<'a> {
     store: Arc<dyn Store>,
     names: Names,
@@ -51,17 +67,12 @@ pub struct Show<'a> {
 }
 
 impl<'a> Show<'a> {
-    /// Sets the limits, starts the workers and submits the jobs.
-    pub async fn open(
-        store: Arc<dyn Store>,
-        url: &str,
-        names: Names,
-        with_cluster: bool,
-        folder: &Path,
-        stage: Stage<'a>,
-    ) -> Done<Self> {
+    /// Sets the limits and starts the workers.
+    pub async fn open(setting: &Setting, stage: Stage<'a>) -> Done<Self> {
+        let Setting { store, url, names, with_cluster, records } = setting;
+        let (store, names) = (Arc::clone(store), names.clone());
         let mut limits = Vec::new();
-        for (group, limit) in names.operator_limits(with_cluster)? {
+        for (group, limit) in names.operator_limits(*with_cluster)? {
             store.set_limit(group.clone(), limit).await?;
             limits.push(Declared { group, limit, changes: Vec::new() });
         }
@@ -76,7 +87,7 @@ impl<'a> Show<'a> {
             kill: None,
             finished: false,
         };
-        let fleet = Fleet::start(WORKERS, url, &names, folder)?;
+        let fleet = Fleet::start(WORKERS, url, &names, records)?;
         Ok(Self { store, names, fleet, stage, evidence, act: Act::Lower })
     }
 
@@ -84,7 +95,7 @@ impl<'a> Show<'a> {
         monotonic_ns().saturating_sub(self.evidence.began_ns) as f64 / 1e9
     }
 
-    /// Plays it to the end and returns what a verdict can be computed from.
+    /// Submits the jobs and plays it to the end.
     pub async fn play(&mut self) -> Done {
         self.wait_for_workers().await?;
         let jobs = self.names.jobs()?;
@@ -112,15 +123,10 @@ impl<'a> Show<'a> {
         Ok(())
     }
 
-    /// Lets the workers end, or kills them. The evidence is complete then.
-    pub async fn close(self, gently: bool) -> (Evidence, Stage<'a>) {
-        let Self { fleet, evidence, stage, .. } = self;
-        if gently {
-            fleet.end().await;
-        } else {
-            drop(fleet);
-        }
-        (evidence, stage)
+    /// Lets the workers end. The evidence is complete then.
+    pub async fn close(self) -> Evidence {
+        self.fleet.end().await;
+        self.evidence
     }
 
     fn show(&mut self, picture: &Picture) -> Done {
@@ -130,7 +136,8 @@ impl<'a> Show<'a> {
 
     async fn wait_for_workers(&mut self) -> Result<()> {
         let mut ticks = interval(Duration::from_millis(20));
-        let expected: Vec<Name> = (1..=WORKERS).map(|number| self.names.worker(number)).collect::<Result<_>>()?;
+        let expected: Vec<Name> =
+            (1..=WORKERS).map(|number| self.names.worker(number)).collect::<Result<_>>()?;
         while self.seconds() < START_SECONDS {
             ticks.tick().await;
             self.fleet.check()?;
@@ -171,7 +178,8 @@ impl<'a> Show<'a> {
             }
             Act::Raise { worker, killed } if picture.of_worker(worker) == 0 => {
                 let back = seconds - *killed;
-                let what = format!("{worker}'s lease has ended: its slots are back, {back:.1} s after the kill");
+                let what =
+                    format!("{worker}'s lease has ended: its slots are back, {back:.1} s after the kill");
                 self.stage.say(seconds, &what, Style::Good)?;
                 self.change_limit(TASK[2]).await?;
                 let what = format!("limit of call-api raised from {} to {}", TASK[1], TASK[2]);
@@ -205,8 +213,9 @@ impl<'a> Show<'a> {
         let killed = self.seconds();
         let held = picture.of_worker(&worker);
         let lease = LEASE_MS / 1_000;
-        let what =
-            format!("kill -9 {worker} while it runs {held} jobs: nobody else may have their slots until its lease of {lease} s ends");
+        let what = format!(
+            "kill -9 {worker} while it runs {held} jobs: nobody else may have their slots until its lease of {lease} s ends"
+        );
         self.stage.say(killed, &what, Style::Bad)?;
         self.act = Act::Raise { worker, killed };
         Ok(())
@@ -230,20 +239,30 @@ impl<'a> Show<'a> {
         let (group, holder) = (self.names.marks()?, self.names.worker(0)?);
         let request = SlotRequest::new(LeaseId(Uuid::new_v4()), group, holder, LEASE_MS);
         let lease = self.store.acquire_slots(request.clone()).await?;
-        let lease = lease.ok_or_else(|| Error::new(ErrorKind::Internal, "a group without a limit is full"))?;
+        let lease =
+            lease.ok_or_else(|| Error::new(ErrorKind::Internal, "a group without a limit is full"))?;
         self.store.return_slots(request.id, lease.token).await?;
         Ok(lease.token)
     }
 }
 
 /// Leaves a store that others use as it was: no limit of the demo, and no job of it that has not ended.
-pub async fn clean_up(store: &Arc<dyn Store>, names: &Names, evidence: &Evidence) -> Result<()> {
-    let jobs: Vec<JobId> = evidence.jobs.iter().map(|job| job.id).collect();
-    if !jobs.is_empty() {
-        store.cancel(jobs).await?;
+pub async fn clean_up(store: &Arc<dyn Store>, names: &Names, with_cluster: bool) -> Result<()> {
+    for queue in names.queues()? {
+        let filter = JobFilter { queue: Some(queue), ..JobFilter::default() };
+        let mut after = None;
+        loop {
+            let changed =
+                store.change_matching(core::Change::Cancel, filter.clone(), after, caps::PAGE).await?;
+            after = changed.next;
+            if after.is_none() {
+                break;
+            }
+        }
     }
-    for limit in &evidence.limits {
-        match store.unset_limit(limit.group.clone()).await {
+    let limited = names.operator_limits(with_cluster)?.into_iter().map(|(group, _)| group);
+    for group in limited.chain([names.changed_group()?]) {
+        match store.unset_limit(group).await {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
         }
@@ -256,9 +275,9 @@ pub async fn clean_up(store: &Arc<dyn Store>, names: &Names, evidence: &Evidence
 /// Whether nobody uses a namespace: no job lives, no worker, and nobody has limited everything.
 pub async fn is_unused(store: &Arc<dyn Store>) -> Result<bool> {
     let queues = store.queues().await?;
-    let is_idle = queues.iter().all(|queue| {
-        queue.running + queue.claimed + queue.due + queue.scheduled + queue.waiting == 0
-    });
+    let is_idle = queues
+        .iter()
+        .all(|queue| queue.running + queue.claimed + queue.due + queue.scheduled + queue.waiting == 0);
     let cap = match store.group(GroupRef::Cluster).await {
         Ok(detail) => detail.status.limit,
         Err(error) if error.kind() == ErrorKind::NotFound => None,

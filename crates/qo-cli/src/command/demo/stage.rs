@@ -25,7 +25,8 @@ pub struct Stage<'a> {
 impl<'a> Stage<'a> {
     /// A stage on stdout. What cannot be redrawn is written line by line.
     pub fn new(screen: &'a mut Screen) -> Self {
-        let can_redraw = std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
+        let can_redraw =
+            std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
         Self { screen, drawn: can_redraw.then_some(0), happened: Vec::new(), next_line: 0.0 }
     }
 
@@ -55,10 +56,7 @@ impl<'a> Stage<'a> {
 
     fn redraw(&mut self, frame: &Frame<'_>, drawn: usize) -> Done {
         let (width, height) = size();
-        let mut lines = frame.lines();
-        lines.push(Line::new());
-        lines.extend(self.happened.iter().cloned());
-        lines.truncate(height.saturating_sub(1).max(1));
+        let lines = fitting(frame.lines(), &self.happened, height.saturating_sub(1));
         // Hidden, the cursor does not flicker over the frame; each line is cleared behind its text, so that nothing
         // vanishes in between.
         let mut text = "\u{1b}[?25l".to_owned();
@@ -86,6 +84,19 @@ impl Drop for Stage<'_> {
     }
 }
 
+/// The frame and what happened, in at most so many lines: a low terminal does without blank lines first, then without
+/// what happened long ago.
+fn fitting(mut frame: Vec<Line>, happened: &[Line], most: usize) -> Vec<Line> {
+    frame.push(Line::new());
+    if frame.len() + happened.len() > most {
+        frame.retain(|line| !line.is_empty());
+    }
+    frame.truncate(most.max(1));
+    let room = most.saturating_sub(frame.len()).min(happened.len());
+    frame.extend_from_slice(&happened[happened.len() - room..]);
+    frame
+}
+
 /// Columns and rows of the terminal.
 fn size() -> (usize, usize) {
     match rustix::termios::tcgetwinsize(std::io::stdout()) {
@@ -109,4 +120,19 @@ fn plain(frame: &Frame<'_>) -> Line {
         line = line.and(format!("  {} {used}/{limit}", shown(group, frame.names)), Style::Dim);
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_low_terminal_keeps_the_frame_and_what_happened_last() {
+        let line = |text: &str| Line::of(text, Style::Plain);
+        let frame = vec![line("a"), Line::new(), line("b")];
+        let happened = [line("1"), line("2"), line("3")];
+        assert_eq!(fitting(frame.clone(), &happened, 20).len(), 7);
+        assert_eq!(fitting(frame.clone(), &happened, 4), [line("a"), line("b"), line("2"), line("3")]);
+        assert_eq!(fitting(frame, &happened, 1), [line("a")]);
+    }
 }

@@ -2,10 +2,11 @@
 
 use super::{Finding, Level};
 use crate::command::concurrency::{all_groups, is_named_for_nothing};
-use crate::place::{Place, listed, times};
+use crate::output::Times;
+use crate::place::{Place, listed};
 use crate::trouble::Done;
 use qo::Store;
-use qo::core::{GroupRef, JobFilter, JobState, Reason, WorkflowState, caps};
+use qo::core::{GroupRef, GroupStatus, Holder, JobFilter, JobState, Reason, WorkflowState, caps};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -59,55 +60,12 @@ async fn workers(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
 
 async fn groups(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
     let groups = all_groups(store, LOOKED_AT).await?;
-    let times = times(store).await?;
-    let now = store.now().await?;
     let mut findings = Vec::new();
     for status in &groups {
-        let about = status.group.to_string();
-        let waiting = status.live.saturating_sub(status.used);
-        let is_sum = matches!(status.group, GroupRef::EveryKey(_));
-        match status.limit {
-            Some(0) if waiting > 0 => {
-                let what = format!("limit 0 holds {waiting} slots' worth of jobs");
-                findings.push(
-                    Finding::new(Level::Note, &about, what)
-                        .advice(format!("qo concurrency set {about} --limit N")),
-                );
-            }
-            Some(limit) if status.used > limit.into() && !is_sum => {
-                let what = format!(
-                    "{} of {limit} slots are taken: the limit was lowered, and these run on",
-                    status.used
-                );
-                findings.push(Finding::new(Level::Note, &about, what));
-            }
-            None if is_named_for_nothing(store, status).await? => {
-                let what = "jobs name it, but nobody limits it: is it misspelled?";
-                findings.push(
-                    Finding::new(Level::Note, &about, what)
-                        .advice(format!("qo concurrency set {about} --limit N")),
-                );
-            }
-            _ => {}
-        }
-        if status.used == 0 || is_sum {
-            continue;
-        }
-        for holder in store.group(status.group.clone()).await.map(|detail| detail.holders).unwrap_or_default()
-        {
-            if holder.lease_until < now {
-                let what = format!(
-                    "slot {} of {} is held although its lease ended {}",
-                    holder.token,
-                    holder.worker,
-                    times.away(holder.lease_until)
-                );
-                let advice = format!(
-                    "a worker's next claim ends it; by hand: qo concurrency release {about} {} --force",
-                    holder.token
-                );
-                findings.push(Finding::new(Level::Note, &about, what).advice(advice));
-            }
+        findings.extend(group(store, status).await?);
+        // Of `GROUP/*` the holders are those of the keys.
+        if status.used > 0 && !matches!(status.group, GroupRef::EveryKey(_)) {
+            findings.extend(holders(store, &status.group).await?);
         }
     }
     if findings.is_empty() {
@@ -118,6 +76,46 @@ async fn groups(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
         ));
     }
     Ok(findings)
+}
+
+async fn group(store: &Arc<dyn Store>, status: &GroupStatus) -> Done<Option<Finding>> {
+    let about = status.group.to_string();
+    let set = format!("qo concurrency set {about} --limit N");
+    let waiting = status.live.saturating_sub(status.used);
+    let is_sum = matches!(status.group, GroupRef::EveryKey(_));
+    Ok(match status.limit {
+        Some(0) if waiting > 0 => {
+            let what = format!("limit 0 holds {waiting} slots' worth of jobs");
+            Some(Finding::new(Level::Note, about, what).advice(set))
+        }
+        Some(limit) if status.used > limit.into() && !is_sum => {
+            let what = format!("{} of {limit} slots are taken: lowered while these run", status.used);
+            Some(Finding::new(Level::Note, about, what))
+        }
+        None if is_named_for_nothing(store, status).await? => {
+            let what = "jobs name it, but nobody limits it: is it misspelled?";
+            Some(Finding::new(Level::Note, about, what).advice(set))
+        }
+        _ => None,
+    })
+}
+
+/// Holders whose lease is over: nobody has claimed or swept since.
+async fn holders(store: &Arc<dyn Store>, group: &GroupRef) -> Done<Vec<Finding>> {
+    let now = store.now().await?;
+    let times = Times::new(now);
+    // It may be gone by now.
+    let holders = store.group(group.clone()).await.map(|detail| detail.holders).unwrap_or_default();
+    let over = holders.into_iter().filter(|holder| holder.lease_until < now);
+    let finding = |holder: Holder| {
+        let ended = times.away(holder.lease_until);
+        let what =
+            format!("slot {} of {} is held although its lease ended {ended}", holder.token, holder.worker);
+        let by_hand = format!("qo concurrency release {group} {} --force", holder.token);
+        let advice = format!("a worker's next claim ends it; by hand: {by_hand}");
+        Finding::new(Level::Note, group.to_string(), what).advice(advice)
+    };
+    Ok(over.map(finding).collect())
 }
 
 async fn workflows(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {

@@ -128,7 +128,9 @@ fn table(jobs: &[JobView], times: &Times) -> Table {
 fn note(job: &JobView, times: &Times) -> String {
     let mut notes = Vec::new();
     if let Some(run) = &job.running {
-        notes.push(format!("on {} for {}", run.worker, times.age(run.since)));
+        let progress = run.progress.as_ref().map(|progress| format!(", {} %", progress.percent));
+        let progress = progress.unwrap_or_default();
+        notes.push(format!("on {} for {}{progress}", run.worker, times.age(run.since)));
     } else if let Some(claimed) = &job.claimed {
         notes.push(format!("claimed by {}", claimed.worker));
     } else if let Some(at) = job.finished_at {

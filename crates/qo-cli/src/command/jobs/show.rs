@@ -115,6 +115,10 @@ fn facts(job: &JobDetail, times: &Times) -> Table {
             ),
         );
     }
+    if let Some(progress) = view.running.as_ref().and_then(|run| run.progress.as_ref()) {
+        let note = progress.note.as_str();
+        table.fact("progress", format!("{} % {note} ({})", progress.percent, times.away(progress.at)));
+    }
     if let Some(claimed) = &view.claimed {
         table.fact("claimed by", format!("{} for {}", claimed.worker, times.age(claimed.since)));
     }

@@ -46,19 +46,19 @@ pub struct Run {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=caps::LIMIT as i64), allow_negative_numbers = true)]
     slots: u32,
     /// How long to wait for them [default: for ever].
-    #[arg(long, value_name = "TIME", value_parser = argument::duration, conflicts_with = "no_wait")]
+    #[arg(long, value_name = "TIME", value_parser = argument::duration, allow_hyphen_values = true, conflicts_with = "no_wait")]
     wait: Option<u64>,
     /// Do not wait: exit code 4 if they are taken.
     #[arg(long)]
     no_wait: bool,
     /// How long they are held without renewal, which happens by itself [default: 30s].
-    #[arg(long, value_name = "TIME", value_parser = argument::duration)]
+    #[arg(long, value_name = "TIME", value_parser = argument::duration, allow_hyphen_values = true)]
     lease: Option<u64>,
     /// Who holds them: a label for people [default: the command's name].
     #[arg(long, value_name = "NAME", value_parser = argument::name)]
     name: Option<Name>,
     /// How long the command may take to stop after Ctrl-C.
-    #[arg(long, value_name = "TIME", value_parser = argument::duration, default_value = "10s")]
+    #[arg(long, value_name = "TIME", value_parser = argument::duration, allow_hyphen_values = true, default_value = "10s")]
     grace: u64,
     /// The command.
     #[arg(last = true, required = true, value_name = "COMMAND")]

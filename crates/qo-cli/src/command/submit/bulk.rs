@@ -6,7 +6,7 @@ use crate::command::argument::state_name;
 use crate::output::{Array, Screen};
 use crate::place::Place;
 use crate::trouble::{Done, FAILED, INTERRUPTED, Trouble, exit_code};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use qo::core::{JobId, JobState, NewJob, Submitted, Time};
 use qo::{Client, Error, ErrorKind};
 use serde::Serialize;
@@ -416,15 +416,18 @@ fn progress(total: u64, word: &'static str) -> ProgressBar {
         return ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
     }
     let (bar, template) = match total {
-        0 => (ProgressBar::new_spinner(), format!("{{spinner}} {{human_pos}} {word}, {{per_sec}}")),
+        0 => (ProgressBar::new_spinner(), format!("{{spinner}} {{human_pos}} {word}, {{rate}}")),
         total => {
-            let template =
-                format!("{{wide_bar}} {{human_pos}}/{{human_len}} {word}, {{per_sec}}, {{eta}} left");
+            let template = format!("{{wide_bar}} {{human_pos}}/{{human_len}} {word}, {{rate}}, {{eta}} left");
             (ProgressBar::new(total), template)
         }
     };
     let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    bar.with_style(style)
+    let rate = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+        // A bar that cannot be drawn is no reason to stop.
+        let _ = write!(text, "{:.0}/s", state.per_sec());
+    };
+    bar.with_style(style.with_key("rate", rate))
 }
 
 /// An error that names a job by its index in a call, renamed to its line.

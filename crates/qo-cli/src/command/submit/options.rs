@@ -54,16 +54,16 @@ pub struct Options {
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Job options")]
     pub priority: Option<i32>,
     /// Start it only so long from now, as in 10m.
-    #[arg(long, value_name = "TIME", value_parser = argument::duration, conflicts_with = "at", help_heading = "Job options")]
+    #[arg(long, value_name = "TIME", value_parser = argument::duration, allow_hyphen_values = true, conflicts_with = "at", help_heading = "Job options")]
     pub delay: Option<u64>,
     /// Start it only from this moment on.
-    #[arg(long, value_name = "MOMENT", value_parser = argument::moment, help_heading = "Job options")]
+    #[arg(long, value_name = "MOMENT", value_parser = argument::moment, allow_hyphen_values = true, help_heading = "Job options")]
     pub at: Option<Moment>,
     /// It expires if it has not started by this moment.
-    #[arg(long, value_name = "MOMENT", value_parser = argument::moment, help_heading = "Job options")]
+    #[arg(long, value_name = "MOMENT", value_parser = argument::moment, allow_hyphen_values = true, help_heading = "Job options")]
     pub good_until: Option<Moment>,
     /// How long one attempt may run, as in 60s [default: the task's].
-    #[arg(long, value_name = "TIME", value_parser = argument::duration, help_heading = "Job options")]
+    #[arg(long, value_name = "TIME", value_parser = argument::duration, allow_hyphen_values = true, help_heading = "Job options")]
     pub timeout: Option<u64>,
     /// Tries until it fails for good [default: 3].
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Job options")]

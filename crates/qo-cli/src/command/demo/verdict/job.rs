@@ -80,7 +80,8 @@ impl Verdict {
             })
         };
         let given_back = earlier.iter().filter(|run| run.end == End::Stopped).count();
-        let again = earlier.iter().filter(|run| run.end == End::Killed || (run.end == End::Done && unsaid(run)));
+        let again =
+            earlier.iter().filter(|run| run.end == End::Killed || (run.end == End::Done && unsaid(run)));
         let again = again.count();
         if again + given_back < earlier.len() {
             self.jobs.twice += 1;

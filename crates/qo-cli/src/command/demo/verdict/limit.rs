@@ -52,7 +52,10 @@ impl Declared {
 
     /// The limit in a phase, 0 for the first.
     fn limit_in(&self, phase: usize) -> u32 {
-        phase.checked_sub(1).and_then(|change| self.changes.get(change)).map_or(self.limit, |change| change.limit)
+        phase
+            .checked_sub(1)
+            .and_then(|change| self.changes.get(change))
+            .map_or(self.limit, |change| change.limit)
     }
 
     fn phase(&self, phase: usize) -> Phase {
@@ -86,7 +89,9 @@ impl Verdict {
             for kept in &kept {
                 if kept.reached < kept.limit {
                     let (group, limit, reached) = (&kept.group, kept.limit, kept.reached);
-                    let how = format_args!("never more than {reached} at once although {limit} may, with work waiting");
+                    let how = format_args!(
+                        "never more than {reached} at once although {limit} may, with work waiting"
+                    );
                     self.violates(group, how);
                 }
             }

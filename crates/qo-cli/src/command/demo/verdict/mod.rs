@@ -17,7 +17,7 @@ pub use recovery::Recovery;
 pub use workflow::Workflows;
 
 use super::evidence::{Evidence, Records, runs};
-use std::fmt::Display;
+use std::fmt::{self, Display};
 
 /// What the records prove, or fail to.
 #[derive(Debug, Clone, Default)]
@@ -33,14 +33,32 @@ pub struct Verdict {
     /// All jobs.
     pub jobs: Jobs,
     /// Everything that is not as it must be.
-    pub violations: Vec<String>,
+    pub violations: Vec<Violation>,
+}
+
+/// Something that is not as it must be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// What it is about.
+    pub what: String,
+    /// What is wrong.
+    pub how: String,
+}
+
+impl Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.how)
+    }
 }
 
 impl Verdict {
     /// Judges the records.
     pub fn of(evidence: &Evidence, records: &Records) -> Self {
         let (runs, violations) = runs(records, evidence.kill.as_ref());
-        let mut verdict = Self { violations, workers: records.len(), ..Self::default() };
+        let mut verdict = Self { workers: records.len(), ..Self::default() };
+        for how in violations {
+            verdict.violates("records", how);
+        }
         if !evidence.finished {
             verdict.violates("time", "not all jobs had ended when the time was up");
         }
@@ -57,7 +75,7 @@ impl Verdict {
     }
 
     fn violates(&mut self, what: impl Display, how: impl Display) {
-        self.violations.push(format!("{what}: {how}"));
+        self.violations.push(Violation { what: what.to_string(), how: how.to_string() });
     }
 }
 

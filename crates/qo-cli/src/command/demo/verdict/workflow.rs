@@ -51,7 +51,10 @@ impl Verdict {
             if let Some(before) = (1..step).find(|&before| too_early(before)) {
                 self.workflows.disorder += 1;
                 let when = at(evidence, began);
-                self.violates(workflow, format_args!("step {step} began at {when}, before step {before} was over"));
+                self.violates(
+                    workflow,
+                    format_args!("step {step} began at {when}, before step {before} was over"),
+                );
             }
         }
     }

@@ -1,0 +1,101 @@
+//! The ground that is measured on: fresh directories on one disk, and how long that disk takes to keep something.
+
+use super::figure::median;
+use qo::core::ErrorKind;
+use qo::{Error, Result};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tempfile::TempDir;
+
+/// What a file system in memory calls itself.
+const TMPFS: &str = "1021994";
+
+/// A place on a disk where every round has a directory of its own.
+#[derive(Debug)]
+pub struct Ground {
+    folder: TempDir,
+}
+
+impl Ground {
+    /// Within the directory of a `file:` store, else where temporary files go.
+    pub fn find(store: Option<&str>) -> Result<Self> {
+        let base = match store {
+            None => std::env::temp_dir(),
+            Some(url) => directory(url)?,
+        };
+        let unusable = |error: io::Error| {
+            Error::new(ErrorKind::Unavailable, format!("store {}: {error}", base.display()))
+        };
+        fs::create_dir_all(&base).map_err(unusable)?;
+        let folder = tempfile::Builder::new().prefix("qo-bench-").tempdir_in(&base).map_err(unusable)?;
+        Ok(Self { folder })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// A directory that nobody has used.
+    pub fn fresh(&self) -> Result<Plot> {
+        let made = tempfile::Builder::new().prefix("round-").tempdir_in(self.folder.path());
+        let folder =
+            made.map_err(|error| Error::new(ErrorKind::Unavailable, format!("no directory: {error}")))?;
+        Ok(Plot { folder })
+    }
+
+    /// Whether it is in memory, where keeping something costs nothing.
+    pub fn is_in_memory(&self) -> bool {
+        // The type of this number is another on every platform; how it is written is not.
+        rustix::fs::statfs(self.path()).is_ok_and(|stat| format!("{:x}", stat.f_type) == TMPFS)
+    }
+
+    /// How long it takes to keep a small file, in milliseconds: write it, sync it, link it to its place, sync the
+    /// directory. That is what a record of the log costs. The median of so many.
+    pub fn fsync_ms(&self, count: usize) -> Result<f64> {
+        let plot = self.fresh()?;
+        let times: io::Result<Vec<f64>> = (0..count).map(|number| keep(plot.path(), number)).collect();
+        let failed =
+            |error| Error::new(ErrorKind::Unavailable, format!("{}: {error}", plot.path().display()));
+        Ok(median(&times.map_err(failed)?))
+    }
+}
+
+fn directory(url: &str) -> Result<PathBuf> {
+    let path = url.strip_prefix("file:").map(|path| path.strip_prefix("//").unwrap_or(path));
+    let path = path.filter(|path| !path.is_empty());
+    let rule = "every round needs a fresh directory: name one to make them in, as in file:/mnt/disk";
+    path.map(PathBuf::from).ok_or_else(|| Error::invalid("store", url, rule))
+}
+
+fn keep(folder: &Path, number: usize) -> io::Result<f64> {
+    let (staged, kept) = (folder.join(format!("staged-{number}")), folder.join(number.to_string()));
+    let began = Instant::now();
+    let mut file = File::create_new(&staged)?;
+    file.write_all(&[b'x'; 1_000])?;
+    file.sync_all()?;
+    fs::hard_link(&staged, &kept)?;
+    fs::remove_file(&staged)?;
+    File::open(folder)?.sync_all()?;
+    Ok(began.elapsed().as_secs_f64() * 1e3)
+}
+
+/// The directory of one round. It is gone when this is dropped.
+#[derive(Debug)]
+pub struct Plot {
+    folder: TempDir,
+}
+
+impl Plot {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The URL of a store in it.
+    pub fn url(&self) -> String {
+        format!("file:{}", self.path().join("store").display())
+    }
+}

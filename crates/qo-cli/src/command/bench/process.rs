@@ -1,0 +1,142 @@
+//! A worker in a process of its own: both ends of it.
+//!
+//! They talk in lines. `done` asks how many jobs are done, `cpu` how much processor time the process has used, in
+//! nanoseconds. When stdin closes, the process ends what it is at, writes its [`Report`] as JSON and ends.
+
+use super::noop::Noop;
+use crate::machine::cpu_ns;
+use crate::trouble::Done;
+use clap::Args;
+use qo::core::ErrorKind;
+use qo::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+
+/// What a worker process says at its end.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Report {
+    /// Jobs that it did.
+    pub done: u64,
+    /// When the last one was done, on the machine's monotonic clock.
+    pub last_ns: u64,
+    /// How long each job waited that says when it was submitted, in milliseconds.
+    pub waits_ms: Vec<f64>,
+}
+
+/// A worker process of `qo bench`, which starts it.
+#[derive(Debug, Args)]
+pub struct BenchWorker {}
+
+impl BenchWorker {
+    /// Works until stdin is closed.
+    pub async fn run(self) -> Done {
+        let missing = |_| Error::invalid("QO_STORE", "", "must name the store: `qo bench` starts this");
+        let url = std::env::var("QO_STORE").map_err(missing)?;
+        let store = qo::connect(&url).await?;
+        let worker = Noop::start(&store).await?;
+        let (tally, shutdown) = (Arc::clone(&worker.tally), worker.shutdown());
+        let answer = move || {
+            let _ = writeln!(std::io::stdout(), "ready");
+            for line in std::io::stdin().lock().lines().map_while(std::result::Result::ok) {
+                let _ = match line.as_str() {
+                    "done" => writeln!(std::io::stdout(), "{}", tally.done()),
+                    "cpu" => writeln!(std::io::stdout(), "{}", cpu_ns()),
+                    _ => Ok(()),
+                };
+            }
+            shutdown.drain();
+        };
+        let answering = std::thread::Builder::new().name("bench-stdin".into()).spawn(answer);
+        answering.map_err(|error| Error::new(ErrorKind::Unavailable, format!("no thread: {error}")))?;
+        let tally = worker.wait().await?;
+        let report = Report { done: tally.done(), last_ns: tally.last_ns(), waits_ms: tally.waits_ms() };
+        let text = serde_json::to_string(&report)
+            .map_err(|error| Error::new(ErrorKind::Internal, format!("report: {error}")))?;
+        writeln!(std::io::stdout(), "{text}")?;
+        Ok(())
+    }
+}
+
+/// A worker process that was started. It does not outlive this.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// Starts it. It may not be ready yet.
+    pub fn start(url: &str) -> Result<Self> {
+        let failed = |error| Error::new(ErrorKind::Unavailable, format!("a worker does not start: {error}"));
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        command
+            .arg("bench-worker")
+            .env("QO_STORE", url)
+            .env_remove("QO_CONFIG")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Ctrl-C is for the benchmark: its workers end with it.
+            .process_group(0);
+        let mut child = command.spawn().map_err(failed)?;
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take().ok_or_else(|| failed(std::io::Error::other("it has no stdout")))?;
+        Ok(Self { child, stdin, stdout: BufReader::new(stdout) })
+    }
+
+    /// Waits until it works.
+    pub fn wait_until_ready(&mut self) -> Result<()> {
+        match self.line()?.as_str() {
+            "ready" => Ok(()),
+            line => {
+                Err(Error::new(ErrorKind::Internal, format!("a worker said {line:?} before it was ready")))
+            }
+        }
+    }
+
+    /// Jobs that it has done.
+    pub fn done(&mut self) -> Result<u64> {
+        self.ask("done")
+    }
+
+    /// Processor time that it has used, in nanoseconds.
+    pub fn cpu_ns(&mut self) -> Result<u64> {
+        self.ask("cpu")
+    }
+
+    /// Lets it end.
+    pub fn end(mut self) -> Result<Report> {
+        drop(self.stdin.take());
+        let line = self.line()?;
+        serde_json::from_str(&line)
+            .map_err(|error| Error::new(ErrorKind::Internal, format!("a worker reported {line:?}: {error}")))
+    }
+
+    fn ask(&mut self, what: &str) -> Result<u64> {
+        let gone = |error| Error::new(ErrorKind::Internal, format!("a worker is gone: {error}"));
+        if let Some(stdin) = &mut self.stdin {
+            writeln!(stdin, "{what}").map_err(gone)?;
+        }
+        let line = self.line()?;
+        line.parse().map_err(|_| Error::new(ErrorKind::Internal, format!("a worker answered {line:?}")))
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        match self.stdout.read_line(&mut line) {
+            Ok(1..) => Ok(line.trim_end().to_owned()),
+            Ok(0) | Err(_) => Err(Error::new(ErrorKind::Internal, "a worker ended by itself")),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,127 @@
+//! One process: jobs from submit to done, plain, under limits that do not bind, and behind groups that are full.
+
+use super::Bench;
+use super::figure::{Bar, Figure, Unit};
+use super::noop::{Noop, check_left, job, jobs, submit};
+use qo::core::{GroupRef, Key, LeaseId, Name, NewJob, SlotRequest, caps};
+use qo::{Result, Store};
+use std::sync::Arc;
+use std::time::Instant;
+use uuid::Uuid;
+
+/// Keys that the jobs under limits have.
+const KEYS: u64 = 1_000;
+/// Groups that are full.
+const FULL: [&str; 2] = ["full-1", "full-2"];
+
+/// What a round is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Jobs without limits.
+    Plain,
+    /// Every job is under a limit of each kind; none binds.
+    Limited,
+    /// Twice as many jobs stand behind full groups, ahead of the others.
+    Parked,
+}
+
+/// One process, submit to done.
+pub async fn throughput(bench: &Bench<'_>) -> Result<Vec<Figure>> {
+    let jobs = bench.jobs(100_000);
+    let mut rates = Vec::new();
+    for round in 0..bench.rounds() {
+        bench.at("throughput", round, "one process, submit to done");
+        rates.push(rate(bench, Kind::Plain, jobs).await?);
+    }
+    let figure = Figure::new(format!("one process, {jobs} jobs, submit to done"), Unit::JobsPerSecond, rates);
+    Ok(vec![figure.bar(Bar::AtLeast(15_000.0))])
+}
+
+/// The same with limits that do not bind.
+pub async fn limits(bench: &Bench<'_>) -> Result<Vec<Figure>> {
+    let jobs = bench.jobs(100_000);
+    let ratio =
+        ratio(bench, "limits", jobs, Kind::Limited, "cluster, queue, task and key limits, none binding")
+            .await?;
+    Ok(vec![ratio.bar(Bar::AtLeast(85.0))])
+}
+
+/// The same behind groups that are full.
+pub async fn parked(bench: &Bench<'_>) -> Result<Vec<Figure>> {
+    let jobs = bench.jobs(50_000);
+    let what = format!("{} jobs behind 2 full groups, ahead of {jobs} free ones", jobs * 2);
+    let ratio = ratio(bench, "parked", jobs, Kind::Parked, &what).await?;
+    Ok(vec![ratio.bar(Bar::AtLeast(95.0))])
+}
+
+/// The rate of one kind in hundredths of the plain one. They take turns, and which goes first changes every round.
+async fn ratio(bench: &Bench<'_>, scenario: &str, jobs: u64, kind: Kind, what: &str) -> Result<Figure> {
+    let mut ratios = Vec::new();
+    for round in 0..bench.rounds() {
+        let order = if round % 2 == 0 { [Kind::Plain, kind] } else { [kind, Kind::Plain] };
+        let (mut plain, mut other) = (0.0, 0.0);
+        for kind in order {
+            bench.at(scenario, round, if kind == Kind::Plain { "without" } else { what });
+            let rate = rate(bench, kind, jobs).await?;
+            if kind == Kind::Plain { plain = rate } else { other = rate }
+        }
+        ratios.push(other / plain * 100.0);
+    }
+    Ok(Figure::new(format!("{what}, to the rate without"), Unit::Percent, ratios))
+}
+
+/// Jobs a second, from the first submit until the last is settled.
+async fn rate(bench: &Bench<'_>, kind: Kind, count: u64) -> Result<f64> {
+    let plot = bench.ground.fresh()?;
+    let store = qo::connect(&plot.url()).await?;
+    let parked = match kind {
+        Kind::Plain => 0,
+        Kind::Limited => {
+            limit(&store).await?;
+            0
+        }
+        Kind::Parked => {
+            fill(&store).await?;
+
+            let behind =
+                |index: u64| Ok(NewJob { group: Some(group(FULL[usize::from(index % 2 == 1)])?), ..job()? });
+            submit(&store, jobs(count * 2, behind)?).await?;
+            count * 2
+        }
+    };
+    let worker = Noop::start(&store).await?;
+    let calls = jobs(count, |index| {
+        let key = (kind == Kind::Limited).then(|| Key::parse("key", &format!("user-{}", index % KEYS)));
+        Ok(NewJob { key: key.transpose()?, ..job()? })
+    })?;
+    let began = Instant::now();
+    submit(&store, calls).await?;
+    worker.tally.wait_for(count).await?;
+    worker.end().await?;
+    let seconds = began.elapsed().as_secs_f64();
+    check_left(&store, parked).await?;
+    Ok(count as f64 / seconds)
+}
+
+fn group(name: &str) -> Result<Name> {
+    Name::parse("group", name)
+}
+
+/// A limit of each kind that nothing here reaches.
+async fn limit(store: &Arc<dyn Store>) -> Result<()> {
+    for group in ["cluster", "queue:default", "noop", "noop/*"] {
+        store.set_limit(GroupRef::parse("group", group)?, caps::LIMIT).await?;
+    }
+    Ok(())
+}
+
+/// Two groups whose one slot somebody holds.
+async fn fill(store: &Arc<dyn Store>) -> Result<()> {
+    for name in FULL {
+        let full = GroupRef::Group(group(name)?);
+        store.set_limit(full.clone(), 1).await?;
+        let id = LeaseId(Uuid::new_v4());
+        store.acquire_slots(SlotRequest::new(id, full, group("holder")?, caps::LEASE_MAX_MS)).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! The exchange: what it asks for, and what becomes of the answer.
+//!
+//! An exchange settles what has finished, starts what was claimed ahead, renews the session and claims, in one numbered
+//! step; one is under way at a time. After `Unknown` the same number is sent again with the same content, and its lease
+//! counts from the first sending; what finishes meanwhile goes with the next one. After `Unavailable` alone nothing can
+//! have happened, and the number is still free for a newer content.
+
+use crate::context::CancelReason;
+use crate::worker::attempt::Claimed;
+use crate::worker::fetch::{Fetcher, passes};
+use crate::worker::run::run;
+use crate::worker::session::Session;
+use crate::worker::shutdown::Phase;
+use qo_core::{Claim, ClaimedJob, ErrorKind, Exchange, ExchangeReply, Granted, JobState, Outcome};
+use qo_core::{Result, Settle, Start, Started, Stop, StopReason};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often progress alone is a reason to exchange.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+
+impl Fetcher {
+    /// One exchange, repeated until it is answered. Says whether it brought anything.
+    pub(super) async fn exchange(&mut self, session: &mut Session) -> Result<bool> {
+        let mut exchange = self.compose(session);
+        let mut sent = Instant::now();
+        let mut may_have_happened = false;
+        for tries in 1.. {
+            let error = match self.answer(tries, self.shared.store.exchange(exchange.clone())).await {
+                Ok(reply) => {
+                    self.refusals = 0;
+                    session.looks.due = true;
+                    return Ok(self.absorb(session, &exchange, reply, sent));
+                }
+                Err(error) if passes(&error) => error,
+                Err(error) => return Err(error),
+            };
+            may_have_happened |= error.kind() == ErrorKind::Unknown;
+            if self.phase() == Phase::Releasing && session.lease.is_over() {
+                // Nothing here runs any more, and the session has ended or soon will.
+                return Err(error);
+            }
+            self.pause(tries, &error).await;
+            if !may_have_happened {
+                self.collect();
+                exchange = self.compose(session);
+                sent = Instant::now();
+            }
+        }
+        unreachable!("it is tried until it is answered")
+    }
+
+    /// Permits that no handler uses.
+    pub(super) fn free_permits(&self) -> u32 {
+        let running = u32::try_from(self.shared.attempts.len()).unwrap_or(u32::MAX);
+        self.shared.options.max_concurrent_tasks.saturating_sub(running)
+    }
+
+    fn starts(&self, session: &Session) -> Vec<Start> {
+        if self.phase() != Phase::Working {
+            return Vec::new();
+        }
+        let buffered = session.buffer.iter().take(self.free_permits() as usize);
+        buffered.map(|(&token, job)| Start { job: job.id, token }).collect()
+    }
+
+    /// What to claim when so many claimed jobs start with the same exchange.
+    pub(super) fn claim(&mut self, session: &Session, starts: usize) -> Claim {
+        if self.phase() != Phase::Working {
+            return Claim::default();
+        }
+        let options = &self.shared.options;
+        let permits = options.max_concurrent_tasks;
+        let running = u32::try_from(self.shared.attempts.len()).unwrap_or(u32::MAX);
+        let starts = u32::try_from(starts).unwrap_or(u32::MAX);
+        let free = permits.saturating_sub(running).saturating_sub(starts);
+        let held = running.saturating_add(u32::try_from(session.buffer.len()).unwrap_or(u32::MAX));
+        let claim = options.claim.claim(permits, free, held);
+        self.pressure.ease(claim, Instant::now())
+    }
+
+    /// The next exchange of a session, with everything that there is to say now.
+    fn compose(&mut self, session: &Session) -> Exchange {
+        let starts = self.starts(session);
+        Exchange {
+            session: session.id,
+            number: session.number,
+            settles: self.settles.batch(),
+            claim: self.claim(session, starts.len()),
+            starts,
+            progress: self.shared.attempts.untold(),
+            free_permits: self.free_permits(),
+            draining: self.phase() != Phase::Working,
+        }
+    }
+
+    /// Acts on the answer to an exchange that was first sent at `sent`. Says whether it brought anything.
+    fn absorb(
+        &mut self,
+        session: &mut Session,
+        exchange: &Exchange,
+        reply: ExchangeReply,
+        sent: Instant,
+    ) -> bool {
+        session.number += 1;
+        session.renew_at = sent + self.lease_length() / 3;
+        session.told_draining |= exchange.draining;
+        if session.lease.renew(sent, reply.lease_until) {
+            self.shared.watch.look();
+        }
+        self.shared.attempts.told(&exchange.progress);
+        session.report_at = sent + REPORT_EVERY;
+        self.settles.acknowledge(exchange.settles.len());
+        for (settle, result) in exchange.settles.iter().zip(&reply.settled) {
+            self.settled(settle, result);
+        }
+        let mut news = false;
+        for stop in &reply.stop {
+            news |= session.buffer.remove(&stop.token).is_some() | self.stop(session, stop);
+        }
+        let mut jobs = reply.claimed;
+        self.shared.metrics.claimed(jobs.len() + reply.prefetched.len());
+        for (start, result) in exchange.starts.iter().zip(reply.started) {
+            news = true;
+            let job = session.buffer.remove(&start.token);
+            if let (Some(job), Ok(Started { run: Some(granted), .. })) = (job, result) {
+                let Granted { token, timeout_ms, retry } = granted;
+                jobs.push(ClaimedJob { token, timeout_ms, retry, ..job });
+            }
+        }
+        if exchange.draining {
+            session.buffer.clear();
+        }
+        news |= !jobs.is_empty() || !reply.prefetched.is_empty();
+        let ahead = reply.prefetched.into_iter().map(|ahead| (ahead.job.token, ahead.job));
+        session.buffer.extend(ahead);
+        jobs.into_iter().for_each(|job| self.start(session, job, sent));
+        news
+    }
+
+    fn settled(&mut self, settle: &Settle, result: &Result<JobState>) {
+        let Err(error) = result else { return };
+        let (job, token) = (settle.job, settle.token);
+        match error.kind() {
+            ErrorKind::Fenced => {
+                self.shared.metrics.fenced();
+                tracing::warn!(%job, %token, "came too late, the job is no longer this worker's: {error}");
+            }
+            // It was checked before it was sent; but a job that nobody settles would be held for ever.
+            ErrorKind::Invalid if !matches!(settle.outcome, Outcome::Fail { .. }) => {
+                tracing::error!(%job, %token, "refused by the store, it fails instead: {error}");
+                let outcome = Outcome::Fail { error: error.message().into() };
+                self.settles.push(Settle { job, token, outcome });
+            }
+            _ => tracing::error!(%job, %token, "cannot be settled: {error}"),
+        }
+    }
+
+    /// The store says that a handler must stop. Says whether that is news.
+    fn stop(&self, session: &Session, stop: &Stop) -> bool {
+        let Some(attempt) = self.shared.attempts.get(stop.token) else { return false };
+        let news = attempt.stopping().is_none();
+        let grace = self.cancel_grace();
+        let (reason, grace) = match stop.reason {
+            StopReason::Cancelled => (CancelReason::Cancelled, grace),
+            // Its slots may be somebody else's by now.
+            StopReason::LeaseEnded => (CancelReason::LeaseEnded, grace.min(session.lease.margin())),
+        };
+        attempt.cancel(reason, Instant::now() + grace);
+        news
+    }
+
+    /// Runs a job that this worker owns, unless the answer took so long that its lease may be over, or the worker ends.
+    fn start(&mut self, session: &Session, job: ClaimedJob, sent: Instant) {
+        let handler = self.shared.handlers.get(&job.task);
+        let (Some(handler), true, Phase::Working) = (handler, session.lease.is_trusted(), self.phase())
+        else {
+            self.settles.push(Settle { job: job.id, token: job.token, outcome: Outcome::Release });
+            return;
+        };
+        let lease = Arc::clone(&session.lease);
+        let attempt = self.shared.attempts.begin(Claimed::of(&job), lease, sent);
+        self.shared.metrics.started();
+        let (handler, report) = (Arc::clone(handler), self.report.clone());
+        self.runtime.spawn(run(attempt, handler, job.payload, self.cancel_grace(), report));
+    }
+}

@@ -1,0 +1,144 @@
+//! Looking for work: when there is a reason to, and what a look finds.
+//!
+//! A worker that has nothing to say asks the store first whether an exchange would bring anything, which changes nothing
+//! and is cheap. So an idle worker writes nothing but its renewals.
+
+use crate::worker::fetch::{Fetcher, passes};
+use crate::worker::session::Session;
+use qo_core::Result;
+use std::future::pending;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// Shortest time between a look that found nothing and the next one.
+const LOOK_GAP: Duration = Duration::from_millis(1);
+/// First pause after a look that failed; the longest one.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// How often to look whether handlers report progress.
+const REPORT_LOOK: Duration = Duration::from_secs(1);
+
+/// When to look for work.
+pub(crate) struct Looks {
+    /// There is a reason to look.
+    pub due: bool,
+    /// But not before this.
+    pub not_before: Instant,
+    /// In any case at this time.
+    pub poll_at: Instant,
+    /// Something becomes due by itself at this time.
+    pub date: Option<Instant>,
+    /// Where the store's changes were at the last look.
+    pub seen: Option<u64>,
+    /// Exchanges in a row that brought nothing although there was said to be work.
+    pub barren: u32,
+}
+
+impl Looks {
+    /// There is a reason to look at once.
+    pub fn new(now: Instant) -> Self {
+        Self { due: true, not_before: now, poll_at: now, date: None, seen: None, barren: 0 }
+    }
+}
+
+impl Fetcher {
+    /// Looks whether an exchange would bring anything, if there is a reason to look.
+    pub(super) async fn finds_work(&mut self, session: &mut Session) -> Result<bool> {
+        let now = Instant::now();
+        if !session.looks.due || now < session.looks.not_before {
+            return Ok(false);
+        }
+        let claim = self.claim(session, 0);
+        let date_passed = session.looks.date.is_some_and(|date| date <= now);
+        let work = match self.answer(1, self.shared.store.work(session.id, claim)).await {
+            Ok(work) => work,
+            Err(error) if passes(&error) => {
+                // It stays due. A date that has passed must not make it look again at once.
+                let looks = &mut session.looks;
+                looks.barren += 1;
+                let pause = self.dice.backoff(looks.barren, PAUSES.0, PAUSES.1);
+                (looks.not_before, looks.date) = (Instant::now() + pause, None);
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
+        let looks = &mut session.looks;
+        looks.due = false;
+        looks.seen = Some(work.seen);
+        looks.date = work.next.map(|next| now + Duration::from_millis(next.ms_since(work.at)));
+        looks.poll_at = now + self.poll_interval();
+        if !work.now {
+            looks.barren = 0;
+            looks.not_before = Instant::now() + LOOK_GAP;
+            if date_passed {
+                // Something was due, but not for this worker: perhaps the end of somebody who is gone.
+                self.sweep().await?;
+            }
+        }
+        Ok(work.now)
+    }
+
+    /// Ends what is over. Where nothing is, this costs a store nothing.
+    async fn sweep(&mut self) -> Result<()> {
+        self.sweep_at = Instant::now() + self.lease_length() / 2;
+        match self.answer(1, self.shared.store.sweep()).await {
+            Err(error) if !passes(&error) => Err(error),
+            // Somebody will sweep later.
+            Err(_) | Ok(_) => Ok(()),
+        }
+    }
+
+    /// Waits until something happens or is due.
+    pub(super) async fn wait(&mut self, session: &mut Session) {
+        let looks = &session.looks;
+        let look_at = if looks.due { looks.not_before } else { looks.poll_at };
+        let date = looks.date.map(|date| date.max(looks.not_before));
+        // Handlers do not wake the loop when they report progress: while some run it looks every second.
+        let report_at =
+            (!self.shared.attempts.is_empty()).then(|| session.report_at.max(Instant::now() + REPORT_LOOK));
+        let dates =
+            [Some(session.renew_at), Some(look_at), Some(self.sweep_at), date, report_at, self.give_up_at];
+        let until = dates.into_iter().flatten().min().unwrap_or(look_at);
+        let store = &self.shared.store;
+        let changed = async {
+            match looks.seen.filter(|_| !looks.due) {
+                Some(seen) if store.changed(Some(seen)).await.is_ok() => {}
+                // There is nothing to wait for, or nobody who would tell.
+                Some(_) | None => pending().await,
+            }
+        };
+        // In this order, and not by dice: the same seed must do the same twice.
+        let ended = tokio::select! {
+            biased;
+            ended = self.ended.recv() => ended,
+            _ = self.phase.changed() => None,
+            () = changed => {
+                session.looks.due = true;
+                None
+            }
+            () = sleep_until(until) => None,
+        };
+        if let Some(ended) = ended {
+            self.finish(ended);
+        }
+        let now = Instant::now();
+        let looks = &mut session.looks;
+        looks.due |= now >= looks.poll_at || looks.date.is_some_and(|date| now >= date);
+        if now >= self.sweep_at {
+            // An error here is found again by the next exchange.
+            self.sweep().await.ok();
+        }
+    }
+
+    /// An exchange because there is said to be work. If it brings nothing again and again the next one waits a little.
+    pub(super) async fn fetch(&mut self, session: &mut Session) -> Result<()> {
+        if self.exchange(session).await? {
+            session.looks.barren = 0;
+        } else {
+            session.looks.barren += 1;
+            let pause = Duration::from_millis(1 << session.looks.barren.min(10));
+            let most = self.poll_interval().min(Duration::from_millis(100));
+            session.looks.not_before = Instant::now() + pause.min(most);
+        }
+        Ok(())
+    }
+}
