@@ -70,6 +70,8 @@ pub const CRON_BYTES: usize = 256;
 pub const TICK_GRACE_MS: u64 = 60_000;
 /// Missed ticks of one schedule that one step makes up for; the next step goes on.
 pub const TICKS: usize = 100;
+/// Most finished jobs, and most ids of ended sessions, that one sweep forgets; the next one goes on.
+pub const FORGOTTEN: usize = 1_000;
 /// How long a succeeded, cancelled or expired job is remembered unless the configuration says otherwise.
 pub const RETAIN_MS: u64 = 24 * 3_600_000;
 /// How long a failed job is remembered unless the configuration says otherwise.

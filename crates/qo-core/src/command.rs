@@ -150,6 +150,7 @@ pub struct Swept {
     pub fired: u64,
     /// Jobs that expired.
     pub expired: u64,
-    /// Finished jobs whose time to be remembered was over.
+    /// Finished jobs whose time to be remembered was over. If that is [`FORGOTTEN`](crate::caps::FORGOTTEN) there may
+    /// be more: sweep again.
     pub forgotten: u64,
 }

@@ -169,7 +169,7 @@ pub trait Store: Send + Sync + 'static {
     async fn close_session(&self, session: SessionId) -> Result<()>;
 
     /// Ends what is over at this time: sessions, timeouts, claims, leases of programs, `good_until`; fires
-    /// schedules; forgets what finished long ago. Every exchange does all but the last too; somebody must sweep where
+    /// schedules; forgets what finished long ago, a thousand jobs at a time. Every exchange does all but the last too; somebody must sweep where
     /// no worker is alive.
     async fn sweep(&self) -> Result<Swept>;
 

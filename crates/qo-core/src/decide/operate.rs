@@ -61,8 +61,11 @@ impl Decider<'_> {
 
     pub(super) fn set_limit(&mut self, group: &GroupRef, limit: u32) -> Result<Answer> {
         within("limit", limit.into(), 0, caps::LIMIT.into())?;
-        self.tick();
-        self.happen(Event::LimitSet { group: group.clone(), limit: Some(limit) });
+        // What is so already must not cost a log a record.
+        if self.state.limits.get(group).and_then(|limits| limits.operator) != Some(limit) {
+            self.tick();
+            self.happen(Event::LimitSet { group: group.clone(), limit: Some(limit) });
+        }
         Ok(Answer::Done)
     }
 
@@ -76,8 +79,11 @@ impl Decider<'_> {
     }
 
     pub(super) fn pause_queue(&mut self, queue: &Name, paused: bool) -> Result<Answer> {
-        self.tick();
-        self.happen(Event::QueuePaused { queue: queue.clone(), paused });
+        let is_paused = self.state.queue_by_name.get(queue).is_some_and(|&ix| self.state.queues[ix].paused);
+        if is_paused != paused {
+            self.tick();
+            self.happen(Event::QueuePaused { queue: queue.clone(), paused });
+        }
         Ok(Answer::Done)
     }
 

@@ -70,19 +70,25 @@ impl Decider<'_> {
             || over(state.ended_order.first().map(|ended| ended.0.plus_ms(caps::RETAIN_SESSION_MS)))
     }
 
+    /// Forgets what finished long ago, some of it: nobody waits for it, and a step should stay small.
     fn forget(&mut self) -> u64 {
         let now = self.state.now;
         let mut forgotten = 0;
-        while let Some(past) = self.state.retained.over(&self.state.retention, now) {
+        while forgotten < caps::FORGOTTEN
+            && let Some(past) = self.state.retained.over(&self.state.retention, now)
+        {
             let job = self.state.past[past].id;
             self.happen(Event::Forgotten(job));
             forgotten += 1;
         }
-        while let Some(&(at, session)) = self.state.ended_order.first()
-            && at.plus_ms(caps::RETAIN_SESSION_MS) <= now
-        {
-            self.happen(Event::SessionForgotten(session));
+        for _ in 0..caps::FORGOTTEN {
+            match self.state.ended_order.first() {
+                Some(&(at, session)) if at.plus_ms(caps::RETAIN_SESSION_MS) <= now => {
+                    self.happen(Event::SessionForgotten(session));
+                }
+                Some(_) | None => break,
+            }
         }
-        forgotten
+        forgotten as u64
     }
 }

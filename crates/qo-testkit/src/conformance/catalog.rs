@@ -712,6 +712,8 @@ macro_rules! conformance {
                 raising_every_key_wakes_very_many_keys,
                 very_many_full_keys_delay_no_other_key,
                 one_sweep_ends_any_backlog_of_jobs,
+                a_sweep_forgets_a_thousand_jobs_and_the_next_goes_on,
+                a_sweep_forgets_a_thousand_ended_sessions_and_the_next_goes_on,
                 one_sweep_ends_any_backlog_of_sessions,
                 a_sweep_is_not_starved_by_leases_that_it_may_not_end,
                 one_sweep_expires_any_backlog,
@@ -720,7 +722,7 @@ macro_rules! conformance {
                 very_many_workflows_give_one_step_each,
                 a_very_long_workflow_delays_no_other_job,
                 one_sweep_ends_any_backlog_of_claims_and_leases,
-                one_sweep_forgets_any_backlog,
+                a_long_workflow_is_forgotten_step_by_step,
             }
         }
     };

@@ -46,6 +46,35 @@ pub(super) async fn one_sweep_ends_any_backlog_of_jobs(world: &World) {
     assert_eq!(world.used("t").await, 0);
 }
 
+pub(super) async fn a_sweep_forgets_a_thousand_jobs_and_the_next_goes_on(world: &World) {
+    let ids = world.submit_many(1_500, job("t")).await;
+    // Those that were accepted last end first.
+    world.store.cancel(ids[1_000..].to_vec()).await.expect("a valid call");
+    world.advance(1).await;
+    world.store.cancel(ids[..1_000].to_vec()).await.expect("a valid call");
+    world.advance(DAY_MS).await;
+    assert_eq!(world.sweep().await.forgotten, 1_000);
+    let left: Vec<_> = world.all_jobs().await.iter().map(|view| view.id).collect();
+    assert_eq!(left, ids[500..1_000], "what was over first goes first");
+    assert_eq!(world.sweep().await.forgotten, 500);
+    assert_eq!(world.sweep().await.forgotten, 0);
+}
+
+pub(super) async fn a_sweep_forgets_a_thousand_ended_sessions_and_the_next_goes_on(world: &World) {
+    let ids: Vec<_> = (0..1_100).map(|_| world.session_id()).collect();
+    for &id in &ids {
+        world.open(serving("w", ["t"]).id(id)).await.close().await;
+    }
+    world.advance(DAY_MS).await;
+    world.sweep().await;
+    let session = |id| serving("w", ["t"]).id(id).new;
+    let again = |id| world.store.open_session(NewSession { id, ..session(id) });
+    assert!(again(ids[999]).await.is_ok(), "its id is free again");
+    refused(again(ids[1_000]).await, ErrorKind::Fenced);
+    world.sweep().await;
+    assert!(again(ids[1_000]).await.is_ok());
+}
+
 pub(super) async fn one_sweep_ends_any_backlog_of_sessions(world: &World) {
     world.submit_many(1_500, job("t")).await;
     for _ in 0..1_500 {
@@ -137,10 +166,13 @@ pub(super) async fn one_sweep_ends_any_backlog_of_claims_and_leases(world: &Worl
     assert_eq!(worker.renew().await.stop.len(), 2_500);
 }
 
-pub(super) async fn one_sweep_forgets_any_backlog(world: &World) {
-    world.submit_many(3_000, step("w")).await;
+pub(super) async fn a_long_workflow_is_forgotten_step_by_step(world: &World) {
+    world.submit_many(2_500, step("w")).await;
     world.cancel_workflow("w").await.expect("it is there");
     world.advance(DAY_MS).await;
-    assert_eq!(world.sweep().await.forgotten, 3_000);
+    assert_eq!(world.sweep().await.forgotten, 1_000);
+    assert_eq!(world.workflow("w").await.steps, 2_500, "a workflow is there as long as one of its jobs is");
+    assert_eq!(world.sweep().await.forgotten, 1_000);
+    assert_eq!(world.sweep().await.forgotten, 500);
     assert_eq!((world.all_jobs().await, world.all_workflows().await), (vec![], vec![]));
 }

@@ -3,7 +3,7 @@
 use super::state::{Job, Toy};
 use super::views::{check_page, matches};
 use super::{Flaw, at_most, conflict, not_found, settle::is_over};
-use qo_core::{Change, Changed, Cursor, JobFilter, JobId, JobState, Result, caps};
+use qo_core::{Change, Changed, Cursor, JobFilter, JobId, JobState, Result, Time, caps};
 
 impl Toy {
     pub fn retry(&mut self, jobs: &[JobId]) -> Result<Vec<Result<JobState>>> {
@@ -91,23 +91,28 @@ impl Toy {
 
     /// Forgets finished jobs whose retention is over; says how many those were.
     pub fn forget(&mut self) -> u64 {
-        let forgotten: Vec<JobId> =
-            self.jobs.iter().filter(|job| self.may_forget(job)).map(|job| job.new.id).collect();
+        let over =
+            self.jobs.iter().filter_map(|job| Some((self.forget_at(job)?, job.acceptance, job.new.id)));
+        let mut over: Vec<_> = over.filter(|(at, ..)| *at <= self.now).collect();
+        over.sort();
+        over.truncate(caps::FORGOTTEN);
+        let forgotten: Vec<JobId> = over.into_iter().map(|(.., id)| id).collect();
         self.jobs.retain(|job| !forgotten.contains(&job.new.id));
         let jobs = &self.jobs;
         self.workflows.retain(|name, _| jobs.iter().any(|job| job.new.workflow.as_ref() == Some(name)));
         forgotten.len() as u64
     }
 
-    fn may_forget(&self, job: &Job) -> bool {
-        let Some(finished) = job.finished_at else { return false };
+    /// When a job may be forgotten, as things are.
+    fn forget_at(&self, job: &Job) -> Option<Time> {
+        let finished = job.finished_at?;
         let state = match job.state {
             JobState::Failed if self.flaw == Flaw::FailedForgottenEarly => JobState::Succeeded,
             state => state,
         };
         let has_key = job.new.idempotency_key.is_some() && self.flaw != Flaw::KeyForgottenEarly;
         let halts = self.flaw != Flaw::HaltingStepForgotten && self.halts_live_steps(job);
-        finished.plus_ms(self.retention.of(state, has_key)) <= self.now && !halts
+        (!halts).then(|| finished.plus_ms(self.retention.of(state, has_key)))
     }
 
     /// Whether it is a step that is not passed, of a workflow which has live steps.

@@ -12,9 +12,19 @@ impl Toy {
         let mut swept = self.end_what_is_over();
         swept.fired = self.fire_schedules();
         swept.forgotten = self.forget();
-        let now = self.now;
-        self.ended_sessions.retain(|_, ended| ended.plus_ms(caps::RETAIN_SESSION_MS) > now);
+        self.forget_sessions();
         swept
+    }
+
+    /// Forgets the ids of sessions that ended long ago.
+    fn forget_sessions(&mut self) {
+        let ended =
+            self.ended_sessions.iter().map(|(&id, &ended)| (ended.plus_ms(caps::RETAIN_SESSION_MS), id));
+        let mut over: Vec<(Time, SessionId)> = ended.filter(|(at, _)| *at <= self.now).collect();
+        over.sort();
+        for (_, id) in over.into_iter().take(caps::FORGOTTEN) {
+            self.ended_sessions.remove(&id);
+        }
     }
 
     /// Ends sessions, timeouts, claims, leases of programs and `good_until`, in this order.

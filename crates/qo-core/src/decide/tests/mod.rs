@@ -119,6 +119,23 @@ fn a_sweep_that_finds_nothing_is_no_event() {
 }
 
 #[test]
+fn what_is_so_already_is_no_event() {
+    let mut book = Book::new();
+    let commands = [
+        Command::SetLimit("t".parse().expect("a group"), 3),
+        Command::PauseQueue(name("slow"), true),
+        Command::Submit(vec![]),
+    ];
+    for command in &commands {
+        book.decide(command.clone());
+    }
+    for command in commands {
+        assert_eq!(book.decide(command.clone()).events, [], "{command:?}");
+    }
+    assert_eq!(book.decide(Command::PauseQueue(name("nobody"), false)).events, []);
+}
+
+#[test]
 fn a_clock_at_the_end_of_time_is_refused() {
     for wild in [i64::MAX, i64::MIN, -1, caps::TIME_MS + 1] {
         let refused = decide(&mut State::new(), Time::from_millis(wild), &Command::Sweep);

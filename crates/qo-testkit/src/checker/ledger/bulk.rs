@@ -1,7 +1,7 @@
 //! Operators of the books who retry jobs, one by one or all that match, and what is forgotten.
 
 use super::{Fact, Ledger, Tell};
-use qo_core::{Change, Changed, Cursor, ErrorKind, JobFilter, JobId, JobState, Result};
+use qo_core::{Change, Changed, Cursor, ErrorKind, JobFilter, JobId, JobState, Result, caps};
 
 impl Ledger {
     pub(super) fn retry(&mut self, id: JobId, result: &Result<JobState>, tell: &mut Tell<'_>) {
@@ -71,16 +71,19 @@ impl Ledger {
 
     /// Forgets finished jobs whose retention is over; how many.
     pub(super) fn forget(&mut self, tell: &mut Tell<'_>) -> u64 {
-        let over = |index: &usize| {
-            let job = &self.jobs[*index];
+        let over = |&index: &usize| {
+            let job = &self.jobs[index];
             let retain_ms = self.retention.of(job.state, job.new.idempotency_key.is_some());
             let halts = self
-                .workflow_of(*index)
-                .is_some_and(|workflow| !self.is_passed(workflow, *index) && self.live_steps(workflow) > 0);
-            job.finished_at.is_some_and(|at| at.plus_ms(retain_ms) <= self.now) && !halts
+                .workflow_of(index)
+                .is_some_and(|workflow| !self.is_passed(workflow, index) && self.live_steps(workflow) > 0);
+            let at = job.finished_at.filter(|_| !halts)?.plus_ms(retain_ms);
+            (at <= self.now).then_some((at, index))
         };
-        let over: Vec<usize> = self.finished.iter().copied().filter(over).collect();
-        for &index in &over {
+        let mut over: Vec<_> = self.finished.iter().filter_map(over).collect();
+        over.sort_unstable();
+        over.truncate(caps::FORGOTTEN);
+        for &(_, index) in &over {
             tell(self, &Fact::Forgotten(index));
             let new = self.jobs[index].new.clone();
             self.finished.remove(&index);
