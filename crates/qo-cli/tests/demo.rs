@@ -215,8 +215,14 @@ fn processes_of(folder: &Path) -> usize {
 }
 
 /// A demo whose jobs run.
-fn started(folder: &Path) -> Child {
-    let mut child = qo(folder).arg("demo").stdout(Stdio::piped()).spawn().expect("it starts");
+fn started(folder: &Path, arguments: &[&str]) -> Child {
+    let mut child = qo(folder)
+        .arg("demo")
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
     let mut lines = BufReader::new(child.stdout.take().expect("stdout")).lines();
     let submitted = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("jobs submitted")));
     assert!(submitted.is_some());
@@ -233,7 +239,7 @@ fn signal(child: &Child, signal: &str) {
 #[test]
 fn an_interrupted_demo_ends_its_workers_and_removes_its_folder() {
     let folder = folder();
-    let mut child = started(folder.path());
+    let mut child = started(folder.path(), &[]);
     assert_eq!(processes_of(folder.path()), 3);
     signal(&child, "-INT");
     assert_eq!(child.wait().expect("it ends").code(), Some(130));
@@ -242,9 +248,22 @@ fn an_interrupted_demo_ends_its_workers_and_removes_its_folder() {
 }
 
 #[test]
+fn an_interrupted_demo_leaves_no_job_and_no_limit_in_a_store_that_others_use() {
+    let folder = folder();
+    let store = format!("file:{}", folder.path().join("mine").display());
+    let mut child = started(folder.path(), &["--store", &store]);
+    signal(&child, "-TERM");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    for listing in [["workers", "--json"], ["queues", "--json"]] {
+        let output = qo(folder.path()).args(listing).args(["--store", &store]).output().expect("it runs");
+        assert_eq!(text(&output.stdout).trim(), "[]", "{listing:?}");
+    }
+}
+
+#[test]
 fn the_workers_of_a_demo_that_was_killed_end_by_themselves() {
     let folder = folder();
-    let mut child = started(folder.path());
+    let mut child = started(folder.path(), &[]);
     signal(&child, "-KILL");
     child.wait().expect("it ends");
     wait_until("the workers end", || processes_of(folder.path()) == 0);

@@ -260,6 +260,10 @@ pub async fn clean_up(store: &Arc<dyn Store>, names: &Names, with_cluster: bool)
             }
         }
     }
+    // The workers have ended, one way or another: nobody needs to wait for their leases.
+    for worker in store.workers().await?.iter().filter(|worker| names.word(&worker.worker).is_some()) {
+        store.close_session(worker.session).await?;
+    }
     let limited = names.operator_limits(with_cluster)?.into_iter().map(|(group, _)| group);
     for group in limited.chain([names.changed_group()?]) {
         match store.unset_limit(group).await {
