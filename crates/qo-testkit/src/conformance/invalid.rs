@@ -67,8 +67,8 @@ pub(super) async fn a_bad_date_is_invalid(world: &World) {
 
 pub(super) async fn a_good_until_that_is_not_after_run_at_is_invalid(world: &World) {
     let bad = [
-        (job("t").run_at(at(50)).good_until(at(50)), "good_until", "1800000000050"),
-        (job("t").run_at(at(50)).good_until(at(49)), "good_until", "1800000000049"),
+        (job("t").run_at(at(50)).good_until(at(50)), "good_until", "2027-01-15T08:00:00.05Z"),
+        (job("t").run_at(at(50)).good_until(at(49)), "good_until", "2027-01-15T08:00:00.049Z"),
     ];
     refuse_jobs(world, bad).await;
     world.submit(job("t").run_at(at(50)).good_until(at(51))).await;
