@@ -8,6 +8,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use qo_core::{Error, ErrorKind, Result};
 use std::fs::{File, FileTimes};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,8 @@ use tokio::sync::Notify;
 pub(crate) struct Directory {
     path: PathBuf,
     bell: File,
+    /// The folder of the records, held open so that no other one can be taken for it.
+    log: File,
 }
 
 impl Directory {
@@ -32,7 +35,26 @@ impl Directory {
         }
         let bell = File::options().create(true).truncate(false).write(true).open(path.join("bell"));
         let bell = bell.map_err(unusable)?;
-        Ok(Self { path: path.to_owned(), bell })
+        let log = File::open(path.join("log")).map_err(unusable)?;
+        Ok(Self { path: path.to_owned(), bell, log })
+    }
+
+    /// Whether what is at the path is still what was opened. A directory that was removed or unmounted must not be made
+    /// anew by the next record: that would be another log, which begins in the middle. `Unavailable` if nothing is
+    /// there, which may pass; `Data` if it is another one.
+    pub(crate) fn still_there(&self) -> Result<()> {
+        let shown = self.path.display();
+        let gone = |error: io::Error| {
+            Error::new(ErrorKind::Unavailable, format!("store {shown}: is not there any more: {error}"))
+        };
+        let opened = self.log.metadata().map_err(gone)?;
+        let found = std::fs::metadata(self.path.join("log")).map_err(gone)?;
+        if (opened.dev(), opened.ino()) == (found.dev(), found.ino()) {
+            return Ok(());
+        }
+        let message =
+            format!("store {shown}: is another directory than the one that was opened: start again");
+        Err(Error::new(ErrorKind::Data, message))
     }
 
     /// Tells every process that watches.
@@ -137,6 +159,22 @@ mod tests {
             rings.ring();
             rung.notified().await;
         }
+    }
+
+    #[test]
+    fn a_directory_that_is_gone_or_another_one_is_noticed() {
+        let above = tempfile::tempdir().expect("a temporary directory");
+        let (path, aside) = (above.path().join("store"), above.path().join("aside"));
+        let directory = Directory::open(&path).expect("made");
+        directory.still_there().expect("it is there");
+        std::fs::rename(&path, &aside).expect("moved");
+        let error = directory.still_there().expect_err("it is gone");
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        Directory::open(&path).expect("made");
+        assert_eq!(directory.still_there().expect_err("it is another one").kind(), ErrorKind::Data);
+        std::fs::remove_dir_all(&path).expect("removed");
+        std::fs::rename(&aside, &path).expect("moved back");
+        directory.still_there().expect("it is there again");
     }
 
     #[test]
