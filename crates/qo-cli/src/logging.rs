@@ -13,7 +13,10 @@ pub fn start(default: &str, colour: bool) {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(colour && std::io::stderr().is_terminal())
-        .with_target(false);
+        .with_target(false)
+        // A line that cannot be written, because the disk is full or its reader is gone, is lost. To say so on the same
+        // stderr would panic, in the middle of whatever the worker was about to do.
+        .log_internal_errors(false);
     // There is one logger, and this is the one place that starts it.
     let _ = logging.try_init();
     if let Some(mistake) = mistake {

@@ -8,6 +8,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use qo_core::{Error, ErrorKind, Result};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -19,6 +20,8 @@ pub(crate) struct Directory {
     path: PathBuf,
     /// None for whoever only looks.
     bell: Option<File>,
+    /// The folder of the records, held open so that no other one can be taken for it.
+    log: Option<File>,
 }
 
 /// A file's name and when it was written.
@@ -36,19 +39,40 @@ impl Directory {
         }
         let bell = File::options().create(true).truncate(false).write(true).open(path.join("bell"));
         let bell = bell.map_err(unusable)?;
-        Ok(Self { path: path.to_owned(), bell: Some(bell) })
+        let log = File::open(path.join("log")).map_err(unusable)?;
+        Ok(Self { path: path.to_owned(), bell: Some(bell), log: Some(log) })
     }
 
     /// A directory that is there already; nothing is made. `NotFound` if it is not.
     pub(crate) fn existing(path: &Path) -> Result<Self> {
         if path.is_dir() {
-            return Ok(Self { path: path.to_owned(), bell: None });
+            let log = File::open(path.join("log")).ok();
+            return Ok(Self { path: path.to_owned(), bell: None, log });
         }
         let (kind, why) = match path.exists() {
             true => (ErrorKind::Unavailable, "it is a file: a store is a directory"),
             false => (ErrorKind::NotFound, "there is no such directory"),
         };
         Err(Error::new(kind, format!("store {}: {why}", path.display())))
+    }
+
+    /// Whether what is at the path is still what was opened. A directory that was removed or unmounted must not be made
+    /// anew by the next record: that would be another log, which begins in the middle. `Unavailable` if nothing is
+    /// there, which may pass; `Data` if it is another one.
+    pub(crate) fn still_there(&self) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let shown = self.path.display();
+        let gone = |error: io::Error| {
+            Error::new(ErrorKind::Unavailable, format!("store {shown}: is not there any more: {error}"))
+        };
+        let opened = log.metadata().map_err(gone)?;
+        let found = std::fs::metadata(self.path.join("log")).map_err(gone)?;
+        if (opened.dev(), opened.ino()) == (found.dev(), found.ino()) {
+            return Ok(());
+        }
+        let message =
+            format!("store {shown}: is another directory than the one that was opened: start again");
+        Err(Error::new(ErrorKind::Data, message))
     }
 
     /// Tells every process that watches.
@@ -198,6 +222,22 @@ mod tests {
             rings.ring();
             rung.notified().await;
         }
+    }
+
+    #[test]
+    fn a_directory_that_is_gone_or_another_one_is_noticed() {
+        let above = tempfile::tempdir().expect("a temporary directory");
+        let (path, aside) = (above.path().join("store"), above.path().join("aside"));
+        let directory = Directory::open(&path).expect("made");
+        directory.still_there().expect("it is there");
+        std::fs::rename(&path, &aside).expect("moved");
+        let error = directory.still_there().expect_err("it is gone");
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        Directory::open(&path).expect("made");
+        assert_eq!(directory.still_there().expect_err("it is another one").kind(), ErrorKind::Data);
+        std::fs::remove_dir_all(&path).expect("removed");
+        std::fs::rename(&aside, &path).expect("moved back");
+        directory.still_there().expect("it is there again");
     }
 
     #[test]

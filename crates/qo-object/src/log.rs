@@ -46,6 +46,11 @@ impl Log {
         self.directory.as_deref()
     }
 
+    /// Whether a directory is still the one that was opened.
+    pub(crate) fn still_there(&self) -> Result<()> {
+        self.directory().map_or(Ok(()), Directory::still_there)
+    }
+
     /// The object of a record.
     pub fn path(number: u64) -> Path {
         numbered("log", number)
@@ -96,6 +101,9 @@ impl Log {
 
     /// Creates an object unless there is one.
     pub async fn create(&self, path: &Path, bytes: Vec<u8>) -> Created {
+        if let Err(error) = self.still_there() {
+            return Created::Unknown(error.message().to_owned());
+        }
         let once = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         match self.objects.put_opts(path, bytes.into(), once).await {
             Ok(_) => Created::Done,

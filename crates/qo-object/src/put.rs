@@ -19,13 +19,18 @@ pub(crate) async fn put(log: &Log, record: &Record, options: &Options) -> Result
     let (path, bytes) = (Log::path(record.number), record.encode()?);
     let size = bytes.len();
     let mut why = String::new();
+    log.still_there()?;
     for attempt in 0..options.attempts {
         if attempt > 0 {
             tokio::time::sleep(options.pause).await;
         }
         let created = log.create(&path, bytes.clone()).await;
         match created {
-            Created::Done => return Ok(Put::Ours(size)),
+            Created::Done => {
+                // It may have gone meanwhile, and the record with it.
+                log.still_there().map_err(unknown)?;
+                return Ok(Put::Ours(size));
+            }
             Created::Exists => {}
             Created::Unknown(error) => why = error,
         }
@@ -43,10 +48,20 @@ pub(crate) async fn put(log: &Log, record: &Record, options: &Options) -> Result
             Err(error) => why = error.message().to_owned(),
         }
     }
+    // It was there at first, and a record may be in it.
+    log.still_there().map_err(unknown)?;
     // A directory does what it does at once: what is not there now will not come. A bucket may still be at it.
     let kind = match log.directory().is_some() && matches!(log.read(record.number).await, Ok(None)) {
         true => ErrorKind::Unavailable,
         false => ErrorKind::Unknown,
     };
     Err(Error::new(kind, format!("{path}: {why}")))
+}
+
+/// Of a store that has gone since nobody knows what happened in it; that it is another one is known.
+fn unknown(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::Unavailable => Error::new(ErrorKind::Unknown, error.message()),
+        _ => error,
+    }
 }

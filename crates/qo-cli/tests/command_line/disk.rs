@@ -1,8 +1,9 @@
 //! A disk that takes no more: the kernel refuses to write, for real.
 
-use crate::fixture::Here;
+use crate::fixture::{Here, Worker, until};
+use std::fs;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// The same command, in a process that may write no file larger than 64 KiB.
 fn with_little_room(command: &Command) -> Command {
@@ -42,4 +43,35 @@ fn a_write_that_does_not_fit_is_unavailable_and_leaves_no_trace() {
     here.qo(&["doctor"]).ok();
     let listed = here.qo(&["jobs", "list", "--json"]).json();
     assert_eq!(listed.as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn a_worker_works_on_when_its_own_log_cannot_be_written() {
+    let here = Here::new();
+    let full = fs::File::options().write(true).open("/dev/full").expect("a full disk");
+    let mut command = here.command(&["worker", "--task", "hello=echo hi"]);
+    let _worker = Worker::of(command.stdout(Stdio::null()).stderr(full).spawn().expect("qo starts"));
+    assert_eq!(here.qo(&["submit", "hello", "--wait"]).line(), "\"hi\"");
+}
+
+#[test]
+fn a_worker_waits_for_a_store_that_is_gone_and_makes_no_other_in_its_place() {
+    let here = Here::new();
+    let worker = here.worker(&["--task", "hello=echo hi", "--default-lease-duration-secs", "2"]);
+    let (store, aside) = (here.path(".qo"), here.path("aside"));
+    fs::rename(&store, &aside).expect("moved");
+    let log = || fs::read_to_string(here.path("w1.log")).expect("a log");
+    until("it is missed", || log().contains("is not there any more"));
+    assert!(!store.exists(), "it was made anew");
+    fs::rename(&aside, &store).expect("moved back");
+    assert_eq!(here.qo(&["submit", "hello", "--wait"]).line(), "\"hi\"");
+    here.qo(&["doctor", "--verify"]).ok();
+
+    // Another one in its place is not its own.
+    fs::remove_dir_all(&store).expect("removed");
+    here.qo(&["submit", "hello"]).ok();
+    assert_eq!(worker.wait(), 1);
+    assert!(log().contains("is another directory than the one that was opened"), "{}", log());
+    here.qo(&["doctor", "--verify"]).ok();
+    assert_eq!(here.jobs().len(), 1);
 }

@@ -161,6 +161,11 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// A process that was started otherwise.
+    pub fn of(child: Child) -> Self {
+        Self { child }
+    }
+
     /// Sends a signal by its name.
     pub fn signal(&self, name: &str) {
         signal(self.child.id(), name);

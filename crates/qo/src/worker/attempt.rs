@@ -49,7 +49,7 @@ pub(crate) struct Stopping {
     pub reason: CancelReason,
     /// When its handler is dropped, if it has not come to an end.
     pub drop_at: Instant,
-    /// Since when its lease is lost, if it is.
+    /// Since when its lease is lost or its claim ended, if so: somebody else may run the job.
     pub lost_at: Option<Instant>,
 }
 
@@ -97,7 +97,8 @@ impl Attempt {
 
     /// Tells the handler to stop. What it is told first is the reason that counts; the earliest date counts.
     pub fn cancel(&self, reason: CancelReason, drop_at: Instant) {
-        let lost_at = (reason == CancelReason::LeaseLost).then(Instant::now);
+        let is_lost = matches!(reason, CancelReason::LeaseLost | CancelReason::LeaseEnded);
+        let lost_at = is_lost.then(Instant::now);
         self.stop.send_if_modified(|stop| {
             let now = Stopping { reason, drop_at, lost_at };
             let then = match *stop {

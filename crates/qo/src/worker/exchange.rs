@@ -168,6 +168,7 @@ impl Fetcher {
             StopReason::LeaseEnded => (CancelReason::LeaseEnded, grace.min(session.lease.margin())),
         };
         attempt.cancel(reason, Instant::now() + grace);
+        self.shared.watch.look();
         news
     }
 

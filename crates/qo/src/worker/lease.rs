@@ -4,7 +4,8 @@
 //! own monotonic clock: the store cannot have ended it by then, however long the answer took. Then all handlers are told
 //! to stop. Those that do not are dropped after the cancel grace, at the latest half a margin later, still before the
 //! lease can be over; what cannot be dropped, because it blocks a thread, ends the process when the cancel grace is over
-//! (exit code 70).
+//! (exit code 70). So does a handler that cannot be dropped after the store has ended its claim, because it timed out or
+//! an operator said so: its slot may be somebody else's.
 //!
 //! The margin is max(1 s, lease / 10), but never more than a third of the lease: a lease of a second would otherwise
 //! never be trusted.
@@ -203,11 +204,11 @@ impl Watch {
                 lease.lost.store(false, Ordering::SeqCst);
                 return Some(until);
             }
+            self.attempts.lose(lease.session, lease.over_at().min(now + self.cancel_grace));
             if !noticed {
                 let running = self.attempts.running().len();
                 tracing::warn!(session = %lease.session, running, "the lease can no longer be trusted");
             }
-            self.attempts.lose(lease.session, lease.over_at().min(now + self.cancel_grace));
             None
         });
         let lost: Vec<(Instant, Arc<Attempt>)> = self

@@ -125,6 +125,33 @@ async fn a_handler_that_cannot_be_dropped_ends_the_process_after_the_grace() {
     assert_eq!(stuck.load(Ordering::SeqCst), 1, "once is enough");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_cannot_be_dropped_ends_the_process_when_the_store_has_ended_its_claim() {
+    let store = Arc::new(MemoryStore::new());
+    let (end, ended) = mpsc::channel::<()>();
+    let ended = Mutex::new(ended);
+    let block = move |(): (), _: Context| -> Result<(), Failure> {
+        ended.lock().expect("no panic").recv().ok();
+        Ok(())
+    };
+    let (stuck, mut noticed) = tokio::sync::mpsc::unbounded_channel();
+    let builder = Worker::builder(store.clone())
+        .cancel_grace(Duration::from_millis(50))
+        .on_stuck(move |token| stuck.send(token).expect("somebody listens"))
+        .blocking_task("block", TaskConfig::new().max_concurrent(1), block);
+    let worker = Running::start(builder);
+    let client = Client::new(store.clone());
+    let job = client.submit("block", &()).await.expect("submitted");
+    let running = || async { client.store().job(job).await.expect("a job").view.running };
+    until("it runs", || async { running().await.is_some() }).await;
+    let token = running().await.expect("it runs").token;
+    // Its slot is free: whoever takes it must not run beside it for ever.
+    store.release_slot("block".parse().expect("a group"), token).await.expect("released");
+    assert_eq!(noticed.recv().await, Some(token));
+    drop(end);
+    worker.drain().await;
+}
+
 #[tokio::test]
 async fn a_handler_that_blocks_the_event_loop_does_not_stop_the_renewal() {
     let store = Arc::new(MemoryStore::new());
