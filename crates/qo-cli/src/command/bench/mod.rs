@@ -132,6 +132,13 @@ impl Bench<'_> {
         if self.quick { QUICK_JOBS.min(usual) } else { self.jobs.unwrap_or(usual) }
     }
 
+    /// Whose turn it is in a round that compares two: one, the other, the other, one; in every second round the other way
+    /// round. So neither gains from what the machine does meanwhile, be it that it gets slower or faster.
+    fn turns(&self, round: u32) -> Vec<bool> {
+        let first = round.is_multiple_of(2);
+        if self.quick { vec![first, !first] } else { vec![first, !first, !first, first] }
+    }
+
     /// Says where it is.
     fn at(&self, scenario: &str, round: u32, what: &str) {
         self.progress.set_message(format!("{scenario}, round {} of {}: {what}", round + 1, self.rounds()));

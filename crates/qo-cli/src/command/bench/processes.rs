@@ -16,19 +16,19 @@ pub async fn processes(bench: &Bench<'_>) -> Result<Vec<Figure>> {
     let jobs = bench.jobs(100_000);
     let (mut ratios, mut least, mut most) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..bench.rounds() {
-        let (mut one, mut several) = (0.0, (0.0, Vec::new()));
-        let one_first = round % 2 == 0;
-        for is_one in [one_first, !one_first] {
+        let (mut one, mut several, mut shares) = (0.0, 0.0, Vec::new());
+        for is_one in bench.turns(round) {
             if is_one {
                 bench.at("processes", round, "one process");
-                one = rate_of_one(bench, jobs).await?;
+                one += seconds_of_one(bench, jobs).await?;
             } else {
                 bench.at("processes", round, &format!("{PROCESSES} worker processes"));
-                several = rate_of_several(bench, jobs).await?;
+                let (seconds, shared) = seconds_of_several(bench, jobs).await?;
+                several += seconds;
+                shares.extend(shared);
             }
         }
-        let (rate, shares) = several;
-        ratios.push(rate / one * 100.0);
+        ratios.push(one / several * 100.0);
         least.push(shares.iter().copied().fold(f64::INFINITY, f64::min));
         most.push(shares.iter().copied().fold(0.0, f64::max));
     }
@@ -41,8 +41,8 @@ pub async fn processes(bench: &Bench<'_>) -> Result<Vec<Figure>> {
     ])
 }
 
-/// Jobs a second in one process, from the first submit until the last is done.
-async fn rate_of_one(bench: &Bench<'_>, count: u64) -> Result<f64> {
+/// How long one process takes, from the first submit until the last is done.
+async fn seconds_of_one(bench: &Bench<'_>, count: u64) -> Result<f64> {
     let plot = bench.ground.fresh()?;
     let store = qo::connect(&plot.url()).await?;
     let worker = Noop::start(&store).await?;
@@ -52,12 +52,12 @@ async fn rate_of_one(bench: &Bench<'_>, count: u64) -> Result<f64> {
     worker.tally.wait_for(count).await?;
     let seconds = began.elapsed().as_secs_f64();
     worker.end().await?;
-    Ok(count as f64 / seconds)
+    Ok(seconds)
 }
 
-/// Jobs a second in several processes, from the first submit, by this one, until the last is done; and the share that each
+/// How long several processes take, from the first submit, by this one, until the last is done; and the share that each
 /// of them had, in hundredths.
-async fn rate_of_several(bench: &Bench<'_>, count: u64) -> Result<(f64, Vec<f64>)> {
+async fn seconds_of_several(bench: &Bench<'_>, count: u64) -> Result<(f64, Vec<f64>)> {
     let plot = bench.ground.fresh()?;
     let url = plot.url();
     let store = qo::connect(&url).await?;
@@ -76,5 +76,5 @@ async fn rate_of_several(bench: &Bench<'_>, count: u64) -> Result<(f64, Vec<f64>
     let last_ns = reports.iter().map(|report| report.last_ns).max().unwrap_or(0);
     let seconds = last_ns.saturating_sub(began_ns) as f64 / 1e9;
     let shares = reports.iter().map(|report| report.done as f64 / count as f64 * 100.0).collect();
-    Ok((count as f64 / seconds, shares))
+    Ok((seconds, shares))
 }

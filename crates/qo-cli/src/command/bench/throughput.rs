@@ -31,7 +31,7 @@ pub async fn throughput(bench: &Bench<'_>) -> Result<Vec<Figure>> {
     let mut rates = Vec::new();
     for round in 0..bench.rounds() {
         bench.at("throughput", round, "one process, submit to done");
-        rates.push(rate(bench, Kind::Plain, jobs).await?);
+        rates.push(jobs as f64 / seconds(bench, Kind::Plain, jobs).await?);
     }
     let figure = Figure::new(format!("one process, {jobs} jobs, submit to done"), Unit::JobsPerSecond, rates);
     Ok(vec![figure.bar(Bar::AtLeast(15_000.0))])
@@ -54,24 +54,23 @@ pub async fn parked(bench: &Bench<'_>) -> Result<Vec<Figure>> {
     Ok(vec![ratio.bar(Bar::AtLeast(95.0))])
 }
 
-/// The rate of one kind in hundredths of the plain one. They take turns, and which goes first changes every round.
+/// The rate of one kind in hundredths of the plain one.
 async fn ratio(bench: &Bench<'_>, scenario: &str, jobs: u64, kind: Kind, what: &str) -> Result<Figure> {
     let mut ratios = Vec::new();
     for round in 0..bench.rounds() {
-        let order = if round % 2 == 0 { [Kind::Plain, kind] } else { [kind, Kind::Plain] };
         let (mut plain, mut other) = (0.0, 0.0);
-        for kind in order {
-            bench.at(scenario, round, if kind == Kind::Plain { "without" } else { what });
-            let rate = rate(bench, kind, jobs).await?;
-            if kind == Kind::Plain { plain = rate } else { other = rate }
+        for is_plain in bench.turns(round) {
+            bench.at(scenario, round, if is_plain { "without" } else { what });
+            let seconds = seconds(bench, if is_plain { Kind::Plain } else { kind }, jobs).await?;
+            if is_plain { plain += seconds } else { other += seconds }
         }
-        ratios.push(other / plain * 100.0);
+        ratios.push(plain / other * 100.0);
     }
     Ok(Figure::new(format!("{what}, to the rate without"), Unit::Percent, ratios))
 }
 
-/// Jobs a second, from the first submit until the last is settled.
-async fn rate(bench: &Bench<'_>, kind: Kind, count: u64) -> Result<f64> {
+/// How long it takes from the first submit until the last job is settled.
+async fn seconds(bench: &Bench<'_>, kind: Kind, count: u64) -> Result<f64> {
     let plot = bench.ground.fresh()?;
     let store = qo::connect(&plot.url()).await?;
     let parked = match kind {
@@ -100,7 +99,7 @@ async fn rate(bench: &Bench<'_>, kind: Kind, count: u64) -> Result<f64> {
     worker.end().await?;
     let seconds = began.elapsed().as_secs_f64();
     check_left(&store, parked).await?;
-    Ok(count as f64 / seconds)
+    Ok(seconds)
 }
 
 fn group(name: &str) -> Result<Name> {
