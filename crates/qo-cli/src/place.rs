@@ -103,7 +103,8 @@ pub fn listed(names: &[String]) -> String {
 
 /// Whether a live worker runs a task; if not, the tasks that live workers run.
 pub async fn tasks_of_workers(store: &Arc<dyn Store>, task: &Name) -> Done<Result<(), Vec<String>>> {
-    let workers = store.workers().await?;
+    let (mut workers, now) = (store.workers().await?, store.now().await?);
+    workers.retain(|worker| worker.lease_until >= now);
     if workers.iter().any(|worker| worker.tasks.contains(task)) {
         return Ok(Ok(()));
     }

@@ -6,7 +6,8 @@
 //! `QO_ATTEMPT`, `QO_FENCE_TOKEN`, `QO_TASK` and `QO_KEY` (empty if there is none).
 //!
 //! It runs under a [guard](crate::guard), in a process group that does not outlive the lease of the job. When it shall
-//! stop it gets SIGTERM, and SIGKILL after the grace. What it leaves behind in its group is killed when it ends.
+//! stop it gets SIGTERM, and SIGKILL after the grace. What it leaves behind in its group is killed when it ends; what
+//! leaves the group (`setsid`, a daemon) is out of the guard's reach, and holds no slot.
 
 use crate::context::Context;
 use crate::failure::Failure;

@@ -136,7 +136,10 @@ impl Worker {
     /// The tasks that programs run: those of the file, and those of `--task`, which win.
     fn programs(&self, place: &Place, here: &Path) -> Done<Vec<(TaskOptions, Command)>> {
         let mut tasks = place.settings.tasks.clone();
-        for (name, line) in &self.tasks {
+        for (index, (name, line)) in self.tasks.iter().enumerate() {
+            if self.tasks[..index].iter().any(|(earlier, _)| earlier == name) {
+                return Err(Error::invalid("--task", name, "is given twice").into());
+            }
             let command = Command::line(line, here).map_err(|rule| Error::invalid("--task", line, rule))?;
             let default = || TaskSettings { options: TaskOptions::new(name.clone()), command: None };
             tasks.entry(name.clone()).or_insert_with(default).command = Some(command);

@@ -26,6 +26,11 @@ impl Times {
         }
     }
 
+    /// Whether a moment is over.
+    pub fn has_passed(&self, time: Time) -> bool {
+        time < self.now
+    }
+
     /// How far away a moment is: `3m ago`, `in 2h`, `now`.
     pub fn away(&self, time: Time) -> String {
         if time > self.now {

@@ -42,6 +42,7 @@ fn a_worker_runs_the_programs_of_the_file_wherever_it_is_started() {
 #[test]
 fn a_worker_without_tasks_says_how_to_name_one() {
     let here = Here::new();
+    here.qo(&["worker", "--task", "a=true", "--task", "a=false"]).code(2).says("is given twice");
     here.qo(&["worker"]).code(2).says("no task that a program runs").says("--task NAME=COMMAND");
     here.qo(&["worker", "--task", "resize"]).code(2).says("NAME=COMMAND");
     here.qo(&["worker", "--task", "a b=true"]).code(2).says("must match");
@@ -65,6 +66,17 @@ fn workers_and_their_logs_can_be_seen() {
     assert_eq!(worker.wait(), 0);
     here.qo(&["workers"]).ok().says("no worker is alive").says("qo worker --task");
     assert_eq!(here.qo(&["workers", "--json"]).json(), serde_json::json!([]));
+}
+
+#[test]
+fn a_worker_that_was_killed_is_not_shown_as_alive() {
+    let here = Here::new();
+    let worker = here.worker(&["--task", "a=true", "--default-lease-duration-secs", "1"]);
+    worker.signal("KILL");
+    worker.wait();
+    until("its lease is over", || here.qo(&["workers"]).ok().out.contains("gone"));
+    here.qo(&["submit", "b"]).ok();
+    here.qo(&["doctor"]).ok().shows("the lease of w1 is over").shows("none is alive");
 }
 
 #[test]
@@ -92,4 +104,23 @@ fn a_running_job_holds_its_slot_and_an_operator_can_take_it_away() {
     assert_eq!(state(&first), "failed");
     here.qo(&["jobs", "cancel", &second]).ok().shows("asked to stop");
     until("the second is cancelled", || state(&second) == "cancelled");
+}
+
+#[test]
+fn a_program_that_the_shell_starts_has_time_to_tidy_up_when_it_is_told_to_stop() {
+    let here = Here::new();
+    here.script(
+        "tidy.sh",
+        "trap 'touch told; until [ -e go ]; do sleep 0.1; done; touch tidied; exit 0' TERM\n\
+         touch started; while :; do sleep 0.1; done",
+    );
+    let _worker = here.worker(&["--task", "tidy=./tidy.sh", "--cancel-grace-ms", "60000"]);
+    let id = here.qo(&["submit", "tidy"]).line();
+    until("it runs", || here.path("started").exists());
+    here.qo(&["jobs", "cancel", &id]).ok();
+    until("it is told", || here.path("told").exists());
+    here.write("go", "");
+    until("it has ended", || here.jobs()[0]["state"] != "running");
+    assert!(here.path("tidied").exists(), "it was killed before it was done");
+    assert_eq!(here.jobs()[0]["state"], "succeeded", "a success stays a success");
 }

@@ -44,7 +44,10 @@ impl Command {
         if line.trim().is_empty() {
             return Err("must name a program, as in \"./resize.sh --fast\"".into());
         }
-        Self::new(vec!["sh".into(), "-c".into(), line.into()], directory)
+        // A shell that dies of SIGTERM would take the grace from what it runs: it waits for that first, and then ends as
+        // that did.
+        let script = format!("trap exit TERM; {line}");
+        Self::new(vec!["sh".into(), "-c".into(), script], directory)
     }
 }
 

@@ -90,7 +90,7 @@ fn a_whole_file_becomes_configuration_tasks_and_worker() {
     let retry = RetryPolicy { base_ms: 100, max_ms: 500, ..RetryPolicy::default() };
     assert_eq!((resize.options.group.clone(), resize.options.retry), (Some(name("images")), Some(retry)));
     let line = settings.tasks[&name("report")].command.as_ref().expect("a command");
-    assert_eq!(line.arguments, ["sh", "-c", "report | mail"]);
+    assert_eq!(line.arguments, ["sh", "-c", "trap exit TERM; report | mail"]);
 
     assert_eq!(settings.configuration.schedules.len(), 1, "one that is switched off is not pushed");
     let nightly = &settings.configuration.schedules[&name("nightly")];

@@ -26,7 +26,9 @@ pub async fn examine(place: &Place) -> Done<Vec<Finding>> {
 }
 
 async fn workers(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
-    let workers = store.workers().await?;
+    let now = store.now().await?;
+    let (workers, over): (Vec<_>, Vec<_>) =
+        store.workers().await?.into_iter().partition(|worker| worker.lease_until >= now);
     let queues = store.queues().await?;
     let due: u64 = queues.iter().map(|queue| queue.due).sum();
     let running: u64 = workers.iter().map(|worker| worker.running).sum();
@@ -38,12 +40,7 @@ async fn workers(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
         let what = format!("{} alive, {running} jobs run, {due} are due", workers.len());
         findings.push(Finding::new(Level::Ok, "workers", what));
     }
-    let now = store.now().await?;
-    let over: Vec<String> = workers
-        .iter()
-        .filter(|worker| worker.lease_until < now)
-        .map(|worker| worker.worker.to_string())
-        .collect();
+    let over: Vec<String> = over.iter().map(|worker| worker.worker.to_string()).collect();
     if !over.is_empty() {
         let what = format!("the lease of {} is over, and nobody has swept yet", listed(&over));
         findings.push(Finding::new(Level::Note, "workers", what).advice("any worker that claims ends it"));
