@@ -35,9 +35,9 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// One whole run, for all tests that look at what it left.
+/// One whole run, for all tests that look at what it left. Its folder stays until the next run of the tests.
 struct Run {
-    folder: TempDir,
+    folder: PathBuf,
     output: Output,
 }
 
@@ -45,15 +45,18 @@ impl Run {
     fn the_one() -> &'static Self {
         static RUN: OnceLock<Run> = OnceLock::new();
         RUN.get_or_init(|| {
-            let folder = folder();
-            let output = qo(folder.path()).args(["demo", "--keep"]).output().expect("it runs");
+            let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("demo");
+            // There is none before the first run.
+            let _ = std::fs::remove_dir_all(&folder);
+            std::fs::create_dir_all(&folder).expect("made");
+            let output = qo(&folder).args(["demo", "--keep"]).output().expect("it runs");
             Self { folder, output }
         })
     }
 
     /// The folder that it kept.
     fn kept(&self) -> PathBuf {
-        let entries = std::fs::read_dir(self.folder.path()).expect("a folder");
+        let entries = std::fs::read_dir(&self.folder).expect("a folder");
         let mut kept = entries.map(|entry| entry.expect("an entry").path());
         kept.find(|path| path.join("records").is_dir()).expect("it was kept")
     }

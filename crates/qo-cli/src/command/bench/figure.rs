@@ -25,6 +25,8 @@ pub enum Unit {
     Percent,
     /// Milliseconds.
     Ms,
+    /// Microseconds.
+    Micros,
 }
 
 /// What a figure must reach.
@@ -64,6 +66,7 @@ impl Unit {
             Self::Percent => format!("{value:.1} %"),
             Self::Ms if value < 100.0 => format!("{value:.1} ms"),
             Self::Ms => format!("{value:.0} ms"),
+            Self::Micros => format!("{value:.1} µs"),
         }
     }
 }
