@@ -106,8 +106,7 @@ impl State {
         jobs.values().take(count).map(|&ix| self.job_snapshot(At::Past(ix))).collect()
     }
 
-    /// Whether a job is here, live or remembered. A store that archives looks further if it is not, before it accepts a
-    /// second one with that id.
+    /// Whether a job is here, live or remembered. One that was archived is not.
     pub fn has_job(&self, job: JobId) -> bool {
         self.find(job).is_some()
     }

@@ -5,7 +5,7 @@
 
 use crate::worker::fetch::{Fetcher, passes};
 use crate::worker::session::Session;
-use qo_core::Result;
+use qo_core::{Result, caps};
 use std::future::pending;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -82,6 +82,11 @@ impl Fetcher {
         self.sweep_at = Instant::now() + self.lease_length() / 2;
         match self.answer(1, self.shared.store.sweep()).await {
             Err(error) if !passes(&error) => Err(error),
+            Ok(swept) if swept.forgotten >= caps::FORGOTTEN as u64 => {
+                // A sweep forgets only so much, so there is more: otherwise it would pile up faster than it goes.
+                self.sweep_at = Instant::now();
+                Ok(())
+            }
             // Somebody will sweep later.
             Err(_) | Ok(_) => Ok(()),
         }

@@ -3,7 +3,8 @@
 use crate::stage::{Running, TokioClock, ended, until};
 use async_trait::async_trait;
 use qo::core::{
-    Answer, Claim, Command, Exchange, JobState, MemoryStore, Name, NewSession, Result, SessionId,
+    Answer, Claim, Command, Configuration, Exchange, JobFilter, JobState, MemoryStore, Name, NewSession,
+    Result, Retention, SessionId,
 };
 use qo::{Client, Context, Failure, Store, Worker};
 use qo_testkit::generator::call;
@@ -111,5 +112,29 @@ async fn what_a_dead_worker_held_comes_back_though_nobody_who_could_run_it_claim
     .await;
     let took = claimed.elapsed().as_millis();
     assert!((7_000..=7_020).contains(&took), "{took} ms");
+    living.drain().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_much_is_to_be_forgotten_is_forgotten_without_waiting_for_the_next_sweep() {
+    let store = TokioClock::store();
+    let client = Client::new(store.clone());
+    let retention = Retention { cancelled_ms: 0, ..Retention::default() };
+    store.configure(Configuration { retention, ..Configuration::default() }).await.expect("configured");
+    let jobs: Vec<_> = (0..5_000).map(|_| client.submit("gone", &()).into_job().expect("a job")).collect();
+    let ids = jobs.iter().map(|job| job.id).collect();
+    client.submit_many(jobs).await.expect("accepted");
+    store.cancel(ids).await.expect("cancelled");
+    let nothing = |(): (), _: Context| async { Ok::<_, Failure>(()) };
+    let began = Instant::now();
+    let lease = Duration::from_secs(30);
+    let worker = Worker::builder(store.clone()).own_threads(false).lease(lease).task("noop", nothing);
+    let living = Running::start(worker);
+    until("all are forgotten", || async {
+        store.jobs(JobFilter::default(), None, 1).await.expect("a page").jobs.is_empty()
+    })
+    .await;
+    let took = began.elapsed();
+    assert!(took <= lease / 2 + Duration::from_secs(1), "{took:?}, a sweep comes every {:?}", lease / 2);
     living.drain().await;
 }
