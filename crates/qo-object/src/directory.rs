@@ -106,6 +106,22 @@ impl Directory {
         }
     }
 
+    /// The bytes of a file, if it is there. It is read here and now: a file that is not there is no reason to change
+    /// threads twice, and that is what a writer finds most of the time. So this is for the thread of a log alone.
+    pub(crate) fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        found(std::fs::read(self.path.join(name))).map_err(|error| self.unreadable(name, &error))
+    }
+
+    /// Whether a file is there. It is asked here and now, as with [`Directory::read`].
+    pub(crate) fn has(&self, name: &str) -> Result<bool> {
+        let file = found(std::fs::metadata(self.path.join(name)));
+        Ok(file.map_err(|error| self.unreadable(name, &error))?.is_some())
+    }
+
+    fn unreadable(&self, name: &str, error: &io::Error) -> Error {
+        Error::new(ErrorKind::Unavailable, format!("{}: {error}", self.path.join(name).display()))
+    }
+
     /// Waits until what can be seen in a folder is on the disk.
     pub(crate) async fn sync(&self, folder: &str) -> Result<()> {
         let path = self.path.join(folder);
@@ -132,6 +148,15 @@ impl Directory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(Error::new(ErrorKind::Unavailable, format!("{shown}: {error}"))),
         }
+    }
+}
+
+/// What is not there is no error.
+fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

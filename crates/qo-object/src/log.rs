@@ -64,7 +64,11 @@ impl Log {
     /// Reads a record and says how many bytes it has.
     pub(crate) async fn read_sized(&self, number: u64) -> Result<Option<(Record, usize)>> {
         let path = Self::path(number);
-        let Some(bytes) = self.get(&path).await? else { return Ok(None) };
+        let bytes = match &self.directory {
+            Some(directory) => directory.read(path.as_ref())?,
+            None => self.get(&path).await?,
+        };
+        let Some(bytes) = bytes else { return Ok(None) };
         let record = Record::decode(path.as_ref(), &bytes)?;
         if record.number != number {
             let what = format!("{path}: is damaged: it says that it is record {}", record.number);
@@ -92,6 +96,9 @@ impl Log {
     }
 
     pub(crate) async fn exists(&self, path: &Path) -> Result<bool> {
+        if let Some(directory) = &self.directory {
+            return directory.has(path.as_ref());
+        }
         match self.objects.head(path).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
