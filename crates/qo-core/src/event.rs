@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub enum Event {
     /// Store time went on. What becomes due by it stands in line from now on.
     Ticked(Time),
-    /// A job was accepted. Its group and `run_at` are filled in.
+    /// A job was accepted. Its group is filled in, unless it is called like the task, and its `run_at`, unless that is now.
     Accepted(Arc<NewJob>),
     /// A worker owns the job now, and the job holds all its slots.
     Started {
@@ -196,7 +196,7 @@ pub struct AttemptEnded {
     /// What the handler, or the rule that ended it, said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorText>,
-    /// What the handler returned.
+    /// What the handler returned; none stands for `null` if it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Json>,
     /// Where the job is now.
@@ -217,15 +217,132 @@ pub struct Exchanged {
     /// The number that was answered.
     pub number: u64,
     /// Results of its settles.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "brief::results")]
     pub settled: Vec<Result<JobState>>,
     /// Results of its starts.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub started: Vec<Result<Started>>,
     /// The jobs it claimed, in order; the claims themselves were `Started`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "brief::grants")]
     pub claimed: Vec<Granted>,
     /// The jobs it claimed ahead of time, in order; the claims themselves were `Claimed`.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "brief::grants")]
     pub prefetched: Vec<Granted>,
     /// What it was told to stop.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<Stop>,
+}
+
+/// How lists with thousands of entries are written that nearly all say the same: the usual entry in one word.
+mod brief {
+    use crate::{FenceToken, Granted, Result, RetryPolicy};
+    use serde::de::value::MapAccessDeserializer;
+    use serde::de::{IntoDeserializer, MapAccess, Visitor};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::fmt;
+
+    /// A result is written as its state; an error as itself.
+    pub(super) mod results {
+        use super::*;
+        use crate::JobState;
+
+        #[derive(Serialize)]
+        #[serde(untagged)]
+        enum Written<'a> {
+            State(JobState),
+            Error(&'a crate::Error),
+        }
+
+        struct Entry(Result<JobState>);
+
+        impl<'de> Deserialize<'de> for Entry {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+                struct Either;
+                impl<'de> Visitor<'de> for Either {
+                    type Value = Entry;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str("a state or an error")
+                    }
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> std::result::Result<Entry, E> {
+                        JobState::deserialize(text.into_deserializer()).map(|state| Entry(Ok(state)))
+                    }
+                    fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<Entry, A::Error> {
+                        crate::Error::deserialize(MapAccessDeserializer::new(map))
+                            .map(|error| Entry(Err(error)))
+                    }
+                }
+                deserializer.deserialize_any(Either)
+            }
+        }
+
+        pub(in super::super) fn serialize<S: Serializer>(
+            results: &[Result<JobState>],
+            serializer: S,
+        ) -> std::result::Result<S::Ok, S::Error> {
+            serializer.collect_seq(results.iter().map(|result| match result {
+                Ok(state) => Written::State(*state),
+                Err(error) => Written::Error(error),
+            }))
+        }
+
+        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+            deserializer: D,
+        ) -> std::result::Result<Vec<Result<JobState>>, D::Error> {
+            let entries = Vec::<Entry>::deserialize(deserializer)?;
+            Ok(entries.into_iter().map(|entry| entry.0).collect())
+        }
+    }
+
+    /// A grant that brings no timeout and the usual backoff is written as its token.
+    pub(super) mod grants {
+        use super::*;
+
+        #[derive(Serialize)]
+        #[serde(untagged)]
+        enum Written<'a> {
+            Token(FenceToken),
+            Grant(&'a Granted),
+        }
+
+        struct Entry(Granted);
+
+        impl<'de> Deserialize<'de> for Entry {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+                struct Either;
+                impl<'de> Visitor<'de> for Either {
+                    type Value = Entry;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str("a token or a grant")
+                    }
+                    fn visit_u64<E: serde::de::Error>(self, token: u64) -> std::result::Result<Entry, E> {
+                        Ok(Entry(usual(FenceToken(token))))
+                    }
+                    fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<Entry, A::Error> {
+                        Granted::deserialize(MapAccessDeserializer::new(map)).map(Entry)
+                    }
+                }
+                deserializer.deserialize_any(Either)
+            }
+        }
+
+        fn usual(token: FenceToken) -> Granted {
+            Granted { token, timeout_ms: None, retry: RetryPolicy::default() }
+        }
+
+        pub(in super::super) fn serialize<S: Serializer>(
+            grants: &[Granted],
+            serializer: S,
+        ) -> std::result::Result<S::Ok, S::Error> {
+            serializer.collect_seq(grants.iter().map(|grant| {
+                if *grant == usual(grant.token) { Written::Token(grant.token) } else { Written::Grant(grant) }
+            }))
+        }
+
+        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+            deserializer: D,
+        ) -> std::result::Result<Vec<Granted>, D::Error> {
+            let entries = Vec::<Entry>::deserialize(deserializer)?;
+            Ok(entries.into_iter().map(|entry| entry.0).collect())
+        }
+    }
 }

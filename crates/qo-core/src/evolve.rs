@@ -4,7 +4,8 @@
 use crate::state::row::{Claimed, Group, Hold, Job, JobOptions, Past, Phase, Record, Run, ScheduleRow};
 use crate::state::row::{Session, SessionRow, Track, WorkflowRow};
 use crate::state::{State, table::Ix};
-use crate::{Attempt, AttemptEnded, ClaimedJob, Configuration, Event, ExchangeReply, Exchanged, FenceToken};
+use crate::{Attempt, AttemptEnded, AttemptOutcome, ClaimedJob, Configuration, Event, ExchangeReply};
+use crate::{Exchanged, FenceToken, Json};
 use crate::{
     Granted, GroupRef, JobId, JobProgress, JobState, Key, LastTick, LeaseId, Name, NewJob, NewSession, Note,
     PrefetchedJob,
@@ -248,7 +249,8 @@ impl State {
                 track.attempts.remove(0);
             }
             track.attempts.push(attempt);
-            track.output.clone_from(&ended.output);
+            let succeeded = ended.outcome == AttemptOutcome::Succeeded;
+            track.output = ended.output.clone().or_else(|| succeeded.then(Json::null));
             track.phase = Phase::Pending;
             track.progress = None;
         };

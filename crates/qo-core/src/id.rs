@@ -26,13 +26,11 @@ pub struct LeaseId(pub Uuid);
 pub struct FenceToken(pub u64);
 
 /// The name of a task, queue, group, workflow, schedule or worker: `[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}`, and not `cluster`.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
 
 /// What divides a group: 1 to 256 bytes of UTF-8 without control characters, not `*`.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Arc<str>);
 
 impl Name {
@@ -110,6 +108,38 @@ macro_rules! text {
 }
 text!(Name, "name");
 text!(Key, "key");
+
+/// A type that is written as the text that it holds, and read by checking it. (`serde(try_from = "String")` would make a
+/// string on each way, and a log is full of names.)
+macro_rules! written_as_text {
+    ($type:ident, $field:literal) => {
+        impl serde::Serialize for $type {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(
+                deserializer: D,
+            ) -> std::result::Result<Self, D::Error> {
+                struct Text;
+                impl serde::de::Visitor<'_> for Text {
+                    type Value = $type;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str("a string")
+                    }
+                    fn visit_str<E: serde::de::Error>(self, text: &str) -> std::result::Result<$type, E> {
+                        $type::parse($field, text).map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_str(Text)
+            }
+        }
+    };
+}
+pub(crate) use written_as_text;
+written_as_text!(Name, "name");
+written_as_text!(Key, "key");
 
 macro_rules! shown {
     ($($type:ty),*) => {$(

@@ -4,16 +4,20 @@ use crate::{
     Error, FenceToken, GroupRef, JobId, Key, Name, OnFailure, Result, RetryPolicy, SessionId, Time, caps,
 };
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::sync::{Arc, LazyLock};
+use std::{collections::BTreeMap, fmt};
 
 /// A JSON text. It has been parsed once, so every holder may rely on it.
-#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Json(Arc<str>);
+crate::id::written_as_text!(Json, "json");
 
 impl Json {
     /// Checks that `text` is JSON; `field` is what the error calls it.
     pub fn parse(field: impl fmt::Display, text: &str) -> Result<Self> {
+        if text == "null" {
+            return Ok(Self::null());
+        }
         // A whole parse, not a skim: a lone surrogate, say, would be found by whoever reads the text next.
         match serde_json::from_str::<serde_json::Value>(text) {
             Ok(_) => Ok(Self(text.into())),
@@ -23,7 +27,8 @@ impl Json {
 
     /// The JSON `null`.
     pub fn null() -> Self {
-        Self("null".into())
+        static NULL: LazyLock<Json> = LazyLock::new(|| Json("null".into()));
+        NULL.clone()
     }
 
     /// Whether it is the JSON `null`.
@@ -131,7 +136,7 @@ pub struct NewJob {
     #[serde(default = "Json::null", skip_serializing_if = "Json::is_null")]
     pub payload: Json,
     /// The line it stands in. Defaults to `default`.
-    #[serde(default = "default_queue")]
+    #[serde(default = "default_queue", skip_serializing_if = "is_default_queue")]
     pub queue: Name,
     /// Lower runs first. Defaults to 0.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -143,7 +148,7 @@ pub struct NewJob {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good_until: Option<Time>,
     /// Tries until it fails for good. Defaults to 3.
-    #[serde(default = "default_max_attempts")]
+    #[serde(default = "default_max_attempts", skip_serializing_if = "is_default_max_attempts")]
     pub max_attempts: u32,
     /// Backoff between tries. Defaults to the task's, else [`RetryPolicy::default`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -181,8 +186,13 @@ pub struct NewJob {
     pub on_failure: Option<OnFailure>,
 }
 
+const DEFAULT_QUEUE: &str = "default";
+
 pub(crate) fn default_queue() -> Name {
-    Name::parse("queue", "default").unwrap_or_else(|_| unreachable!("\"default\" is a name"))
+    static NAME: LazyLock<Name> = LazyLock::new(|| {
+        Name::parse("queue", DEFAULT_QUEUE).unwrap_or_else(|_| unreachable!("\"default\" is a name"))
+    });
+    NAME.clone()
 }
 
 pub(crate) fn default_max_attempts() -> u32 {
@@ -194,6 +204,14 @@ pub(crate) fn default_cost() -> u32 {
 }
 
 // A log is full of jobs that ask for nothing special: what is at its default is not written.
+
+fn is_default_queue(queue: &Name) -> bool {
+    **queue == *DEFAULT_QUEUE
+}
+
+fn is_default_max_attempts(max_attempts: &u32) -> bool {
+    *max_attempts == default_max_attempts()
+}
 
 pub(crate) fn is_one(cost: &u32) -> bool {
     *cost == default_cost()

@@ -35,7 +35,8 @@ impl Decider<'_> {
         let now = self.state.now;
         let (outcome, error, output, then, run_at) = match &settle.outcome {
             Outcome::Succeed { output } => {
-                (AttemptOutcome::Succeeded, None, Some(output.clone()), JobState::Succeeded, None)
+                let output = (!output.is_null()).then(|| output.clone());
+                (AttemptOutcome::Succeeded, None, output, JobState::Succeeded, None)
             }
             Outcome::Fail { error } => {
                 let then = if run.cancel_requested { JobState::Cancelled } else { JobState::Failed };

@@ -64,8 +64,11 @@ impl Decider<'_> {
         match admission {
             Admission::Decided(submitted) => submitted,
             Admission::New(job) => {
-                let (id, run_at) = (job.id, job.run_at.or(Some(self.state.now)));
-                self.happen(Event::Accepted(Arc::new(NewJob { run_at, ..*job })));
+                let (id, now) = (job.id, self.state.now);
+                // What goes without saying is not said: a log is full of jobs that are due at once, in their task's group.
+                let run_at = job.run_at.filter(|run_at| *run_at != now);
+                let group = job.group.clone().filter(|group| *group != job.task);
+                self.happen(Event::Accepted(Arc::new(NewJob { run_at, group, ..*job })));
                 Submitted::Accepted(id)
             }
         }
