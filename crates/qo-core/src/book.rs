@@ -10,6 +10,16 @@ use crate::{ScheduleStatus, SessionId, SlotLease, SlotRequest, State, Steer, Sto
 use crate::{TaskOptions, Time, Work, WorkerStatus, WorkflowPage, WorkflowStatus, caps};
 use async_trait::async_trait;
 
+/// Takes the variant that a command answers with.
+macro_rules! answer {
+    ($self:ident, $command:expr, $variant:ident) => {
+        match $self.decide($command).await? {
+            Answer::$variant(value) => Ok(value),
+            other => Err(Error::new(ErrorKind::Internal, format!("unexpected answer {other:?}"))),
+        }
+    };
+}
+
 /// Where the rule book is kept. Whoever implements this is a [`Store`].
 #[async_trait]
 pub trait Book: Send + Sync + 'static {
@@ -25,6 +35,12 @@ pub trait Book: Send + Sync + 'static {
     /// What an exchange would find: [`State::work`], as of now. See [`Store::work`].
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work>;
 
+    /// See [`Store::fetch`].
+    async fn fetch(&self, exchange: Exchange) -> Result<Option<ExchangeReply>> {
+        let reply: Box<ExchangeReply> = answer!(self, Command::Exchange(exchange), Exchanged)?;
+        Ok(Some(*reply))
+    }
+
     /// See [`Store::changed`].
     async fn changed(&self, seen: Option<u64>) -> Result<u64>;
 
@@ -39,16 +55,6 @@ pub trait Book: Send + Sync + 'static {
 
     /// See [`Store::log`].
     async fn log(&self, token: FenceToken) -> Result<Option<String>>;
-}
-
-/// Takes the variant that a command answers with.
-macro_rules! answer {
-    ($self:ident, $command:expr, $variant:ident) => {
-        match $self.decide($command).await? {
-            Answer::$variant(value) => Ok(value),
-            other => Err(Error::new(ErrorKind::Internal, format!("unexpected answer {other:?}"))),
-        }
-    };
 }
 
 #[async_trait]
@@ -191,6 +197,10 @@ impl<B: Book> Store for B {
 
     async fn sweep(&self) -> Result<Swept> {
         answer!(self, Command::Sweep, Swept)
+    }
+
+    async fn fetch(&self, exchange: Exchange) -> Result<Option<ExchangeReply>> {
+        Book::fetch(self, exchange).await
     }
 
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {

@@ -82,6 +82,11 @@ impl Exchange {
         }
     }
 
+    /// Whether it only asks for work: it settles, starts and reports nothing.
+    pub fn only_asks(&self) -> bool {
+        self.settles.is_empty() && self.starts.is_empty() && self.progress.is_empty() && !self.draining
+    }
+
     /// Checks every rule that needs no state. A store calls it before anything else.
     pub fn check(&self) -> Result<()> {
         within("number", self.number, 1, u64::MAX)?;

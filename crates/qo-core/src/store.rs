@@ -164,6 +164,16 @@ pub trait Store: Send + Sync + 'static {
     /// - A session that has ended, or never was, is `Fenced`.
     async fn exchange(&self, exchange: Exchange) -> Result<ExchangeReply>;
 
+    /// An exchange of a worker that has nothing to say: no settles, starts or progress, and it was told that there is
+    /// [`work`](Self::work). Somebody else may have taken that meanwhile. If it would bring nothing at the moment when it is
+    /// decided, a store may leave it at that: `None`, nothing has happened, and the number is still free.
+    ///
+    /// So workers that all wake up for one job do not all write. After `Unknown` send the number again with
+    /// [`exchange`](Self::exchange). A store that loses nothing by it exchanges, which is what the default does.
+    async fn fetch(&self, exchange: Exchange) -> Result<Option<ExchangeReply>> {
+        self.exchange(exchange).await.map(Some)
+    }
+
     /// Ends a session. Jobs that it still holds lose their lease (attempt used). Closing it again, or a
     /// session that never was, changes nothing.
     async fn close_session(&self, session: SessionId) -> Result<()>;

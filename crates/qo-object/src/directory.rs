@@ -1,18 +1,25 @@
-//! What a directory can do that a bucket cannot: be made durable, and wake those who wait.
+//! What a directory can do that a bucket cannot: be made durable, wake those who wait, and show who wants to write.
 //!
 //! **The bell** is an empty file that is touched after every record. The kernel tells every process that watches it;
 //! rings that nobody has heard yet are heard as one. Nothing rests on it: a ring that is lost (a process that died before
 //! it rang, a file system that tells nobody) is made up for by a look now and then.
+//!
+//! **Who wants to write** holds a lock on a file that is called like him. Others see that, and let him go first if it is his
+//! [turn](crate::turn); nobody waits for one who wants nothing. **Who writes** holds a lock on the file `turn`, so that
+//! nobody prepares a record for a place that is about to be taken. The kernel lets go of a lock when its holder ends,
+//! however he ends. If he is only stopped, others wait a moment and go on without him: nothing rests on these locks but
+//! speed, and who decided a record is still whoever creates it.
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use qo_core::{Error, ErrorKind, Result};
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 /// A namespace's directory.
 #[derive(Debug)]
@@ -120,6 +127,26 @@ impl Directory {
 
     fn unreadable(&self, name: &str, error: &io::Error) -> Error {
         Error::new(ErrorKind::Unavailable, format!("{}: {error}", self.path.join(name).display()))
+    }
+
+    /// Says that a writer wants to write, until what this returns is dropped. None if that cannot be said.
+    pub(crate) fn say_wanting(&self, writer: Uuid) -> Option<File> {
+        let path = self.path.join("wanting").join(writer.to_string());
+        let open = || File::options().create(true).truncate(false).write(true).open(&path);
+        let file = open().or_else(|_| std::fs::create_dir(self.path.join("wanting")).and_then(|()| open()));
+        file.ok().filter(|file| file.try_lock().is_ok())
+    }
+
+    /// Whether a writer says that it wants to write.
+    pub(crate) fn is_wanting(&self, writer: Uuid) -> bool {
+        let file = File::open(self.path.join("wanting").join(writer.to_string()));
+        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    }
+
+    /// Says that somebody is writing, until what this returns is dropped. None if somebody else is.
+    pub(crate) fn take_turn(&self) -> Option<File> {
+        let file = File::options().create(true).truncate(false).write(true).open(self.path.join("turn"));
+        file.ok().filter(|file| file.try_lock().is_ok())
     }
 
     /// Waits until what can be seen in a folder is on the disk.
@@ -246,6 +273,21 @@ mod tests {
         for _ in 0..3 {
             rings.ring();
             rung.notified().await;
+        }
+    }
+
+    #[test]
+    fn who_wants_to_write_is_seen_until_he_has() {
+        let above = tempfile::tempdir().expect("a temporary directory");
+        let open = || Directory::open(&above.path().join("store")).expect("made");
+        let (mine, theirs, me) = (open(), open(), Uuid::from_u128(7));
+        assert!(!theirs.is_wanting(me));
+        for _ in 0..2 {
+            let wanting = mine.say_wanting(me).expect("it can be said");
+            assert!(theirs.is_wanting(me));
+            assert!(!theirs.is_wanting(Uuid::from_u128(8)), "another one");
+            drop(wanting);
+            assert!(!theirs.is_wanting(me));
         }
     }
 

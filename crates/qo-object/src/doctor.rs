@@ -213,6 +213,7 @@ async fn repair_log(log: &Log) -> Result<Repair> {
         events: vec![Event::Ticked(now)],
         admitted: 0,
         offered: Vec::new(),
+        snapshot: false,
     };
     if log.create(&Log::path(record.number), record.encode()?).await != Created::Done {
         let what =

@@ -8,6 +8,8 @@
 //! history/00000000000000000030-…  jobs that succeeded, and have left the state
 //! attempt/00000000000000000007    what the attempt with token 7 wrote to stderr
 //! bell                            (a directory only) rung after every record
+//! turn                            (a directory only) locked while somebody writes a record
+//! wanting/b9c5…                   (a directory only) locked by the writer of that name while it has something to write
 //! ```
 //!
 //! Objects are created, never changed. **Whoever creates record N decided it**; everyone who reads the log reaches the
@@ -20,6 +22,7 @@
 //! | [`log`] | numbered objects: read one, create one if it is not there |
 //! | `put` | a record at the end of the log, whatever the store answers |
 //! | `writer` | the state, and commits: group commit, races, lost replies, the late writer |
+//! | `housekeeping` | when a snapshot is due and who writes it, what leaves the state, what is swept |
 //! | `turn` | who tries to write the next record, and when |
 //! | `offer` | light clients: submitting without holding the state |
 //! | `snapshot` `sweep` | the state as an object; deleting what nobody will read again |
@@ -37,6 +40,7 @@ mod directory;
 pub mod doctor;
 mod format;
 mod history;
+mod housekeeping;
 pub mod log;
 mod offer;
 mod put;

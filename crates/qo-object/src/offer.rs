@@ -87,6 +87,7 @@ impl Offerer {
                 at: None,
                 events: Vec::new(),
                 admitted: 0,
+                snapshot: false,
                 offered: jobs.to_vec(),
             };
             match put(&self.log, &record, &self.options).await? {

@@ -40,10 +40,17 @@ pub struct Record {
     /// Jobs that a light client submitted without knowing the state. Records that come after say what became of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offered: Vec<NewJob>,
+    /// Its writer goes on to write a snapshot: nobody else needs to.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub snapshot: bool,
 }
 
 fn is_zero(number: &usize) -> bool {
     *number == 0
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl Record {
@@ -136,7 +143,17 @@ mod tests {
         let events = vec![Event::Ticked(Time::from_millis(1_800_000_000_000))];
         let (writer, nonce, after) = (Uuid::from_u128(1), Uuid::from_u128(2), Uuid::from_u128(3));
         let at = Some(Time::from_millis(1_800_000_000_000));
-        Record { number: 42, writer, nonce, after, at, events, admitted: 0, offered: Vec::new() }
+        Record {
+            number: 42,
+            writer,
+            nonce,
+            after,
+            at,
+            events,
+            admitted: 0,
+            offered: Vec::new(),
+            snapshot: false,
+        }
     }
 
     #[test]

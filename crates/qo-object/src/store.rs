@@ -4,11 +4,12 @@ use crate::directory::Directory;
 use crate::history;
 use crate::log::{Created, Log, numbered};
 use crate::offer::{Offered, Offerer};
-use crate::writer::{Look, Request, Writer};
+use crate::writer::{Caller, Look, Request, Writer};
 use async_trait::async_trait;
 use object_store::{ObjectStore, local::LocalFileSystem};
-use qo_core::{Answer, Book, Claim, Clock, Command, Error, ErrorKind, FenceToken, Result, SessionId};
+use qo_core::{Answer, Book, Claim, Clock, Command, Error, ErrorKind, Exchange, ExchangeReply, FenceToken};
 use qo_core::{JobDetail, JobId, State, Time, Work};
+use qo_core::{Result, SessionId};
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -129,6 +130,16 @@ impl LogStore {
         Ok(Self { requests: sender, log, applied })
     }
 
+    /// Asks for something that is answered when it is on the disk.
+    async fn request(&self, request: impl FnOnce(Caller) -> Request) -> Result<Answer> {
+        let (caller, answered) = oneshot::channel();
+        let sent = self.requests.send(request(caller)).await;
+        sent.map_err(|_| stopped())?;
+        // The thread stopped while it had the command: the record may be there.
+        let unknown = |_| Err(Error::new(ErrorKind::Unknown, stopped().message()));
+        answered.await.unwrap_or_else(unknown)
+    }
+
     async fn ask<T>(
         &self,
         request: impl FnOnce(Look) -> Request,
@@ -208,7 +219,7 @@ impl Start {
         loop {
             let (command, caller) = match requests.recv().await? {
                 Request::Decide(command, caller) => (command, caller),
-                look @ (Request::Look(_) | Request::Glance(_)) => return Some(look),
+                other => return Some(other),
             };
             match offerer.offer(&command).await {
                 Ok(Offered::Yes(submitted)) => {
@@ -225,7 +236,7 @@ impl Start {
     /// The state could not be opened: who needs it is told why.
     fn refuse(error: Error, request: Request) {
         match request {
-            Request::Decide(_, caller) => {
+            Request::Decide(_, caller) | Request::Fetch(_, caller) => {
                 caller.send(Err(error)).ok();
             }
             Request::Look(look) | Request::Glance(look) => look(Err(error)),
@@ -240,12 +251,14 @@ fn stopped() -> Error {
 #[async_trait]
 impl Book for LogStore {
     async fn decide(&self, command: Command) -> Result<Answer> {
-        let (answer, answered) = oneshot::channel();
-        let sent = self.requests.send(Request::Decide(Box::new(command), answer)).await;
-        sent.map_err(|_| stopped())?;
-        // The thread stopped while it had the command: the record may be there.
-        let unknown = |_| Err(Error::new(ErrorKind::Unknown, stopped().message()));
-        answered.await.unwrap_or_else(unknown)
+        self.request(|caller| Request::Decide(Box::new(command), caller)).await
+    }
+
+    async fn fetch(&self, exchange: Exchange) -> Result<Option<ExchangeReply>> {
+        match self.request(|caller| Request::Fetch(Box::new(exchange), caller)).await? {
+            Answer::Exchanged(reply) => Ok(Some(*reply)),
+            _ => Ok(None),
+        }
     }
 
     async fn look<T, F>(&self, look: F) -> Result<T>

@@ -52,6 +52,8 @@ pub(crate) async fn sweep_old(log: &Log, remembered_ms: u64) -> Result<()> {
     history::forget(log, now, remembered_ms).await?;
     delete_older(log, "attempt", |written| is_over(written, LOGS_MS)).await?;
     delete_older(log, "clock", |written| is_over(written, LEFT_BEHIND_MS)).await?;
+    // Who still uses his makes it anew.
+    delete_older(log, "wanting", |written| is_over(written, LEFT_BEHIND_MS)).await?;
     for folder in ["format", "history", "attempt", "clock"] {
         log.clear(folder, |_, written| is_over(written, LEFT_BEHIND_MS)).await?;
     }

@@ -2,8 +2,9 @@
 //!
 //! Writers that all try at once make one record and many lost races. So each writer looks at who wrote lately: **whoever
 //! wrote last goes last**. The one whose last record is the oldest tries at once; the next one gives it a moment, the one
-//! after that two. If somebody whose turn it is has nothing to write, his moment passes. A writer that nobody has seen
-//! yet tries at once. Nothing rests on it but fairness and speed: the log has room for one record at each number.
+//! after that two. If somebody whose turn it is has nothing to write, his moment passes; on a directory, where whoever
+//! wants to write [can say so](crate::directory), nobody waits for him at all. A writer that nobody has seen yet tries at
+//! once. Nothing rests on it but fairness and speed: the log has room for one record at each number.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,6 +15,9 @@ use uuid::Uuid;
 const GONE_AFTER: u32 = 24;
 /// Bounds of a moment, whatever the store's pace.
 const MOMENT: (Duration, Duration) = (Duration::from_micros(300), Duration::from_millis(500));
+
+/// Bounds of how long one who is seen to write is waited for: he may have been stopped.
+const PATIENCE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
 /// Who wrote when, as one writer saw it.
 #[derive(Debug)]
@@ -46,17 +50,27 @@ impl Turns {
         self.pace = (self.pace * 3 + time) / 4;
     }
 
-    /// When this writer should try; none if now.
-    pub(crate) fn wait_until(&self) -> Option<Instant> {
+    /// Whether anybody else has written lately.
+    pub(crate) fn sees_others(&self) -> bool {
+        self.last.keys().any(|writer| *writer != self.me)
+    }
+
+    /// When this writer should try; none if now. `wants` says of another whether he may want to write too.
+    pub(crate) fn wait_until(&self, wants: impl Fn(Uuid) -> bool) -> Option<Instant> {
         let now = Instant::now();
         let (mine, _) = self.last.get(&self.me)?;
         let gone = self.moment() * GONE_AFTER;
-        let first = self.last.iter().filter(|&(writer, (number, seen))| {
-            *writer != self.me && number < mine && now.duration_since(*seen) <= gone
+        let first = self.last.iter().filter(|&(&writer, (number, seen))| {
+            writer != self.me && number < mine && now.duration_since(*seen) <= gone && wants(writer)
         });
         let before_me = u32::try_from(first.count()).unwrap_or(u32::MAX);
         let at = self.newest + self.moment().saturating_mul(before_me);
         (at > now).then_some(at)
+    }
+
+    /// How long somebody who is seen to write may take.
+    pub(crate) fn patience(&self) -> Duration {
+        (self.pace * 8).clamp(PATIENCE.0, PATIENCE.1)
     }
 
     /// How long somebody whose turn it is has to begin and end a record.
@@ -82,7 +96,8 @@ mod tests {
             }
         }
         let now = Instant::now();
-        let waits: Vec<_> = seen_by.iter().map(|turns| turns.wait_until().map(|at| at - now)).collect();
+        let waits: Vec<_> =
+            seen_by.iter().map(|turns| turns.wait_until(|_| true).map(|at| at - now)).collect();
         let moment = seen_by[0].moment();
         assert_eq!(waits, [None, Some(moment), Some(moment * 2)]);
     }
@@ -90,17 +105,30 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_himself_for_strangers_or_for_those_who_left() {
         let mut turns = Turns::new(writer(1));
-        assert_eq!(turns.wait_until(), None);
+        assert_eq!(turns.wait_until(|_| true), None);
         turns.saw(1, writer(1));
-        assert_eq!(turns.wait_until(), None);
+        assert_eq!(turns.wait_until(|_| true), None);
         turns.saw(2, writer(2));
-        assert_eq!(turns.wait_until(), None, "the other one went last");
+        assert_eq!(turns.wait_until(|_| true), None, "the other one went last");
         turns.saw(3, writer(1));
-        assert!(turns.wait_until().is_some());
+        assert!(turns.wait_until(|_| true).is_some());
         tokio::time::advance(turns.moment()).await;
-        assert_eq!(turns.wait_until(), None, "its moment has passed");
+        assert_eq!(turns.wait_until(|_| true), None, "its moment has passed");
         tokio::time::advance(turns.moment() * GONE_AFTER).await;
         turns.saw(4, writer(1));
-        assert_eq!(turns.wait_until(), None, "it has left");
+        assert_eq!(turns.wait_until(|_| true), None, "it has left");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_those_who_do_not_want_to_write() {
+        let mut turns = Turns::new(writer(1));
+        for number in 1..=4_u64 {
+            turns.saw(number, writer((5 - number).into()));
+        }
+        let now = Instant::now();
+        assert!(turns.sees_others());
+        assert_eq!(turns.wait_until(|_| false), None);
+        let wait = turns.wait_until(|other| other == writer(3)).map(|at| at - now);
+        assert_eq!(wait, Some(turns.moment()), "for one of three");
     }
 }

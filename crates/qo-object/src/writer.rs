@@ -17,19 +17,21 @@
 //! jump and machines sleep: see [`is_swept_beyond`].
 
 use crate::clock::StoreClock;
+use crate::directory::Directory;
 use crate::format;
-use crate::history;
+use crate::housekeeping::Pile;
 use crate::log::Log;
 use crate::put::{Put, put};
 use crate::record::Record;
-use crate::snapshot::{self, Covered, Snapshot, is_swept_beyond, missing};
+use crate::snapshot::{Covered, Snapshot, is_swept_beyond, missing};
 use crate::store::Options;
-use crate::sweep::{sweep, sweep_old};
 use crate::turn::Turns;
 use qo_core::{
-    Answer, Clock, Command, Error, ErrorKind, Event, NewJob, Outcome, Result, Settle, State, Time, decide,
+    Answer, Clock, Command, Decision, Error, ErrorKind, Event, Exchange, NewJob, Outcome, Result, Settle,
+    State, Time, decide,
 };
-use std::{sync::Arc, time::Duration};
+use std::fs::File;
+use std::sync::Arc;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -39,10 +41,6 @@ use uuid::Uuid;
 const BATCH: usize = 1_000;
 /// A record takes no more commands once its events have this many bytes of payload and output, more or less.
 const RECORD_BYTES: usize = 8 << 20;
-/// Snapshots take this fraction of the time at most …
-const SNAPSHOT_SHARE: f64 = 30.0;
-/// … unless a reader would have this much to replay.
-const PILE_BYTES: usize = 64 << 20;
 /// Most offered jobs that one record decides about.
 const OFFERS: usize = 5_000;
 /// Races for the next record that a commit may lose before its callers are told to come back later.
@@ -50,13 +48,13 @@ const RACES: u32 = 1_000;
 
 /// How often a reader begins again at a snapshot because the log is swept faster than it reads.
 const REOPENS: u32 = 5;
-/// How often what is kept for hours or days is swept.
-const LONG_SWEEP: Duration = Duration::from_secs(3_600);
 
 /// What the writer is asked for.
 pub(crate) enum Request {
     /// To decide a command.
-    Decide(Box<Command>, oneshot::Sender<Result<Answer>>),
+    Decide(Box<Command>, Caller),
+    /// To exchange, unless that would bring nothing; it is answered with [`Answer::Done`] then.
+    Fetch(Box<Exchange>, Caller),
     /// To show the state, at the present. What is shown is on the disk.
     Look(Look),
     /// To show the state, at the present, to somebody for whom nothing rests on it.
@@ -66,7 +64,39 @@ pub(crate) enum Request {
 /// A look at the state at a time, or the reason why there is none.
 pub(crate) type Look = Box<dyn FnOnce(Result<(&mut State, Time)>) + Send>;
 
-type Commands = Vec<(Box<Command>, oneshot::Sender<Result<Answer>>)>;
+/// Who waits for an answer.
+pub(crate) type Caller = oneshot::Sender<Result<Answer>>;
+
+/// A command that waits to be decided.
+pub(crate) struct Asked<T> {
+    command: Box<Command>,
+    /// An exchange that is left out if it would bring nothing.
+    is_fetch: bool,
+    caller: T,
+}
+
+impl<T> Asked<T> {
+    pub(crate) fn new(command: Command, caller: T) -> Self {
+        Self { command: Box::new(command), is_fetch: false, caller }
+    }
+
+    fn decide(&self, state: &mut State, at: Time) -> Result<Decision> {
+        if self.is_barren(state, at) {
+            return Ok(Decision { events: Vec::new(), answer: Answer::Done });
+        }
+        decide(state, at, &self.command)
+    }
+
+    /// Whether it is to fetch something, and there is nothing. One that is to be refused is not: it is decided, and told why.
+    fn is_barren(&self, state: &mut State, at: Time) -> bool {
+        match &*self.command {
+            Command::Exchange(exchange) if self.is_fetch => {
+                state.would_bring(at, exchange).is_ok_and(|brings| !brings)
+            }
+            _ => false,
+        }
+    }
+}
 
 /// Where a writer takes its time from.
 pub(crate) enum Hands {
@@ -78,7 +108,7 @@ pub(crate) enum Hands {
 
 impl Hands {
     /// The time now, which is not before what the log has seen.
-    fn now(&self, seen: Time) -> Time {
+    pub(crate) fn now(&self, seen: Time) -> Time {
         match self {
             Self::Store(clock) => {
                 clock.reach(seen);
@@ -90,55 +120,34 @@ impl Hands {
 }
 
 pub(crate) struct Writer {
-    log: Log,
-    hands: Hands,
-    options: Options,
+    pub(crate) log: Log,
+    pub(crate) hands: Hands,
+    pub(crate) options: Options,
     id: Uuid,
-    state: State,
+    pub(crate) state: State,
     /// The last record that the state knows.
-    end: Covered,
+    pub(crate) end: Covered,
     /// Jobs that light clients offered and nobody has decided about.
-    offers: Vec<NewJob>,
+    pub(crate) offers: Vec<NewJob>,
     /// When the end of the log was last known to be the end.
     seen_end: Instant,
     /// What was seen of others may not be on the disk yet.
     unsynced: bool,
     turns: Turns,
-    pile: Pile,
+    /// Says to other writers that this one wants to write …
+    wanting: Option<File>,
+    /// … and that it writes.
+    turn: Option<File>,
+    pub(crate) pile: Pile,
     /// How many records this process has applied, for whoever waits for the next.
     applied: watch::Sender<u64>,
+    /// A record said that this process writes a snapshot.
+    pub(crate) owes_snapshot: bool,
     /// Snapshots and sweeps are nobody's business but their own.
-    housekeeping: Option<JoinHandle<()>>,
-    last_sweep: Instant,
+    pub(crate) housekeeping: Option<JoinHandle<()>>,
+    pub(crate) last_sweep: Instant,
     /// When what is kept for hours or days was last swept.
-    last_long_sweep: Option<Instant>,
-}
-
-/// What a reader would have to replay, and what it would cost to spare it that.
-struct Pile {
-    records: u64,
-    bytes: usize,
-    /// How large the last snapshot was.
-    snapshot_bytes: usize,
-    /// When this process took one; whoever finds much to replay when it opens the namespace need not wait.
-    since: Option<Instant>,
-    /// What a snapshot costs, for each byte of it.
-    cost_per_byte: f64,
-}
-
-impl Pile {
-    fn new(snapshot_bytes: usize) -> Self {
-        // A guess, until the first one is measured.
-        let cost_per_byte = 1e-8;
-        Self { records: 0, bytes: 0, snapshot_bytes, since: None, cost_per_byte }
-    }
-
-    /// Nobody is served while a snapshot is put together: one that costs a tenth of a second may come every three.
-    fn is_affordable(&self) -> bool {
-        let cost = self.cost_per_byte * (self.snapshot_bytes + self.bytes) as f64;
-        let passed = self.since.map_or(f64::INFINITY, |since| since.elapsed().as_secs_f64());
-        passed >= cost * SNAPSHOT_SHARE || self.bytes >= PILE_BYTES
-    }
+    pub(crate) last_long_sweep: Option<Instant>,
 }
 
 impl Writer {
@@ -167,8 +176,11 @@ impl Writer {
             seen_end: now,
             unsynced: false,
             turns: Turns::new(id),
+            wanting: None,
+            turn: None,
             pile: Pile::new(0),
             applied,
+            owes_snapshot: false,
             housekeeping: None,
             last_sweep: now,
             last_long_sweep: None,
@@ -189,7 +201,8 @@ impl Writer {
         let Snapshot { covered, state, bytes } = Snapshot::newest(&self.log).await?;
         (self.state, self.end) = (state, covered);
         self.offers.clear();
-        self.pile = Pile { cost_per_byte: self.pile.cost_per_byte, ..Pile::new(bytes) };
+        self.pile = self.pile.begun_again(bytes);
+        self.owes_snapshot = false;
         self.applied.send_modify(|applied| *applied += 1);
         Ok(())
     }
@@ -243,36 +256,112 @@ impl Writer {
         let mut commands = Vec::new();
         self.sort(batch, &mut commands).await;
         while !commands.is_empty() {
-            while let Some(turn) = self.turns.wait_until().filter(|_| commands.len() < BATCH) {
-                // What arrives meanwhile comes along.
-                tokio::select! {
-                    taken = requests.recv_many(batch, BATCH) => if taken == 0 { break },
-                    () = rung.notified() => self.look_around().await,
-                    () = sleep_until(turn) => break,
-                }
-                self.sort(batch, &mut commands).await;
-            }
+            self.say_wanting();
+            self.take_turn(batch, requests, rung, &mut commands).await;
             let now: Vec<_> = commands.drain(..fitting(&commands)).collect();
-            match self.commit(&now).await {
+            let committed = if now.is_empty() { Ok(Vec::new()) } else { self.commit(&now).await };
+            if self.wanting.is_some() {
+                // Nothing came of it, and no record says so to those who wait.
+                self.give_turn();
+            }
+            match committed {
                 Ok(answers) => {
-                    for ((_, caller), answer) in now.into_iter().zip(answers) {
+                    for (asked, answer) in now.into_iter().zip(answers) {
                         // Whoever does not wait any more does not need to be told.
-                        caller.send(answer).ok();
+                        asked.caller.send(answer).ok();
                     }
                 }
-                Err(error) => now.into_iter().for_each(|(_, caller)| {
-                    caller.send(Err(error.clone())).ok();
+                Err(error) => now.into_iter().for_each(|asked| {
+                    asked.caller.send(Err(error.clone())).ok();
                 }),
             }
         }
     }
 
+    /// Says to the other writers that this one has something to write, if there are any and there is a way.
+    fn say_wanting(&mut self) {
+        let directory = self.log.directory().filter(|_| self.turns.sees_others());
+        self.wanting = directory.and_then(|directory| directory.say_wanting(self.id));
+    }
+
+    /// It is somebody else's turn: there is a record, or there will be none.
+    fn give_turn(&mut self) {
+        (self.wanting, self.turn) = (None, None);
+        self.log.directory().inspect(|directory| directory.ring());
+    }
+
+    /// Waits until it is this writer's turn, and says so to the others. What arrives meanwhile comes along.
+    async fn take_turn(
+        &mut self,
+        batch: &mut Vec<Request>,
+        requests: &mut mpsc::Receiver<Request>,
+        rung: &Notify,
+        commands: &mut Vec<Asked<Caller>>,
+    ) {
+        // How long to wait for one who writes the record after this one.
+        let mut patience = (self.end.number, None);
+        loop {
+            if self.turns.sees_others() {
+                self.answer_barren(commands);
+            }
+            if commands.is_empty() {
+                return;
+            }
+            let until = match self.first_to_write() {
+                Some(at) if commands.len() < BATCH => at,
+                _ => {
+                    let directory = self.log.directory().filter(|_| self.turns.sees_others());
+                    self.turn = directory.and_then(Directory::take_turn);
+                    if directory.is_none() || self.turn.is_some() {
+                        return;
+                    }
+                    let now = Instant::now();
+                    if patience.0 != self.end.number {
+                        patience = (self.end.number, None);
+                    }
+                    let at = *patience.1.get_or_insert(now + self.turns.patience());
+                    if now >= at {
+                        return;
+                    }
+                    at
+                }
+            };
+            tokio::select! {
+                taken = requests.recv_many(batch, BATCH) => if taken == 0 { return },
+                () = rung.notified() => self.look_around().await,
+                () = sleep_until(until) => {}
+            }
+            self.sort(batch, commands).await;
+        }
+    }
+
+    /// Until when others may be first; none if it is this writer's turn.
+    fn first_to_write(&self) -> Option<Instant> {
+        let directory = self.log.directory();
+        self.turns.wait_until(|other| directory.is_none_or(|directory| directory.is_wanting(other)))
+    }
+
+    /// Tells those who would fetch nothing by now: they need not wait for a turn.
+    fn answer_barren(&mut self, commands: &mut Vec<Asked<Caller>>) {
+        let now = self.hands.now(self.state.now());
+        let barren = commands.extract_if(.., |asked| asked.is_barren(&mut self.state, now));
+        for asked in barren {
+            asked.caller.send(Ok(Answer::Done)).ok();
+        }
+    }
+
     /// Answers looks, and keeps commands for the next commit.
-    async fn sort(&mut self, batch: &mut Vec<Request>, commands: &mut Commands) {
+    async fn sort(&mut self, batch: &mut Vec<Request>, commands: &mut Vec<Asked<Caller>>) {
         let (mut looks, mut is_firm) = (Vec::new(), false);
         for request in batch.drain(..) {
             match request {
-                Request::Decide(command, answer) => commands.push((command, answer)),
+                Request::Decide(command, caller) => {
+                    commands.push(Asked { command, is_fetch: false, caller });
+                }
+                Request::Fetch(exchange, caller) => {
+                    let command = Box::new(Command::Exchange(*exchange));
+                    commands.push(Asked { command, is_fetch: true, caller });
+                }
                 Request::Look(look) => {
                     is_firm = true;
                     looks.push(look);
@@ -357,18 +446,20 @@ impl Writer {
             self.turns.saw(record.number, record.writer);
         }
         self.passed(record.number, record.nonce, bytes);
+        if record.snapshot {
+            self.pile.is_taken_care_of();
+        }
         Ok(())
     }
 
     /// The state knows one more record.
     fn passed(&mut self, number: u64, nonce: Uuid, bytes: usize) {
         self.end = Covered { number, nonce };
-        self.pile.records += 1;
-        self.pile.bytes += bytes;
+        self.pile.add(bytes);
         self.applied.send_modify(|applied| *applied += 1);
     }
 
-    async fn commit<T>(&mut self, commands: &[(Box<Command>, T)]) -> Result<Vec<Result<Answer>>> {
+    pub(crate) async fn commit<T>(&mut self, commands: &[Asked<T>]) -> Result<Vec<Result<Answer>>> {
         self.catch_up().await?;
         let mut races = 0;
         while races < RACES {
@@ -380,9 +471,11 @@ impl Writer {
             self.state.speculate();
             let (events, answers) = self.decide_all(at, admitted, commands);
             if admitted == 0 && events.iter().all(|event| matches!(event, Event::Ticked(_))) {
-                // That time goes on needs no record. What is answered rests on what was seen.
+                // That time goes on needs no record. What is answered rests on what was seen, unless it is nothing.
                 self.state.take_back();
-                self.sync().await?;
+                if !commands.iter().all(|asked| asked.is_fetch) {
+                    self.sync().await?;
+                }
                 return Ok(answers);
             }
             let record = Record {
@@ -394,6 +487,7 @@ impl Writer {
                 events,
                 admitted,
                 offered: Vec::new(),
+                snapshot: is_last && self.is_snapshot_due(),
             };
             let sent = Instant::now();
             match put(&self.log, &record, &self.options).await {
@@ -407,6 +501,8 @@ impl Writer {
                     return Err(Error::new(ErrorKind::Unknown, what));
                 }
                 Ok(Put::Ours(bytes)) => {
+                    // The others have to read it: they may begin.
+                    self.give_turn();
                     self.state.keep();
                     self.written(&record, bytes, sent).await;
                     if is_last {
@@ -441,7 +537,7 @@ impl Writer {
         &mut self,
         at: Time,
         admitted: usize,
-        commands: &[(Box<Command>, T)],
+        commands: &[Asked<T>],
     ) -> (Vec<Event>, Vec<Result<Answer>>) {
         let mut events = Vec::new();
         if admitted > 0 {
@@ -457,8 +553,8 @@ impl Writer {
                 Err(error) => tracing::error!("offered jobs were refused: {error}"),
             }
         }
-        let answers = commands.iter().map(|(command, _)| {
-            let decision = decide(&mut self.state, at, command)?;
+        let answers = commands.iter().map(|asked| {
+            let decision = asked.decide(&mut self.state, at)?;
             events.extend(decision.events);
             Ok(decision.answer)
         });
@@ -475,102 +571,21 @@ impl Writer {
         self.turns.took(sent.elapsed());
         self.turns.saw(record.number, self.id);
         self.passed(record.number, record.nonce, bytes);
-        self.log.directory().inspect(|directory| directory.ring());
+        self.owes_snapshot |= record.snapshot;
         if let Hands::Store(clock) = &self.hands {
             clock.observe(&self.log, &Log::path(record.number), sent).await;
         }
     }
-
-    /// Writes a snapshot if a reader would have much to replay, and sweeps now and then. Everybody has been answered:
-    /// nobody waits for it.
-    async fn keep_house(&mut self) {
-        if self.housekeeping.as_ref().is_some_and(|running| !running.is_finished()) {
-            return;
-        }
-        let snapshot = match self.is_snapshot_due() {
-            true => {
-                self.archive().await;
-                self.due_snapshot().await
-            }
-            false => None,
-        };
-        let sweep_is_due = self.last_sweep.elapsed() >= self.options.sweep_age / 2;
-        if snapshot.is_none() && !sweep_is_due {
-            return;
-        }
-        if sweep_is_due {
-            self.last_sweep = Instant::now();
-        }
-        let is_old = self.last_long_sweep.is_none_or(|last| last.elapsed() >= LONG_SWEEP);
-        let long_sweep_is_due = sweep_is_due && is_old;
-        if long_sweep_is_due {
-            self.last_long_sweep = Some(self.last_sweep);
-        }
-        let (log, age) = (self.log.clone(), self.options.sweep_age);
-        let remembered_ms = self.state.retention().succeeded_ms;
-        self.housekeeping = Some(tokio::spawn(async move {
-            if let Some((number, bytes)) = snapshot
-                && !snapshot::write(&log, number, bytes).await
-            {
-                tracing::debug!("snapshot {number} was not written: the records say the same");
-            }
-            if sweep_is_due && let Err(error) = sweep(&log, age).await {
-                tracing::debug!("sweeping was cut short: {error}");
-            }
-            if long_sweep_is_due && let Err(error) = sweep_old(&log, remembered_ms).await {
-                tracing::debug!("sweeping was cut short: {error}");
-            }
-        }));
-    }
-
-    /// Whether it is time for a snapshot: it costs what it has rows, so a large one is due when there is more to replay.
-    fn is_snapshot_due(&self) -> bool {
-        let Pile { records, bytes, snapshot_bytes, .. } = self.pile;
-        let much = records >= self.options.snapshot_every || bytes >= self.options.snapshot_bytes;
-        // With offers that nobody has decided about, the state is not all that the records say.
-        much && bytes >= snapshot_bytes / 2 && self.pile.is_affordable() && self.offers.is_empty()
-    }
-
-    /// Lets jobs that succeeded some time ago leave the state.
-    async fn archive(&mut self) {
-        let leaving = history::leaving(&self.state, self.hands.now(self.state.now()));
-        if leaving.is_empty() {
-            return;
-        }
-        let jobs = leaving.iter().map(|job| job.id).collect();
-        // If the segment is written and the record is not, the jobs are in both places, which hurts nobody.
-        if let Ok(true) = history::write(&self.log, self.end.number, leaving).await
-            && let Err(error) = self.commit(&[(Box::new(Command::Archive { jobs }), ())]).await
-        {
-            tracing::debug!("nothing left the state: {error}");
-        }
-    }
-
-    /// The snapshot that is due, unless somebody else has written it.
-    async fn due_snapshot(&mut self) -> Option<(u64, Vec<u8>)> {
-        let newest = Snapshot::newest_number(&self.log).await.ok()?;
-        let behind = self.end.number.saturating_sub(newest);
-        if behind < self.pile.records && behind < self.options.snapshot_every {
-            // Somebody else has written one.
-            (self.pile.records, self.pile.bytes, self.pile.since) = (behind, 0, Some(Instant::now()));
-            return None;
-        }
-        let begun = Instant::now();
-        let encoded = snapshot::encode(self.end, &self.state).ok()?;
-        let cost_per_byte = begun.elapsed().as_secs_f64() / encoded.len().max(1) as f64;
-        self.pile = Pile { cost_per_byte, since: Some(Instant::now()), ..Pile::new(encoded.len()) };
-        Some((self.end.number, encoded))
-    }
 }
 
-/// How many of these commands go into one record: one at least.
-fn fitting<T>(commands: &[(Box<Command>, T)]) -> usize {
+/// How many of these commands go into one record: one at least, if there is one.
+fn fitting<T>(commands: &[Asked<T>]) -> usize {
     let mut bytes = 0;
-    let fits = |(command, _): &&(Box<Command>, T)| {
-        bytes += weight(command);
+    let fits = |asked: &&Asked<T>| {
+        bytes += weight(&asked.command);
         bytes <= RECORD_BYTES
     };
-    commands.iter().take(BATCH).take_while(fits).count().max(1)
+    commands.iter().take(BATCH).take_while(fits).count().max(1).min(commands.len())
 }
 
 /// How many of these jobs go into one record: one at least, if there is one.

@@ -254,18 +254,19 @@ async fn jobs_that_succeeded_long_ago_leave_the_state_and_are_still_found() {
     assert_eq!(pages(&store).await, 13_000, "somebody may still repeat his submit");
     sleep(Duration::from_secs(301)).await;
     // The rows of a large state are not written again for a few small records.
-    for jobs in [20_001..=30_000, 30_001..=40_000, 40_001..=50_000] {
-        store.submit(jobs.map(job).collect()).await.expect("accepted");
+    for tens_of_thousands in 2..8_u128 {
+        let first = tens_of_thousands * 10_000 + 1;
+        store.submit((first..first + 10_000).map(job).collect()).await.expect("accepted");
     }
     stir(&store).await;
     assert_eq!(raw.names("history").await.len(), 1);
-    assert_eq!(pages(&store).await, 40_000);
+    assert_eq!(pages(&store).await, 70_000);
     let fresh = open(&shared).await;
     for store in [&store, &fresh] {
         assert_eq!(store.job(JobId(Uuid::from_u128(1))).await.as_ref(), Ok(&before));
         let explained = store.explain(JobId(Uuid::from_u128(1))).await.expect("it is known");
         assert_eq!((explained.state, explained.reasons), (JobState::Succeeded, vec![]));
-        let unknown = store.job(JobId(Uuid::from_u128(77_777))).await.expect_err("nobody");
+        let unknown = store.job(JobId(Uuid::from_u128(777_777))).await.expect_err("nobody");
         assert_eq!(unknown.kind(), ErrorKind::NotFound);
     }
     drop(fresh);
@@ -366,7 +367,8 @@ async fn a_writer_does_not_wait_for_light_clients() {
         let (writer, nonce) = (Uuid::new_v4(), Uuid::new_v4());
         let offered = vec![job(u128::from(number) + 100)];
         let (after, events) = (before.nonce, Vec::new());
-        before = Record { number, writer, nonce, after, at: None, events, admitted: 0, offered };
+        before =
+            Record { number, writer, nonce, after, at: None, events, admitted: 0, offered, snapshot: false };
         let bytes = before.encode().expect("it can be written");
         assert_eq!(log.create(&Log::path(number), bytes).await, Created::Done);
     }
@@ -415,4 +417,65 @@ async fn what_happens_in_one_process_wakes_another() {
     light.submit(vec![job(2)]).await.expect("acknowledged");
     here.changed(Some(seen)).await.expect("it is told");
     assert_eq!(due(&here).await, 2);
+}
+
+fn session(id: u128) -> NewSession {
+    let (id, tasks) = (SessionId(Uuid::from_u128(id)), vec![name("work")]);
+    NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 5 }
+}
+
+/// Several workers wake up for one job. One gets it, and the others write nothing.
+#[tokio::test(start_paused = true)]
+async fn who_fetches_nothing_writes_nothing() {
+    let (raw, shared) = objects(20);
+    let stores = join_all((0..5).map(|_| open(&shared))).await;
+    for (id, store) in (1..).zip(&stores) {
+        store.open_session(session(id)).await.expect("open");
+    }
+    stores[0].submit(vec![job(1)]).await.expect("accepted");
+    let before = raw.names("log").await.len();
+    let claim = Claim { max: 5, ..Claim::default() };
+    let fetches = (1..).zip(&stores).map(|(id, store)| {
+        let exchange =
+            Exchange { claim, free_permits: 5, ..Exchange::renew(SessionId(Uuid::from_u128(id)), 1) };
+        store.fetch(exchange)
+    });
+    let fetched: Vec<_> = join_all(fetches).await.into_iter().map(|reply| reply.expect("answered")).collect();
+    let claimed: Vec<_> = fetched.iter().flatten().map(|reply| reply.claimed.len()).collect();
+    assert_eq!(claimed, [1], "one got it, the others were told that there is nothing");
+    assert_eq!(raw.names("log").await.len(), before + 1);
+}
+
+/// A snapshot that is due is written by one process, however many have seen that it is.
+#[tokio::test(start_paused = true)]
+async fn of_many_processes_one_writes_the_snapshot() {
+    let (raw, shared) = objects(20);
+    let stores = join_all((0..5).map(|_| open(&shared))).await;
+    for number in 1..=29_u128 {
+        stores[number as usize % 5].submit(vec![job(number)]).await.expect("accepted");
+    }
+    // Who owes one writes it when everybody has been answered.
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while raw.names("snapshot").await.len() < 2 && Instant::now() < deadline {
+        sleep(Duration::from_millis(50)).await;
+    }
+    let snapshots = raw.names("snapshot").await;
+    assert_eq!(snapshots, ["snapshot/00000000000000000010", "snapshot/00000000000000000020"]);
+}
+
+/// Somebody took the turn and was stopped: others go on without him.
+#[tokio::test]
+async fn a_writer_that_was_stopped_in_its_turn_holds_nobody_up_for_long() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let open = || LogStore::open_directory(directory.path(), Options::default());
+    let (one, two) = (open().await.expect("it opens"), open().await.expect("it opens"));
+    one.submit(vec![job(1)]).await.expect("accepted");
+    two.submit(vec![job(2)]).await.expect("accepted");
+    let turn = std::fs::File::create(directory.path().join("turn")).expect("opened");
+    turn.lock().expect("nobody writes");
+    for number in 3..=6 {
+        one.submit(vec![job(number)]).await.expect("accepted all the same");
+        two.submit(vec![job(number + 10)]).await.expect("accepted all the same");
+    }
+    assert_eq!(due(&two).await, 10);
 }

@@ -118,6 +118,14 @@ impl State {
         Ok(Work { now: brings, next: self.next_date(now, session), at: now, seen: 0 })
     }
 
+    /// Whether an exchange that has nothing to say would bring anything at `now`: see [`Store::fetch`](crate::Store::fetch).
+    /// One that was answered before brings its answer again.
+    pub fn would_bring(&mut self, now: Time, exchange: &Exchange) -> Result<bool> {
+        let row = self.session_by_id.get(&exchange.session).map(|&ix| &self.sessions[ix].row);
+        let was_answered = row.is_some_and(|row| row.number == exchange.number);
+        Ok(was_answered || self.work(now, exchange.session, exchange.claim)?.now)
+    }
+
     /// The next moment after `now` at which something happens by itself, the end of this session aside.
     fn next_date(&self, now: Time, session: SessionId) -> Option<Time> {
         let later = |at: &Time| *at > now;

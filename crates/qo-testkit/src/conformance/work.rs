@@ -160,6 +160,50 @@ pub(super) async fn a_session_that_ended_or_never_was_has_no_work(world: &World)
     refused(world.store.work(worker.session, wanting(1)).await, ErrorKind::Fenced);
 }
 
+/// An exchange that only asks for work.
+async fn fetch(world: &World, worker: &Worker, max: u32) -> Option<qo_core::ExchangeReply> {
+    world.store.fetch(Exchange { claim: wanting(max), ..worker.next() }).await.expect("the session is live")
+}
+
+pub(super) async fn a_fetch_brings_what_an_exchange_would(world: &World) {
+    let ids = world.submit_many(3, job("t")).await;
+    let worker = world.worker("w", ["t"]).await;
+    let asked = Exchange { claim: wanting(2), ..worker.next() };
+    let reply = world.store.fetch(asked.clone()).await.expect("live").expect("there is work");
+    assert_eq!(reply.claimed.iter().map(|job| job.id).collect::<Vec<_>>(), ids[..2]);
+    let again = world.store.exchange(asked.clone()).await.expect("the same number again");
+    assert_eq!(again, reply, "the same answer");
+    let again = world.store.fetch(asked).await.expect("the same number again");
+    assert_eq!(again, Some(reply), "however it is asked for");
+}
+
+pub(super) async fn a_fetch_that_is_left_alone_leaves_no_trace(world: &World) {
+    let worker = world.open(serving("w", ["t"]).lease(10_000)).await;
+    let before = world.store.workers().await;
+    world.advance(4_000).await;
+    match fetch(world, &worker, 1).await {
+        // A store may leave it: then the number is free, and nothing was renewed.
+        None => assert_eq!(world.store.workers().await, before),
+        // Or make it: then it was an exchange like any other.
+        Some(reply) => {
+            assert_eq!((reply.number, reply.claimed.len()), (1, 0));
+            assert_eq!(reply.lease_until, at(14_000));
+            return;
+        }
+    }
+    let id = world.submit(job("t")).await;
+    let reply = fetch(world, &worker, 1).await.expect("there is work");
+    assert_eq!((reply.number, reply.claimed[0].id, reply.lease_until), (1, id, at(14_000)));
+}
+
+pub(super) async fn a_fetch_of_a_session_that_is_gone_is_fenced(world: &World) {
+    world.submit(job("t")).await;
+    let worker = world.worker("w", ["t"]).await;
+    let asked = Exchange { claim: wanting(1), ..worker.next() };
+    worker.close().await;
+    refused(world.store.fetch(asked).await, ErrorKind::Fenced);
+}
+
 pub(super) async fn who_waits_for_a_change_is_told_of_it(world: &World) {
     if !world.store.tells_changes() {
         return;

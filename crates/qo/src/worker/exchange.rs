@@ -20,19 +20,32 @@ use tokio::time::Instant;
 /// How often progress alone is a reason to exchange.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
+/// What came of an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Brought {
+    /// Jobs, or word of them.
+    News,
+    /// An answer, and nothing else.
+    Nothing,
+    /// What it was to fetch had gone, so it was not made.
+    NotMade,
+}
+
 impl Fetcher {
-    /// One exchange, repeated until it is answered. Says whether it brought anything.
-    pub(super) async fn exchange(&mut self, session: &mut Session) -> Result<bool> {
+    /// One exchange, repeated until it is answered.
+    pub(super) async fn exchange(&mut self, session: &mut Session) -> Result<Brought> {
         let mut exchange = self.compose(session);
         let mut sent = Instant::now();
         let mut may_have_happened = false;
         for tries in 1.. {
-            let error = match self.answer(tries, self.shared.store.exchange(exchange.clone())).await {
-                Ok(reply) => {
+            let error = match self.answer(tries, self.send(session, &exchange, may_have_happened)).await {
+                Ok(Some(reply)) => {
                     self.refusals = 0;
                     session.looks.due = true;
-                    return Ok(self.absorb(session, &exchange, reply, sent));
+                    let news = self.absorb(session, &exchange, reply, sent);
+                    return Ok(if news { Brought::News } else { Brought::Nothing });
                 }
+                Ok(None) => return Ok(Brought::NotMade),
                 Err(error) if passes(&error) => error,
                 Err(error) => return Err(error),
             };
@@ -49,6 +62,20 @@ impl Fetcher {
             }
         }
         unreachable!("it is tried until it is answered")
+    }
+
+    /// Sends an exchange. None if it would have brought nothing, and so was not made.
+    async fn send(
+        &self,
+        session: &Session,
+        exchange: &Exchange,
+        may_have_happened: bool,
+    ) -> Result<Option<ExchangeReply>> {
+        if exchange.only_asks() && !may_have_happened && Instant::now() < session.renew_at {
+            self.shared.store.fetch(exchange.clone()).await
+        } else {
+            self.shared.store.exchange(exchange.clone()).await.map(Some)
+        }
     }
 
     /// Permits that no handler uses.

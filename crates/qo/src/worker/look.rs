@@ -3,6 +3,7 @@
 //! A worker that has nothing to say asks the store first whether an exchange would bring anything, which changes nothing
 //! and is cheap. So an idle worker writes nothing but its renewals.
 
+use crate::worker::exchange::Brought;
 use crate::worker::fetch::{Fetcher, passes};
 use crate::worker::session::Session;
 use qo_core::{Result, caps};
@@ -136,13 +137,16 @@ impl Fetcher {
 
     /// An exchange because there is said to be work. If it brings nothing again and again the next one waits a little.
     pub(super) async fn fetch(&mut self, session: &mut Session) -> Result<()> {
-        if self.exchange(session).await? {
-            session.looks.barren = 0;
-        } else {
-            session.looks.barren += 1;
-            let pause = Duration::from_millis(1 << session.looks.barren.min(10));
-            let most = self.poll_interval().min(Duration::from_millis(100));
-            session.looks.not_before = Instant::now() + pause.min(most);
+        match self.exchange(session).await? {
+            Brought::News => session.looks.barren = 0,
+            // Whoever took it has made a change, and that is a reason to look again.
+            Brought::NotMade => session.looks.not_before = Instant::now() + LOOK_GAP,
+            Brought::Nothing => {
+                session.looks.barren += 1;
+                let pause = Duration::from_millis(1 << session.looks.barren.min(10));
+                let most = self.poll_interval().min(Duration::from_millis(100));
+                session.looks.not_before = Instant::now() + pause.min(most);
+            }
         }
         Ok(())
     }
