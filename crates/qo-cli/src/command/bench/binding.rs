@@ -24,7 +24,8 @@ type Times = Arc<Mutex<Vec<(u64, u64)>>>;
 
 /// The mean number at once, in hundredths of the limit.
 pub async fn binding(bench: &Bench<'_>) -> Result<Vec<Figure>> {
-    let job_ms = if bench.quick { LEAST_MS } else { (bench.fsync_ms * COMMITS).max(LEAST_MS).round() };
+    let job_ms =
+        if bench.quick { LEAST_MS } else { (bench.fsync_ms().await? * COMMITS).max(LEAST_MS).round() };
     let count = bench.jobs(200).clamp(40, 1_000);
     let mut shares = Vec::new();
     for round in 0..bench.rounds() {

@@ -17,6 +17,7 @@ pub async fn pickup(bench: &Bench<'_>) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (what, across, slack_ms) in [("one process", false, 2.0), ("across processes", true, 15.0)] {
         let (mut p50, mut p99) = (Vec::new(), Vec::new());
+        let bar = Bar::AtMost(3.0 * bench.fsync_ms().await? + slack_ms);
         for round in 0..bench.rounds() {
             bench.at("pickup", round, what);
             let waits_ms =
@@ -24,7 +25,6 @@ pub async fn pickup(bench: &Bench<'_>) -> Result<Vec<Figure>> {
             p50.push(percentile(&waits_ms, 50.0));
             p99.push(percentile(&waits_ms, 99.0));
         }
-        let bar = Bar::AtMost(3.0 * bench.fsync_ms + slack_ms);
         figures.push(Figure::new(format!("{what}, submit to start, p50"), Unit::Ms, p50).bar(bar));
         figures.push(Figure::new(format!("{what}, submit to start, p99"), Unit::Ms, p99));
     }
