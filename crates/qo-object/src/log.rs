@@ -106,6 +106,19 @@ impl Log {
         }
     }
 
+    /// Creates a record unless there is one. In a directory this waits for the disk where it is called: it is for the thread
+    /// of a log alone.
+    pub(crate) async fn create_record(&self, number: u64, bytes: Vec<u8>) -> Created {
+        let path = Self::path(number);
+        match &self.directory {
+            None => self.create(&path, bytes).await,
+            Some(directory) => match directory.still_there() {
+                Ok(()) => directory.create_record(path.as_ref(), &bytes),
+                Err(error) => Created::Unknown(error.message().to_owned()),
+            },
+        }
+    }
+
     /// Creates an object unless there is one.
     pub async fn create(&self, path: &Path, bytes: Vec<u8>) -> Created {
         if let Err(error) = self.still_there() {

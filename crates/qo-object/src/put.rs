@@ -24,7 +24,7 @@ pub(crate) async fn put(log: &Log, record: &Record, options: &Options) -> Result
         if attempt > 0 {
             tokio::time::sleep(options.pause).await;
         }
-        let created = log.create(&path, bytes.clone()).await;
+        let created = log.create_record(record.number, bytes.clone()).await;
         match created {
             Created::Done => {
                 // It may have gone meanwhile, and the record with it.
