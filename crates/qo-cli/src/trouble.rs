@@ -25,6 +25,8 @@ pub enum Trouble {
     Exit(u8),
     /// Whoever read our output does not any more: there is nobody to tell anything.
     Closed,
+    /// What was done cannot be told on stdout. It is done all the same: to come back later and do it again would be wrong.
+    Mute(io::Error),
 }
 
 /// The result of a command.
@@ -52,7 +54,7 @@ impl Trouble {
     pub fn kind(&self) -> Option<ErrorKind> {
         match self {
             Self::Error { error, .. } => Some(error.kind()),
-            Self::Exit(_) | Self::Closed => None,
+            Self::Exit(_) | Self::Closed | Self::Mute(_) => None,
         }
     }
 
@@ -66,6 +68,10 @@ impl Trouble {
             }
             Self::Exit(code) => *code,
             Self::Closed => 0,
+            Self::Mute(error) => {
+                screen.warn(format_args!("stdout: {error}; what was done stays done"));
+                FAILED
+            }
         }
     }
 }
@@ -96,8 +102,7 @@ impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::Closed,
-            _ => Error::new(ErrorKind::Unavailable, format!("stdout: {error}; what was done stays done"))
-                .into(),
+            _ => Self::Mute(error),
         }
     }
 }

@@ -21,6 +21,9 @@ const SEGMENT: (usize, usize) = (2_000, 10_000);
 /// How long after its end a job may leave the state.
 const LEAVES_AFTER_MS: u64 = 300_000;
 
+/// How far a client's clock may be off before an id is looked for in vain.
+const SPARE_MS: i64 = 86_400_000;
+
 /// The first line of a segment.
 #[derive(Serialize, Deserialize)]
 struct Contents {
@@ -53,29 +56,107 @@ pub(crate) async fn write(log: &Log, after: u64, mut jobs: Vec<JobSnapshot>) -> 
     Ok(log.create(&path, encoder.finish()).await == Created::Done)
 }
 
-/// Looks for a job in all segments, the newest first.
+/// Looks for a job in all segments that it can be in, the newest first. One that cannot be read hides only its own jobs; but
+/// then nobody can say that there is no such job.
 pub(crate) async fn find(log: &Log, job: JobId) -> Result<Option<JobDetail>> {
-    for path in log.list("history").await?.into_iter().rev() {
+    let mut unread = None;
+    for path in log.list("history").await?.into_iter().rev().filter(|path| may_hold(path, job)) {
         let Some(bytes) = log.get(&path).await? else { continue };
-        let mut lines = body(path.as_ref(), &bytes)?.split(|byte| *byte == b'\n');
-        let contents: Contents = parse(path.as_ref(), lines.next().unwrap_or_default())?;
-        if let Ok(at) = contents.ids.binary_search(&job)
-            && let Some(line) = lines.nth(at)
-        {
-            let found: JobSnapshot = parse(path.as_ref(), line)?;
-            return Ok(found.detail());
+        match find_in(path.as_ref(), &bytes, job) {
+            Ok(None) => {}
+            Ok(found) => return Ok(found),
+            Err(error) => unread = Some(error),
         }
     }
-    Ok(None)
+    unread.map_or(Ok(None), Err)
+}
+
+fn find_in(name: &str, bytes: &[u8], job: JobId) -> Result<Option<JobDetail>> {
+    let mut lines = body(name, bytes)?.split(|byte| *byte == b'\n');
+    let contents: Contents = parse(name, lines.next().unwrap_or_default())?;
+    let Ok(at) = contents.ids.binary_search(&job) else { return Ok(None) };
+    let Some(line) = lines.nth(at) else { return Ok(None) };
+    Ok(parse::<JobSnapshot>(name, line)?.detail())
+}
+
+/// Whether a segment can hold a job. Ids say when they were made (by a client's clock, so with a day to spare), and a job is
+/// not over before it was made.
+fn may_hold(segment: &Path, job: JobId) -> bool {
+    let Some((seconds, _)) = job.0.get_timestamp().map(|made| made.to_unix()) else { return true };
+    let made_ms = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000);
+    until(segment).is_none_or(|until| made_ms.saturating_sub(SPARE_MS) <= until.as_millis())
+}
+
+/// When the last job of a segment ended.
+fn until(segment: &Path) -> Option<Time> {
+    let (_, until) = segment.filename()?.split_once('-')?;
+    until.parse().ok().map(Time::from_millis)
 }
 
 /// Deletes segments whose last job's time to be remembered is over.
 pub(crate) async fn forget(log: &Log, now: Time, remembered_ms: u64) -> Result<()> {
     for path in log.list("history").await? {
-        let until = path.filename().and_then(|name| name.split_once('-')).and_then(|(_, at)| at.parse().ok());
-        if until.is_some_and(|at| now.ms_since(Time::from_millis(at)) > remembered_ms) {
+        if until(&path).is_some_and(|until| now.ms_since(until) > remembered_ms) {
             log.delete(&path).await?;
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object_store::{ObjectStoreExt, memory::InMemory};
+    use qo_core::ErrorKind;
+    use std::sync::Arc;
+    use uuid::{Builder, Uuid};
+
+    const NOON: Time = Time::from_millis(1_800_000_000_000);
+
+    /// A segment of one job.
+    async fn segment(log: &Log, after: u64, job: JobId) -> Path {
+        let mut encoder = Encoder::new();
+        encoder.line(&Contents { ids: vec![job] }).expect("encodes");
+        encoder.line(&row(job)).expect("encodes");
+        let path = Path::from(format!("history/{after:020}-{}", NOON.as_millis()));
+        assert_eq!(log.create(&path, encoder.finish()).await, Created::Done);
+        path
+    }
+
+    fn row(job: JobId) -> serde_json::Value {
+        serde_json::json!({
+            "id": job, "number": 1, "queue": "default", "task": "t", "group": "t", "submitted_at": 0, "run_at": 0,
+            "payload": "null", "max_attempts": 3, "attempts_used": 1, "attempts": [],
+            "place": {"ended": {"at": NOON, "state": "succeeded", "skipped": false}},
+        })
+    }
+
+    #[tokio::test]
+    async fn a_damaged_segment_hides_its_own_jobs_and_no_others() {
+        let objects = Arc::new(InMemory::new());
+        let log = Log::new(objects.clone());
+        let (old, new) = (JobId(Uuid::from_u128(1)), JobId(Uuid::from_u128(2)));
+        segment(&log, 1, old).await;
+        let newest = segment(&log, 2, new).await;
+        assert!(find(&log, new).await.expect("readable").is_some());
+        assert_eq!(find(&log, JobId(Uuid::from_u128(3))).await, Ok(None));
+        objects.put(&newest, "qo 1 torn".into()).await.expect("damaged");
+        assert!(find(&log, old).await.expect("it is in another one").is_some());
+        for job in [new, JobId(Uuid::from_u128(3))] {
+            assert_eq!(find(&log, job).await.expect_err("nobody can say").kind(), ErrorKind::Data);
+        }
+    }
+
+    #[test]
+    fn a_segment_that_ended_long_before_an_id_was_made_is_not_read() {
+        let segment = Path::from(format!("history/{:020}-{}", 7, NOON.as_millis()));
+        let made = |days: i64| {
+            let ms = u64::try_from(NOON.as_millis() + days * 86_400_000).expect("after 1970");
+            JobId(Builder::from_unix_timestamp_millis(ms, &[7; 10]).into_uuid())
+        };
+        assert!(may_hold(&segment, made(-3)));
+        assert!(may_hold(&segment, made(0)));
+        assert!(!may_hold(&segment, made(2)));
+        assert!(may_hold(&segment, JobId(Uuid::from_u128(1))), "an id that does not say when it was made");
+    }
 }

@@ -75,3 +75,15 @@ fn a_worker_waits_for_a_store_that_is_gone_and_makes_no_other_in_its_place() {
     here.qo(&["doctor", "--verify"]).ok();
     assert_eq!(here.jobs().len(), 1);
 }
+
+/// An exit code that says "come back later" would have it submitted twice.
+#[test]
+fn what_was_accepted_and_cannot_be_printed_is_not_to_be_tried_again() {
+    let here = Here::new();
+    let full = fs::File::options().write(true).open("/dev/full").expect("a full disk");
+    let mut command = here.command(&["submit", "hello"]);
+    let mut submit = command.stdout(full).stderr(Stdio::null()).spawn().expect("qo starts");
+    assert_eq!(submit.wait().expect("it ends").code(), Some(1));
+    let listed = here.qo(&["jobs", "list", "--json"]).json();
+    assert_eq!(listed.as_array().map(Vec::len), Some(1));
+}
