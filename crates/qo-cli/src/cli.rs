@@ -115,7 +115,13 @@ impl Cli {
         let stdin = matches!(command, Command::Slot(_)).then(slot::keep_stdin).flatten();
         // A worker runs many things at once. For everything else one thread is enough, and starts faster.
         let runtime = runtime(matches!(command, Command::Worker(_)))?;
-        let done = runtime.block_on(command.run(&place, screen, stdin));
+        let done = runtime.block_on(async {
+            let done = command.run(&place, screen, stdin).await;
+            if done.is_ok() {
+                place.finish().await;
+            }
+            done
+        });
         // Somebody may still be reading from the terminal, for ever.
         runtime.shutdown_background();
         done

@@ -7,13 +7,18 @@ use qo::settings::{Environment, Places, current_directory, without_password};
 use qo::{Error, ErrorKind, Settings, Store};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// The settings in force, and the way to the store.
 pub struct Place {
     /// The settings.
     pub settings: Settings,
+    opened: Mutex<Vec<Arc<dyn Store>>>,
 }
+
+/// How long a command that is done waits for what its store does on the side.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Place {
     /// Reads the settings.
@@ -21,7 +26,8 @@ impl Place {
         let environment = Environment::of_process();
         let file = config.or_else(|| environment.get("QO_CONFIG").map(PathBuf::from));
         let directory = current_directory()?;
-        Ok(Self { settings: Settings::load(Places { directory, file, environment, flags })? })
+        let settings = Settings::load(Places { directory, file, environment, flags })?;
+        Ok(Self { settings, opened: Mutex::default() })
     }
 
     /// The store's URL, for people.
@@ -36,12 +42,28 @@ impl Place {
 
     /// Opens the store, and makes it if there is none.
     pub async fn open(&self) -> Done<Arc<dyn Store>> {
-        qo::connect(&self.settings.store).await.map_err(|error| self.explained(error))
+        self.noted(qo::connect(&self.settings.store).await)
     }
 
     /// Opens the store for little more than a submit, and makes it if there is none.
     pub async fn open_to_submit(&self) -> Done<Arc<dyn Store>> {
-        qo::connect_to_submit(&self.settings.store).await.map_err(|error| self.explained(error))
+        self.noted(qo::connect_to_submit(&self.settings.store).await)
+    }
+
+    /// The command is done: lets its store finish what it does on the side, such as a snapshot that would otherwise be cut
+    /// short by the end of the process, every time.
+    pub async fn finish(&self) {
+        let opened = std::mem::take(&mut *self.opened.lock().unwrap_or_else(PoisonError::into_inner));
+        for store in opened {
+            // If it takes so long, another will have to do it.
+            tokio::time::timeout(PATIENCE, store.finish()).await.ok();
+        }
+    }
+
+    fn noted(&self, store: qo::Result<Arc<dyn Store>>) -> Done<Arc<dyn Store>> {
+        let store = store.map_err(|error| self.explained(error))?;
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&store));
+        Ok(store)
     }
 
     /// Opens the store if there is one: who only looks at a place should not leave a new store behind in it.

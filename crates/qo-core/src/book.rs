@@ -50,6 +50,9 @@ pub trait Book: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// See [`Store::finish`].
+    async fn finish(&self) {}
+
     /// See [`Store::keep_log`].
     async fn keep_log(&self, token: FenceToken, log: String) -> Result<()>;
 
@@ -213,6 +216,10 @@ impl<B: Book> Store for B {
 
     fn tells_changes(&self) -> bool {
         true
+    }
+
+    async fn finish(&self) {
+        Book::finish(self).await;
     }
 
     async fn keep_log(&self, token: FenceToken, mut log: String) -> Result<()> {

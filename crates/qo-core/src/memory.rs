@@ -2,6 +2,7 @@
 //! trying things out (`memory:`).
 
 use crate::{Answer, Book, Claim, Clock, Command, Error, ErrorKind, Event, FenceToken, Result, SessionId};
+use crate::{Exchange, ExchangeReply, Store};
 use crate::{State, SystemClock, Work, decide};
 use async_trait::async_trait;
 use std::collections::BTreeMap;
@@ -77,6 +78,14 @@ impl Book for MemoryStore {
         }
         Ok(look(&state))
     }
+
+    async fn fetch(&self, exchange: Exchange) -> Result<Option<ExchangeReply>> {
+        if self.lock()?.may_leave(self.clock.now(), &exchange) {
+            return Ok(None);
+        }
+        Store::exchange(self, exchange).await.map(Some)
+    }
+
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
         // Before the look: what happens meanwhile is then seen as a change, never missed.
         let seen = self.changes.count();

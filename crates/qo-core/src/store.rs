@@ -210,6 +210,10 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
+    /// Waits until the store has done what it does on the side, such as writing a snapshot. Nothing that was answered rests on
+    /// it; but a program that ends at once would cut it short, and the next one would begin it anew. Defaults to nothing.
+    async fn finish(&self) {}
+
     /// Keeps the log of an attempt: what a program wrote to stderr. It is found by the attempt's token, as long as its job
     /// is remembered. Of a long one the last [`LOG_BYTES`](crate::caps::LOG_BYTES) are kept.
     ///

@@ -32,6 +32,28 @@ pub(crate) struct Directory {
     log: Option<File>,
 }
 
+/// A lock that is held until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Held(File);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // To close the file would not do: a child that is just being started may have it too.
+        self.0.unlock().ok();
+    }
+}
+
+/// Who writes.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// This one, until it is dropped.
+    Mine(Held),
+    /// Somebody else.
+    Theirs,
+    /// There are no locks here: it cannot be said, and nobody need wait for it.
+    Nobodys,
+}
+
 /// A file's name and when it was written.
 pub(crate) type Written = (String, SystemTime);
 
@@ -48,14 +70,17 @@ impl Directory {
         let bell = File::options().create(true).truncate(false).write(true).open(path.join("bell"));
         let bell = bell.map_err(unusable)?;
         let log = File::open(path.join("log")).map_err(unusable)?;
-        Ok(Self { path: path.to_owned(), bell: Some(bell), log: Some(log) })
+        // Whoever changes his current directory stays in this one.
+        let path = path.canonicalize().map_err(unusable)?;
+        Ok(Self { path, bell: Some(bell), log: Some(log) })
     }
 
     /// A directory that is there already; nothing is made. `NotFound` if it is not.
     pub(crate) fn existing(path: &Path) -> Result<Self> {
         if path.is_dir() {
             let log = File::open(path.join("log")).ok();
-            return Ok(Self { path: path.to_owned(), bell: None, log });
+            let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+            return Ok(Self { path, bell: None, log });
         }
         let (kind, why) = match path.exists() {
             true => (ErrorKind::Unavailable, "it is a file: a store is a directory"),
@@ -154,23 +179,41 @@ impl Directory {
     }
 
     /// Says that a writer wants to write, until what this returns is dropped. None if that cannot be said.
-    pub(crate) fn say_wanting(&self, writer: Uuid) -> Option<File> {
-        let path = self.path.join("wanting").join(writer.to_string());
-        let open = || File::options().create(true).truncate(false).write(true).open(&path);
-        let file = open().or_else(|_| std::fs::create_dir(self.path.join("wanting")).and_then(|()| open()));
-        file.ok().filter(|file| file.try_lock().is_ok())
+    pub(crate) fn say_wanting(&self, writer: Uuid) -> Option<Held> {
+        let file = lockable(&self.wanting(writer)).or_else(|_| {
+            // Somebody else may be making it.
+            std::fs::create_dir(self.path.join("wanting")).ok();
+            lockable(&self.wanting(writer))
+        });
+        let file = file.ok()?;
+        // Whoever asks just now whether it is locked locks it, for a moment.
+        let locked = file.try_lock().or_else(|_| file.try_lock());
+        locked.is_ok().then_some(Held(file))
+    }
+
+    /// A writer ends: nobody will look for it.
+    pub(crate) fn forget_wanting(&self, writer: Uuid) {
+        std::fs::remove_file(self.wanting(writer)).ok();
+    }
+
+    fn wanting(&self, writer: Uuid) -> PathBuf {
+        self.path.join("wanting").join(writer.to_string())
     }
 
     /// Whether a writer says that it wants to write.
     pub(crate) fn is_wanting(&self, writer: Uuid) -> bool {
-        let file = File::open(self.path.join("wanting").join(writer.to_string()));
-        file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+        File::open(self.wanting(writer))
+            .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// Says that somebody is writing, until what this returns is dropped. None if somebody else is.
-    pub(crate) fn take_turn(&self) -> Option<File> {
-        let file = File::options().create(true).truncate(false).write(true).open(self.path.join("turn"));
-        file.ok().filter(|file| file.try_lock().is_ok())
+    /// Says that one is writing, unless somebody else is.
+    pub(crate) fn take_turn(&self) -> Turn {
+        let Ok(file) = lockable(&self.path.join("turn")) else { return Turn::Nobodys };
+        match file.try_lock() {
+            Ok(()) => Turn::Mine(Held(file)),
+            Err(TryLockError::WouldBlock) => Turn::Theirs,
+            Err(TryLockError::Error(_)) => Turn::Nobodys,
+        }
     }
 
     /// Waits until what can be seen in a folder is on the disk.
@@ -190,15 +233,18 @@ impl Directory {
         listed.map_err(|error| Error::new(ErrorKind::Unavailable, format!("{shown}: {error}")))
     }
 
-    /// Removes a file, if it is there.
-    pub(crate) async fn remove(&self, folder: &str, name: &str) -> Result<()> {
-        let path = self.path.join(folder).join(name);
-        let shown = path.display().to_string();
-        match aside(move || std::fs::remove_file(path)).await {
-            Ok(()) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(Error::new(ErrorKind::Unavailable, format!("{shown}: {error}"))),
-        }
+    /// Removes files, in order, if they are there.
+    pub(crate) async fn remove_all(&self, names: Vec<String>) -> Result<()> {
+        let folder = self.path.clone();
+        let removed = aside(move || {
+            for name in names {
+                let path = folder.join(name);
+                found(std::fs::remove_file(&path))
+                    .map_err(|error| io::Error::other(format!("{}: {error}", path.display())))?;
+            }
+            Ok(())
+        });
+        removed.await.map_err(|error| Error::new(ErrorKind::Unavailable, error.to_string()))
     }
 }
 
@@ -222,6 +268,10 @@ fn stage(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
         return written.map(|()| staged);
     }
     unreachable!("there are more numbers than files")
+}
+
+fn lockable(path: &Path) -> io::Result<File> {
+    File::options().create(true).truncate(false).write(true).open(path)
 }
 
 /// What is not there is no error.

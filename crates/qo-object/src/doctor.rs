@@ -270,7 +270,12 @@ fn salvage<'a>(
     for record in records {
         let offered = record.offered.iter().map(|job| Arc::new(job.clone()));
         let accepted = record.events.iter().filter_map(|event| match event {
-            Event::Accepted(job) => Some(Arc::clone(job)),
+            // What went without saying then may not be so now: the task may have another group since.
+            Event::Accepted(job) => Some(Arc::new(NewJob {
+                group: Some(job.group.clone().unwrap_or_else(|| job.task.clone())),
+                run_at: job.run_at.or(record.at),
+                ..(**job).clone()
+            })),
             _ => None,
         });
         for job in offered.chain(accepted) {

@@ -10,6 +10,7 @@ use crate::sweep::{sweep, sweep_old};
 use crate::writer::{Asked, Writer};
 use qo_core::Command;
 use std::time::Duration;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// Snapshots take this fraction of the time at most …
@@ -63,41 +64,62 @@ impl Pile {
 }
 
 impl Writer {
-    /// Writes a snapshot if a reader would have much to replay, and sweeps now and then. Everybody has been answered:
-    /// nobody waits for it.
+    /// Writes the snapshot that this process owes, and sweeps now and then. Everybody has been answered: nobody waits for
+    /// it.
     pub(crate) async fn keep_house(&mut self) {
-        if self.is_keeping_house() {
-            return;
+        // What leaves the state leaves it in steps, and others are served in between; the snapshot is of what stays.
+        if self.owes_snapshot && !self.is_snapshotting() && !self.archive().await {
+            self.snapshot();
         }
-        if self.owes_snapshot {
-            self.archive().await;
+        if !is_under_way(&self.sweeping) && self.last_sweep.elapsed() >= self.options.sweep_age / 2 {
+            self.sweep();
         }
+        if !self.finished.is_empty() {
+            self.finish().await;
+        }
+    }
+
+    /// Waits until nothing goes on on the side.
+    pub(crate) async fn finish(&mut self) {
+        while self.owes_snapshot && self.archive().await {}
+        self.snapshot();
+        for under_way in [self.snapshotting.take(), self.sweeping.take()].into_iter().flatten() {
+            under_way.await.ok();
+        }
+        self.finished.drain(..).for_each(|done| {
+            done.send(()).ok();
+        });
+    }
+
+    fn is_snapshotting(&self) -> bool {
+        is_under_way(&self.snapshotting)
+    }
+
+    /// Begins to write the snapshot that this process owes, if it can be written now.
+    fn snapshot(&mut self) {
         // With offers that nobody has decided about, the state is not all that the records say.
-        let snapshot = match self.owes_snapshot && self.offers.is_empty() {
-            true => self.encode_snapshot(),
-            false => None,
-        };
-        let sweep_is_due = self.last_sweep.elapsed() >= self.options.sweep_age / 2;
-        if snapshot.is_none() && !sweep_is_due {
+        if !self.owes_snapshot || !self.offers.is_empty() {
             return;
         }
-        if sweep_is_due {
-            self.last_sweep = Instant::now();
-        }
-        let is_old = self.last_long_sweep.is_none_or(|last| last.elapsed() >= LONG_SWEEP);
-        let long_sweep_is_due = sweep_is_due && is_old;
+        let Some((number, bytes)) = self.encode_snapshot() else { return };
+        let log = self.log.clone();
+        self.snapshotting = Some(tokio::spawn(async move {
+            if !snapshot::write(&log, number, bytes).await {
+                tracing::debug!("snapshot {number} was not written: the records say the same");
+            }
+        }));
+    }
+
+    fn sweep(&mut self) {
+        self.last_sweep = Instant::now();
+        let long_sweep_is_due = self.last_long_sweep.is_none_or(|last| last.elapsed() >= LONG_SWEEP);
         if long_sweep_is_due {
             self.last_long_sweep = Some(self.last_sweep);
         }
         let (log, age) = (self.log.clone(), self.options.sweep_age);
         let remembered_ms = self.state.retention().succeeded_ms;
-        self.housekeeping = Some(tokio::spawn(async move {
-            if let Some((number, bytes)) = snapshot
-                && !snapshot::write(&log, number, bytes).await
-            {
-                tracing::debug!("snapshot {number} was not written: the records say the same");
-            }
-            if sweep_is_due && let Err(error) = sweep(&log, age).await {
+        self.sweeping = Some(tokio::spawn(async move {
+            if let Err(error) = sweep(&log, age).await {
                 tracing::debug!("sweeping was cut short: {error}");
             }
             if long_sweep_is_due && let Err(error) = sweep_old(&log, remembered_ms).await {
@@ -106,32 +128,28 @@ impl Writer {
         }));
     }
 
-    fn is_keeping_house(&self) -> bool {
-        self.housekeeping.as_ref().is_some_and(|running| !running.is_finished())
-    }
-
     /// Whether the record that is about to be written should bring a snapshot. One costs what it has rows, so a large one is
     /// due when there is more to replay.
     pub(crate) fn is_snapshot_due(&self) -> bool {
         let Pile { records, bytes, snapshot_bytes, .. } = self.pile;
         let much = records + 1 >= self.options.snapshot_every || bytes >= self.options.snapshot_bytes;
-        let is_at_it = self.owes_snapshot || self.is_keeping_house();
+        let is_at_it = self.owes_snapshot || self.is_snapshotting();
         much && bytes >= snapshot_bytes / 2 && self.pile.is_affordable() && !is_at_it
     }
 
-    /// Lets jobs that succeeded some time ago leave the state.
-    async fn archive(&mut self) {
+    /// Lets jobs that succeeded some time ago leave the state, a segment of them. False if there were none, or it failed.
+    async fn archive(&mut self) -> bool {
         let leaving = history::leaving(&self.state, self.hands.now(self.state.now()));
         if leaving.is_empty() {
-            return;
+            return false;
         }
         let jobs = leaving.iter().map(|job| job.id).collect();
         // If the segment is written and the record is not, the jobs are in both places, which hurts nobody.
-        if let Ok(true) = history::write(&self.log, self.end.number, leaving).await
-            && let Err(error) = self.commit(&[Asked::new(Command::Archive { jobs }, ())]).await
-        {
-            tracing::debug!("nothing left the state: {error}");
+        if !matches!(history::write(&self.log, self.end.number, leaving).await, Ok(true)) {
+            return false;
         }
+        let archived = self.commit(&[Asked::new(Command::Archive { jobs }, ())]).await;
+        archived.inspect_err(|error| tracing::debug!("nothing left the state: {error}")).is_ok()
     }
 
     fn encode_snapshot(&mut self) -> Option<(u64, Vec<u8>)> {
@@ -142,4 +160,8 @@ impl Writer {
         self.pile = Pile { cost_per_byte, since: Some(Instant::now()), ..Pile::new(encoded.len()) };
         Some((self.end.number, encoded))
     }
+}
+
+fn is_under_way(task: &Option<JoinHandle<()>>) -> bool {
+    task.as_ref().is_some_and(|task| !task.is_finished())
 }

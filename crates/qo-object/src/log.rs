@@ -197,14 +197,12 @@ impl Log {
         is_over: impl Fn(Option<u64>, Time) -> bool,
     ) -> Result<()> {
         let Some(directory) = &self.directory else { return Ok(()) };
-        for (name, written) in directory.files(folder).await?.into_iter().filter(|(name, _)| is_staged(name))
-        {
+        let staged = directory.files(folder).await?.into_iter().filter(|(name, _)| is_staged(name));
+        let over = staged.filter(|(name, written)| {
             let object = name.rsplit_once('#').map(|(object, _)| Path::from(format!("{folder}/{object}")));
-            if is_over(object.as_ref().and_then(number_of), time_of(written)) {
-                directory.remove(folder, &name).await?;
-            }
-        }
-        Ok(())
+            is_over(object.as_ref().and_then(number_of), time_of(*written))
+        });
+        directory.remove_all(over.map(|(name, _)| format!("{folder}/{name}")).collect()).await
     }
 
     /// Deletes an object. That it is gone already is as good.
@@ -213,6 +211,18 @@ impl Log {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(unavailable(path, &error)),
         }
+    }
+
+    /// Deletes objects, in order. In a directory at one go: a log that is busy lets nobody else have its thread for long, and
+    /// files would come faster than they go.
+    pub(crate) async fn delete_all(&self, paths: Vec<Path>) -> Result<()> {
+        if let Some(directory) = &self.directory {
+            return directory.remove_all(paths.iter().map(ToString::to_string).collect()).await;
+        }
+        for path in &paths {
+            self.delete(path).await?;
+        }
+        Ok(())
     }
 
     /// When the store says that an object was written.

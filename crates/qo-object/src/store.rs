@@ -91,6 +91,15 @@ impl LogStore {
         Self::start(directory_log(directory.as_ref())?, None, options, true).await
     }
 
+    /// Opens the namespace in a directory, with a clock of its own.
+    pub async fn open_directory_by(
+        directory: impl AsRef<Path>,
+        clock: Arc<dyn Clock>,
+        options: Options,
+    ) -> Result<Self> {
+        Self::start(directory_log(directory.as_ref())?, Some(clock), options, false).await
+    }
+
     /// Opens the namespace in an object store, with a clock of its own.
     pub async fn open(
         objects: Arc<dyn ObjectStore>,
@@ -219,6 +228,10 @@ impl Start {
         loop {
             let (command, caller) = match requests.recv().await? {
                 Request::Decide(command, caller) => (command, caller),
+                Request::Finish(done) => {
+                    done.send(()).ok();
+                    continue;
+                }
                 other => return Some(other),
             };
             match offerer.offer(&command).await {
@@ -240,6 +253,9 @@ impl Start {
                 caller.send(Err(error)).ok();
             }
             Request::Look(look) | Request::Glance(look) => look(Err(error)),
+            Request::Finish(done) => {
+                done.send(()).ok();
+            }
         }
     }
 }
@@ -281,6 +297,13 @@ impl Book for LogStore {
         let Some(seen) = seen else { return Ok(*applied.borrow()) };
         let now = applied.wait_for(|applied| *applied > seen).await.map_err(|_| stopped())?;
         Ok(*now)
+    }
+
+    async fn finish(&self) {
+        let (done, is_done) = oneshot::channel();
+        if self.requests.send(Request::Finish(done)).await.is_ok() {
+            is_done.await.ok();
+        }
     }
 
     async fn archived(&self, job: JobId) -> Result<Option<JobDetail>> {

@@ -8,7 +8,6 @@
 use crate::history;
 use crate::log::Log;
 use crate::snapshot::{self, Snapshot};
-use object_store::path::Path;
 use qo_core::{Result, Time};
 use std::time::Duration;
 
@@ -35,12 +34,8 @@ pub(crate) async fn sweep(log: &Log, age: Duration) -> Result<u64> {
     if (records.is_empty() && older.is_empty()) || !Snapshot::is_whole(log, *covered).await? {
         return Ok(0);
     }
-    for (number, _) in &records {
-        log.delete(&Log::path(*number)).await?;
-    }
-    for (number, _) in older {
-        log.delete(&snapshot::path(*number)).await?;
-    }
+    log.delete_all(records.iter().map(|(number, _)| Log::path(*number)).collect()).await?;
+    log.delete_all(older.iter().map(|(number, _)| snapshot::path(*number)).collect()).await?;
     Ok(records.len() as u64)
 }
 
@@ -71,15 +66,6 @@ pub(crate) async fn sweep_old(log: &Log, remembered_ms: u64) -> Result<()> {
 }
 
 async fn delete_older(log: &Log, folder: &str, is_over: impl Fn(Time) -> bool) -> Result<()> {
-    let old: Vec<Path> = log
-        .list_aged(folder)
-        .await?
-        .into_iter()
-        .filter(|(_, at)| is_over(*at))
-        .map(|(path, _)| path)
-        .collect();
-    for path in old {
-        log.delete(&path).await?;
-    }
-    Ok(())
+    let aged = log.list_aged(folder).await?.into_iter();
+    log.delete_all(aged.filter(|(_, at)| is_over(*at)).map(|(path, _)| path).collect()).await
 }

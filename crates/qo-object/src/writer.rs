@@ -17,7 +17,7 @@
 //! jump and machines sleep: see [`is_swept_beyond`].
 
 use crate::clock::StoreClock;
-use crate::directory::Directory;
+use crate::directory::{Directory, Held, Turn};
 use crate::format;
 use crate::housekeeping::Pile;
 use crate::log::Log;
@@ -30,10 +30,9 @@ use qo_core::{
     Answer, Clock, Command, Decision, Error, ErrorKind, Event, Exchange, NewJob, Outcome, Result, Settle,
     State, Time, decide,
 };
-use std::fs::File;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
 
@@ -45,6 +44,11 @@ const RECORD_BYTES: usize = 8 << 20;
 const OFFERS: usize = 5_000;
 /// Races for the next record that a commit may lose before its callers are told to come back later.
 const RACES: u32 = 1_000;
+
+/// How long nobody is waited for after somebody who was seen to write took too long.
+const IMPATIENCE: Duration = Duration::from_secs(1);
+/// How soon to look again whether somebody else has decided about what was offered.
+const GLANCE: Duration = Duration::from_millis(1);
 
 /// How often a reader begins again at a snapshot because the log is swept faster than it reads.
 const REOPENS: u32 = 5;
@@ -59,6 +63,8 @@ pub(crate) enum Request {
     Look(Look),
     /// To show the state, at the present, to somebody for whom nothing rests on it.
     Glance(Look),
+    /// To be done with what goes on on the side.
+    Finish(oneshot::Sender<()>),
 }
 
 /// A look at the state at a time, or the reason why there is none.
@@ -87,12 +93,10 @@ impl<T> Asked<T> {
         decide(state, at, &self.command)
     }
 
-    /// Whether it is to fetch something, and there is nothing. One that is to be refused is not: it is decided, and told why.
+    /// Whether it is to fetch something, and there is nothing.
     fn is_barren(&self, state: &mut State, at: Time) -> bool {
         match &*self.command {
-            Command::Exchange(exchange) if self.is_fetch => {
-                state.would_bring(at, exchange).is_ok_and(|brings| !brings)
-            }
+            Command::Exchange(exchange) => self.is_fetch && state.may_leave(at, exchange),
             _ => false,
         }
     }
@@ -135,16 +139,24 @@ pub(crate) struct Writer {
     unsynced: bool,
     turns: Turns,
     /// Says to other writers that this one wants to write …
-    wanting: Option<File>,
+    wanting: Option<Held>,
     /// … and that it writes.
-    turn: Option<File>,
+    turn: Option<Held>,
+    /// Somebody who was seen to write took too long: until then nobody is waited for.
+    impatient_until: Option<Instant>,
+    /// What is read was written before this process began, or while it looked away.
+    is_reading_back: bool,
     pub(crate) pile: Pile,
     /// How many records this process has applied, for whoever waits for the next.
     applied: watch::Sender<u64>,
     /// A record said that this process writes a snapshot.
     pub(crate) owes_snapshot: bool,
-    /// Snapshots and sweeps are nobody's business but their own.
-    pub(crate) housekeeping: Option<JoinHandle<()>>,
+    /// A snapshot that is being written: nobody waits for it.
+    pub(crate) snapshotting: Option<JoinHandle<()>>,
+    /// A sweep that is under way, likewise.
+    pub(crate) sweeping: Option<JoinHandle<()>>,
+    /// Who waits until nothing goes on on the side.
+    pub(crate) finished: Vec<oneshot::Sender<()>>,
     pub(crate) last_sweep: Instant,
     /// When what is kept for hours or days was last swept.
     pub(crate) last_long_sweep: Option<Instant>,
@@ -178,10 +190,14 @@ impl Writer {
             turns: Turns::new(id),
             wanting: None,
             turn: None,
+            impatient_until: None,
+            is_reading_back: false,
             pile: Pile::new(0),
             applied,
             owes_snapshot: false,
-            housekeeping: None,
+            snapshotting: None,
+            sweeping: None,
+            finished: Vec::new(),
             last_sweep: now,
             last_long_sweep: None,
         };
@@ -193,7 +209,10 @@ impl Writer {
     /// Begins again at the newest snapshot, and reads on to the end.
     async fn begin_again(&mut self) -> Result<()> {
         self.reopen().await?;
-        self.reach_end(true).await
+        self.is_reading_back = true;
+        let read = self.reach_end(true).await;
+        self.is_reading_back = false;
+        read
     }
 
     /// Begins again at the newest snapshot.
@@ -227,6 +246,8 @@ impl Writer {
                 self.serve(&mut batch, &mut requests, &rung).await;
             }
             self.keep_house().await;
+            // A busy log on a directory never waits for anything: what goes on on the side must have its turn, too.
+            yield_now().await;
             tokio::select! {
                 biased;
                 taken = requests.recv_many(&mut batch, BATCH) => if taken == 0 { break },
@@ -234,9 +255,8 @@ impl Writer {
                 () = sleep(poll) => self.look_around().await,
             }
         }
-        if let Some(housekeeping) = self.housekeeping {
-            housekeeping.await.ok();
-        }
+        self.finish().await;
+        self.log.directory().inspect(|directory| directory.forget_wanting(self.id));
     }
 
     /// Reads what others wrote, so that those who wait for it are told, and so that the next commit has less to read.
@@ -256,11 +276,10 @@ impl Writer {
         let mut commands = Vec::new();
         self.sort(batch, &mut commands).await;
         while !commands.is_empty() {
-            self.say_wanting();
             self.take_turn(batch, requests, rung, &mut commands).await;
             let now: Vec<_> = commands.drain(..fitting(&commands)).collect();
             let committed = if now.is_empty() { Ok(Vec::new()) } else { self.commit(&now).await };
-            if self.wanting.is_some() {
+            if self.wanting.is_some() || self.turn.is_some() {
                 // Nothing came of it, and no record says so to those who wait.
                 self.give_turn();
             }
@@ -278,10 +297,9 @@ impl Writer {
         }
     }
 
-    /// Says to the other writers that this one has something to write, if there are any and there is a way.
-    fn say_wanting(&mut self) {
-        let directory = self.log.directory().filter(|_| self.turns.sees_others());
-        self.wanting = directory.and_then(|directory| directory.say_wanting(self.id));
+    /// The directory, if others write to it too: those take turns.
+    fn shared_directory(&self) -> Option<&Directory> {
+        self.log.directory().filter(|_| self.turns.sees_others())
     }
 
     /// It is somebody else's turn: there is a record, or there will be none.
@@ -302,25 +320,23 @@ impl Writer {
         let mut patience = (self.end.number, None);
         loop {
             if self.turns.sees_others() {
-                self.answer_barren(commands);
+                self.answer_barren(commands).await;
             }
             if commands.is_empty() {
                 return;
             }
+            if self.wanting.is_none() {
+                let directory = self.shared_directory();
+                self.wanting = directory.and_then(|directory| directory.say_wanting(self.id));
+            }
             let until = match self.first_to_write() {
                 Some(at) if commands.len() < BATCH => at,
                 _ => {
-                    let directory = self.log.directory().filter(|_| self.turns.sees_others());
-                    self.turn = directory.and_then(Directory::take_turn);
-                    if directory.is_none() || self.turn.is_some() {
-                        return;
-                    }
-                    let now = Instant::now();
                     if patience.0 != self.end.number {
                         patience = (self.end.number, None);
                     }
-                    let at = *patience.1.get_or_insert(now + self.turns.patience());
-                    if now >= at {
+                    let at = *patience.1.get_or_insert(Instant::now() + self.turns.patience());
+                    if self.begins_turn(at) {
                         return;
                     }
                     at
@@ -335,6 +351,27 @@ impl Writer {
         }
     }
 
+    /// Says that this writer writes. False if somebody else does, who has until `at` to be done with it.
+    fn begins_turn(&mut self, at: Instant) -> bool {
+        let Some(directory) = self.shared_directory() else { return true };
+        let turn = directory.take_turn();
+        let now = Instant::now();
+        let is_theirs = matches!(turn, Turn::Theirs);
+        self.turn = match turn {
+            Turn::Mine(held) => Some(held),
+            Turn::Theirs | Turn::Nobodys => None,
+        };
+        if !is_theirs {
+            self.impatient_until = None;
+            return true;
+        }
+        if now >= at {
+            // It may have been stopped. It is not waited for again soon, or every record would take that long.
+            self.impatient_until = Some(now + IMPATIENCE);
+        }
+        self.impatient_until.is_some_and(|until| now < until)
+    }
+
     /// Until when others may be first; none if it is this writer's turn.
     fn first_to_write(&self) -> Option<Instant> {
         let directory = self.log.directory();
@@ -342,7 +379,11 @@ impl Writer {
     }
 
     /// Tells those who would fetch nothing by now: they need not wait for a turn.
-    fn answer_barren(&mut self, commands: &mut Vec<Asked<Caller>>) {
+    async fn answer_barren(&mut self, commands: &mut Vec<Asked<Caller>>) {
+        // What was acknowledged before they asked is to be seen.
+        if !commands.iter().any(|asked| asked.is_fetch) || self.catch_up().await.is_err() {
+            return;
+        }
         let now = self.hands.now(self.state.now());
         let barren = commands.extract_if(.., |asked| asked.is_barren(&mut self.state, now));
         for asked in barren {
@@ -367,6 +408,7 @@ impl Writer {
                     looks.push(look);
                 }
                 Request::Glance(look) => looks.push(look),
+                Request::Finish(done) => self.finished.push(done),
             }
         }
         if looks.is_empty() {
@@ -375,7 +417,7 @@ impl Writer {
         let mut caught_up = self.catch_up().await;
         if caught_up.is_ok() && !self.offers.is_empty() {
             // What was offered is to be seen.
-            caught_up = self.commit::<()>(&[]).await.map(drop);
+            caught_up = self.admit().await;
         }
         if caught_up.is_ok() && is_firm {
             // Nothing happened, whatever the disk says.
@@ -386,6 +428,23 @@ impl Writer {
         for look in looks {
             look(caught_up.clone().map(|()| (&mut self.state, now)));
         }
+    }
+
+    /// Decides about what was offered. Every process that is woken by an offer comes here: one writes, the others see it.
+    async fn admit(&mut self) -> Result<()> {
+        let patience = Instant::now() + self.turns.patience();
+        while !self.offers.is_empty() {
+            let turn = self.log.directory().map_or(Turn::Nobodys, Directory::take_turn);
+            if matches!(turn, Turn::Theirs) && Instant::now() < patience {
+                sleep(GLANCE).await;
+                self.catch_up().await?;
+                continue;
+            }
+            let committed = self.commit::<()>(&[]).await;
+            drop(turn);
+            return committed.map(drop);
+        }
+        Ok(())
     }
 
     /// Evolves by what others wrote. If nobody looked for a long time, what comes next may have been swept.
@@ -441,12 +500,16 @@ impl Writer {
         self.offers.drain(..record.admitted.min(self.offers.len()));
         self.offers.extend(record.offered.iter().cloned());
         self.unsynced = true;
-        if record.offered.is_empty() {
-            // Light clients take no turns: most submit once and end.
+        // Light clients take no turns: most submit once and end.
+        if record.offered.is_empty() && !self.is_reading_back {
             self.turns.saw(record.number, record.writer);
         }
         self.passed(record.number, record.nonce, bytes);
-        if record.snapshot {
+        if record.snapshot && record.writer == self.id {
+            // Written, and not known to be until now.
+            self.owes_snapshot = true;
+        } else if record.snapshot && !self.is_reading_back {
+            // Of what was written before it is known whether the snapshot came: it did not.
             self.pile.is_taken_care_of();
         }
         Ok(())
@@ -473,7 +536,10 @@ impl Writer {
             if admitted == 0 && events.iter().all(|event| matches!(event, Event::Ticked(_))) {
                 // That time goes on needs no record. What is answered rests on what was seen, unless it is nothing.
                 self.state.take_back();
-                if !commands.iter().all(|asked| asked.is_fetch) {
+                let is_nothing = |(asked, answer): (&Asked<T>, &Result<Answer>)| {
+                    asked.is_fetch && *answer == Ok(Answer::Done)
+                };
+                if !commands.iter().zip(&answers).all(is_nothing) {
                     self.sync().await?;
                 }
                 return Ok(answers);

@@ -26,6 +26,17 @@ pub trait Intercept: Send + Sync + 'static {
     /// A call that only looks: the store to look into, or why it cannot be reached.
     fn look(&self) -> Result<&dyn Store>;
 
+    /// An exchange that only asks for work. Defaults to leaving it alone where there is none, and else to the command.
+    async fn fetch(&self, exchange: Exchange) -> Result<Option<ExchangeReply>> {
+        if !self.listen()?.work(exchange.session, exchange.claim).await?.now {
+            return Ok(None);
+        }
+        match self.command(Command::Exchange(exchange)).await? {
+            Answer::Exchanged(reply) => Ok(Some(*reply)),
+            other => Err(Error::new(ErrorKind::Internal, format!("another question's answer: {other:?}"))),
+        }
+    }
+
     /// The store that a worker listens to: always the same one, because what it has seen of its changes means nothing
     /// elsewhere. Defaults to the one to look into.
     fn listen(&self) -> Result<&dyn Store> {
@@ -176,6 +187,10 @@ impl<I: Intercept> Store for Intercepted<I> {
 
     async fn trigger_schedule(&self, schedule: Name, job: JobId) -> Result<Submitted> {
         answered!(self, Command::TriggerSchedule(schedule, job), Triggered)
+    }
+
+    async fn fetch(&self, exchange: Exchange) -> Result<Option<ExchangeReply>> {
+        self.0.fetch(exchange).await
     }
 
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {

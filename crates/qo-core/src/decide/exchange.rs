@@ -118,12 +118,15 @@ impl State {
         Ok(Work { now: brings, next: self.next_date(now, session), at: now, seen: 0 })
     }
 
-    /// Whether an exchange that has nothing to say would bring anything at `now`: see [`Store::fetch`](crate::Store::fetch).
-    /// One that was answered before brings its answer again.
-    pub fn would_bring(&mut self, now: Time, exchange: &Exchange) -> Result<bool> {
+    /// Whether an exchange may be left alone at `now`: it only asks for work, and there is none. See
+    /// [`Store::fetch`](crate::Store::fetch). One that was answered before, and one that is to be refused, may not.
+    pub fn may_leave(&mut self, now: Time, exchange: &Exchange) -> bool {
         let row = self.session_by_id.get(&exchange.session).map(|&ix| &self.sessions[ix].row);
-        let was_answered = row.is_some_and(|row| row.number == exchange.number);
-        Ok(was_answered || self.work(now, exchange.session, exchange.claim)?.now)
+        let is_next = row.is_some_and(|row| row.number + 1 == exchange.number);
+        is_next
+            && exchange.only_asks()
+            && exchange.check().is_ok()
+            && self.work(now, exchange.session, exchange.claim).is_ok_and(|work| !work.now)
     }
 
     /// The next moment after `now` at which something happens by itself, the end of this session aside.

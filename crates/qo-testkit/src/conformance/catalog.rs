@@ -85,6 +85,7 @@ macro_rules! conformance {
                 a_fetch_brings_what_an_exchange_would,
                 a_fetch_that_is_left_alone_leaves_no_trace,
                 a_fetch_of_a_session_that_is_gone_is_fenced,
+                a_fetch_that_is_wrong_is_refused_even_if_there_is_no_work,
                 the_next_date_is_the_first_at_which_something_happens_by_itself,
                 a_look_for_work_changes_nothing,
                 a_session_that_ended_or_never_was_has_no_work,

@@ -204,6 +204,17 @@ pub(super) async fn a_fetch_of_a_session_that_is_gone_is_fenced(world: &World) {
     refused(world.store.fetch(asked).await, ErrorKind::Fenced);
 }
 
+pub(super) async fn a_fetch_that_is_wrong_is_refused_even_if_there_is_no_work(world: &World) {
+    let worker = world.worker("w", ["t"]).await;
+    worker.renew().await;
+    worker.renew().await;
+    let asked = Exchange { claim: wanting(1), ..worker.next() };
+    let refused_as = async |exchange: Exchange, kind| refused(world.store.fetch(exchange).await, kind);
+    refused_as(Exchange { number: 1, ..asked.clone() }, ErrorKind::Conflict).await;
+    refused_as(Exchange { number: 4, ..asked.clone() }, ErrorKind::Invalid).await;
+    refused_as(Exchange { claim: wanting(caps::CLAIM + 1), ..asked }, ErrorKind::Invalid).await;
+}
+
 pub(super) async fn who_waits_for_a_change_is_told_of_it(world: &World) {
     if !world.store.tells_changes() {
         return;

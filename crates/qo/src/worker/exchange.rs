@@ -32,23 +32,25 @@ pub(super) enum Brought {
 }
 
 impl Fetcher {
-    /// One exchange, repeated until it is answered.
-    pub(super) async fn exchange(&mut self, session: &mut Session) -> Result<Brought> {
+    /// One exchange, repeated until it is answered. With `only_for_work` it is not made if it has nothing to say and there
+    /// is no work any more.
+    pub(super) async fn exchange(&mut self, session: &mut Session, only_for_work: bool) -> Result<Brought> {
         let mut exchange = self.compose(session);
         let mut sent = Instant::now();
         let mut may_have_happened = false;
         for tries in 1.. {
-            let error = match self.answer(tries, self.send(session, &exchange, may_have_happened)).await {
-                Ok(Some(reply)) => {
-                    self.refusals = 0;
-                    session.looks.due = true;
-                    let news = self.absorb(session, &exchange, reply, sent);
-                    return Ok(if news { Brought::News } else { Brought::Nothing });
-                }
-                Ok(None) => return Ok(Brought::NotMade),
-                Err(error) if passes(&error) => error,
-                Err(error) => return Err(error),
-            };
+            let error =
+                match self.answer(tries, self.send(&exchange, only_for_work && !may_have_happened)).await {
+                    Ok(Some(reply)) => {
+                        self.refusals = 0;
+                        session.looks.due = true;
+                        let news = self.absorb(session, &exchange, reply, sent);
+                        return Ok(if news { Brought::News } else { Brought::Nothing });
+                    }
+                    Ok(None) => return Ok(Brought::NotMade),
+                    Err(error) if passes(&error) => error,
+                    Err(error) => return Err(error),
+                };
             may_have_happened |= error.kind() == ErrorKind::Unknown;
             if self.phase() == Phase::Releasing && session.lease.is_over() {
                 // Nothing here runs any more, and the session has ended or soon will.
@@ -64,14 +66,9 @@ impl Fetcher {
         unreachable!("it is tried until it is answered")
     }
 
-    /// Sends an exchange. None if it would have brought nothing, and so was not made.
-    async fn send(
-        &self,
-        session: &Session,
-        exchange: &Exchange,
-        may_have_happened: bool,
-    ) -> Result<Option<ExchangeReply>> {
-        if exchange.only_asks() && !may_have_happened && Instant::now() < session.renew_at {
+    /// Sends an exchange. None if it was only for work, and so was not made.
+    async fn send(&self, exchange: &Exchange, only_for_work: bool) -> Result<Option<ExchangeReply>> {
+        if only_for_work && exchange.only_asks() {
             self.shared.store.fetch(exchange.clone()).await
         } else {
             self.shared.store.exchange(exchange.clone()).await.map(Some)

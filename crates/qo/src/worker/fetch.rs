@@ -142,7 +142,7 @@ impl Fetcher {
     /// Exchanges if there is something to say or to get, else waits until there may be.
     async fn step(&mut self, session: &mut Session) -> Result<()> {
         if self.has_something_to_say(session) {
-            self.exchange(session).await?;
+            self.exchange(session, false).await?;
         } else if self.finds_work(session).await? {
             self.fetch(session).await?;
         } else {

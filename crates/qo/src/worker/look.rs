@@ -137,7 +137,7 @@ impl Fetcher {
 
     /// An exchange because there is said to be work. If it brings nothing again and again the next one waits a little.
     pub(super) async fn fetch(&mut self, session: &mut Session) -> Result<()> {
-        match self.exchange(session).await? {
+        match self.exchange(session, true).await? {
             Brought::News => session.looks.barren = 0,
             // Whoever took it has made a change, and that is a reason to look again.
             Brought::NotMade => session.looks.not_before = Instant::now() + LOOK_GAP,
