@@ -2,7 +2,7 @@
 
 use qo_core::{
     Claim, ErrorKind, Exchange, JobFilter, JobId, JobState, Json, Name, NewJob, NewSession, Outcome,
-    SessionId, Settle, Store,
+    SessionId, Settle, Store, TaskOptions,
 };
 use qo_object::doctor::{examine, repair};
 use qo_object::{LogStore, Options};
@@ -224,4 +224,20 @@ fn copy_all(from: &Path, to: &Path) {
             fs::copy(entry.path(), &target).expect("copied");
         }
     }
+}
+
+/// A job's group is fixed at its submit, and so is when it runs: also for one that a repair takes over.
+#[tokio::test]
+async fn a_job_that_is_taken_over_keeps_its_group_and_its_date() {
+    let directory = namespace(3).await;
+    let store = open(directory.path()).await;
+    let before = store.job(id(3)).await.expect("it is there").view;
+    let elsewhere = TaskOptions { group: Some(name("elsewhere")), ..TaskOptions::new(name("work")) };
+    store.register(vec![elsewhere]).await.expect("registered");
+    drop(store);
+    fs::remove_file(record(&directory, 2)).expect("it can be lost");
+    let done = repair(directory.path()).await.expect("it can be repaired");
+    assert_eq!(done.submitted_again, [id(3)]);
+    let after = open(directory.path()).await.job(id(3)).await.expect("it is there").view;
+    assert_eq!((&*after.group, after.run_at), ("work", before.run_at));
 }

@@ -2,7 +2,7 @@
 
 use crate::stage::{Running, TokioClock, at_once, ended, until};
 use async_trait::async_trait;
-use qo::core::{Answer, ClaimSettings, Command, JobId, JobState, MemoryStore, Name};
+use qo::core::{Answer, ClaimSettings, Command, Exchange, ExchangeReply, JobId, JobState, MemoryStore, Name};
 use qo::{CancelReason, Client, Context, Failure, Store, TaskConfig, Worker, WorkerOptions};
 use qo_testkit::generator::call;
 use qo_testkit::intercept::{Intercept, Intercepted};
@@ -215,4 +215,50 @@ fn the_same_seed_makes_the_same_calls_at_the_same_times() {
     assert!(first.len() > 20, "{} calls", first.len());
     assert_eq!(first, trace(7));
     assert_ne!(first, trace(8));
+}
+
+/// Counts how often work is fetched.
+struct Counted {
+    store: Arc<MemoryStore>,
+    fetches: AtomicU64,
+}
+
+#[async_trait]
+impl Intercept for Counted {
+    async fn command(&self, command: Command) -> qo::Result<Answer> {
+        call(&*self.store, command).await
+    }
+
+    async fn fetch(&self, exchange: Exchange) -> qo::Result<Option<ExchangeReply>> {
+        assert!(self.fetches.fetch_add(1, Ordering::SeqCst) < 1_000, "it asks without end");
+        self.store.fetch(exchange).await
+    }
+
+    fn look(&self) -> qo::Result<&dyn Store> {
+        Ok(&*self.store)
+    }
+}
+
+/// A handler reported on its job and then lost it: its worker has nothing to say any more, and does not say it for ever.
+#[tokio::test(start_paused = true)]
+async fn a_report_on_a_job_that_is_gone_does_not_keep_the_worker_busy() {
+    let store = TokioClock::store();
+    let counted = Arc::new(Intercepted(Counted { store: store.clone(), fetches: AtomicU64::new(0) }));
+    let report = |(): (), context: Context| async move {
+        context.progress(0.5, "half of it");
+        context.cancelled().await;
+        context.progress(0.6, "a bit more");
+        Ok::<_, Failure>(())
+    };
+    let once = TaskConfig::new();
+    let builder = Worker::builder(counted).own_threads(false).task_with("report", once, report);
+    let worker = Running::start(builder);
+    let client = Client::new(store.clone());
+    let job = client.submit("report", &()).max_attempts(1).await.expect("submitted");
+    until("it runs", || async { client.store().job(job).await.expect("a job").view.running.is_some() }).await;
+    let token = client.store().job(job).await.expect("a job").view.running.expect("it runs").token;
+    client.store().release_slot("report".parse().expect("a group"), token).await.expect("released");
+    assert_eq!(ended(&client, job).await.view.state, JobState::Failed);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    worker.drain().await;
 }
