@@ -231,6 +231,7 @@ impl State {
             self.job_by_idempotency_key.insert(key, At::Live(ix));
         }
         self.lanes[lane].refs += 1;
+        self.count_live(lane, true);
         self.enroll(self.jobs[ix].membership(), At::Live(ix));
         self.link_job(ix);
         self.seat_workflow_of(ix);
@@ -240,6 +241,7 @@ impl State {
     fn drop_job(&mut self, ix: Ix<Job>) -> Job {
         self.unlink_job(ix);
         let job = self.jobs.remove(ix);
+        self.count_live(job.lane, false);
         self.dismiss(job.membership(), At::Live(ix));
         let hash = self.hash(&job.id);
         if let Ok(entry) = self.job_by_id.find_entry(hash, |&at| at == ix) {
@@ -291,14 +293,12 @@ impl State {
                 if let Some(good_until) = good_until {
                     toggle(&mut self.expiries, (good_until, number), ix, link);
                 }
-                self.count_live(lane, link);
             }
             Phase::Claimed(claim) => {
                 toggle(&mut self.sessions[claim.session].claimed, claim.token, ix, link);
                 toggle(&mut self.claims, (claim.until, claim.token), ix, link);
                 let claimed = &mut self.queues[queue].claimed;
                 *claimed = if link { *claimed + 1 } else { *claimed - 1 };
-                self.count_live(lane, link);
                 self.count_claimed(lane, link);
             }
             Phase::Running(run) => {
@@ -310,12 +310,12 @@ impl State {
                 if let Some(at) = run.timeout_at {
                     toggle(&mut self.timeouts, (at, run.token), ix, link);
                 }
-                self.count_live(lane, link);
                 self.count_used(lane, link);
             }
         }
     }
 
+    /// A job counts from its acceptance to its end, whatever its phase.
     fn count_live(&mut self, lane: Ix<Lane>, link: bool) {
         for (group, need) in self.needs(lane) {
             let live = &mut self.groups[group].live;
