@@ -233,6 +233,18 @@ impl Directory {
         listed.map_err(|error| Error::new(ErrorKind::Unavailable, format!("{shown}: {error}")))
     }
 
+    /// The names of the files in a folder, in no order; nothing else is asked of them.
+    pub(crate) async fn names(&self, folder: &str) -> Result<Vec<String>> {
+        let path = self.path.join(folder);
+        let shown = path.display().to_string();
+        let listed = aside(move || {
+            let names = std::fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
+            Ok(names.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
+        });
+        let listed = listed.await;
+        listed.map_err(|error| Error::new(ErrorKind::Unavailable, format!("{shown}: {error}")))
+    }
+
     /// Removes files, in order, if they are there.
     pub(crate) async fn remove_all(&self, names: Vec<String>) -> Result<()> {
         let folder = self.path.clone();

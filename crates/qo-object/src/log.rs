@@ -95,6 +95,23 @@ impl Log {
         Ok(there)
     }
 
+    /// What seems to be the last record may be the one before a gap: a record that was lost. To write there would be to
+    /// contradict those behind it. In a directory that can be seen at once.
+    pub(crate) async fn check_nothing_behind(&self, last: u64) -> Result<()> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        let is_behind = |name: &String| {
+            let path = Path::from(format!("log/{name}"));
+            number_of(&path).is_some_and(|number| number > last + 1)
+        };
+        // Somebody may have written while we looked: then the next one is there by now.
+        match directory.names("log").await?.iter().any(is_behind)
+            && !self.exists(&Self::path(last + 1)).await?
+        {
+            true => Err(Error::new(ErrorKind::Data, format!("{}: is missing", Self::path(last + 1)))),
+            false => Ok(()),
+        }
+    }
+
     pub(crate) async fn exists(&self, path: &Path) -> Result<bool> {
         if let Some(directory) = &self.directory {
             return directory.has(path.as_ref());

@@ -47,7 +47,9 @@ impl Offerer {
         let Command::Submit(jobs) = command else { return Ok(Offered::NeedsState) };
         let bytes: usize = jobs.iter().map(|job| job.payload.as_str().len()).sum();
         let fits = !jobs.is_empty() && jobs.len() <= caps::SUBMIT_JOBS && bytes <= caps::SUBMIT_BYTES;
-        if !fits || !jobs.iter().all(NewJob::can_be_offered) {
+        // A cost above a limit is to be refused, and only the state knows the limits.
+        let takes_one_slot = |job: &NewJob| job.cost == 1 && job.limits.values().all(|need| *need == 1);
+        if !fits || !jobs.iter().all(|job| job.can_be_offered() && takes_one_slot(job)) {
             // What is wrong with it is said by the rule book.
             return Ok(Offered::NeedsState);
         }
@@ -71,6 +73,7 @@ impl Offerer {
             let seen = Instant::now();
             let covered = Snapshot::newest_number(&self.log).await?;
             let last = self.log.last_after(covered).await?;
+            self.log.check_nothing_behind(last).await?;
             let after = match self.log.read(last).await? {
                 Some(record) => record.nonce,
                 None if last == 0 => Uuid::nil(),

@@ -9,6 +9,7 @@
 //! stop it gets SIGTERM, and SIGKILL after the grace. What it leaves behind in its group is killed when it ends; what
 //! leaves the group (`setsid`, a daemon) is out of the guard's reach, and holds no slot.
 
+use crate::CancelReason;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::guard::monotonic_ns;
@@ -103,6 +104,9 @@ impl Handler for Program {
                     }
                 }
             }
+            if ended == Ended::Exited(0) && running.was_cut_short(&context) {
+                return Err(Failure::Cancelled);
+            }
             judge(&ended, &running.stdout, &log)
         })
     }
@@ -188,9 +192,19 @@ struct Running {
     child_stderr: Option<tokio::process::ChildStderr>,
     stdout: Head,
     stderr: Tail,
+    /// It was told to stop while it ran.
+    stopped: bool,
 }
 
 impl Running {
+    /// Whether it ended because its time was over, or its worker's. Many programs exit with 0 when they are told to
+    /// terminate: that they came to an end does not mean that their work did. (A job that was called off is another
+    /// matter: nobody will run it again, so a success stays a success.)
+    fn was_cut_short(&self, context: &Context) -> bool {
+        let reason = context.state().stopping().map(|stopping| stopping.reason);
+        self.stopped && matches!(reason, Some(CancelReason::TimedOut | CancelReason::ShuttingDown))
+    }
+
     async fn start(program: &Program, payload: &Json, context: &Context) -> Result<Self, Failure> {
         let cannot = |what: &str, error: io::Error| Failure::retry(format_args!("cannot {what}: {error}"));
         let (ours, theirs) = UnixStream::pair().map_err(|error| cannot("make a socket", error))?;
@@ -227,12 +241,13 @@ impl Running {
             child_stderr,
             stdout: Head::default(),
             stderr: Tail::default(),
+            stopped: false,
         })
     }
 
     /// Waits for the end of the program, and for all that it wrote.
     async fn end(&mut self, context: &Context) -> Ended {
-        let Self { control, said, child_stdout, child_stderr, stdout, stderr } = self;
+        let Self { control, said, child_stdout, child_stderr, stdout, stderr, stopped } = self;
         let reading = async {
             tokio::join!(stdout.read(child_stdout.as_mut()), stderr.read(child_stderr.as_mut()));
         };
@@ -242,6 +257,7 @@ impl Running {
             // A fifth of the grace is left for the rest: the last words, the log.
             let grace = stopping.drop_at.saturating_duration_since(Instant::now()) * 4 / 5;
             control.stop(grace);
+            *stopped = true;
             std::future::pending::<()>().await;
         };
         let mut ended = pin!(said_of(said));

@@ -6,7 +6,9 @@ use crate::output::{Screen, Style, Times};
 use crate::place::{Place, times};
 use crate::trouble::{Done, Trouble};
 use clap::Args;
+use qo::Store;
 use qo::core::{HeldBy, Holder, JobDetail, JobId, JobState, Reason, StepStatus, caps};
+use std::sync::Arc;
 
 /// Say why a job is not running, and what to do about it.
 #[derive(Debug, Args)]
@@ -37,7 +39,11 @@ impl Explain {
         let state = screen.styled(state_name(explanation.state), Style::Strong);
         screen.line(format_args!("job {} ({}) is {state}.", self.job, detail.view.task))?;
         if explanation.reasons.is_empty() {
-            return screen.line(settled(&detail, &times));
+            screen.line(settled(&detail, &times))?;
+            return match gone(&store, &detail).await? {
+                Some(advice) => screen.line(screen.styled(&format!("  → {advice}"), Style::Dim)),
+                None => Ok(()),
+            };
         }
         for reason in &explanation.reasons {
             let (why, advice) = sentences(reason, &times);
@@ -48,6 +54,17 @@ impl Explain {
         }
         Ok(())
     }
+}
+
+/// What to do if the worker of a running job is gone: its lease is over, and nobody has ended it yet.
+async fn gone(store: &Arc<dyn Store>, detail: &JobDetail) -> Done<Option<String>> {
+    let Some(run) = &detail.view.running else { return Ok(None) };
+    let now = store.now().await?;
+    let workers = store.workers().await?;
+    let is_over = workers.iter().any(|worker| worker.session == run.session && worker.lease_until <= now);
+    let advice =
+        "its worker is gone, and its lease is over: the next worker that looks takes the job back; start one";
+    Ok(is_over.then(|| advice.to_owned()))
 }
 
 /// What there is to say of a job that runs or has ended.

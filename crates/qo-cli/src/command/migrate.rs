@@ -42,6 +42,7 @@ impl Migrate {
                 format
             }
             Self::Up(format) => {
+                place.must_exist()?;
                 // Opening gives a new store its format. So far there is one, so there is nothing else to raise.
                 drop(place.open().await?);
                 format

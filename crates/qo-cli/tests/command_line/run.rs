@@ -124,3 +124,28 @@ fn a_program_that_the_shell_starts_has_time_to_tidy_up_when_it_is_told_to_stop()
     assert!(here.path("tidied").exists(), "it was killed before it was done");
     assert_eq!(here.jobs()[0]["state"], "succeeded", "a success stays a success");
 }
+
+/// Many programs exit with 0 when they are told to terminate. That is no success.
+#[test]
+fn a_program_that_was_cut_short_has_not_succeeded_whatever_its_exit_code() {
+    let here = Here::new();
+    here.write(
+        ".qo.toml",
+        "[tasks.polite]\ncommand = \"trap 'exit 0' TERM; sleep 60 & wait\"\ntimeout_secs = 1\n",
+    );
+    let _worker = here.worker(&[]);
+    let waited = here.qo(&["submit", "polite", "--max-attempts", "1", "--wait"]);
+    assert_eq!(waited.code, 1, "{}", waited.err);
+    assert!(waited.err.contains("timed out after 1s"), "{}", waited.err);
+}
+
+/// Nobody has ended the lease of a worker that was killed, because nobody is there: who asks is told what to do.
+#[test]
+fn a_job_whose_worker_is_gone_is_explained() {
+    let here = Here::new();
+    let worker = here.worker(&["--task", "nap=sleep 60", "--default-lease-duration-secs", "1"]);
+    let id = here.qo(&["submit", "nap"]).line().to_owned();
+    until("it runs", || here.qo(&["jobs", "list", "--json"]).out.contains("running"));
+    worker.signal("KILL");
+    until("its lease is over", || here.qo(&["explain", &id]).out.contains("its worker is gone"));
+}

@@ -42,7 +42,7 @@ fn a_taken_slot_is_waited_for_or_not_and_ctrl_c_gives_it_back() {
 #[test]
 fn a_slot_that_an_operator_takes_away_ends_the_command() {
     let here = Here::new();
-    let arguments = ["slot", "run", "--group", "g", "--limit", "1", "--lease", "1s", "--", "sleep", "600"];
+    let arguments = ["slot", "run", "--group", "g", "--limit", "1", "--lease", "1h", "--", "sleep", "600"];
     let holder = here.command(&arguments).spawn().expect("qo starts");
     let holders = || {
         let ran = here.qo(&["concurrency", "status", "g", "--json"]);

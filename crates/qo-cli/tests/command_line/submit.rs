@@ -204,3 +204,42 @@ fn waiting_for_a_task_that_nobody_has_says_so_and_ends_with_ctrl_c() {
     assert_eq!(child.wait().expect("it ends").code(), Some(130));
     assert_eq!(here.jobs()[0]["state"], "pending", "the job stays");
 }
+
+/// Whether a submit is checked must not depend on how it was made.
+#[test]
+fn a_cost_above_the_limit_is_refused_however_it_is_submitted() {
+    let here = Here::new();
+    here.qo(&["concurrency", "set", "nap", "--limit", "1"]).ok();
+    let refused = here.qo(&["submit", "nap", "--cost", "2"]);
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert!(refused.err.contains("cost: 2: must be at most the limit of nap, 1"), "{}", refused.err);
+    assert_eq!(here.jobs().len(), 0);
+}
+
+/// Where a record was lost nothing can be added: it would contradict those behind it, and nobody would read it.
+#[test]
+fn a_submit_into_a_log_with_a_gap_is_refused() {
+    let here = Here::new();
+    for _ in 0..6 {
+        here.qo(&["submit", "hello"]).ok();
+    }
+    let third = here.path(".qo/log/00000000000000000003");
+    std::fs::remove_file(&third).expect("it was there");
+    let refused = here.qo(&["submit", "hello"]);
+    assert_eq!(refused.code, 1, "{}", refused.err);
+    assert!(refused.err.contains("log/00000000000000000003: is missing"), "{}", refused.err);
+    assert!(!third.exists(), "it was made anew");
+}
+
+#[test]
+fn who_is_terminated_in_the_middle_of_many_jobs_says_how_many_were_accepted() {
+    let here = Here::new();
+    let mut command = here.command(&["submit", "m", "--count", "10000000"]);
+    let submit = command.spawn().expect("qo starts");
+    until("some are there", || here.path(".qo/log/00000000000000000003").exists());
+    signal(submit.id(), "TERM");
+    let ended = submit.wait_with_output().expect("it ends");
+    assert_eq!(ended.status.code(), Some(130));
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned() + &String::from_utf8_lossy(&ended.stdout);
+    assert!(said.contains("jobs submitted; interrupted"), "{said}");
+}

@@ -1,6 +1,6 @@
 //! Slots that we hold, and how long we may trust that we do.
 
-use qo::core::{FenceToken, LeaseId, SlotLease, SlotRequest};
+use qo::core::{FenceToken, GroupRef, LeaseId, SlotLease, SlotRequest};
 use qo::{Error, ErrorKind, Result, Store};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,11 +11,15 @@ const TRIES: u32 = 5;
 /// Pause after a call that failed.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// How often to look whether the slots are still ours, where something changes all the time.
+const LOOK_GAP: Duration = Duration::from_millis(500);
+
 /// Slots under our lease.
 pub struct Held {
     store: Arc<dyn Store>,
     id: LeaseId,
     token: FenceToken,
+    group: GroupRef,
     lease: Duration,
     state: Mutex<State>,
 }
@@ -39,7 +43,8 @@ impl Held {
     pub fn new(store: Arc<dyn Store>, request: &SlotRequest, granted: SlotLease, sent: Instant) -> Self {
         let lease = Duration::from_millis(request.lease_ms);
         let state = State { trusted_until: trusted(sent, lease), renew_at: sent + lease / 3, lost: None };
-        Self { store, id: request.id, token: granted.token, lease, state: Mutex::new(state) }
+        let (id, group) = (request.id, request.group.clone());
+        Self { store, id, token: granted.token, group, lease, state: Mutex::new(state) }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -66,11 +71,33 @@ impl Held {
         state.lost.clone().or_else(|| over.then(unrenewed))
     }
 
+    /// Waits until somebody has taken the slots away: an operator, or a lease that ended. To renew then says so.
+    async fn taken_away(&self) {
+        let mut seen = self.store.changed(None).await.ok();
+        loop {
+            match self.store.changed(seen).await {
+                Ok(now) => seen = Some(now),
+                // It will be noticed at the next renewal.
+                Err(_) => std::future::pending().await,
+            }
+            match self.store.group(self.group.clone()).await {
+                Ok(group) if group.holders.iter().any(|holder| holder.token == self.token) => {}
+                Err(error) if error.kind() != ErrorKind::NotFound => {}
+                Ok(_) | Err(_) => return,
+            }
+            // A busy store changes all the time.
+            tokio::time::sleep(LOOK_GAP).await;
+        }
+    }
+
     /// Waits until it is time, and renews. The new end of trust; none, once, if the slots are lost.
     pub async fn renew(&self) -> Option<Instant> {
         loop {
             let renew_at = self.state().renew_at;
-            tokio::time::sleep_until(renew_at).await;
+            tokio::select! {
+                () = tokio::time::sleep_until(renew_at) => {}
+                () = self.taken_away() => {}
+            }
             let sent = Instant::now();
             let lease_ms = u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX);
             let extended = self.store.extend_slots(self.id, self.token, lease_ms).await;

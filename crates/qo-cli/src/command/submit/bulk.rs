@@ -232,7 +232,7 @@ impl<'a> Bulk<'a> {
         let interrupted = Arc::new(AtomicBool::new(false));
         let heard = Arc::clone(&interrupted);
         tokio::spawn(async move {
-            while tokio::signal::ctrl_c().await.is_ok() {
+            while crate::machine::interrupted().await.is_ok() {
                 if heard.swap(true, Ordering::SeqCst) {
                     std::process::exit(INTERRUPTED.into());
                 }

@@ -5,8 +5,8 @@ use crate::cli::Format;
 use crate::command::argument::state_name;
 use crate::output::{Screen, detail as detail_json};
 use crate::trouble::{Done, FAILED, INTERRUPTED, Trouble};
+use qo::Client;
 use qo::core::{JobDetail, JobId, JobState};
-use qo::{Client, Error, ErrorKind};
 use std::time::Duration;
 
 /// After this long somebody should be told if nobody is there to run it.
@@ -39,14 +39,14 @@ fn last_error(detail: &JobDetail) -> String {
 pub async fn until_the_end(client: &Client, screen: &mut Screen, id: JobId) -> Done<JobDetail> {
     let waiting = client.wait(id);
     tokio::pin!(waiting);
-    let interrupt = tokio::signal::ctrl_c();
+    let interrupt = crate::machine::interrupted();
     tokio::pin!(interrupt);
     let mut told = false;
     loop {
         tokio::select! {
             detail = &mut waiting => return Ok(detail?),
             signal = &mut interrupt => {
-                signal.map_err(|error| Error::new(ErrorKind::Unavailable, format!("signals: {error}")))?;
+                signal?;
                 screen.say(format_args!("job {id} goes on without us; see it with: qo jobs show {id}"));
                 return Err(Trouble::Exit(INTERRUPTED));
             }
