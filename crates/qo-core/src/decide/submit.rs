@@ -40,6 +40,10 @@ impl Decider<'_> {
         }
         let group = self.state.group_of(job);
         job.check_own_group(group)?;
+        if job.cost == 1 && job.limits.values().all(|need| *need == 1) {
+            // One slot is never more than a limit has, but for 0, which is a pause.
+            return Ok(());
+        }
         let own = own_limit(job, group);
         for (group, need) in needs(job, group) {
             let field = |group: &GroupRef| {
