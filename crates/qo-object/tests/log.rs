@@ -151,19 +151,18 @@ async fn a_light_client_submits_without_the_state_and_others_find_its_jobs() {
     full.set_limit("work".parse().expect("a group"), 2).await.expect("set");
     let records = raw.names("log").await.len();
     for number in 1..=3 {
-        light.submit(vec![job(number), NewJob { cost: 9, ..job(number + 10) }]).await.expect("acknowledged");
+        light.submit(vec![job(number), job(number + 10)]).await.expect("acknowledged");
     }
     assert_eq!(raw.names("log").await.len(), records + 3);
-    // It was acknowledged, so it is there, although a submit of it would have been refused.
     assert_eq!(due(&full).await, 6);
-    let costly = full.job(JobId(Uuid::from_u128(11))).await.expect("it is there");
-    assert_eq!(costly.view.state, JobState::Pending);
     // The same again, as after an answer that was lost, is the same job.
     light.submit(vec![job(1)]).await.expect("acknowledged");
     assert_eq!(due(&open(&shared).await).await, 6);
     // What needs the state is decided by it.
-    let refused = light.submit(vec![NewJob { cost: 3, limit: Some(1), ..job(50) }]).await;
+    let refused = light.submit(vec![job(49), NewJob { cost: 3, ..job(50) }]).await;
     assert_eq!(refused.expect_err("above the limit").kind(), ErrorKind::Invalid);
+    let refused = light.submit(vec![NewJob { cost: 3, limit: Some(1), ..job(50) }]).await;
+    assert_eq!(refused.expect_err("above its own limit").kind(), ErrorKind::Invalid);
     assert_eq!(light.jobs(Default::default(), None, 10).await.expect("it answers").jobs.len(), 6);
 }
 
