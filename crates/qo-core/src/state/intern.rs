@@ -85,7 +85,8 @@ impl State {
     ) -> Ix<Lane> {
         let desk = self.intern_desk(queue, task);
         let class = self.intern_class(desk, group, cost, limits);
-        let key = key.map(|key| self.intern_group_key(group, key));
+        let parent = self.classes[class].group;
+        let key = key.map(|key| self.intern_group(Label::Key(parent, key.clone())));
         let hash = self.hash(&(class, key));
         let same = |lane: &Lane| lane.class == class && lane.key == key;
         if let Some(&ix) = self.lane_by_parts.find(hash, |&ix| same(&self.lanes[ix])) {
