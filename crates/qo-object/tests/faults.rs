@@ -253,8 +253,10 @@ fn a_damaged_snapshot_costs_nothing_but_time() {
         for number in 1..=20 {
             store.submit(vec![job(number)]).await.expect("accepted");
         }
+        store.finish().await;
         drop(store);
-        let snapshot = directory.path().join("snapshot/00000000000000000014");
+        let snapshots = std::fs::read_dir(directory.path().join("snapshot")).expect("there are snapshots");
+        let snapshot = snapshots.map(|entry| entry.expect("a snapshot").path()).max().expect("one at least");
         let whole = std::fs::read(&snapshot).expect("the snapshot is there");
         std::fs::write(&snapshot, &whole[..whole.len() - 3]).expect("it can be damaged");
         let store = LogStore::open_directory(directory.path(), options()).await.expect("it opens");
