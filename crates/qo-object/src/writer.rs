@@ -434,14 +434,20 @@ impl Writer {
     async fn admit(&mut self) -> Result<()> {
         let patience = Instant::now() + self.turns.patience();
         while !self.offers.is_empty() {
-            let turn = self.log.directory().map_or(Turn::Nobodys, Directory::take_turn);
-            if matches!(turn, Turn::Theirs) && Instant::now() < patience {
-                sleep(GLANCE).await;
-                self.catch_up().await?;
-                continue;
+            match self.log.directory().map_or(Turn::Nobodys, Directory::take_turn) {
+                Turn::Theirs if Instant::now() < patience => {
+                    sleep(GLANCE).await;
+                    self.catch_up().await?;
+                    continue;
+                }
+                // The record gives it on before it is rung for: who hears of it may begin at once.
+                Turn::Mine(held) => self.turn = Some(held),
+                Turn::Theirs | Turn::Nobodys => {}
             }
             let committed = self.commit::<()>(&[]).await;
-            drop(turn);
+            if self.turn.is_some() {
+                self.give_turn();
+            }
             return committed.map(drop);
         }
         Ok(())
