@@ -5,9 +5,10 @@
 //! is killed on the way somebody else does it when there is as much again.
 
 use crate::history;
+use crate::request::Asked;
 use crate::snapshot;
 use crate::sweep::{sweep, sweep_old};
-use crate::writer::{Asked, Writer};
+use crate::writer::Writer;
 use qo_core::Command;
 use std::time::Duration;
 use tokio::task::JoinHandle;

@@ -21,6 +21,7 @@
 //! | [`record`] | a record as bytes: checksum, writer, nonce, events |
 //! | [`log`] | numbered objects: read one, create one if it is not there |
 //! | `put` | a record at the end of the log, whatever the store answers |
+//! | `request` | what a writer is asked for, and how much of it goes into one record |
 //! | `writer` | the state, and commits: group commit, races, lost replies, the late writer |
 //! | `housekeeping` | when a snapshot is due and who writes it, what leaves the state, what is swept |
 //! | `turn` | who tries to write the next record, and when |
@@ -45,6 +46,7 @@ pub mod log;
 mod offer;
 mod put;
 pub mod record;
+mod request;
 mod snapshot;
 pub mod store;
 mod sweep;

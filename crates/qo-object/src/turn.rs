@@ -6,9 +6,14 @@
 //! wants to write [can say so](crate::directory), nobody waits for him at all. A writer that nobody has seen yet tries at
 //! once. Nothing rests on it but fairness and speed: the log has room for one record at each number.
 
+use crate::directory::{Directory, Turn};
+use crate::request::{Asked, BATCH, Caller, Request};
+use crate::writer::Writer;
+use qo_core::Answer;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 /// A writer that has not written for this many moments is not waited for.
@@ -18,6 +23,9 @@ const MOMENT: (Duration, Duration) = (Duration::from_micros(300), Duration::from
 
 /// Bounds of how long one who is seen to write is waited for: he may have been stopped.
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+
+/// How long nobody is waited for after somebody who was seen to write took too long.
+const IMPATIENCE: Duration = Duration::from_secs(1);
 
 /// Who wrote when, as one writer saw it.
 #[derive(Debug)]
@@ -76,6 +84,102 @@ impl Turns {
     /// How long somebody whose turn it is has to begin and end a record.
     fn moment(&self) -> Duration {
         (self.pace * 2).clamp(MOMENT.0, MOMENT.1)
+    }
+}
+
+impl Writer {
+    /// The directory, if others write to it too: those take turns.
+    fn shared_directory(&self) -> Option<&Directory> {
+        self.log.directory().filter(|_| self.turns.sees_others())
+    }
+
+    /// It is somebody else's turn: there is a record, or there will be none.
+    pub(crate) fn give_turn(&mut self) {
+        (self.wanting, self.turn) = (None, None);
+        self.log.directory().inspect(|directory| directory.ring());
+    }
+
+    /// Waits until it is this writer's turn, and says so to the others. What arrives meanwhile comes along.
+    pub(crate) async fn take_turn(
+        &mut self,
+        batch: &mut Vec<Request>,
+        requests: &mut mpsc::Receiver<Request>,
+        rung: &Notify,
+        commands: &mut Vec<Asked<Caller>>,
+    ) {
+        // How long to wait for one who writes the record after this one.
+        let mut patience = (self.end.number, None);
+        loop {
+            if self.turns.sees_others() {
+                self.answer_barren(commands).await;
+            }
+            if commands.is_empty() {
+                return;
+            }
+            if self.wanting.is_none() {
+                let directory = self.shared_directory();
+                self.wanting = directory.and_then(|directory| directory.say_wanting(self.id));
+            }
+            let until = match self.first_to_write() {
+                Some(at) if commands.len() < BATCH => at,
+                _ => {
+                    if patience.0 != self.end.number {
+                        patience = (self.end.number, None);
+                    }
+                    let at = *patience.1.get_or_insert(Instant::now() + self.turns.patience());
+                    if self.begins_turn(at) {
+                        return;
+                    }
+                    at
+                }
+            };
+            tokio::select! {
+                taken = requests.recv_many(batch, BATCH) => if taken == 0 { return },
+                () = rung.notified() => self.look_around().await,
+                () = sleep_until(until) => {}
+            }
+            self.sort(batch, commands).await;
+        }
+    }
+
+    /// Says that this writer writes. False if somebody else does, who has until `at` to be done with it.
+    fn begins_turn(&mut self, at: Instant) -> bool {
+        let Some(directory) = self.shared_directory() else { return true };
+        let turn = directory.take_turn();
+        let now = Instant::now();
+        let is_theirs = matches!(turn, Turn::Theirs);
+        self.turn = match turn {
+            Turn::Mine(held) => Some(held),
+            Turn::Theirs | Turn::Nobodys => None,
+        };
+        if !is_theirs {
+            self.impatient_until = None;
+            return true;
+        }
+        if now >= at {
+            // It may have been stopped. It is not waited for again soon, or every record would take that long.
+            self.impatient_until = Some(now + IMPATIENCE);
+        }
+        self.impatient_until.is_some_and(|until| now < until)
+    }
+
+    /// Until when others may be first; none if it is this writer's turn.
+    fn first_to_write(&self) -> Option<Instant> {
+        let directory = self.log.directory();
+        self.turns.wait_until(|other| directory.is_none_or(|directory| directory.is_wanting(other)))
+    }
+
+    /// Tells those who would fetch nothing by now: they need not wait for a turn.
+    async fn answer_barren(&mut self, commands: &mut Vec<Asked<Caller>>) {
+        // What was acknowledged before they asked is to be seen.
+        if !commands.iter().any(|asked| asked.is_fetch) || self.catch_up().await.is_err() {
+            return;
+        }
+        let now = self.hands.now(self.state.now());
+        let barren = commands.extract_if(.., |asked| asked.is_barren(&mut self.state, now));
+        for asked in barren {
+            asked.caller.send(Ok(Answer::Done)).ok();
+        }
     }
 }
 

@@ -23,84 +23,25 @@ use crate::housekeeping::Pile;
 use crate::log::Log;
 use crate::put::{Put, put};
 use crate::record::Record;
+use crate::request::{Asked, BATCH, Caller, Request, fitting, fitting_jobs};
 use crate::snapshot::{Covered, Snapshot, is_swept_beyond, missing};
 use crate::store::Options;
 use crate::turn::Turns;
-use qo_core::{
-    Answer, Clock, Command, Decision, Error, ErrorKind, Event, Exchange, NewJob, Outcome, Result, Settle,
-    State, Time, decide,
-};
+use qo_core::{Answer, Clock, Command, Error, ErrorKind, Event, NewJob, Result, State, Time, decide};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, yield_now};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-/// Most requests that go into one commit.
-const BATCH: usize = 1_000;
-/// A record takes no more commands once its events have this many bytes of payload and output, more or less.
-const RECORD_BYTES: usize = 8 << 20;
-/// Most offered jobs that one record decides about.
-const OFFERS: usize = 5_000;
 /// Races for the next record that a commit may lose before its callers are told to come back later.
 const RACES: u32 = 1_000;
 
-/// How long nobody is waited for after somebody who was seen to write took too long.
-const IMPATIENCE: Duration = Duration::from_secs(1);
 /// How soon to look again whether somebody else has decided about what was offered.
 const GLANCE: Duration = Duration::from_millis(1);
 
 /// How often a reader begins again at a snapshot because the log is swept faster than it reads.
 const REOPENS: u32 = 5;
-
-/// What the writer is asked for.
-pub(crate) enum Request {
-    /// To decide a command.
-    Decide(Box<Command>, Caller),
-    /// To exchange, unless that would bring nothing; it is answered with [`Answer::Done`] then.
-    Fetch(Box<Exchange>, Caller),
-    /// To show the state, at the present. What is shown is on the disk.
-    Look(Look),
-    /// To show the state, at the present, to somebody for whom nothing rests on it.
-    Glance(Look),
-    /// To be done with what goes on on the side.
-    Finish(oneshot::Sender<()>),
-}
-
-/// A look at the state at a time, or the reason why there is none.
-pub(crate) type Look = Box<dyn FnOnce(Result<(&mut State, Time)>) + Send>;
-
-/// Who waits for an answer.
-pub(crate) type Caller = oneshot::Sender<Result<Answer>>;
-
-/// A command that waits to be decided.
-pub(crate) struct Asked<T> {
-    command: Box<Command>,
-    /// An exchange that is left out if it would bring nothing.
-    is_fetch: bool,
-    caller: T,
-}
-
-impl<T> Asked<T> {
-    pub(crate) fn new(command: Command, caller: T) -> Self {
-        Self { command: Box::new(command), is_fetch: false, caller }
-    }
-
-    fn decide(&self, state: &mut State, at: Time) -> Result<Decision> {
-        if self.is_barren(state, at) {
-            return Ok(Decision { events: Vec::new(), answer: Answer::Done });
-        }
-        decide(state, at, &self.command)
-    }
-
-    /// Whether it is to fetch something, and there is nothing.
-    fn is_barren(&self, state: &mut State, at: Time) -> bool {
-        match &*self.command {
-            Command::Exchange(exchange) => self.is_fetch && state.may_leave(at, exchange),
-            _ => false,
-        }
-    }
-}
 
 /// Where a writer takes its time from.
 pub(crate) enum Hands {
@@ -127,7 +68,7 @@ pub(crate) struct Writer {
     pub(crate) log: Log,
     pub(crate) hands: Hands,
     pub(crate) options: Options,
-    id: Uuid,
+    pub(crate) id: Uuid,
     pub(crate) state: State,
     /// The last record that the state knows.
     pub(crate) end: Covered,
@@ -137,13 +78,13 @@ pub(crate) struct Writer {
     seen_end: Instant,
     /// What was seen of others may not be on the disk yet.
     unsynced: bool,
-    turns: Turns,
+    pub(crate) turns: Turns,
     /// Says to other writers that this one wants to write …
-    wanting: Option<Held>,
+    pub(crate) wanting: Option<Held>,
     /// … and that it writes.
-    turn: Option<Held>,
+    pub(crate) turn: Option<Held>,
     /// Somebody who was seen to write took too long: until then nobody is waited for.
-    impatient_until: Option<Instant>,
+    pub(crate) impatient_until: Option<Instant>,
     /// What is read was written before this process began, or while it looked away.
     is_reading_back: bool,
     pub(crate) pile: Pile,
@@ -260,7 +201,7 @@ impl Writer {
     }
 
     /// Reads what others wrote, so that those who wait for it are told, and so that the next commit has less to read.
-    async fn look_around(&mut self) {
+    pub(crate) async fn look_around(&mut self) {
         // Whoever asks for something next is told what is wrong.
         if let Err(error) = self.catch_up().await {
             tracing::debug!("{error}");
@@ -297,102 +238,8 @@ impl Writer {
         }
     }
 
-    /// The directory, if others write to it too: those take turns.
-    fn shared_directory(&self) -> Option<&Directory> {
-        self.log.directory().filter(|_| self.turns.sees_others())
-    }
-
-    /// It is somebody else's turn: there is a record, or there will be none.
-    fn give_turn(&mut self) {
-        (self.wanting, self.turn) = (None, None);
-        self.log.directory().inspect(|directory| directory.ring());
-    }
-
-    /// Waits until it is this writer's turn, and says so to the others. What arrives meanwhile comes along.
-    async fn take_turn(
-        &mut self,
-        batch: &mut Vec<Request>,
-        requests: &mut mpsc::Receiver<Request>,
-        rung: &Notify,
-        commands: &mut Vec<Asked<Caller>>,
-    ) {
-        // How long to wait for one who writes the record after this one.
-        let mut patience = (self.end.number, None);
-        loop {
-            if self.turns.sees_others() {
-                self.answer_barren(commands).await;
-            }
-            if commands.is_empty() {
-                return;
-            }
-            if self.wanting.is_none() {
-                let directory = self.shared_directory();
-                self.wanting = directory.and_then(|directory| directory.say_wanting(self.id));
-            }
-            let until = match self.first_to_write() {
-                Some(at) if commands.len() < BATCH => at,
-                _ => {
-                    if patience.0 != self.end.number {
-                        patience = (self.end.number, None);
-                    }
-                    let at = *patience.1.get_or_insert(Instant::now() + self.turns.patience());
-                    if self.begins_turn(at) {
-                        return;
-                    }
-                    at
-                }
-            };
-            tokio::select! {
-                taken = requests.recv_many(batch, BATCH) => if taken == 0 { return },
-                () = rung.notified() => self.look_around().await,
-                () = sleep_until(until) => {}
-            }
-            self.sort(batch, commands).await;
-        }
-    }
-
-    /// Says that this writer writes. False if somebody else does, who has until `at` to be done with it.
-    fn begins_turn(&mut self, at: Instant) -> bool {
-        let Some(directory) = self.shared_directory() else { return true };
-        let turn = directory.take_turn();
-        let now = Instant::now();
-        let is_theirs = matches!(turn, Turn::Theirs);
-        self.turn = match turn {
-            Turn::Mine(held) => Some(held),
-            Turn::Theirs | Turn::Nobodys => None,
-        };
-        if !is_theirs {
-            self.impatient_until = None;
-            return true;
-        }
-        if now >= at {
-            // It may have been stopped. It is not waited for again soon, or every record would take that long.
-            self.impatient_until = Some(now + IMPATIENCE);
-        }
-        self.impatient_until.is_some_and(|until| now < until)
-    }
-
-    /// Until when others may be first; none if it is this writer's turn.
-    fn first_to_write(&self) -> Option<Instant> {
-        let directory = self.log.directory();
-        self.turns.wait_until(|other| directory.is_none_or(|directory| directory.is_wanting(other)))
-    }
-
-    /// Tells those who would fetch nothing by now: they need not wait for a turn.
-    async fn answer_barren(&mut self, commands: &mut Vec<Asked<Caller>>) {
-        // What was acknowledged before they asked is to be seen.
-        if !commands.iter().any(|asked| asked.is_fetch) || self.catch_up().await.is_err() {
-            return;
-        }
-        let now = self.hands.now(self.state.now());
-        let barren = commands.extract_if(.., |asked| asked.is_barren(&mut self.state, now));
-        for asked in barren {
-            asked.caller.send(Ok(Answer::Done)).ok();
-        }
-    }
-
     /// Answers looks, and keeps commands for the next commit.
-    async fn sort(&mut self, batch: &mut Vec<Request>, commands: &mut Vec<Asked<Caller>>) {
+    pub(crate) async fn sort(&mut self, batch: &mut Vec<Request>, commands: &mut Vec<Asked<Caller>>) {
         let (mut looks, mut is_firm) = (Vec::new(), false);
         for request in batch.drain(..) {
             match request {
@@ -454,7 +301,7 @@ impl Writer {
     }
 
     /// Evolves by what others wrote. If nobody looked for a long time, what comes next may have been swept.
-    async fn catch_up(&mut self) -> Result<()> {
+    pub(crate) async fn catch_up(&mut self) -> Result<()> {
         if self.is_late() && Snapshot::newest_number(&self.log).await? > self.end.number {
             return self.begin_again().await;
         }
@@ -647,39 +494,5 @@ impl Writer {
         if let Hands::Store(clock) = &self.hands {
             clock.observe(&self.log, &Log::path(record.number), sent).await;
         }
-    }
-}
-
-/// How many of these commands go into one record: one at least, if there is one.
-fn fitting<T>(commands: &[Asked<T>]) -> usize {
-    let mut bytes = 0;
-    let fits = |asked: &&Asked<T>| {
-        bytes += weight(&asked.command);
-        bytes <= RECORD_BYTES
-    };
-    commands.iter().take(BATCH).take_while(fits).count().max(1).min(commands.len())
-}
-
-/// How many of these jobs go into one record: one at least, if there is one.
-fn fitting_jobs(jobs: &[NewJob]) -> usize {
-    let mut bytes = 0;
-    let fits = |job: &&NewJob| {
-        bytes += job.payload.as_str().len();
-        bytes <= RECORD_BYTES
-    };
-    jobs.iter().take(OFFERS).take_while(fits).count().max(1).min(jobs.len())
-}
-
-/// Bytes of payload, output and error text that a command brings.
-fn weight(command: &Command) -> usize {
-    let settled = |settle: &Settle| match &settle.outcome {
-        Outcome::Succeed { output } => output.as_str().len(),
-        Outcome::Retry { error, .. } | Outcome::Fail { error } => error.as_str().len(),
-        Outcome::Snooze { .. } | Outcome::Release | Outcome::Cancelled => 0,
-    };
-    match command {
-        Command::Submit(jobs) => jobs.iter().map(|job| job.payload.as_str().len()).sum(),
-        Command::Exchange(exchange) => exchange.settles.iter().map(settled).sum(),
-        _ => 0,
     }
 }
