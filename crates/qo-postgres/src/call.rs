@@ -1,0 +1,157 @@
+//! One call, one short transaction: BEGIN, the function and COMMIT are sent together and answered together, so no lock
+//! is held across a round trip and no server setting or pooler changes what the call means.
+
+use crate::Url;
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use qo_core::{Clock, Error, ErrorKind, Result};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{FromSql, ToSql, Type};
+use tokio_postgres::{Client, NoTls};
+
+/// Connections to one namespace.
+pub(crate) struct Calls {
+    pool: Pool,
+    schema: String,
+    clock: Option<Arc<dyn Clock>>,
+}
+
+/// A parameter and its type: nothing is prepared, so a pooler may send every call to another connection.
+pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// How often a call that lost a race, and so did nothing, is made again.
+const RACES: u32 = 10;
+
+impl Calls {
+    pub fn new(url: &Url, connections: usize, patience: Duration, clock: Option<Arc<dyn Clock>>) -> Result<Self> {
+        let mut config = url.config.clone();
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(patience);
+        }
+        let manager =
+            Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+        let pool = Pool::builder(manager).max_size(connections).wait_timeout(Some(patience));
+        let pool = pool.create_timeout(Some(patience)).runtime(Runtime::Tokio1).build();
+        let pool = pool.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+        Ok(Self { pool, schema: url.schema.clone(), clock })
+    }
+
+    /// Calls a function of the schema; its answer, if it has one, is JSON.
+    pub async fn call(&self, function: &str, parameters: &[Parameter<'_>]) -> Result<Option<String>> {
+        let places: Vec<String> = (1..=parameters.len()).map(|place| format!("${place}")).collect();
+        let query = format!("SELECT {}.{function}({})", self.schema, places.join(", "));
+        let mut races = 0;
+        loop {
+            let client = self.connection().await?;
+            match self.transaction(&client, &query, parameters).await {
+                Err(Failure::Race(error)) if races >= RACES => return Err(error),
+                Err(Failure::Race(_)) => races += 1,
+                Err(Failure::Told(error)) => return Err(error),
+                Ok(answer) => return Ok(answer),
+            }
+        }
+    }
+
+    async fn connection(&self) -> Result<Object> {
+        self.pool.get().await.map_err(|error| match error {
+            PoolError::Backend(error) => unavailable(&error),
+            error => Error::new(ErrorKind::Unavailable, format!("no connection to PostgreSQL: {error}")),
+        })
+    }
+
+    async fn transaction(
+        &self,
+        client: &Client,
+        query: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Option<String>, Failure> {
+        let mut begin =
+            String::from("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on");
+        if let Some(clock) = &self.clock {
+            begin += &format!("; SET LOCAL qo.test_time = '{}'", clock.now().as_millis());
+        }
+        // The three are sent in this order before the first of them is answered.
+        let (begun, answer, committed) = tokio::join!(
+            biased;
+            client.batch_execute(&begin),
+            client.query_typed(query, parameters),
+            client.batch_execute("COMMIT")
+        );
+        begun.map_err(|error| failure(&error, false))?;
+        let rows = answer.map_err(|error| failure(&error, true))?;
+        committed.map_err(|error| failure(&error, true))?;
+        let row = rows.first().ok_or_else(|| Failure::Told(Error::new(ErrorKind::Internal, "no answer")))?;
+        let text: Option<JsonText> = row
+            .try_get(0)
+            .map_err(|error| Failure::Told(Error::new(ErrorKind::Internal, format!("answer: {error}"))))?;
+        Ok(text.map(|text| text.0))
+    }
+}
+
+enum Failure {
+    /// Nothing happened, because somebody else was faster; the call may be made again at once.
+    Race(Error),
+    /// What the caller is told.
+    Told(Error),
+}
+
+/// What an error means to the caller. `sent` is whether the call itself may have reached the server.
+fn failure(error: &tokio_postgres::Error, sent: bool) -> Failure {
+    let Some(db) = error.as_db_error() else {
+        let kind = if sent { ErrorKind::Unknown } else { ErrorKind::Unavailable };
+        return Failure::Told(Error::new(kind, described(error)));
+    };
+    let code = db.code();
+    let kind = match code.code() {
+        "QOINV" => ErrorKind::Invalid,
+        "QONTF" => ErrorKind::NotFound,
+        "QOCFL" => ErrorKind::Conflict,
+        "QOLIM" => ErrorKind::LimitReached,
+        "QOFEN" => ErrorKind::Fenced,
+        "QOINT" => ErrorKind::Internal,
+        _ if *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED => {
+            return Failure::Race(Error::new(ErrorKind::Unavailable, db.message()));
+        }
+        // Insufficient resources, operator intervention, connections: nothing happened; another time it may work.
+        text if ["53", "57", "08"].contains(&&text[..2]) => ErrorKind::Unavailable,
+        _ if *code == SqlState::READ_ONLY_SQL_TRANSACTION => ErrorKind::Unavailable,
+        _ if [SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_TABLE].contains(code) => {
+            let message = format!("{}: is the schema there, and of this release? `qo migrate up` makes it so", db.message());
+            return Failure::Told(Error::new(ErrorKind::Unavailable, message));
+        }
+        _ => {
+            let message = format!("PostgreSQL: {} ({})", db.message(), code.code());
+            return Failure::Told(Error::new(ErrorKind::Internal, message));
+        }
+    };
+    Failure::Told(Error::new(kind, db.message()))
+}
+
+pub(crate) fn unavailable(error: &tokio_postgres::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, described(error))
+}
+
+fn described(error: &tokio_postgres::Error) -> String {
+    let source = std::error::Error::source(error).map(|source| format!(": {source}"));
+    format!("PostgreSQL: {error}{}", source.unwrap_or_default())
+}
+
+/// The text of a JSON answer, as it is.
+struct JsonText(String);
+
+impl<'a> FromSql<'a> for JsonText {
+    fn from_sql(ty: &Type, raw: &'a [u8]) -> std::result::Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        // Binary `jsonb` is its version, then text.
+        let text = if *ty == Type::JSONB { raw.get(1..).unwrap_or_default() } else { raw };
+        Ok(Self(match *ty {
+            Type::BOOL => (if raw == [1] { "true" } else { "false" }).into(),
+            Type::VOID => "null".into(),
+            _ => std::str::from_utf8(text)?.into(),
+        }))
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        [Type::JSONB, Type::JSON, Type::TEXT, Type::BOOL, Type::VOID].contains(ty)
+    }
+}

@@ -1,0 +1,73 @@
+//! Schedules that are due. The server finds them; what they fire is reckoned here, because SQL knows no cron.
+
+use qo_core::{Missed, NewJob, Result, Schedule, ScheduleStatus, Time, caps};
+use serde::{Deserialize, Serialize};
+
+/// An answer that says: schedules are due, call again and say what they fire. Nothing has happened.
+#[derive(Deserialize)]
+pub(crate) struct Due {
+    due: Vec<ScheduleStatus>,
+    now: Time,
+}
+
+/// What a schedule fires, if its next tick is still `from`.
+#[derive(Serialize)]
+struct Fire {
+    schedule: qo_core::Name,
+    from: Time,
+    /// A tick is left out while the job of the one before it is live.
+    alone: bool,
+    ticks: Vec<Tick>,
+    next: Option<Time>,
+}
+
+#[derive(Serialize)]
+struct Tick {
+    tick: Time,
+    job: NewJob,
+}
+
+impl Due {
+    /// Reads an answer; none if it is another one.
+    pub fn read(answer: &str) -> Option<Result<Self>> {
+        // The server writes the keys of an object in order of length, so no other answer begins like this.
+        answer.starts_with("{\"due\"").then(|| crate::store::read(answer))
+    }
+
+    /// What they fire, as JSON.
+    pub fn fires(&self) -> Result<String> {
+        let fires: Vec<Fire> =
+            self.due.iter().filter_map(|row| fire(row, self.now).transpose()).collect::<Result<_>>()?;
+        crate::store::written(&fires)
+    }
+}
+
+fn fire(row: &ScheduleStatus, now: Time) -> Result<Option<Fire>> {
+    let Some(from) = row.next else { return Ok(None) };
+    let spec = &row.spec;
+    let (ticks, next) = ticks(spec, from, now)?;
+    let tick = |tick| Ok(Tick { tick, job: spec.job(&row.schedule, tick)? });
+    Ok(Some(Fire {
+        schedule: row.schedule.clone(),
+        from,
+        alone: !spec.overlap && spec.missed != Missed::All,
+        ticks: ticks.into_iter().map(tick).collect::<Result<_>>()?,
+        next,
+    }))
+}
+
+/// The ticks that run now, and the next tick after that.
+fn ticks(spec: &Schedule, from: Time, now: Time) -> Result<(Vec<Time>, Option<Time>)> {
+    if spec.missed == Missed::All {
+        let mut ticks = Vec::new();
+        let mut next = Some(from);
+        while let Some(tick) = next.filter(|tick| *tick <= now && ticks.len() < caps::TICKS) {
+            ticks.push(tick);
+            next = spec.first_after(tick)?;
+        }
+        return Ok((ticks, next));
+    }
+    let latest = spec.last_until(from, now)?.unwrap_or(from);
+    let too_late = spec.missed == Missed::Skip && now.ms_since(latest) > caps::TICK_GRACE_MS;
+    Ok((if too_late { vec![] } else { vec![latest] }, spec.first_after(now)?))
+}

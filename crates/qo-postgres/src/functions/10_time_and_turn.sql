@@ -1,0 +1,62 @@
+-- Store time, the turn, errors.
+
+-- Store time: the server's clock, but never before what somebody acted upon. Tests put their own clock here.
+CREATE OR REPLACE FUNCTION store_time() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT greatest((extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT latest FROM clock))
+$$;
+
+-- The lock of the namespace: those that change something which others rely upon (limits, sessions, workflows) take it
+-- alone, those that only claim and settle share it.
+CREATE OR REPLACE FUNCTION turn_key() RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT (29551::bigint << 32) | 'clock'::regclass::oid::bigint
+$$;
+
+CREATE OR REPLACE FUNCTION check_isolation() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'qo works at READ COMMITTED, not at %', upper(current_setting('transaction_isolation'))
+            USING ERRCODE = 'QOINT';
+    END IF;
+END $$;
+
+-- Waits until nobody else works in this namespace, and says what time it is then. Limits that submitted jobs brought
+-- since are counted first.
+CREATE OR REPLACE FUNCTION alone() RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE _now bigint;
+BEGIN
+    PERFORM check_isolation();
+    PERFORM pg_advisory_xact_lock(turn_key());
+    _now := store_time();
+    UPDATE clock SET latest = _now WHERE latest < _now;
+    PERFORM count_new_limits();
+    RETURN _now;
+END $$;
+
+-- Refuses a call. The class of the code says what kind of error it is.
+CREATE OR REPLACE FUNCTION refuse(_kind text, _message text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '%', _message USING ERRCODE = CASE _kind
+        WHEN 'invalid' THEN 'QOINV' WHEN 'not_found' THEN 'QONTF' WHEN 'conflict' THEN 'QOCFL'
+        WHEN 'limit_reached' THEN 'QOLIM' WHEN 'fenced' THEN 'QOFEN' ELSE 'QOINT' END;
+END $$;
+
+-- An error as one of several answers of a call.
+CREATE OR REPLACE FUNCTION failure(_kind text, _message text) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+    SELECT jsonb_build_object('Err', jsonb_build_object('kind', _kind, 'message', _message))
+$$;
+
+CREATE OR REPLACE FUNCTION success(_value anyelement) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+    SELECT jsonb_build_object('Ok', to_jsonb(_value))
+$$;
+
+-- Names the field, the value and the rule.
+CREATE OR REPLACE FUNCTION invalid(_field text, _value anyelement, _rule text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT _field || ': ' || to_json(left(_value::text, 80))::text || ': ' || _rule
+$$;
+
+-- The next fence token. A trial run draws none.
+CREATE OR REPLACE FUNCTION next_token() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('qo.trial', true) = 'on' THEN RETURN 0; END IF;
+    RETURN nextval('fence_token');
+END $$;

@@ -1,0 +1,209 @@
+-- Groups, their limits, and who takes slots of them.
+
+-- The group that every key of a keyed reference belongs to; none for other references.
+CREATE OR REPLACE FUNCTION every_key(_ref text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN strpos(_ref, '/') > 0 THEN split_part(_ref, '/', 1) || '/*' END
+$$;
+
+-- References in the order in which they are listed: cluster, queues, then groups, each before its keys.
+CREATE OR REPLACE FUNCTION rank_of(_ref text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT (CASE
+        WHEN _ref = 'cluster' THEN '0'
+        WHEN _ref LIKE 'queue:%' THEN '1' || substr(_ref, 7)
+        WHEN strpos(_ref, '/') = 0 THEN '2' || _ref || E'\x01' || '0'
+        WHEN _ref = every_key(_ref) THEN '2' || split_part(_ref, '/', 1) || E'\x01' || '1'
+        ELSE '2' || split_part(_ref, '/', 1) || E'\x01' || '2' || substr(_ref, strpos(_ref, '/') + 1)
+    END) COLLATE "C"
+$$;
+
+-- The limit that counts for a reference, and whose it is.
+CREATE OR REPLACE FUNCTION limit_in_force(_ref text) RETURNS TABLE (slots integer, source text)
+LANGUAGE sql STABLE AS $$
+    SELECT s.slots, s.source FROM (
+        SELECT 1 AS place, l.operator AS slots, 'operator' AS source FROM limits l WHERE l.ref = _ref
+        UNION ALL SELECT 2, l.config, 'config' FROM limits l WHERE l.ref = _ref
+        UNION ALL SELECT 3, (SELECT c.slots FROM code_limit c WHERE c.grp = _ref ORDER BY c.n DESC LIMIT 1), 'code'
+        UNION ALL SELECT 4, l.operator, 'operator' FROM limits l WHERE l.ref = every_key(_ref)
+        UNION ALL SELECT 5, l.config, 'config' FROM limits l WHERE l.ref = every_key(_ref)
+        UNION ALL SELECT 6, (SELECT b.slots FROM submit_limit b WHERE b.ref = _ref ORDER BY b.n DESC LIMIT 1), 'submit'
+    ) s WHERE s.slots IS NOT NULL ORDER BY s.place LIMIT 1
+$$;
+
+CREATE OR REPLACE FUNCTION limit_of(_ref text) RETURNS integer LANGUAGE sql STABLE AS $$
+    SELECT f.slots FROM limit_in_force(_ref) f
+$$;
+
+-- The limit of a reference as it would be with a submit-side one, if that is given.
+CREATE OR REPLACE FUNCTION limit_with(_ref text, _own integer) RETURNS integer LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN f.source IS NULL OR f.source = 'submit' THEN coalesce(_own, f.slots) ELSE f.slots END
+    FROM (SELECT 1) one LEFT JOIN limit_in_force(_ref) f ON true
+$$;
+
+-- The slots that a job takes, in the order in which its groups are looked at.
+CREATE OR REPLACE FUNCTION needs(_grp text, _key text, _cost integer, _limits jsonb, _queue text)
+RETURNS TABLE (place integer, ref text, slots integer) LANGUAGE sql IMMUTABLE AS $$
+    SELECT (row_number() OVER (ORDER BY n.place, split_part(n.ref, '/', 1) COLLATE "C", n.ref COLLATE "C"))::integer,
+           n.ref COLLATE "C", n.slots
+    FROM (
+        SELECT 1 AS place, _grp || '/' || _key AS ref, _cost AS slots WHERE _key IS NOT NULL
+        UNION ALL SELECT 2, _grp, _cost
+        UNION ALL SELECT 3, e.key, e.value::integer FROM jsonb_each_text(coalesce(_limits, '{}')) e
+        UNION ALL SELECT 4, 'queue:' || _queue, 1
+        UNION ALL SELECT 5, 'cluster', 1
+    ) n ORDER BY 1
+$$;
+
+CREATE OR REPLACE FUNCTION needs_of(_job job) RETURNS TABLE (place integer, ref text, slots integer)
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT * FROM needs(_job.grp, _job.key, _job.cost, _job.limits, _job.queue)
+$$;
+
+-- The slots that a program takes: of its key, if any, and of its group.
+CREATE OR REPLACE FUNCTION needs_of(_program program) RETURNS TABLE (place integer, ref text, slots integer)
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT v.place, v.ref COLLATE "C", _program.slots
+    FROM (VALUES (1, _program.ref), (2, split_part(_program.ref, '/', 1))) v (place, ref)
+    WHERE v.place = 1 OR strpos(_program.ref, '/') > 0
+$$;
+
+-- The slots that a job takes of a reference, or of all keys of one.
+CREATE OR REPLACE FUNCTION slots_of(_job job, _ref text) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(sum(n.slots), 0)::integer FROM needs_of(_job) n
+    WHERE n.ref = _ref OR (_ref = every_key(_ref) AND n.ref LIKE '%/%' AND every_key(n.ref) = _ref)
+$$;
+
+CREATE OR REPLACE FUNCTION slots_of(_program program, _ref text) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(sum(n.slots), 0)::integer FROM needs_of(_program) n
+    WHERE n.ref = _ref OR (_ref = every_key(_ref) AND n.ref LIKE '%/%' AND every_key(n.ref) = _ref)
+$$;
+
+-- Live jobs that take slots of a reference, or of a key of it, by index.
+CREATE OR REPLACE FUNCTION jobs_of(_ref text) RETURNS SETOF job LANGUAGE plpgsql STABLE AS $$
+DECLARE _name text := split_part(_ref, '/', 1);
+BEGIN
+    IF _ref = 'cluster' THEN
+        RETURN QUERY SELECT j.* FROM job j;
+    ELSIF _ref LIKE 'queue:%' THEN
+        RETURN QUERY SELECT j.* FROM job j WHERE j.queue = substr(_ref, 7);
+    ELSIF _ref = every_key(_ref) THEN
+        RETURN QUERY SELECT j.* FROM job j WHERE j.grp = _name AND j.key IS NOT NULL
+            UNION SELECT j.* FROM extra e JOIN job j USING (seq)
+                  WHERE e.ref > _name || '/' AND e.ref < _name || '0';
+    ELSIF strpos(_ref, '/') > 0 THEN
+        RETURN QUERY SELECT j.* FROM job j WHERE j.grp = _name AND j.key = substr(_ref, strpos(_ref, '/') + 1)
+            UNION ALL SELECT j.* FROM extra e JOIN job j USING (seq) WHERE e.ref = _ref;
+    ELSE
+        RETURN QUERY SELECT j.* FROM job j WHERE j.grp = _ref
+            UNION ALL SELECT j.* FROM extra e JOIN job j USING (seq) WHERE e.ref = _ref;
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION programs_of(_ref text) RETURNS SETOF program LANGUAGE sql STABLE AS $$
+    SELECT p.* FROM program p WHERE slots_of(p, _ref) > 0
+$$;
+
+-- Slots in use, counted from their holders: what the cache must say.
+CREATE OR REPLACE FUNCTION used_by_holders(_ref text) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT coalesce((SELECT sum(slots_of(j, _ref)) FROM hold h JOIN job j USING (seq) WHERE h.state = 'running'), 0)
+         + coalesce((SELECT sum(slots_of(p, _ref)) FROM program p), 0)
+$$;
+
+-- Slots in use of a reference that has a limit.
+CREATE OR REPLACE FUNCTION used(_ref text) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT coalesce(sum(s.used), 0) FROM slots s WHERE s.ref = _ref
+$$;
+
+-- Slots that claimed jobs will need.
+CREATE OR REPLACE FUNCTION claimed(_ref text) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT coalesce(sum(slots_of(j, _ref)), 0) FROM hold h JOIN job j USING (seq) WHERE h.state = 'claimed'
+$$;
+
+-- Whether anybody live takes slots of a reference.
+CREATE OR REPLACE FUNCTION is_live(_ref text) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM jobs_of(_ref)) OR EXISTS (SELECT FROM programs_of(_ref))
+$$;
+
+-- Free slots of a reference that has a limit; what claimed jobs will need counts too, if it is to.
+CREATE OR REPLACE FUNCTION free(_ref text, _limit integer, _ahead boolean) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT greatest(_limit - used(_ref) - CASE WHEN _ahead THEN claimed(_ref) ELSE 0 END, 0)
+$$;
+
+CREATE OR REPLACE FUNCTION has_room(_ref text, _slots integer, _ahead boolean) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT coalesce(_slots <= limit_of(_ref) - used(_ref) - CASE WHEN _ahead THEN claimed(_ref) ELSE 0 END, true)
+$$;
+
+-- Counts slots that are taken (or, with a negative number, freed) in a reference, if it has a limit.
+CREATE OR REPLACE FUNCTION count_slots(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF limit_of(_ref) IS NULL THEN RETURN; END IF;
+    INSERT INTO slots AS s (ref, used) VALUES (_ref, greatest(_slots, 0))
+        ON CONFLICT (ref, share) DO UPDATE SET used = s.used + _slots;
+    IF _slots < 0 THEN
+        DELETE FROM slots s WHERE s.ref = _ref AND s.used = 0;
+        PERFORM wake(_ref);
+    END IF;
+END $$;
+
+-- Counts a reference anew, after its limit has changed; with GROUP/* every key of it.
+CREATE OR REPLACE FUNCTION recount(_ref text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _name text := split_part(_ref, '/', 1); _key text;
+BEGIN
+    IF _ref = every_key(_ref) THEN
+        DELETE FROM slots s WHERE s.ref > _name || '/' AND s.ref < _name || '0';
+        INSERT INTO slots (ref, used)
+            SELECT u.ref, sum(u.slots) FROM (
+                SELECT n.ref, n.slots FROM hold h JOIN job j USING (seq), needs_of(j) n WHERE h.state = 'running'
+                UNION ALL SELECT n.ref, n.slots FROM program p, needs_of(p) n
+            ) u WHERE u.ref > _name || '/' AND u.ref < _name || '0' AND limit_of(u.ref) IS NOT NULL GROUP BY u.ref;
+        FOR _key IN SELECT DISTINCT l.parked_on FROM line l WHERE l.parked_on > _name || '/' AND l.parked_on < _name || '0' LOOP
+            PERFORM wake(_key);
+        END LOOP;
+        RETURN;
+    END IF;
+    DELETE FROM slots s WHERE s.ref = _ref;
+    IF limit_of(_ref) IS NOT NULL THEN
+        INSERT INTO slots (ref, used) SELECT _ref, u FROM used_by_holders(_ref) u WHERE u > 0;
+    END IF;
+    PERFORM wake(_ref);
+END $$;
+
+-- Counts the limits that submitted jobs have brought, and drops the rows that newer ones replace.
+CREATE OR REPLACE FUNCTION count_new_limits() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _ref text;
+BEGIN
+    FOR _ref IN SELECT DISTINCT b.ref FROM submit_limit b WHERE NOT b.counted LOOP
+        DELETE FROM submit_limit b WHERE b.ref = _ref
+            AND b.n < (SELECT max(c.n) FROM submit_limit c WHERE c.ref = _ref);
+        UPDATE submit_limit b SET counted = true WHERE b.ref = _ref;
+        PERFORM recount(_ref);
+    END LOOP;
+END $$;
+
+-- The submit-side limit of a group goes with its last live job or program.
+CREATE OR REPLACE FUNCTION drop_if_spent(_ref text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM submit_limit b WHERE b.ref = _ref) AND NOT is_live(_ref) THEN
+        DELETE FROM submit_limit b WHERE b.ref = _ref;
+        PERFORM recount(_ref);
+    END IF;
+END $$;
+
+-- Lets jobs that are parked on a key back into line, as far as it has room: the first of each lane.
+CREATE OR REPLACE FUNCTION wake(_ref text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _room bigint; _lane record;
+BEGIN
+    IF NOT EXISTS (SELECT FROM line l WHERE l.parked_on = _ref) THEN RETURN; END IF;
+    _room := limit_of(_ref);
+    IF _room IS NULL THEN
+        UPDATE line l SET parked_on = NULL WHERE l.parked_on = _ref;
+        RETURN;
+    END IF;
+    _room := _room - used(_ref);
+    IF _room <= 0 THEN RETURN; END IF;
+    FOR _lane IN SELECT DISTINCT l.queue, l.lane, l.twin FROM line l WHERE l.parked_on = _ref LOOP
+        UPDATE line l SET parked_on = NULL WHERE l.seq IN (
+            SELECT f.seq FROM line f WHERE f.parked_on = _ref
+                AND f.queue = _lane.queue AND f.lane = _lane.lane AND f.twin = _lane.twin
+            ORDER BY f.priority, f.run_at, f.seq LIMIT _room);
+    END LOOP;
+END $$;

@@ -1,0 +1,182 @@
+-- A job's way: into line, into a worker's hands, back, and out. All of these are called by somebody who is alone.
+
+-- Puts a pending job in line, or beside it until its date comes.
+CREATE OR REPLACE FUNCTION put_in_line(_now bigint, _job job) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO line (seq, queue, task, lane, twin, priority, run_at, big, parked_on)
+    SELECT _job.seq, _job.queue, _job.task, l.lane, l.twin, _job.priority, _job.run_at, l.big,
+           CASE WHEN _job.run_at > _now THEN '@' END
+    FROM lane_of(_job.task, _job.grp, _job.cost, _job.limits) l
+$$;
+
+-- Where a job stands: all that decides whether it can run, but for its key, and the keys of its extra limits; and
+-- whether it needs several slots of a group.
+CREATE OR REPLACE FUNCTION lane_of(_task text, _grp text, _cost integer, _limits jsonb)
+RETURNS TABLE (lane text, twin text, big boolean) LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    lane := _task || ' ' || _grp || ' ' || _cost;
+    twin := '';
+    big := _cost > 1;
+    IF _limits IS NOT NULL THEN
+        SELECT lane || coalesce(string_agg(' ' || e.key || '=' || e.value, '' ORDER BY e.key COLLATE "C")
+                                FILTER (WHERE strpos(e.key, '/') = 0), ''),
+               coalesce(string_agg(' ' || e.key || '=' || e.value, '' ORDER BY e.key COLLATE "C")
+                        FILTER (WHERE strpos(e.key, '/') > 0), ''),
+               big OR bool_or(e.value::integer > 1)
+        INTO lane, twin, big FROM jsonb_each_text(_limits) e;
+    END IF;
+    RETURN NEXT;
+END $$;
+
+-- Jobs whose date has come stand in line from now on.
+CREATE OR REPLACE FUNCTION call_in(_now bigint) RETURNS void LANGUAGE sql AS $$
+    UPDATE line SET parked_on = NULL WHERE parked_on = '@' AND run_at <= _now
+$$;
+
+-- Whether a moment has passed.
+CREATE OR REPLACE FUNCTION is_over(_moment bigint, _now bigint) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(_moment <= _now, false)
+$$;
+
+-- Gives a job in line to a session, with all its slots, under the next token; answers with the token.
+CREATE OR REPLACE FUNCTION start_job(_now bigint, _job job, _session uuid, _worker text) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE _token bigint := next_token(); _timeout_ms bigint := timeout_of(_job);
+BEGIN
+    DELETE FROM line WHERE seq = _job.seq;
+    DELETE FROM hold WHERE seq = _job.seq;
+    INSERT INTO hold (seq, state, session, worker, token, since, until)
+        VALUES (_job.seq, 'running', _session, _worker, _token, _now, _now + _timeout_ms + 10000);
+    PERFORM count_slots(n.ref, n.slots) FROM needs_of(_job) n;
+    PERFORM take_turns(_now, _job.workflow);
+    RETURN _token;
+END $$;
+
+-- Gives a job in line to a session ahead of time.
+CREATE OR REPLACE FUNCTION claim_ahead(_now bigint, _job job, _session uuid, _worker text, _lease_ms bigint)
+RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE _token bigint := next_token();
+BEGIN
+    DELETE FROM line WHERE seq = _job.seq;
+    INSERT INTO hold (seq, state, session, worker, token, since, until)
+        VALUES (_job.seq, 'claimed', _session, _worker, _token, _now, _now + _lease_ms);
+    RETURN _token;
+END $$;
+
+CREATE OR REPLACE FUNCTION timeout_of(_job job) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT coalesce(_job.timeout_ms, (SELECT (t.options->>'timeout_ms')::bigint FROM task t WHERE t.task = _job.task))
+$$;
+
+CREATE OR REPLACE FUNCTION retry_of(_job job) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT coalesce(_job.retry,
+                    (SELECT nullif(t.options->'retry', 'null') FROM task t WHERE t.task = _job.task), '{}')
+$$;
+
+-- What a worker needs to know of a job.
+CREATE OR REPLACE FUNCTION as_claimed(_job job, _token bigint) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('id', _job.id, 'token', _token, 'attempt', _job.attempts_used + 1,
+        'max_attempts', _job.max_attempts, 'queue', _job.queue, 'task', _job.task, 'group', _job.grp,
+        'key', _job.key, 'payload', _job.payload, 'timeout_ms', timeout_of(_job), 'retry', retry_of(_job))
+$$;
+
+-- Tells a session to stop a job, if it is still there.
+CREATE OR REPLACE FUNCTION tell(_session uuid, _token bigint, _job uuid, _reason text) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO stop (session, token, job, reason)
+    SELECT s.session, _token, _job, _reason FROM session s WHERE s.session = _session
+    ON CONFLICT (session, token) DO UPDATE SET reason = excluded.reason
+$$;
+
+-- A live job reaches a terminal state.
+CREATE OR REPLACE FUNCTION finish(_now bigint, _seq bigint, _state job_state, _output text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE _job job;
+BEGIN
+    DELETE FROM line WHERE seq = _seq;
+    DELETE FROM hold WHERE seq = _seq;
+    DELETE FROM extra WHERE seq = _seq;
+    DELETE FROM job WHERE seq = _seq RETURNING * INTO _job;
+    INSERT INTO done SELECT (_job).*, _state, _now, _output;
+    PERFORM drop_if_spent(n.ref) FROM needs_of(_job) n;
+    PERFORM take_turns(_now, _job.workflow);
+END $$;
+
+-- Ends a running job's attempt, frees its slots, and says where that leaves the job.
+CREATE OR REPLACE FUNCTION end_attempt(
+    _now bigint, _seq bigint, _outcome text, _error text, _output text, _run_at bigint
+) RETURNS job_state LANGUAGE plpgsql AS $$
+DECLARE
+    _job job; _hold hold; _then job_state; _used integer;
+    _uses boolean := _outcome NOT IN ('snoozed', 'released');
+    _attempt jsonb;
+BEGIN
+    SELECT * INTO STRICT _job FROM job WHERE seq = _seq;
+    DELETE FROM hold WHERE seq = _seq AND state = 'running' RETURNING * INTO STRICT _hold;
+    DELETE FROM stop WHERE session = _hold.session AND token = _hold.token;
+    _used := _job.attempts_used + _uses::integer;
+    _then := CASE
+        WHEN _outcome IN ('succeeded', 'cancelled') THEN _outcome
+        WHEN _hold.cancel THEN 'cancelled'
+        WHEN _outcome = 'failed' OR _uses AND _used >= _job.max_attempts THEN 'failed'
+        WHEN is_over(_job.good_until, _now) THEN 'expired'
+        ELSE 'pending' END;
+    _attempt := jsonb_strip_nulls(jsonb_build_object('number', _job.attempts_used + 1, 'token', _hold.token,
+        'worker', _hold.worker, 'session', _hold.session, 'started_at', _hold.since, 'ended_at', _now,
+        'outcome', _outcome, 'error', _error, 'then', _then));
+    UPDATE job SET
+        attempts_used = _used,
+        attempts = CASE WHEN jsonb_array_length(attempts) >= 100 THEN attempts - 0 ELSE attempts END || _attempt,
+        run_at = CASE WHEN _then = 'pending' THEN coalesce(_run_at, run_at) ELSE run_at END
+        WHERE seq = _seq RETURNING * INTO _job;
+    PERFORM count_slots(n.ref, -n.slots) FROM needs_of(_job) n;
+    IF _then = 'pending' THEN
+        PERFORM put_in_line(_now, _job);
+        PERFORM take_turns(_now, _job.workflow);
+    ELSE
+        PERFORM finish(_now, _seq, _then, _output);
+    END IF;
+    RETURN _then;
+END $$;
+
+-- Takes a running job away from its worker, which is told.
+CREATE OR REPLACE FUNCTION take_away(_now bigint, _seq bigint, _outcome text, _error text) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE _hold hold; _id uuid;
+BEGIN
+    SELECT * INTO STRICT _hold FROM hold WHERE seq = _seq;
+    SELECT id INTO STRICT _id FROM job WHERE seq = _seq;
+    PERFORM end_attempt(_now, _seq, _outcome, _error, NULL, NULL);
+    PERFORM tell(_hold.session, _hold.token, _id, 'lease_ended');
+END $$;
+
+-- Ends a claim as if it had never been; says where that leaves the job.
+CREATE OR REPLACE FUNCTION give_back(_now bigint, _seq bigint) RETURNS job_state LANGUAGE plpgsql AS $$
+DECLARE _job job;
+BEGIN
+    SELECT * INTO STRICT _job FROM job WHERE seq = _seq;
+    DELETE FROM hold WHERE seq = _seq AND state = 'claimed';
+    IF is_over(_job.good_until, _now) THEN
+        PERFORM finish(_now, _seq, 'expired', NULL);
+        RETURN 'expired';
+    END IF;
+    PERFORM put_in_line(_now, _job);
+    RETURN 'pending';
+END $$;
+
+-- A finished job is pending again, due now, with all its attempts.
+CREATE OR REPLACE FUNCTION reopen(_now bigint, _seq bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _done done; _job job;
+BEGIN
+    DELETE FROM done WHERE seq = _seq RETURNING * INTO STRICT _done;
+    INSERT INTO job VALUES (_done.seq, _done.id, _done.task, _done.queue, _done.grp, _done.key, _done.cost,
+        _done.limits, _done.priority, _done.submitted_at, _now,
+        CASE WHEN NOT is_over(_done.good_until, _now) THEN _done.good_until END,
+        _done.max_attempts, _done.retry, _done.timeout_ms, _done.own_limit, _done.idempotency_key,
+        _done.workflow, _done.step, false, 0, _done.attempts, _done.payload) RETURNING * INTO _job;
+    INSERT INTO extra SELECT e.key, _seq, e.value::integer FROM jsonb_each_text(coalesce(_job.limits, '{}')) e;
+    IF _job.own_limit IS NOT NULL THEN
+        INSERT INTO submit_limit (ref, slots)
+            VALUES (CASE WHEN _job.key IS NULL THEN _job.grp ELSE _job.grp || '/' || _job.key END, _job.own_limit);
+        PERFORM count_new_limits();
+    END IF;
+    PERFORM put_in_line(_now, _job);
+    PERFORM take_turns(_now, _job.workflow);
+END $$;

@@ -1,0 +1,44 @@
+-- Workflows: whose turn it is.
+
+-- The first step that is not passed: the lowest live one, or one that ended and halts.
+CREATE OR REPLACE FUNCTION head_of(_workflow text) RETURNS TABLE (step integer, seq bigint, id uuid, state job_state)
+LANGUAGE sql STABLE AS $$
+    SELECT s.* FROM (
+        (SELECT j.step, j.seq, j.id, coalesce(h.state, 'pending') FROM job j LEFT JOIN hold h USING (seq)
+            WHERE j.workflow = _workflow ORDER BY j.step LIMIT 1)
+        UNION ALL
+        (SELECT d.step, d.seq, d.id, d.state FROM done d
+            WHERE d.workflow = _workflow AND d.state <> 'succeeded' AND NOT d.skipped
+              AND EXISTS (SELECT FROM workflow w WHERE w.workflow = _workflow AND w.on_failure = 'halt' AND NOT w.cancelled)
+            ORDER BY d.step LIMIT 1)
+    ) s (step, seq, id, state) ORDER BY s.step LIMIT 1
+$$;
+
+-- The step of a workflow that runs, if it is not the given one.
+CREATE OR REPLACE FUNCTION other_that_runs(_workflow text, _seq bigint)
+RETURNS TABLE (step integer, seq bigint, id uuid, state job_state) LANGUAGE sql STABLE AS $$
+    SELECT j.step, j.seq, j.id, h.state FROM job j JOIN hold h USING (seq)
+    WHERE j.workflow = _workflow AND h.state = 'running' AND j.seq <> _seq ORDER BY j.step LIMIT 1
+$$;
+
+-- Whether nothing of its workflow keeps a job back; it may be no step at all.
+CREATE OR REPLACE FUNCTION is_its_turn(_workflow text, _seq bigint) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT _workflow IS NULL
+        OR ((SELECT h.seq FROM head_of(_workflow) h) = _seq AND NOT EXISTS (SELECT FROM other_that_runs(_workflow, _seq)))
+$$;
+
+-- After a step has changed: the head stands in line if it may run.
+CREATE OR REPLACE FUNCTION take_turns(_now bigint, _workflow text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _head record;
+BEGIN
+    IF _workflow IS NULL THEN RETURN; END IF;
+    SELECT * INTO _head FROM head_of(_workflow);
+    IF _head.state = 'pending' AND is_its_turn(_workflow, _head.seq) THEN
+        UPDATE line SET parked_on = CASE WHEN run_at > _now THEN '@' END
+            WHERE seq = _head.seq AND parked_on = '~' || _workflow;
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION step_status(_step integer, _id uuid, _state job_state) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+    SELECT jsonb_build_object('step', _step, 'job', _id, 'state', _state)
+$$;

@@ -1,0 +1,185 @@
+-- The claim: who is next, and may it run?
+
+CREATE OR REPLACE FUNCTION queue_priority(_queue text) RETURNS integer LANGUAGE sql STABLE AS $$
+    SELECT coalesce((SELECT q.priority FROM queue q WHERE q.queue = _queue), 100)
+$$;
+
+CREATE OR REPLACE FUNCTION is_paused(_queue text) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM queue q WHERE q.queue = _queue AND q.paused)
+$$;
+
+CREATE OR REPLACE FUNCTION serves(_session session, _queue text, _task text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT (cardinality(_session.queues) = 0 OR _queue = ANY (_session.queues)) AND _task = ANY (_session.tasks)
+$$;
+
+-- The lanes that have somebody in line, found one by one in the index.
+CREATE OR REPLACE FUNCTION lanes() RETURNS TABLE (queue text, lane text, task text) LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE walk AS (
+        (SELECT l.queue, l.lane, l.task FROM line l WHERE l.parked_on IS NULL ORDER BY l.queue, l.lane LIMIT 1)
+        UNION ALL
+        SELECT n.queue, n.lane, n.task FROM walk w CROSS JOIN LATERAL (
+            SELECT l.queue, l.lane, l.task FROM line l
+            WHERE l.parked_on IS NULL AND (l.queue, l.lane) > (w.queue, w.lane) ORDER BY l.queue, l.lane LIMIT 1
+        ) n
+    ) SELECT w.queue, w.lane, w.task FROM walk w
+$$;
+
+-- Big jobs in line that need slots of a reference, in claim order, with what they need of it.
+CREATE OR REPLACE FUNCTION big_jobs(_now bigint, _ref text)
+RETURNS TABLE (seq bigint, need integer, queue_priority integer, priority integer, run_at bigint) LANGUAGE sql STABLE AS $$
+    SELECT l.seq, n.slots, queue_priority(l.queue), l.priority, l.run_at
+    FROM line l JOIN job j USING (seq) CROSS JOIN LATERAL needs_of(j) n
+    WHERE l.big AND l.run_at <= _now AND n.ref = _ref AND n.slots >= 2
+      AND is_its_turn(j.workflow, j.seq)
+    ORDER BY queue_priority(l.queue), l.priority, l.run_at, l.seq
+$$;
+
+-- The first big job ahead of a place in line for which slots of a reference are kept, so that whoever stands there may
+-- not take its. Asked of references that have room for whoever stands there.
+CREATE OR REPLACE FUNCTION reserved_for(
+    _now bigint, _ref text, _slots integer, _place bigint[], _ahead boolean
+) RETURNS TABLE (seq bigint, need integer) LANGUAGE plpgsql STABLE AS $$
+DECLARE _limit integer := limit_of(_ref); _left bigint; _big record; _job job;
+BEGIN
+    IF _limit IS NULL OR _limit < 2 THEN RETURN; END IF;
+    IF NOT EXISTS (SELECT FROM line l WHERE l.big) THEN RETURN; END IF;
+    _left := greatest(free(_ref, _limit, _ahead) - _slots, 0);
+    FOR _big IN SELECT * FROM big_jobs(_now, _ref) LOOP
+        CONTINUE WHEN _big.need > _limit OR _left >= _big.need;
+        EXIT WHEN ARRAY[_big.queue_priority, _big.priority, _big.run_at, _big.seq]::bigint[] >= _place;
+        SELECT * INTO _job FROM job j WHERE j.seq = _big.seq;
+        CONTINUE WHEN is_paused(_job.queue);
+        CONTINUE WHEN NOT EXISTS (SELECT FROM session s WHERE NOT s.draining AND serves(s, _job.queue, _job.task));
+        -- Slots of the reference are all that it may lack; for a slot of its own key, its group's too.
+        CONTINUE WHEN EXISTS (
+            SELECT FROM needs_of(_job) n
+            WHERE n.ref <> _ref AND NOT (_ref = _job.grp || '/' || _job.key AND n.ref = _job.grp)
+              AND NOT has_room(n.ref, n.slots, _ahead));
+        seq := _big.seq;
+        need := _big.need;
+        RETURN NEXT;
+        RETURN;
+    END LOOP;
+END $$;
+
+-- One walk along the line for a session: starts what may run (or claims it ahead of time) until there is enough.
+-- `_given` has what the walk before it gave: as jobs, by queue, and in bytes.
+CREATE OR REPLACE FUNCTION walk(
+    _now bigint, _session session, _max integer, _per_queue integer, _ahead boolean, _lease_ms bigint,
+    INOUT _given jsonb, INOUT _queues text[], INOUT _bytes bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+    _lane_queue text[]; _lane text[]; _lane_priority integer[];
+    _seq bigint[]; _priority integer[]; _run_at bigint[]; _alive boolean[];
+    _lanes integer; _best integer; _i integer; _n integer := 0;
+    _job job; _need record; _full text; _full_is_key boolean; _held boolean; _token bigint;
+    _kept_ref text[] := '{}'; _kept_need integer[] := '{}'; _kept_before integer;
+    _any_big boolean; _place bigint[]; _next record; _limit integer;
+BEGIN
+    IF _max <= 0 OR _bytes >= 8388608 THEN RETURN; END IF;
+    SELECT EXISTS (SELECT FROM line l WHERE l.big) INTO _any_big;
+    SELECT array_agg(a.queue), array_agg(a.lane), array_agg(queue_priority(a.queue)),
+           array_agg(h.seq), array_agg(h.priority), array_agg(h.run_at), array_agg(true), count(*)
+    INTO _lane_queue, _lane, _lane_priority, _seq, _priority, _run_at, _alive, _lanes
+    FROM lanes() a CROSS JOIN LATERAL (
+        SELECT l.seq, l.priority, l.run_at FROM line l
+        WHERE l.parked_on IS NULL AND l.queue = a.queue AND l.lane = a.lane
+        ORDER BY l.priority, l.run_at, l.seq LIMIT 1) h
+    WHERE serves(_session, a.queue, a.task) AND NOT is_paused(a.queue);
+    LOOP
+        EXIT WHEN _n >= _max OR _bytes >= 8388608;
+        _best := NULL;
+        FOR _i IN 1 .. _lanes LOOP
+            IF _alive[_i] AND (_best IS NULL
+                OR (_lane_priority[_i], _priority[_i], _run_at[_i], _seq[_i])
+                 < (_lane_priority[_best], _priority[_best], _run_at[_best], _seq[_best])) THEN
+                _best := _i;
+            END IF;
+        END LOOP;
+        EXIT WHEN _best IS NULL;
+        SELECT * INTO STRICT _job FROM job j WHERE j.seq = _seq[_best];
+        _full := NULL;
+        _held := false;
+        IF _per_queue IS NOT NULL
+            AND (SELECT count(*) FROM unnest(_queues) q WHERE q = _job.queue) >= _per_queue THEN
+            _alive[_best] := false;
+            CONTINUE;
+        END IF;
+        IF _job.workflow IS NOT NULL AND NOT is_its_turn(_job.workflow, _job.seq) THEN
+            UPDATE line l SET parked_on = '~' || _job.workflow WHERE l.seq = _job.seq;
+            _held := true;
+        END IF;
+        IF NOT _held AND _ahead THEN
+            -- A big job must stand in line to keep its slots.
+            _held := EXISTS (SELECT FROM needs_of(_job) n WHERE n.slots >= 2 AND limit_of(n.ref) IS NOT NULL);
+        END IF;
+        IF NOT _held THEN
+            FOR _need IN SELECT * FROM needs_of(_job) LOOP
+                IF NOT has_room(_need.ref, _need.slots, _ahead) THEN
+                    _full := _need.ref;
+                    _full_is_key := strpos(_full, '/') > 0;
+                    -- A full group keeps the whole lane back; a full key keeps back those who need it.
+                    EXIT WHEN NOT _full_is_key;
+                END IF;
+            END LOOP;
+            IF _full IS NOT NULL THEN
+                _held := true;
+                IF NOT _full_is_key THEN
+                    _alive[_best] := false;
+                    CONTINUE;
+                ELSIF NOT _ahead THEN
+                    UPDATE line l SET parked_on = _full WHERE l.seq = _job.seq;
+                END IF;
+            END IF;
+        END IF;
+        IF NOT _held AND _any_big THEN
+            FOR _need IN SELECT * FROM needs_of(_job) LOOP
+                _limit := limit_of(_need.ref);
+                CONTINUE WHEN _limit IS NULL;
+                FOR _i IN 1 .. cardinality(_kept_ref) LOOP
+                    IF _kept_ref[_i] = _need.ref
+                        AND greatest(free(_need.ref, _limit, _ahead) - _need.slots, 0) < _kept_need[_i] THEN
+                        _held := true;
+                        _full := _need.ref;
+                    END IF;
+                END LOOP;
+            END LOOP;
+            IF NOT _held THEN
+                _kept_before := cardinality(_kept_ref);
+                _place := ARRAY[_lane_priority[_best], _job.priority, _job.run_at, _job.seq]::bigint[];
+                FOR _need IN SELECT n.ref, r.need FROM needs_of(_job) n
+                    CROSS JOIN LATERAL reserved_for(_now, n.ref, n.slots, _place, _ahead) r LOOP
+                    _kept_ref := _kept_ref || _need.ref;
+                    _kept_need := _kept_need || _need.need;
+                    _full := CASE WHEN _full IS NULL OR strpos(_full, '/') > 0 THEN _need.ref ELSE _full END;
+                END LOOP;
+                _held := cardinality(_kept_ref) > _kept_before;
+            END IF;
+            IF _held AND strpos(_full, '/') = 0 THEN
+                -- What is kept stays kept: nobody of this lane gets it in this walk.
+                _alive[_best] := false;
+                CONTINUE;
+            END IF;
+        END IF;
+        -- The next of its lane, before this one leaves it.
+        SELECT l.seq, l.priority, l.run_at INTO _next FROM line l
+        WHERE l.parked_on IS NULL AND l.queue = _lane_queue[_best] AND l.lane = _lane[_best]
+          AND (l.priority, l.run_at, l.seq) > (_job.priority, _job.run_at, _job.seq)
+        ORDER BY l.priority, l.run_at, l.seq LIMIT 1;
+        IF NOT _held THEN
+            IF _ahead THEN
+                _token := claim_ahead(_now, _job, _session.session, _session.worker, _lease_ms);
+            ELSE
+                _token := start_job(_now, _job, _session.session, _session.worker);
+            END IF;
+            _given := _given || as_claimed(_job, _token);
+            _queues := _queues || _job.queue;
+            _bytes := _bytes + octet_length(_job.payload);
+            _n := _n + 1;
+        END IF;
+        _alive[_best] := _next.seq IS NOT NULL;
+        _seq[_best] := _next.seq;
+        _priority[_best] := _next.priority;
+        _run_at[_best] := _next.run_at;
+    END LOOP;
+END $$;

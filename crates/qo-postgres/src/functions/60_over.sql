@@ -1,0 +1,101 @@
+-- What is over: sessions, timeouts, claims, leases of programs, `good_until`.
+
+-- Ends a session with its attempts and its claims.
+CREATE OR REPLACE FUNCTION end_session(_now bigint, _session uuid, _why text, OUT attempts bigint, OUT claims bigint)
+LANGUAGE plpgsql AS $$
+DECLARE _hold hold;
+BEGIN
+    attempts := 0;
+    claims := 0;
+    FOR _hold IN SELECT * FROM hold h WHERE h.session = _session AND h.state = 'running' ORDER BY h.token LOOP
+        PERFORM end_attempt(_now, _hold.seq, 'lease_ended', _why, NULL, NULL);
+        attempts := attempts + 1;
+    END LOOP;
+    FOR _hold IN SELECT * FROM hold h WHERE h.session = _session AND h.state = 'claimed' ORDER BY h.token LOOP
+        PERFORM give_back(_now, _hold.seq);
+        claims := claims + 1;
+    END LOOP;
+    DELETE FROM stop s WHERE s.session = _session;
+    DELETE FROM session s WHERE s.session = _session;
+    INSERT INTO ended_session VALUES (_session, _now);
+END $$;
+
+CREATE OR REPLACE FUNCTION free_program(_token bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _program program;
+BEGIN
+    DELETE FROM program p WHERE p.token = _token RETURNING * INTO STRICT _program;
+    PERFORM count_slots(n.ref, -n.slots) FROM needs_of(_program) n;
+    PERFORM drop_if_spent(n.ref) FROM needs_of(_program) n;
+END $$;
+
+-- Ends all that is over, in this order, and says how much that was. Dates come, too.
+CREATE OR REPLACE FUNCTION end_what_is_over(_now bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    _row record; _ended record;
+    _sessions bigint := 0; _attempts bigint := 0; _claims bigint := 0; _slots bigint := 0; _expired bigint := 0;
+BEGIN
+    FOR _row IN SELECT s.session FROM session s WHERE s.lease_until <= _now ORDER BY s.lease_until, s.session LOOP
+        SELECT * INTO _ended FROM end_session(_now, _row.session, 'lease ended');
+        _sessions := _sessions + 1;
+        _attempts := _attempts + _ended.attempts;
+        _claims := _claims + _ended.claims;
+    END LOOP;
+    FOR _row IN SELECT h.seq FROM hold h WHERE h.until <= _now AND h.state = 'running' ORDER BY h.until, h.token LOOP
+        PERFORM take_away(_now, _row.seq, 'timed_out', 'timed out');
+        _attempts := _attempts + 1;
+    END LOOP;
+    FOR _row IN SELECT h.*, j.id FROM hold h JOIN job j USING (seq)
+        WHERE h.until <= _now AND h.state = 'claimed' ORDER BY h.until, h.token LOOP
+        PERFORM give_back(_now, _row.seq);
+        PERFORM tell(_row.session, _row.token, _row.id, 'lease_ended');
+        _claims := _claims + 1;
+    END LOOP;
+    FOR _row IN SELECT p.token FROM program p WHERE p.until <= _now ORDER BY p.until, p.token LOOP
+        PERFORM free_program(_row.token);
+        _slots := _slots + 1;
+    END LOOP;
+    FOR _row IN SELECT j.seq FROM job j JOIN line l USING (seq) WHERE j.good_until <= _now ORDER BY j.good_until, j.seq LOOP
+        PERFORM finish(_now, _row.seq, 'expired', NULL);
+        _expired := _expired + 1;
+    END LOOP;
+    PERFORM call_in(_now);
+    RETURN jsonb_build_object('sessions', _sessions, 'attempts', _attempts, 'claims', _claims, 'slots', _slots,
+                              'fired', 0, 'expired', _expired, 'forgotten', 0);
+END $$;
+
+-- How long a job is remembered after its end.
+CREATE OR REPLACE FUNCTION retained_ms(_state job_state, _has_key boolean) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN _has_key THEN greatest(r.retain_ms, 86400000) ELSE r.retain_ms END FROM retention r WHERE r.state = _state
+$$;
+
+-- Forgets finished jobs whose retention is over, a thousand at a time, and sessions that ended long ago.
+CREATE OR REPLACE FUNCTION forget(_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE _seqs bigint[]; _workflows text[]; _tokens bigint[];
+BEGIN
+    SELECT array_agg(o.seq) INTO _seqs FROM (
+        SELECT d.seq FROM retention r CROSS JOIN (VALUES (false), (true)) k (has_key)
+        CROSS JOIN LATERAL (SELECT retained_ms(r.state, k.has_key) AS ms) kept
+        CROSS JOIN LATERAL (
+            SELECT f.seq, f.finished_at FROM done f
+            WHERE f.state = r.state AND (f.idempotency_key IS NOT NULL) = k.has_key AND f.finished_at <= _now - kept.ms
+              AND (f.workflow IS NULL OR f.state = 'succeeded' OR f.skipped
+                   OR NOT EXISTS (SELECT FROM job j WHERE j.workflow = f.workflow)
+                   OR EXISTS (SELECT FROM workflow w WHERE w.workflow = f.workflow
+                              AND (w.on_failure = 'continue' OR w.cancelled)))
+            ORDER BY f.finished_at, f.seq LIMIT 1000) d
+        ORDER BY d.finished_at + kept.ms, d.seq LIMIT 1000) o;
+    DELETE FROM ended_session e WHERE e.session IN (
+        SELECT o.session FROM ended_session o WHERE o.ended_at <= _now - 86400000 ORDER BY o.ended_at, o.session LIMIT 1000);
+    IF _seqs IS NULL THEN RETURN 0; END IF;
+    WITH gone AS (DELETE FROM done d WHERE d.seq = ANY (_seqs) RETURNING d.workflow, d.attempts)
+    SELECT array_agg(DISTINCT g.workflow) FILTER (WHERE g.workflow IS NOT NULL),
+           array_agg((a->>'token')::bigint) FILTER (WHERE a IS NOT NULL)
+    INTO _workflows, _tokens FROM gone g LEFT JOIN LATERAL jsonb_array_elements(g.attempts) a ON true;
+    DELETE FROM attempt_log g WHERE g.token = ANY (_tokens);
+    DELETE FROM workflow w WHERE w.workflow IN (
+        SELECT o.workflow FROM workflow o WHERE o.workflow = ANY (_workflows)
+            AND NOT EXISTS (SELECT FROM job j WHERE j.workflow = o.workflow)
+            AND NOT EXISTS (SELECT FROM done d WHERE d.workflow = o.workflow)
+        FOR UPDATE SKIP LOCKED);
+    RETURN cardinality(_seqs);
+END $$;

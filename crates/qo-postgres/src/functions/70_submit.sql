@@ -1,0 +1,210 @@
+-- Submit. It takes no lock that an exchange waits for: it may be part of a caller's transaction that stays open.
+
+-- The job that an idempotency key or an id was used for before.
+CREATE OR REPLACE FUNCTION earlier(_id uuid, _idempotency_key text)
+RETURNS TABLE (id uuid, task text, payload text, idempotency_key text) LANGUAGE sql STABLE AS $$
+    SELECT e.id, e.task, e.payload, e.idempotency_key FROM (
+        SELECT 1 AS place, j.id, j.task, j.payload, j.idempotency_key FROM job j WHERE j.idempotency_key = _idempotency_key
+        UNION ALL SELECT 1, d.id, d.task, d.payload, d.idempotency_key FROM done d WHERE d.idempotency_key = _idempotency_key
+        UNION ALL SELECT 2, j.id, j.task, j.payload, j.idempotency_key FROM job j WHERE j.id = _id
+        UNION ALL SELECT 2, d.id, d.task, d.payload, d.idempotency_key FROM done d WHERE d.id = _id
+    ) e ORDER BY e.place LIMIT 1
+$$;
+
+CREATE OR REPLACE FUNCTION group_of(_task text, _grp text) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT coalesce(_grp, (SELECT t.grp FROM task t WHERE t.task = _task), _task)
+$$;
+
+CREATE OR REPLACE FUNCTION own_ref(_grp text, _key text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN _key IS NULL THEN _grp ELSE _grp || '/' || _key END
+$$;
+
+-- The rules that need the state and refuse the call: a job's groups, and what it costs there. None: it keeps them.
+CREATE OR REPLACE FUNCTION mistake_in(_new jsonb) RETURNS text LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    _grp text := group_of(_new->>'task', _new->>'group'); _key text := _new->>'key';
+    _cost integer := coalesce((_new->>'cost')::integer, 1); _limits jsonb := _new->'limits';
+    _own text := own_ref(_grp, _key); _need record; _limit integer;
+BEGIN
+    IF _limits IS NOT NULL THEN
+        FOR _need IN SELECT e.key AS ref FROM jsonb_each(_limits) e WHERE split_part(e.key, '/', 1) = _grp LOOP
+            RETURN invalid('limits', _need.ref, 'is the job''s own group; use cost and key for that');
+        END LOOP;
+    ELSIF _cost = 1 THEN
+        RETURN NULL;
+    END IF;
+    FOR _need IN SELECT * FROM needs(_grp, _key, _cost, _limits, coalesce(_new->>'queue', 'default')) LOOP
+        CONTINUE WHEN _need.slots = 1;
+        _limit := limit_with(_need.ref, CASE WHEN _need.ref = _own THEN (_new->>'limit')::integer END);
+        IF _limit > 0 AND _need.slots > _limit THEN
+            RETURN invalid(CASE WHEN coalesce(_limits ? _need.ref, false) THEN 'limits[' || _need.ref || ']' ELSE 'cost' END,
+                _need.slots, 'must be at most ' || _limit || ', the limit of ' || _need.ref);
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+-- Stores one job, or says why not.
+CREATE OR REPLACE FUNCTION submit_one(_now bigint, _new jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    _id uuid := (_new->>'id')::uuid; _idempotency_key text := _new->>'idempotency_key';
+    _on_limit text := coalesce(_new->>'on_limit', 'wait');
+    _limit integer := (_new->>'limit')::integer;
+    _earlier record; _workflow workflow; _counted record; _live bigint; _step integer; _job job; _n bigint; _row record;
+BEGIN
+    SELECT * INTO _earlier FROM earlier(_id, _idempotency_key);
+    IF FOUND THEN
+        IF _earlier.task = _new->>'task' AND _earlier.payload = coalesce(_new->>'payload', 'null')
+            AND (_idempotency_key IS NULL OR _earlier.idempotency_key IS NOT DISTINCT FROM _idempotency_key) THEN
+            RETURN success(jsonb_build_object('outcome', 'existing', 'job', _earlier.id));
+        END IF;
+        RETURN failure('conflict',
+            CASE WHEN _earlier.idempotency_key = _idempotency_key THEN 'idempotency_key ' || _idempotency_key
+                 ELSE 'id ' || _id END || ' was used by another job, ' || _earlier.id);
+    END IF;
+    _job.grp := group_of(_new->>'task', _new->>'group');
+    _job.key := _new->>'key';
+    _job.cost := coalesce((_new->>'cost')::integer, 1);
+    _job.limits := _new->'limits';
+    _job.queue := coalesce(_new->>'queue', 'default');
+    _job.workflow := _new->>'workflow';
+    IF _job.workflow IS NOT NULL THEN
+        -- Whoever comes first makes it; the row is locked until the end, so that numbers have no gaps.
+        INSERT INTO workflow (workflow, on_failure) VALUES (_job.workflow, coalesce(_new->>'on_failure', 'halt'))
+            ON CONFLICT (workflow) DO NOTHING;
+        SELECT * INTO _workflow FROM workflow w WHERE w.workflow = _job.workflow FOR UPDATE;
+        IF _workflow.cancelled THEN
+            RETURN failure('conflict', 'workflow: ' || _job.workflow || ': is cancelled');
+        END IF;
+        IF _new->>'on_failure' <> _workflow.on_failure THEN
+            RETURN failure('conflict', 'on_failure: ' || (_new->>'on_failure') || ': workflow ' || _job.workflow
+                || ' says ' || _workflow.on_failure);
+        END IF;
+    END IF;
+    IF _on_limit <> 'wait' THEN
+        SELECT n.ref, n.slots, limit_with(n.ref, CASE WHEN n.ref = own_ref(_job.grp, _job.key) THEN _limit END) AS most
+        INTO _counted FROM needs_of(_job) n
+        WHERE limit_with(n.ref, CASE WHEN n.ref = own_ref(_job.grp, _job.key) THEN _limit END) IS NOT NULL
+        ORDER BY n.place LIMIT 1;
+        IF FOUND THEN
+            INSERT INTO admission AS a (ref) VALUES (_counted.ref) ON CONFLICT (ref) DO UPDATE SET n = a.n + 1;
+            SELECT coalesce(sum(slots_of(j, _counted.ref)), 0) INTO _live FROM jobs_of(_counted.ref) j;
+            SELECT _live + coalesce(sum(slots_of(p, _counted.ref)), 0) INTO _live FROM programs_of(_counted.ref) p;
+            IF _live + _counted.slots > _counted.most THEN
+                -- A workflow that this job would have made is not made.
+                DELETE FROM workflow w WHERE w.workflow = _job.workflow AND w.steps = 0;
+                IF _on_limit = 'skip' THEN RETURN success(jsonb_build_object('outcome', 'skipped')); END IF;
+                RETURN failure('limit_reached', _counted.ref || ': its ' || _counted.most || ' slots are taken by '
+                    || _live || ' of live jobs and programs');
+            END IF;
+        END IF;
+    END IF;
+    IF _limit IS NOT NULL THEN
+        INSERT INTO submit_limit (ref, slots) VALUES (own_ref(_job.grp, _job.key), _limit);
+    END IF;
+    IF _job.workflow IS NOT NULL THEN
+        UPDATE workflow w SET steps = w.steps + 1 WHERE w.workflow = _job.workflow RETURNING w.steps INTO _step;
+    END IF;
+    INSERT INTO job (seq, id, task, queue, grp, key, cost, limits, priority, submitted_at, run_at, good_until,
+        max_attempts, retry, timeout_ms, own_limit, idempotency_key, workflow, step, payload)
+    VALUES (nextval('acceptance'), _id, _new->>'task', _job.queue, _job.grp, _job.key, _job.cost, _job.limits,
+        coalesce((_new->>'priority')::integer, 0), _now, coalesce((_new->>'run_at')::bigint, _now),
+        (_new->>'good_until')::bigint, coalesce((_new->>'max_attempts')::integer, 3), _new->'retry',
+        (_new->>'timeout_ms')::bigint, _limit, _idempotency_key, _job.workflow, _step,
+        coalesce(_new->>'payload', 'null'))
+    ON CONFLICT DO NOTHING RETURNING * INTO _row;
+    IF NOT FOUND OR EXISTS (SELECT FROM done d WHERE d.id = _id OR d.idempotency_key = _idempotency_key) THEN
+        -- Somebody else submitted it at the same moment, or it ended while we looked.
+        RAISE EXCEPTION 'job % was submitted by somebody else at the same moment', _id USING ERRCODE = '40001';
+    END IF;
+    SELECT * INTO _job FROM job j WHERE j.seq = _row.seq;
+    IF _job.limits IS NOT NULL THEN
+        INSERT INTO extra SELECT e.key, _job.seq, e.value::integer FROM jsonb_each_text(_job.limits) e;
+    END IF;
+    PERFORM put_in_line(_now, _job);
+    RETURN success(jsonb_build_object('outcome', 'accepted', 'job', _id));
+END $$;
+
+-- Stores jobs, one answer for each; one that breaks a rule refuses them all.
+CREATE OR REPLACE FUNCTION submit_all(_now bigint, _jobs jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE _answers jsonb := '[]'; _new jsonb; _index integer := 0; _mistake text;
+BEGIN
+    FOR _new IN SELECT * FROM jsonb_array_elements(_jobs) LOOP
+        IF NOT EXISTS (SELECT FROM earlier((_new->>'id')::uuid, _new->>'idempotency_key')) THEN
+            _mistake := mistake_in(_new);
+            IF _mistake IS NOT NULL THEN
+                PERFORM refuse('invalid', 'jobs[' || _index || '].' || _mistake);
+            END IF;
+        END IF;
+        _index := _index + 1;
+    END LOOP;
+    FOR _new IN SELECT * FROM jsonb_array_elements(_jobs) LOOP
+        _answers := _answers || submit_one(_now, _new);
+    END LOOP;
+    RETURN _answers;
+END $$;
+
+CREATE OR REPLACE FUNCTION api_submit(_jobs jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN submit_all(store_time(), _jobs);
+END $$;
+
+-- Calls a job off; says in which state it is now.
+CREATE OR REPLACE FUNCTION cancel_one(_now bigint, _id uuid) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE _seq bigint; _hold hold; _state job_state;
+BEGIN
+    SELECT j.seq INTO _seq FROM job j WHERE j.id = _id;
+    IF NOT FOUND THEN
+        SELECT d.state INTO _state FROM done d WHERE d.id = _id;
+        IF FOUND THEN RETURN success(_state); END IF;
+        RETURN failure('not_found', 'job ' || _id);
+    END IF;
+    SELECT * INTO _hold FROM hold h WHERE h.seq = _seq;
+    IF _hold.state = 'running' THEN
+        IF NOT _hold.cancel THEN
+            UPDATE hold h SET cancel = true WHERE h.seq = _seq;
+            PERFORM tell(_hold.session, _hold.token, _id, 'cancelled');
+        END IF;
+        RETURN success('running'::job_state);
+    END IF;
+    PERFORM finish(_now, _seq, 'cancelled', NULL);
+    IF _hold.state = 'claimed' THEN
+        PERFORM tell(_hold.session, _hold.token, _id, 'cancelled');
+    END IF;
+    RETURN success('cancelled'::job_state);
+END $$;
+
+CREATE OR REPLACE FUNCTION api_cancel(_ids uuid[]) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE _now bigint := alone(); _answers jsonb := '[]'; _id uuid;
+BEGIN
+    FOREACH _id IN ARRAY _ids LOOP _answers := _answers || cancel_one(_now, _id); END LOOP;
+    RETURN _answers;
+END $$;
+
+-- Whether a finished job may be opened again.
+CREATE OR REPLACE FUNCTION can_be_reopened(_done done) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT _done.state <> 'succeeded'
+       AND NOT EXISTS (SELECT FROM workflow w WHERE w.workflow = _done.workflow AND w.cancelled)
+$$;
+
+CREATE OR REPLACE FUNCTION retry_one(_now bigint, _id uuid) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE _done done; _state job_state;
+BEGIN
+    SELECT coalesce(h.state, 'pending') INTO _state FROM job j LEFT JOIN hold h USING (seq) WHERE j.id = _id;
+    IF FOUND THEN RETURN success(_state); END IF;
+    SELECT * INTO _done FROM done d WHERE d.id = _id;
+    IF NOT FOUND THEN RETURN failure('not_found', 'job ' || _id); END IF;
+    IF NOT can_be_reopened(_done) THEN
+        RETURN failure('conflict', 'job ' || _id || CASE WHEN _done.state = 'succeeded' THEN ': succeeded'
+            ELSE ': its workflow ' || _done.workflow || ' is cancelled' END);
+    END IF;
+    PERFORM reopen(_now, _done.seq);
+    RETURN success('pending'::job_state);
+END $$;
+
+CREATE OR REPLACE FUNCTION api_retry(_ids uuid[]) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE _now bigint := alone(); _answers jsonb := '[]'; _id uuid;
+BEGIN
+    FOREACH _id IN ARRAY _ids LOOP _answers := _answers || retry_one(_now, _id); END LOOP;
+    RETURN _answers;
+END $$;

@@ -1,0 +1,261 @@
+-- Sessions and the exchange.
+
+CREATE OR REPLACE FUNCTION api_open_session(_new jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE _now bigint := alone(); _id uuid := (_new->>'id')::uuid; _session session;
+BEGIN
+    IF EXISTS (SELECT FROM ended_session e WHERE e.session = _id) THEN
+        PERFORM refuse('fenced', 'session ' || _id || ' has ended');
+    END IF;
+    INSERT INTO session (session, worker, queues, tasks, lease_ms, permits, opened_at, lease_until, free_permits)
+    VALUES (_id, _new->>'worker',
+        ARRAY(SELECT jsonb_array_elements_text(coalesce(_new->'queues', '[]'))),
+        ARRAY(SELECT jsonb_array_elements_text(_new->'tasks')),
+        (_new->>'lease_ms')::bigint, (_new->>'permits')::integer, _now, _now + (_new->>'lease_ms')::bigint,
+        (_new->>'permits')::integer)
+    ON CONFLICT (session) DO NOTHING;
+    SELECT * INTO _session FROM session s WHERE s.session = _id;
+    RETURN jsonb_build_object('now', _session.opened_at, 'lease_until', _session.lease_until);
+END $$;
+
+CREATE OR REPLACE FUNCTION api_close_session(_id uuid) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _now bigint := alone();
+BEGIN
+    IF EXISTS (SELECT FROM session s WHERE s.session = _id) THEN
+        PERFORM end_session(_now, _id, 'session closed');
+    END IF;
+END $$;
+
+-- One settle of an exchange.
+CREATE OR REPLACE FUNCTION settle_one(_now bigint, _session uuid, _settle jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    _id uuid := (_settle->>'job')::uuid; _token bigint := (_settle->>'token')::bigint;
+    _said jsonb := _settle->'outcome'; _outcome text; _detail jsonb; _hold hold; _attempts jsonb; _attempt jsonb;
+BEGIN
+    IF _settle ? 'invalid' THEN RETURN jsonb_build_object('Err', _settle->'invalid'); END IF;
+    _outcome := CASE WHEN jsonb_typeof(_said) = 'string' THEN _said #>> '{}'
+                     ELSE (SELECT k FROM jsonb_object_keys(_said) k LIMIT 1) END;
+    _detail := CASE WHEN jsonb_typeof(_said) = 'object' THEN _said->_outcome END;
+    SELECT h.* INTO _hold FROM job j JOIN hold h USING (seq) WHERE j.id = _id;
+    IF FOUND AND _hold.session = _session AND _hold.token = _token THEN
+        IF _hold.state = 'claimed' THEN
+            IF _outcome <> 'release' THEN
+                RETURN failure('invalid', invalid('outcome', _outcome, 'a job that has not started can only be released'));
+            END IF;
+            RETURN success(give_back(_now, _hold.seq));
+        END IF;
+        RETURN success(end_attempt(_now, _hold.seq,
+            CASE _outcome WHEN 'succeed' THEN 'succeeded' WHEN 'retry' THEN 'retried' WHEN 'fail' THEN 'failed'
+                WHEN 'snooze' THEN 'snoozed' WHEN 'release' THEN 'released' ELSE 'cancelled' END,
+            _detail->>'error', _detail->>'output', _now + (_detail->>'delay_ms')::bigint));
+    END IF;
+    -- The token that settled it before hears the recorded state again.
+    SELECT j.attempts INTO _attempts FROM job j WHERE j.id = _id;
+    IF NOT FOUND THEN SELECT d.attempts INTO _attempts FROM done d WHERE d.id = _id; END IF;
+    SELECT a INTO _attempt FROM jsonb_array_elements(_attempts) WITH ORDINALITY e (a, n)
+        WHERE (a->>'token')::bigint = _token ORDER BY n DESC LIMIT 1;
+    IF _attempt->>'outcome' NOT IN ('lease_ended', 'timed_out', 'released_by_operator') THEN
+        RETURN jsonb_build_object('Ok', _attempt->'then');
+    END IF;
+    RETURN failure('fenced', 'token ' || _token || ' does not own job ' || _id);
+END $$;
+
+-- One start of an exchange.
+CREATE OR REPLACE FUNCTION start_one(_now bigint, _session session, _start jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    _id uuid := (_start->>'job')::uuid; _claim bigint := (_start->>'token')::bigint;
+    _job job; _hold hold; _may boolean; _token bigint; _place bigint[];
+BEGIN
+    SELECT * INTO _job FROM job j WHERE j.id = _id;
+    SELECT * INTO _hold FROM hold h WHERE h.seq = _job.seq AND h.state = 'claimed'
+        AND h.session = _session.session AND h.token = _claim;
+    IF NOT FOUND THEN
+        RETURN failure('fenced', 'token ' || _claim || ' has not claimed job ' || _id);
+    END IF;
+    _place := ARRAY[queue_priority(_job.queue), _job.priority, _job.run_at, _job.seq]::bigint[];
+    _may := NOT is_over(_job.good_until, _now) AND NOT is_paused(_job.queue) AND is_its_turn(_job.workflow, _job.seq)
+        AND NOT EXISTS (SELECT FROM needs_of(_job) n WHERE NOT has_room(n.ref, n.slots, false))
+        AND NOT EXISTS (SELECT FROM needs_of(_job) n CROSS JOIN LATERAL reserved_for(_now, n.ref, n.slots, _place, false) r);
+    IF NOT _may THEN
+        RETURN success(jsonb_build_object('then', give_back(_now, _job.seq), 'run', NULL));
+    END IF;
+    _token := start_job(_now, _job, _session.session, _session.worker);
+    RETURN success(jsonb_build_object('then', 'running', 'run', jsonb_build_object(
+        'token', _token, 'timeout_ms', timeout_of(_job), 'retry', retry_of(_job))));
+END $$;
+
+-- Schedules that are due, for whoever can reckon with their expressions; none if there are none.
+CREATE OR REPLACE FUNCTION due_schedules(_now bigint) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('due', jsonb_agg(schedule_status(s) ORDER BY s.next, s.schedule), 'now', _now)
+    FROM schedule s WHERE s.next <= _now HAVING count(*) > 0
+$$;
+
+-- Fires schedules: each with the jobs of its ticks and its next tick, as reckoned from the row that is given with it.
+-- One that somebody else has fired since is left alone. Says how many jobs were accepted.
+CREATE OR REPLACE FUNCTION fire(_now bigint, _fires jsonb) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE _fire jsonb; _tick jsonb; _row schedule; _answer jsonb; _outcome jsonb; _accepted bigint := 0; _mistake text; _busy boolean;
+BEGIN
+    FOR _fire IN SELECT * FROM jsonb_array_elements(coalesce(_fires, '[]')) LOOP
+        SELECT * INTO _row FROM schedule s WHERE s.schedule = _fire->>'schedule' AND s.next = (_fire->>'from')::bigint;
+        CONTINUE WHEN NOT FOUND OR _row.next > _now;
+        FOR _tick IN SELECT * FROM jsonb_array_elements(_fire->'ticks') LOOP
+            SELECT s.last_job IS NOT NULL AND (_fire->>'alone')::boolean
+                AND EXISTS (SELECT FROM job j WHERE j.id = s.last_job)
+            INTO _busy FROM schedule s WHERE s.schedule = _row.schedule;
+            IF _busy THEN
+                _outcome := '"skipped"';
+            ELSE
+                _mistake := NULL;
+                IF NOT EXISTS (SELECT FROM earlier((_tick->'job'->>'id')::uuid, _tick->'job'->>'idempotency_key')) THEN
+                    _mistake := mistake_in(_tick->'job');
+                END IF;
+                _answer := CASE WHEN _mistake IS NOT NULL THEN failure('invalid', 'jobs[0].' || _mistake)
+                                ELSE submit_one(_now, _tick->'job') END;
+                PERFORM count_new_limits();
+                _outcome := CASE
+                    WHEN _answer ? 'Err' THEN jsonb_build_object('refused',
+                        replace(_answer->'Err'->>'kind', '_', ' ') || ': ' || (_answer->'Err'->>'message'))
+                    WHEN _answer->'Ok'->>'outcome' = 'skipped' THEN '"skipped"'
+                    ELSE jsonb_build_object(_answer->'Ok'->>'outcome', _answer->'Ok'->'job') END;
+            END IF;
+            _accepted := _accepted + (_outcome ? 'accepted' AND jsonb_typeof(_outcome) = 'object')::integer;
+            UPDATE schedule s SET last = jsonb_build_object('tick', _tick->'tick', 'outcome', _outcome),
+                last_job = CASE WHEN jsonb_typeof(_outcome) = 'object'
+                    THEN coalesce((_outcome->>'accepted')::uuid, (_outcome->>'existing')::uuid, s.last_job) ELSE s.last_job END
+                WHERE s.schedule = _row.schedule;
+        END LOOP;
+        UPDATE schedule s SET next = (_fire->>'next')::bigint WHERE s.schedule = _row.schedule;
+    END LOOP;
+    RETURN _accepted;
+END $$;
+
+-- The exchange. If schedules are due and `_fires` does not say what they fire, nothing happens and they are the answer.
+CREATE OR REPLACE FUNCTION api_exchange(_exchange jsonb, _fires jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    _now bigint := alone();
+    _id uuid := (_exchange->>'session')::uuid; _number bigint := (_exchange->>'number')::bigint;
+    _session session; _settled jsonb := '[]'; _started jsonb := '[]'; _item jsonb; _due jsonb;
+    _draining boolean := coalesce((_exchange->>'draining')::boolean, false);
+    _claim jsonb := _exchange->'claim'; _prefetch jsonb; _hold hold; _late boolean; _held integer;
+    _given jsonb := '[]'; _ahead jsonb := '[]'; _queues text[] := '{}'; _bytes bigint := 0; _n integer;
+    _stops jsonb; _reply jsonb;
+BEGIN
+    SELECT * INTO _session FROM session s WHERE s.session = _id;
+    IF NOT FOUND THEN PERFORM refuse('fenced', 'session ' || _id || ' has ended or never was'); END IF;
+    IF _number = _session.number AND _session.reply IS NOT NULL THEN RETURN _session.reply; END IF;
+    IF _number <= _session.number THEN
+        PERFORM refuse('conflict', 'number: ' || _number || ': exchange ' || _session.number || ' has been answered since');
+    END IF;
+    IF _number > _session.number + 1 THEN
+        PERFORM refuse('invalid', invalid('number', _number, 'must be ' || _session.number + 1
+            || ': exchanges are numbered one by one'));
+    END IF;
+    _due := due_schedules(_now);
+    IF _due IS NOT NULL AND _fires IS NULL THEN RETURN _due; END IF;
+
+    FOR _item IN SELECT * FROM jsonb_array_elements(coalesce(_exchange->'settles', '[]')) LOOP
+        _settled := _settled || settle_one(_now, _id, _item);
+    END LOOP;
+    FOR _item IN SELECT * FROM jsonb_array_elements(coalesce(_exchange->'starts', '[]')) LOOP
+        _started := _started || start_one(_now, _session, _item);
+    END LOOP;
+    FOR _item IN SELECT * FROM jsonb_array_elements(coalesce(_exchange->'progress', '[]')) LOOP
+        UPDATE hold h SET progress = jsonb_build_object('percent', _item->'percent', 'note', coalesce(_item->'note', '""'), 'at', _now)
+        FROM job j WHERE j.id = (_item->>'job')::uuid AND h.seq = j.seq AND h.state = 'running'
+            AND h.session = _id AND h.token = (_item->>'token')::bigint
+            AND (h.progress->'percent', h.progress->'note') IS DISTINCT FROM (_item->'percent', coalesce(_item->'note', '""'));
+    END LOOP;
+    UPDATE session s SET lease_until = _now + s.lease_ms, free_permits = (_exchange->>'free_permits')::integer,
+        draining = _draining WHERE s.session = _id RETURNING * INTO _session;
+    IF _draining THEN
+        FOR _hold IN SELECT * FROM hold h WHERE h.session = _id AND h.state = 'claimed' ORDER BY h.token LOOP
+            PERFORM give_back(_now, _hold.seq);
+        END LOOP;
+    END IF;
+    -- What it could not start in time it does not get again at once: somebody else may have it first.
+    _late := EXISTS (SELECT FROM hold h WHERE h.session = _id AND h.state = 'claimed' AND h.until <= _now);
+    PERFORM end_what_is_over(_now);
+    PERFORM fire(_now, _fires);
+
+    SELECT w._given, w._queues, w._bytes INTO _given, _queues, _bytes
+        FROM walk(_now, _session, coalesce((_claim->>'max')::integer, 0), (_claim->>'max_per_queue')::integer, false, NULL,
+                  _given, _queues, _bytes) w;
+    _prefetch := nullif(_claim->'prefetch', 'null');
+    IF _prefetch IS NOT NULL AND NOT _late THEN
+        SELECT count(*) INTO _held FROM hold h WHERE h.session = _id AND h.state = 'claimed';
+        SELECT w._given INTO _ahead
+            FROM walk(_now, _session, (_prefetch->>'hold')::integer - _held, (_claim->>'max_per_queue')::integer, true,
+                      (_prefetch->>'lease_ms')::bigint, '[]', _queues, _bytes) w;
+        SELECT coalesce(jsonb_agg(jsonb_build_object('job', a, 'claim_until', _now + (_prefetch->>'lease_ms')::bigint)
+                        ORDER BY n), '[]')
+            INTO _ahead FROM jsonb_array_elements(_ahead) WITH ORDINALITY e (a, n);
+    END IF;
+    WITH told AS (DELETE FROM stop s WHERE s.session = _id RETURNING *)
+    SELECT coalesce(jsonb_agg(jsonb_build_object('job', t.job, 'token', t.token, 'reason', t.reason) ORDER BY t.token), '[]')
+        INTO _stops FROM told t;
+    SELECT count(*) INTO _n FROM jsonb_array_elements(_started) e WHERE e->'Ok'->>'then' = 'running';
+    _reply := jsonb_build_object('number', _number, 'settled', _settled, 'started', _started, 'claimed', _given,
+        'prefetched', _ahead, 'stop', _stops, 'now', _now, 'lease_until', _session.lease_until);
+    UPDATE session s SET number = _number, reply = _reply,
+        free_permits = greatest(s.free_permits - jsonb_array_length(_given) - _n, 0) WHERE s.session = _id;
+    RETURN _reply;
+END $$;
+
+-- Whether a reply brings a worker anything that it asked for.
+CREATE OR REPLACE FUNCTION brings(_reply jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT jsonb_array_length(_reply->'claimed') + jsonb_array_length(_reply->'prefetched')
+         + jsonb_array_length(_reply->'stop') > 0
+$$;
+
+-- An exchange that only asks: if it would bring nothing it is undone, and the answer is none.
+CREATE OR REPLACE FUNCTION api_fetch(_exchange jsonb, _fires jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE _reply jsonb; _again boolean;
+BEGIN
+    SELECT EXISTS (SELECT FROM session s WHERE s.session = (_exchange->>'session')::uuid
+        AND s.number = (_exchange->>'number')::bigint) INTO _again;
+    BEGIN
+        _reply := api_exchange(_exchange, _fires);
+        IF _reply ? 'number' AND NOT _again AND NOT brings(_reply) THEN
+            RAISE EXCEPTION 'nothing' USING ERRCODE = 'QONIL';
+        END IF;
+        RETURN _reply;
+    EXCEPTION WHEN SQLSTATE 'QONIL' THEN
+        RETURN NULL;
+    END;
+END $$;
+
+-- What an exchange would find: it is tried, and undone.
+CREATE OR REPLACE FUNCTION api_work(_id uuid, _claim jsonb, _fires jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE _now bigint := alone(); _session session; _reply jsonb; _next bigint;
+BEGIN
+    SELECT * INTO _session FROM session s WHERE s.session = _id;
+    IF NOT FOUND THEN PERFORM refuse('fenced', 'session ' || _id || ' has ended or never was'); END IF;
+    BEGIN
+        PERFORM set_config('qo.trial', 'on', true);
+        _reply := api_exchange(jsonb_build_object('session', _id, 'number', _session.number + 1,
+            'claim', _claim || jsonb_build_object('max', least((_claim->>'max')::integer, 1)),
+            'free_permits', _session.free_permits, 'draining', false), _fires);
+        RAISE EXCEPTION 'tried' USING ERRCODE = 'QONIL';
+    EXCEPTION WHEN SQLSTATE 'QONIL' THEN
+        NULL;
+    END;
+    IF _reply ? 'due' THEN RETURN _reply; END IF;
+    SELECT min(m) INTO _next FROM (
+        SELECT (SELECT min(l.run_at) FROM line l JOIN job j USING (seq)
+                WHERE l.parked_on = '@' AND l.run_at > _now AND is_its_turn(j.workflow, j.seq))
+        UNION ALL SELECT (SELECT min(j.good_until) FROM job j JOIN line l USING (seq) WHERE j.good_until > _now)
+        UNION ALL SELECT (SELECT min(s.lease_until) FROM session s WHERE s.lease_until > _now AND s.session <> _id)
+        UNION ALL SELECT (SELECT min(h.until) FROM hold h WHERE h.until > _now)
+        UNION ALL SELECT (SELECT min(p.until) FROM program p WHERE p.until > _now)
+        UNION ALL SELECT (SELECT min(s.next) FROM schedule s WHERE s.next > _now)
+    ) d (m);
+    RETURN jsonb_build_object('now', brings(_reply), 'next', _next, 'at', _now, 'seen', 0);
+END $$;
+
+CREATE OR REPLACE FUNCTION api_sweep(_fires jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE _now bigint := alone(); _due jsonb := due_schedules(_now); _swept jsonb; _fired bigint;
+BEGIN
+    IF _due IS NOT NULL AND _fires IS NULL THEN RETURN _due; END IF;
+    _swept := end_what_is_over(_now);
+    _fired := fire(_now, _fires);
+    RETURN _swept || jsonb_build_object('fired', _fired, 'forgotten', forget(_now));
+END $$;

@@ -1,0 +1,302 @@
+-- What may be looked at. A look takes no turn: it sees what was committed when it began.
+
+CREATE OR REPLACE FUNCTION running_view(_hold hold) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('worker', _hold.worker, 'session', _hold.session, 'token', _hold.token,
+        'since', _hold.since, 'lease_until', least(_hold.until, s.lease_until), 'progress', _hold.progress)
+    FROM session s WHERE s.session = _hold.session
+$$;
+
+CREATE OR REPLACE FUNCTION job_view(_job job, _hold hold, _state job_state, _finished_at bigint) RETURNS jsonb
+LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('id', _job.id, 'state', _state, 'queue', _job.queue, 'task', _job.task, 'group', _job.grp,
+        'key', _job.key, 'cost', _job.cost, 'limits', coalesce(_job.limits, '{}'), 'priority', _job.priority,
+        'submitted_at', _job.submitted_at, 'run_at', _job.run_at, 'good_until', _job.good_until,
+        'timeout_ms', _job.timeout_ms, 'retry', _job.retry, 'limit', _job.own_limit,
+        'idempotency_key', _job.idempotency_key, 'attempts_used', _job.attempts_used, 'max_attempts', _job.max_attempts,
+        'cancel_requested', coalesce(_hold.cancel AND _state = 'running', false),
+        'running', CASE WHEN _state = 'running' THEN running_view(_hold) END,
+        'claimed', CASE WHEN _state = 'claimed' THEN running_view(_hold) END,
+        'workflow', _job.workflow, 'step', _job.step, 'skipped', _job.skipped, 'finished_at', _finished_at)
+$$;
+
+-- The columns that a finished job has in common with a live one.
+CREATE OR REPLACE FUNCTION as_job(_done done) RETURNS job LANGUAGE sql IMMUTABLE AS $$
+    SELECT ROW(_done.seq, _done.id, _done.task, _done.queue, _done.grp, _done.key, _done.cost, _done.limits,
+        _done.priority, _done.submitted_at, _done.run_at, _done.good_until, _done.max_attempts, _done.retry,
+        _done.timeout_ms, _done.own_limit, _done.idempotency_key, _done.workflow, _done.step, _done.skipped,
+        _done.attempts_used, _done.attempts, _done.payload)::job
+$$;
+
+CREATE OR REPLACE FUNCTION api_job(_id uuid) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE _job job; _hold hold; _done done;
+BEGIN
+    SELECT * INTO _job FROM job j WHERE j.id = _id;
+    IF FOUND THEN
+        SELECT * INTO _hold FROM hold h WHERE h.seq = _job.seq;
+        RETURN job_view(_job, _hold, coalesce(_hold.state, 'pending'), NULL)
+            || jsonb_build_object('payload', _job.payload, 'output', NULL, 'attempts', _job.attempts);
+    END IF;
+    SELECT * INTO _done FROM done d WHERE d.id = _id;
+    IF NOT FOUND THEN PERFORM refuse('not_found', 'job ' || _id); END IF;
+    RETURN job_view(as_job(_done), NULL, _done.state, _done.finished_at)
+        || jsonb_build_object('payload', _done.payload, 'output', _done.output, 'attempts', _done.attempts);
+END $$;
+
+CREATE OR REPLACE FUNCTION api_jobs(_filter jsonb, _after bigint, _limit integer) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    WITH found AS (
+        SELECT f.* FROM (
+            (SELECT j.seq, job_view(j, h, coalesce(h.state, 'pending'), NULL) AS shown FROM job j LEFT JOIN hold h USING (seq)
+                WHERE j.seq > coalesce(_after, 0)
+                  AND matches(_filter, coalesce(h.state, 'pending'), j.queue, j.task, j.grp, j.key, j.workflow)
+                ORDER BY j.seq LIMIT _limit + 1)
+            UNION ALL
+            (SELECT d.seq, job_view(as_job(d), NULL, d.state, d.finished_at) FROM done d
+                WHERE d.seq > coalesce(_after, 0) AND matches(_filter, d.state, d.queue, d.task, d.grp, d.key, d.workflow)
+                ORDER BY d.seq LIMIT _limit + 1)
+        ) f ORDER BY f.seq LIMIT _limit + 1
+    ), page AS (SELECT * FROM found ORDER BY seq LIMIT _limit)
+    SELECT jsonb_build_object(
+        'jobs', coalesce((SELECT jsonb_agg(p.shown ORDER BY p.seq) FROM page p), '[]'),
+        'next', CASE WHEN (SELECT count(*) FROM found) > _limit THEN (SELECT max(p.seq) FROM page p) END)
+$$;
+
+CREATE OR REPLACE FUNCTION limits_of(_ref text) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object(
+        'operator', (SELECT l.operator FROM limits l WHERE l.ref = _ref),
+        'config', (SELECT l.config FROM limits l WHERE l.ref = _ref),
+        'code', coalesce((SELECT jsonb_agg(jsonb_build_array(c.task, c.slots) ORDER BY c.n) FROM code_limit c WHERE c.grp = _ref), '[]'),
+        'submit', (SELECT b.slots FROM submit_limit b WHERE b.ref = _ref ORDER BY b.n DESC LIMIT 1))
+$$;
+
+CREATE OR REPLACE FUNCTION group_status(_ref text) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('group', _ref,
+        'limit', (SELECT f.slots FROM limit_in_force(_ref) f), 'source', (SELECT f.source FROM limit_in_force(_ref) f),
+        'sources', limits_of(_ref), 'used', used_by_holders(_ref),
+        'live', coalesce((SELECT sum(slots_of(j, _ref)) FROM jobs_of(_ref) j), 0)
+              + coalesce((SELECT sum(slots_of(p, _ref)) FROM programs_of(_ref) p), 0))
+$$;
+
+-- Every reference that has live jobs, programs or a limit of its own.
+CREATE OR REPLACE FUNCTION known_refs() RETURNS TABLE (ref text) LANGUAGE sql STABLE AS $$
+    SELECT l.ref FROM limits l
+    UNION SELECT c.grp FROM code_limit c
+    UNION SELECT b.ref FROM submit_limit b
+    UNION SELECT 'cluster' WHERE EXISTS (SELECT FROM job)
+    UNION SELECT DISTINCT 'queue:' || j.queue FROM job j
+    UNION SELECT DISTINCT j.grp FROM job j
+    UNION SELECT DISTINCT j.grp || '/' || j.key FROM job j WHERE j.key IS NOT NULL
+    UNION SELECT DISTINCT e.ref FROM extra e
+    UNION SELECT DISTINCT n.ref FROM program p, needs_of(p) n
+$$;
+
+CREATE OR REPLACE FUNCTION api_groups(_after text, _limit integer) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    WITH found AS (
+        SELECT r.ref, rank_of(r.ref) AS rank FROM known_refs() r
+        WHERE _after IS NULL OR rank_of(r.ref) > rank_of(_after) ORDER BY rank_of(r.ref) LIMIT _limit + 1
+    ), page AS (SELECT * FROM found ORDER BY rank LIMIT _limit)
+    SELECT jsonb_build_object(
+        'groups', coalesce((SELECT jsonb_agg(group_status(p.ref) ORDER BY p.rank) FROM page p), '[]'),
+        'next', CASE WHEN (SELECT count(*) FROM found) > _limit
+                THEN (SELECT p.ref FROM page p ORDER BY p.rank DESC LIMIT 1) END)
+$$;
+
+-- Who holds slots of a reference, the oldest claim first.
+CREATE OR REPLACE FUNCTION holders(_ref text, _most integer) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT coalesce(jsonb_agg(h.holder ORDER BY h.token), '[]') FROM (
+        SELECT a.* FROM (
+            SELECT h.token, jsonb_build_object('token', h.token, 'slots', slots_of(j, _ref), 'worker', h.worker,
+                'since', h.since, 'lease_until', least(h.until, s.lease_until),
+                'by', jsonb_build_object('job', jsonb_build_object('job', j.id, 'task', j.task, 'session', h.session))) AS holder
+            FROM hold h JOIN job j USING (seq) JOIN session s ON s.session = h.session
+            WHERE h.state = 'running' AND slots_of(j, _ref) > 0
+            UNION ALL
+            SELECT p.token, jsonb_build_object('token', p.token, 'slots', slots_of(p, _ref), 'worker', p.holder,
+                'since', p.since, 'lease_until', p.until,
+                'by', jsonb_build_object('program', jsonb_build_object('lease', p.lease)))
+            FROM program p WHERE slots_of(p, _ref) > 0
+        ) a ORDER BY a.token LIMIT _most
+    ) h
+$$;
+
+CREATE OR REPLACE FUNCTION api_group(_ref text) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE _status jsonb := group_status(_ref);
+BEGIN
+    IF _status->>'limit' IS NULL AND (_status->>'live')::bigint = 0 THEN
+        PERFORM refuse('not_found', _ref || ': has neither live jobs nor a limit');
+    END IF;
+    RETURN jsonb_build_object('status', _status, 'holders', holders(_ref, NULL));
+END $$;
+
+CREATE OR REPLACE FUNCTION api_queues() RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE _now bigint := store_time();
+BEGIN
+    RETURN (SELECT coalesce(jsonb_agg(jsonb_build_object(
+            'queue', n.queue, 'priority', queue_priority(n.queue), 'paused', is_paused(n.queue),
+            'limit', limit_of('queue:' || n.queue),
+            'running', c.running, 'claimed', c.claimed, 'due', c.due, 'scheduled', c.scheduled, 'waiting', c.waiting)
+            ORDER BY n.queue), '[]')
+        FROM (
+            SELECT q.queue FROM queue q
+            UNION SELECT substr(l.ref, 7) FROM limits l WHERE l.ref LIKE 'queue:%'
+            UNION SELECT DISTINCT j.queue FROM job j
+        ) n CROSS JOIN LATERAL (
+            SELECT count(*) FILTER (WHERE h.state = 'running') AS running,
+                   count(*) FILTER (WHERE h.state = 'claimed') AS claimed,
+                   count(*) FILTER (WHERE h.state IS NULL AND t.turn AND j.run_at <= _now) AS due,
+                   count(*) FILTER (WHERE h.state IS NULL AND t.turn AND j.run_at > _now) AS scheduled,
+                   count(*) FILTER (WHERE h.state IS NULL AND NOT t.turn) AS waiting
+            FROM job j LEFT JOIN hold h USING (seq)
+            CROSS JOIN LATERAL (SELECT j.workflow IS NULL OR is_its_turn(j.workflow, j.seq) AS turn) t
+            WHERE j.queue = n.queue
+        ) c);
+END $$;
+
+CREATE OR REPLACE FUNCTION api_workers() RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT coalesce(jsonb_agg(jsonb_build_object('worker', s.worker, 'session', s.session, 'queues', s.queues,
+        'tasks', s.tasks, 'permits', s.permits, 'free_permits', s.free_permits,
+        'saturated', s.free_permits::bigint * 10 < s.permits, 'draining', s.draining, 'opened_at', s.opened_at,
+        'lease_until', s.lease_until,
+        'running', (SELECT count(*) FROM hold h WHERE h.session = s.session AND h.state = 'running'),
+        'claimed', (SELECT count(*) FROM hold h WHERE h.session = s.session AND h.state = 'claimed'))
+        ORDER BY s.worker, s.session), '[]')
+    FROM session s
+$$;
+
+CREATE OR REPLACE FUNCTION workflow_status(_workflow workflow) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('workflow', _workflow.workflow,
+        'state', CASE WHEN _workflow.cancelled THEN 'cancelled' WHEN h.seq IS NULL THEN 'finished'
+            WHEN h.state IN ('pending', 'claimed', 'running') THEN 'active' ELSE 'halted' END,
+        'on_failure', _workflow.on_failure, 'steps', _workflow.steps,
+        'live', (SELECT count(*) FROM job j WHERE j.workflow = _workflow.workflow),
+        'head', CASE WHEN h.seq IS NOT NULL THEN step_status(h.step, h.id, h.state) END)
+    FROM (SELECT 1) one LEFT JOIN head_of(_workflow.workflow) h ON true
+$$;
+
+CREATE OR REPLACE FUNCTION api_workflow(_name text) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE _status jsonb;
+BEGIN
+    SELECT workflow_status(w) INTO _status FROM workflow w WHERE w.workflow = _name;
+    IF _status IS NULL THEN PERFORM refuse('not_found', 'workflow ' || _name); END IF;
+    RETURN _status;
+END $$;
+
+CREATE OR REPLACE FUNCTION api_workflows(_after text, _limit integer) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    WITH found AS (
+        SELECT w.* FROM workflow w WHERE _after IS NULL OR w.workflow > _after ORDER BY w.workflow LIMIT _limit + 1
+    ), page AS (SELECT * FROM found ORDER BY workflow LIMIT _limit)
+    SELECT jsonb_build_object(
+        'workflows', coalesce((SELECT jsonb_agg(workflow_status((p.workflow, p.on_failure, p.cancelled, p.steps)::workflow) ORDER BY p.workflow) FROM page p), '[]'),
+        'next', CASE WHEN (SELECT count(*) FROM found) > _limit THEN (SELECT max(p.workflow) FROM page p) END)
+$$;
+
+-- A job's place among those in line that are earlier in claim order, 1 for the next: of a reference, or (with none) of
+-- its own queue and task.
+CREATE OR REPLACE FUNCTION position_of(_now bigint, _job job, _ref text) RETURNS integer LANGUAGE sql STABLE AS $$
+    SELECT least(count(*) + 1, 10000)::integer FROM (
+        SELECT 1 FROM line l JOIN job j USING (seq)
+        WHERE l.run_at <= _now AND coalesce(l.parked_on NOT LIKE '~%', true)
+          AND (queue_priority(l.queue), l.priority, l.run_at, l.seq)
+            < (queue_priority(_job.queue), _job.priority, _job.run_at, _job.seq)
+          AND CASE WHEN _ref IS NULL THEN l.queue = _job.queue AND l.task = _job.task ELSE slots_of(j, _ref) > 0 END
+          AND (j.workflow IS NULL OR is_its_turn(j.workflow, j.seq))
+        LIMIT 10000) ahead
+$$;
+
+CREATE OR REPLACE FUNCTION reasons(_now bigint, _job job) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    _all jsonb := '[]'; _need record; _limit integer; _used bigint; _head record; _waits record; _big record;
+    _serving bigint; _draining bigint; _saturated bigint; _place bigint[];
+BEGIN
+    IF _job.run_at > _now THEN
+        _all := _all || jsonb_build_object('reason',
+            CASE WHEN jsonb_array_length(_job.attempts) = 0 THEN 'scheduled_until' ELSE 'retry_at' END, 'run_at', _job.run_at);
+    END IF;
+    IF is_over(_job.good_until, _now) THEN
+        _all := _all || jsonb_build_object('reason', 'expired', 'good_until', _job.good_until);
+    END IF;
+    IF is_paused(_job.queue) THEN
+        _all := _all || jsonb_build_object('reason', 'queue_paused', 'queue', _job.queue);
+    END IF;
+    IF _job.workflow IS NOT NULL AND NOT is_its_turn(_job.workflow, _job.seq) THEN
+        SELECT * INTO _head FROM head_of(_job.workflow);
+        IF _head.state NOT IN ('pending', 'claimed', 'running') THEN
+            _all := _all || jsonb_build_object('reason', 'workflow_halted', 'workflow', _job.workflow,
+                'halted_by', step_status(_head.step, _head.id, _head.state));
+        ELSE
+            SELECT * INTO _waits FROM other_that_runs(_job.workflow, _job.seq);
+            IF NOT FOUND THEN _waits := _head; END IF;
+            _all := _all || jsonb_build_object('reason', 'waiting_for_step', 'workflow', _job.workflow,
+                'waits_for', step_status(_waits.step, _waits.id, _waits.state));
+        END IF;
+    END IF;
+    _place := ARRAY[queue_priority(_job.queue), _job.priority, _job.run_at, _job.seq]::bigint[];
+    FOR _need IN SELECT * FROM needs_of(_job) LOOP
+        _limit := limit_of(_need.ref);
+        CONTINUE WHEN _limit IS NULL;
+        _used := used_by_holders(_need.ref);
+        IF _limit = 0 THEN
+            _all := _all || jsonb_build_object('reason', 'held_by_limit_zero', 'group', _need.ref);
+        ELSIF _need.slots > _limit THEN
+            _all := _all || jsonb_build_object('reason', 'can_never_run', 'group', _need.ref, 'cost', _need.slots, 'limit', _limit);
+        ELSIF _used + _need.slots > _limit THEN
+            _all := _all || jsonb_build_object('reason', 'group_full', 'group', _need.ref, 'used', _used, 'limit', _limit,
+                'cost', _need.slots, 'holders', holders(_need.ref, 10), 'position', position_of(_now, _job, _need.ref));
+        ELSE
+            SELECT j.id INTO _big FROM reserved_for(_now, _need.ref, _need.slots, _place, false) r JOIN job j USING (seq);
+            IF FOUND THEN
+                _all := _all || jsonb_build_object('reason', 'reserved_for', 'group', _need.ref, 'job', _big.id);
+            END IF;
+        END IF;
+    END LOOP;
+    SELECT count(*), count(*) FILTER (WHERE s.draining),
+           count(*) FILTER (WHERE NOT s.draining AND s.free_permits::bigint * 10 < s.permits)
+    INTO _serving, _draining, _saturated FROM session s WHERE serves(s, _job.queue, _job.task);
+    IF _serving = 0 THEN
+        _all := _all || jsonb_build_object('reason', 'no_live_worker', 'queue', _job.queue, 'task', _job.task);
+    ELSIF _serving = _draining + _saturated THEN
+        _all := _all || jsonb_build_object('reason', 'workers_busy', 'saturated', _saturated, 'draining', _draining);
+    END IF;
+    IF _all = '[]' THEN
+        _all := _all || jsonb_build_object('reason', 'only_waiting_for_claim', 'position', position_of(_now, _job, NULL));
+    END IF;
+    RETURN _all;
+END $$;
+
+CREATE OR REPLACE FUNCTION api_explain(_id uuid) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE _job job; _hold hold; _state job_state; _reasons jsonb := '[]';
+BEGIN
+    SELECT * INTO _job FROM job j WHERE j.id = _id;
+    IF NOT FOUND THEN
+        SELECT d.state INTO _state FROM done d WHERE d.id = _id;
+        IF NOT FOUND THEN PERFORM refuse('not_found', 'job ' || _id); END IF;
+        RETURN jsonb_build_object('job', _id, 'state', _state, 'reasons', '[]'::jsonb);
+    END IF;
+    SELECT * INTO _hold FROM hold h WHERE h.seq = _job.seq;
+    IF _hold.state = 'claimed' THEN
+        _reasons := jsonb_build_array(jsonb_build_object('reason', 'claimed_by_prefetch', 'worker', _hold.worker,
+            'session', _hold.session, 'claim_until', _hold.until));
+    ELSIF _hold.state IS NULL THEN
+        _reasons := reasons(store_time(), _job);
+    END IF;
+    RETURN jsonb_build_object('job', _id, 'state', coalesce(_hold.state, 'pending'), 'reasons', _reasons);
+END $$;
+
+-- Where the cache of slots in use says something else than their holders: nowhere, if all is well.
+CREATE OR REPLACE FUNCTION api_drift() RETURNS jsonb LANGUAGE sql STABLE AS $$
+    WITH held AS (
+        SELECT u.ref, sum(u.slots) AS slots FROM (
+            SELECT n.ref, n.slots FROM hold h JOIN job j USING (seq), needs_of(j) n WHERE h.state = 'running'
+            UNION ALL SELECT n.ref, n.slots FROM program p, needs_of(p) n
+        ) u GROUP BY u.ref
+    ), cached AS (SELECT s.ref, sum(s.used) AS slots FROM slots s GROUP BY s.ref)
+    SELECT coalesce(jsonb_agg(jsonb_build_object('group', coalesce(h.ref, c.ref), 'held', coalesce(h.slots, 0),
+        'counted', coalesce(c.slots, 0)) ORDER BY coalesce(h.ref, c.ref)), '[]')
+    FROM held h FULL JOIN cached c USING (ref)
+    WHERE coalesce(h.slots, 0) <> coalesce(c.slots, 0)
+      AND (limit_of(coalesce(h.ref, c.ref)) IS NOT NULL OR c.slots > 0)
+      AND NOT EXISTS (SELECT FROM submit_limit b WHERE b.ref = coalesce(h.ref, c.ref) AND NOT b.counted)
+$$;
+
+CREATE OR REPLACE FUNCTION api_now() RETURNS jsonb LANGUAGE sql AS $$
+    SELECT to_jsonb(store_time())
+$$;

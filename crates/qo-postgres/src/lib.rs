@@ -1,0 +1,18 @@
+//! qo on PostgreSQL: the rules as functions of a schema, called once per exchange.
+//!
+//! A namespace is a schema. Its tables hold the jobs, its functions (`src/functions/*.sql`) decide: this crate checks
+//! what needs no state, calls one function in one short transaction, and reads the answer. What it does itself is what
+//! SQL cannot: reckon with cron expressions, keep connections, wait for notifications.
+//!
+//! - [`PostgresStore`]: the store.
+//! - [`Url`]: where a namespace is.
+//! - [`migrate`]: making and raising the schema.
+
+mod call;
+mod fire;
+pub mod migrate;
+mod store;
+mod url;
+
+pub use store::{Options, PostgresStore};
+pub use url::Url;

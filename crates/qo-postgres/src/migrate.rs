@@ -1,0 +1,129 @@
+//! Making and raising the schema of a namespace.
+//!
+//! A migration is a numbered step that changes tables, in its own transaction; functions are replaced as a whole with the
+//! last of them. Several deploys may do it at once: an advisory lock lets one go first, and the others find it done.
+//! The schema remembers its version and the oldest release that may use it.
+
+use crate::{Url, call::unavailable};
+use qo_core::{Error, ErrorKind, Result};
+use tokio_postgres::{Client, NoTls};
+
+/// What a step does to those who work meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockLevel {
+    /// It makes tables that nobody uses yet.
+    Nobody,
+}
+
+struct Step {
+    version: i32,
+    name: &'static str,
+    lock: LockLevel,
+    sql: &'static str,
+}
+
+const STEPS: &[Step] = &[Step {
+    version: 1,
+    name: "tables",
+    lock: LockLevel::Nobody,
+    sql: include_str!("migrations/0001_tables.sql"),
+}];
+
+/// The functions, in the order in which they are made.
+const FUNCTIONS: &[&str] = &[
+    include_str!("functions/10_time_and_turn.sql"),
+    include_str!("functions/20_groups.sql"),
+    include_str!("functions/30_jobs.sql"),
+    include_str!("functions/40_workflows.sql"),
+    include_str!("functions/50_claim.sql"),
+    include_str!("functions/60_over.sql"),
+    include_str!("functions/70_submit.sql"),
+    include_str!("functions/80_session.sql"),
+    include_str!("functions/81_operate.sql"),
+    include_str!("functions/90_views.sql"),
+    include_str!("functions/99_doors.sql"),
+];
+
+/// The version of the schema that this release works with. Functions count, too: raise it when they change.
+pub const VERSION: i32 = 1;
+
+/// The oldest release, by version of the schema, that may use what this one makes.
+const OLDEST_CLIENT: i32 = 1;
+
+/// Makes the schema, or raises it to this release, and says what was done, step by step. Doing it again does nothing.
+pub async fn up(url: &Url) -> Result<Vec<String>> {
+    let mut client = connect(url).await?;
+    let schema = &url.schema;
+    let mut done = Vec::new();
+    run(&client, "SELECT pg_advisory_lock(29551, hashtext('qo migrate'))").await?;
+    loop {
+        let version = version_of(&client, schema).await?;
+        if version.is_some_and(|(version, _)| version > VERSION) {
+            let rule = format!("schema {schema} is newer than this release: {:?} > {VERSION}", version.map(|v| v.0));
+            return Err(Error::new(ErrorKind::Conflict, rule));
+        }
+        let next = STEPS.iter().find(|step| version.is_none_or(|(version, _)| step.version > version));
+        let Some(step) = next else { break };
+        raise(&mut client, schema, step).await?;
+        done.push(format!("{}: {} (waits for {:?})", step.version, step.name, step.lock));
+    }
+    run(&client, "SELECT pg_advisory_unlock(29551, hashtext('qo migrate'))").await?;
+    Ok(done)
+}
+
+async fn raise(client: &mut Client, schema: &str, step: &Step) -> Result<()> {
+    let transaction = client.transaction().await.map_err(|error| unavailable(&error))?;
+    let begin = format!(
+        "CREATE SCHEMA IF NOT EXISTS {schema};
+         SET LOCAL search_path = {schema};
+         SET LOCAL check_function_bodies = off;
+         CREATE TABLE IF NOT EXISTS version (version integer NOT NULL, oldest_client integer NOT NULL);"
+    );
+    let end = format!("DELETE FROM version; INSERT INTO version VALUES ({}, {OLDEST_CLIENT});", step.version);
+    let functions = if step.version == VERSION { FUNCTIONS } else { &[] };
+    let all = [begin.as_str(), step.sql].into_iter().chain(functions.iter().copied()).chain([end.as_str()]);
+    for sql in all {
+        transaction.batch_execute(sql).await.map_err(|error| {
+            let message = format!("step {} of schema {schema}: {}", step.version, reason(&error));
+            Error::new(ErrorKind::Unavailable, message)
+        })?;
+    }
+    transaction.commit().await.map_err(|error| unavailable(&error))
+}
+
+fn reason(error: &tokio_postgres::Error) -> String {
+    error.as_db_error().map_or_else(|| error.to_string(), |db| format!("{} ({})", db.message(), db.code().code()))
+}
+
+/// The version of the schema and the oldest client that may use it; none if there is no schema.
+pub async fn status(url: &Url) -> Result<Option<(i32, i32)>> {
+    version_of(&connect(url).await?, &url.schema).await
+}
+
+async fn version_of(client: &Client, schema: &str) -> Result<Option<(i32, i32)>> {
+    let table = format!("{schema}.version");
+    let query = "SELECT to_regclass($1) IS NOT NULL";
+    let found = client.query_typed(query, &[(&table, tokio_postgres::types::Type::TEXT)]).await;
+    let found = found.map_err(|error| unavailable(&error))?;
+    if !found.first().is_some_and(|row| row.get::<_, bool>(0)) {
+        return Ok(None);
+    }
+    let rows = client.query_typed(&format!("SELECT version, oldest_client FROM {table}"), &[]).await;
+    let rows = rows.map_err(|error| unavailable(&error))?;
+    Ok(rows.first().map(|row| (row.get(0), row.get(1))))
+}
+
+async fn run(client: &Client, sql: &str) -> Result<()> {
+    client.batch_execute(sql).await.map_err(|error| unavailable(&error))
+}
+
+/// A connection of its own.
+pub(crate) async fn connect(url: &Url) -> Result<Client> {
+    let (client, connection) = url.config.connect(NoTls).await.map_err(|error| unavailable(&error))?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "the connection has ended");
+        }
+    });
+    Ok(client)
+}

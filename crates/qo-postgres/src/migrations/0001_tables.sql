@@ -1,0 +1,230 @@
+-- The tables of a namespace. Everything lives in one schema; the search path is set to it.
+--
+-- A job is in exactly one place: `line` while it is pending, `hold` while it is claimed or runs, `done` once it has
+-- ended. What never changes while it lives is in `job`; so a claim deletes a small row and inserts a small row, and
+-- touches neither the payload nor the indexes by which people find jobs.
+--
+-- Times are milliseconds of store time. Names and keys are compared by their bytes.
+
+CREATE TYPE job_state AS ENUM ('pending', 'claimed', 'running', 'succeeded', 'failed', 'cancelled', 'expired');
+
+-- The order of acceptance, and fence tokens: both only grow. A number that was drawn by a transaction which failed is
+-- never used.
+CREATE SEQUENCE acceptance AS bigint;
+CREATE SEQUENCE fence_token AS bigint;
+
+-- The latest store time that anybody acted upon: a server whose clock is set back does not go back further.
+CREATE TABLE clock (latest bigint NOT NULL);
+INSERT INTO clock VALUES (0);
+
+-- Live jobs, as they were submitted, and what is remembered of their attempts.
+CREATE TABLE job (
+    seq             bigint PRIMARY KEY,
+    id              uuid NOT NULL,
+    task            text COLLATE "C" NOT NULL,
+    queue           text COLLATE "C" NOT NULL,
+    grp             text COLLATE "C" NOT NULL,
+    key             text COLLATE "C",
+    cost            integer NOT NULL,
+    limits          jsonb,
+    priority        integer NOT NULL,
+    submitted_at    bigint NOT NULL,
+    run_at          bigint NOT NULL,
+    good_until      bigint,
+    max_attempts    integer NOT NULL,
+    retry           jsonb,
+    timeout_ms      bigint,
+    own_limit       integer,
+    idempotency_key text COLLATE "C",
+    workflow        text COLLATE "C",
+    step            integer,
+    skipped         boolean NOT NULL DEFAULT false,
+    attempts_used   integer NOT NULL DEFAULT 0,
+    attempts        jsonb NOT NULL DEFAULT '[]',
+    payload         text NOT NULL
+);
+CREATE UNIQUE INDEX job_id ON job (id);
+CREATE UNIQUE INDEX job_idempotency_key ON job (idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX job_group ON job (grp, key);
+CREATE UNIQUE INDEX job_step ON job (workflow, step) WHERE workflow IS NOT NULL;
+CREATE INDEX job_good_until ON job (good_until, seq) WHERE good_until IS NOT NULL;
+
+-- The slots that live jobs take beyond their own group, queue and cluster.
+CREATE TABLE extra (
+    ref   text COLLATE "C" NOT NULL,
+    seq   bigint NOT NULL,
+    slots integer NOT NULL,
+    PRIMARY KEY (ref, seq)
+);
+CREATE INDEX extra_job ON extra (seq);
+
+-- Pending jobs. `lane` says all that decides where a job can run, but for its key; `twin` holds the keys of its extra
+-- limits. `parked_on` is why it stands outside the line: '@' until its date comes, '~WORKFLOW' until its turn comes,
+-- 'GROUP/KEY' until that key has room. A parked job costs claimers nothing; it is put back by whoever ends the reason.
+CREATE TABLE line (
+    seq       bigint PRIMARY KEY,
+    queue     text COLLATE "C" NOT NULL,
+    task      text COLLATE "C" NOT NULL,
+    lane      text COLLATE "C" NOT NULL,
+    twin      text COLLATE "C" NOT NULL DEFAULT '',
+    priority  integer NOT NULL,
+    run_at    bigint NOT NULL,
+    big       boolean NOT NULL,
+    parked_on text COLLATE "C"
+);
+CREATE INDEX line_order ON line (queue, priority, run_at, seq) WHERE parked_on IS NULL;
+CREATE INDEX line_lane ON line (queue, lane, priority, run_at, seq) WHERE parked_on IS NULL;
+CREATE INDEX line_parked ON line (parked_on, queue, lane, twin, priority, run_at, seq) WHERE parked_on IS NOT NULL;
+CREATE INDEX line_date ON line (run_at, seq) WHERE parked_on = '@';
+CREATE INDEX line_big ON line (queue, lane, priority, run_at, seq) WHERE big;
+
+-- Claimed and running jobs, and who has them. `until` is when the claim is over, or the timeout of a running job.
+CREATE TABLE hold (
+    seq      bigint PRIMARY KEY,
+    state    job_state NOT NULL CHECK (state IN ('claimed', 'running')),
+    session  uuid NOT NULL,
+    worker   text COLLATE "C" NOT NULL,
+    token    bigint NOT NULL,
+    since    bigint NOT NULL,
+    until    bigint,
+    cancel   boolean NOT NULL DEFAULT false,
+    progress jsonb
+);
+CREATE INDEX hold_session ON hold (session, token);
+CREATE INDEX hold_until ON hold (until, token) WHERE until IS NOT NULL;
+
+-- Jobs that have ended, until their retention is over. The first columns are those of `job`.
+CREATE TABLE done (
+    LIKE job INCLUDING DEFAULTS,
+    state       job_state NOT NULL,
+    finished_at bigint NOT NULL,
+    output      text,
+    PRIMARY KEY (seq)
+);
+CREATE UNIQUE INDEX done_id ON done (id);
+CREATE UNIQUE INDEX done_idempotency_key ON done (idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE UNIQUE INDEX done_step ON done (workflow, step) WHERE workflow IS NOT NULL;
+CREATE INDEX done_halting ON done (workflow, step)
+    WHERE workflow IS NOT NULL AND state <> 'succeeded' AND NOT skipped;
+CREATE INDEX done_finished ON done (state, (idempotency_key IS NOT NULL), finished_at, seq);
+
+-- What operators and the configuration say about limits; what tasks said when they were registered; and what
+-- submitted jobs and programs brought along. The last is only ever added to, so that a caller's open transaction holds
+-- nothing that a claim waits for; the newest row counts.
+CREATE TABLE limits (
+    ref      text COLLATE "C" PRIMARY KEY,
+    operator integer,
+    config   integer
+);
+CREATE TABLE code_limit (
+    task  text COLLATE "C" PRIMARY KEY,
+    grp   text COLLATE "C" NOT NULL,
+    slots integer NOT NULL,
+    n     bigint GENERATED ALWAYS AS IDENTITY
+);
+CREATE INDEX code_limit_group ON code_limit (grp, n);
+CREATE TABLE submit_limit (
+    ref     text COLLATE "C" NOT NULL,
+    n       bigint GENERATED ALWAYS AS IDENTITY,
+    slots   integer NOT NULL,
+    counted boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (ref, n)
+);
+CREATE INDEX submit_limit_new ON submit_limit (ref) WHERE NOT counted;
+
+-- Slots in use of groups that have a limit: a cache of what running jobs and programs hold, changed in the same
+-- transaction. The rows of a group are shares of one sum.
+CREATE TABLE slots (
+    ref   text COLLATE "C" NOT NULL,
+    share integer NOT NULL DEFAULT 0,
+    used  integer NOT NULL CHECK (used >= 0),
+    PRIMARY KEY (ref, share)
+);
+
+-- Whoever submits with `reject` or `skip` takes its turn here, group by group: two of them never count at once.
+CREATE TABLE admission (
+    ref text COLLATE "C" PRIMARY KEY,
+    n   bigint NOT NULL DEFAULT 0
+);
+
+CREATE TABLE task (
+    task    text COLLATE "C" PRIMARY KEY,
+    grp     text COLLATE "C",
+    options jsonb NOT NULL
+);
+CREATE TABLE queue (
+    queue    text COLLATE "C" PRIMARY KEY,
+    priority integer,
+    paused   boolean NOT NULL DEFAULT false
+);
+CREATE TABLE retention (
+    state     job_state PRIMARY KEY,
+    retain_ms bigint NOT NULL
+);
+INSERT INTO retention VALUES
+    ('succeeded', 86400000), ('failed', 1209600000), ('cancelled', 86400000), ('expired', 86400000);
+
+-- A workflow; its steps are jobs. Submits lock its row to take the next number.
+CREATE TABLE workflow (
+    workflow   text COLLATE "C" PRIMARY KEY,
+    on_failure text NOT NULL,
+    cancelled  boolean NOT NULL DEFAULT false,
+    steps      integer NOT NULL DEFAULT 0
+);
+
+CREATE TABLE schedule (
+    schedule text COLLATE "C" PRIMARY KEY,
+    spec     jsonb NOT NULL,
+    enabled  boolean NOT NULL DEFAULT true,
+    next     bigint,
+    last     jsonb,
+    last_job uuid
+);
+
+CREATE TABLE session (
+    session      uuid PRIMARY KEY,
+    worker       text COLLATE "C" NOT NULL,
+    queues       text[] COLLATE "C" NOT NULL,
+    tasks        text[] COLLATE "C" NOT NULL,
+    lease_ms     bigint NOT NULL,
+    permits      integer NOT NULL,
+    opened_at    bigint NOT NULL,
+    lease_until  bigint NOT NULL,
+    free_permits integer NOT NULL,
+    draining     boolean NOT NULL DEFAULT false,
+    number       bigint NOT NULL DEFAULT 0,
+    reply        jsonb
+);
+CREATE INDEX session_lease ON session (lease_until);
+CREATE TABLE ended_session (
+    session  uuid PRIMARY KEY,
+    ended_at bigint NOT NULL
+);
+CREATE INDEX ended_session_moment ON ended_session (ended_at, session);
+
+-- What a session's next exchange tells it to stop.
+CREATE TABLE stop (
+    session uuid NOT NULL,
+    token   bigint NOT NULL,
+    job     uuid NOT NULL,
+    reason  text NOT NULL,
+    PRIMARY KEY (session, token)
+);
+
+-- Programs that hold slots of a group and are no jobs.
+CREATE TABLE program (
+    lease  uuid PRIMARY KEY,
+    ref    text COLLATE "C" NOT NULL,
+    slots  integer NOT NULL,
+    holder text COLLATE "C" NOT NULL,
+    token  bigint NOT NULL,
+    since  bigint NOT NULL,
+    until  bigint NOT NULL
+);
+CREATE INDEX program_until ON program (until, token);
+CREATE INDEX program_ref ON program (ref);
+
+CREATE TABLE attempt_log (
+    token bigint PRIMARY KEY,
+    log   text NOT NULL
+);

@@ -1,0 +1,411 @@
+//! The store: each method is one function of the schema.
+
+use crate::call::{Calls, Parameter};
+use crate::{Url, fire::Due, migrate};
+use async_trait::async_trait;
+use qo_core::{
+    Change, Changed, Claim, Clock, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply, Explanation,
+};
+use qo_core::{FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState, LeaseId};
+use qo_core::{Name, NewJob, NewSession, OpenedSession, QueueStatus, Result, ScheduleStatus, SessionId, SlotLease};
+use qo_core::{SlotRequest, Steer, Store, Submitted, Swept, TaskOptions, Time, Work, WorkerStatus, WorkflowPage};
+use qo_core::{WorkflowStatus, caps};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+/// How a store works with its server.
+#[derive(Clone)]
+pub struct Options {
+    /// Connections that it opens at most. Defaults to 10.
+    pub connections: usize,
+    /// How long it waits for a connection before a call is `Unavailable`. Defaults to 5 s.
+    pub patience: Duration,
+    /// The clock that `store_time()` reads, for schemas where tests have replaced that function. Defaults to none: the
+    /// server's.
+    pub clock: Option<Arc<dyn Clock>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { connections: 10, patience: Duration::from_secs(5), clock: None }
+    }
+}
+
+/// A namespace in a PostgreSQL schema.
+pub struct PostgresStore {
+    calls: Calls,
+}
+
+impl PostgresStore {
+    /// Opens a namespace. `Unavailable` if the server cannot be reached or its schema is not there: [`migrate::up`] makes it;
+    /// `Conflict` if the schema is too new for this release, or too old.
+    pub async fn open(url: &Url, options: Options) -> Result<Self> {
+        let schema = url.schema();
+        match migrate::status(url).await? {
+            None => {
+                let message = format!("there is no qo in schema {schema}: `qo migrate up` makes it");
+                return Err(Error::new(ErrorKind::Unavailable, message));
+            }
+            Some((_, oldest)) if oldest > migrate::VERSION => {
+                let message = format!("schema {schema} asks for a newer release of qo");
+                return Err(Error::new(ErrorKind::Conflict, message));
+            }
+            Some((version, _)) if version < migrate::VERSION => {
+                let message = format!("schema {schema} is of an older release: `qo migrate up` raises it");
+                return Err(Error::new(ErrorKind::Conflict, message));
+            }
+            Some(_) => {}
+        }
+        Ok(Self { calls: Calls::new(url, options.connections, options.patience, options.clock)? })
+    }
+
+    /// Where the cached counts of slots differ from their holders: empty, if all is well.
+    pub async fn drift(&self) -> Result<String> {
+        self.answer("api_drift", &[]).await
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, function: &str, parameters: &[Parameter<'_>]) -> Result<T> {
+        read(&self.answer(function, parameters).await?)
+    }
+
+    async fn answer(&self, function: &str, parameters: &[Parameter<'_>]) -> Result<String> {
+        Ok(self.calls.call(function, parameters).await?.unwrap_or_else(|| "null".into()))
+    }
+
+    async fn tell(&self, function: &str, parameters: &[Parameter<'_>]) -> Result<()> {
+        self.calls.call(function, parameters).await.map(|_| ())
+    }
+
+    /// Asks until no schedule is due: the last parameter is what the due ones fire.
+    async fn ask_and_fire(&self, function: &str, parameters: &[Parameter<'_>]) -> Result<String> {
+        let mut fires: Option<String> = None;
+        loop {
+            let said = fires.as_deref().map(JsonParameter);
+            let mut all = parameters.to_vec();
+            all.push((&said, Type::JSONB));
+            let answer = self.answer(function, &all).await?;
+            match Due::read(&answer) {
+                Some(due) => fires = Some(due?.fires()?),
+                None => return Ok(answer),
+            }
+        }
+    }
+
+    async fn schedule(&self, schedule: &Name) -> Result<ScheduleStatus> {
+        self.ask("api_schedule", &[(&&**schedule, Type::TEXT)]).await
+    }
+}
+
+/// Reads an answer.
+pub(crate) fn read<T: DeserializeOwned>(answer: &str) -> Result<T> {
+    serde_json::from_str(answer).map_err(|error| Error::new(ErrorKind::Data, format!("answer of the schema: {error}")))
+}
+
+/// Writes a request.
+pub(crate) fn written<T: Serialize>(value: &T) -> Result<String> {
+    serde_json::to_string(value).map_err(|error| Error::new(ErrorKind::Internal, format!("request: {error}")))
+}
+
+/// A text that is sent as `jsonb`.
+#[derive(Clone, Copy)]
+struct JsonParameter<'a>(&'a str);
+
+impl fmt::Debug for JsonParameter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes of JSON", self.0.len())
+    }
+}
+
+impl tokio_postgres::types::ToSql for JsonParameter<'_> {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut tokio_postgres::types::private::BytesMut,
+    ) -> std::result::Result<tokio_postgres::types::IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        out.extend_from_slice(&[1]);
+        out.extend_from_slice(self.0.as_bytes());
+        Ok(tokio_postgres::types::IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::JSONB
+    }
+
+    tokio_postgres::types::to_sql_checked!();
+}
+
+fn check_page(limit: usize) -> Result<i32> {
+    match i32::try_from(limit) {
+        Ok(page @ 1..) if limit <= caps::PAGE => Ok(page),
+        _ => Err(Error::invalid("limit", limit, format_args!("must be 1 to {}", caps::PAGE))),
+    }
+}
+
+fn at_most(field: &str, value: usize, most: usize) -> Result<()> {
+    if value <= most { Ok(()) } else { Err(Error::invalid(field, value, format_args!("must be 0 to {most}"))) }
+}
+
+fn number(token: u64) -> i64 {
+    // A token that was never drawn owns nothing.
+    i64::try_from(token).unwrap_or(i64::MAX)
+}
+
+fn check_call(jobs: &[NewJob]) -> Result<()> {
+    at_most("jobs", jobs.len(), caps::SUBMIT_JOBS)?;
+    at_most("payload", jobs.iter().map(|job| job.payload.as_str().len()).sum(), caps::SUBMIT_BYTES)?;
+    for (index, job) in jobs.iter().enumerate() {
+        job.check().map_err(|error| error.at(format_args!("jobs[{index}]")))?;
+    }
+    Ok(())
+}
+
+fn ids(jobs: &[JobId]) -> Vec<Uuid> {
+    jobs.iter().map(|job| job.0).collect()
+}
+
+/// A settle that breaks a rule of its own is refused alone; the server is told so and records it with the others.
+fn exchange_json(exchange: &Exchange) -> Result<String> {
+    if exchange.settles.iter().all(|settle| settle.outcome.check().is_ok()) {
+        return written(exchange);
+    }
+    let mut value = serde_json::to_value(exchange)
+        .map_err(|error| Error::new(ErrorKind::Internal, format!("exchange: {error}")))?;
+    for (index, settle) in exchange.settles.iter().enumerate() {
+        if let Err(error) = settle.outcome.check() {
+            let settle = serde_json::json!({ "job": settle.job, "token": settle.token, "invalid": error });
+            value["settles"][index] = settle;
+        }
+    }
+    written(&value)
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn now(&self) -> Result<Time> {
+        self.ask("api_now", &[]).await
+    }
+
+    async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<Result<Submitted>>> {
+        check_call(&jobs)?;
+        self.ask("api_submit", &[(&JsonParameter(&written(&jobs)?), Type::JSONB)]).await
+    }
+
+    async fn cancel(&self, jobs: Vec<JobId>) -> Result<Vec<Result<JobState>>> {
+        at_most("jobs", jobs.len(), caps::CANCELS)?;
+        self.ask("api_cancel", &[(&ids(&jobs), Type::UUID_ARRAY)]).await
+    }
+
+    async fn retry(&self, jobs: Vec<JobId>) -> Result<Vec<Result<JobState>>> {
+        at_most("jobs", jobs.len(), caps::CANCELS)?;
+        self.ask("api_retry", &[(&ids(&jobs), Type::UUID_ARRAY)]).await
+    }
+
+    async fn change_matching(
+        &self,
+        change: Change,
+        filter: JobFilter,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Changed> {
+        let limit = check_page(limit)?;
+        let change = match change {
+            Change::Cancel => "cancel",
+            Change::Retry => "retry",
+        };
+        let (filter, after) = (written(&filter)?, after.map(|after| number(after.0)));
+        let filter = JsonParameter(&filter);
+        let parameters: [Parameter<'_>; 4] =
+            [(&change, Type::TEXT), (&filter, Type::JSONB), (&after, Type::INT8), (&limit, Type::INT4)];
+        self.ask("api_change_matching", &parameters).await
+    }
+
+    async fn job(&self, job: JobId) -> Result<JobDetail> {
+        self.ask("api_job", &[(&job.0, Type::UUID)]).await
+    }
+
+    async fn jobs(&self, filter: JobFilter, after: Option<Cursor>, limit: usize) -> Result<JobPage> {
+        let limit = check_page(limit)?;
+        let (filter, after) = (written(&filter)?, after.map(|after| number(after.0)));
+        let filter = JsonParameter(&filter);
+        self.ask("api_jobs", &[(&filter, Type::JSONB), (&after, Type::INT8), (&limit, Type::INT4)]).await
+    }
+
+    async fn explain(&self, job: JobId) -> Result<Explanation> {
+        self.ask("api_explain", &[(&job.0, Type::UUID)]).await
+    }
+
+    async fn workflows(&self, after: Option<Name>, limit: usize) -> Result<WorkflowPage> {
+        let limit = check_page(limit)?;
+        self.ask("api_workflows", &[(&after.as_deref(), Type::TEXT), (&limit, Type::INT4)]).await
+    }
+
+    async fn workflow(&self, workflow: Name) -> Result<WorkflowStatus> {
+        self.ask("api_workflow", &[(&&*workflow, Type::TEXT)]).await
+    }
+
+    async fn steer_workflow(&self, workflow: Name, steer: Steer) -> Result<()> {
+        let (steer, step) = match steer {
+            Steer::Retry(step) => ("retry", Some(step)),
+            Steer::Skip(step) => ("skip", Some(step)),
+            Steer::Cancel => ("cancel", None),
+        };
+        // A number above all that a workflow can have names no step.
+        let step = step.map(|step| i32::try_from(step).unwrap_or(i32::MAX));
+        let parameters: [Parameter<'_>; 3] = [(&&*workflow, Type::TEXT), (&steer, Type::TEXT), (&step, Type::INT4)];
+        self.tell("api_steer_workflow", &parameters).await
+    }
+
+    async fn register(&self, tasks: Vec<TaskOptions>) -> Result<()> {
+        at_most("tasks", tasks.len(), caps::SERVED)?;
+        for (index, task) in tasks.iter().enumerate() {
+            task.check().map_err(|error| error.at(format_args!("tasks[{index}]")))?;
+        }
+        self.tell("api_register", &[(&JsonParameter(&written(&tasks)?), Type::JSONB)]).await
+    }
+
+    async fn configure(&self, configuration: Configuration) -> Result<()> {
+        configuration.check()?;
+        let now = self.now().await?;
+        let next = configuration.schedules.iter().map(|(name, spec)| Ok((name, spec.first_after(now)?)));
+        let next: BTreeMap<&Name, Option<Time>> = next.collect::<Result<_>>()?;
+        let (configuration, next) = (written(&configuration)?, written(&next)?);
+        let parameters: [Parameter<'_>; 2] =
+            [(&JsonParameter(&configuration), Type::JSONB), (&JsonParameter(&next), Type::JSONB)];
+        self.tell("api_configure", &parameters).await
+    }
+
+    async fn set_limit(&self, group: GroupRef, limit: u32) -> Result<()> {
+        let slots = i32::try_from(limit).ok().filter(|_| limit <= caps::LIMIT);
+        let too_many = || Error::invalid("limit", limit, format_args!("must be 0 to {}", caps::LIMIT));
+        let slots = slots.ok_or_else(too_many)?;
+        self.tell("api_set_limit", &[(&group.to_string(), Type::TEXT), (&slots, Type::INT4)]).await
+    }
+
+    async fn unset_limit(&self, group: GroupRef) -> Result<()> {
+        self.tell("api_unset_limit", &[(&group.to_string(), Type::TEXT)]).await
+    }
+
+    async fn pause_queue(&self, queue: Name, paused: bool) -> Result<()> {
+        self.tell("api_pause_queue", &[(&&*queue, Type::TEXT), (&paused, Type::BOOL)]).await
+    }
+
+    async fn groups(&self, after: Option<GroupRef>, limit: usize) -> Result<GroupPage> {
+        let limit = check_page(limit)?;
+        let after = after.map(|after| after.to_string());
+        self.ask("api_groups", &[(&after, Type::TEXT), (&limit, Type::INT4)]).await
+    }
+
+    async fn group(&self, group: GroupRef) -> Result<GroupDetail> {
+        self.ask("api_group", &[(&group.to_string(), Type::TEXT)]).await
+    }
+
+    async fn release_slot(&self, group: GroupRef, slot: FenceToken) -> Result<()> {
+        let parameters: [Parameter<'_>; 2] = [(&group.to_string(), Type::TEXT), (&number(slot.0), Type::INT8)];
+        self.tell("api_release_slot", &parameters).await
+    }
+
+    async fn acquire_slots(&self, request: SlotRequest) -> Result<Option<SlotLease>> {
+        request.check()?;
+        self.ask("api_acquire_slots", &[(&JsonParameter(&written(&request)?), Type::JSONB)]).await
+    }
+
+    async fn extend_slots(&self, lease: LeaseId, token: FenceToken, lease_ms: u64) -> Result<SlotLease> {
+        if !(caps::LEASE_MIN_MS..=caps::LEASE_MAX_MS).contains(&lease_ms) {
+            let rule = format_args!("must be {} to {}", caps::LEASE_MIN_MS, caps::LEASE_MAX_MS);
+            return Err(Error::invalid("lease_ms", lease_ms, rule));
+        }
+        let parameters: [Parameter<'_>; 3] =
+            [(&lease.0, Type::UUID), (&number(token.0), Type::INT8), (&number(lease_ms), Type::INT8)];
+        self.ask("api_extend_slots", &parameters).await
+    }
+
+    async fn return_slots(&self, lease: LeaseId, token: FenceToken) -> Result<()> {
+        self.tell("api_return_slots", &[(&lease.0, Type::UUID), (&number(token.0), Type::INT8)]).await
+    }
+
+    async fn schedules(&self) -> Result<Vec<ScheduleStatus>> {
+        self.ask("api_schedules", &[]).await
+    }
+
+    async fn enable_schedule(&self, schedule: Name, enabled: bool) -> Result<()> {
+        loop {
+            let spec = self.schedule(&schedule).await?.spec;
+            let next = spec.first_after(self.now().await?)?.map(Time::as_millis);
+            let parameters: [Parameter<'_>; 5] = [
+                (&&*schedule, Type::TEXT),
+                (&enabled, Type::BOOL),
+                (&next, Type::INT8),
+                (&spec.cron, Type::TEXT),
+                (&spec.timezone, Type::TEXT),
+            ];
+            // A configuration may have changed it between the two.
+            if self.ask("api_enable_schedule", &parameters).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn trigger_schedule(&self, schedule: Name, job: JobId) -> Result<Submitted> {
+        let job = self.schedule(&schedule).await?.spec.triggered(&schedule, job)?;
+        let mut outcomes = self.submit(vec![job]).await?;
+        outcomes.pop().unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "no outcome")))
+    }
+
+    async fn queues(&self) -> Result<Vec<QueueStatus>> {
+        self.ask("api_queues", &[]).await
+    }
+
+    async fn workers(&self) -> Result<Vec<WorkerStatus>> {
+        self.ask("api_workers", &[]).await
+    }
+
+    async fn open_session(&self, session: NewSession) -> Result<OpenedSession> {
+        session.check()?;
+        self.ask("api_open_session", &[(&JsonParameter(&written(&session)?), Type::JSONB)]).await
+    }
+
+    async fn exchange(&self, exchange: Exchange) -> Result<ExchangeReply> {
+        exchange.check()?;
+        let exchange = exchange_json(&exchange)?;
+        read(&self.ask_and_fire("api_exchange", &[(&JsonParameter(&exchange), Type::JSONB)]).await?)
+    }
+
+    async fn fetch(&self, exchange: Exchange) -> Result<Option<ExchangeReply>> {
+        exchange.check()?;
+        if !exchange.only_asks() {
+            return self.exchange(exchange).await.map(Some);
+        }
+        let exchange = exchange_json(&exchange)?;
+        read(&self.ask_and_fire("api_fetch", &[(&JsonParameter(&exchange), Type::JSONB)]).await?)
+    }
+
+    async fn close_session(&self, session: SessionId) -> Result<()> {
+        self.tell("api_close_session", &[(&session.0, Type::UUID)]).await
+    }
+
+    async fn sweep(&self) -> Result<Swept> {
+        read(&self.ask_and_fire("api_sweep", &[]).await?)
+    }
+
+    async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
+        let claim = written(&claim)?;
+        let parameters: [Parameter<'_>; 2] = [(&session.0, Type::UUID), (&JsonParameter(&claim), Type::JSONB)];
+        read(&self.ask_and_fire("api_work", &parameters).await?)
+    }
+
+    async fn keep_log(&self, token: FenceToken, log: String) -> Result<()> {
+        let cut = log.ceil_char_boundary(log.len().saturating_sub(caps::LOG_BYTES));
+        let kept = log[cut..].replace('\0', "\u{1a}");
+        self.tell("api_keep_log", &[(&number(token.0), Type::INT8), (&kept, Type::TEXT)]).await
+    }
+
+    async fn log(&self, token: FenceToken) -> Result<Option<String>> {
+        self.calls.call("api_log", &[(&number(token.0), Type::INT8)]).await
+    }
+}

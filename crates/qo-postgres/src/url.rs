@@ -1,0 +1,101 @@
+//! Where a namespace is: a connection string with a schema.
+
+use qo_core::{Error, Result};
+use std::fmt;
+use tokio_postgres::Config;
+use tokio_postgres::config::SslMode;
+
+/// `postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=SCHEMA`. Everything but the schema is libpq's.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Url {
+    /// How to connect.
+    pub(crate) config: Config,
+    /// The schema. Defaults to `qo`.
+    pub(crate) schema: String,
+}
+
+/// The schema of a URL that names none.
+const DEFAULT_SCHEMA: &str = "qo";
+
+impl Url {
+    /// Reads a URL. The password is shown in no error.
+    pub fn parse(url: &str) -> Result<Self> {
+        let (rest, query) = url.split_once('?').unwrap_or((url, ""));
+        let (mut schema, mut kept) = (DEFAULT_SCHEMA, Vec::new());
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=') {
+                Some(("schema", name)) => schema = name,
+                _ => kept.push(pair),
+            }
+        }
+        check_schema(schema)?;
+        let plain = if kept.is_empty() { rest.into() } else { format!("{rest}?{}", kept.join("&")) };
+        let mut config: Config = plain.parse().map_err(|error: tokio_postgres::Error| {
+            let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            Error::invalid("store", "postgres://…", format_args!("must be a PostgreSQL connection string: {why}"))
+        })?;
+        if config.get_ssl_mode() == SslMode::Require {
+            let rule = "this release connects without TLS: use a local socket, a private network or a proxy";
+            return Err(Error::invalid("sslmode", "require", rule));
+        }
+        if config.get_hosts().is_empty() {
+            config.host("localhost");
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("qo");
+        }
+        Ok(Self { config, schema: schema.into() })
+    }
+
+    /// The schema.
+    pub fn schema(&self) -> &str {
+        &self.schema
+    }
+}
+
+impl fmt::Debug for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The configuration shows no password either.
+        f.debug_struct("Url").field("config", &self.config).field("schema", &self.schema).finish()
+    }
+}
+
+/// A schema is spelled so that it needs no quotes: people will type it.
+fn check_schema(schema: &str) -> Result<()> {
+    let mut bytes = schema.bytes();
+    let first = bytes.next().is_some_and(|b| b.is_ascii_lowercase() || b == b'_');
+    let rest = bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    if !first || !rest || schema.len() > 63 || schema.starts_with("pg_") {
+        let rule = "must match [a-z_][a-z0-9_]{0,62} and not begin with pg_";
+        return Err(Error::invalid("schema", schema, rule));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_is_ours_and_the_rest_is_libpqs() {
+        let url = Url::parse("postgres://me@db:5433/shop?schema=jobs&connect_timeout=3").expect("a url");
+        assert_eq!((url.schema(), url.config.get_dbname()), ("jobs", Some("shop")));
+        assert_eq!(url.config.get_connect_timeout().map(|time| time.as_secs()), Some(3));
+        assert_eq!(Url::parse("postgres://me@db/shop").expect("a url").schema(), "qo");
+    }
+
+    #[test]
+    fn a_bad_url_says_what_is_wrong_and_keeps_the_password_to_itself() {
+        for (url, part) in [
+            ("postgres://me:secret@db:port/shop", "connection string"),
+            ("postgres://me:secret@db/shop?schema=Jobs", "schema: \"Jobs\""),
+            ("postgres://me:secret@db/shop?schema=pg_jobs", "pg_"),
+            ("postgres://me:secret@db/shop?sslmode=require", "sslmode"),
+        ] {
+            let error = Url::parse(url).expect_err(url).to_string();
+            assert!(error.contains(part) && !error.contains("secret"), "{error}");
+        }
+        let url = Url::parse("postgres://me:secret@db/shop").expect("a url");
+        assert!(!format!("{url:?}").contains("secret"));
+    }
+}
