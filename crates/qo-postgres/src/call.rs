@@ -137,7 +137,7 @@ fn described(error: &tokio_postgres::Error) -> String {
     format!("PostgreSQL: {error}{}", source.unwrap_or_default())
 }
 
-/// The text of a JSON answer, as it is.
+/// The text of an answer, as it is.
 struct JsonText(String);
 
 impl<'a> FromSql<'a> for JsonText {
@@ -152,6 +152,6 @@ impl<'a> FromSql<'a> for JsonText {
     }
 
     fn accepts(ty: &Type) -> bool {
-        [Type::JSONB, Type::JSON, Type::TEXT, Type::BOOL, Type::VOID].contains(ty)
+        [Type::JSONB, Type::BYTEA, Type::BOOL, Type::VOID].contains(ty)
     }
 }

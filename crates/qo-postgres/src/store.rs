@@ -401,8 +401,7 @@ impl Store for PostgresStore {
 
     async fn keep_log(&self, token: FenceToken, log: String) -> Result<()> {
         let cut = log.ceil_char_boundary(log.len().saturating_sub(caps::LOG_BYTES));
-        let kept = log[cut..].replace('\0', "\u{1a}");
-        self.tell("api_keep_log", &[(&number(token.0), Type::INT8), (&kept, Type::TEXT)]).await
+        self.tell("api_keep_log", &[(&number(token.0), Type::INT8), (&log[cut..].as_bytes(), Type::BYTEA)]).await
     }
 
     async fn log(&self, token: FenceToken) -> Result<Option<String>> {

@@ -60,3 +60,8 @@ BEGIN
     IF current_setting('qo.trial', true) = 'on' THEN RETURN 0; END IF;
     RETURN nextval('fence_token');
 END $$;
+
+-- A token as somebody sent it. One that is larger than any that was ever drawn is nobody's.
+CREATE OR REPLACE FUNCTION token_in(_said jsonb) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT least((_said->>'token')::numeric, 9223372036854775807)::bigint
+$$;

@@ -68,13 +68,19 @@ $$;
 
 -- The slots that a job takes of a reference, or of all keys of one.
 CREATE OR REPLACE FUNCTION slots_of(_job job, _ref text) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
-    SELECT coalesce(sum(n.slots), 0)::integer FROM needs_of(_job) n
-    WHERE n.ref = _ref OR (_ref = every_key(_ref) AND n.ref LIKE '%/%' AND every_key(n.ref) = _ref)
+    SELECT CASE
+        WHEN _ref = 'cluster' OR _ref = 'queue:' || _job.queue THEN 1
+        WHEN _ref = _job.grp OR _ref = _job.grp || '/' || _job.key THEN _job.cost
+        WHEN _ref LIKE '%/*' AND _ref = every_key(_ref) THEN
+            CASE WHEN _job.key IS NOT NULL AND _ref = _job.grp || '/*' THEN _job.cost ELSE 0 END
+            + coalesce((SELECT sum(e.value::integer) FROM jsonb_each_text(_job.limits) e
+                        WHERE every_key(e.key) = _ref), 0)::integer
+        ELSE coalesce((_job.limits->>_ref)::integer, 0) END
 $$;
 
 CREATE OR REPLACE FUNCTION slots_of(_program program, _ref text) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
-    SELECT coalesce(sum(n.slots), 0)::integer FROM needs_of(_program) n
-    WHERE n.ref = _ref OR (_ref = every_key(_ref) AND n.ref LIKE '%/%' AND every_key(n.ref) = _ref)
+    SELECT CASE WHEN _ref = _program.ref OR _ref = split_part(_program.ref, '/', 1) OR _ref = every_key(_program.ref)
+        THEN _program.slots ELSE 0 END
 $$;
 
 -- Live jobs that take slots of a reference, or of a key of it, by index.
@@ -128,9 +134,12 @@ CREATE OR REPLACE FUNCTION free(_ref text, _limit integer, _ahead boolean) RETUR
     SELECT greatest(_limit - used(_ref) - CASE WHEN _ahead THEN claimed(_ref) ELSE 0 END, 0)
 $$;
 
-CREATE OR REPLACE FUNCTION has_room(_ref text, _slots integer, _ahead boolean) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT coalesce(_slots <= limit_of(_ref) - used(_ref) - CASE WHEN _ahead THEN claimed(_ref) ELSE 0 END, true)
-$$;
+CREATE OR REPLACE FUNCTION has_room(_ref text, _slots integer, _ahead boolean) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+DECLARE _limit integer := limit_of(_ref);
+BEGIN
+    IF _limit IS NULL THEN RETURN true; END IF;
+    RETURN _slots <= _limit - used(_ref) - CASE WHEN _ahead THEN claimed(_ref) ELSE 0 END;
+END $$;
 
 -- Counts slots that are taken (or, with a negative number, freed) in a reference, if it has a limit.
 CREATE OR REPLACE FUNCTION count_slots(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$

@@ -28,7 +28,7 @@ END $$;
 -- One settle of an exchange.
 CREATE OR REPLACE FUNCTION settle_one(_now bigint, _session uuid, _settle jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-    _id uuid := (_settle->>'job')::uuid; _token bigint := (_settle->>'token')::bigint;
+    _id uuid := (_settle->>'job')::uuid; _token bigint := token_in(_settle);
     _said jsonb := _settle->'outcome'; _outcome text; _detail jsonb; _hold hold; _attempts jsonb; _attempt jsonb;
 BEGIN
     IF _settle ? 'invalid' THEN RETURN jsonb_build_object('Err', _settle->'invalid'); END IF;
@@ -62,7 +62,7 @@ END $$;
 -- One start of an exchange.
 CREATE OR REPLACE FUNCTION start_one(_now bigint, _session session, _start jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-    _id uuid := (_start->>'job')::uuid; _claim bigint := (_start->>'token')::bigint;
+    _id uuid := (_start->>'job')::uuid; _claim bigint := token_in(_start);
     _job job; _hold hold; _may boolean; _token bigint; _place bigint[];
 BEGIN
     SELECT * INTO _job FROM job j WHERE j.id = _id;
@@ -161,7 +161,7 @@ BEGIN
     FOR _item IN SELECT * FROM jsonb_array_elements(coalesce(_exchange->'progress', '[]')) LOOP
         UPDATE hold h SET progress = jsonb_build_object('percent', _item->'percent', 'note', coalesce(_item->'note', '""'), 'at', _now)
         FROM job j WHERE j.id = (_item->>'job')::uuid AND h.seq = j.seq AND h.state = 'running'
-            AND h.session = _id AND h.token = (_item->>'token')::bigint
+            AND h.session = _id AND h.token = token_in(_item)
             AND (h.progress->'percent', h.progress->'note') IS DISTINCT FROM (_item->'percent', coalesce(_item->'note', '""'));
     END LOOP;
     UPDATE session s SET lease_until = _now + s.lease_ms, free_permits = (_exchange->>'free_permits')::integer,

@@ -259,10 +259,10 @@ BEGIN
     RETURN true;
 END $$;
 
-CREATE OR REPLACE FUNCTION api_keep_log(_token bigint, _log text) RETURNS void LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION api_keep_log(_token bigint, _log bytea) RETURNS void LANGUAGE sql AS $$
     INSERT INTO attempt_log AS a VALUES (_token, _log) ON CONFLICT (token) DO UPDATE SET log = excluded.log
 $$;
 
-CREATE OR REPLACE FUNCTION api_log(_token bigint) RETURNS text LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION api_log(_token bigint) RETURNS bytea LANGUAGE sql STABLE AS $$
     SELECT a.log FROM attempt_log a WHERE a.token = _token
 $$;

@@ -226,5 +226,5 @@ CREATE INDEX program_ref ON program (ref);
 
 CREATE TABLE attempt_log (
     token bigint PRIMARY KEY,
-    log   text NOT NULL
+    log   bytea NOT NULL
 );
