@@ -9,6 +9,7 @@
 //! - [`migrate`]: making and raising the schema.
 
 mod call;
+mod exchange;
 mod fire;
 pub mod migrate;
 mod store;
