@@ -66,7 +66,7 @@ END $$;
 -- `_given` has what the walk before it gave: as jobs, by queue, and in bytes.
 CREATE OR REPLACE FUNCTION walk(
     _now bigint, _session session, _max integer, _per_queue integer, _ahead boolean, _lease_ms bigint,
-    INOUT _given jsonb, INOUT _queues text[], INOUT _bytes bigint
+    INOUT _given jsonb[], INOUT _queues text[], INOUT _bytes bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
     _lane_queue text[]; _lane text[]; _lane_priority integer[];

@@ -125,10 +125,46 @@ BEGIN
     RETURN success(jsonb_build_object('outcome', 'accepted', 'job', _id));
 END $$;
 
+-- Stores jobs that ask for nothing special and are new, all at once. False, and nothing has happened, if some are not such.
+CREATE OR REPLACE FUNCTION submit_plain(_now bigint, _jobs jsonb) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE _ids uuid[]; _stored bigint;
+BEGIN
+    SELECT array_agg((e->>'id')::uuid) INTO _ids FROM jsonb_array_elements(_jobs) e
+        HAVING NOT bool_or(e ?| ARRAY['idempotency_key', 'on_limit', 'workflow', 'limit', 'limits', 'cost']);
+    IF _ids IS NULL OR cardinality(_ids) <> (SELECT count(DISTINCT i) FROM unnest(_ids) i)
+        OR EXISTS (SELECT FROM job j WHERE j.id = ANY (_ids)) OR EXISTS (SELECT FROM done d WHERE d.id = ANY (_ids)) THEN
+        RETURN false;
+    END IF;
+    WITH new AS (
+        INSERT INTO job (seq, id, task, queue, grp, key, cost, priority, submitted_at, run_at, good_until, max_attempts,
+            retry, timeout_ms, payload)
+        SELECT nextval('acceptance'), (n.e->>'id')::uuid, n.e->>'task', coalesce(n.e->>'queue', 'default'),
+            group_of(n.e->>'task', n.e->>'group'), n.e->>'key', 1, coalesce((n.e->>'priority')::integer, 0), _now,
+            coalesce((n.e->>'run_at')::bigint, _now), (n.e->>'good_until')::bigint,
+            coalesce((n.e->>'max_attempts')::integer, 3), n.e->'retry', (n.e->>'timeout_ms')::bigint,
+            coalesce(n.e->>'payload', 'null')
+        FROM (SELECT a.e FROM jsonb_array_elements(_jobs) WITH ORDINALITY a (e, i) ORDER BY a.i) n
+        ON CONFLICT DO NOTHING RETURNING *
+    ), lined AS (
+        INSERT INTO line (seq, queue, task, lane, priority, run_at, big, parked_on)
+        SELECT n.seq, n.queue, n.task, n.task || ' ' || n.grp || ' 1', n.priority, n.run_at, false,
+               CASE WHEN n.run_at > _now THEN '@' END
+        FROM new n RETURNING 1
+    ) SELECT count(*) INTO _stored FROM lined;
+    IF _stored <> cardinality(_ids) OR EXISTS (SELECT FROM done d WHERE d.id = ANY (_ids)) THEN
+        RAISE EXCEPTION 'some of these jobs were submitted by somebody else at the same moment' USING ERRCODE = '40001';
+    END IF;
+    RETURN true;
+END $$;
+
 -- Stores jobs, one answer for each; one that breaks a rule refuses them all.
 CREATE OR REPLACE FUNCTION submit_all(_now bigint, _jobs jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
-DECLARE _answers jsonb := '[]'; _new jsonb; _index integer := 0; _mistake text;
+DECLARE _answers jsonb[] := '{}'; _new jsonb; _index integer := 0; _mistake text;
 BEGIN
+    IF submit_plain(_now, _jobs) THEN
+        RETURN (SELECT jsonb_agg(jsonb_build_object('Ok', jsonb_build_object('outcome', 'accepted', 'job', a.e->'id')) ORDER BY a.i)
+                FROM jsonb_array_elements(_jobs) WITH ORDINALITY a (e, i));
+    END IF;
     FOR _new IN SELECT * FROM jsonb_array_elements(_jobs) LOOP
         IF NOT EXISTS (SELECT FROM earlier((_new->>'id')::uuid, _new->>'idempotency_key')) THEN
             _mistake := mistake_in(_new);
@@ -141,7 +177,7 @@ BEGIN
     FOR _new IN SELECT * FROM jsonb_array_elements(_jobs) LOOP
         _answers := _answers || submit_one(_now, _new);
     END LOOP;
-    RETURN _answers;
+    RETURN to_jsonb(_answers);
 END $$;
 
 CREATE OR REPLACE FUNCTION api_submit(_jobs jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
@@ -175,10 +211,10 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION api_cancel(_ids uuid[]) RETURNS jsonb LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone(); _answers jsonb := '[]'; _id uuid;
+DECLARE _now bigint := alone(); _answers jsonb[] := '{}'; _id uuid;
 BEGIN
     FOREACH _id IN ARRAY _ids LOOP _answers := _answers || cancel_one(_now, _id); END LOOP;
-    RETURN _answers;
+    RETURN to_jsonb(_answers);
 END $$;
 
 -- Whether a finished job may be opened again.
@@ -203,8 +239,8 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION api_retry(_ids uuid[]) RETURNS jsonb LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone(); _answers jsonb := '[]'; _id uuid;
+DECLARE _now bigint := alone(); _answers jsonb[] := '{}'; _id uuid;
 BEGIN
     FOREACH _id IN ARRAY _ids LOOP _answers := _answers || retry_one(_now, _id); END LOOP;
-    RETURN _answers;
+    RETURN to_jsonb(_answers);
 END $$;

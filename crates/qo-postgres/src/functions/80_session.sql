@@ -152,10 +152,10 @@ CREATE OR REPLACE FUNCTION api_exchange(_exchange jsonb, _fires jsonb) RETURNS j
 DECLARE
     _now bigint := alone();
     _id uuid := (_exchange->>'session')::uuid; _number bigint := (_exchange->>'number')::bigint;
-    _session session; _settled jsonb := '[]'; _started jsonb := '[]'; _item jsonb; _due jsonb;
+    _session session; _settled jsonb[] := '{}'; _started jsonb[] := '{}'; _item jsonb; _due jsonb;
     _draining boolean := coalesce((_exchange->>'draining')::boolean, false);
     _claim jsonb := _exchange->'claim'; _prefetch jsonb; _hold hold; _late boolean; _held integer;
-    _given jsonb := '[]'; _ahead jsonb := '[]'; _queues text[] := '{}'; _bytes bigint := 0; _n integer;
+    _given jsonb[] := '{}'; _ahead jsonb[] := '{}'; _prefetched jsonb := '[]'; _queues text[] := '{}'; _bytes bigint := 0; _n integer;
     _stops jsonb; _reply jsonb;
 BEGIN
     SELECT * INTO _session FROM session s WHERE s.session = _id;
@@ -203,20 +203,20 @@ BEGIN
         SELECT count(*) INTO _held FROM hold h WHERE h.session = _id AND h.state = 'claimed';
         SELECT w._given INTO _ahead
             FROM walk(_now, _session, (_prefetch->>'hold')::integer - _held, (_claim->>'max_per_queue')::integer, true,
-                      (_prefetch->>'lease_ms')::bigint, '[]', _queues, _bytes) w;
+                      (_prefetch->>'lease_ms')::bigint, '{}', _queues, _bytes) w;
         SELECT coalesce(jsonb_agg(jsonb_build_object('job', a, 'claim_until', _now + (_prefetch->>'lease_ms')::bigint)
                         ORDER BY n), '[]')
-            INTO _ahead FROM jsonb_array_elements(_ahead) WITH ORDINALITY e (a, n);
+            INTO _prefetched FROM unnest(_ahead) WITH ORDINALITY e (a, n);
     END IF;
     WITH told AS (DELETE FROM stop s WHERE s.session = _id RETURNING *)
     SELECT coalesce(jsonb_agg(jsonb_build_object('job', t.job, 'token', t.token, 'reason', t.reason) ORDER BY t.token), '[]')
         INTO _stops FROM told t;
-    SELECT count(*) INTO _n FROM jsonb_array_elements(_started) e WHERE e->'Ok'->>'then' = 'running';
-    _reply := jsonb_build_object('number', _number, 'settled', _settled, 'started', _started, 'claimed', _given,
-        'prefetched', _ahead, 'stop', _stops, 'now', _now, 'lease_until', _session.lease_until);
+    SELECT count(*) INTO _n FROM unnest(_started) e WHERE e->'Ok'->>'then' = 'running';
+    _reply := jsonb_build_object('number', _number, 'settled', to_jsonb(_settled), 'started', to_jsonb(_started),
+        'claimed', to_jsonb(_given), 'prefetched', _prefetched, 'stop', _stops, 'now', _now, 'lease_until', _session.lease_until);
     UPDATE session s SET number = _number, reply = _reply, reply_settled = NULL, reply_seqs = NULL, reply_tokens = NULL,
         reply_attempts = NULL, reply_timeouts = NULL, reply_retries = NULL,
-        free_permits = greatest(s.free_permits - jsonb_array_length(_given) - _n, 0) WHERE s.session = _id;
+        free_permits = greatest(s.free_permits - cardinality(_given) - _n, 0) WHERE s.session = _id;
     RETURN _reply;
 END $$;
 

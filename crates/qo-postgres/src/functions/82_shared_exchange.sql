@@ -26,7 +26,7 @@ CREATE OR REPLACE FUNCTION must_be_alone(_now bigint, _session uuid) RETURNS boo
     SELECT EXISTS (SELECT FROM session s WHERE s.lease_until <= _now AND s.session <> _session)
         OR EXISTS (SELECT FROM hold h WHERE h.until <= _now)
         OR EXISTS (SELECT FROM program p WHERE p.until <= _now)
-        OR EXISTS (SELECT FROM job j JOIN line l USING (seq) WHERE j.good_until <= _now)
+        OR EXISTS (SELECT FROM job j WHERE j.good_until <= _now AND EXISTS (SELECT FROM line l WHERE l.seq = j.seq))
         OR EXISTS (SELECT FROM schedule s WHERE s.next <= _now)
         OR EXISTS (SELECT FROM submit_limit b WHERE NOT b.counted)
         OR (EXISTS (SELECT FROM gate) AND EXISTS (SELECT FROM line l WHERE l.big))
@@ -111,13 +111,23 @@ RETURNS bigint[] LANGUAGE sql AS $$
 $$;
 
 
+-- What is remembered of a job's attempts, with one more; of very many the latest hundred.
+CREATE OR REPLACE FUNCTION with_attempt(
+    _attempts jsonb, _used integer, _token bigint, _worker text, _session uuid, _since bigint, _now bigint,
+    _outcome text, _error text, _then job_state
+) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN jsonb_array_length(_attempts) >= 100 THEN _attempts - 0 ELSE _attempts END
+        || jsonb_build_object('number', _used + 1, 'token', _token, 'worker', _worker, 'session', _session,
+            'started_at', _since, 'ended_at', _now, 'outcome', _outcome, 'error', _error, 'then', _then)
+$$;
+
 -- Jobs that a session settles, as they are told: what became of each is worked out for all of them at once.
 -- Answers with the states, and with what they freed of groups that have a limit; none if somebody must be alone for it.
 CREATE OR REPLACE FUNCTION settle_shared(
     _now bigint, _session session, _jobs uuid[], _tokens bigint[], _outcomes text[], _errors text[], _outputs text[],
     _delays bigint[], OUT settled text[], OUT freed_refs text[], OUT freed integer[]
 ) LANGUAGE plpgsql AS $$
-DECLARE _seqs bigint[]; _thens job_state[]; _places bigint[]; _limited boolean; _waiting boolean;
+DECLARE _seqs bigint[]; _thens job_state[]; _places bigint[]; _extras boolean; _waiting boolean;
 BEGIN
     freed_refs := '{}';
     freed := '{}';
@@ -129,11 +139,11 @@ BEGIN
                WHEN o.outcome = 'failed' OR o.outcome = 'retried' AND j.attempts_used + 1 >= j.max_attempts THEN 'failed'
                WHEN is_over(j.good_until, _now) THEN 'expired'
                ELSE 'pending' END)::job_state ORDER BY o.n),
-           bool_or(j.workflow IS NOT NULL OR j.own_limit IS NOT NULL)
-    INTO _places, _seqs, _thens, _waiting
+           bool_or(j.workflow IS NOT NULL OR j.own_limit IS NOT NULL), bool_or(j.limits IS NOT NULL)
+    INTO _places, _seqs, _thens, _waiting, _extras
     FROM unnest(_jobs, _tokens, _outcomes) WITH ORDINALITY o (job, token, outcome, n)
-    JOIN job j ON j.id = o.job
-    JOIN hold h ON h.seq = j.seq AND h.session = _session.session AND h.token = o.token AND h.state = 'running';
+    JOIN hold h ON h.session = _session.session AND h.token = o.token AND h.state = 'running'
+    JOIN job j ON j.seq = h.seq AND j.id = o.job;
     -- One that owns nothing, or is there twice, or is a step, or may take a limit with it: that is not for us.
     IF cardinality(_seqs) IS DISTINCT FROM cardinality(_jobs) OR _waiting
         OR cardinality(_seqs) <> (SELECT count(DISTINCT q) FROM unnest(_seqs) q) THEN
@@ -149,43 +159,39 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    WITH o AS MATERIALIZED (
-        SELECT s.seq, s.state, t.outcome, t.error, t.output, t.delay, t.token
-        FROM unnest(_seqs, _thens, _outcomes, _errors, _outputs, _delays, _tokens) s (seq, state, outcome, error, output, delay, token),
-             LATERAL (SELECT s.outcome, s.error, s.output, s.delay, s.token) t
-    ), held AS (
-        DELETE FROM hold h USING o WHERE h.seq = o.seq RETURNING h.seq, h.token, h.since
-    ), tried AS (
-        SELECT o.*, h.since, jsonb_build_object('number', 0, 'token', h.token, 'worker', _session.worker,
-            'session', _session.session, 'started_at', h.since, 'ended_at', _now, 'outcome', o.outcome, 'then', o.state)
-            || CASE WHEN o.error IS NULL THEN '{}' ELSE jsonb_build_object('error', o.error) END AS attempt
-        FROM o JOIN held h USING (seq)
+    -- Each part hands on all that the next one needs: joining two of them would cost the square of their number.
+    WITH held AS (
+        DELETE FROM hold h USING unnest(_seqs, _thens, _outcomes, _errors, _outputs, _delays)
+            o (seq, state, outcome, error, output, delay)
+        WHERE h.seq = o.seq
+        RETURNING h.seq, h.token, h.since, o.state, o.outcome, o.error, o.output, o.delay,
+                  (o.outcome NOT IN ('snoozed', 'released'))::integer AS uses
     ), back AS (
         UPDATE job j SET
-            attempts = CASE WHEN jsonb_array_length(j.attempts) >= 100 THEN j.attempts - 0 ELSE j.attempts END
-                || (t.attempt || jsonb_build_object('number', j.attempts_used + 1)),
-            attempts_used = j.attempts_used + (t.outcome NOT IN ('snoozed', 'released'))::integer,
+            attempts = with_attempt(j.attempts, j.attempts_used, t.token, _session.worker, _session.session, t.since, _now,
+                                    t.outcome, t.error, t.state),
+            attempts_used = j.attempts_used + t.uses,
             run_at = coalesce(_now + t.delay, j.run_at)
-        FROM tried t WHERE j.seq = t.seq AND t.state = 'pending'
-        RETURNING j.*
+        FROM held t WHERE j.seq = t.seq AND t.state = 'pending'
+        RETURNING j.seq, j.queue, j.task, j.grp, j.cost, j.limits, j.priority, j.run_at
     ), again AS (
         INSERT INTO line (seq, queue, task, lane, twin, priority, run_at, big, parked_on)
         SELECT b.seq, b.queue, b.task, l.lane, l.twin, b.priority, b.run_at, l.big, CASE WHEN b.run_at > _now THEN '@' END
         FROM back b CROSS JOIN LATERAL lane_of(b.task, b.grp, b.cost, b.limits) l
     ), gone AS (
-        DELETE FROM job j USING tried t WHERE j.seq = t.seq AND t.state <> 'pending'
-        RETURNING j.*, t.state, t.output, t.outcome, t.attempt
-    ), unlisted AS (
-        DELETE FROM extra e USING gone g WHERE e.seq = g.seq AND g.limits IS NOT NULL
+        DELETE FROM job j USING held t WHERE j.seq = t.seq AND t.state <> 'pending'
+        RETURNING j.*, t.state, t.output, t.outcome, t.error, t.token, t.since, t.uses
     )
     INSERT INTO done
     SELECT g.seq, g.id, g.task, g.queue, g.grp, g.key, g.cost, g.limits, g.priority, g.submitted_at, g.run_at, g.good_until,
         g.max_attempts, g.retry, g.timeout_ms, g.own_limit, g.idempotency_key, g.workflow, g.step, g.skipped,
-        g.attempts_used + (g.outcome NOT IN ('snoozed', 'released'))::integer,
-        CASE WHEN jsonb_array_length(g.attempts) >= 100 THEN g.attempts - 0 ELSE g.attempts END
-            || (g.attempt || jsonb_build_object('number', g.attempts_used + 1)),
+        g.attempts_used + g.uses,
+        with_attempt(g.attempts, g.attempts_used, g.token, _session.worker, _session.session, g.since, _now, g.outcome, g.error, g.state),
         g.payload, g.state, _now, g.output
     FROM gone g;
+    IF _extras THEN
+        DELETE FROM extra e WHERE e.seq = ANY (_seqs) AND NOT EXISTS (SELECT FROM job j WHERE j.seq = e.seq);
+    END IF;
     DELETE FROM stop s WHERE s.session = _session.session AND s.token = ANY (_tokens);
     settled := _thens::text[];
 END $$;

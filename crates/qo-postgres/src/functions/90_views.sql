@@ -68,12 +68,40 @@ CREATE OR REPLACE FUNCTION limits_of(_ref text) RETURNS jsonb LANGUAGE sql STABL
         'submit', (SELECT b.slots FROM submit_limit b WHERE b.ref = _ref ORDER BY b.n DESC LIMIT 1))
 $$;
 
-CREATE OR REPLACE FUNCTION group_status(_ref text) RETURNS jsonb LANGUAGE sql STABLE AS $$
+-- Slots that all live jobs of a reference would take at once, and those of programs.
+CREATE OR REPLACE FUNCTION live_in(_ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+DECLARE _name text := split_part(_ref, '/', 1); _jobs bigint; _extras bigint := 0; _programs bigint;
+BEGIN
+    IF _ref = 'cluster' THEN
+        SELECT count(*) INTO _jobs FROM job j;
+    ELSIF _ref LIKE 'queue:%' THEN
+        SELECT count(*) INTO _jobs FROM job j WHERE j.queue = substr(_ref, 7);
+    ELSIF _ref = every_key(_ref) THEN
+        SELECT sum(j.cost) INTO _jobs FROM job j WHERE j.grp = _name AND j.key IS NOT NULL;
+        SELECT sum(e.slots) INTO _extras FROM extra e WHERE e.ref > _name || '/' AND e.ref < _name || '0';
+    ELSE
+        SELECT sum(j.cost) INTO _jobs FROM job j WHERE j.grp = _name
+            AND (strpos(_ref, '/') = 0 OR j.key = substr(_ref, strpos(_ref, '/') + 1));
+        SELECT sum(e.slots) INTO _extras FROM extra e WHERE e.ref = _ref;
+    END IF;
+    SELECT sum(slots_of(p, _ref)) INTO _programs FROM program p;
+    RETURN coalesce(_jobs, 0) + coalesce(_extras, 0) + coalesce(_programs, 0);
+END $$;
+
+CREATE OR REPLACE FUNCTION group_status(_ref text, _used bigint) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('group', _ref,
         'limit', (SELECT f.slots FROM limit_in_force(_ref) f), 'source', (SELECT f.source FROM limit_in_force(_ref) f),
-        'sources', limits_of(_ref), 'used', used_by_holders(_ref),
-        'live', coalesce((SELECT sum(slots_of(j, _ref)) FROM jobs_of(_ref) j), 0)
-              + coalesce((SELECT sum(slots_of(p, _ref)) FROM programs_of(_ref) p), 0))
+        'sources', limits_of(_ref), 'used', _used, 'live', live_in(_ref))
+$$;
+
+-- Slots in use of every reference that has holders, those of GROUP/* too: in one pass, for lists.
+CREATE OR REPLACE FUNCTION all_used() RETURNS TABLE (ref text, slots bigint) LANGUAGE sql STABLE AS $$
+    WITH held AS (
+        SELECT n.ref, n.slots FROM hold h JOIN job j USING (seq), needs_of(j) n WHERE h.state = 'running'
+        UNION ALL SELECT n.ref, n.slots FROM program p, needs_of(p) n
+    )
+    SELECT h.ref, sum(h.slots) FROM held h GROUP BY h.ref
+    UNION ALL SELECT every_key(h.ref), sum(h.slots) FROM held h WHERE strpos(h.ref, '/') > 0 GROUP BY every_key(h.ref)
 $$;
 
 -- Every reference that has live jobs, programs or a limit of its own.
@@ -93,9 +121,10 @@ CREATE OR REPLACE FUNCTION api_groups(_after text, _limit integer) RETURNS jsonb
     WITH found AS (
         SELECT r.ref, rank_of(r.ref) AS rank FROM known_refs() r
         WHERE _after IS NULL OR rank_of(r.ref) > rank_of(_after) ORDER BY rank_of(r.ref) LIMIT _limit + 1
-    ), page AS (SELECT * FROM found ORDER BY rank LIMIT _limit)
+    ), page AS MATERIALIZED (SELECT * FROM found ORDER BY rank LIMIT _limit)
     SELECT jsonb_build_object(
-        'groups', coalesce((SELECT jsonb_agg(group_status(p.ref) ORDER BY p.rank) FROM page p), '[]'),
+        'groups', coalesce((SELECT jsonb_agg(group_status(p.ref, coalesce(u.slots, 0)) ORDER BY p.rank)
+                            FROM page p LEFT JOIN all_used() u ON u.ref = p.ref), '[]'),
         'next', CASE WHEN (SELECT count(*) FROM found) > _limit
                 THEN (SELECT p.ref FROM page p ORDER BY p.rank DESC LIMIT 1) END)
 $$;
@@ -119,7 +148,7 @@ CREATE OR REPLACE FUNCTION holders(_ref text, _most integer) RETURNS jsonb LANGU
 $$;
 
 CREATE OR REPLACE FUNCTION api_group(_ref text) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
-DECLARE _status jsonb := group_status(_ref);
+DECLARE _status jsonb := group_status(_ref, used_by_holders(_ref));
 BEGIN
     IF _status->>'limit' IS NULL AND (_status->>'live')::bigint = 0 THEN
         PERFORM refuse('not_found', _ref || ': has neither live jobs nor a limit');
