@@ -20,6 +20,25 @@ RETURNS TABLE (i bigint, ref text, slots integer, most integer) LANGUAGE sql STA
     WHERE coalesce(g.declared, p.declared, g.submit) IS NOT NULL
 $$;
 
+-- The same, summed up: a reference may come more than once.
+CREATE OR REPLACE FUNCTION limited_sums(_seqs bigint[])
+RETURNS TABLE (ref text, slots integer, most integer) LANGUAGE sql STABLE AS $$
+    WITH j AS MATERIALIZED (
+        SELECT j.queue, j.grp, j.key, j.cost, j.limits FROM unnest(_seqs) s (seq)
+        CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = s.seq OFFSET 0) j
+    ), n AS (
+        SELECT 'cluster' AS ref, count(*) AS slots, NULL::text AS pattern FROM j
+        UNION ALL SELECT 'queue:' || j.queue, count(*), NULL FROM j GROUP BY j.queue
+        UNION ALL SELECT j.grp, sum(j.cost), NULL FROM j GROUP BY j.grp
+        UNION ALL SELECT j.grp || '/' || j.key, sum(j.cost), j.grp || '/*' FROM j WHERE j.key IS NOT NULL GROUP BY j.grp, j.key
+        UNION ALL SELECT e.key, e.value::bigint, every_key(e.key)
+            FROM j CROSS JOIN LATERAL jsonb_each_text(j.limits) e WHERE j.limits IS NOT NULL
+    )
+    SELECT n.ref COLLATE "C", n.slots::integer, coalesce(g.declared, p.declared, g.submit)
+    FROM n LEFT JOIN gate g ON g.ref = n.ref LEFT JOIN gate p ON p.ref = n.pattern
+    WHERE coalesce(g.declared, p.declared, g.submit) IS NOT NULL
+$$;
+
 -- Whether something is about to happen that needs to be alone: something is over, a schedule is due, a limit came with a
 -- job, a big job stands in line.
 CREATE OR REPLACE FUNCTION must_be_alone(_now bigint, _session uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
@@ -142,7 +161,8 @@ BEGIN
            bool_or(j.workflow IS NOT NULL OR j.own_limit IS NOT NULL), bool_or(j.limits IS NOT NULL)
     INTO _places, _seqs, _thens, _waiting, _extras
     FROM unnest(_jobs, _tokens, _outcomes) WITH ORDINALITY o (job, token, outcome, n)
-    JOIN hold h ON h.session = _session.session AND h.token = o.token AND h.state = 'running'
+    -- One by one, by index: what a session holds may be much.
+    CROSS JOIN LATERAL (SELECT * FROM hold x WHERE x.session = _session.session AND x.token = o.token AND x.state = 'running' OFFSET 0) h
     JOIN job j ON j.seq = h.seq AND j.id = o.job;
     -- One that owns nothing, or is there twice, or is a step, or may take a limit with it: that is not for us.
     IF cardinality(_seqs) IS DISTINCT FROM cardinality(_jobs) OR _waiting
@@ -152,7 +172,7 @@ BEGIN
     END IF;
     IF EXISTS (SELECT FROM gate) THEN
         SELECT coalesce(array_agg(n.ref), '{}'), coalesce(array_agg(n.slots), '{}') INTO freed_refs, freed
-        FROM (SELECT x.ref, sum(x.slots)::integer AS slots FROM limited_needs(_seqs) x GROUP BY x.ref) n;
+        FROM (SELECT x.ref, sum(x.slots)::integer AS slots FROM limited_sums(_seqs) x GROUP BY x.ref) n;
         -- A limit that came with a job may go with the last of its group.
         IF EXISTS (SELECT FROM gate g WHERE g.ref = ANY (freed_refs) AND g.submit IS NOT NULL) THEN
             settled := NULL;
@@ -210,7 +230,7 @@ DECLARE
     _refs text[] := _freed_refs; _most integer[]; _room integer[]; _delta integer[];
     _full text[] := '{}'; _passed bigint[] := '{}'; _parked_on text[] := '{}'; _parked bigint[] := '{}';
     _new record; _job record; _k integer; _blocking text; _key_only boolean; _fits boolean; _now_taken bigint[];
-    _lock text[]; _used record;
+    _lock text[]; _missing text[];
 BEGIN
     IF NOT EXISTS (SELECT FROM gate) THEN
         IF _max <= 0 THEN RETURN _taken; END IF;
@@ -224,21 +244,39 @@ BEGIN
         RETURN _taken;
     END IF;
 
-    SELECT coalesce(array_agg(coalesce(g.declared, p.declared, g.submit) ORDER BY f.n), '{}'),
-           coalesce(array_agg((coalesce(g.declared, p.declared, g.submit) - used_now(f.ref) + f.freed)::integer ORDER BY f.n), '{}'),
-           coalesce(array_agg(-f.freed ORDER BY f.n), '{}')
-    INTO _most, _room, _delta
-    FROM unnest(_freed_refs, _freed) WITH ORDINALITY f (ref, freed, n)
-    LEFT JOIN gate g ON g.ref = f.ref LEFT JOIN gate p ON p.ref = every_key(f.ref);
     -- Keys that have room again let their next jobs in.
     PERFORM wake_shared(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed) WHERE strpos(f.ref, '/') > 0;
+    _seqs := '{}';
+    _whole := true;
+    IF _max > 0 THEN
+        SELECT h.seqs, h.whole INTO _seqs, _whole FROM head_of_line(_session, _max, _per_queue) h;
+    END IF;
+    _more := _max > 0 AND (NOT _whole OR cardinality(_seqs) >= _max OR _per_queue IS NOT NULL);
+    SELECT coalesce(array_agg(a.ref), '{}'), coalesce(array_agg(a.most), '{}'), coalesce(array_agg(a.want - a.freed), '{}'),
+           coalesce(array_agg((a.most - coalesce(u.used, 0) + a.freed)::integer), '{}'),
+           coalesce(bool_and(a.want <= a.most - coalesce(u.used, 0) + a.freed), true),
+           array_agg(a.ref) FILTER (WHERE u.used IS NULL AND a.want > a.freed)
+    INTO _refs, _most, _delta, _room, _fits, _missing
+    FROM (
+        SELECT x.ref, sum(x.want)::integer AS want, sum(x.freed)::integer AS freed, max(x.most) AS most FROM (
+            SELECT n.ref, n.slots AS want, 0 AS freed, n.most FROM limited_sums(_seqs) n
+            UNION ALL SELECT f.ref, 0, f.freed, limit_of(f.ref) FROM unnest(_freed_refs, _freed) f (ref, freed)
+        ) x GROUP BY x.ref
+    ) a CROSS JOIN LATERAL (SELECT sum(s.used) AS used FROM slots s WHERE s.ref = a.ref OFFSET 0) u;
+    IF _fits AND (NOT _more OR cardinality(_seqs) >= _max) THEN
+        -- The usual case: everybody at the head of the line may run.
+        DELETE FROM line l WHERE l.seq = ANY (_seqs);
+        PERFORM change_slots(_refs, _delta, _most, _missing, '{}');
+        RETURN _seqs;
+    END IF;
 
+    -- Somebody lacks room: one by one, and on along the lanes that are left.
+    SELECT coalesce(array_agg(_room[k] ORDER BY k), '{}'), coalesce(array_agg(-coalesce(f.freed, 0) ORDER BY k), '{}')
+    INTO _room, _delta
+    FROM generate_subscripts(_refs, 1) k LEFT JOIN unnest(_freed_refs, _freed) f (ref, freed) ON f.ref = _refs[k];
     WHILE _max > cardinality(_taken) LOOP
         _round := _round + 1;
-        IF _round = 1 THEN
-            SELECT h.seqs, h.whole INTO _seqs, _whole FROM head_of_line(_session, _max, _per_queue) h;
-            _more := NOT _whole OR cardinality(_seqs) >= _max OR _per_queue IS NOT NULL;
-        ELSE
+        IF _round > 1 THEN
             _seqs := heads_of_lanes(_session, _max - cardinality(_taken), _per_queue, _given, _full, _passed);
             _more := cardinality(_seqs) > 0;
             IF _round > 8 THEN RETURN NULL; END IF;
@@ -302,19 +340,9 @@ BEGIN
         SELECT _refs[k] AS ref FROM generate_subscripts(_refs, 1) k WHERE _delta[k] <> 0
         UNION ALL SELECT unnest(_parked_on)) r;
     IF _lock IS NULL THEN RETURN _taken; END IF;
-    INSERT INTO slots (ref, used) SELECT r COLLATE "C", 0 FROM unnest(_lock) r ORDER BY r COLLATE "C" ON CONFLICT DO NOTHING;
-    FOR _used IN SELECT s.ref, s.used, array_position(_refs, s.ref) AS k FROM slots s WHERE s.ref = ANY (_lock)
-        ORDER BY s.ref, s.share FOR UPDATE OF s LOOP
-        IF _delta[_used.k] > 0 AND _used.used + _delta[_used.k] > _most[_used.k] THEN
-            RAISE EXCEPTION 'somebody else took slots of % at the same moment', _used.ref USING ERRCODE = '40001';
-        END IF;
-        _lock := array_remove(_lock, _used.ref);
-    END LOOP;
-    IF cardinality(_lock) > 0 THEN
-        RAISE EXCEPTION 'the counts of % are being cleared', _lock[1] USING ERRCODE = '40001';
-    END IF;
-    UPDATE slots s SET used = s.used + _delta[k] FROM generate_subscripts(_refs, 1) k
-        WHERE s.ref = _refs[k] AND s.share = 0 AND _delta[k] <> 0;
+    SELECT array_agg(r) INTO _missing FROM unnest(_lock) r WHERE NOT EXISTS (SELECT FROM slots s WHERE s.ref = r);
+    -- Rows of keys that jobs are parked on are locked, too.
+    PERFORM change_slots(_refs, _delta, _most, _missing, _parked_on);
     -- Whoever frees a slot of a key first waits for this row, and then finds what is parked here.
     UPDATE line l SET parked_on = p.ref FROM unnest(_parked, _parked_on) p (seq, ref)
         JOIN slots s ON s.ref = p.ref AND s.share = 0
@@ -322,6 +350,29 @@ BEGIN
     PERFORM wake_shared(_refs[k], -_delta[k]) FROM generate_subscripts(_refs, 1) k
         WHERE _delta[k] < 0 AND strpos(_refs[k], '/') > 0;
     RETURN _taken;
+END $$;
+
+-- Counts what was taken and freed, row by row in the order of the references, and looks whether there was room. `_missing`
+-- have no row yet; `_also` are locked though nothing changes.
+CREATE OR REPLACE FUNCTION change_slots(_refs text[], _delta integer[], _most integer[], _missing text[], _also text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE _changed text[]; _n integer; _over text;
+BEGIN
+    SELECT array_agg(_refs[k] COLLATE "C" ORDER BY _refs[k] COLLATE "C") INTO _changed
+        FROM generate_subscripts(_refs, 1) k WHERE _delta[k] <> 0 OR _refs[k] = ANY (_also);
+    IF _changed IS NULL THEN RETURN; END IF;
+    IF _missing IS NOT NULL THEN
+        INSERT INTO slots (ref, used) SELECT r, 0 FROM unnest(_missing) r ORDER BY r COLLATE "C" ON CONFLICT DO NOTHING;
+    END IF;
+    WITH counted AS (
+        UPDATE slots s SET used = s.used + _delta[array_position(_refs, s.ref)]
+        WHERE s.ref = ANY (_changed) AND s.share = 0 RETURNING s.ref, s.used
+    )
+    SELECT count(*), min(c.ref) FILTER (WHERE _delta[array_position(_refs, c.ref)] > 0 AND c.used > _most[array_position(_refs, c.ref)])
+    INTO _n, _over FROM counted c;
+    IF _over IS NOT NULL OR _n <> cardinality(_changed) THEN
+        RAISE EXCEPTION 'somebody else took slots of % at the same moment', coalesce(_over, _changed[1]) USING ERRCODE = '40001';
+    END IF;
 END $$;
 
 CREATE OR REPLACE FUNCTION used_now(_ref text) RETURNS bigint LANGUAGE sql STABLE AS $$
