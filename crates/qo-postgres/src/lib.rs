@@ -11,6 +11,7 @@
 mod call;
 mod exchange;
 mod fire;
+mod listen;
 pub mod migrate;
 mod store;
 mod url;

@@ -1,7 +1,7 @@
 //! The store: each method is one function of the schema.
 
 use crate::call::{Calls, Parameter};
-use crate::{Url, exchange::Shared, fire::Due, migrate};
+use crate::{Url, exchange::Shared, fire::Due, listen::Listener, migrate};
 use async_trait::async_trait;
 use qo_core::{
     Change, Changed, Claim, Clock, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply, Explanation,
@@ -26,6 +26,9 @@ pub struct Options {
     pub connections: usize,
     /// How long it waits for a connection before a call is `Unavailable`. Defaults to 5 s.
     pub patience: Duration,
+    /// Whether it keeps a connection of its own that hears of changes. Without it workers look every 100 ms. Defaults to true;
+    /// `notify=off` in a URL turns it off.
+    pub notify: bool,
     /// The clock that `store_time()` reads, for schemas where tests have replaced that function. Defaults to none: the
     /// server's.
     pub clock: Option<Arc<dyn Clock>>,
@@ -33,13 +36,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { connections: 10, patience: Duration::from_secs(5), clock: None }
+        Self { connections: 10, patience: Duration::from_secs(5), notify: true, clock: None }
     }
 }
 
 /// A namespace in a PostgreSQL schema.
 pub struct PostgresStore {
     pub(crate) calls: Calls,
+    listener: Option<Listener>,
 }
 
 impl PostgresStore {
@@ -62,7 +66,9 @@ impl PostgresStore {
             }
             Some(_) => {}
         }
-        Ok(Self { calls: Calls::new(url, options.connections, options.patience, options.clock)? })
+        let calls = Calls::new(url, options.connections, options.patience, options.clock)?;
+        let listener = (options.notify && url.notify).then(|| Listener::start(url.clone()));
+        Ok(Self { calls, listener })
     }
 
     /// Where the cached counts of slots differ from their holders: empty, if all is well.
@@ -402,9 +408,31 @@ impl Store for PostgresStore {
     }
 
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
+        // Where the changes are before the look: what comes during it is then not missed.
+        let seen = self.listener.as_ref().map_or(0, Listener::changes);
+        let max = i32::try_from(claim.max).unwrap_or(i32::MAX);
+        if claim.prefetch.is_none() {
+            let parameters: [Parameter<'_>; 2] = [(&session.0, Type::UUID), (&max, Type::INT4)];
+            if let Some(work) = self.calls.call("api_work_shared", &parameters).await? {
+                return read(&work).map(|work| Work { seen, ..work });
+            }
+        }
         let claim = written(&claim)?;
         let parameters: [Parameter<'_>; 2] = [(&session.0, Type::UUID), (&JsonParameter(&claim), Type::JSONB)];
-        read(&self.ask_and_fire("api_work", &parameters).await?)
+        read(&self.ask_and_fire("api_work", &parameters).await?).map(|work| Work { seen, ..work })
+    }
+
+    async fn changed(&self, seen: Option<u64>) -> Result<u64> {
+        match (&self.listener, seen) {
+            (Some(listener), None) => Ok(listener.changes()),
+            (Some(listener), Some(seen)) => Ok(listener.after(seen).await),
+            (None, None) => Ok(0),
+            (None, Some(_)) => std::future::pending().await,
+        }
+    }
+
+    fn tells_changes(&self) -> bool {
+        self.listener.as_ref().is_some_and(Listener::listens)
     }
 
     async fn keep_log(&self, token: FenceToken, log: String) -> Result<()> {

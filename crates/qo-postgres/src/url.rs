@@ -5,13 +5,15 @@ use std::fmt;
 use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;
 
-/// `postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=SCHEMA`. Everything but the schema is libpq's.
+/// `postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=SCHEMA&notify=off`. Everything but these two is libpq's.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Url {
     /// How to connect.
     pub(crate) config: Config,
     /// The schema. Defaults to `qo`.
     pub(crate) schema: String,
+    /// Whether to listen for changes. Defaults to true.
+    pub(crate) notify: bool,
 }
 
 /// The schema of a URL that names none.
@@ -21,10 +23,13 @@ impl Url {
     /// Reads a URL. The password is shown in no error.
     pub fn parse(url: &str) -> Result<Self> {
         let (rest, query) = url.split_once('?').unwrap_or((url, ""));
-        let (mut schema, mut kept) = (DEFAULT_SCHEMA, Vec::new());
+        let (mut schema, mut notify, mut kept) = (DEFAULT_SCHEMA, true, Vec::new());
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("schema", name)) => schema = name,
+                Some(("notify", "on")) => notify = true,
+                Some(("notify", "off")) => notify = false,
+                Some(("notify", other)) => return Err(Error::invalid("notify", other, "must be on or off")),
                 _ => kept.push(pair),
             }
         }
@@ -44,7 +49,7 @@ impl Url {
         if config.get_application_name().is_none() {
             config.application_name("qo");
         }
-        Ok(Self { config, schema: schema.into() })
+        Ok(Self { config, schema: schema.into(), notify })
     }
 
     /// The schema.

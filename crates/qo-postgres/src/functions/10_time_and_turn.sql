@@ -65,3 +65,9 @@ END $$;
 CREATE OR REPLACE FUNCTION token_in(_said jsonb) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT least((_said->>'token')::numeric, 9223372036854775807)::bigint
 $$;
+
+-- Wakes those who listen: something has changed that they may be waiting for. Once per transaction, however often it is
+-- called.
+CREATE OR REPLACE FUNCTION ring() RETURNS void LANGUAGE sql AS $$
+    SELECT pg_notify('qo.' || current_schema(), '')
+$$;

@@ -63,6 +63,11 @@ BEGIN
                               'fired', 0, 'expired', _expired, 'forgotten', 0);
 END $$;
 
+-- Whether a sweep ended anything.
+CREATE OR REPLACE FUNCTION something(_swept jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT bool_or(e.value::bigint > 0) FROM jsonb_each_text(_swept) e
+$$;
+
 -- How long a job is remembered after its end.
 CREATE OR REPLACE FUNCTION retained_ms(_state job_state, _has_key boolean) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN _has_key THEN greatest(r.retain_ms, 86400000) ELSE r.retain_ms END FROM retention r WHERE r.state = _state

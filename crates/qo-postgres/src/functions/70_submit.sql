@@ -182,6 +182,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION api_submit(_jobs jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM ring();
     RETURN submit_all(store_time(), _jobs);
 END $$;
 
@@ -213,6 +214,7 @@ END $$;
 CREATE OR REPLACE FUNCTION api_cancel(_ids uuid[]) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE _now bigint := alone(); _answers jsonb[] := '{}'; _id uuid;
 BEGIN
+    PERFORM ring();
     FOREACH _id IN ARRAY _ids LOOP _answers := _answers || cancel_one(_now, _id); END LOOP;
     RETURN to_jsonb(_answers);
 END $$;
@@ -241,6 +243,7 @@ END $$;
 CREATE OR REPLACE FUNCTION api_retry(_ids uuid[]) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE _now bigint := alone(); _answers jsonb[] := '{}'; _id uuid;
 BEGIN
+    PERFORM ring();
     FOREACH _id IN ARRAY _ids LOOP _answers := _answers || retry_one(_now, _id); END LOOP;
     RETURN to_jsonb(_answers);
 END $$;

@@ -22,6 +22,7 @@ DECLARE _now bigint := alone();
 BEGIN
     IF EXISTS (SELECT FROM session s WHERE s.session = _id) THEN
         PERFORM end_session(_now, _id, 'session closed');
+        PERFORM ring();
     END IF;
 END $$;
 
@@ -156,7 +157,7 @@ DECLARE
     _draining boolean := coalesce((_exchange->>'draining')::boolean, false);
     _claim jsonb := _exchange->'claim'; _prefetch jsonb; _hold hold; _late boolean; _held integer;
     _given jsonb[] := '{}'; _ahead jsonb[] := '{}'; _prefetched jsonb := '[]'; _queues text[] := '{}'; _bytes bigint := 0; _n integer;
-    _stops jsonb; _reply jsonb;
+    _stops jsonb; _reply jsonb; _over jsonb; _fired bigint;
 BEGIN
     SELECT * INTO _session FROM session s WHERE s.session = _id;
     IF NOT FOUND THEN PERFORM refuse('fenced', 'session ' || _id || ' has ended or never was'); END IF;
@@ -192,8 +193,9 @@ BEGIN
     END IF;
     -- What it could not start in time it does not get again at once: somebody else may have it first.
     _late := EXISTS (SELECT FROM hold h WHERE h.session = _id AND h.state = 'claimed' AND h.until <= _now);
-    PERFORM end_what_is_over(_now);
-    PERFORM fire(_now, _fires);
+    _over := end_what_is_over(_now);
+    _fired := fire(_now, _fires);
+    IF cardinality(_settled) + cardinality(_started) + _fired > 0 OR _draining OR something(_over) THEN PERFORM ring(); END IF;
 
     SELECT w._given, w._queues, w._bytes INTO _given, _queues, _bytes
         FROM walk(_now, _session, coalesce((_claim->>'max')::integer, 0), (_claim->>'max_per_queue')::integer, false, NULL,
@@ -245,7 +247,7 @@ END $$;
 
 -- What an exchange would find: it is tried, and undone.
 CREATE OR REPLACE FUNCTION api_work(_id uuid, _claim jsonb, _fires jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone(); _session session; _reply jsonb; _next bigint;
+DECLARE _now bigint := alone(); _session session; _reply jsonb;
 BEGIN
     SELECT * INTO _session FROM session s WHERE s.session = _id;
     IF NOT FOUND THEN PERFORM refuse('fenced', 'session ' || _id || ' has ended or never was'); END IF;
@@ -259,16 +261,7 @@ BEGIN
         NULL;
     END;
     IF _reply ? 'due' THEN RETURN _reply; END IF;
-    SELECT min(m) INTO _next FROM (
-        SELECT (SELECT min(l.run_at) FROM line l JOIN job j USING (seq)
-                WHERE l.parked_on = '@' AND l.run_at > _now AND is_its_turn(j.workflow, j.seq))
-        UNION ALL SELECT (SELECT min(j.good_until) FROM job j JOIN line l USING (seq) WHERE j.good_until > _now)
-        UNION ALL SELECT (SELECT min(s.lease_until) FROM session s WHERE s.lease_until > _now AND s.session <> _id)
-        UNION ALL SELECT (SELECT min(h.until) FROM hold h WHERE h.until > _now)
-        UNION ALL SELECT (SELECT min(p.until) FROM program p WHERE p.until > _now)
-        UNION ALL SELECT (SELECT min(s.next) FROM schedule s WHERE s.next > _now)
-    ) d (m);
-    RETURN jsonb_build_object('now', brings(_reply), 'next', _next, 'at', _now, 'seen', 0);
+    RETURN jsonb_build_object('now', brings(_reply), 'next', next_date(_now, _id), 'at', _now, 'seen', 0);
 END $$;
 
 CREATE OR REPLACE FUNCTION api_sweep(_fires jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
@@ -277,5 +270,6 @@ BEGIN
     IF _due IS NOT NULL AND _fires IS NULL THEN RETURN _due; END IF;
     _swept := end_what_is_over(_now);
     _fired := fire(_now, _fires);
+    IF something(_swept) OR _fired > 0 THEN PERFORM ring(); END IF;
     RETURN _swept || jsonb_build_object('fired', _fired, 'forgotten', forget(_now));
 END $$;

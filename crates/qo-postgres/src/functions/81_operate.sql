@@ -3,6 +3,7 @@
 CREATE OR REPLACE FUNCTION api_register(_tasks jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _now bigint := alone(); _task jsonb; _name text; _grp text; _before text;
 BEGIN
+    PERFORM ring();
     FOR _task IN SELECT * FROM jsonb_array_elements(_tasks) LOOP
         _name := _task->>'task';
         _grp := coalesce(_task->>'group', _name);
@@ -27,6 +28,7 @@ $$;
 CREATE OR REPLACE FUNCTION api_configure(_configuration jsonb, _next jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _now bigint := alone(); _refs text[]; _ref text; _retention jsonb := coalesce(_configuration->'retention', '{}');
 BEGIN
+    PERFORM ring();
     SELECT array_agg(DISTINCT r) INTO _refs FROM (
         SELECT l.ref FROM limits l WHERE l.config IS NOT NULL
         UNION SELECT e.key FROM jsonb_each(coalesce(_configuration->'limits', '{}')) e) a (r);
@@ -56,6 +58,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION api_set_limit(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM ring();
     PERFORM alone();
     INSERT INTO limits AS l (ref, operator) VALUES (_ref, _slots) ON CONFLICT (ref) DO UPDATE SET operator = excluded.operator;
     PERFORM recount(_ref);
@@ -63,6 +66,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION api_unset_limit(_ref text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM ring();
     PERFORM alone();
     UPDATE limits l SET operator = NULL WHERE l.ref = _ref AND l.operator IS NOT NULL;
     IF NOT FOUND THEN PERFORM refuse('not_found', _ref || ': no operator has set a limit'); END IF;
@@ -72,6 +76,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION api_pause_queue(_queue text, _paused boolean) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM ring();
     PERFORM alone();
     INSERT INTO queue AS q (queue, paused) VALUES (_queue, _paused) ON CONFLICT (queue) DO UPDATE SET paused = excluded.paused;
     DELETE FROM queue q WHERE q.queue = _queue AND q.priority IS NULL AND NOT q.paused;
@@ -80,6 +85,7 @@ END $$;
 CREATE OR REPLACE FUNCTION api_release_slot(_ref text, _token bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _now bigint := alone(); _seq bigint;
 BEGIN
+    PERFORM ring();
     IF EXISTS (SELECT FROM program p WHERE p.token = _token AND slots_of(p, _ref) > 0) THEN
         PERFORM free_program(_token);
         RETURN;
@@ -94,6 +100,7 @@ END $$;
 CREATE OR REPLACE FUNCTION api_steer_workflow(_name text, _steer text, _step integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _now bigint; _workflow workflow; _head record; _id uuid;
 BEGIN
+    PERFORM ring();
     -- A caller's open transaction may hold this row, because it submits to the workflow: wait for that before everybody
     -- else waits for us.
     PERFORM 1 FROM workflow w WHERE w.workflow = _name FOR UPDATE;
@@ -154,6 +161,7 @@ CREATE OR REPLACE FUNCTION api_change_matching(_change text, _filter jsonb, _aft
 LANGUAGE plpgsql AS $$
 DECLARE _now bigint := alone(); _n integer := 0; _last bigint := coalesce(_after, 0); _found record;
 BEGIN
+    PERFORM ring();
     LOOP
         SELECT * INTO _found FROM next_changeable(_change, _filter, _last);
         EXIT WHEN NOT FOUND;
@@ -222,6 +230,7 @@ END $$;
 CREATE OR REPLACE FUNCTION api_return_slots(_lease uuid, _token bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _now bigint := alone();
 BEGIN
+    PERFORM ring();
     IF NOT EXISTS (SELECT FROM program p WHERE p.lease = _lease AND p.token = _token) THEN
         PERFORM refuse('fenced', 'token ' || _token || ' does not hold lease ' || _lease);
     END IF;

@@ -425,6 +425,12 @@ BEGIN
     IF _only_asks AND cardinality(_taken) = 0 THEN
         RAISE EXCEPTION 'nothing' USING ERRCODE = 'QONIL';
     END IF;
+    -- Somebody who waits may have what was given back, or the slots that were freed and not taken again.
+    IF cardinality(_jobs) > 0 AND ('pending' = ANY (_settled.settled)
+            OR cardinality(_settled.freed_refs) > 0 AND (cardinality(_taken) < cardinality(_jobs) OR cardinality(_taken) < _max))
+        AND EXISTS (SELECT FROM session s WHERE s.session <> _id AND s.free_permits > 0 AND NOT s.draining) THEN
+        PERFORM ring();
+    END IF;
     SELECT array_agg(nextval('fence_token')) INTO _granted FROM generate_subscripts(_taken, 1);
     WITH granted AS (
         SELECT t.n, t.seq, t.token, j.attempts_used + 1 AS attempt,
@@ -454,3 +460,50 @@ BEGIN
             FROM unnest(_taken, _granted, _attempts, _timeouts, _retries) WITH ORDINALITY c (seq, token, attempt, timeout_ms, retry, n)
             JOIN job j ON j.seq = c.seq;
 END $$;
+
+-- What an exchange would find, where that is easily told: no answer if it must be tried.
+CREATE OR REPLACE FUNCTION api_work_shared(_id uuid, _max integer) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE _now bigint := store_time(); _session session; _brings boolean; _limited boolean; _lane record; _found boolean := false;
+BEGIN
+    SELECT * INTO _session FROM session s WHERE s.session = _id;
+    IF NOT FOUND OR must_be_alone(_now, _id)
+        OR EXISTS (SELECT FROM line l WHERE l.parked_on = '@' AND l.run_at <= _now) THEN
+        RETURN NULL;
+    END IF;
+    _brings := EXISTS (SELECT FROM stop s WHERE s.session = _id);
+    IF NOT _brings AND _max > 0 THEN
+        _limited := EXISTS (SELECT FROM gate);
+        FOR _lane IN SELECT h.seq, h.workflow FROM lanes() a CROSS JOIN LATERAL (
+                SELECT l.seq, j.workflow FROM line l JOIN job j USING (seq)
+                WHERE l.parked_on IS NULL AND l.queue = a.queue AND l.lane = a.lane
+                ORDER BY l.priority, l.run_at, l.seq LIMIT 1) h
+            WHERE serves(_session, a.queue, a.task) AND NOT is_paused(a.queue)
+        LOOP
+            IF _lane.workflow IS NOT NULL THEN RETURN NULL; END IF;
+            IF _limited AND EXISTS (SELECT FROM limited_needs(ARRAY[_lane.seq]) n WHERE n.most - used_now(n.ref) < n.slots) THEN
+                -- A full group keeps the whole lane back; behind a full key there may be another.
+                IF EXISTS (SELECT FROM limited_needs(ARRAY[_lane.seq]) n
+                           WHERE n.most - used_now(n.ref) < n.slots AND strpos(n.ref, '/') = 0) THEN
+                    CONTINUE;
+                END IF;
+                RETURN NULL;
+            END IF;
+            _brings := true;
+            EXIT;
+        END LOOP;
+    END IF;
+    RETURN jsonb_build_object('now', _brings, 'next', next_date(_now, _id), 'at', _now, 'seen', 0);
+END $$;
+
+-- The next moment at which something happens by itself, the end of one session aside.
+CREATE OR REPLACE FUNCTION next_date(_now bigint, _id uuid) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT least(
+        (SELECT l.run_at FROM line l WHERE l.parked_on = '@' AND l.run_at > _now
+            AND is_its_turn((SELECT j.workflow FROM job j WHERE j.seq = l.seq), l.seq) ORDER BY l.run_at LIMIT 1),
+        (SELECT j.good_until FROM job j WHERE j.good_until > _now AND EXISTS (SELECT FROM line l WHERE l.seq = j.seq)
+            ORDER BY j.good_until LIMIT 1),
+        (SELECT s.lease_until FROM session s WHERE s.lease_until > _now AND s.session <> _id ORDER BY s.lease_until LIMIT 1),
+        (SELECT h.until FROM hold h WHERE h.until > _now ORDER BY h.until LIMIT 1),
+        (SELECT p.until FROM program p WHERE p.until > _now ORDER BY p.until LIMIT 1),
+        (SELECT s.next FROM schedule s WHERE s.next > _now ORDER BY s.next LIMIT 1))
+$$;
