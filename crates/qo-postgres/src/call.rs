@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, ToSql, Type};
-use tokio_postgres::{Client, NoTls, Row};
+use tokio_postgres::{Client, NoTls, Row, Transaction};
 
 /// Connections to one namespace.
 pub(crate) struct Calls {
@@ -41,6 +41,22 @@ impl Calls {
     pub async fn call(&self, function: &str, parameters: &[Parameter<'_>]) -> Result<Option<String>> {
         let query = format!("SELECT {}", self.invocation(function, parameters.len()));
         let rows = self.run(&query, parameters).await?;
+        let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Internal, "no answer"))?;
+        let text: Option<JsonText> = column(row, 0)?;
+        Ok(text.map(|text| text.0))
+    }
+
+    /// Calls a function in somebody else's transaction.
+    pub async fn call_in(
+        &self,
+        transaction: &Transaction<'_>,
+        function: &str,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Option<String>> {
+        let query = format!("SELECT {}", self.invocation(function, parameters.len()));
+        let rows = transaction.query_typed(&query, parameters).await.map_err(|error| match failure(&error, true) {
+            Failure::Race(error) | Failure::Told(error) => error,
+        })?;
         let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Internal, "no answer"))?;
         let text: Option<JsonText> = column(row, 0)?;
         Ok(text.map(|text| text.0))

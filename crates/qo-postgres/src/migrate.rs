@@ -6,6 +6,7 @@
 
 use crate::{Url, call::unavailable};
 use qo_core::{Error, ErrorKind, Result};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, NoTls};
 
 /// What a step does to those who work meanwhile.
@@ -38,6 +39,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("functions/50_claim.sql"),
     include_str!("functions/60_over.sql"),
     include_str!("functions/70_submit.sql"),
+    include_str!("functions/75_sql_submit.sql"),
     include_str!("functions/80_session.sql"),
     include_str!("functions/81_operate.sql"),
     include_str!("functions/82_shared_exchange.sql"),
@@ -102,17 +104,21 @@ pub async fn status(url: &Url) -> Result<Option<(i32, i32)>> {
 }
 
 async fn version_of(client: &Client, schema: &str) -> Result<Option<(i32, i32)>> {
-    let table = format!("{schema}.version");
-    let query = "SELECT to_regclass($1) IS NOT NULL";
-    let found = client.query_typed(query, &[(&table, tokio_postgres::types::Type::TEXT)]).await;
-    let found = found.map_err(|error| unavailable(&error))?;
-    if !found.first().is_some_and(|row| row.get::<_, bool>(0)) {
-        return Ok(None);
+    // Through a door: a worker's role may look at no table.
+    let found = client.query_typed(&format!("SELECT * FROM {schema}.api_version()"), &[]).await;
+    match found {
+        Ok(rows) => Ok(rows.first().map(|row| (row.get(0), row.get(1)))),
+        Err(error) if error.code().is_some_and(|code| MISSING.contains(code)) => Ok(None),
+        Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+            let message = format!("{}: the owner can allow it: SELECT {schema}.allow('ROLE', 'work')", reason(&error));
+            Err(Error::new(ErrorKind::Unavailable, message))
+        }
+        Err(error) => Err(unavailable(&error)),
     }
-    let rows = client.query_typed(&format!("SELECT version, oldest_client FROM {table}"), &[]).await;
-    let rows = rows.map_err(|error| unavailable(&error))?;
-    Ok(rows.first().map(|row| (row.get(0), row.get(1))))
 }
+
+/// What a server says of a schema that is not there.
+const MISSING: [SqlState; 2] = [SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME];
 
 async fn run(client: &Client, sql: &str) -> Result<()> {
     client.batch_execute(sql).await.map_err(|error| unavailable(&error))

@@ -76,6 +76,24 @@ impl PostgresStore {
         self.answer("api_drift", &[]).await
     }
 
+    /// Stores jobs in the caller's own transaction: they are there when it commits, and never were if it does not. The
+    /// answers are those of [`Store::submit`], as things are in that transaction.
+    ///
+    /// It holds nothing that workers wait for. With `on_limit` `reject` or `skip` it holds the turn of the group that is
+    /// counted until the transaction ends, so others who reject or skip there wait; at REPEATABLE READ and SERIALIZABLE an
+    /// `Unavailable` (40001) means that another was faster: begin the transaction again. In a workflow it holds the
+    /// workflow's next number likewise.
+    pub async fn submit_in(
+        &self,
+        transaction: &tokio_postgres::Transaction<'_>,
+        jobs: Vec<NewJob>,
+    ) -> Result<Vec<Result<Submitted>>> {
+        check_call(&jobs)?;
+        let jobs = written(&jobs)?;
+        let answer = self.calls.call_in(transaction, "api_submit", &[(&JsonParameter(&jobs), Type::JSONB)]).await?;
+        read(answer.as_deref().unwrap_or("null"))
+    }
+
     async fn ask<T: DeserializeOwned>(&self, function: &str, parameters: &[Parameter<'_>]) -> Result<T> {
         read(&self.answer(function, parameters).await?)
     }

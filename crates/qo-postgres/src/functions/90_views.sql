@@ -329,3 +329,7 @@ $$;
 CREATE OR REPLACE FUNCTION api_now() RETURNS jsonb LANGUAGE sql AS $$
     SELECT to_jsonb(store_time())
 $$;
+
+CREATE OR REPLACE FUNCTION api_version() RETURNS TABLE (version integer, oldest_client integer) LANGUAGE sql STABLE AS $$
+    SELECT v.version, v.oldest_client FROM version v
+$$;

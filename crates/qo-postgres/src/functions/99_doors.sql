@@ -1,4 +1,4 @@
--- The doors: functions whose name begins with `api_` are what clients call. They run with the rights of the schema's
+-- The doors: functions whose name begins with `api_`, and `submit` and `submit_many`, are what clients call. They run with the rights of the schema's
 -- owner and see this schema alone, so a worker's role needs nothing but the right to call them.
 --
 -- Their plans must not depend on statistics: a queue is empty one minute and has a million rows the next. So they are
@@ -7,7 +7,7 @@ DO $$
 DECLARE _door record;
 BEGIN
     FOR _door IN SELECT p.oid::regprocedure AS name, n.nspname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-        WHERE n.nspname = current_schema() AND p.proname LIKE 'api\_%' LOOP
+        WHERE n.nspname = current_schema() AND (p.proname LIKE 'api\_%' OR p.proname IN ('submit', 'submit_many')) LOOP
         EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = %I, pg_temp', _door.name, _door.nspname);
         EXECUTE format('ALTER FUNCTION %s SET plan_cache_mode = force_generic_plan', _door.name);
         EXECUTE format('ALTER FUNCTION %s SET enable_seqscan = off', _door.name);
@@ -16,4 +16,30 @@ BEGIN
         EXECUTE format('ALTER FUNCTION %s SET enable_bitmapscan = off', _door.name);
         EXECUTE format('ALTER FUNCTION %s SET jit = off', _door.name);
     END LOOP;
+END $$;
+
+-- Nobody has a right that was not given: see `allow`.
+DO $$ BEGIN EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA %I FROM PUBLIC', current_schema()); END $$;
+
+-- Lets a role do its part and nothing else: 'submit' (the SQL functions), 'work' (all that clients and workers call), 'look'
+-- (read the tables). Only the owner of the schema can call it.
+CREATE OR REPLACE FUNCTION allow(_role name, _part text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _schema name := (SELECT n.nspname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = 'allow(name, text)'::regprocedure); _door regprocedure;
+BEGIN
+    IF _part NOT IN ('submit', 'work', 'look') THEN
+        RAISE EXCEPTION 'part: %: must be submit, work or look', _part USING ERRCODE = 'QOINV';
+    END IF;
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', _schema, _role);
+    IF _part = 'look' THEN
+        EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA %I TO %I', _schema, _role);
+    END IF;
+    FOR _door IN SELECT p.oid FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+        WHERE n.nspname = _schema AND (_part = 'submit' AND p.proname IN ('submit', 'submit_many')
+            OR _part = 'work' AND (p.proname LIKE 'api\_%' OR p.proname IN ('submit', 'submit_many'))) LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', _door, _role);
+    END LOOP;
+END $$;
+DO $$ BEGIN
+    EXECUTE format('REVOKE ALL ON FUNCTION allow(name, text) FROM PUBLIC');
+    EXECUTE format('ALTER FUNCTION allow(name, text) SET search_path = %I, pg_temp', current_schema());
 END $$;
