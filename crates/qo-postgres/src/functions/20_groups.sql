@@ -184,7 +184,7 @@ BEGIN
             SELECT u.ref, sum(u.slots) FROM (
                 SELECT n.ref, n.slots FROM hold h JOIN job j USING (seq), needs_of(j) n WHERE h.state = 'running'
                 UNION ALL SELECT n.ref, n.slots FROM program p, needs_of(p) n
-            ) u WHERE u.ref > _name || '/' AND u.ref < _name || '0' AND limit_of(u.ref) IS NOT NULL GROUP BY u.ref;
+            ) u WHERE u.ref COLLATE "C" > _name || '/' AND u.ref COLLATE "C" < _name || '0' AND limit_of(u.ref) IS NOT NULL GROUP BY u.ref;
         FOR _key IN SELECT DISTINCT l.parked_on FROM line l WHERE l.parked_on > _name || '/' AND l.parked_on < _name || '0' LOOP
             PERFORM wake(_key);
         END LOOP;

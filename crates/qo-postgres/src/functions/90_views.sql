@@ -119,8 +119,8 @@ $$;
 
 CREATE OR REPLACE FUNCTION api_groups(_after text, _limit integer) RETURNS jsonb LANGUAGE sql STABLE AS $$
     WITH found AS (
-        SELECT r.ref, rank_of(r.ref) AS rank FROM known_refs() r
-        WHERE _after IS NULL OR rank_of(r.ref) > rank_of(_after) ORDER BY rank_of(r.ref) LIMIT _limit + 1
+        SELECT r.ref, rank_of(r.ref) COLLATE "C" AS rank FROM known_refs() r
+        WHERE _after IS NULL OR rank_of(r.ref) COLLATE "C" > rank_of(_after) COLLATE "C" ORDER BY 2 LIMIT _limit + 1
     ), page AS MATERIALIZED (SELECT * FROM found ORDER BY rank LIMIT _limit)
     SELECT jsonb_build_object(
         'groups', coalesce((SELECT jsonb_agg(group_status(p.ref, coalesce(u.slots, 0)) ORDER BY p.rank)
@@ -163,7 +163,7 @@ BEGIN
             'queue', n.queue, 'priority', queue_priority(n.queue), 'paused', is_paused(n.queue),
             'limit', limit_of('queue:' || n.queue),
             'running', c.running, 'claimed', c.claimed, 'due', c.due, 'scheduled', c.scheduled, 'waiting', c.waiting)
-            ORDER BY n.queue), '[]')
+            ORDER BY n.queue COLLATE "C"), '[]')
         FROM (
             SELECT q.queue FROM queue q
             UNION SELECT substr(l.ref, 7) FROM limits l WHERE l.ref LIKE 'queue:%'
@@ -319,7 +319,7 @@ CREATE OR REPLACE FUNCTION api_drift() RETURNS jsonb LANGUAGE sql STABLE AS $$
         ) u GROUP BY u.ref
     ), cached AS (SELECT s.ref, sum(s.used) AS slots FROM slots s GROUP BY s.ref)
     SELECT coalesce(jsonb_agg(jsonb_build_object('group', coalesce(h.ref, c.ref), 'held', coalesce(h.slots, 0),
-        'counted', coalesce(c.slots, 0)) ORDER BY coalesce(h.ref, c.ref)), '[]')
+        'counted', coalesce(c.slots, 0)) ORDER BY coalesce(h.ref, c.ref) COLLATE "C"), '[]')
     FROM held h FULL JOIN cached c USING (ref)
     WHERE coalesce(h.slots, 0) <> coalesce(c.slots, 0)
       AND (limit_of(coalesce(h.ref, c.ref)) IS NOT NULL OR c.slots > 0)
