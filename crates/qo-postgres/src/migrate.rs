@@ -6,6 +6,8 @@
 
 use crate::{Url, call::unavailable};
 use qo_core::{Error, ErrorKind, Result};
+use std::fmt;
+use std::time::Duration;
 use tokio_postgres::{Client, NoTls};
 
 /// What a step does to those who work meanwhile.
@@ -15,11 +17,25 @@ pub enum LockLevel {
     Nobody,
 }
 
+impl fmt::Display for LockLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nobody => "nobody has to wait",
+        })
+    }
+}
+
 struct Step {
     version: i32,
     name: &'static str,
     lock: LockLevel,
     sql: &'static str,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} ({})", self.version, self.name, self.lock)
+    }
 }
 
 const STEPS: &[Step] = &[Step {
@@ -59,13 +75,14 @@ pub async fn up(url: &Url) -> Result<Vec<String>> {
     loop {
         let version = version_of(&client, schema).await?;
         if version.is_some_and(|(version, _)| version > VERSION) {
-            let rule = format!("schema {schema} is newer than this release: {:?} > {VERSION}", version.map(|v| v.0));
+            let rule =
+                format!("schema {schema} is newer than this release: {:?} > {VERSION}", version.map(|v| v.0));
             return Err(Error::new(ErrorKind::Conflict, rule));
         }
         let next = STEPS.iter().find(|step| version.is_none_or(|(version, _)| step.version > version));
         let Some(step) = next else { break };
         raise(&mut client, schema, step).await?;
-        done.push(format!("{}: {} (waits for {:?})", step.version, step.name, step.lock));
+        done.push(step.to_string());
     }
     run(&client, "SELECT pg_advisory_unlock(29551, hashtext('qo migrate'))").await?;
     Ok(done)
@@ -92,12 +109,20 @@ async fn raise(client: &mut Client, schema: &str, step: &Step) -> Result<()> {
 }
 
 fn reason(error: &tokio_postgres::Error) -> String {
-    error.as_db_error().map_or_else(|| error.to_string(), |db| format!("{} ({})", db.message(), db.code().code()))
+    error
+        .as_db_error()
+        .map_or_else(|| error.to_string(), |db| format!("{} ({})", db.message(), db.code().code()))
 }
 
 /// The version of the schema and the oldest client that may use it; none if there is no schema.
 pub async fn status(url: &Url) -> Result<Option<(i32, i32)>> {
     version_of(&connect(url).await?, &url.schema).await
+}
+
+/// The steps that are still to be done to a schema of this version, as [`up`] will tell them; none is no schema.
+pub fn pending(version: Option<i32>) -> Vec<String> {
+    let pending = STEPS.iter().filter(|step| version.is_none_or(|version| step.version > version));
+    pending.map(ToString::to_string).collect()
 }
 
 async fn version_of(client: &Client, schema: &str) -> Result<Option<(i32, i32)>> {
@@ -117,9 +142,16 @@ async fn run(client: &Client, sql: &str) -> Result<()> {
     client.batch_execute(sql).await.map_err(|error| unavailable(&error))
 }
 
+/// How long the way to a server may take that does not say no, if the URL does not say.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// A connection of its own.
 pub(crate) async fn connect(url: &Url) -> Result<Client> {
-    let (client, connection) = url.config.connect(NoTls).await.map_err(|error| unavailable(&error))?;
+    let patience = url.config.get_connect_timeout().copied().unwrap_or(PATIENCE);
+    let connected = tokio::time::timeout(patience, url.config.connect(NoTls)).await.map_err(|_| {
+        Error::new(ErrorKind::Unavailable, format!("PostgreSQL: no answer within {patience:?}"))
+    })?;
+    let (client, connection) = connected.map_err(|error| unavailable(&error))?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "the connection has ended");
