@@ -44,18 +44,24 @@ pub async fn examine(url: &Url) -> Result<Health> {
     let rows = client.query_typed("SELECT current_setting('server_version')", &[]).await;
     let server = first(&rows.map_err(|error| unavailable(&error))?)?;
     drop(client);
-    let Some((version, _)) = migrate::status(url).await? else {
-        let message = format!("there is no qo in schema {}: `qo migrate up` makes it", url.schema());
-        return Err(Error::new(ErrorKind::NotFound, message));
-    };
+    let version = version(url).await?;
     let store = PostgresStore::open(url, Options::default()).await?;
     let drift = read(&store.drift().await?)?;
     Ok(Health { server, schema: url.schema().into(), version, drift })
 }
 
+async fn version(url: &Url) -> Result<i32> {
+    let found = migrate::status(url).await?.map(|(version, _)| version);
+    found.ok_or_else(|| {
+        let message = format!("there is no qo in schema {}: `qo migrate up` makes it", url.schema());
+        Error::new(ErrorKind::NotFound, message)
+    })
+}
+
 /// Counts those groups anew whose count is wrong, while nobody else works, and says which they were. `Conflict` if there
 /// was none. The role must own the schema.
 pub async fn repair(url: &Url) -> Result<Vec<Drift>> {
+    version(url).await?;
     let client = connect(url).await?;
     let begin = format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL search_path = {}, pg_temp; SELECT alone()",
