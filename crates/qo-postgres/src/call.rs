@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, ToSql, Type};
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::{Client, NoTls, Row};
 
 /// Connections to one namespace.
 pub(crate) struct Calls {
@@ -39,12 +39,28 @@ impl Calls {
 
     /// Calls a function of the schema; its answer, if it has one, is JSON.
     pub async fn call(&self, function: &str, parameters: &[Parameter<'_>]) -> Result<Option<String>> {
-        let places: Vec<String> = (1..=parameters.len()).map(|place| format!("${place}")).collect();
-        let query = format!("SELECT {}.{function}({})", self.schema, places.join(", "));
+        let query = format!("SELECT {}", self.invocation(function, parameters.len()));
+        let rows = self.run(&query, parameters).await?;
+        let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Internal, "no answer"))?;
+        let text: Option<JsonText> = column(row, 0)?;
+        Ok(text.map(|text| text.0))
+    }
+
+    /// Calls a function of the schema whose answer is rows.
+    pub async fn rows(&self, function: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>> {
+        self.run(&format!("SELECT * FROM {}", self.invocation(function, parameters.len())), parameters).await
+    }
+
+    fn invocation(&self, function: &str, parameters: usize) -> String {
+        let places: Vec<String> = (1..=parameters).map(|place| format!("${place}")).collect();
+        format!("{}.{function}({})", self.schema, places.join(", "))
+    }
+
+    async fn run(&self, query: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>> {
         let mut races = 0;
         loop {
             let client = self.connection().await?;
-            match self.transaction(&client, &query, parameters).await {
+            match self.transaction(&client, query, parameters).await {
                 Err(Failure::Race(error)) if races >= RACES => return Err(error),
                 Err(Failure::Race(_)) => races += 1,
                 Err(Failure::Told(error)) => return Err(error),
@@ -65,7 +81,7 @@ impl Calls {
         client: &Client,
         query: &str,
         parameters: &[Parameter<'_>],
-    ) -> Result<Option<String>, Failure> {
+    ) -> Result<Vec<Row>, Failure> {
         let mut begin =
             String::from("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on");
         if let Some(clock) = &self.clock {
@@ -81,12 +97,13 @@ impl Calls {
         begun.map_err(|error| failure(&error, false))?;
         let rows = answer.map_err(|error| failure(&error, true))?;
         committed.map_err(|error| failure(&error, true))?;
-        let row = rows.first().ok_or_else(|| Failure::Told(Error::new(ErrorKind::Internal, "no answer")))?;
-        let text: Option<JsonText> = row
-            .try_get(0)
-            .map_err(|error| Failure::Told(Error::new(ErrorKind::Internal, format!("answer: {error}"))))?;
-        Ok(text.map(|text| text.0))
+        Ok(rows)
     }
+}
+
+/// A column of an answer.
+pub(crate) fn column<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T> {
+    row.try_get(at).map_err(|error| Error::new(ErrorKind::Internal, format!("answer: {error}")))
 }
 
 enum Failure {
@@ -110,6 +127,7 @@ fn failure(error: &tokio_postgres::Error, sent: bool) -> Failure {
         "QOLIM" => ErrorKind::LimitReached,
         "QOFEN" => ErrorKind::Fenced,
         "QOINT" => ErrorKind::Internal,
+        "QONIL" | "QOALO" => return Failure::Told(Error::new(ErrorKind::Internal, code.code())),
         _ if *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED => {
             return Failure::Race(Error::new(ErrorKind::Unavailable, db.message()));
         }

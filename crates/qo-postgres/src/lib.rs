@@ -11,6 +11,7 @@
 
 mod call;
 pub mod doctor;
+mod exchange;
 mod fire;
 pub mod migrate;
 mod store;

@@ -1,7 +1,7 @@
 //! The store: each method is one function of the schema.
 
 use crate::call::{Calls, Parameter};
-use crate::{Url, fire::Due, migrate};
+use crate::{Url, exchange::Shared, fire::Due, migrate};
 use async_trait::async_trait;
 use qo_core::{
     Change, Changed, Claim, Clock, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply, Explanation,
@@ -39,7 +39,7 @@ impl Default for Options {
 
 /// A namespace in a PostgreSQL schema.
 pub struct PostgresStore {
-    calls: Calls,
+    pub(crate) calls: Calls,
 }
 
 impl PostgresStore {
@@ -151,7 +151,7 @@ fn at_most(field: &str, value: usize, most: usize) -> Result<()> {
     if value <= most { Ok(()) } else { Err(Error::invalid(field, value, format_args!("must be 0 to {most}"))) }
 }
 
-fn number(token: u64) -> i64 {
+pub(crate) fn number(token: u64) -> i64 {
     // A token that was never drawn owns nothing.
     i64::try_from(token).unwrap_or(i64::MAX)
 }
@@ -372,6 +372,9 @@ impl Store for PostgresStore {
 
     async fn exchange(&self, exchange: Exchange) -> Result<ExchangeReply> {
         exchange.check()?;
+        if let Shared::Reply(reply) = self.exchange_shared(&exchange, false).await? {
+            return Ok(reply);
+        }
         let exchange = exchange_json(&exchange)?;
         read(&self.ask_and_fire("api_exchange", &[(&JsonParameter(&exchange), Type::JSONB)]).await?)
     }
@@ -380,6 +383,11 @@ impl Store for PostgresStore {
         exchange.check()?;
         if !exchange.only_asks() {
             return self.exchange(exchange).await.map(Some);
+        }
+        match self.exchange_shared(&exchange, true).await? {
+            Shared::Reply(reply) => return Ok(Some(reply)),
+            Shared::Nothing => return Ok(None),
+            Shared::MustBeAlone => {}
         }
         let exchange = exchange_json(&exchange)?;
         read(&self.ask_and_fire("api_fetch", &[(&JsonParameter(&exchange), Type::JSONB)]).await?)

@@ -29,9 +29,28 @@ LANGUAGE sql STABLE AS $$
     ) s WHERE s.slots IS NOT NULL ORDER BY s.place LIMIT 1
 $$;
 
+-- The same, short.
 CREATE OR REPLACE FUNCTION limit_of(_ref text) RETURNS integer LANGUAGE sql STABLE AS $$
-    SELECT f.slots FROM limit_in_force(_ref) f
+    SELECT coalesce((SELECT g.declared FROM gate g WHERE g.ref = _ref),
+                    (SELECT p.declared FROM gate p WHERE p.ref = every_key(_ref)),
+                    (SELECT b.slots FROM submit_limit b WHERE b.ref = _ref ORDER BY b.n DESC LIMIT 1))
 $$;
+
+-- Puts down what is in force for a reference, after somebody has said something else about it.
+CREATE OR REPLACE FUNCTION set_gate(_ref text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _declared integer; _submit integer;
+BEGIN
+    SELECT coalesce(
+        (SELECT coalesce(l.operator, l.config) FROM limits l WHERE l.ref = _ref),
+        (SELECT c.slots FROM code_limit c WHERE c.grp = _ref ORDER BY c.n DESC LIMIT 1)) INTO _declared;
+    SELECT b.slots INTO _submit FROM submit_limit b WHERE b.ref = _ref ORDER BY b.n DESC LIMIT 1;
+    IF _declared IS NULL AND _submit IS NULL THEN
+        DELETE FROM gate g WHERE g.ref = _ref;
+    ELSE
+        INSERT INTO gate (ref, declared, submit) VALUES (_ref, _declared, _submit)
+            ON CONFLICT (ref) DO UPDATE SET declared = excluded.declared, submit = excluded.submit;
+    END IF;
+END $$;
 
 -- The limit of a reference as it would be with a submit-side one, if that is given.
 CREATE OR REPLACE FUNCTION limit_with(_ref text, _own integer) RETURNS integer LANGUAGE sql STABLE AS $$
@@ -116,7 +135,8 @@ $$;
 
 -- Slots in use of a reference that has a limit.
 CREATE OR REPLACE FUNCTION used(_ref text) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT coalesce(sum(s.used), 0) FROM slots s WHERE s.ref = _ref
+    SELECT CASE WHEN EXISTS (SELECT FROM submit_limit b WHERE b.ref = _ref AND NOT b.counted) THEN used_by_holders(_ref)
+        ELSE (SELECT coalesce(sum(s.used), 0) FROM slots s WHERE s.ref = _ref) END
 $$;
 
 -- Slots that claimed jobs will need.
@@ -157,6 +177,7 @@ END $$;
 CREATE OR REPLACE FUNCTION recount(_ref text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _name text := split_part(_ref, '/', 1); _key text;
 BEGIN
+    PERFORM set_gate(_ref);
     IF _ref = every_key(_ref) THEN
         DELETE FROM slots s WHERE s.ref > _name || '/' AND s.ref < _name || '0';
         INSERT INTO slots (ref, used)

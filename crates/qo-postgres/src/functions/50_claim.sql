@@ -53,7 +53,7 @@ BEGIN
         -- Slots of the reference are all that it may lack; for a slot of its own key, its group's too.
         CONTINUE WHEN EXISTS (
             SELECT FROM needs_of(_job) n
-            WHERE n.ref <> _ref AND NOT (_ref = _job.grp || '/' || _job.key AND n.ref = _job.grp)
+            WHERE n.ref <> _ref AND NOT (_job.key IS NOT NULL AND _ref = _job.grp || '/' || _job.key AND n.ref = _job.grp)
               AND NOT has_room(n.ref, n.slots, _ahead));
         seq := _big.seq;
         need := _big.need;

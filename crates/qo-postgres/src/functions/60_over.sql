@@ -86,6 +86,10 @@ BEGIN
         ORDER BY d.finished_at + kept.ms, d.seq LIMIT 1000) o;
     DELETE FROM ended_session e WHERE e.session IN (
         SELECT o.session FROM ended_session o WHERE o.ended_at <= _now - 86400000 ORDER BY o.ended_at, o.session LIMIT 1000);
+    -- Rows that claims left behind, and turns of groups that nobody is in any more.
+    DELETE FROM slots s WHERE s.used = 0;
+    DELETE FROM admission a WHERE a.ref IN (
+        SELECT o.ref FROM admission o WHERE NOT is_live(o.ref) LIMIT 1000 FOR UPDATE SKIP LOCKED);
     IF _seqs IS NULL THEN RETURN 0; END IF;
     WITH gone AS (DELETE FROM done d WHERE d.seq = ANY (_seqs) RETURNING d.workflow, d.attempts)
     SELECT array_agg(DISTINCT g.workflow) FILTER (WHERE g.workflow IS NOT NULL),

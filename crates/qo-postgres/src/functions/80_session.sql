@@ -128,6 +128,25 @@ BEGIN
     RETURN _accepted;
 END $$;
 
+-- The last answer of a session, again.
+CREATE OR REPLACE FUNCTION recorded_reply(_session session) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT coalesce(_session.reply, jsonb_build_object('number', _session.number,
+        'settled', (SELECT coalesce(jsonb_agg(CASE WHEN r LIKE '{%' THEN r::jsonb ELSE jsonb_build_object('Ok', r) END ORDER BY n), '[]')
+                    FROM unnest(_session.reply_settled) WITH ORDINALITY s (r, n)),
+        'started', '[]'::jsonb, 'prefetched', '[]'::jsonb, 'stop', '[]'::jsonb,
+        'claimed', (SELECT coalesce(jsonb_agg(jsonb_build_object('id', j.id, 'token', c.token, 'attempt', c.attempt,
+                'max_attempts', j.max_attempts, 'queue', j.queue, 'task', j.task, 'group', j.grp, 'key', j.key,
+                'payload', j.payload, 'timeout_ms', _session.reply_timeouts[c.n], 'retry', coalesce(_session.reply_retries[c.n], '{}'))
+                ORDER BY c.n), '[]')
+            FROM unnest(_session.reply_seqs, _session.reply_tokens, _session.reply_attempts) WITH ORDINALITY c (seq, token, attempt, n)
+            JOIN LATERAL (
+                SELECT l.id, l.max_attempts, l.queue, l.task, l.grp, l.key, l.payload FROM job l WHERE l.seq = c.seq
+                UNION ALL
+                SELECT d.id, d.max_attempts, d.queue, d.task, d.grp, d.key, d.payload FROM done d WHERE d.seq = c.seq
+            ) j ON true),
+        'now', _session.reply_now, 'lease_until', _session.reply_now + _session.lease_ms))
+$$;
+
 -- The exchange. If schedules are due and `_fires` does not say what they fire, nothing happens and they are the answer.
 CREATE OR REPLACE FUNCTION api_exchange(_exchange jsonb, _fires jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
@@ -141,7 +160,7 @@ DECLARE
 BEGIN
     SELECT * INTO _session FROM session s WHERE s.session = _id;
     IF NOT FOUND THEN PERFORM refuse('fenced', 'session ' || _id || ' has ended or never was'); END IF;
-    IF _number = _session.number AND _session.reply IS NOT NULL THEN RETURN _session.reply; END IF;
+    IF _number = _session.number AND _number > 0 THEN RETURN recorded_reply(_session); END IF;
     IF _number <= _session.number THEN
         PERFORM refuse('conflict', 'number: ' || _number || ': exchange ' || _session.number || ' has been answered since');
     END IF;
@@ -195,7 +214,8 @@ BEGIN
     SELECT count(*) INTO _n FROM jsonb_array_elements(_started) e WHERE e->'Ok'->>'then' = 'running';
     _reply := jsonb_build_object('number', _number, 'settled', _settled, 'started', _started, 'claimed', _given,
         'prefetched', _ahead, 'stop', _stops, 'now', _now, 'lease_until', _session.lease_until);
-    UPDATE session s SET number = _number, reply = _reply,
+    UPDATE session s SET number = _number, reply = _reply, reply_settled = NULL, reply_seqs = NULL, reply_tokens = NULL,
+        reply_attempts = NULL, reply_timeouts = NULL, reply_retries = NULL,
         free_permits = greatest(s.free_permits - jsonb_array_length(_given) - _n, 0) WHERE s.session = _id;
     RETURN _reply;
 END $$;

@@ -132,6 +132,14 @@ CREATE TABLE submit_limit (
 );
 CREATE INDEX submit_limit_new ON submit_limit (ref) WHERE NOT counted;
 
+-- The limits in force, for those who claim: of exact references, and of GROUP/*. `declared` is what operators, the
+-- configuration or tasks say, `submit` what counts where nobody declared anything.
+CREATE TABLE gate (
+    ref      text COLLATE "C" PRIMARY KEY,
+    declared integer,
+    submit   integer
+);
+
 -- Slots in use of groups that have a limit: a cache of what running jobs and programs hold, changed in the same
 -- transaction. The rows of a group are shares of one sum.
 CREATE TABLE slots (
@@ -193,7 +201,15 @@ CREATE TABLE session (
     free_permits integer NOT NULL,
     draining     boolean NOT NULL DEFAULT false,
     number       bigint NOT NULL DEFAULT 0,
-    reply        jsonb
+    -- The last answer: as it was, or, of a usual one, what it can be put together from again.
+    reply          jsonb,
+    reply_now      bigint,
+    reply_settled  text[],
+    reply_seqs     bigint[],
+    reply_tokens   bigint[],
+    reply_attempts integer[],
+    reply_timeouts bigint[],
+    reply_retries  jsonb[]
 );
 CREATE INDEX session_lease ON session (lease_until);
 CREATE TABLE ended_session (

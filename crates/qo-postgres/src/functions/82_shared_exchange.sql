@@ -1,0 +1,399 @@
+-- The exchange that does not need to be alone: it settles the session's own jobs and claims from the line, beside others
+-- that do the same. It decides as `api_exchange` would, and leaves everything unusual to that one.
+--
+-- Locks, in this order: the namespace's lock (shared); the session's row; rows of `slots`, in the order of their
+-- references, in one go; rows of `line`, which it skips where somebody else has them. So no two wait for each other.
+
+-- What jobs take of groups that have a limit, and that limit. `i` is the place in the list.
+CREATE OR REPLACE FUNCTION limited_needs(_seqs bigint[])
+RETURNS TABLE (i bigint, ref text, slots integer, most integer) LANGUAGE sql STABLE AS $$
+    SELECT s.i, n.ref COLLATE "C", n.slots, coalesce(g.declared, p.declared, g.submit)
+    FROM unnest(_seqs) WITH ORDINALITY s (seq, i) JOIN job j ON j.seq = s.seq
+    CROSS JOIN LATERAL (
+        SELECT 'cluster' AS ref, 1 AS slots, NULL::text AS pattern
+        UNION ALL SELECT 'queue:' || j.queue, 1, NULL
+        UNION ALL SELECT j.grp, j.cost, NULL
+        UNION ALL SELECT j.grp || '/' || j.key, j.cost, j.grp || '/*' WHERE j.key IS NOT NULL
+        UNION ALL SELECT e.key, e.value::integer, every_key(e.key) FROM jsonb_each_text(j.limits) e WHERE j.limits IS NOT NULL
+    ) n
+    LEFT JOIN gate g ON g.ref = n.ref LEFT JOIN gate p ON p.ref = n.pattern
+    WHERE coalesce(g.declared, p.declared, g.submit) IS NOT NULL
+$$;
+
+-- Whether something is about to happen that needs to be alone: something is over, a schedule is due, a limit came with a
+-- job, a big job stands in line.
+CREATE OR REPLACE FUNCTION must_be_alone(_now bigint, _session uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM session s WHERE s.lease_until <= _now AND s.session <> _session)
+        OR EXISTS (SELECT FROM hold h WHERE h.until <= _now)
+        OR EXISTS (SELECT FROM program p WHERE p.until <= _now)
+        OR EXISTS (SELECT FROM job j JOIN line l USING (seq) WHERE j.good_until <= _now)
+        OR EXISTS (SELECT FROM schedule s WHERE s.next <= _now)
+        OR EXISTS (SELECT FROM submit_limit b WHERE NOT b.counted)
+        OR (EXISTS (SELECT FROM gate) AND EXISTS (SELECT FROM line l WHERE l.big))
+$$;
+
+-- The next in line that a session serves: at most `_most`, in claim order, beginning with the first queues. The rows are
+-- locked; those that somebody else has are passed over. `whole` is false where it did not look at all of the line.
+CREATE OR REPLACE FUNCTION head_of_line(_session session, _most integer, _per_queue integer)
+RETURNS TABLE (seqs bigint[], whole boolean) LANGUAGE plpgsql AS $$
+DECLARE _queue record; _some bigint[]; _seen integer; _foreign integer; _wanted integer;
+BEGIN
+    seqs := '{}';
+    whole := true;
+    FOR _queue IN
+        SELECT q.queue, count(*) OVER (PARTITION BY queue_priority(q.queue)) AS equals
+        FROM (SELECT unnest(_session.queues) AS queue WHERE cardinality(_session.queues) > 0
+              UNION SELECT w.queue FROM queues_in_line() w WHERE cardinality(_session.queues) = 0) q
+        WHERE NOT is_paused(q.queue)
+        ORDER BY queue_priority(q.queue), q.queue
+    LOOP
+        IF _queue.equals > 1 THEN
+            -- Queues of one priority are one line: that is for the walk along the lanes.
+            whole := false;
+            RETURN NEXT;
+            RETURN;
+        END IF;
+        _wanted := least(_most - cardinality(seqs), _per_queue);
+        SELECT count(*), count(*) FILTER (WHERE NOT h.served) INTO _seen, _foreign FROM (
+            SELECT (l.task IN (SELECT unnest(_session.tasks))) IS TRUE AS served FROM line l
+            WHERE l.parked_on IS NULL AND l.queue = _queue.queue ORDER BY l.priority, l.run_at, l.seq LIMIT _wanted + 50) h;
+        IF _foreign * 2 > _seen THEN
+            -- Mostly for others: they are not to be looked at one by one.
+            whole := false;
+            EXIT;
+        END IF;
+        SELECT array_agg(h.seq ORDER BY h.priority, h.run_at, h.seq) INTO _some FROM (
+            SELECT l.seq, l.priority, l.run_at FROM line l
+            WHERE l.parked_on IS NULL AND l.queue = _queue.queue AND (l.task IN (SELECT unnest(_session.tasks))) IS TRUE
+            ORDER BY l.priority, l.run_at, l.seq LIMIT _wanted FOR UPDATE SKIP LOCKED) h;
+        seqs := seqs || coalesce(_some, '{}');
+        EXIT WHEN cardinality(seqs) >= _most;
+    END LOOP;
+    RETURN NEXT;
+END $$;
+
+CREATE OR REPLACE FUNCTION queues_in_line() RETURNS TABLE (queue text) LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE walk AS (
+        (SELECT l.queue FROM line l WHERE l.parked_on IS NULL ORDER BY l.queue LIMIT 1)
+        UNION ALL
+        SELECT n.queue FROM walk w CROSS JOIN LATERAL (
+            SELECT l.queue FROM line l WHERE l.parked_on IS NULL AND l.queue > w.queue ORDER BY l.queue LIMIT 1) n
+    ) SELECT w.queue FROM walk w
+$$;
+
+-- The first of every lane that a session serves and that needs no group which is full, merged in claim order; locked,
+-- where nobody else has them.
+CREATE OR REPLACE FUNCTION heads_of_lanes(
+    _session session, _most integer, _per_queue integer, _given text[], _full text[], _passed bigint[]
+)
+RETURNS bigint[] LANGUAGE sql AS $$
+    SELECT coalesce(array_agg(b.seq ORDER BY b.queue_priority, b.priority, b.run_at, b.seq), '{}') FROM (
+        SELECT l.seq, m.queue_priority, l.priority, l.run_at FROM (
+            SELECT r.* FROM (
+                SELECT h.seq, h.priority, h.run_at, p.queue_priority,
+                       row_number() OVER (PARTITION BY a.queue ORDER BY h.priority, h.run_at, h.seq) AS of_queue, a.queue
+                FROM lanes() a
+                CROSS JOIN LATERAL (SELECT queue_priority(a.queue) AS queue_priority) p
+                CROSS JOIN LATERAL (
+                    SELECT l.seq, l.priority, l.run_at FROM line l
+                    WHERE l.parked_on IS NULL AND l.queue = a.queue AND l.lane = a.lane AND l.seq <> ALL (_passed)
+                    ORDER BY l.priority, l.run_at, l.seq LIMIT least(_most, _per_queue)) h
+                WHERE serves(_session, a.queue, a.task) AND NOT is_paused(a.queue)
+                  AND NOT _full && (string_to_array(regexp_replace(a.lane, '=[0-9]+', '', 'g'), ' ')
+                                    || ARRAY['cluster', 'queue:' || a.queue])
+            ) r
+            WHERE _per_queue IS NULL
+               OR r.of_queue <= _per_queue - (SELECT count(*) FROM unnest(_given) g WHERE g = r.queue)
+            ORDER BY r.queue_priority, r.priority, r.run_at, r.seq LIMIT _most
+        ) m JOIN line l ON l.seq = m.seq AND l.parked_on IS NULL
+        FOR UPDATE OF l SKIP LOCKED
+    ) b
+$$;
+
+
+-- Jobs that a session settles, as they are told: what became of each is worked out for all of them at once.
+-- Answers with the states, and with what they freed of groups that have a limit; none if somebody must be alone for it.
+CREATE OR REPLACE FUNCTION settle_shared(
+    _now bigint, _session session, _jobs uuid[], _tokens bigint[], _outcomes text[], _errors text[], _outputs text[],
+    _delays bigint[], OUT settled text[], OUT freed_refs text[], OUT freed integer[]
+) LANGUAGE plpgsql AS $$
+DECLARE _seqs bigint[]; _thens job_state[]; _places bigint[]; _limited boolean; _waiting boolean;
+BEGIN
+    freed_refs := '{}';
+    freed := '{}';
+    settled := '{}';
+    IF cardinality(_jobs) = 0 THEN RETURN; END IF;
+    SELECT array_agg(o.n ORDER BY o.n), array_agg(h.seq ORDER BY o.n), array_agg((CASE
+               WHEN o.outcome IN ('succeeded', 'cancelled') THEN o.outcome
+               WHEN h.cancel THEN 'cancelled'
+               WHEN o.outcome = 'failed' OR o.outcome = 'retried' AND j.attempts_used + 1 >= j.max_attempts THEN 'failed'
+               WHEN is_over(j.good_until, _now) THEN 'expired'
+               ELSE 'pending' END)::job_state ORDER BY o.n),
+           bool_or(j.workflow IS NOT NULL OR j.own_limit IS NOT NULL)
+    INTO _places, _seqs, _thens, _waiting
+    FROM unnest(_jobs, _tokens, _outcomes) WITH ORDINALITY o (job, token, outcome, n)
+    JOIN job j ON j.id = o.job
+    JOIN hold h ON h.seq = j.seq AND h.session = _session.session AND h.token = o.token AND h.state = 'running';
+    -- One that owns nothing, or is there twice, or is a step, or may take a limit with it: that is not for us.
+    IF cardinality(_seqs) IS DISTINCT FROM cardinality(_jobs) OR _waiting
+        OR cardinality(_seqs) <> (SELECT count(DISTINCT q) FROM unnest(_seqs) q) THEN
+        settled := NULL;
+        RETURN;
+    END IF;
+    IF EXISTS (SELECT FROM gate) THEN
+        SELECT coalesce(array_agg(n.ref), '{}'), coalesce(array_agg(n.slots), '{}') INTO freed_refs, freed
+        FROM (SELECT x.ref, sum(x.slots)::integer AS slots FROM limited_needs(_seqs) x GROUP BY x.ref) n;
+        -- A limit that came with a job may go with the last of its group.
+        IF EXISTS (SELECT FROM gate g WHERE g.ref = ANY (freed_refs) AND g.submit IS NOT NULL) THEN
+            settled := NULL;
+            RETURN;
+        END IF;
+    END IF;
+    WITH o AS MATERIALIZED (
+        SELECT s.seq, s.state, t.outcome, t.error, t.output, t.delay, t.token
+        FROM unnest(_seqs, _thens, _outcomes, _errors, _outputs, _delays, _tokens) s (seq, state, outcome, error, output, delay, token),
+             LATERAL (SELECT s.outcome, s.error, s.output, s.delay, s.token) t
+    ), held AS (
+        DELETE FROM hold h USING o WHERE h.seq = o.seq RETURNING h.seq, h.token, h.since
+    ), tried AS (
+        SELECT o.*, h.since, jsonb_build_object('number', 0, 'token', h.token, 'worker', _session.worker,
+            'session', _session.session, 'started_at', h.since, 'ended_at', _now, 'outcome', o.outcome, 'then', o.state)
+            || CASE WHEN o.error IS NULL THEN '{}' ELSE jsonb_build_object('error', o.error) END AS attempt
+        FROM o JOIN held h USING (seq)
+    ), back AS (
+        UPDATE job j SET
+            attempts = CASE WHEN jsonb_array_length(j.attempts) >= 100 THEN j.attempts - 0 ELSE j.attempts END
+                || (t.attempt || jsonb_build_object('number', j.attempts_used + 1)),
+            attempts_used = j.attempts_used + (t.outcome NOT IN ('snoozed', 'released'))::integer,
+            run_at = coalesce(_now + t.delay, j.run_at)
+        FROM tried t WHERE j.seq = t.seq AND t.state = 'pending'
+        RETURNING j.*
+    ), again AS (
+        INSERT INTO line (seq, queue, task, lane, twin, priority, run_at, big, parked_on)
+        SELECT b.seq, b.queue, b.task, l.lane, l.twin, b.priority, b.run_at, l.big, CASE WHEN b.run_at > _now THEN '@' END
+        FROM back b CROSS JOIN LATERAL lane_of(b.task, b.grp, b.cost, b.limits) l
+    ), gone AS (
+        DELETE FROM job j USING tried t WHERE j.seq = t.seq AND t.state <> 'pending'
+        RETURNING j.*, t.state, t.output, t.outcome, t.attempt
+    ), unlisted AS (
+        DELETE FROM extra e USING gone g WHERE e.seq = g.seq AND g.limits IS NOT NULL
+    )
+    INSERT INTO done
+    SELECT g.seq, g.id, g.task, g.queue, g.grp, g.key, g.cost, g.limits, g.priority, g.submitted_at, g.run_at, g.good_until,
+        g.max_attempts, g.retry, g.timeout_ms, g.own_limit, g.idempotency_key, g.workflow, g.step, g.skipped,
+        g.attempts_used + (g.outcome NOT IN ('snoozed', 'released'))::integer,
+        CASE WHEN jsonb_array_length(g.attempts) >= 100 THEN g.attempts - 0 ELSE g.attempts END
+            || (g.attempt || jsonb_build_object('number', g.attempts_used + 1)),
+        g.payload, g.state, _now, g.output
+    FROM gone g;
+    DELETE FROM stop s WHERE s.session = _session.session AND s.token = ANY (_tokens);
+    settled := _thens::text[];
+END $$;
+
+-- What a session is given, as far as there is room, and what that changes in `slots`. Answers with jobs in claim order; none
+-- if somebody must be alone for it.
+--
+-- It plans with what it sees, without a lock; then it locks the rows that change and looks again. Where as much is freed as
+-- is taken nothing changes: no row is locked, and the sum stays what it is. If somebody else took what it counted on,
+-- everything is undone and the exchange made anew.
+CREATE OR REPLACE FUNCTION claim_shared(
+    _now bigint, _session session, _max integer, _per_queue integer, _freed_refs text[], _freed integer[]
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    _taken bigint[] := '{}'; _given text[] := '{}'; _seqs bigint[]; _whole boolean; _round integer := 0; _more boolean;
+    _refs text[] := _freed_refs; _most integer[]; _room integer[]; _delta integer[];
+    _full text[] := '{}'; _passed bigint[] := '{}'; _parked_on text[] := '{}'; _parked bigint[] := '{}';
+    _new record; _job record; _k integer; _blocking text; _key_only boolean; _fits boolean; _now_taken bigint[];
+    _lock text[]; _used record;
+BEGIN
+    IF NOT EXISTS (SELECT FROM gate) THEN
+        IF _max <= 0 THEN RETURN _taken; END IF;
+        SELECT h.seqs, h.whole INTO _taken, _whole FROM head_of_line(_session, _max, _per_queue) h;
+        IF NOT _whole THEN
+            SELECT array_agg(j.queue) INTO _given FROM unnest(_taken) t JOIN line j ON j.seq = t;
+            _seqs := heads_of_lanes(_session, _max - cardinality(_taken), _per_queue, coalesce(_given, '{}'), '{}', _taken);
+            _taken := _taken || _seqs;
+        END IF;
+        DELETE FROM line l WHERE l.seq = ANY (_taken);
+        RETURN _taken;
+    END IF;
+
+    SELECT coalesce(array_agg(coalesce(g.declared, p.declared, g.submit) ORDER BY f.n), '{}'),
+           coalesce(array_agg((coalesce(g.declared, p.declared, g.submit) - used_now(f.ref) + f.freed)::integer ORDER BY f.n), '{}'),
+           coalesce(array_agg(-f.freed ORDER BY f.n), '{}')
+    INTO _most, _room, _delta
+    FROM unnest(_freed_refs, _freed) WITH ORDINALITY f (ref, freed, n)
+    LEFT JOIN gate g ON g.ref = f.ref LEFT JOIN gate p ON p.ref = every_key(f.ref);
+    -- Keys that have room again let their next jobs in.
+    PERFORM wake_shared(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed) WHERE strpos(f.ref, '/') > 0;
+
+    WHILE _max > cardinality(_taken) LOOP
+        _round := _round + 1;
+        IF _round = 1 THEN
+            SELECT h.seqs, h.whole INTO _seqs, _whole FROM head_of_line(_session, _max, _per_queue) h;
+            _more := NOT _whole OR cardinality(_seqs) >= _max OR _per_queue IS NOT NULL;
+        ELSE
+            _seqs := heads_of_lanes(_session, _max - cardinality(_taken), _per_queue, _given, _full, _passed);
+            _more := cardinality(_seqs) > 0;
+            IF _round > 8 THEN RETURN NULL; END IF;
+        END IF;
+        FOR _new IN SELECT n.ref, max(n.most) AS most FROM limited_needs(_seqs) n WHERE n.ref <> ALL (_refs) GROUP BY n.ref LOOP
+            _refs := _refs || _new.ref;
+            _most := _most || _new.most;
+            _room := _room || (_new.most - used_now(_new.ref))::integer;
+            _delta := _delta || 0;
+        END LOOP;
+        SELECT coalesce(bool_and(w.want <= _room[w.k]), true) INTO _fits FROM (
+            SELECT array_position(_refs, n.ref) AS k, sum(n.slots) AS want FROM limited_needs(_seqs) n GROUP BY n.ref) w;
+        IF _fits THEN
+            FOR _new IN SELECT array_position(_refs, n.ref) AS k, sum(n.slots)::integer AS want FROM limited_needs(_seqs) n GROUP BY n.ref LOOP
+                _room[_new.k] := _room[_new.k] - _new.want;
+                _delta[_new.k] := _delta[_new.k] + _new.want;
+            END LOOP;
+            _now_taken := _seqs;
+        ELSE
+            _now_taken := '{}';
+            FOR _job IN
+                SELECT s.seq, j.refs, j.slots FROM unnest(_seqs) WITH ORDINALITY s (seq, i) LEFT JOIN (
+                    SELECT n.i, array_agg(array_position(_refs, n.ref)) AS refs, array_agg(n.slots) AS slots
+                    FROM limited_needs(_seqs) n GROUP BY n.i) j ON j.i = s.i ORDER BY s.i
+            LOOP
+                _blocking := NULL;
+                _key_only := true;
+                FOR _k IN 1 .. coalesce(cardinality(_job.refs), 0) LOOP
+                    IF _room[_job.refs[_k]] < _job.slots[_k] THEN
+                        IF strpos(_refs[_job.refs[_k]], '/') = 0 THEN
+                            _key_only := false;
+                            IF _refs[_job.refs[_k]] <> ALL (_full) THEN _full := _full || _refs[_job.refs[_k]]; END IF;
+                        END IF;
+                        _blocking := _refs[_job.refs[_k]];
+                    END IF;
+                END LOOP;
+                IF _blocking IS NULL THEN
+                    FOR _k IN 1 .. coalesce(cardinality(_job.refs), 0) LOOP
+                        _room[_job.refs[_k]] := _room[_job.refs[_k]] - _job.slots[_k];
+                        _delta[_job.refs[_k]] := _delta[_job.refs[_k]] + _job.slots[_k];
+                    END LOOP;
+                    _now_taken := _now_taken || _job.seq;
+                ELSE
+                    _passed := _passed || _job.seq;
+                    IF _key_only THEN
+                        _parked := _parked || _job.seq;
+                        _parked_on := _parked_on || _blocking;
+                    END IF;
+                END IF;
+            END LOOP;
+        END IF;
+        IF _per_queue IS NOT NULL THEN
+            _given := _given || ARRAY(SELECT l.queue FROM line l WHERE l.seq = ANY (_now_taken));
+        END IF;
+        DELETE FROM line l WHERE l.seq = ANY (_now_taken);
+        _taken := _taken || _now_taken;
+        EXIT WHEN NOT _more;
+    END LOOP;
+
+    SELECT array_agg(DISTINCT r.ref) INTO _lock FROM (
+        SELECT _refs[k] AS ref FROM generate_subscripts(_refs, 1) k WHERE _delta[k] <> 0
+        UNION ALL SELECT unnest(_parked_on)) r;
+    IF _lock IS NULL THEN RETURN _taken; END IF;
+    INSERT INTO slots (ref, used) SELECT r COLLATE "C", 0 FROM unnest(_lock) r ORDER BY r COLLATE "C" ON CONFLICT DO NOTHING;
+    FOR _used IN SELECT s.ref, s.used, array_position(_refs, s.ref) AS k FROM slots s WHERE s.ref = ANY (_lock)
+        ORDER BY s.ref, s.share FOR UPDATE OF s LOOP
+        IF _delta[_used.k] > 0 AND _used.used + _delta[_used.k] > _most[_used.k] THEN
+            RAISE EXCEPTION 'somebody else took slots of % at the same moment', _used.ref USING ERRCODE = '40001';
+        END IF;
+        _lock := array_remove(_lock, _used.ref);
+    END LOOP;
+    IF cardinality(_lock) > 0 THEN
+        RAISE EXCEPTION 'the counts of % are being cleared', _lock[1] USING ERRCODE = '40001';
+    END IF;
+    UPDATE slots s SET used = s.used + _delta[k] FROM generate_subscripts(_refs, 1) k
+        WHERE s.ref = _refs[k] AND s.share = 0 AND _delta[k] <> 0;
+    -- Whoever frees a slot of a key first waits for this row, and then finds what is parked here.
+    UPDATE line l SET parked_on = p.ref FROM unnest(_parked, _parked_on) p (seq, ref)
+        JOIN slots s ON s.ref = p.ref AND s.share = 0
+        WHERE l.seq = p.seq AND s.used >= _most[array_position(_refs, p.ref)];
+    PERFORM wake_shared(_refs[k], -_delta[k]) FROM generate_subscripts(_refs, 1) k
+        WHERE _delta[k] < 0 AND strpos(_refs[k], '/') > 0;
+    RETURN _taken;
+END $$;
+
+CREATE OR REPLACE FUNCTION used_now(_ref text) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT coalesce(sum(s.used), 0) FROM slots s WHERE s.ref = _ref
+$$;
+
+-- Lets the next jobs that are parked on a key back into line: the first of each lane, one for every slot.
+CREATE OR REPLACE FUNCTION wake_shared(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _lane record;
+BEGIN
+    FOR _lane IN SELECT DISTINCT l.queue, l.lane, l.twin FROM line l WHERE l.parked_on = _ref LOOP
+        UPDATE line l SET parked_on = NULL WHERE l.seq IN (
+            SELECT f.seq FROM line f WHERE f.parked_on = _ref
+                AND f.queue = _lane.queue AND f.lane = _lane.lane AND f.twin = _lane.twin
+            ORDER BY f.priority, f.run_at, f.seq LIMIT _slots FOR UPDATE SKIP LOCKED);
+    END LOOP;
+END $$;
+
+-- The answer, row by row: 0 the time and the lease's end, 1 what became of each settle, 2 each job that was claimed, 3 what
+-- must stop. No row: this exchange is for `api_exchange`; nothing has happened.
+CREATE OR REPLACE FUNCTION api_exchange_shared(
+    _id uuid, _number bigint, _jobs uuid[], _tokens bigint[], _outcomes text[], _errors text[], _outputs text[],
+    _delays bigint[], _max integer, _per_queue integer, _free_permits integer, _only_asks boolean
+) RETURNS TABLE (
+    kind integer, place bigint, id uuid, token bigint, state text, attempt integer, max_attempts integer, queue text, task text,
+    grp text, key text, payload text, timeout_ms bigint, retry text, now bigint, lease_until bigint
+) LANGUAGE plpgsql ROWS 50 AS $$
+DECLARE
+    _now bigint; _session session; _settled record; _taken bigint[]; _lease_until bigint;
+    _granted bigint[]; _attempts integer[]; _timeouts bigint[]; _retries jsonb[];
+BEGIN
+    PERFORM check_isolation();
+    PERFORM pg_advisory_xact_lock_shared(turn_key());
+    _now := store_time();
+    SELECT * INTO _session FROM session s WHERE s.session = _id FOR UPDATE;
+    IF NOT FOUND OR _number <> _session.number + 1 OR must_be_alone(_now, _id) THEN RETURN; END IF;
+    IF EXISTS (SELECT FROM stop s WHERE s.session = _id) THEN RETURN; END IF;
+    SELECT * INTO _settled FROM settle_shared(_now, _session, _jobs, _tokens, _outcomes, _errors, _outputs, _delays);
+    IF _settled.settled IS NULL THEN RETURN; END IF;
+    IF EXISTS (SELECT FROM line l WHERE l.parked_on = '@' AND l.run_at <= _now) THEN
+        UPDATE line l SET parked_on = NULL WHERE l.seq IN (
+            SELECT d.seq FROM line d WHERE d.parked_on = '@' AND d.run_at <= _now ORDER BY d.run_at, d.seq
+            LIMIT 10000 FOR UPDATE SKIP LOCKED);
+    END IF;
+    _taken := claim_shared(_now, _session, _max, _per_queue, _settled.freed_refs, _settled.freed);
+    IF _taken IS NULL OR EXISTS (SELECT FROM job j WHERE j.seq = ANY (_taken) AND j.workflow IS NOT NULL)
+        OR (SELECT sum(octet_length(j.payload)) FROM job j WHERE j.seq = ANY (_taken)) >= 8388608 THEN
+        RAISE EXCEPTION 'this exchange must be alone' USING ERRCODE = 'QOALO';
+    END IF;
+    IF _only_asks AND cardinality(_taken) = 0 THEN
+        RAISE EXCEPTION 'nothing' USING ERRCODE = 'QONIL';
+    END IF;
+    SELECT array_agg(nextval('fence_token')) INTO _granted FROM generate_subscripts(_taken, 1);
+    WITH granted AS (
+        SELECT t.n, t.seq, t.token, j.attempts_used + 1 AS attempt,
+               coalesce(j.timeout_ms, (k.options->>'timeout_ms')::bigint) AS timeout_ms,
+               coalesce(j.retry, nullif(k.options->'retry', 'null')) AS retry
+        FROM unnest(_taken, _granted) WITH ORDINALITY t (seq, token, n)
+        JOIN job j ON j.seq = t.seq LEFT JOIN task k ON k.task = j.task
+    ), held AS (
+        INSERT INTO hold (seq, state, session, worker, token, since, until)
+        SELECT g.seq, 'running', _id, _session.worker, g.token, _now, _now + g.timeout_ms + 10000 FROM granted g
+    )
+    SELECT array_agg(g.attempt ORDER BY g.n), array_agg(g.timeout_ms ORDER BY g.n), array_agg(g.retry ORDER BY g.n)
+    INTO _attempts, _timeouts, _retries FROM granted g;
+    UPDATE session s SET number = _number, lease_until = _now + s.lease_ms, draining = false,
+        free_permits = greatest(_free_permits - cardinality(_taken), 0), reply = NULL, reply_now = _now,
+        reply_settled = _settled.settled, reply_seqs = _taken, reply_tokens = _granted, reply_attempts = _attempts,
+        reply_timeouts = _timeouts, reply_retries = _retries
+        WHERE s.session = _id RETURNING s.lease_until INTO _lease_until;
+    RETURN QUERY
+        SELECT 0, 0::bigint, NULL::uuid, NULL::bigint, NULL, NULL::integer, NULL::integer, NULL, NULL, NULL, NULL, NULL, NULL::bigint, NULL, _now, _lease_until
+        UNION ALL
+        SELECT 1, r.n, NULL, NULL, r.r, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+            FROM unnest(_settled.settled) WITH ORDINALITY r (r, n)
+        UNION ALL
+        SELECT 2, c.n, j.id, c.token, NULL, c.attempt, j.max_attempts, j.queue, j.task, j.grp, j.key, j.payload, c.timeout_ms,
+               c.retry::text, NULL, NULL
+            FROM unnest(_taken, _granted, _attempts, _timeouts, _retries) WITH ORDINALITY c (seq, token, attempt, timeout_ms, retry, n)
+            JOIN job j ON j.seq = c.seq;
+END $$;
