@@ -5,13 +5,14 @@ SEEDS ?= 2000
 .PHONY: help test lint bench sim
 
 help:
-	@echo "make test            every suite: units, conformance, properties, sabotage, 300 simulated seeds"
+	@echo "make test            every suite: units, conformance, properties, sabotage, 300 simulated seeds;"
+	@echo "                     with throw-away PostgreSQL 15 and 18 and a PgBouncer, which it starts itself"
 	@echo "make lint            formatting, clippy and licences"
 	@echo "make bench           the figures of the rule book, as a table"
 	@echo "make sim SEEDS=2000  more simulated seeds; QO_SEED=17 make sim replays one, step by step"
 
 test:
-	$(CARGO) test --workspace --locked
+	scripts/with_postgres.py --versions 15,18 --bouncer -- $(CARGO) test --workspace --locked
 
 lint:
 	$(CARGO) fmt --all --check

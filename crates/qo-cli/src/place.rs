@@ -72,7 +72,7 @@ impl Place {
         self.open().await
     }
 
-    /// Whether there is something at the place of the store.
+    /// Whether there is something at the place of the store, as far as can be seen without asking a server.
     pub fn must_exist(&self) -> Done {
         let is_missing = |directory: &Path| {
             std::fs::symlink_metadata(directory).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
@@ -86,13 +86,22 @@ impl Place {
         Err(Trouble::from(error).hint(hint))
     }
 
-    fn explained(&self, error: Error) -> Trouble {
+    /// An error on the way to the store, with what to do about it.
+    pub fn explained(&self, error: Error) -> Trouble {
         let kind = error.kind();
         let trouble = Trouble::from(error);
-        match kind {
-            ErrorKind::Unavailable => {
+        match (kind, qo::doctor::server(&self.settings.store)) {
+            (ErrorKind::Unavailable, Some(server)) => trouble.hint(format!(
+                "is PostgreSQL reachable at {server}, and do user, password and database of {} exist there?",
+                self.shown()
+            )),
+            (ErrorKind::Unavailable, None) => {
                 trouble.hint(format!("is {} a place that you may write to?", self.shown()))
             }
+            (ErrorKind::NotFound, Some(_)) => trouble.hint(
+                "run `qo migrate up` once, as a role that may create a schema; --store, QO_STORE or .qo.toml name another",
+            ),
+            (ErrorKind::Conflict, Some(_)) => trouble.hint("`qo migrate status` says which release it is of"),
             _ => trouble,
         }
     }

@@ -24,7 +24,12 @@ pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 const RACES: u32 = 10;
 
 impl Calls {
-    pub fn new(url: &Url, connections: usize, patience: Duration, clock: Option<Arc<dyn Clock>>) -> Result<Self> {
+    pub fn new(
+        url: &Url,
+        connections: usize,
+        patience: Duration,
+        clock: Option<Arc<dyn Clock>>,
+    ) -> Result<Self> {
         let mut config = url.config.clone();
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(patience);
@@ -54,8 +59,10 @@ impl Calls {
         parameters: &[Parameter<'_>],
     ) -> Result<Option<String>> {
         let query = format!("SELECT {}", self.invocation(function, parameters.len()));
-        let rows = transaction.query_typed(&query, parameters).await.map_err(|error| match failure(&error, true) {
-            Failure::Race(error) | Failure::Told(error) => error,
+        let rows = transaction.query_typed(&query, parameters).await.map_err(|error| {
+            match failure(&error, true) {
+                Failure::Race(error) | Failure::Told(error) => error,
+            }
         })?;
         let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Internal, "no answer"))?;
         let text: Option<JsonText> = column(row, 0)?;
@@ -98,8 +105,9 @@ impl Calls {
         query: &str,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Failure> {
-        let mut begin =
-            String::from("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on");
+        let mut begin = String::from(
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on",
+        );
         if let Some(clock) = &self.clock {
             begin += &format!("; SET LOCAL qo.test_time = '{}'", clock.now().as_millis());
         }
@@ -150,8 +158,13 @@ fn failure(error: &tokio_postgres::Error, sent: bool) -> Failure {
         // Insufficient resources, operator intervention, connections: nothing happened; another time it may work.
         text if ["53", "57", "08"].contains(&&text[..2]) => ErrorKind::Unavailable,
         _ if *code == SqlState::READ_ONLY_SQL_TRANSACTION => ErrorKind::Unavailable,
-        _ if [SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_TABLE].contains(code) => {
-            let message = format!("{}: is the schema there, and of this release? `qo migrate up` makes it so", db.message());
+        _ if [SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_TABLE]
+            .contains(code) =>
+        {
+            let message = format!(
+                "{}: is the schema there, and of this release? `qo migrate up` makes it so",
+                db.message()
+            );
             return Failure::Told(Error::new(ErrorKind::Unavailable, message));
         }
         _ => {
@@ -175,7 +188,10 @@ fn described(error: &tokio_postgres::Error) -> String {
 struct JsonText(String);
 
 impl<'a> FromSql<'a> for JsonText {
-    fn from_sql(ty: &Type, raw: &'a [u8]) -> std::result::Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+    fn from_sql(
+        ty: &Type,
+        raw: &'a [u8],
+    ) -> std::result::Result<Self, Box<dyn std::error::Error + Sync + Send>> {
         // Binary `jsonb` is its version, then text.
         let text = if *ty == Type::JSONB { raw.get(1..).unwrap_or_default() } else { raw };
         Ok(Self(match *ty {

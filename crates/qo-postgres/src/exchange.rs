@@ -3,7 +3,9 @@
 use crate::PostgresStore;
 use crate::call::{Parameter, column};
 use crate::store::number;
-use qo_core::{ClaimedJob, Error, ErrorKind, Exchange, ExchangeReply, FenceToken, JobId, JobState, Json, Key, Name};
+use qo_core::{
+    ClaimedJob, Error, ErrorKind, Exchange, ExchangeReply, FenceToken, JobId, JobState, Json, Key, Name,
+};
 use qo_core::{Outcome, Result, RetryPolicy, Time};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -38,7 +40,9 @@ impl<'a> Settles<'a> {
             all.tokens.push(number(settle.token.0));
             let (outcome, error, output, delay) = match &settle.outcome {
                 Outcome::Succeed { output } => ("succeeded", None, Some(output.as_str()), None),
-                Outcome::Retry { error, delay_ms } => ("retried", Some(error.as_str()), None, Some(*delay_ms)),
+                Outcome::Retry { error, delay_ms } => {
+                    ("retried", Some(error.as_str()), None, Some(*delay_ms))
+                }
                 Outcome::Fail { error } => ("failed", Some(error.as_str()), None, None),
                 Outcome::Snooze { delay_ms } => ("snoozed", None, None, Some(*delay_ms)),
                 Outcome::Release => ("released", None, None, None),

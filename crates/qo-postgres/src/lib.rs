@@ -7,8 +7,10 @@
 //! - [`PostgresStore`]: the store.
 //! - [`Url`]: where a namespace is.
 //! - [`migrate`]: making and raising the schema.
+//! - [`doctor`]: is the namespace well?
 
 mod call;
+pub mod doctor;
 mod exchange;
 mod fire;
 mod listen;

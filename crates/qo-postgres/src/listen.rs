@@ -96,7 +96,9 @@ async fn hear(url: &Url, tell: &Arc<watch::Sender<Heard>>) -> bool {
         // It ends with the connection.
         drop(pump.await);
     } else {
-        tracing::warn!("no notifications from this server: a pooler between? Workers look more often instead");
+        tracing::warn!(
+            "no notifications from this server: a pooler between? Workers look more often instead"
+        );
         pump.abort();
     }
     drop(client);

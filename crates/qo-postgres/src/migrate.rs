@@ -6,6 +6,8 @@
 
 use crate::{Url, call::unavailable};
 use qo_core::{Error, ErrorKind, Result};
+use std::fmt;
+use std::time::Duration;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, NoTls};
 
@@ -16,11 +18,25 @@ pub enum LockLevel {
     Nobody,
 }
 
+impl fmt::Display for LockLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nobody => "nobody has to wait",
+        })
+    }
+}
+
 struct Step {
     version: i32,
     name: &'static str,
     lock: LockLevel,
     sql: &'static str,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} ({})", self.version, self.name, self.lock)
+    }
 }
 
 const STEPS: &[Step] = &[Step {
@@ -56,26 +72,33 @@ const OLDEST_CLIENT: i32 = 1;
 /// Makes the schema, or raises it to this release, and says what was done, step by step. Doing it again does nothing.
 pub async fn up(url: &Url) -> Result<Vec<String>> {
     let mut client = connect(url).await?;
-    let schema = &url.schema;
     let mut done = Vec::new();
-    run(&client, "SELECT pg_advisory_lock(29551, hashtext('qo migrate'))").await?;
-    loop {
-        let version = version_of(&client, schema).await?;
-        if version.is_some_and(|(version, _)| version > VERSION) {
-            let rule = format!("schema {schema} is newer than this release: {:?} > {VERSION}", version.map(|v| v.0));
-            return Err(Error::new(ErrorKind::Conflict, rule));
-        }
-        let next = STEPS.iter().find(|step| version.is_none_or(|(version, _)| step.version > version));
-        let Some(step) = next else { break };
-        raise(&mut client, schema, step).await?;
-        done.push(format!("{}: {} (waits for {:?})", step.version, step.name, step.lock));
+    while let Some(step) = raise(&mut client, &url.schema).await? {
+        done.push(step.to_string());
     }
-    run(&client, "SELECT pg_advisory_unlock(29551, hashtext('qo migrate'))").await?;
     Ok(done)
 }
 
-async fn raise(client: &mut Client, schema: &str, step: &Step) -> Result<()> {
+/// The next step, in a transaction of its own; none if there is none. The lock ends with the transaction, so a pooler does
+/// no harm, and whoever waited for it finds the step done.
+async fn raise(client: &mut Client, schema: &str) -> Result<Option<&'static Step>> {
     let transaction = client.transaction().await.map_err(|error| unavailable(&error))?;
+    let lock = "SELECT pg_advisory_xact_lock(29551, hashtext('qo migrate'))";
+    transaction.batch_execute(lock).await.map_err(|error| unavailable(&error))?;
+    let known = format!("SELECT to_regclass('{schema}.version') IS NOT NULL");
+    let known = transaction.query_typed(&known, &[]).await.map_err(|error| unavailable(&error))?;
+    let mut version: Option<i32> = None;
+    if known.first().is_some_and(|row| row.get(0)) {
+        let rows = transaction.query_typed(&format!("SELECT version FROM {schema}.version"), &[]).await;
+        version = rows.map_err(|error| unavailable(&error))?.first().map(|row| row.get(0));
+    }
+    if let Some(version) = version.filter(|version| *version > VERSION) {
+        let rule = format!("schema {schema} is newer than this release: {version} > {VERSION}");
+        return Err(Error::new(ErrorKind::Conflict, rule));
+    }
+    let Some(step) = STEPS.iter().find(|step| version.is_none_or(|version| step.version > version)) else {
+        return Ok(None);
+    };
     let begin = format!(
         "CREATE SCHEMA IF NOT EXISTS {schema};
          SET LOCAL search_path = {schema};
@@ -91,16 +114,25 @@ async fn raise(client: &mut Client, schema: &str, step: &Step) -> Result<()> {
             Error::new(ErrorKind::Unavailable, message)
         })?;
     }
-    transaction.commit().await.map_err(|error| unavailable(&error))
+    transaction.commit().await.map_err(|error| unavailable(&error))?;
+    Ok(Some(step))
 }
 
 fn reason(error: &tokio_postgres::Error) -> String {
-    error.as_db_error().map_or_else(|| error.to_string(), |db| format!("{} ({})", db.message(), db.code().code()))
+    error
+        .as_db_error()
+        .map_or_else(|| error.to_string(), |db| format!("{} ({})", db.message(), db.code().code()))
 }
 
 /// The version of the schema and the oldest client that may use it; none if there is no schema.
 pub async fn status(url: &Url) -> Result<Option<(i32, i32)>> {
     version_of(&connect(url).await?, &url.schema).await
+}
+
+/// The steps that are still to be done to a schema of this version, as [`up`] will tell them; none is no schema.
+pub fn pending(version: Option<i32>) -> Vec<String> {
+    let pending = STEPS.iter().filter(|step| version.is_none_or(|version| step.version > version));
+    pending.map(ToString::to_string).collect()
 }
 
 async fn version_of(client: &Client, schema: &str) -> Result<Option<(i32, i32)>> {
@@ -110,7 +142,8 @@ async fn version_of(client: &Client, schema: &str) -> Result<Option<(i32, i32)>>
         Ok(rows) => Ok(rows.first().map(|row| (row.get(0), row.get(1)))),
         Err(error) if error.code().is_some_and(|code| MISSING.contains(code)) => Ok(None),
         Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
-            let message = format!("{}: the owner can allow it: SELECT {schema}.allow('ROLE', 'work')", reason(&error));
+            let message =
+                format!("{}: the owner can allow it: SELECT {schema}.allow('ROLE', 'work')", reason(&error));
             Err(Error::new(ErrorKind::Unavailable, message))
         }
         Err(error) => Err(unavailable(&error)),
@@ -120,13 +153,16 @@ async fn version_of(client: &Client, schema: &str) -> Result<Option<(i32, i32)>>
 /// What a server says of a schema that is not there.
 const MISSING: [SqlState; 2] = [SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME];
 
-async fn run(client: &Client, sql: &str) -> Result<()> {
-    client.batch_execute(sql).await.map_err(|error| unavailable(&error))
-}
+/// How long the way to a server may take that does not say no, if the URL does not say.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection of its own.
 pub(crate) async fn connect(url: &Url) -> Result<Client> {
-    let (client, connection) = url.config.connect(NoTls).await.map_err(|error| unavailable(&error))?;
+    let patience = url.config.get_connect_timeout().copied().unwrap_or(PATIENCE);
+    let connected = tokio::time::timeout(patience, url.config.connect(NoTls)).await.map_err(|_| {
+        Error::new(ErrorKind::Unavailable, format!("PostgreSQL: no answer within {patience:?}"))
+    })?;
+    let (client, connection) = connected.map_err(|error| unavailable(&error))?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "the connection has ended");

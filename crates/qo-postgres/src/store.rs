@@ -4,11 +4,18 @@ use crate::call::{Calls, Parameter};
 use crate::{Url, exchange::Shared, fire::Due, listen::Listener, migrate};
 use async_trait::async_trait;
 use qo_core::{
-    Change, Changed, Claim, Clock, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply, Explanation,
+    Change, Changed, Claim, Clock, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply,
+    Explanation,
 };
-use qo_core::{FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState, LeaseId};
-use qo_core::{Name, NewJob, NewSession, OpenedSession, QueueStatus, Result, ScheduleStatus, SessionId, SlotLease};
-use qo_core::{SlotRequest, Steer, Store, Submitted, Swept, TaskOptions, Time, Work, WorkerStatus, WorkflowPage};
+use qo_core::{
+    FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState, LeaseId,
+};
+use qo_core::{
+    Name, NewJob, NewSession, OpenedSession, QueueStatus, Result, ScheduleStatus, SessionId, SlotLease,
+};
+use qo_core::{
+    SlotRequest, Steer, Store, Submitted, Swept, TaskOptions, Time, Work, WorkerStatus, WorkflowPage,
+};
 use qo_core::{WorkflowStatus, caps};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -47,14 +54,14 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// Opens a namespace. `Unavailable` if the server cannot be reached or its schema is not there: [`migrate::up`] makes it;
-    /// `Conflict` if the schema is too new for this release, or too old.
+    /// Opens a namespace. `Unavailable` if the server cannot be reached, `NotFound` if its schema is not there ([`migrate::up`]
+    /// makes it), `Conflict` if the schema is too new for this release, or too old.
     pub async fn open(url: &Url, options: Options) -> Result<Self> {
         let schema = url.schema();
         match migrate::status(url).await? {
             None => {
                 let message = format!("there is no qo in schema {schema}: `qo migrate up` makes it");
-                return Err(Error::new(ErrorKind::Unavailable, message));
+                return Err(Error::new(ErrorKind::NotFound, message));
             }
             Some((_, oldest)) if oldest > migrate::VERSION => {
                 let message = format!("schema {schema} asks for a newer release of qo");
@@ -90,7 +97,8 @@ impl PostgresStore {
     ) -> Result<Vec<Result<Submitted>>> {
         check_call(&jobs)?;
         let jobs = written(&jobs)?;
-        let answer = self.calls.call_in(transaction, "api_submit", &[(&JsonParameter(&jobs), Type::JSONB)]).await?;
+        let answer =
+            self.calls.call_in(transaction, "api_submit", &[(&JsonParameter(&jobs), Type::JSONB)]).await?;
         read(answer.as_deref().unwrap_or("null"))
     }
 
@@ -128,7 +136,8 @@ impl PostgresStore {
 
 /// Reads an answer.
 pub(crate) fn read<T: DeserializeOwned>(answer: &str) -> Result<T> {
-    serde_json::from_str(answer).map_err(|error| Error::new(ErrorKind::Data, format!("answer of the schema: {error}")))
+    serde_json::from_str(answer)
+        .map_err(|error| Error::new(ErrorKind::Data, format!("answer of the schema: {error}")))
 }
 
 /// Writes a request.
@@ -172,7 +181,11 @@ fn check_page(limit: usize) -> Result<i32> {
 }
 
 fn at_most(field: &str, value: usize, most: usize) -> Result<()> {
-    if value <= most { Ok(()) } else { Err(Error::invalid(field, value, format_args!("must be 0 to {most}"))) }
+    if value <= most {
+        Ok(())
+    } else {
+        Err(Error::invalid(field, value, format_args!("must be 0 to {most}")))
+    }
 }
 
 pub(crate) fn number(token: u64) -> i64 {
@@ -281,7 +294,8 @@ impl Store for PostgresStore {
         };
         // A number above all that a workflow can have names no step.
         let step = step.map(|step| i32::try_from(step).unwrap_or(i32::MAX));
-        let parameters: [Parameter<'_>; 3] = [(&&*workflow, Type::TEXT), (&steer, Type::TEXT), (&step, Type::INT4)];
+        let parameters: [Parameter<'_>; 3] =
+            [(&&*workflow, Type::TEXT), (&steer, Type::TEXT), (&step, Type::INT4)];
         self.tell("api_steer_workflow", &parameters).await
     }
 
@@ -330,7 +344,8 @@ impl Store for PostgresStore {
     }
 
     async fn release_slot(&self, group: GroupRef, slot: FenceToken) -> Result<()> {
-        let parameters: [Parameter<'_>; 2] = [(&group.to_string(), Type::TEXT), (&number(slot.0), Type::INT8)];
+        let parameters: [Parameter<'_>; 2] =
+            [(&group.to_string(), Type::TEXT), (&number(slot.0), Type::INT8)];
         self.tell("api_release_slot", &parameters).await
     }
 
@@ -436,7 +451,8 @@ impl Store for PostgresStore {
             }
         }
         let claim = written(&claim)?;
-        let parameters: [Parameter<'_>; 2] = [(&session.0, Type::UUID), (&JsonParameter(&claim), Type::JSONB)];
+        let parameters: [Parameter<'_>; 2] =
+            [(&session.0, Type::UUID), (&JsonParameter(&claim), Type::JSONB)];
         read(&self.ask_and_fire("api_work", &parameters).await?).map(|work| Work { seen, ..work })
     }
 
@@ -455,7 +471,8 @@ impl Store for PostgresStore {
 
     async fn keep_log(&self, token: FenceToken, log: String) -> Result<()> {
         let cut = log.ceil_char_boundary(log.len().saturating_sub(caps::LOG_BYTES));
-        self.tell("api_keep_log", &[(&number(token.0), Type::INT8), (&log[cut..].as_bytes(), Type::BYTEA)]).await
+        self.tell("api_keep_log", &[(&number(token.0), Type::INT8), (&&log.as_bytes()[cut..], Type::BYTEA)])
+            .await
     }
 
     async fn log(&self, token: FenceToken) -> Result<Option<String>> {

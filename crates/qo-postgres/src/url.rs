@@ -22,7 +22,7 @@ const DEFAULT_SCHEMA: &str = "qo";
 impl Url {
     /// Reads a URL. The password is shown in no error.
     pub fn parse(url: &str) -> Result<Self> {
-        let (rest, query) = url.split_once('?').unwrap_or((url, ""));
+        let (rest, query) = url.rsplit_once('?').unwrap_or((url, ""));
         let (mut schema, mut notify, mut kept) = (DEFAULT_SCHEMA, true, Vec::new());
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
@@ -36,8 +36,13 @@ impl Url {
         check_schema(schema)?;
         let plain = if kept.is_empty() { rest.into() } else { format!("{rest}?{}", kept.join("&")) };
         let mut config: Config = plain.parse().map_err(|error: tokio_postgres::Error| {
-            let why = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            Error::invalid("store", "postgres://…", format_args!("must be a PostgreSQL connection string: {why}"))
+            let why =
+                std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            Error::invalid(
+                "store",
+                "postgres://…",
+                format_args!("must be a PostgreSQL connection string: {why}"),
+            )
         })?;
         if config.get_ssl_mode() == SslMode::Require {
             let rule = "this release connects without TLS: use a local socket, a private network or a proxy";

@@ -3,7 +3,9 @@
 mod fixtures;
 
 use fixtures::{RUNTIME, Schemas, connect};
-use qo_core::{Claim, ClaimedJob, Exchange, Json, Name, NewJob, NewSession, Outcome, SessionId, Settle, Store};
+use qo_core::{
+    Claim, ClaimedJob, Exchange, Json, Name, NewJob, NewSession, Outcome, SessionId, Settle, Store,
+};
 use qo_core::{JobFilter, JobId, JobState};
 use qo_postgres::{Options, PostgresStore, Url};
 use std::collections::HashMap;
@@ -27,7 +29,8 @@ async fn open(url: &Url) -> PostgresStore {
 
 async fn deadlocks(server: &str) -> i64 {
     let client = connect(server).await;
-    let row = client.query_one("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()", &[]);
+    let row =
+        client.query_one("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()", &[]);
     row.await.expect("a row").get(0)
 }
 
@@ -56,9 +59,16 @@ impl Running {
 }
 
 /// One worker: small batches, every job succeeds, until all are done.
-async fn work(store: PostgresStore, tasks: Vec<Name>, batch: u32, running: Arc<Mutex<Running>>, left: Arc<Mutex<usize>>) {
+async fn work(
+    store: PostgresStore,
+    tasks: Vec<Name>,
+    batch: u32,
+    running: Arc<Mutex<Running>>,
+    left: Arc<Mutex<usize>>,
+) {
     let id = SessionId(Uuid::from_u128(rand()));
-    let session = NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 1_000 };
+    let session =
+        NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 1_000 };
     store.open_session(session).await.expect("it opens");
     let mut held: Vec<ClaimedJob> = Vec::new();
     let mut number = 0;
@@ -66,20 +76,29 @@ async fn work(store: PostgresStore, tasks: Vec<Name>, batch: u32, running: Arc<M
         if !held.is_empty() {
             // They run for as long as an exchange takes, so that others run beside them.
             number += 1;
-            let renewed = store.exchange(Exchange { free_permits: 1_000, ..Exchange::renew(id, number) }).await;
+            let renewed =
+                store.exchange(Exchange { free_permits: 1_000, ..Exchange::renew(id, number) }).await;
             renewed.expect("it is answered");
         }
         number += 1;
         running.lock().expect("a lock").end(&held);
         let settles: Vec<Settle> = held
             .iter()
-            .map(|job| Settle { job: job.id, token: job.token, outcome: Outcome::Succeed { output: Json::null() } })
+            .map(|job| Settle {
+                job: job.id,
+                token: job.token,
+                outcome: Outcome::Succeed { output: Json::null() },
+            })
             .collect();
         let done = settles.len();
         let claim = Claim { max: batch, max_per_queue: None, prefetch: None };
         let exchange = Exchange { settles, claim, free_permits: 1_000, ..Exchange::renew(id, number) };
         let reply = store.exchange(exchange).await.expect("it is answered");
-        assert!(reply.settled.iter().all(|settled| *settled == Ok(JobState::Succeeded)), "{:?}", reply.settled);
+        assert!(
+            reply.settled.iter().all(|settled| *settled == Ok(JobState::Succeeded)),
+            "{:?}",
+            reply.settled
+        );
         held = reply.claimed;
         running.lock().expect("a lock").begin(&held);
         let mut left = left.lock().expect("a lock");

@@ -3,4 +3,6 @@
 
 mod fixtures;
 
-qo_testkit::conformance!(fixtures::Schemas::on("QO_TEST_POSTGRES_15").through("QO_TEST_PGBOUNCER").as_worker_at("repeatable read"));
+qo_testkit::conformance!(
+    fixtures::Schemas::on("QO_TEST_POSTGRES_15").through("QO_TEST_PGBOUNCER").worker_at("repeatable read")
+);

@@ -3,4 +3,6 @@
 
 mod fixtures;
 
-qo_testkit::conformance!(fixtures::Schemas::on("QO_TEST_POSTGRES_18").as_worker_at("serializable").listening());
+qo_testkit::conformance!(
+    fixtures::Schemas::on("QO_TEST_POSTGRES_18").worker_at("serializable").listening()
+);

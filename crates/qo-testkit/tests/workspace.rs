@@ -8,7 +8,8 @@ use std::process::Command;
 const ALLOWED: &[(&str, &[&str])] = &[
     ("qo-core", &[]),
     ("qo-object", &["qo-core"]),
-    ("qo", &["qo-core", "qo-object"]),
+    ("qo-postgres", &["qo-core"]),
+    ("qo", &["qo-core", "qo-object", "qo-postgres"]),
     ("qo-cli", &["qo"]),
     ("qo-testkit", &["qo-core", "qo-object", "qo"]),
 ];

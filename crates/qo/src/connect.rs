@@ -1,18 +1,23 @@
 //! From a URL to a store.
 
+use crate::settings::without_password;
 use qo_core::{Error, MemoryStore, Result, Store};
 use qo_object::{LogStore, Options};
+use qo_postgres::PostgresStore;
 use std::sync::Arc;
 
-/// Opens the namespace at a URL: `file:DIR`, or `memory:` for one that ends with the process.
+/// Opens the namespace at a URL: `file:DIR`, `postgres://…?schema=qo`, or `memory:` for one that ends with the process.
 ///
-/// A directory that is not there is made. `Invalid` if the URL is none of these, `Unavailable` if the place cannot be
-/// used, `Data` if what is stored there is damaged.
+/// A directory that is not there is made. A PostgreSQL schema is not: [`crate::migrate::up`] does that, because workers
+/// need not have the right to. `Invalid` if the URL is none of these, `NotFound` if there is no such schema,
+/// `Unavailable` if the place cannot be used, `Conflict` if the schema is of another release, `Data` if what is stored
+/// there is damaged.
 pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
     match Place::parse(url)? {
         Place::Directory(directory) => {
             Ok(Arc::new(LogStore::open_directory(directory, Options::default()).await?))
         }
+        Place::Postgres(url) => open_schema(&url).await,
         Place::Memory => Ok(Arc::new(MemoryStore::new())),
     }
 }
@@ -24,27 +29,38 @@ pub async fn connect_to_submit(url: &str) -> Result<Arc<dyn Store>> {
         Place::Directory(directory) => {
             Ok(Arc::new(LogStore::open_directory_to_submit(directory, Options::default()).await?))
         }
+        Place::Postgres(url) => open_schema(&url).await,
         Place::Memory => Ok(Arc::new(MemoryStore::new())),
     }
+}
+
+async fn open_schema(url: &qo_postgres::Url) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(PostgresStore::open(url, qo_postgres::Options::default()).await?))
 }
 
 /// Where a namespace is.
 pub(crate) enum Place<'a> {
     Directory(&'a str),
+    Postgres(Box<qo_postgres::Url>),
     Memory,
 }
 
 impl<'a> Place<'a> {
     pub(crate) fn parse(url: &'a str) -> Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+        let refused = |rule| Err(Error::invalid("store", without_password(url), rule));
         match scheme {
             "file" if !rest.is_empty() => Ok(Self::Directory(rest.strip_prefix("//").unwrap_or(rest))),
-            "memory" => Ok(Self::Memory),
-            "file" => Err(Error::invalid("store", url, "must name a directory, as in file:.qo")),
-            "s3" | "postgres" | "postgresql" | "http" | "https" => {
-                Err(Error::invalid("store", url, "this release opens file:DIR and memory: only"))
+            "postgres" | "postgresql" if rest.starts_with("//") => {
+                Ok(Self::Postgres(Box::new(qo_postgres::Url::parse(url)?)))
             }
-            _ => Err(Error::invalid("store", url, "must be file:DIR or memory:")),
+            "memory" => Ok(Self::Memory),
+            "file" => refused("must name a directory, as in file:.qo"),
+            "postgres" | "postgresql" => {
+                refused("must be a connection string, as in postgres://user@host/database?schema=qo")
+            }
+            "s3" | "http" | "https" => refused("this release opens file:DIR, postgres://… and memory: only"),
+            _ => refused("must be file:DIR, postgres://… or memory:"),
         }
     }
 }

@@ -2,29 +2,52 @@
 
 use crate::connect::Place;
 use qo_core::{Error, ErrorKind, Result};
-pub use qo_object::doctor::{Damage, Health, Repair};
+use qo_object::doctor as directory;
+pub use qo_object::doctor::{Damage, Health as DirectoryHealth, Repair as DirectoryRepair};
+use qo_postgres::doctor as postgres;
+pub use qo_postgres::doctor::{Drift, Health as PostgresHealth};
+
+/// What was found, by kind of store.
+#[derive(Debug)]
+pub enum Health {
+    /// Of a directory.
+    Directory(DirectoryHealth),
+    /// Of a PostgreSQL schema.
+    Postgres(PostgresHealth),
+}
+
+/// What a repair did, by kind of store.
+#[derive(Debug)]
+pub enum Repair {
+    /// To a directory.
+    Directory(DirectoryRepair),
+    /// To a PostgreSQL schema: groups that were counted anew.
+    Postgres(Vec<Drift>),
+}
 
 /// Looks at everything that is stored and changes nothing. None for a store that keeps nothing.
 pub async fn examine(url: &str) -> Result<Option<Health>> {
-    match Place::parse(url)? {
-        Place::Directory(directory) => Ok(Some(qo_object::doctor::examine(directory).await?)),
-        Place::Memory => Ok(None),
-    }
+    Ok(match Place::parse(url)? {
+        Place::Directory(directory) => Some(Health::Directory(directory::examine(directory).await?)),
+        Place::Postgres(url) => Some(Health::Postgres(postgres::examine(&url).await?)),
+        Place::Memory => None,
+    })
 }
 
 /// Gets a damaged store going again and says what that cost. `Conflict` if there is nothing to repair. Stop all workers
-/// first.
+/// of a directory first; those of a PostgreSQL schema only wait.
 pub async fn repair(url: &str) -> Result<Repair> {
     match Place::parse(url)? {
-        Place::Directory(directory) => qo_object::doctor::repair(directory).await,
+        Place::Directory(directory) => Ok(Repair::Directory(directory::repair(directory).await?)),
+        Place::Postgres(url) => Ok(Repair::Postgres(postgres::repair(&url).await?)),
         Place::Memory => Err(Error::new(ErrorKind::Conflict, "there is nothing to repair in memory:")),
     }
 }
 
-/// The format of a store and the one that this release works with. A store that nobody has written to has none.
-pub async fn format_levels(url: &str) -> Result<(Option<u64>, u64)> {
-    match Place::parse(url)? {
-        Place::Directory(directory) => qo_object::doctor::format_levels(directory).await,
-        Place::Memory => Ok((Some(1), 1)),
+/// The server that a store is on, for people: `HOST:PORT`. None for a store without one.
+pub fn server(url: &str) -> Option<String> {
+    match Place::parse(url) {
+        Ok(Place::Postgres(url)) => Some(postgres::server(&url)),
+        Ok(Place::Directory(_) | Place::Memory) | Err(_) => None,
     }
 }

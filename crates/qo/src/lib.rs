@@ -9,6 +9,7 @@
 //! | [`program`], [`guard`] | any executable as a task, and the process that never lets it outlive its lease |
 //! | [`metrics`] | what a worker counts |
 //! | [`doctor`] | is a store whole, and how does a damaged one get going again |
+//! | [`migrate`] | the version of a store, and raising it |
 //! | [`settings`] | what `.qo.toml`, the environment and flags say |
 
 pub mod client;
@@ -20,6 +21,7 @@ pub mod failure;
 pub mod guard;
 pub mod handler;
 pub mod metrics;
+pub mod migrate;
 pub mod program;
 pub mod settings;
 pub mod submit;

@@ -4,6 +4,7 @@ mod bad_input;
 mod disk;
 mod fixture;
 mod operate;
+mod postgres;
 mod run;
 mod settings;
 mod slot;

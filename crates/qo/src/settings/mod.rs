@@ -258,15 +258,27 @@ fn read_store(reading: &Reading, in_file: Option<Entry<'_>>, home: &Path, direct
     url
 }
 
-/// A URL without the password that it may carry: for people to see.
+/// A URL without the passwords that it may carry: for people to see.
 pub fn without_password(url: &str) -> String {
-    let hidden = || {
-        let (scheme, rest) = url.split_once("://")?;
-        let (user, place) = rest.split_once('@')?;
-        let (user, _) = user.split_once(':')?;
-        Some(format!("{scheme}://{user}:***@{place}"))
+    let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| *scheme != "file") else {
+        return url.to_owned();
     };
-    hidden().unwrap_or_else(|| url.to_owned())
+    // A password that should have been percent-encoded may hold anything: what is before the last @ is hidden.
+    let before_query = rest.find('?').unwrap_or(rest.len());
+    let at = rest[..before_query].rfind('@').or_else(|| rest.rfind('@'));
+    let (user, place) = at.map_or((None, rest), |at| (Some(&rest[..at]), &rest[at + 1..]));
+    let user = user.map(|user| match user.split_once(':') {
+        Some((user, _)) => format!("{user}:***@"),
+        None => format!("{user}@"),
+    });
+    let (place, query) = place.split_once('?').map_or((place, None), |(place, query)| (place, Some(query)));
+    let hidden = |pair: &str| match pair.split_once('=') {
+        Some((name, _)) if name.contains("password") => format!("{name}=***"),
+        _ => pair.to_owned(),
+    };
+    let query = query.map(|query| query.split('&').map(hidden).collect::<Vec<_>>().join("&"));
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    format!("{scheme}://{}{place}{query}", user.unwrap_or_default())
 }
 
 fn read_concurrency(reading: &Reading, section: Option<&mut Section<'_>>) -> (u64, Option<u32>) {

@@ -232,5 +232,14 @@ fn a_misspelled_variable_is_pointed_out() {
 #[test]
 fn a_password_is_not_shown() {
     assert_eq!(without_password("postgres://ann:secret@db/qo"), "postgres://ann:***@db/qo");
-    assert_eq!(without_password("file:/a@b"), "file:/a@b");
+    for url in ["postgres://ann:se@cret@db/qo?schema=a", "postgres://ann:se?cret@db/qo?schema=a"] {
+        assert_eq!(without_password(url), "postgres://ann:***@db/qo?schema=a");
+    }
+    assert_eq!(
+        without_password("postgres:///qo?user=ann&password=secret&schema=a"),
+        "postgres:///qo?user=ann&password=***&schema=a"
+    );
+    for url in ["file:/a@b", "file:///a:b@c", "postgres://ann@db:5432/qo?application_name=a@b", "memory:"] {
+        assert_eq!(without_password(url), url);
+    }
 }

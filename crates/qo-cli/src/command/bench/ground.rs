@@ -2,6 +2,7 @@
 
 use super::figure::median;
 use qo::core::ErrorKind;
+use qo::settings::without_password;
 use qo::{Error, Result};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -74,7 +75,7 @@ fn directory(url: &str) -> Result<PathBuf> {
     let path = url.strip_prefix("file:").map(|path| path.strip_prefix("//").unwrap_or(path));
     let path = path.filter(|path| !path.is_empty());
     let rule = "every round needs a fresh directory: name one to make them in, as in file:/mnt/disk";
-    path.map(PathBuf::from).ok_or_else(|| Error::invalid("store", url, rule))
+    path.map(PathBuf::from).ok_or_else(|| Error::invalid("store", without_password(url), rule))
 }
 
 fn keep(folder: &Path, number: usize) -> io::Result<f64> {

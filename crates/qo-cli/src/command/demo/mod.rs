@@ -79,14 +79,16 @@ impl Demo {
             return Err(Error::invalid("store", store.unwrap_or_default(), rule).into());
         }
         let folder = folder()?;
+        let is_in_folder = store.is_none();
         let done = play(&folder, store, screen).await.map_err(|trouble| match trouble {
             // Nobody reads it, so nothing was proved to anybody.
             Trouble::Closed => Trouble::Exit(FAILED),
             trouble => trouble,
         });
         if self.keep {
-            let kept = folder.keep();
-            screen.say(format_args!("kept: {} (the store is in {}/store)", kept.display(), kept.display()));
+            let kept = folder.keep().display().to_string();
+            let store = if is_in_folder { format!(" (the store is in {kept}/store)") } else { String::new() };
+            screen.say(format_args!("kept: {kept}{store}"));
         }
         done
     }

@@ -15,7 +15,7 @@ use serde::Serialize;
 #[command(after_help = "\
 Examples:
   qo doctor
-  qo doctor --verify      read everything that is stored and check it
+  qo doctor --verify      read everything that is stored and check it; on PostgreSQL, count every slot
   qo doctor --repair      get a damaged store going again; says what was lost
 
 Exit code 1 if something is wrong.")]

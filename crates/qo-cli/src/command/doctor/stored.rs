@@ -4,7 +4,7 @@ use super::{Finding, Level};
 use crate::place::{Place, listed};
 use crate::trouble::{Done, Trouble};
 use qo::ErrorKind;
-use qo::doctor::{Health, Repair};
+use qo::doctor::{DirectoryHealth, DirectoryRepair, Drift, Health, PostgresHealth, Repair};
 
 /// Looks at what is stored; with `repair` a damaged store is got going again first.
 pub async fn examine(place: &Place, verify: bool, repair: bool) -> Done<Vec<Finding>> {
@@ -17,31 +17,49 @@ pub async fn examine(place: &Place, verify: bool, repair: bool) -> Done<Vec<Find
             Err(error) if error.kind() == ErrorKind::Conflict => {
                 findings.push(Finding::new(Level::Ok, "store", "there is nothing to repair"));
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(place.explained(error)),
         }
     }
     match place.open_existing().await {
-        Ok(_) if verify || repair => {}
+        // What there is to look at on a server costs little: it is always looked at.
+        Ok(_) if verify || repair || qo::doctor::server(url).is_some() => {}
         Ok(_) => {
             findings.push(Finding::new(Level::Ok, "store", format!("{} can be read", place.shown())));
             return Ok(findings);
         }
         // What is wrong is told in full below.
         Err(Trouble::Error { error, .. }) if error.kind() == ErrorKind::Data => {
-            let levels = qo::doctor::format_levels(url).await?;
-            if levels.0.is_some_and(|store| store != levels.1) {
+            let level = qo::migrate::status(url).await?;
+            if level.store.is_some_and(|store| store != level.release) {
                 return Err(error.into());
             }
         }
         Err(trouble) => return Err(trouble),
     }
-    if let Some(health) = qo::doctor::examine(url).await? {
-        findings.extend(examined(place, &health));
+    match qo::doctor::examine(url).await.map_err(|error| place.explained(error))? {
+        Some(Health::Directory(health)) => findings.extend(directory(place, &health)),
+        Some(Health::Postgres(health)) => findings.extend(postgres(place, &health)),
+        None => {}
     }
     Ok(findings)
 }
 
-fn examined(place: &Place, health: &Health) -> Vec<Finding> {
+fn postgres(place: &Place, health: &PostgresHealth) -> Vec<Finding> {
+    let PostgresHealth { server, schema, version, drift } = health;
+    let what = format!("{}: PostgreSQL {server}, schema {schema} has version {version}", place.shown());
+    let mut findings = vec![Finding::new(Level::Ok, "store", what)];
+    if drift.is_empty() {
+        let what = "0 groups whose count of slots differs from what their holders have";
+        findings.push(Finding::new(Level::Ok, "slots", what));
+    }
+    findings.extend(drift.iter().map(|Drift { group, held, counted }| {
+        Finding::new(Level::Problem, group, format!("{counted} slots are counted, its holders have {held}"))
+            .advice("qo doctor --repair counts it anew; this is a bug of qo, please report it")
+    }));
+    findings
+}
+
+fn directory(place: &Place, health: &DirectoryHealth) -> Vec<Finding> {
     let format = health.format.map_or_else(|| "none yet".into(), |format| format.to_string());
     let what = format!(
         "{}: format {format}, {} records up to {}, snapshot of {}",
@@ -63,6 +81,18 @@ fn examined(place: &Place, health: &Health) -> Vec<Finding> {
 }
 
 fn repaired(repair: &Repair) -> Vec<Finding> {
+    let drift = match repair {
+        Repair::Directory(repair) => return directory_repaired(repair),
+        Repair::Postgres(drift) => drift,
+    };
+    let finding = |Drift { group, held, counted }: &Drift| {
+        let what = format!("counted anew: its holders have {held} slots, {counted} were counted");
+        Finding::new(Level::Note, group, what)
+    };
+    drift.iter().map(finding).collect()
+}
+
+fn directory_repaired(repair: &DirectoryRepair) -> Vec<Finding> {
     let ids = |jobs: &[qo::core::JobId]| listed(&jobs.iter().map(ToString::to_string).collect::<Vec<_>>());
     let mut findings = vec![Finding::new(Level::Note, "repair", "the store goes on again")];
     let mut note = |what: String| findings.push(Finding::new(Level::Note, "repair", what));

@@ -1,0 +1,57 @@
+//! The version of what is stored, by URL, and raising it to the one of this release.
+
+use crate::connect::{Place, connect};
+use qo_core::{Error, ErrorKind, Result};
+use serde::Serialize;
+
+/// The version of a store and the one that this release works with: the format of a directory, the version of a schema.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Level {
+    /// What the store has; none if it is new.
+    pub store: Option<u64>,
+    /// What this release works with.
+    pub release: u64,
+    /// The oldest version of a release that the store lets in. None where only the same one may come in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest_client: Option<u64>,
+    /// What [`up`] would do, step by step, each with what it means to those who work meanwhile. None where raising has no
+    /// steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending: Option<Vec<String>>,
+}
+
+/// Looks, and changes nothing.
+pub async fn status(url: &str) -> Result<Level> {
+    let (store, release) = match Place::parse(url)? {
+        Place::Directory(directory) => qo_object::doctor::format_levels(directory).await?,
+        Place::Postgres(url) => return schema(&url).await,
+        Place::Memory => (Some(1), 1),
+    };
+    Ok(Level { store, release, oldest_client: None, pending: None })
+}
+
+/// Makes the store, or raises it to this release, and says what was done, step by step. Doing it again does nothing;
+/// several processes may do it at once.
+pub async fn up(url: &str) -> Result<Vec<String>> {
+    if let Place::Postgres(url) = Place::parse(url)? {
+        return qo_postgres::migrate::up(&url).await;
+    }
+    // Opening gives a new directory its format. So far there is one, so there is nothing else to raise.
+    connect(url).await?;
+    Ok(Vec::new())
+}
+
+async fn schema(url: &qo_postgres::Url) -> Result<Level> {
+    use qo_postgres::migrate::{VERSION, pending, status};
+    let found = status(url).await?;
+    let number = |version: i32| {
+        u64::try_from(version)
+            .map_err(|_| Error::new(ErrorKind::Data, format!("version {version} of a schema")))
+    };
+    Ok(Level {
+        store: found.map(|(version, _)| number(version)).transpose()?,
+        release: number(VERSION)?,
+        oldest_client: found.map(|(_, oldest)| number(oldest)).transpose()?,
+        pending: Some(pending(found.map(|(version, _)| version))),
+    })
+}
