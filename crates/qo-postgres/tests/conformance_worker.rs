@@ -3,6 +3,4 @@
 
 mod fixtures;
 
-qo_testkit::conformance!(
-    fixtures::Schemas::on("QO_TEST_POSTGRES_18").worker_at("serializable").listening()
-);
+qo_testkit::conformance!(fixtures::Schemas::on("QO_TEST_POSTGRES_18").worker_at("serializable").listening());

@@ -267,6 +267,9 @@ BEGIN
         -- The usual case: everybody at the head of the line may run.
         DELETE FROM line l WHERE l.seq = ANY (_seqs);
         PERFORM change_slots(_refs, _delta, _most, _missing, '{}');
+        -- Somebody may have been parked on a key while we waited for its row.
+        PERFORM wake_shared(_refs[k], -_delta[k]) FROM generate_subscripts(_refs, 1) k
+            WHERE _delta[k] < 0 AND strpos(_refs[k], '/') > 0;
         RETURN _seqs;
     END IF;
 

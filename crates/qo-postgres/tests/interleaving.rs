@@ -1,0 +1,324 @@
+//! Two at once, step by step: one is stopped in the middle of its transaction while another goes on.
+
+mod fixtures;
+
+use fixtures::{RUNTIME, Schemas, connect};
+use qo_core::{
+    Claim, ErrorKind, Exchange, GroupRef, JobId, JobState, Json, Name, NewJob, NewSession, OnLimit, Outcome,
+};
+use qo_core::{SessionId, Settle, Store, Submitted};
+use qo_postgres::{Options, PostgresStore, Url};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+const SERVER: &str = "QO_TEST_POSTGRES";
+/// Longer than anything takes that is not waiting for somebody.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn name(text: &str) -> Name {
+    Name::parse("name", text).expect("a name")
+}
+
+fn job(id: u128, task: &str) -> NewJob {
+    NewJob::new(JobId(Uuid::from_u128(id)), name(task))
+}
+
+/// A namespace, a store and a worker's session.
+struct World {
+    server: String,
+    url: Url,
+    store: Arc<PostgresStore>,
+    session: SessionId,
+    number: u64,
+}
+
+impl World {
+    async fn new(schema: &str) -> Self {
+        let schemas = Schemas::on(SERVER);
+        let url = schemas.schema(schema).await;
+        let options = Options { connections: 4, notify: false, ..Options::default() };
+        let store = Arc::new(PostgresStore::open(&url, options).await.expect("it opens"));
+        let mut world =
+            Self { server: schemas.server(), url, store, session: SessionId(Uuid::nil()), number: 0 };
+        world.session = world.open_session(1).await;
+        world
+    }
+
+    async fn open_session(&self, id: u128) -> SessionId {
+        let id = SessionId(Uuid::from_u128(id));
+        let tasks = ["t", "u"].map(name).to_vec();
+        let session =
+            NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 1_000 };
+        self.store.open_session(session).await.expect("it opens");
+        id
+    }
+
+    /// A connection of somebody who takes their time, in the schema.
+    async fn slow(&self) -> Client {
+        let client = connect(&self.server).await;
+        let path = format!("SET search_path = {}", self.url.schema());
+        client.batch_execute(&path).await.expect("it is set");
+        client
+    }
+
+    async fn submit(&self, jobs: Vec<NewJob>) {
+        for submitted in self.store.submit(jobs).await.expect("a call") {
+            assert!(matches!(submitted, Ok(Submitted::Accepted(_))), "{submitted:?}");
+        }
+    }
+
+    /// Settles what is given and claims; nobody may hold it up.
+    async fn exchange(&mut self, settles: Vec<Settle>, max: u32) -> Vec<(JobId, Settle)> {
+        self.number += 1;
+        let claim = Claim { max, max_per_queue: None, prefetch: None };
+        let exchange =
+            Exchange { settles, claim, free_permits: 1_000, ..Exchange::renew(self.session, self.number) };
+        let reply = tokio::time::timeout(PATIENCE, self.store.exchange(exchange)).await;
+        let reply = reply.expect("nobody holds it up").expect("it is answered");
+        assert!(reply.settled.iter().all(Result::is_ok), "{:?}", reply.settled);
+        let done = Outcome::Succeed { output: Json::null() };
+        let settle = |id, token| Settle { job: id, token, outcome: done.clone() };
+        reply.claimed.into_iter().map(|job| (job.id, settle(job.id, job.token))).collect()
+    }
+
+    async fn claims(&mut self, max: u32) -> Vec<JobId> {
+        self.exchange(vec![], max).await.into_iter().map(|(id, _)| id).collect()
+    }
+
+    /// Waits until somebody waits for a lock.
+    async fn until_somebody_waits(&self, query: &str) {
+        let client = connect(&self.server).await;
+        let waiting =
+            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1)";
+        let pattern = format!("%{}.{query}%", self.url.schema());
+        let look = async {
+            while !client.query_one(waiting, &[&pattern]).await.expect("a look").get::<_, bool>(0) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, look).await.expect("it waits");
+    }
+}
+
+fn ids(ids: impl IntoIterator<Item = u128>) -> Vec<JobId> {
+    ids.into_iter().map(|id| JobId(Uuid::from_u128(id))).collect()
+}
+
+fn slow_claim(session: SessionId, number: u64, max: u32) -> String {
+    format!(
+        "SELECT * FROM api_exchange_shared('{session}', {number}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', {max}, NULL, 1000, false)"
+    )
+}
+
+#[test]
+fn a_callers_open_transaction_holds_up_nobody() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("open_transaction").await;
+        world.submit(vec![job(1, "t"), NewJob { workflow: Some(name("w")), ..job(2, "t") }]).await;
+        let first = world.exchange(vec![], 10).await;
+        let slow = world.slow().await;
+        slow.batch_execute(
+            "BEGIN; SELECT submit('t', workflow => 'w'); SELECT submit('u', key => 'k', \"limit\" => 1);
+             SELECT submit('u', on_limit => 'skip', \"limit\" => 5)",
+        )
+        .await
+        .expect("they are stored");
+        // Everything that others do goes on: settling the step before, limits, sweeping, claiming.
+        let settles = first.into_iter().map(|(_, settle)| settle).collect();
+        assert_eq!(world.exchange(settles, 10).await, []);
+        let others = async {
+            world.store.set_limit(GroupRef::Group(name("u")), 7).await.expect("it is set");
+            world.store.sweep().await.expect("it sweeps");
+            world.store.submit(vec![job(3, "u")]).await.expect("it is stored");
+        };
+        tokio::time::timeout(PATIENCE, others).await.expect("nobody holds them up");
+        assert_eq!(world.claims(10).await, ids([3]));
+        slow.batch_execute("COMMIT").await.expect("it commits");
+        assert_eq!(world.claims(10).await.len(), 3, "what was accepted first and committed last is not lost");
+        assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
+    });
+}
+
+#[test]
+fn a_limit_that_is_set_during_a_claim_waits_for_it_and_holds_afterwards() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("set_during_claim").await;
+        world.submit((1..=10).map(|id| job(id, "t")).collect()).await;
+        let slow = world.slow().await;
+        slow.batch_execute("BEGIN").await.expect("it begins");
+        let claimed = slow.query(&slow_claim(world.session, 1, 3), &[]).await.expect("it claims");
+        assert_eq!(claimed.len(), 4, "three jobs, and the time");
+        let store = Arc::clone(&world.store);
+        let set = tokio::spawn(async move { store.set_limit(GroupRef::Group(name("t")), 0).await });
+        world.until_somebody_waits("api_set_limit").await;
+        slow.batch_execute("COMMIT").await.expect("it commits");
+        set.await.expect("it ends").expect("it is set");
+        world.number = 1;
+        assert_eq!(world.claims(10).await, [], "after it was acknowledged nothing starts");
+        let group = world.store.group(GroupRef::Group(name("t"))).await.expect("a group").status;
+        assert_eq!((group.used, group.limit), (3, Some(0)));
+        assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
+    });
+}
+
+#[test]
+fn two_claims_at_once_share_the_slots_that_are_left() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("two_claims").await;
+        world.store.set_limit(GroupRef::Group(name("t")), 4).await.expect("it is set");
+        world.submit((1..=10).map(|id| job(id, "t")).collect()).await;
+        let other = world.open_session(2).await;
+        let slow = world.slow().await;
+        slow.batch_execute("BEGIN").await.expect("it begins");
+        slow.query(&slow_claim(other, 1, 3), &[]).await.expect("it claims");
+        let (store, session) = (Arc::clone(&world.store), world.session);
+        let second = tokio::spawn(async move {
+            let claim = Claim { max: 3, max_per_queue: None, prefetch: None };
+            store.exchange(Exchange { claim, free_permits: 1_000, ..Exchange::renew(session, 1) }).await
+        });
+        world.until_somebody_waits("api_exchange_shared").await;
+        slow.batch_execute("COMMIT").await.expect("it commits");
+        let reply = second.await.expect("it ends").expect("it is answered");
+        assert_eq!(reply.claimed.len(), 1, "it saw four free slots, and there is one");
+        world.number = 1;
+        assert_eq!(world.claims(10).await, []);
+        assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
+    });
+}
+
+#[test]
+fn an_exchange_that_dies_before_it_commits_never_was() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("dies").await;
+        world.store.set_limit(GroupRef::Group(name("t")), 1).await.expect("it is set");
+        world.submit(vec![job(1, "t"), job(2, "t")]).await;
+        let slow = world.slow().await;
+        slow.batch_execute("BEGIN").await.expect("it begins");
+        slow.query(&slow_claim(world.session, 1, 1), &[]).await.expect("it claims");
+        let pid: i32 = slow.query_one("SELECT pg_backend_pid()", &[]).await.expect("a pid").get(0);
+        let killer = connect(&world.server).await;
+        killer.query("SELECT pg_terminate_backend($1)", &[&pid]).await.expect("it is killed");
+        let gone = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)";
+        while killer.query_one(gone, &[&pid]).await.expect("a look").get::<_, bool>(0) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(world.claims(10).await, ids([1]), "the same number again claims the same job");
+        assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
+    });
+}
+
+#[test]
+fn lowering_a_full_group_takes_nothing_away_and_nothing_starts_until_there_is_room() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("lowering").await;
+        let group = GroupRef::Group(name("t"));
+        world.store.set_limit(group.clone(), 100).await.expect("it is set");
+        world.submit((1..=300).map(|id| job(id, "t")).collect()).await;
+        let mut held: Vec<Settle> = world.exchange(vec![], 200).await.into_iter().map(|(_, s)| s).collect();
+        assert_eq!(held.len(), 100);
+        world.store.set_limit(group.clone(), 60).await.expect("it is set");
+        for running in [90, 80, 70, 60] {
+            let settles = held.split_off(held.len() - 10);
+            assert_eq!(world.exchange(settles, 50).await, [], "{running} run");
+        }
+        let settles = held.split_off(held.len() - 10);
+        assert_eq!(world.exchange(settles, 50).await.len(), 10);
+        world.store.set_limit(group, 80).await.expect("it is set");
+        assert_eq!(world.exchange(vec![], 50).await.len(), 20);
+        assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
+    });
+}
+
+#[test]
+fn a_submit_that_rejects_never_admits_too_many_at_any_isolation_level() {
+    RUNTIME.block_on(async {
+        for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+            let world = World::new("rejects").await;
+            let (mut first, mut second) = (world.slow().await, world.slow().await);
+            for client in [&first, &second] {
+                let set = format!("SET default_transaction_isolation = '{}'", level.to_lowercase());
+                client.batch_execute(&set).await.expect("it is set");
+            }
+            let new = |id| vec![NewJob { limit: Some(1), on_limit: OnLimit::Reject, ..job(id, "t") }];
+            let one = first.transaction().await.expect("it begins");
+            // Both look at the same moment.
+            let two = second.transaction().await.expect("it begins");
+            two.query_one("SELECT count(*) FROM job", &[]).await.expect("a snapshot");
+            let admitted = world.store.submit_in(&one, new(1)).await.expect("a call");
+            assert!(matches!(admitted[..], [Ok(Submitted::Accepted(_))]), "{admitted:?}");
+            let late = world.store.submit_in(&two, new(2));
+            let both = async {
+                let commit = async {
+                    world.until_somebody_waits("api_submit").await;
+                    one.commit().await.expect("it commits");
+                };
+                tokio::join!(late, commit).0
+            };
+            let refused = tokio::time::timeout(PATIENCE, both).await.expect("nobody waits for ever");
+            match refused {
+                Ok(answers) => {
+                    assert_eq!(level, "READ COMMITTED");
+                    let kinds: Vec<_> =
+                        answers.iter().map(|a| a.as_ref().map_err(qo_core::Error::kind)).collect();
+                    assert_eq!(kinds, [Err(ErrorKind::LimitReached)]);
+                }
+                Err(error) => {
+                    assert_ne!(level, "READ COMMITTED");
+                    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+                }
+            }
+            drop(two.rollback().await);
+            let live = world.store.group(GroupRef::Group(name("t"))).await.expect("a group").status.live;
+            assert_eq!(live, 1, "{level}");
+        }
+    });
+}
+
+#[test]
+fn the_same_job_submitted_twice_at_once_is_one_job() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("twice").await;
+        let mut slow = world.slow().await;
+        let open = slow.transaction().await.expect("it begins");
+        world.store.submit_in(&open, vec![job(1, "t")]).await.expect("a call");
+        let store = Arc::clone(&world.store);
+        let again = tokio::spawn(async move { store.submit(vec![job(1, "t")]).await });
+        world.until_somebody_waits("api_submit").await;
+        open.commit().await.expect("it commits");
+        let again = again.await.expect("it ends").expect("a call");
+        assert_eq!(again, [Ok(Submitted::Existing(JobId(Uuid::from_u128(1))))]);
+        assert_eq!(world.claims(10).await, ids([1]));
+    });
+}
+
+#[test]
+fn a_slot_that_is_freed_while_a_job_is_parked_on_it_wakes_the_job() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("parked").await;
+        let key = |id| NewJob { key: Some(qo_core::Key::parse("key", "k").expect("a key")), ..job(id, "t") };
+        world.store.set_limit("t/*".parse().expect("a group"), 1).await.expect("it is set");
+        world.submit(vec![key(1)]).await;
+        let held: Vec<Settle> = world.exchange(vec![], 1).await.into_iter().map(|(_, s)| s).collect();
+        world.submit(vec![key(2), key(3)]).await;
+        // Another worker meets the full key and parks what is behind it, and has not committed yet.
+        let other = world.open_session(2).await;
+        let slow = world.slow().await;
+        slow.batch_execute("BEGIN").await.expect("it begins");
+        slow.query(&slow_claim(other, 1, 10), &[]).await.expect("it claims nothing");
+        let (store, session) = (Arc::clone(&world.store), world.session);
+        let free = tokio::spawn(async move {
+            store
+                .exchange(Exchange { settles: held, free_permits: 1_000, ..Exchange::renew(session, 2) })
+                .await
+        });
+        world.until_somebody_waits("api_exchange_shared").await;
+        slow.batch_execute("COMMIT").await.expect("it commits");
+        let settled = free.await.expect("it ends").expect("it is answered").settled;
+        assert_eq!(settled, [Ok(JobState::Succeeded)]);
+        world.number = 2;
+        assert_eq!(world.claims(10).await, ids([2]));
+        assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
+    });
+}
