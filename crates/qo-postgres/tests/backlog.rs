@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 const BATCH: i64 = 50;
 /// Rows that an exchange may read for each job that it settles or claims: the job, its place, its counts, a few indexes.
-const ROWS_PER_JOB: i64 = 60;
+const ROWS_PER_JOB: i64 = 100;
 
 fn name(text: &str) -> Name {
     Name::parse("name", text).expect("a name")
