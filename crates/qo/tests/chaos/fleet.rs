@@ -1,6 +1,7 @@
 //! The worker processes, and what was done to each.
 
 use crate::record::{self, now_us};
+use crate::server::ROLES;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -111,7 +112,8 @@ impl Fleet {
         self.started += 1;
         let number = self.started;
         let mut command = Command::new(std::env::current_exe().expect("a path"));
-        command.args(["worker", &self.url]).arg(record::path(&self.folder, number)).arg(format!("w{number}"));
+        let url = self.url.replace("postgres@", &format!("{}@", ROLES[number % ROLES.len()]));
+        command.args(["worker", &url]).arg(record::path(&self.folder, number)).arg(format!("w{number}"));
         Process { number, fate: Fate::default(), child: command.spawn().expect("a process") }
     }
 }

@@ -23,7 +23,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, interval, timeout};
+use tokio::time::{interval, timeout};
 use verdict::{Found, Verdict};
 
 const NAME: &str = "chaos_on_postgresql_exceeds_nothing_loses_nothing_and_leaves_nothing_stuck";
@@ -58,7 +58,7 @@ fn say(line: std::fmt::Arguments<'_>) {
 async fn chaos() -> Verdict {
     let seed = std::env::var("QO_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(5);
     say(format_args!("seed {seed}"));
-    let mut server = Server::from_environment().await;
+    let server = Server::from_environment().await;
     let url = server.namespace(SCHEMA).await;
     let options = Options::default();
     let store = PostgresStore::open(&Url::parse(&url).expect("a url"), options).await.expect("it opens");
@@ -74,11 +74,10 @@ async fn chaos() -> Verdict {
     submitting.first_half().await;
     let mut chaos = Chaos::begin(seed, &url, folder.path());
     let rest = submitting.rest_in_pieces(fault::LENGTH);
-    tokio::join!(chaos.rage(&mut server), rest);
+    tokio::join!(chaos.rage(&server), rest);
 
-    let healed = Instant::now();
+    let healed_us = record::now_us();
     let stuck = timeout(PATIENCE, all_ended(&store)).await.err().map(|_| ());
-    let drained = healed.elapsed();
     let jobs = all_jobs(&store).await;
     if stuck.is_some() {
         for job in jobs.iter().filter(|job| !job.state.is_terminal()).take(3) {
@@ -93,7 +92,7 @@ async fn chaos() -> Verdict {
         drift: again(async || store.drift().await).await,
         slots_left: groups.into_iter().filter(|group| group.used > 0).map(|group| group.group).collect(),
         deadlocks: server.deadlocks().await,
-        drained,
+        healed_us,
     };
     Verdict::of(&plan, &run::read(folder.path(), &workers), faults, found)
 }

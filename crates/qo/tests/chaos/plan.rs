@@ -9,13 +9,20 @@ use std::time::Duration;
 use tokio::time::interval;
 
 /// The limits, all in force from the beginning.
-pub const LIMITS: [(&str, u32); 3] = [("alone", 1), ("seven", 7), ("keyed/*", 1)];
+pub const LIMITS: [(&str, u32); 4] = [("alone", 1), ("seven", 7), ("long", 3), ("keyed/*", 1)];
 /// Every task; each is its own group.
-pub const TASKS: [&str; 7] = ["alone", "seven", "keyed", "free", "flaky", "doomed", "step"];
+pub const TASKS: [&str; 8] = ["alone", "seven", "long", "keyed", "free", "flaky", "doomed", "step"];
 /// How many jobs of each task that is no step.
-const JOBS: [(&str, usize); 6] =
-    [("alone", 200), ("seven", 1_000), ("keyed", 1_000), ("free", 1_500), ("flaky", 240), ("doomed", 20)];
-const KEYS: u64 = 60;
+const JOBS: [(&str, usize); 7] = [
+    ("alone", 200),
+    ("seven", 700),
+    ("long", 10),
+    ("keyed", 1_000),
+    ("free", 1_800),
+    ("flaky", 240),
+    ("doomed", 20),
+];
+const KEYS: u64 = 20;
 const WORKFLOWS: usize = 2;
 const STEPS: usize = 20;
 /// More tries than anybody has the time to kill.
@@ -100,9 +107,12 @@ fn name(text: &str) -> Name {
 
 fn planned(dice: &mut Random, task: &str) -> Planned {
     let ms = match task {
-        "alone" => dice.within(2..=15),
-        "seven" => dice.within(10..=60),
-        _ => dice.within(1..=40),
+        "alone" => dice.within(5..=50),
+        "seven" => dice.within(10..=140),
+        // Longer than a lease, so that it is still running when that ends.
+        "long" => dice.within(1_000..=3_000),
+        "keyed" => dice.within(10..=100),
+        _ => dice.within(1..=200),
     };
     let good_from = match task {
         "doomed" => None,

@@ -16,6 +16,8 @@ pub struct Run {
     pub to_us: u64,
     /// It came to its end.
     pub done: bool,
+    /// It was dropped by its worker, which could no longer trust its lease.
+    pub dropped: bool,
 }
 
 /// All runs, in the order of their tokens.
@@ -39,13 +41,22 @@ pub fn read(folder: &Path, workers: &BTreeMap<usize, Fate>) -> Runs {
         let end_us = workers[worker].killed_us.unwrap_or(u64::MAX);
         for record in records {
             let Record { event, at_us, token, job } = *record;
-            let began = Run { worker: *worker, job, token, from_us: at_us, to_us: end_us, done: false };
+            let began = Run {
+                worker: *worker,
+                job,
+                token,
+                from_us: at_us,
+                to_us: end_us,
+                done: false,
+                dropped: false,
+            };
             match (event, by_token.get_mut(&token)) {
                 (Event::Began, None) => {
                     by_token.insert(token, began);
                 }
                 (Event::Done | Event::Stopped, Some(run)) if (run.worker, run.job) == (*worker, job) => {
                     (run.to_us, run.done) = (at_us, event == Event::Done);
+                    run.dropped = event == Event::Stopped;
                 }
                 (_, other) => runs.strange.push(format!("worker {worker}: {record:?}, but {other:?}")),
             }

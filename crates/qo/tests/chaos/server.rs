@@ -1,20 +1,27 @@
 //! The PostgreSQL server, as somebody with rights over it sees it.
 
+use std::cell::OnceCell;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::time::Duration;
 use tokio::process::Command;
+use tokio::time::interval;
 use tokio_postgres::{Client, Config, NoTls};
+
+/// Workers come as one of these, so that some can be shut out while others go on.
+pub const ROLES: [&str; 2] = ["chaos_left", "chaos_right"];
 
 /// A server that may be restarted.
 pub struct Server {
     url: String,
     data: PathBuf,
     pg_ctl: PathBuf,
-    /// Deadlocks that were counted before the count was last lost.
-    deadlocks: i64,
-    restarted: bool,
+    /// What it had counted when the test began.
+    deadlocks_before: i64,
+    /// What it had counted just before its first crash: a crash resets the count.
+    deadlocks_at_crash: OnceCell<i64>,
 }
 
 fn variable(name: &str) -> String {
@@ -29,21 +36,54 @@ impl Server {
             url: variable("QO_TEST_POSTGRES_15"),
             data: variable("QO_TEST_POSTGRES_DIR_15").into(),
             pg_ctl: PathBuf::from(variable("QO_TEST_POSTGRES_BIN_15")).join("pg_ctl"),
-            deadlocks: 0,
-            restarted: false,
+            deadlocks_before: 0,
+            deadlocks_at_crash: OnceCell::new(),
         };
-        server.deadlocks = -server.counted_deadlocks().await;
+        server.deadlocks_before = server.counted_deadlocks().await;
         server
     }
 
     /// A new namespace, and its URL.
     pub async fn namespace(&self, schema: &str) -> String {
+        let client = self.connect().await.expect("it answers");
         let drop = format!("DROP SCHEMA IF EXISTS {schema} CASCADE");
-        self.connect().await.expect("it answers").batch_execute(&drop).await.expect("it goes");
+        client.batch_execute(&drop).await.expect("it goes");
         let mark = if self.url.contains('?') { '&' } else { '?' };
         let url = format!("{}{mark}schema={schema}", self.url);
         qo::migrate::up(&url).await.expect("it is made");
+        for role in ROLES {
+            let make = format!(
+                "DROP ROLE IF EXISTS {role}; CREATE ROLE {role} LOGIN; SELECT {schema}.allow('{role}', 'work')"
+            );
+            client.batch_execute(&make).await.expect("it is made");
+        }
         url
+    }
+
+    /// Shuts one of the roles out: its connections are cut, and it gets no new ones.
+    pub async fn shut_out(&self, role: &str) {
+        let cut = format!(
+            "ALTER ROLE {role} NOLOGIN;
+             SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'"
+        );
+        self.do_sometime(&cut).await;
+    }
+
+    /// Lets it in again.
+    pub async fn let_in(&self, role: &str) {
+        self.do_sometime(&format!("ALTER ROLE {role} LOGIN")).await;
+    }
+
+    /// Does something, if need be when the server is back.
+    async fn do_sometime(&self, sql: &str) {
+        let mut every = interval(Duration::from_millis(20));
+        loop {
+            every.tick().await;
+            let Ok(client) = self.connect().await else { continue };
+            if client.batch_execute(sql).await.is_ok() {
+                return;
+            }
+        }
     }
 
     async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
@@ -57,15 +97,15 @@ impl Server {
     pub async fn cut(&self) -> Option<i64> {
         let client = self.connect().await.ok()?;
         let cut = "SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity
-            WHERE application_name = 'qo' AND datname = current_database()";
+            WHERE application_name = 'qo'";
         Some(client.query_one(cut, &[]).await.ok()?.get(0))
     }
 
     /// Crashes the server and starts it again. It is back when this returns.
-    pub async fn crash(&mut self) {
-        if !self.restarted {
-            self.deadlocks += self.counted_deadlocks().await;
-            self.restarted = true;
+    pub async fn crash(&self) {
+        if self.deadlocks_at_crash.get().is_none() {
+            let counted = self.counted_deadlocks().await;
+            self.deadlocks_at_crash.set(counted).expect("there is one first time");
         }
         let owner = fs::metadata(&self.data).expect("a data directory");
         let mut command = Command::new(&self.pg_ctl);
@@ -88,12 +128,12 @@ impl Server {
         fs::read_to_string(self.log()).unwrap_or_default()
     }
 
-    /// How many times somebody waited in a circle. A crash resets the server's count, so from the first one on its log is
-    /// what counts.
+    /// How many times somebody waited in a circle: what the server counted until its first crash, and what it wrote since.
     pub async fn deadlocks(&self) -> i64 {
-        match self.restarted {
-            true => self.deadlocks + self.written().matches("deadlock detected").count() as i64,
-            false => self.deadlocks + self.counted_deadlocks().await,
+        let written = self.written().matches("deadlock detected").count() as i64;
+        match self.deadlocks_at_crash.get() {
+            Some(counted) => counted - self.deadlocks_before + written,
+            None => self.counted_deadlocks().await - self.deadlocks_before,
         }
     }
 

@@ -3,11 +3,15 @@
 use crate::fault::Faults;
 use crate::plan::{LIMITS, Plan};
 use crate::run::{Run, Runs};
-use crate::worker::THREADS;
+use crate::worker::{LEASE, THREADS};
 use qo::core::{GroupRef, JobId, JobView};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
+
+/// Longest that a group with work waiting may stand still once the faults are over: the lease of somebody who was killed
+/// last, and the sweep that finds it over.
+const IDLE: Duration = LEASE.saturating_mul(2);
 
 /// What the store says when all is over.
 pub struct Found {
@@ -17,8 +21,8 @@ pub struct Found {
     /// Groups of which slots are still taken.
     pub slots_left: Vec<GroupRef>,
     pub deadlocks: i64,
-    /// How long it took from the last fault to the last job.
-    pub drained: Duration,
+    /// When the last fault was over.
+    pub healed_us: u64,
 }
 
 /// What is proved, or not.
@@ -28,6 +32,7 @@ pub struct Verdict {
     runs: usize,
     faults: Faults,
     takeovers: usize,
+    dropped: usize,
     half_written: usize,
     over_limit: usize,
     lost: usize,
@@ -35,7 +40,10 @@ pub struct Verdict {
     disorder: usize,
     drift: String,
     deadlocks: i64,
+    /// From the last fault to the last job.
     drained: Duration,
+    /// Longest that a group with work waiting stood still after the last fault.
+    idle: Duration,
     highest: BTreeMap<String, usize>,
     /// Everything that is not as it must be.
     violations: Vec<String>,
@@ -46,17 +54,18 @@ impl Verdict {
         let mut verdict = Self {
             jobs: plan.jobs.len(),
             runs: runs.all.len(),
+            dropped: runs.all.iter().filter(|run| run.dropped).count(),
             faults,
             half_written: runs.half_written.iter().sum(),
             drift: found.drift,
             deadlocks: found.deadlocks,
-            drained: found.drained,
+            drained: micros_between(found.healed_us, runs.all.iter().map(|run| run.to_us).max()),
             violations: runs.strange.clone(),
             ..Self::default()
         };
         let mut by_job: BTreeMap<JobId, Vec<&Run>> = BTreeMap::new();
         runs.all.iter().for_each(|run| by_job.entry(run.job).or_default().push(run));
-        verdict.judge_limits(plan, runs);
+        verdict.judge_limits(plan, runs, found.healed_us);
         verdict.judge_jobs(plan, &by_job, &found.jobs);
         verdict.judge_workflows(plan, &by_job);
         for (group, limit) in LIMITS {
@@ -64,6 +73,8 @@ impl Verdict {
             verdict
                 .demand(reached == limit as usize, || format!("{group}: {reached} of {limit} were reached"));
         }
+        let idle = verdict.idle;
+        verdict.demand(idle <= IDLE, || format!("a group with work stood still for {idle:?}"));
         let half_written = runs.half_written.iter().max().copied().unwrap_or(0);
         verdict.demand(half_written <= THREADS, || format!("{half_written} handlers went on after a stop"));
         let left = &found.slots_left;
@@ -72,7 +83,15 @@ impl Verdict {
         verdict.demand(drift == "[]", || format!("drift: {drift}"));
         verdict.demand(deadlocks == 0, || format!("{deadlocks} deadlocks"));
         let faults = verdict.faults.clone();
-        let all = [faults.kills, faults.stops, faults.cuts, faults.restarts, verdict.takeovers];
+        let all = [
+            faults.kills,
+            faults.stops,
+            faults.cuts,
+            faults.shut_outs,
+            faults.restarts,
+            verdict.takeovers,
+            verdict.dropped,
+        ];
         verdict.demand(!all.contains(&0), || format!("too little happened: {all:?}"));
         verdict
     }
@@ -87,7 +106,7 @@ impl Verdict {
         }
     }
 
-    fn judge_limits(&mut self, plan: &Plan, runs: &Runs) {
+    fn judge_limits(&mut self, plan: &Plan, runs: &Runs, healed_us: u64) {
         let mut groups: BTreeMap<String, (usize, Vec<&Run>)> = BTreeMap::new();
         for run in &runs.all {
             let Some(job) = plan.jobs.get(&run.job) else {
@@ -101,6 +120,7 @@ impl Verdict {
         for (group, (limit, runs)) in groups {
             let (most, over) = at_once(&runs, limit);
             self.over_limit += over.len();
+            self.idle = self.idle.max(longest_idle(&runs, healed_us));
             self.violations.extend(over.into_iter().take(3).map(|run| {
                 let beside: Vec<_> = runs
                     .iter()
@@ -159,6 +179,23 @@ impl Verdict {
     }
 }
 
+/// From one moment to another, if that is later.
+fn micros_between(from_us: u64, to_us: Option<u64>) -> Duration {
+    Duration::from_micros(to_us.unwrap_or(from_us).saturating_sub(from_us))
+}
+
+/// The longest time after the last fault in which none of these ran, although one was to come.
+fn longest_idle(runs: &[&Run], healed_us: u64) -> Duration {
+    let mut runs = runs.to_vec();
+    runs.sort_by_key(|run| run.from_us);
+    let (mut longest, mut busy_until_us) = (Duration::ZERO, healed_us);
+    for run in runs {
+        longest = longest.max(micros_between(busy_until_us, Some(run.from_us)));
+        busy_until_us = busy_until_us.max(run.to_us);
+    }
+    longest
+}
+
 /// How many ran at once at most, and those that began when as many as may were running already.
 fn at_once<'a>(runs: &[&'a Run], limit: usize) -> (usize, Vec<&'a Run>) {
     // At the same moment ends come before starts: an end that was noted is over.
@@ -178,12 +215,16 @@ fn at_once<'a>(runs: &[&'a Run], limit: usize) -> (usize, Vec<&'a Run>) {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Faults { kills, stops, cuts, connections_cut, restarts } = self.faults;
-        writeln!(f, "jobs {}, runs {}, takeovers {}", self.jobs, self.runs, self.takeovers)?;
+        let Faults { kills, stops, cuts, connections_cut, shut_outs, restarts } = self.faults;
+        let Self { jobs, runs, takeovers, dropped, .. } = self;
         writeln!(
             f,
-            "kills {kills}, stops {stops} (steps finished after one: {}), cuts {cuts} of {connections_cut} connections, restarts {restarts}",
-            self.half_written
+            "jobs {jobs}, runs {runs}, takeovers {takeovers}, handlers dropped with their lease {dropped}"
+        )?;
+        writeln!(f, "kills {kills}, stops {stops} (steps finished after one: {})", self.half_written)?;
+        writeln!(
+            f,
+            "cuts {cuts} ({connections_cut} connections), shut out {shut_outs}, restarts {restarts}"
         )?;
         writeln!(f, "most at once: {:?}", self.highest)?;
         writeln!(
@@ -191,7 +232,12 @@ impl fmt::Display for Verdict {
             "over-limit {}, lost {}, stuck {}, workflow disorder {}, drift {}, deadlocks {}",
             self.over_limit, self.lost, self.stuck, self.disorder, self.drift, self.deadlocks
         )?;
-        write!(f, "last job {:.1} s after the last fault", self.drained.as_secs_f64())?;
+        write!(
+            f,
+            "last job {:.1} s after the last fault, longest pause of a limited group until then {} ms",
+            self.drained.as_secs_f64(),
+            self.idle.as_millis()
+        )?;
         self.violations.iter().take(20).try_for_each(|violation| write!(f, "\nVIOLATION {violation}"))
     }
 }
