@@ -60,9 +60,8 @@ async fn chaos() -> Verdict {
     say(format_args!("seed {seed}"));
     let server = Server::from_environment().await;
     let url = server.namespace(SCHEMA).await;
-    let options = Options::default();
-    let store = PostgresStore::open(&Url::parse(&url).expect("a url"), options).await.expect("it opens");
-    let store = Arc::new(store);
+    let place = Url::parse(&url).expect("a url");
+    let store = Arc::new(PostgresStore::open(&place, Options::default()).await.expect("it opens"));
     for (group, limit) in plan::LIMITS {
         store.set_limit(group.parse().expect("a group"), limit).await.expect("it is set");
     }
@@ -77,9 +76,9 @@ async fn chaos() -> Verdict {
     tokio::join!(chaos.rage(&server), rest);
 
     let healed_us = record::now_us();
-    let stuck = timeout(PATIENCE, all_ended(&store)).await.err().map(|_| ());
+    let ended = timeout(PATIENCE, all_ended(&store)).await.is_ok();
     let jobs = all_jobs(&store).await;
-    if stuck.is_some() {
+    if !ended {
         for job in jobs.iter().filter(|job| !job.state.is_terminal()).take(3) {
             let why = store.explain(job.id).await;
             say(format_args!("stuck: {job:?}: {why:?}"));
