@@ -77,6 +77,37 @@ async fn main() {
     for t in ["vacuum analyze {s}.job", "vacuum analyze {s}.line", "analyze {s}.gate", "checkpoint"] {
         client.batch_execute(&t.replace("{s}", url.schema())).await.unwrap();
     }
+    if scen == "stuck" || scen == "foreign" {
+        // 100,000 jobs ahead
+        let names: Vec<Name> =
+            if scen == "stuck" { vec![name("full0"), name("full1")] } else { vec![name("foreign")] };
+        if scen == "stuck" {
+            for n in &names {
+                store.set_limit(n.to_string().parse().unwrap(), 0).await.unwrap();
+            }
+        }
+        let mut i = 0usize;
+        while i < 100_000 {
+            let chunk: Vec<NewJob> = (0..5000)
+                .map(|k| {
+                    let mut j = NewJob::new(
+                        JobId(Uuid::from_u128(((i + k) as u128) << 20 | 9)),
+                        names[(i + k) % names.len()].clone(),
+                    );
+                    j.priority = -1;
+                    j
+                })
+                .collect();
+            i += 5000;
+            store.submit(chunk).await.unwrap();
+        }
+        client.batch_execute(&format!("vacuum analyze {}.line", url.schema())).await.unwrap();
+    }
+    let mut all = all;
+    if scen == "stuck" {
+        all.push(name("full0"));
+        all.push(name("full1"));
+    }
     let done = Arc::new(AtomicU64::new(0));
     let ex = Arc::new(AtomicU64::new(0));
     let t0 = std::time::Instant::now();

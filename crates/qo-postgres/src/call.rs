@@ -118,9 +118,22 @@ impl Calls {
             client.query_typed(query, parameters),
             client.batch_execute("COMMIT")
         );
-        begun.map_err(|error| failure(&error, false))?;
+        // All three may have reached the server, whichever of them failed first; if the first did and the second did not, the
+        // call was made outside of a transaction.
+        if let Err(error) = begun {
+            return Err(match (failure(&error, true), answer) {
+                (Failure::Told(told), Ok(_)) => Failure::Told(Error::new(ErrorKind::Unknown, told.message())),
+                (failure, _) => failure,
+            });
+        }
         let rows = answer.map_err(|error| failure(&error, true))?;
-        committed.map_err(|error| failure(&error, true))?;
+        committed.map_err(|error| match failure(&error, true) {
+            // Whatever became of it, it was on its way.
+            Failure::Told(told) if told.kind() == ErrorKind::Unavailable => {
+                Failure::Told(Error::new(ErrorKind::Unknown, told.message()))
+            }
+            failure => failure,
+        })?;
         Ok(rows)
     }
 }
@@ -155,9 +168,19 @@ fn failure(error: &tokio_postgres::Error, sent: bool) -> Failure {
         _ if *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED => {
             return Failure::Race(Error::new(ErrorKind::Unavailable, db.message()));
         }
-        // Insufficient resources, operator intervention, connections: nothing happened; another time it may work.
+        // A pooler that lost its server says so like this.
+        text if text.starts_with("08") && sent => ErrorKind::Unknown,
+        // Insufficient resources, operator intervention: nothing happened; another time it may work.
         text if ["53", "57", "08"].contains(&&text[..2]) => ErrorKind::Unavailable,
-        _ if *code == SqlState::READ_ONLY_SQL_TRANSACTION => ErrorKind::Unavailable,
+        _ if [
+            SqlState::READ_ONLY_SQL_TRANSACTION,
+            SqlState::LOCK_NOT_AVAILABLE,
+            SqlState::INSUFFICIENT_PRIVILEGE,
+        ]
+        .contains(code) =>
+        {
+            ErrorKind::Unavailable
+        }
         _ if [SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_TABLE]
             .contains(code) =>
         {

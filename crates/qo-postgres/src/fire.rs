@@ -36,8 +36,14 @@ impl Due {
 
     /// What they fire, as JSON.
     pub fn fires(&self) -> Result<String> {
-        let fires: Vec<Fire> =
-            self.due.iter().filter_map(|row| fire(row, self.now).transpose()).collect::<Result<_>>()?;
+        // One that this release cannot reckon with must not hold up everybody's exchange.
+        let reckoned = self.due.iter().filter_map(|row| {
+            fire(row, self.now)
+                .inspect_err(|error| tracing::warn!(schedule = %row.schedule, %error))
+                .ok()
+                .flatten()
+        });
+        let fires: Vec<Fire> = reckoned.collect();
         crate::store::written(&fires)
     }
 }

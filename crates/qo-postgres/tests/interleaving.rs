@@ -322,3 +322,59 @@ fn a_slot_that_is_freed_while_a_job_is_parked_on_it_wakes_the_job() {
         assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
     });
 }
+
+#[test]
+fn the_next_job_of_a_key_is_let_in_when_the_one_before_it_goes_without_its_slot() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("let_in").await;
+        let key = |id| NewJob { key: Some(qo_core::Key::parse("key", "k").expect("a key")), ..job(id, "t") };
+        world.store.set_limit("t/*".parse().expect("a group"), 1).await.expect("it is set");
+        world.submit((1..=5).map(key).collect()).await;
+        let held: Vec<Settle> = world.exchange(vec![], 5).await.into_iter().map(|(_, s)| s).collect();
+        assert_eq!((held.len(), world.claims(5).await), (1, vec![]), "the others are put aside");
+        assert_eq!(world.exchange(held, 0).await, []);
+        for id in [2, 3] {
+            world.store.cancel(ids([id])).await.expect("a call")[0].as_ref().expect("it is there");
+        }
+        assert_eq!(world.claims(5).await, ids([4]));
+    });
+}
+
+#[test]
+fn a_full_group_keeps_no_other_group_of_its_task_back() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("named_alike").await;
+        for closed in ["t", "1"] {
+            world.store.set_limit(GroupRef::Group(name(closed)), 0).await.expect("it is set");
+        }
+        let of_group = |id, group| NewJob { group: Some(name(group)), ..job(id, "t") };
+        world.submit((1..=200).map(|id| of_group(id, "t")).collect()).await;
+        world.submit(vec![of_group(201, "other")]).await;
+        assert_eq!(world.claims(5).await, ids([201]));
+    });
+}
+
+#[test]
+fn a_job_that_ended_since_a_transaction_began_is_not_accepted_again() {
+    RUNTIME.block_on(async {
+        for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+            let mut world = World::new("ended_since").await;
+            let mut slow = world.slow().await;
+            let builder = slow.build_transaction();
+            let open = if level == "SERIALIZABLE" {
+                builder.isolation_level(tokio_postgres::IsolationLevel::Serializable)
+            } else {
+                builder.isolation_level(tokio_postgres::IsolationLevel::RepeatableRead)
+            };
+            let open = open.start().await.expect("it begins");
+            open.query_one("SELECT count(*) FROM job", &[]).await.expect("a snapshot");
+            world.submit(vec![job(1, "t")]).await;
+            let held = world.exchange(vec![], 1).await.into_iter().map(|(_, settle)| settle).collect();
+            world.exchange(held, 0).await;
+            let again = world.store.submit_in(&open, vec![job(1, "t")]).await;
+            assert_eq!(again.map_err(|error| error.kind()), Err(ErrorKind::Unavailable), "{level}");
+            drop(open.rollback().await);
+            assert_eq!(world.claims(5).await, []);
+        }
+    });
+}

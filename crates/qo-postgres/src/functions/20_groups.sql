@@ -127,6 +127,13 @@ CREATE OR REPLACE FUNCTION programs_of(_ref text) RETURNS SETOF program LANGUAGE
     SELECT p.* FROM program p WHERE slots_of(p, _ref) > 0
 $$;
 
+-- The limit that is counted: what came with a job and has not been looked at yet is not.
+CREATE OR REPLACE FUNCTION counted_limit(_ref text) RETURNS integer LANGUAGE sql STABLE AS $$
+    SELECT coalesce((SELECT g.declared FROM gate g WHERE g.ref = _ref),
+                    (SELECT p.declared FROM gate p WHERE p.ref = every_key(_ref)),
+                    (SELECT g.submit FROM gate g WHERE g.ref = _ref))
+$$;
+
 -- Slots in use, counted from their holders: what the cache must say.
 CREATE OR REPLACE FUNCTION used_by_holders(_ref text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT coalesce((SELECT sum(slots_of(j, _ref)) FROM hold h JOIN job j USING (seq) WHERE h.state = 'running'), 0)
@@ -144,10 +151,17 @@ CREATE OR REPLACE FUNCTION claimed(_ref text) RETURNS bigint LANGUAGE sql STABLE
     SELECT coalesce(sum(slots_of(j, _ref)), 0) FROM hold h JOIN job j USING (seq) WHERE h.state = 'claimed'
 $$;
 
--- Whether anybody live takes slots of a reference.
-CREATE OR REPLACE FUNCTION is_live(_ref text) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM jobs_of(_ref)) OR EXISTS (SELECT FROM programs_of(_ref))
-$$;
+-- Whether anybody live takes slots of a reference that a limit may come with: a group or a key.
+CREATE OR REPLACE FUNCTION is_live(_ref text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+DECLARE _name text := split_part(_ref, '/', 1);
+BEGIN
+    IF strpos(_ref, '/') > 0 THEN
+        IF EXISTS (SELECT FROM job j WHERE j.grp = _name AND j.key = substr(_ref, strpos(_ref, '/') + 1)) THEN RETURN true; END IF;
+    ELSIF EXISTS (SELECT FROM job j WHERE j.grp = _ref) THEN
+        RETURN true;
+    END IF;
+    RETURN EXISTS (SELECT FROM extra e WHERE e.ref = _ref) OR EXISTS (SELECT FROM programs_of(_ref));
+END $$;
 
 -- Free slots of a reference that has a limit; what claimed jobs will need counts too, if it is to.
 CREATE OR REPLACE FUNCTION free(_ref text, _limit integer, _ahead boolean) RETURNS bigint LANGUAGE sql STABLE AS $$
@@ -163,9 +177,10 @@ END $$;
 
 -- Counts slots that are taken (or, with a negative number, freed) in a reference, if it has a limit.
 CREATE OR REPLACE FUNCTION count_slots(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _limit integer := counted_limit(_ref);
 BEGIN
-    IF limit_of(_ref) IS NULL THEN RETURN; END IF;
-    INSERT INTO slots AS s (ref, used) VALUES (_ref, greatest(_slots, 0))
+    IF _limit IS NULL THEN RETURN; END IF;
+    INSERT INTO slots AS s (ref, used, most) VALUES (_ref, greatest(_slots, 0), _limit)
         ON CONFLICT (ref, share) DO UPDATE SET used = s.used + _slots;
     IF _slots < 0 THEN
         DELETE FROM slots s WHERE s.ref = _ref AND s.used = 0;
@@ -180,8 +195,8 @@ BEGIN
     PERFORM set_gate(_ref);
     IF _ref = every_key(_ref) THEN
         DELETE FROM slots s WHERE s.ref > _name || '/' AND s.ref < _name || '0';
-        INSERT INTO slots (ref, used)
-            SELECT u.ref, sum(u.slots) FROM (
+        INSERT INTO slots (ref, used, most)
+            SELECT u.ref, sum(u.slots), limit_of(u.ref) FROM (
                 SELECT n.ref, n.slots FROM hold h JOIN job j USING (seq), needs_of(j) n WHERE h.state = 'running'
                 UNION ALL SELECT n.ref, n.slots FROM program p, needs_of(p) n
             ) u WHERE u.ref COLLATE "C" > _name || '/' AND u.ref COLLATE "C" < _name || '0' AND limit_of(u.ref) IS NOT NULL GROUP BY u.ref;
@@ -192,7 +207,7 @@ BEGIN
     END IF;
     DELETE FROM slots s WHERE s.ref = _ref;
     IF limit_of(_ref) IS NOT NULL THEN
-        INSERT INTO slots (ref, used) SELECT _ref, u FROM used_by_holders(_ref) u WHERE u > 0;
+        INSERT INTO slots (ref, used, most) SELECT _ref, u, limit_of(_ref) FROM used_by_holders(_ref) u WHERE u > 0;
     END IF;
     PERFORM wake(_ref);
 END $$;
@@ -218,6 +233,18 @@ BEGIN
     END IF;
 END $$;
 
+-- The lanes of those that are parked on a key, found one by one in the index.
+CREATE OR REPLACE FUNCTION parked_lanes(_ref text) RETURNS TABLE (queue text, lane text, twin text) LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE walk AS (
+        (SELECT l.queue, l.lane, l.twin FROM line l WHERE l.parked_on = _ref ORDER BY l.queue, l.lane, l.twin LIMIT 1)
+        UNION ALL
+        SELECT n.queue, n.lane, n.twin FROM walk w CROSS JOIN LATERAL (
+            SELECT l.queue, l.lane, l.twin FROM line l
+            WHERE l.parked_on = _ref AND (l.queue, l.lane, l.twin) > (w.queue, w.lane, w.twin)
+            ORDER BY l.queue, l.lane, l.twin LIMIT 1) n
+    ) SELECT w.queue, w.lane, w.twin FROM walk w
+$$;
+
 -- Lets jobs that are parked on a key back into line, as far as it has room: the first of each lane.
 CREATE OR REPLACE FUNCTION wake(_ref text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _room bigint; _lane record;
@@ -230,10 +257,18 @@ BEGIN
     END IF;
     _room := _room - used(_ref);
     IF _room <= 0 THEN RETURN; END IF;
-    FOR _lane IN SELECT DISTINCT l.queue, l.lane, l.twin FROM line l WHERE l.parked_on = _ref LOOP
+    FOR _lane IN SELECT * FROM parked_lanes(_ref) LOOP
         UPDATE line l SET parked_on = NULL WHERE l.seq IN (
             SELECT f.seq FROM line f WHERE f.parked_on = _ref
                 AND f.queue = _lane.queue AND f.lane = _lane.lane AND f.twin = _lane.twin
             ORDER BY f.priority, f.run_at, f.seq LIMIT _room);
     END LOOP;
+END $$;
+
+-- A job that stood in line leaves it without having taken its slots: whoever is parked behind it may be next.
+CREATE OR REPLACE FUNCTION let_others_in(_job job) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF _job.key IS NOT NULL OR _job.limits IS NOT NULL THEN
+        PERFORM wake(n.ref) FROM needs_of(_job) n WHERE strpos(n.ref, '/') > 0;
+    END IF;
 END $$;

@@ -21,7 +21,7 @@ BEGIN
                                 FILTER (WHERE strpos(e.key, '/') = 0), ''),
                coalesce(string_agg(' ' || e.key || '=' || e.value, '' ORDER BY e.key COLLATE "C")
                         FILTER (WHERE strpos(e.key, '/') > 0), ''),
-               big OR bool_or(e.value::integer > 1)
+               big OR coalesce(bool_or(e.value::integer > 1), false)
         INTO lane, twin, big FROM jsonb_each_text(_limits) e;
     END IF;
     RETURN NEXT;
@@ -59,6 +59,8 @@ BEGIN
     DELETE FROM line WHERE seq = _job.seq;
     INSERT INTO hold (seq, state, session, worker, token, since, until)
         VALUES (_job.seq, 'claimed', _session, _worker, _token, _now, _now + _lease_ms);
+    -- It keeps no slot from one that could run.
+    PERFORM let_others_in(_job);
     RETURN _token;
 END $$;
 
@@ -88,13 +90,16 @@ $$;
 -- A live job reaches a terminal state.
 CREATE OR REPLACE FUNCTION finish(_now bigint, _seq bigint, _state job_state, _output text) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE _job job;
+DECLARE _job job; _stood_in_line boolean;
 BEGIN
     DELETE FROM line WHERE seq = _seq;
+    _stood_in_line := FOUND;
     DELETE FROM hold WHERE seq = _seq;
     DELETE FROM extra WHERE seq = _seq;
     DELETE FROM job WHERE seq = _seq RETURNING * INTO _job;
-    INSERT INTO done SELECT (_job).*, _state, _now, _output;
+    -- Two jobs of one id cannot be; if there were, the end of one must not stop everybody.
+    INSERT INTO done SELECT (_job).*, _state, _now, _output ON CONFLICT DO NOTHING;
+    IF _stood_in_line THEN PERFORM let_others_in(_job); END IF;
     PERFORM drop_if_spent(n.ref) FROM needs_of(_job) n;
     PERFORM take_turns(_now, _job.workflow);
 END $$;

@@ -107,6 +107,7 @@ BEGIN
         END IF;
         IF _job.workflow IS NOT NULL AND NOT is_its_turn(_job.workflow, _job.seq) THEN
             UPDATE line l SET parked_on = '~' || _job.workflow WHERE l.seq = _job.seq;
+            PERFORM let_others_in(_job);
             _held := true;
         END IF;
         IF NOT _held AND _ahead THEN
@@ -129,6 +130,7 @@ BEGIN
                     CONTINUE;
                 ELSIF NOT _ahead THEN
                     UPDATE line l SET parked_on = _full WHERE l.seq = _job.seq;
+                    PERFORM let_others_in(_job);
                 END IF;
             END IF;
         END IF;

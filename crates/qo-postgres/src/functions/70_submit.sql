@@ -44,8 +44,20 @@ BEGIN
     RETURN NULL;
 END $$;
 
+-- At stricter levels than READ COMMITTED a look at `done` shows it as it was when the transaction began. Its indexes know
+-- better: 40001 if a job with the id or the key of this new one has ended meanwhile.
+CREATE OR REPLACE FUNCTION check_not_done(_seq bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('transaction_isolation') = 'read committed' THEN RETURN; END IF;
+    INSERT INTO done SELECT j.*, 'cancelled', 0, NULL FROM job j WHERE j.seq = _seq ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'this job was submitted by somebody else at the same moment' USING ERRCODE = '40001';
+    END IF;
+    DELETE FROM done d WHERE d.seq = _seq;
+END $$;
+
 -- Stores one job, or says why not.
-CREATE OR REPLACE FUNCTION submit_one(_now bigint, _new jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION submit_one(_now bigint, _new jsonb, _alone boolean) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _id uuid := (_new->>'id')::uuid; _idempotency_key text := _new->>'idempotency_key';
     _on_limit text := coalesce(_new->>'on_limit', 'wait');
@@ -70,9 +82,8 @@ BEGIN
     _job.workflow := _new->>'workflow';
     IF _job.workflow IS NOT NULL THEN
         -- Whoever comes first makes it; the row is locked until the end, so that numbers have no gaps.
-        INSERT INTO workflow (workflow, on_failure) VALUES (_job.workflow, coalesce(_new->>'on_failure', 'halt'))
-            ON CONFLICT (workflow) DO NOTHING;
-        SELECT * INTO _workflow FROM workflow w WHERE w.workflow = _job.workflow FOR UPDATE;
+        INSERT INTO workflow AS w (workflow, on_failure) VALUES (_job.workflow, coalesce(_new->>'on_failure', 'halt'))
+            ON CONFLICT (workflow) DO UPDATE SET steps = w.steps RETURNING * INTO _workflow;
         IF _workflow.cancelled THEN
             RETURN failure('conflict', 'workflow: ' || _job.workflow || ': is cancelled');
         END IF;
@@ -87,7 +98,13 @@ BEGIN
         WHERE limit_with(n.ref, CASE WHEN n.ref = own_ref(_job.grp, _job.key) THEN _limit END) IS NOT NULL
         ORDER BY n.place LIMIT 1;
         IF FOUND THEN
-            INSERT INTO admission AS a (ref) VALUES (_counted.ref) ON CONFLICT (ref) DO UPDATE SET n = a.n + 1;
+            -- Of the group too, because a limit of the key may be new to some of those who count at this moment. One who is
+            -- alone waits for nobody's transaction.
+            IF NOT _alone THEN
+                INSERT INTO admission AS a (ref)
+                    SELECT DISTINCT r FROM unnest(ARRAY[_counted.ref, _job.grp, own_ref(_job.grp, _job.key)]) r ORDER BY r
+                    ON CONFLICT (ref) DO UPDATE SET n = a.n + 1;
+            END IF;
             SELECT coalesce(sum(slots_of(j, _counted.ref)), 0) INTO _live FROM jobs_of(_counted.ref) j;
             SELECT _live + coalesce(sum(slots_of(p, _counted.ref)), 0) INTO _live FROM programs_of(_counted.ref) p;
             IF _live + _counted.slots > _counted.most THEN
@@ -117,6 +134,7 @@ BEGIN
         -- Somebody else submitted it at the same moment, or it ended while we looked.
         RAISE EXCEPTION 'job % was submitted by somebody else at the same moment', _id USING ERRCODE = '40001';
     END IF;
+    PERFORM check_not_done(_row.seq);
     SELECT * INTO _job FROM job j WHERE j.seq = _row.seq;
     IF _job.limits IS NOT NULL THEN
         INSERT INTO extra SELECT e.key, _job.seq, e.value::integer FROM jsonb_each_text(_job.limits) e;
@@ -144,7 +162,7 @@ BEGIN
             coalesce((n.e->>'max_attempts')::integer, 3), n.e->'retry', (n.e->>'timeout_ms')::bigint,
             coalesce(n.e->>'payload', 'null')
         FROM (SELECT a.e FROM jsonb_array_elements(_jobs) WITH ORDINALITY a (e, i) ORDER BY a.i) n
-        ON CONFLICT DO NOTHING RETURNING *
+        ON CONFLICT DO NOTHING RETURNING seq, queue, task, grp, priority, run_at
     ), lined AS (
         INSERT INTO line (seq, queue, task, lane, priority, run_at, big, parked_on)
         SELECT n.seq, n.queue, n.task, n.task || ' ' || n.grp || ' 1', n.priority, n.run_at, false,
@@ -153,6 +171,9 @@ BEGIN
     ) SELECT count(*) INTO _stored FROM lined;
     IF _stored <> cardinality(_ids) OR EXISTS (SELECT FROM done d WHERE d.id = ANY (_ids)) THEN
         RAISE EXCEPTION 'some of these jobs were submitted by somebody else at the same moment' USING ERRCODE = '40001';
+    END IF;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        PERFORM check_not_done(j.seq) FROM job j WHERE j.id = ANY (_ids);
     END IF;
     RETURN true;
 END $$;
@@ -174,8 +195,11 @@ BEGIN
         END IF;
         _index := _index + 1;
     END LOOP;
+    -- Those that are there already, in one order: two calls that name the same ones do not wait in a circle.
+    PERFORM 1 FROM workflow w WHERE w.workflow IN (SELECT e->>'workflow' FROM jsonb_array_elements(_jobs) e)
+        ORDER BY w.workflow FOR UPDATE;
     FOR _new IN SELECT * FROM jsonb_array_elements(_jobs) LOOP
-        _answers := _answers || submit_one(_now, _new);
+        _answers := _answers || submit_one(_now, _new, false);
     END LOOP;
     RETURN to_jsonb(_answers);
 END $$;

@@ -13,7 +13,7 @@ $$;
 -- Whether a value is a whole number between two others.
 CREATE OR REPLACE FUNCTION is_within(_value jsonb, _least numeric, _most numeric) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN jsonb_typeof(_value) = 'number'
-        THEN (_value #>> '{}')::numeric BETWEEN _least AND _most AND (_value #>> '{}')::numeric % 1 = 0 ELSE false END
+        THEN (_value #>> '{}')::numeric BETWEEN _least AND _most AND (_value #>> '{}') ~ '^-?[0-9]+$' ELSE false END
 $$;
 
 -- The first rule that a job breaks by itself; none if it keeps them all.
@@ -23,7 +23,9 @@ BEGIN
     IF jsonb_typeof(_new) <> 'object' THEN RETURN invalid('job', _new, 'must be an object'); END IF;
     IF NOT is_name(_new->>'task') THEN RETURN invalid('task', coalesce(_new->>'task', ''), _name); END IF;
     FOR _field IN SELECT f.key, f.value, f.value #>> '{}' AS text FROM jsonb_each(_new) f WHERE f.value <> 'null' LOOP
-        IF _field.key IN ('queue', 'group', 'workflow') AND NOT is_name(_field.text) THEN
+        IF _field.key = 'id' AND _field.text !~* '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$' THEN
+            RETURN invalid('id', _field.text, 'must be a UUID');
+        ELSIF _field.key IN ('queue', 'group', 'workflow') AND NOT is_name(_field.text) THEN
             RETURN invalid(_field.key, _field.text, _name);
         ELSIF _field.key IN ('key', 'idempotency_key') AND NOT is_key(_field.text) THEN
             RETURN invalid(_field.key, _field.text, 'must be 1 to 256 bytes without control characters, and not *');

@@ -110,7 +110,7 @@ BEGIN
                     _mistake := mistake_in(_tick->'job');
                 END IF;
                 _answer := CASE WHEN _mistake IS NOT NULL THEN failure('invalid', 'jobs[0].' || _mistake)
-                                ELSE submit_one(_now, _tick->'job') END;
+                                ELSE submit_one(_now, _tick->'job', true) END;
                 PERFORM count_new_limits();
                 _outcome := CASE
                     WHEN _answer ? 'Err' THEN jsonb_build_object('refused',
@@ -149,7 +149,7 @@ CREATE OR REPLACE FUNCTION recorded_reply(_session session) RETURNS jsonb LANGUA
 $$;
 
 -- The exchange. If schedules are due and `_fires` does not say what they fire, nothing happens and they are the answer.
-CREATE OR REPLACE FUNCTION api_exchange(_exchange jsonb, _fires jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION exchange_alone(_exchange jsonb, _fires jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _now bigint := alone();
     _id uuid := (_exchange->>'session')::uuid; _number bigint := (_exchange->>'number')::bigint;
@@ -222,6 +222,10 @@ BEGIN
     RETURN _reply;
 END $$;
 
+CREATE OR REPLACE FUNCTION api_exchange(_exchange jsonb, _fires jsonb) RETURNS jsonb LANGUAGE sql AS $$
+    SELECT exchange_alone(_exchange, _fires)
+$$;
+
 -- Whether a reply brings a worker anything that it asked for.
 CREATE OR REPLACE FUNCTION brings(_reply jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT jsonb_array_length(_reply->'claimed') + jsonb_array_length(_reply->'prefetched')
@@ -235,7 +239,7 @@ BEGIN
     SELECT EXISTS (SELECT FROM session s WHERE s.session = (_exchange->>'session')::uuid
         AND s.number = (_exchange->>'number')::bigint) INTO _again;
     BEGIN
-        _reply := api_exchange(_exchange, _fires);
+        _reply := exchange_alone(_exchange, _fires);
         IF _reply ? 'number' AND NOT _again AND NOT brings(_reply) THEN
             RAISE EXCEPTION 'nothing' USING ERRCODE = 'QONIL';
         END IF;
@@ -253,7 +257,7 @@ BEGIN
     IF NOT FOUND THEN PERFORM refuse('fenced', 'session ' || _id || ' has ended or never was'); END IF;
     BEGIN
         PERFORM set_config('qo.trial', 'on', true);
-        _reply := api_exchange(jsonb_build_object('session', _id, 'number', _session.number + 1,
+        _reply := exchange_alone(jsonb_build_object('session', _id, 'number', _session.number + 1,
             'claim', _claim || jsonb_build_object('max', least((_claim->>'max')::integer, 1)),
             'free_permits', _session.free_permits, 'draining', false), _fires);
         RAISE EXCEPTION 'tried' USING ERRCODE = 'QONIL';

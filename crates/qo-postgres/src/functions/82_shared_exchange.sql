@@ -53,7 +53,7 @@ $$;
 
 -- The next in line that a session serves: at most `_most`, in claim order, beginning with the first queues. The rows are
 -- locked; those that somebody else has are passed over. `whole` is false where it did not look at all of the line.
-CREATE OR REPLACE FUNCTION head_of_line(_session session, _most integer, _per_queue integer)
+CREATE OR REPLACE FUNCTION head_of_line(_session session, _most integer, _per_queue integer, _full text[])
 RETURNS TABLE (seqs bigint[], whole boolean) LANGUAGE plpgsql AS $$
 DECLARE _queue record; _some bigint[]; _seen integer; _foreign integer; _wanted integer;
 BEGIN
@@ -74,7 +74,7 @@ BEGIN
         END IF;
         _wanted := least(_most - cardinality(seqs), _per_queue);
         SELECT count(*), count(*) FILTER (WHERE NOT h.served) INTO _seen, _foreign FROM (
-            SELECT (l.task IN (SELECT unnest(_session.tasks))) IS TRUE AS served FROM line l
+            SELECT (l.task IN (SELECT unnest(_session.tasks))) IS TRUE AND split_part(l.lane, ' ', 2) <> ALL (_full) AS served FROM line l
             WHERE l.parked_on IS NULL AND l.queue = _queue.queue ORDER BY l.priority, l.run_at, l.seq LIMIT _wanted + 50) h;
         IF _foreign * 2 > _seen THEN
             -- Mostly for others: they are not to be looked at one by one.
@@ -84,6 +84,7 @@ BEGIN
         SELECT array_agg(h.seq ORDER BY h.priority, h.run_at, h.seq) INTO _some FROM (
             SELECT l.seq, l.priority, l.run_at FROM line l
             WHERE l.parked_on IS NULL AND l.queue = _queue.queue AND (l.task IN (SELECT unnest(_session.tasks))) IS TRUE
+              AND (cardinality(_full) = 0 OR split_part(l.lane, ' ', 2) <> ALL (_full))
             ORDER BY l.priority, l.run_at, l.seq LIMIT _wanted FOR UPDATE SKIP LOCKED) h;
         seqs := seqs || coalesce(_some, '{}');
         EXIT WHEN cardinality(seqs) >= _most;
@@ -100,35 +101,75 @@ CREATE OR REPLACE FUNCTION queues_in_line() RETURNS TABLE (queue text) LANGUAGE 
     ) SELECT w.queue FROM walk w
 $$;
 
--- The first of every lane that a session serves and that needs no group which is full, merged in claim order; locked,
--- where nobody else has them.
-CREATE OR REPLACE FUNCTION heads_of_lanes(
-    _session session, _most integer, _per_queue integer, _given text[], _full text[], _passed bigint[]
-)
-RETURNS bigint[] LANGUAGE sql AS $$
-    SELECT coalesce(array_agg(b.seq ORDER BY b.queue_priority, b.priority, b.run_at, b.seq), '{}') FROM (
-        SELECT l.seq, m.queue_priority, l.priority, l.run_at FROM (
-            SELECT r.* FROM (
-                SELECT h.seq, h.priority, h.run_at, p.queue_priority,
-                       row_number() OVER (PARTITION BY a.queue ORDER BY h.priority, h.run_at, h.seq) AS of_queue, a.queue
-                FROM lanes() a
-                CROSS JOIN LATERAL (SELECT queue_priority(a.queue) AS queue_priority) p
-                CROSS JOIN LATERAL (
-                    SELECT l.seq, l.priority, l.run_at FROM line l
-                    WHERE l.parked_on IS NULL AND l.queue = a.queue AND l.lane = a.lane AND l.seq <> ALL (_passed)
-                    ORDER BY l.priority, l.run_at, l.seq LIMIT least(_most, _per_queue)) h
-                WHERE serves(_session, a.queue, a.task) AND NOT is_paused(a.queue)
-                  AND NOT _full && (string_to_array(regexp_replace(a.lane, '=[0-9]+', '', 'g'), ' ')
-                                    || ARRAY['cluster', 'queue:' || a.queue])
-            ) r
-            WHERE _per_queue IS NULL
-               OR r.of_queue <= _per_queue - (SELECT count(*) FROM unnest(_given) g WHERE g = r.queue)
-            ORDER BY r.queue_priority, r.priority, r.run_at, r.seq LIMIT _most
-        ) m JOIN line l ON l.seq = m.seq AND l.parked_on IS NULL
-        FOR UPDATE OF l SKIP LOCKED
-    ) b
+-- The groups that a lane's jobs need: a lane is TASK GROUP COST and EXTRA=SLOTS, as often as there are extra limits.
+CREATE OR REPLACE FUNCTION groups_of_lane(_lane text) RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT w[2:2] || w[4:] FROM string_to_array(regexp_replace(_lane, '=[0-9]+', '', 'g'), ' ') w
 $$;
 
+-- The lanes that have somebody in line whom a session serves, found one by one in the index.
+CREATE OR REPLACE FUNCTION lanes_of(_session session) RETURNS TABLE (queue text, lane text) LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE desk AS (
+        SELECT q.queue, t.task FROM queues_in_line() q CROSS JOIN unnest(_session.tasks) t (task)
+        WHERE (cardinality(_session.queues) = 0 OR q.queue = ANY (_session.queues)) AND NOT is_paused(q.queue)
+    ), walk AS (
+        SELECT d.queue, d.task, n.lane FROM desk d CROSS JOIN LATERAL (
+            SELECT l.lane FROM line l WHERE l.parked_on IS NULL AND l.queue = d.queue
+                AND l.lane > d.task || ' ' AND l.lane < d.task || '!' ORDER BY l.lane LIMIT 1) n
+        UNION ALL
+        SELECT w.queue, w.task, n.lane FROM walk w CROSS JOIN LATERAL (
+            SELECT l.lane FROM line l WHERE l.parked_on IS NULL AND l.queue = w.queue
+                AND l.lane > w.lane AND l.lane < w.task || '!' ORDER BY l.lane LIMIT 1) n
+    ) SELECT w.queue, w.lane FROM walk w
+$$;
+
+-- The next in claim order among the lanes that a session serves and that need no group which is full: at most `_most`, perhaps
+-- fewer, but at least one if there is one. Locked, where nobody else has them.
+--
+-- Of each lane the first few are looked at. Where a lane has more than that, nobody behind the last of those is known to be
+-- next, so the list ends there; whoever wants more asks again.
+CREATE OR REPLACE FUNCTION heads_of_lanes(
+    _session session, _most integer, _per_queue integer, _given text[], _full text[], _passed bigint[]
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    _queues text[]; _lanes text[]; _priorities integer[]; _few integer; _seqs bigint[]; _locked bigint[];
+BEGIN
+    SELECT array_agg(a.queue), array_agg(a.lane), array_agg(queue_priority(a.queue)) INTO _queues, _lanes, _priorities
+    FROM lanes_of(_session) a
+    WHERE (cardinality(_full) = 0 OR NOT _full && (groups_of_lane(a.lane) || ARRAY['cluster', 'queue:' || a.queue]))
+      AND (_per_queue IS NULL OR (SELECT count(*) FROM unnest(_given) g WHERE g = a.queue) < _per_queue);
+    IF _lanes IS NULL THEN RETURN '{}'; END IF;
+    _few := CASE WHEN cardinality(_lanes) = 1 THEN _most ELSE least(_most, _most / cardinality(_lanes) + 2) END;
+    FOR _try IN 1 .. 10 LOOP
+    WITH heads AS MATERIALIZED (
+        SELECT h.seq, a.queue, a.queue_priority, h.priority, h.run_at, a.n,
+               row_number() OVER (PARTITION BY a.n ORDER BY h.priority, h.run_at, h.seq) AS i
+        FROM unnest(_queues, _lanes, _priorities) WITH ORDINALITY a (queue, lane, queue_priority, n)
+        CROSS JOIN LATERAL (
+            SELECT l.seq, l.priority, l.run_at FROM line l
+            WHERE l.parked_on IS NULL AND l.queue = a.queue AND l.lane = a.lane AND l.seq <> ALL (_passed)
+            ORDER BY l.priority, l.run_at, l.seq LIMIT _few) h
+    ), known AS (
+        -- How far the order is known.
+        SELECT min(ARRAY[h.queue_priority, h.priority, h.run_at, h.seq]::bigint[]) AS until FROM heads h WHERE h.i = _few
+    ), next AS (
+        SELECT h.*, row_number() OVER (PARTITION BY h.queue ORDER BY h.priority, h.run_at, h.seq) AS of_queue
+        FROM heads h, known k
+        WHERE k.until IS NULL OR ARRAY[h.queue_priority, h.priority, h.run_at, h.seq]::bigint[] <= k.until
+    )
+    SELECT array_agg(m.seq ORDER BY m.queue_priority, m.priority, m.run_at, m.seq) INTO _seqs FROM (
+        SELECT n.* FROM next n
+        WHERE _per_queue IS NULL OR n.of_queue <= _per_queue - (SELECT count(*) FROM unnest(_given) g WHERE g = n.queue)
+        ORDER BY n.queue_priority, n.priority, n.run_at, n.seq LIMIT _most) m;
+    EXIT WHEN _seqs IS NULL;
+    SELECT array_agg(f.seq ORDER BY f.n) INTO _locked FROM (
+        SELECT l.seq, array_position(_seqs, l.seq) AS n FROM line l
+        WHERE l.seq = ANY (_seqs) AND l.parked_on IS NULL FOR UPDATE SKIP LOCKED) f;
+    EXIT WHEN _locked IS NOT NULL;
+    -- Somebody else has them all: whoever is behind them.
+    _passed := _passed || _seqs;
+    END LOOP;
+    RETURN coalesce(_locked, '{}');
+END $$;
 
 -- What is remembered of a job's attempts, with one more; of very many the latest hundred.
 CREATE OR REPLACE FUNCTION with_attempt(
@@ -144,12 +185,13 @@ $$;
 -- Answers with the states, and with what they freed of groups that have a limit; none if somebody must be alone for it.
 CREATE OR REPLACE FUNCTION settle_shared(
     _now bigint, _session session, _jobs uuid[], _tokens bigint[], _outcomes text[], _errors text[], _outputs text[],
-    _delays bigint[], OUT settled text[], OUT freed_refs text[], OUT freed integer[]
+    _delays bigint[], OUT settled text[], OUT freed_refs text[], OUT freed integer[], OUT freed_most integer[]
 ) LANGUAGE plpgsql AS $$
 DECLARE _seqs bigint[]; _thens job_state[]; _places bigint[]; _extras boolean; _waiting boolean;
 BEGIN
     freed_refs := '{}';
     freed := '{}';
+    freed_most := '{}';
     settled := '{}';
     IF cardinality(_jobs) = 0 THEN RETURN; END IF;
     SELECT array_agg(o.n ORDER BY o.n), array_agg(h.seq ORDER BY o.n), array_agg((CASE
@@ -171,8 +213,9 @@ BEGIN
         RETURN;
     END IF;
     IF EXISTS (SELECT FROM gate) THEN
-        SELECT coalesce(array_agg(n.ref), '{}'), coalesce(array_agg(n.slots), '{}') INTO freed_refs, freed
-        FROM (SELECT x.ref, sum(x.slots)::integer AS slots FROM limited_sums(_seqs) x GROUP BY x.ref) n;
+        SELECT coalesce(array_agg(n.ref), '{}'), coalesce(array_agg(n.slots), '{}'), coalesce(array_agg(n.most), '{}')
+        INTO freed_refs, freed, freed_most
+        FROM (SELECT x.ref, sum(x.slots)::integer AS slots, max(x.most) AS most FROM limited_sums(_seqs) x GROUP BY x.ref) n;
         -- A limit that came with a job may go with the last of its group.
         IF EXISTS (SELECT FROM gate g WHERE g.ref = ANY (freed_refs) AND g.submit IS NOT NULL) THEN
             settled := NULL;
@@ -208,7 +251,7 @@ BEGIN
         g.attempts_used + g.uses,
         with_attempt(g.attempts, g.attempts_used, g.token, _session.worker, _session.session, g.since, _now, g.outcome, g.error, g.state),
         g.payload, g.state, _now, g.output
-    FROM gone g;
+    FROM gone g ON CONFLICT DO NOTHING;
     IF _extras THEN
         DELETE FROM extra e WHERE e.seq = ANY (_seqs) AND NOT EXISTS (SELECT FROM job j WHERE j.seq = e.seq);
     END IF;
@@ -223,7 +266,7 @@ END $$;
 -- is taken nothing changes: no row is locked, and the sum stays what it is. If somebody else took what it counted on,
 -- everything is undone and the exchange made anew.
 CREATE OR REPLACE FUNCTION claim_shared(
-    _now bigint, _session session, _max integer, _per_queue integer, _freed_refs text[], _freed integer[]
+    _now bigint, _session session, _max integer, _per_queue integer, _freed_refs text[], _freed integer[], _freed_most integer[]
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     _taken bigint[] := '{}'; _given text[] := '{}'; _seqs bigint[]; _whole boolean; _round integer := 0; _more boolean;
@@ -234,22 +277,32 @@ DECLARE
 BEGIN
     IF NOT EXISTS (SELECT FROM gate) THEN
         IF _max <= 0 THEN RETURN _taken; END IF;
-        SELECT h.seqs, h.whole INTO _taken, _whole FROM head_of_line(_session, _max, _per_queue) h;
-        IF NOT _whole THEN
-            SELECT array_agg(j.queue) INTO _given FROM unnest(_taken) t JOIN line j ON j.seq = t;
-            _seqs := heads_of_lanes(_session, _max - cardinality(_taken), _per_queue, coalesce(_given, '{}'), '{}', _taken);
-            _taken := _taken || _seqs;
-        END IF;
+        SELECT h.seqs, h.whole INTO _taken, _whole FROM head_of_line(_session, _max, _per_queue, '{}') h;
         DELETE FROM line l WHERE l.seq = ANY (_taken);
+        WHILE NOT _whole AND cardinality(_taken) < _max LOOP
+            IF _per_queue IS NOT NULL THEN
+                _given := ARRAY(SELECT j.queue FROM unnest(_taken) t JOIN job j ON j.seq = t);
+            END IF;
+            _seqs := heads_of_lanes(_session, _max - cardinality(_taken), _per_queue, _given, '{}', '{}');
+            EXIT WHEN cardinality(_seqs) = 0;
+            DELETE FROM line l WHERE l.seq = ANY (_seqs);
+            _taken := _taken || _seqs;
+        END LOOP;
         RETURN _taken;
     END IF;
 
     -- Keys that have room again let their next jobs in.
-    PERFORM wake_shared(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed) WHERE strpos(f.ref, '/') > 0;
+    PERFORM wake_shared(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed)
+        WHERE strpos(f.ref, '/') > 0 AND EXISTS (SELECT FROM line l WHERE l.parked_on = f.ref);
     _seqs := '{}';
     _whole := true;
     IF _max > 0 THEN
-        SELECT h.seqs, h.whole INTO _seqs, _whole FROM head_of_line(_session, _max, _per_queue) h;
+        -- Groups that are full, and stay so: nobody need look at those who wait for them.
+        SELECT coalesce(array_agg(f.ref), '{}') INTO _full FROM (
+            SELECT s.ref FROM slots s WHERE s.used >= s.most AND strpos(s.ref, '/') = 0
+            UNION ALL SELECT g.ref FROM gate g WHERE g.declared = 0 OR g.declared IS NULL AND g.submit = 0
+        ) f WHERE f.ref <> ALL (_freed_refs);
+        SELECT h.seqs, h.whole INTO _seqs, _whole FROM head_of_line(_session, _max, _per_queue, _full) h;
     END IF;
     _more := _max > 0 AND (NOT _whole OR cardinality(_seqs) >= _max OR _per_queue IS NOT NULL);
     SELECT coalesce(array_agg(a.ref), '{}'), coalesce(array_agg(a.most), '{}'), coalesce(array_agg(a.want - a.freed), '{}'),
@@ -260,7 +313,7 @@ BEGIN
     FROM (
         SELECT x.ref, sum(x.want)::integer AS want, sum(x.freed)::integer AS freed, max(x.most) AS most FROM (
             SELECT n.ref, n.slots AS want, 0 AS freed, n.most FROM limited_sums(_seqs) n
-            UNION ALL SELECT f.ref, 0, f.freed, limit_of(f.ref) FROM unnest(_freed_refs, _freed) f (ref, freed)
+            UNION ALL SELECT f.ref, 0, f.freed, f.most FROM unnest(_freed_refs, _freed, _freed_most) f (ref, freed, most)
         ) x GROUP BY x.ref
     ) a CROSS JOIN LATERAL (SELECT sum(s.used) AS used FROM slots s WHERE s.ref = a.ref OFFSET 0) u;
     IF _fits AND (NOT _more OR cardinality(_seqs) >= _max) THEN
@@ -269,7 +322,7 @@ BEGIN
         PERFORM change_slots(_refs, _delta, _most, _missing, '{}');
         -- Somebody may have been parked on a key while we waited for its row.
         PERFORM wake_shared(_refs[k], -_delta[k]) FROM generate_subscripts(_refs, 1) k
-            WHERE _delta[k] < 0 AND strpos(_refs[k], '/') > 0;
+            WHERE _delta[k] < 0 AND strpos(_refs[k], '/') > 0 AND EXISTS (SELECT FROM line l WHERE l.parked_on = _refs[k]);
         RETURN _seqs;
     END IF;
 
@@ -282,7 +335,7 @@ BEGIN
         IF _round > 1 THEN
             _seqs := heads_of_lanes(_session, _max - cardinality(_taken), _per_queue, _given, _full, _passed);
             _more := cardinality(_seqs) > 0;
-            IF _round > 8 THEN RETURN NULL; END IF;
+            IF _round > 20 THEN RETURN NULL; END IF;
         END IF;
         FOR _new IN SELECT n.ref, max(n.most) AS most FROM limited_needs(_seqs) n WHERE n.ref <> ALL (_refs) GROUP BY n.ref LOOP
             _refs := _refs || _new.ref;
@@ -350,6 +403,8 @@ BEGIN
     UPDATE line l SET parked_on = p.ref FROM unnest(_parked, _parked_on) p (seq, ref)
         JOIN slots s ON s.ref = p.ref AND s.share = 0
         WHERE l.seq = p.seq AND s.used >= _most[array_position(_refs, p.ref)];
+    -- They leave the line without their slots: behind them, at their other keys, somebody may be next.
+    PERFORM wake_shared(n.ref, 1) FROM limited_needs(_parked) n WHERE strpos(n.ref, '/') > 0 AND n.ref <> _parked_on[n.i];
     PERFORM wake_shared(_refs[k], -_delta[k]) FROM generate_subscripts(_refs, 1) k
         WHERE _delta[k] < 0 AND strpos(_refs[k], '/') > 0;
     RETURN _taken;
@@ -365,7 +420,8 @@ BEGIN
         FROM generate_subscripts(_refs, 1) k WHERE _delta[k] <> 0 OR _refs[k] = ANY (_also);
     IF _changed IS NULL THEN RETURN; END IF;
     IF _missing IS NOT NULL THEN
-        INSERT INTO slots (ref, used) SELECT r, 0 FROM unnest(_missing) r ORDER BY r COLLATE "C" ON CONFLICT DO NOTHING;
+        INSERT INTO slots (ref, used, most) SELECT r, 0, _most[array_position(_refs, r)] FROM unnest(_missing) r
+            ORDER BY r COLLATE "C" ON CONFLICT DO NOTHING;
     END IF;
     WITH counted AS (
         UPDATE slots s SET used = s.used + _delta[array_position(_refs, s.ref)]
@@ -386,7 +442,7 @@ $$;
 CREATE OR REPLACE FUNCTION wake_shared(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _lane record;
 BEGIN
-    FOR _lane IN SELECT DISTINCT l.queue, l.lane, l.twin FROM line l WHERE l.parked_on = _ref LOOP
+    FOR _lane IN SELECT * FROM parked_lanes(_ref) LOOP
         UPDATE line l SET parked_on = NULL WHERE l.seq IN (
             SELECT f.seq FROM line f WHERE f.parked_on = _ref
                 AND f.queue = _lane.queue AND f.lane = _lane.lane AND f.twin = _lane.twin
@@ -420,8 +476,10 @@ BEGIN
             SELECT d.seq FROM line d WHERE d.parked_on = '@' AND d.run_at <= _now ORDER BY d.run_at, d.seq
             LIMIT 10000 FOR UPDATE SKIP LOCKED);
     END IF;
-    _taken := claim_shared(_now, _session, _max, _per_queue, _settled.freed_refs, _settled.freed);
-    IF _taken IS NULL OR EXISTS (SELECT FROM job j WHERE j.seq = ANY (_taken) AND j.workflow IS NOT NULL)
+    _taken := claim_shared(_now, _session, _max, _per_queue, _settled.freed_refs, _settled.freed, _settled.freed_most);
+    -- What we took may have come with something unusual after we looked: a limit of its own, a big job.
+    IF _taken IS NULL OR cardinality(_taken) > 0 AND must_be_alone(_now, _id)
+        OR EXISTS (SELECT FROM job j WHERE j.seq = ANY (_taken) AND j.workflow IS NOT NULL)
         OR (SELECT sum(octet_length(j.payload)) FROM job j WHERE j.seq = ANY (_taken)) >= 8388608 THEN
         RAISE EXCEPTION 'this exchange must be alone' USING ERRCODE = 'QOALO';
     END IF;
@@ -431,7 +489,7 @@ BEGIN
     -- Somebody who waits may have what was given back, or the slots that were freed and not taken again.
     IF cardinality(_jobs) > 0 AND ('pending' = ANY (_settled.settled)
             OR cardinality(_settled.freed_refs) > 0 AND (cardinality(_taken) < cardinality(_jobs) OR cardinality(_taken) < _max))
-        AND EXISTS (SELECT FROM session s WHERE s.session <> _id AND s.free_permits > 0 AND NOT s.draining) THEN
+        AND EXISTS (SELECT FROM session s WHERE s.free_permits > 0 AND NOT s.draining) THEN
         PERFORM ring();
     END IF;
     SELECT array_agg(nextval('fence_token')) INTO _granted FROM generate_subscripts(_taken, 1);
@@ -476,11 +534,10 @@ BEGIN
     _brings := EXISTS (SELECT FROM stop s WHERE s.session = _id);
     IF NOT _brings AND _max > 0 THEN
         _limited := EXISTS (SELECT FROM gate);
-        FOR _lane IN SELECT h.seq, h.workflow FROM lanes() a CROSS JOIN LATERAL (
+        FOR _lane IN SELECT h.seq, h.workflow FROM lanes_of(_session) a CROSS JOIN LATERAL (
                 SELECT l.seq, j.workflow FROM line l JOIN job j USING (seq)
                 WHERE l.parked_on IS NULL AND l.queue = a.queue AND l.lane = a.lane
                 ORDER BY l.priority, l.run_at, l.seq LIMIT 1) h
-            WHERE serves(_session, a.queue, a.task) AND NOT is_paused(a.queue)
         LOOP
             IF _lane.workflow IS NOT NULL THEN RETURN NULL; END IF;
             IF _limited AND EXISTS (SELECT FROM limited_needs(ARRAY[_lane.seq]) n WHERE n.most - used_now(n.ref) < n.slots) THEN

@@ -15,6 +15,8 @@ BEGIN
         EXECUTE format('ALTER FUNCTION %s SET enable_mergejoin = off', _door.name);
         EXECUTE format('ALTER FUNCTION %s SET enable_bitmapscan = off', _door.name);
         EXECUTE format('ALTER FUNCTION %s SET jit = off', _door.name);
+        -- Not for callers to say.
+        EXECUTE format('ALTER FUNCTION %s SET qo.trial = %L', _door.name, 'off');
     END LOOP;
 END $$;
 

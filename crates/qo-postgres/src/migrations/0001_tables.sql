@@ -139,15 +139,18 @@ CREATE TABLE gate (
     declared integer,
     submit   integer
 );
+CREATE INDEX gate_closed ON gate (ref) WHERE declared = 0 OR declared IS NULL AND submit = 0;
 
 -- Slots in use of groups that have a limit: a cache of what running jobs and programs hold, changed in the same
--- transaction. The rows of a group are shares of one sum.
+-- transaction. The rows of a group are shares of one sum; `most` is the limit.
 CREATE TABLE slots (
     ref   text COLLATE "C" NOT NULL,
     share integer NOT NULL DEFAULT 0,
     used  integer NOT NULL CHECK (used >= 0),
+    most  integer NOT NULL,
     PRIMARY KEY (ref, share)
 );
+CREATE INDEX slots_full ON slots (ref) WHERE used >= most AND strpos(ref, '/') = 0;
 
 -- Whoever submits with `reject` or `skip` takes its turn here, group by group: two of them never count at once.
 CREATE TABLE admission (
