@@ -1,0 +1,136 @@
+//! Chaos on PostgreSQL with real processes: workers are killed and stopped, connections are cut, the server crashes under
+//! load. What the jobs themselves wrote down is the judge.
+//!
+//! This file is the test and the worker processes that it starts: it starts itself again, and the first argument says as
+//! what. `QO_SEED=17` rolls other dice.
+
+mod fault;
+mod fleet;
+mod plan;
+mod record;
+mod run;
+mod server;
+mod verdict;
+mod worker;
+
+use fault::Chaos;
+use plan::Plan;
+use qo::core::{Error, ErrorKind, JobFilter, JobView};
+use qo::{Client, Store};
+use qo_postgres::{Options, PostgresStore, Url};
+use server::Server;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{interval, timeout};
+use verdict::{Found, Verdict};
+
+const NAME: &str = "chaos_on_postgresql_exceeds_nothing_loses_nothing_and_leaves_nothing_stuck";
+const SCHEMA: &str = "chaos";
+/// Longest that the last job may take once the faults are over.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == "worker") {
+        return worker::main(&arguments[1..]);
+    }
+    if arguments.iter().any(|argument| argument == "--list") {
+        say(format_args!("{NAME}: test"));
+        return ExitCode::SUCCESS;
+    }
+    let mut filters = arguments.iter().filter(|argument| !argument.starts_with('-')).peekable();
+    if filters.peek().is_some() && !filters.any(|filter| NAME.contains(filter.as_str())) {
+        return ExitCode::SUCCESS;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let verdict = runtime.expect("a runtime").block_on(chaos());
+    say(format_args!("{verdict}"));
+    say(format_args!("test {NAME} ... {}", if verdict.holds() { "ok" } else { "FAILED" }));
+    if verdict.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn say(line: std::fmt::Arguments<'_>) {
+    writeln!(std::io::stdout(), "{line}").expect("written");
+}
+
+async fn chaos() -> Verdict {
+    let seed = std::env::var("QO_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(5);
+    say(format_args!("seed {seed}"));
+    let server = Server::from_environment().await;
+    let url = server.namespace(SCHEMA).await;
+    let place = Url::parse(&url).expect("a url");
+    let store = Arc::new(PostgresStore::open(&place, Options::default()).await.expect("it opens"));
+    for (group, limit) in plan::LIMITS {
+        store.set_limit(group.parse().expect("a group"), limit).await.expect("it is set");
+    }
+    let plan = Plan::new(seed);
+    let client = Client::new(Arc::clone(&store) as Arc<dyn Store>).deadline(PATIENCE);
+    let folder = tempfile::tempdir().expect("a folder");
+
+    let mut submitting = plan.submit(&client);
+    submitting.first_half().await;
+    let mut chaos = Chaos::begin(seed, &url, folder.path());
+    let rest = submitting.rest_in_pieces(fault::LENGTH);
+    tokio::join!(chaos.rage(&server), rest);
+
+    let healed_us = record::now_us();
+    let ended = timeout(PATIENCE, all_ended(&store)).await.is_ok();
+    let jobs = all_jobs(&store).await;
+    if !ended {
+        for job in jobs.iter().filter(|job| !job.state.is_terminal()).take(3) {
+            let why = store.explain(job.id).await;
+            say(format_args!("stuck: {job:?}: {why:?}"));
+        }
+    }
+    let (faults, workers) = chaos.end().await;
+    let groups = again(async || store.groups(None, 1_000).await).await.groups;
+    let found = Found {
+        jobs,
+        drift: again(async || store.drift().await).await,
+        slots_left: groups.into_iter().filter(|group| group.used > 0).map(|group| group.group).collect(),
+        deadlocks: server.deadlocks().await,
+        healed_us,
+    };
+    Verdict::of(&plan, &run::read(folder.path(), &workers), faults, found)
+}
+
+/// Makes a call again while its store cannot be reached.
+async fn again<T>(mut call: impl AsyncFnMut() -> Result<T, Error>) -> T {
+    let mut every = interval(Duration::from_millis(50));
+    loop {
+        every.tick().await;
+        match call().await {
+            Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {}
+            answer => return answer.expect("it answers"),
+        }
+    }
+}
+
+/// Waits until no job is left that is to be run.
+async fn all_ended(store: &PostgresStore) {
+    let mut every = interval(Duration::from_millis(50));
+    loop {
+        every.tick().await;
+        let queues = again(async || store.queues().await).await;
+        let left = queues
+            .iter()
+            .map(|queue| queue.running + queue.claimed + queue.due + queue.scheduled + queue.waiting);
+        if left.sum::<u64>() == 0 {
+            return;
+        }
+    }
+}
+
+async fn all_jobs(store: &PostgresStore) -> Vec<JobView> {
+    let (mut after, mut jobs) = (None, Vec::new());
+    loop {
+        let page = again(async || store.jobs(JobFilter::default(), after, 1_000).await).await;
+        jobs.extend(page.jobs);
+        after = page.next;
+        if after.is_none() {
+            return jobs;
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The worker process that the test starts, stops and kills.
+
+use crate::plan::{Payload, TASKS};
+use crate::record::Pen;
+use qo::core::{ErrorKind, RetryPolicy};
+use qo::{Context, Failure, Store, TaskConfig, Worker};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::interval;
+
+/// How long a session lives after its last sign of life: short, so that dead workers' jobs are taken over all the time.
+pub const LEASE: Duration = Duration::from_secs(2);
+/// Threads that handlers run on.
+pub const THREADS: usize = 2;
+
+/// Works on a namespace until it gets a signal.
+pub fn main(arguments: &[String]) -> ExitCode {
+    let [url, records, name] = arguments else { return ExitCode::from(2) };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let pen = Pen::create(Path::new(records));
+        let config =
+            TaskConfig::new().retry(RetryPolicy { base_ms: 50, max_ms: 200, ..RetryPolicy::default() });
+        let builder = Worker::builder(connect(url).await)
+            .name(name)
+            .lease(LEASE)
+            .cancel_grace(Duration::from_millis(200))
+            .max_concurrent_tasks(16);
+        let builder = TASKS.iter().fold(builder, |builder, task| {
+            let pen = pen.clone();
+            let handler = move |payload: Payload, context| handle(pen.clone(), payload, context);
+            builder.task_with(task, config.clone(), handler)
+        });
+        builder.build().expect("a worker").run_until_signal().await.expect("it ends well");
+    });
+    ExitCode::SUCCESS
+}
+
+/// Whoever starts while the server is down tries again, as a supervisor would see to.
+async fn connect(url: &str) -> Arc<dyn Store> {
+    let mut every = interval(Duration::from_millis(100));
+    loop {
+        every.tick().await;
+        match qo::connect(url).await {
+            Err(error) if error.kind() == ErrorKind::Unavailable => {}
+            store => return store.expect("a store"),
+        }
+    }
+}
+
+/// Writes down from when to when it runs, and ends as the plan wants it.
+async fn handle(pen: Pen, payload: Payload, context: Context) -> Result<(), Failure> {
+    let running = pen.begin(&context);
+    tokio::time::sleep(Duration::from_millis(payload.ms)).await;
+    running.done();
+    match payload.good_from {
+        None => Err(Failure::fail("as planned, for good")),
+        Some(attempt) if context.attempt() < attempt => Err(Failure::retry("as planned, this time")),
+        Some(_) => Ok(()),
+    }
+}
