@@ -164,7 +164,7 @@ fn failure(error: &tokio_postgres::Error, sent: bool) -> Failure {
         "QOLIM" => ErrorKind::LimitReached,
         "QOFEN" => ErrorKind::Fenced,
         "QOINT" => ErrorKind::Internal,
-        "QONIL" | "QOALO" => return Failure::Told(Error::new(ErrorKind::Internal, code.code())),
+        "QOALO" => return Failure::Told(Error::new(ErrorKind::Internal, code.code())),
         _ if *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED => {
             return Failure::Race(Error::new(ErrorKind::Unavailable, db.message()));
         }

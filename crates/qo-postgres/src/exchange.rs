@@ -91,12 +91,13 @@ impl PostgresStore {
             (&only_asks, Type::BOOL),
         ];
         let rows = match self.calls.rows("api_exchange_shared", &parameters).await {
-            Err(error) if error.message() == "QONIL" => return Ok(Shared::Nothing),
             Err(error) if error.message() == "QOALO" => return Ok(Shared::MustBeAlone),
             rows => rows?,
         };
-        if rows.is_empty() {
-            return Ok(Shared::MustBeAlone);
+        match rows.first() {
+            None => return Ok(Shared::MustBeAlone),
+            Some(row) if column::<i32>(row, 0)? == 4 => return Ok(Shared::Nothing),
+            Some(_) => {}
         }
         reply(exchange.number, &rows).map(Shared::Reply)
     }

@@ -450,8 +450,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- The answer, row by row: 0 the time and the lease's end, 1 what became of each settle, 2 each job that was claimed, 3 what
--- must stop. No row: this exchange is for `api_exchange`; nothing has happened.
+-- The answer, row by row: 0 the time and the lease's end, 1 what became of each settle, 2 each job that was claimed, 4
+-- that there is nothing for one who only asks. No row: this exchange is for `api_exchange`; nothing has
+-- happened.
 CREATE OR REPLACE FUNCTION api_exchange_shared(
     _id uuid, _number bigint, _jobs uuid[], _tokens bigint[], _outcomes text[], _errors text[], _outputs text[],
     _delays bigint[], _max integer, _per_queue integer, _free_permits integer, _only_asks boolean
@@ -484,7 +485,10 @@ BEGIN
         RAISE EXCEPTION 'this exchange must be alone' USING ERRCODE = 'QOALO';
     END IF;
     IF _only_asks AND cardinality(_taken) = 0 THEN
-        RAISE EXCEPTION 'nothing' USING ERRCODE = 'QONIL';
+        -- The number stays free. What was put aside, or called in, stays so: the next one need not do it again.
+        RETURN QUERY SELECT 4, 0::bigint, NULL::uuid, NULL::bigint, NULL, NULL::integer, NULL::integer, NULL, NULL, NULL, NULL,
+            NULL, NULL::bigint, NULL, NULL::bigint, NULL::bigint;
+        RETURN;
     END IF;
     -- Somebody who waits may have what was given back, or the slots that were freed and not taken again.
     IF cardinality(_jobs) > 0 AND ('pending' = ANY (_settled.settled)
