@@ -333,9 +333,11 @@ BEGIN
     WHILE _max > cardinality(_taken) LOOP
         _round := _round + 1;
         IF _round > 1 THEN
-            _seqs := heads_of_lanes(_session, _max - cardinality(_taken), _per_queue, _given, _full, _passed);
+            -- So many may be parked by one exchange; the next one goes on behind them.
+            EXIT WHEN _round > 12;
+            -- Those at the front lack room: look at more than are wanted.
+            _seqs := heads_of_lanes(_session, greatest(_max - cardinality(_taken), 500), _per_queue, _given, _full, _passed);
             _more := cardinality(_seqs) > 0;
-            IF _round > 20 THEN RETURN NULL; END IF;
         END IF;
         FOR _new IN SELECT n.ref, max(n.most) AS most FROM limited_needs(_seqs) n WHERE n.ref <> ALL (_refs) GROUP BY n.ref LOOP
             _refs := _refs || _new.ref;
@@ -343,7 +345,7 @@ BEGIN
             _room := _room || (_new.most - used_now(_new.ref))::integer;
             _delta := _delta || 0;
         END LOOP;
-        SELECT coalesce(bool_and(w.want <= _room[w.k]), true) INTO _fits FROM (
+        SELECT coalesce(bool_and(w.want <= _room[w.k]), true) AND cardinality(_seqs) <= _max - cardinality(_taken) INTO _fits FROM (
             SELECT array_position(_refs, n.ref) AS k, sum(n.slots) AS want FROM limited_needs(_seqs) n GROUP BY n.ref) w;
         IF _fits THEN
             FOR _new IN SELECT array_position(_refs, n.ref) AS k, sum(n.slots)::integer AS want FROM limited_needs(_seqs) n GROUP BY n.ref LOOP
@@ -358,6 +360,7 @@ BEGIN
                     SELECT n.i, array_agg(array_position(_refs, n.ref)) AS refs, array_agg(n.slots) AS slots
                     FROM limited_needs(_seqs) n GROUP BY n.i) j ON j.i = s.i ORDER BY s.i
             LOOP
+                EXIT WHEN cardinality(_taken) + cardinality(_now_taken) >= _max;
                 _blocking := NULL;
                 _key_only := true;
                 FOR _k IN 1 .. coalesce(cardinality(_job.refs), 0) LOOP
@@ -528,7 +531,7 @@ END $$;
 
 -- What an exchange would find, where that is easily told: no answer if it must be tried.
 CREATE OR REPLACE FUNCTION api_work_shared(_id uuid, _max integer) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
-DECLARE _now bigint := store_time(); _session session; _brings boolean; _limited boolean; _lane record; _found boolean := false;
+DECLARE _now bigint := store_time(); _session session; _brings boolean; _limited boolean; _lane record; _job record; _lacks boolean; _seen integer;
 BEGIN
     SELECT * INTO _session FROM session s WHERE s.session = _id;
     IF NOT FOUND OR must_be_alone(_now, _id)
@@ -538,22 +541,26 @@ BEGIN
     _brings := EXISTS (SELECT FROM stop s WHERE s.session = _id);
     IF NOT _brings AND _max > 0 THEN
         _limited := EXISTS (SELECT FROM gate);
-        FOR _lane IN SELECT h.seq, h.workflow FROM lanes_of(_session) a CROSS JOIN LATERAL (
-                SELECT l.seq, j.workflow FROM line l JOIN job j USING (seq)
-                WHERE l.parked_on IS NULL AND l.queue = a.queue AND l.lane = a.lane
-                ORDER BY l.priority, l.run_at, l.seq LIMIT 1) h
-        LOOP
-            IF _lane.workflow IS NOT NULL THEN RETURN NULL; END IF;
-            IF _limited AND EXISTS (SELECT FROM limited_needs(ARRAY[_lane.seq]) n WHERE n.most - used_now(n.ref) < n.slots) THEN
-                -- A full group keeps the whole lane back; behind a full key there may be another.
-                IF EXISTS (SELECT FROM limited_needs(ARRAY[_lane.seq]) n
-                           WHERE n.most - used_now(n.ref) < n.slots AND strpos(n.ref, '/') = 0) THEN
-                    CONTINUE;
+        FOR _lane IN SELECT * FROM lanes_of(_session) LOOP
+            _seen := 0;
+            FOR _job IN SELECT l.seq, j.workflow FROM line l JOIN job j USING (seq)
+                WHERE l.parked_on IS NULL AND l.queue = _lane.queue AND l.lane = _lane.lane
+                ORDER BY l.priority, l.run_at, l.seq LIMIT 100
+            LOOP
+                IF _job.workflow IS NOT NULL THEN RETURN NULL; END IF;
+                _lacks := NULL;
+                IF _limited THEN
+                    -- A full group keeps the whole lane back; behind a full key there may be another.
+                    SELECT bool_and(strpos(n.ref, '/') > 0) INTO _lacks FROM limited_needs(ARRAY[_job.seq]) n
+                        WHERE n.most - used_now(n.ref) < n.slots;
                 END IF;
-                RETURN NULL;
-            END IF;
-            _brings := true;
-            EXIT;
+                _seen := _seen + 1;
+                EXIT WHEN NOT _lacks;
+                -- Of very many that wait for their key nobody looks at all: an exchange puts them aside.
+                _brings := _lacks IS NULL OR _seen = 100;
+                EXIT WHEN _brings;
+            END LOOP;
+            EXIT WHEN _brings;
         END LOOP;
     END IF;
     RETURN jsonb_build_object('now', _brings, 'next', next_date(_now, _id), 'at', _now, 'seen', 0);
