@@ -335,8 +335,9 @@ BEGIN
         IF _round > 1 THEN
             -- So many may be parked by one exchange; the next one goes on behind them.
             EXIT WHEN _round > 12;
-            -- Those at the front lack room: look at more than are wanted.
-            _seqs := heads_of_lanes(_session, greatest(_max - cardinality(_taken), 500), _per_queue, _given, _full, _passed);
+            -- Where those at the front lack room, look at more than are wanted.
+            _seqs := heads_of_lanes(_session, greatest(_max - cardinality(_taken), CASE WHEN cardinality(_passed) > 0 THEN 500 ELSE 0 END),
+                                    _per_queue, _given, _full, _passed);
             _more := cardinality(_seqs) > 0;
         END IF;
         FOR _new IN SELECT n.ref, max(n.most) AS most FROM limited_needs(_seqs) n WHERE n.ref <> ALL (_refs) GROUP BY n.ref LOOP
