@@ -178,7 +178,11 @@ BEGIN
     FOR _item IN SELECT * FROM jsonb_array_elements(coalesce(_exchange->'starts', '[]')) LOOP
         _started := _started || start_one(_now, _session, _item);
     END LOOP;
-    FOR _item IN SELECT * FROM jsonb_array_elements(coalesce(_exchange->'progress', '[]')) LOOP
+    -- Of several reports on a job the last one counts.
+    FOR _item IN SELECT DISTINCT ON (e.a->>'job', e.a->>'token') e.a
+        FROM jsonb_array_elements(coalesce(_exchange->'progress', '[]')) WITH ORDINALITY e (a, n)
+        ORDER BY e.a->>'job', e.a->>'token', e.n DESC
+    LOOP
         UPDATE hold h SET progress = jsonb_build_object('percent', _item->'percent', 'note', coalesce(_item->'note', '""'), 'at', _now)
         FROM job j WHERE j.id = (_item->>'job')::uuid AND h.seq = j.seq AND h.state = 'running'
             AND h.session = _id AND h.token = token_in(_item)

@@ -494,10 +494,9 @@ BEGIN
             NULL, NULL::bigint, NULL, NULL::bigint, NULL::bigint;
         RETURN;
     END IF;
-    -- Somebody who waits may have what was given back, or the slots that were freed and not taken again.
-    IF cardinality(_jobs) > 0 AND ('pending' = ANY (_settled.settled)
-            OR cardinality(_settled.freed_refs) > 0 AND (cardinality(_taken) < cardinality(_jobs) OR cardinality(_taken) < _max))
-        AND EXISTS (SELECT FROM session s WHERE s.free_permits > 0 AND NOT s.draining) THEN
+    -- Somebody may wait for a job to end, for what was given back, or for slots that were freed. Where every worker has its
+    -- hands full nobody is told: they come by themselves.
+    IF cardinality(_jobs) > 0 AND EXISTS (SELECT FROM session s WHERE s.free_permits > 0 AND NOT s.draining) THEN
         PERFORM ring();
     END IF;
     SELECT array_agg(nextval('fence_token')) INTO _granted FROM generate_subscripts(_taken, 1);
