@@ -23,6 +23,9 @@ pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 /// How often a call that lost a race, and so did nothing, is made again.
 const RACES: u32 = 10;
 
+/// How long a call may take. The longest are sweeps of a large backlog; whoever can wait no longer drops the call.
+const LONGEST: Duration = Duration::from_secs(60);
+
 impl Calls {
     pub fn new(
         url: &Url,
@@ -45,10 +48,7 @@ impl Calls {
     /// Calls a function of the schema; its answer, if it has one, is JSON.
     pub async fn call(&self, function: &str, parameters: &[Parameter<'_>]) -> Result<Option<String>> {
         let query = format!("SELECT {}", self.invocation(function, parameters.len()));
-        let rows = self.run(&query, parameters).await?;
-        let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Internal, "no answer"))?;
-        let text: Option<JsonText> = column(row, 0)?;
-        Ok(text.map(|text| text.0))
+        text_of(&self.run(&query, parameters).await?)
     }
 
     /// Calls a function in somebody else's transaction.
@@ -64,9 +64,7 @@ impl Calls {
                 Failure::Race(error) | Failure::Told(error) => error,
             }
         })?;
-        let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Internal, "no answer"))?;
-        let text: Option<JsonText> = column(row, 0)?;
-        Ok(text.map(|text| text.0))
+        text_of(&rows)
     }
 
     /// Calls a function of the schema whose answer is rows.
@@ -82,8 +80,14 @@ impl Calls {
     async fn run(&self, query: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>> {
         let mut races = 0;
         loop {
-            let client = self.connection().await?;
-            match self.transaction(&client, query, parameters).await {
+            let connection = Answering(Some(self.connection().await?));
+            let answered =
+                tokio::time::timeout(LONGEST, self.transaction(&connection, query, parameters)).await;
+            let answer = answered.map_err(|_| {
+                Error::new(ErrorKind::Unknown, format!("PostgreSQL: no answer within {LONGEST:?}"))
+            })?;
+            connection.answered();
+            match answer {
                 Err(Failure::Race(error)) if races >= RACES => return Err(error),
                 Err(Failure::Race(_)) => races += 1,
                 Err(Failure::Told(error)) => return Err(error),
@@ -136,6 +140,38 @@ impl Calls {
         })?;
         Ok(rows)
     }
+}
+
+/// A connection that is being asked. One whose answer nobody waits for any more is closed and not used again: the server at
+/// its other end may be gone without a word, and whoever came next would wait for it, too.
+struct Answering(Option<Object>);
+
+impl Answering {
+    /// It goes back to the others.
+    fn answered(mut self) {
+        self.0.take();
+    }
+}
+
+impl std::ops::Deref for Answering {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.0.as_ref().unwrap_or_else(|| unreachable!("it is there until it has answered"))
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        drop(self.0.take().map(Object::take));
+    }
+}
+
+/// The one text of an answer, if it has one.
+fn text_of(rows: &[Row]) -> Result<Option<String>> {
+    let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Internal, "no answer"))?;
+    let text: Option<JsonText> = column(row, 0)?;
+    Ok(text.map(|text| text.0))
 }
 
 /// A column of an answer.

@@ -39,7 +39,7 @@ impl Due {
         // One that this release cannot reckon with must not hold up everybody's exchange.
         let reckoned = self.due.iter().filter_map(|row| {
             fire(row, self.now)
-                .inspect_err(|error| tracing::warn!(schedule = %row.schedule, %error))
+                .inspect_err(|error| tracing::warn!(schedule = %row.schedule, "this release cannot reckon with it: {error}"))
                 .ok()
                 .flatten()
         });

@@ -5,16 +5,29 @@
 //! that does not come.
 
 use crate::Url;
+use crate::migrate::open;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio_postgres::{AsyncMessage, Connection, NoTls, Socket, tls::NoTlsStream};
+use tokio_postgres::{AsyncMessage, Connection, Socket, tls::NoTlsStream};
 
 /// Pauses between two attempts to connect: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// How long it waits for its own call.
 const ECHO: Duration = Duration::from_secs(2);
+/// The pause where a server answers but is not heard: that does not change by itself.
+const DEAF: Duration = Duration::from_secs(300);
+
+/// How listening on a connection ended.
+enum Ended {
+    /// There was no connection.
+    NotConnected,
+    /// It heard, until the connection was lost.
+    Lost,
+    /// It did not hear its own call.
+    Deaf,
+}
 
 /// What has been heard.
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,40 +82,59 @@ impl Listener {
 /// Listens, and connects again whenever the connection is lost.
 async fn listen(url: Url, tell: Arc<watch::Sender<Heard>>) {
     let mut pause = PAUSES.0;
+    let mut warned = false;
     loop {
-        let heard_something = hear(&url, &tell).await;
+        let ended = hear(&url, &tell).await;
         // Whatever came while nobody listened counts as one change.
         tell.send_modify(|heard| *heard = Heard { changes: heard.changes + 1, listens: false });
-        pause = if heard_something { PAUSES.0 } else { (pause * 2).min(PAUSES.1) };
+        pause = match ended {
+            Ended::Lost => PAUSES.0,
+            Ended::NotConnected => (pause * 2).min(PAUSES.1),
+            Ended::Deaf => {
+                if !warned {
+                    tracing::warn!(
+                        "no notifications from this server: a pooler between? Workers look every 100 ms instead; \
+                         notify=off in the URL says that this is meant"
+                    );
+                    warned = true;
+                }
+                DEAF
+            }
+        };
         tokio::time::sleep(pause).await;
     }
 }
 
-/// Listens on one connection until it is lost; says whether anything was heard.
-async fn hear(url: &Url, tell: &Arc<watch::Sender<Heard>>) -> bool {
-    let Ok((client, connection)) = url.config.connect(NoTls).await else { return false };
+/// Listens on one connection until it is lost.
+async fn hear(url: &Url, tell: &Arc<watch::Sender<Heard>>) -> Ended {
+    let Ok((client, connection)) = open(url).await else { return Ended::NotConnected };
     let channel = format!("qo.{}", url.schema());
     let pump = tokio::spawn(pump(connection, Arc::clone(tell)));
     let before = tell.borrow().changes;
     let echo = async {
         // Two transactions: a pooler may give them two connections.
-        client.batch_execute(&format!("LISTEN \"{channel}\"")).await.ok()?;
-        client.batch_execute(&format!("NOTIFY \"{channel}\"")).await.ok()?;
-        tell.subscribe().wait_for(|heard| heard.changes > before).await.ok().map(|_| ())
+        client.batch_execute(&format!("LISTEN \"{channel}\"")).await?;
+        client.batch_execute(&format!("NOTIFY \"{channel}\"")).await?;
+        // The sender is ours, so the channel does not close.
+        drop(tell.subscribe().wait_for(|heard| heard.changes > before).await);
+        Ok::<_, tokio_postgres::Error>(())
     };
-    let hears = tokio::time::timeout(ECHO, echo).await.ok().flatten().is_some();
-    if hears {
-        tell.send_modify(|heard| heard.listens = true);
-        // It ends with the connection.
-        drop(pump.await);
-    } else {
-        tracing::warn!(
-            "no notifications from this server: a pooler between? Workers look more often instead"
-        );
-        pump.abort();
+    match tokio::time::timeout(ECHO, echo).await {
+        Ok(Ok(())) => {
+            tell.send_modify(|heard| heard.listens = true);
+            // It ends with the connection.
+            drop(pump.await);
+            Ended::Lost
+        }
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "the listener lost its connection");
+            Ended::NotConnected
+        }
+        Err(_) => {
+            pump.abort();
+            Ended::Deaf
+        }
     }
-    drop(client);
-    hears
 }
 
 /// Reads the connection to its end and counts notifications.

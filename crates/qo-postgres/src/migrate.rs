@@ -9,7 +9,8 @@ use qo_core::{Error, ErrorKind, Result};
 use std::fmt;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::{Client, Connection, NoTls, Socket};
 
 /// What a step does to those who work meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,15 +159,20 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection of its own.
 pub(crate) async fn connect(url: &Url) -> Result<Client> {
-    let patience = url.config.get_connect_timeout().copied().unwrap_or(PATIENCE);
-    let connected = tokio::time::timeout(patience, url.config.connect(NoTls)).await.map_err(|_| {
-        Error::new(ErrorKind::Unavailable, format!("PostgreSQL: no answer within {patience:?}"))
-    })?;
-    let (client, connection) = connected.map_err(|error| unavailable(&error))?;
+    let (client, connection) = open(url).await?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "the connection has ended");
         }
     });
     Ok(client)
+}
+
+/// A connection that its caller reads, within a bounded time.
+pub(crate) async fn open(url: &Url) -> Result<(Client, Connection<Socket, NoTlsStream>)> {
+    let patience = url.config.get_connect_timeout().copied().unwrap_or(PATIENCE);
+    let connected = tokio::time::timeout(patience, url.config.connect(NoTls)).await.map_err(|_| {
+        Error::new(ErrorKind::Unavailable, format!("PostgreSQL: no answer within {patience:?}"))
+    })?;
+    connected.map_err(|error| unavailable(&error))
 }
