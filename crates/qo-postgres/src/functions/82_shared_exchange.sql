@@ -39,6 +39,16 @@ RETURNS TABLE (ref text, slots integer, most integer) LANGUAGE sql STABLE AS $$
     WHERE coalesce(g.declared, p.declared, g.submit) IS NOT NULL GROUP BY 1
 $$;
 
+-- The same for jobs that are looked up.
+CREATE OR REPLACE FUNCTION limited_sums_of(_seqs bigint[]) RETURNS TABLE (ref text, slots integer, most integer) LANGUAGE sql STABLE AS $$
+    SELECT n.* FROM (
+        SELECT array_agg(j.queue) AS queues, array_agg(j.grp) AS groups, array_agg(j.key) AS keys, array_agg(j.cost) AS costs,
+               array_agg(j.limits) FILTER (WHERE j.limits IS NOT NULL) AS limits
+        FROM unnest(_seqs) s (seq)
+        CROSS JOIN LATERAL (SELECT x.queue, x.grp, x.key, x.cost, x.limits FROM job x WHERE x.seq = s.seq OFFSET 0) j OFFSET 0) a
+    CROSS JOIN LATERAL limited_sums(a.queues, a.groups, a.keys, a.costs, a.limits) n
+$$;
+
 -- Whether something is about to happen that needs to be alone: something is over, a schedule is due, a limit came with a
 -- job, a big job stands in line.
 CREATE OR REPLACE FUNCTION must_be_alone(_now bigint, _session uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
@@ -249,7 +259,6 @@ CREATE OR REPLACE FUNCTION claim_shared(
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     _seqs bigint[] := '{}'; _whole boolean := true; _full text[] := '{}'; _fits boolean;
-    _queues text[]; _groups text[]; _keys text[]; _costs integer[]; _limits jsonb[];
     _refs text[]; _delta integer[]; _most integer[]; _are_new boolean[];
 BEGIN
     IF NOT EXISTS (SELECT FROM gate) THEN RETURN claim_unlimited(_session, _max, _per_queue); END IF;
@@ -264,16 +273,13 @@ BEGIN
         ) f WHERE f.ref <> ALL (_freed_refs);
         SELECT h.seqs, h.whole INTO _seqs, _whole FROM head_of_line(_session, _max, _per_queue, _full) h;
     END IF;
-    SELECT array_agg(j.queue), array_agg(j.grp), array_agg(j.key), array_agg(j.cost), array_agg(j.limits) FILTER (WHERE j.limits IS NOT NULL)
-    INTO _queues, _groups, _keys, _costs, _limits
-    FROM unnest(_seqs) s (seq) CROSS JOIN LATERAL (SELECT x.queue, x.grp, x.key, x.cost, x.limits FROM job x WHERE x.seq = s.seq OFFSET 0) j;
     SELECT coalesce(bool_and(a.want <= a.most - coalesce(u.used, 0) + a.freed), true),
            array_agg(a.ref) FILTER (WHERE a.want <> a.freed), array_agg(a.want - a.freed) FILTER (WHERE a.want <> a.freed),
            array_agg(a.most) FILTER (WHERE a.want <> a.freed), array_agg(u.used IS NULL) FILTER (WHERE a.want <> a.freed)
     INTO _fits, _refs, _delta, _most, _are_new
     FROM (
         SELECT x.ref, sum(x.want)::integer AS want, sum(x.freed)::integer AS freed, max(x.most) AS most FROM (
-            SELECT n.ref, n.slots AS want, 0 AS freed, n.most FROM limited_sums(_queues, _groups, _keys, _costs, _limits) n
+            SELECT n.ref, n.slots AS want, 0 AS freed, n.most FROM limited_sums_of(_seqs) n
             UNION ALL SELECT f.ref, 0, f.freed, f.most FROM unnest(_freed_refs, _freed, _freed_most) f (ref, freed, most)
         ) x GROUP BY x.ref ORDER BY x.ref COLLATE "C"
     ) a CROSS JOIN LATERAL (SELECT sum(s.used) AS used FROM slots s WHERE s.ref = a.ref OFFSET 0) u;
@@ -319,7 +325,6 @@ CREATE OR REPLACE FUNCTION claim_along_lanes(
 DECLARE
     _taken bigint[] := '{}'; _now_taken bigint[]; _given text[] := '{}'; _passed bigint[] := '{}'; _round integer := 0; _fits boolean;
     _refs text[]; _most integer[]; _room integer[]; _delta integer[]; _locked boolean[]; _want integer[];
-    _need_job bigint[]; _need_ref text[]; _need_slots integer[]; _need_most integer[];
     _job record; _place integer; _blocking integer; _key_only boolean;
     _parked bigint[] := '{}'; _parked_on text[] := '{}'; _parked_most integer[] := '{}';
 BEGIN
@@ -335,8 +340,6 @@ BEGIN
                                     _per_queue, _given, _full, _passed);
             EXIT WHEN cardinality(_seqs) = 0;
         END IF;
-        SELECT array_agg(n.i), array_agg(n.ref), array_agg(n.slots), array_agg(n.most)
-        INTO _need_job, _need_ref, _need_slots, _need_most FROM limited_needs(_seqs) n;
         SELECT array_agg(a.ref), array_agg(a.most), array_agg(a.room), array_agg(a.delta), array_agg(a.locked), array_agg(a.want),
                coalesce(bool_and(a.want <= a.room), true) AND cardinality(_seqs) <= _max - cardinality(_taken)
         INTO _refs, _most, _room, _delta, _locked, _want, _fits
@@ -346,7 +349,7 @@ BEGIN
             FROM (
                 SELECT r.ref, r.most, r.room, r.delta, r.locked, 0 AS want
                     FROM unnest(_refs, _most, _room, _delta, _locked) r (ref, most, room, delta, locked)
-                UNION ALL SELECT n.ref, n.most, NULL, NULL, NULL, n.slots FROM unnest(_need_ref, _need_most, _need_slots) n (ref, most, slots)
+                UNION ALL SELECT n.ref, n.most, NULL, NULL, NULL, n.slots FROM limited_sums_of(_seqs) n
             ) x GROUP BY x.ref ORDER BY x.ref COLLATE "C"
         ) a;
         IF _fits THEN
@@ -363,7 +366,7 @@ BEGIN
                     SELECT s.i, s.seq, NULL::integer AS place, NULL::integer AS slots FROM unnest(_seqs) WITH ORDINALITY s (seq, i)
                     UNION ALL SELECT d.i, NULL, d.place, d.slots FROM (
                         SELECT u.i, u.slots, (dense_rank() OVER (ORDER BY u.ref COLLATE "C"))::integer AS place FROM (
-                            SELECT n.i, n.ref, n.slots FROM unnest(_need_job, _need_ref, _need_slots) n (i, ref, slots)
+                            SELECT n.i, n.ref, n.slots FROM limited_needs(_seqs) n
                             UNION ALL SELECT NULL, r, NULL FROM unnest(_refs) r) u) d
                     WHERE d.i IS NOT NULL
                 ) m GROUP BY m.i ORDER BY m.i
