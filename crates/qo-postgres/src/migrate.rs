@@ -53,6 +53,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("functions/20_groups.sql"),
     include_str!("functions/30_jobs.sql"),
     include_str!("functions/40_workflows.sql"),
+    include_str!("functions/45_front.sql"),
     include_str!("functions/50_claim.sql"),
     include_str!("functions/60_over.sql"),
     include_str!("functions/70_submit.sql"),

@@ -12,29 +12,39 @@ CREATE OR REPLACE FUNCTION serves(_session session, _queue text, _task text) RET
     SELECT (cardinality(_session.queues) = 0 OR _queue = ANY (_session.queues)) AND _task = ANY (_session.tasks)
 $$;
 
--- The queues that have somebody in line, found one by one in the index.
+-- The queues that have somebody in line: those that have a front, and others, which are found one by one in the index.
 CREATE OR REPLACE FUNCTION queues_in_line() RETURNS TABLE (queue text) LANGUAGE sql STABLE AS $$
-    WITH RECURSIVE walk AS (
-        (SELECT l.queue FROM line l WHERE l.parked_on IS NULL ORDER BY l.queue LIMIT 1)
+    WITH RECURSIVE gap AS (
+        SELECT f.queue AS low, coalesce(lead(f.queue) OVER (ORDER BY f.queue), chr(1114111)) AS high FROM front f
+        UNION ALL SELECT '', coalesce((SELECT min(f.queue) FROM front f), chr(1114111))
+    ), walk AS (
+        SELECT g.high, n.queue FROM gap g CROSS JOIN LATERAL (
+            SELECT l.queue FROM line l WHERE l.parked_on IS NULL AND l.queue > g.low AND l.queue < g.high ORDER BY l.queue LIMIT 1) n
         UNION ALL
-        SELECT n.queue FROM walk w CROSS JOIN LATERAL (
-            SELECT l.queue FROM line l WHERE l.parked_on IS NULL AND l.queue > w.queue ORDER BY l.queue LIMIT 1) n
-    ) SELECT w.queue FROM walk w
+        SELECT w.high, n.queue FROM walk w CROSS JOIN LATERAL (
+            SELECT l.queue FROM line l WHERE l.parked_on IS NULL AND l.queue > w.queue AND l.queue < w.high ORDER BY l.queue LIMIT 1) n
+    )
+    SELECT w.queue FROM walk w
+    UNION ALL
+    SELECT x.queue FROM front x CROSS JOIN LATERAL front_of(x.queue) f
+    WHERE (SELECT true FROM line l WHERE l.parked_on IS NULL AND l.queue = x.queue
+               AND (l.priority, l.run_at, l.seq) >= (f.priority, f.run_at, f.seq) LIMIT 1)
 $$;
 
 -- The lanes that have somebody in line whom a session serves, found one by one in the index.
 CREATE OR REPLACE FUNCTION lanes_of(_session session) RETURNS TABLE (queue text, lane text) LANGUAGE sql STABLE AS $$
     WITH RECURSIVE desk AS (
-        SELECT q.queue, t.task FROM queues_in_line() q CROSS JOIN (SELECT DISTINCT unnest(_session.tasks) AS task) t
+        SELECT q.queue, t.task, f.priority, f.run_at, f.seq
+        FROM queues_in_line() q CROSS JOIN LATERAL front_of(q.queue) f CROSS JOIN (SELECT DISTINCT unnest(_session.tasks) AS task) t
         WHERE (cardinality(_session.queues) = 0 OR q.queue = ANY (_session.queues)) AND NOT is_paused(q.queue)
     ), walk AS (
-        SELECT d.queue, d.task, n.lane FROM desk d CROSS JOIN LATERAL (
-            SELECT l.lane FROM line l WHERE l.parked_on IS NULL AND l.queue = d.queue
-                AND l.lane > d.task || ' ' AND l.lane < d.task || '!' ORDER BY l.lane LIMIT 1) n
+        SELECT d.queue, d.task, d.priority, d.run_at, d.seq, n.lane FROM desk d CROSS JOIN LATERAL (
+            SELECT l.lane FROM line l WHERE l.parked_on IS NULL AND l.queue = d.queue AND l.lane > d.task || ' ' AND l.lane < d.task || '!'
+                AND (l.priority, l.run_at, l.seq) >= (d.priority, d.run_at, d.seq) ORDER BY l.lane LIMIT 1) n
         UNION ALL
-        SELECT w.queue, w.task, n.lane FROM walk w CROSS JOIN LATERAL (
-            SELECT l.lane FROM line l WHERE l.parked_on IS NULL AND l.queue = w.queue
-                AND l.lane > w.lane AND l.lane < w.task || '!' ORDER BY l.lane LIMIT 1) n
+        SELECT w.queue, w.task, w.priority, w.run_at, w.seq, n.lane FROM walk w CROSS JOIN LATERAL (
+            SELECT l.lane FROM line l WHERE l.parked_on IS NULL AND l.queue = w.queue AND l.lane > w.lane AND l.lane < w.task || '!'
+                AND (l.priority, l.run_at, l.seq) >= (w.priority, w.run_at, w.seq) ORDER BY l.lane LIMIT 1) n
     ) SELECT w.queue, w.lane FROM walk w
 $$;
 

@@ -65,7 +65,7 @@ $$;
 -- locked; those that somebody else has are passed over. `whole` is false where it did not look at all of the line.
 CREATE OR REPLACE FUNCTION head_of_line(_session session, _most integer, _per_queue integer, _full text[])
 RETURNS TABLE (seqs bigint[], whole boolean) LANGUAGE plpgsql AS $$
-DECLARE _queue record; _some bigint[]; _seen integer; _foreign integer; _wanted integer;
+DECLARE _queue record; _some bigint[]; _seen integer; _foreign integer; _wanted integer; _front record;
 BEGIN
     seqs := '{}';
     whole := true;
@@ -83,9 +83,11 @@ BEGIN
             RETURN;
         END IF;
         _wanted := least(_most - cardinality(seqs), _per_queue);
+        SELECT * INTO _front FROM front_of(_queue.queue);
         SELECT count(*), count(*) FILTER (WHERE NOT h.served) INTO _seen, _foreign FROM (
             SELECT (l.task IN (SELECT unnest(_session.tasks))) IS TRUE AND split_part(l.lane, ' ', 2) <> ALL (_full) AS served FROM line l
-            WHERE l.parked_on IS NULL AND l.queue = _queue.queue ORDER BY l.priority, l.run_at, l.seq LIMIT _wanted + 50) h;
+            WHERE l.parked_on IS NULL AND l.queue = _queue.queue AND (l.priority, l.run_at, l.seq) >= (_front.priority, _front.run_at, _front.seq)
+            ORDER BY l.priority, l.run_at, l.seq LIMIT _wanted + 50) h;
         IF _foreign * 2 > _seen THEN
             -- Mostly for others: they are not to be looked at one by one.
             whole := false;
@@ -93,7 +95,8 @@ BEGIN
         END IF;
         SELECT array_agg(h.seq ORDER BY h.priority, h.run_at, h.seq) INTO _some FROM (
             SELECT l.seq, l.priority, l.run_at FROM line l
-            WHERE l.parked_on IS NULL AND l.queue = _queue.queue AND (l.task IN (SELECT unnest(_session.tasks))) IS TRUE
+            WHERE l.parked_on IS NULL AND l.queue = _queue.queue AND (l.priority, l.run_at, l.seq) >= (_front.priority, _front.run_at, _front.seq)
+              AND (l.task IN (SELECT unnest(_session.tasks))) IS TRUE
               AND (cardinality(_full) = 0 OR split_part(l.lane, ' ', 2) <> ALL (_full))
             ORDER BY l.priority, l.run_at, l.seq LIMIT _wanted FOR UPDATE SKIP LOCKED) h;
         seqs := seqs || coalesce(_some, '{}');
@@ -116,7 +119,7 @@ CREATE OR REPLACE FUNCTION heads_of_lanes(
     _session session, _most integer, _per_queue integer, _given text[], _full text[], _passed bigint[]
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
-    _queues text[]; _lanes text[]; _priorities integer[]; _few integer; _seqs bigint[]; _locked bigint[];
+    _queues text[]; _lanes text[]; _priorities integer[]; _few integer; _seqs bigint[]; _locked bigint[]; _front record;
 BEGIN
     SELECT array_agg(a.queue), array_agg(a.lane), array_agg(queue_priority(a.queue)) INTO _queues, _lanes, _priorities
     FROM lanes_of(_session) a
@@ -124,9 +127,11 @@ BEGIN
       AND (_per_queue IS NULL OR (SELECT count(*) FROM unnest(_given) g WHERE g = a.queue) < _per_queue);
     IF _lanes IS NULL THEN RETURN '{}'; END IF;
     IF cardinality(_lanes) = 1 THEN
+        SELECT * INTO _front FROM front_of(_queues[1]);
         SELECT array_agg(h.seq) INTO _locked FROM (
             SELECT l.seq FROM line l
             WHERE l.parked_on IS NULL AND l.queue = _queues[1] AND l.lane = _lanes[1] AND l.seq <> ALL (_passed)
+              AND (l.priority, l.run_at, l.seq) >= (_front.priority, _front.run_at, _front.seq)
             ORDER BY l.priority, l.run_at, l.seq
             LIMIT least(_most, _per_queue - (SELECT count(*) FROM unnest(_given) g WHERE g = _queues[1])) FOR UPDATE SKIP LOCKED) h;
         RETURN coalesce(_locked, '{}');
@@ -137,9 +142,11 @@ BEGIN
         SELECT h.seq, a.queue, a.queue_priority, h.priority, h.run_at, a.n,
                row_number() OVER (PARTITION BY a.n ORDER BY h.priority, h.run_at, h.seq) AS i
         FROM unnest(_queues, _lanes, _priorities) WITH ORDINALITY a (queue, lane, queue_priority, n)
+        CROSS JOIN LATERAL front_of(a.queue) f
         CROSS JOIN LATERAL (
             SELECT l.seq, l.priority, l.run_at FROM line l
             WHERE l.parked_on IS NULL AND l.queue = a.queue AND l.lane = a.lane AND l.seq <> ALL (_passed)
+              AND (l.priority, l.run_at, l.seq) >= (f.priority, f.run_at, f.seq)
             ORDER BY l.priority, l.run_at, l.seq LIMIT _few) h
     ), known AS (
         -- How far the order is known.
@@ -480,6 +487,7 @@ BEGIN
     SELECT * INTO _session FROM session s WHERE s.session = _id FOR UPDATE;
     IF NOT FOUND OR _number <> _session.number + 1 OR must_be_alone(_now, _id) THEN RETURN; END IF;
     IF EXISTS (SELECT FROM stop s WHERE s.session = _id) THEN RETURN; END IF;
+    IF EXISTS (SELECT FROM era e WHERE e.began + era_ms() <= _now) THEN PERFORM move_fronts(_now); END IF;
     SELECT * INTO _settled FROM settle_shared(_now, _session, _jobs, _tokens, _outcomes, _errors, _outputs, _delays);
     IF _settled.settled IS NULL THEN RETURN; END IF;
     IF EXISTS (SELECT FROM line l WHERE l.parked_on = '@' AND l.run_at <= _now) THEN
@@ -488,6 +496,7 @@ BEGIN
             LIMIT 10000 FOR UPDATE SKIP LOCKED);
     END IF;
     _taken := claim_shared(_session, _max, _per_queue, _settled.freed_refs, _settled.freed, _settled.freed_most);
+    IF EXISTS (SELECT FROM early) THEN DELETE FROM early e WHERE e.seq = ANY (_taken); END IF;
     SELECT array_agg(g.attempt), array_agg(g.timeout_ms), array_agg(g.retry), bool_or(g.unusual), sum(g.bytes)
     INTO _attempts, _timeouts, _retries, _unusual, _bytes FROM (
         SELECT j.attempts_used + 1 AS attempt, coalesce(j.timeout_ms, (k.options->>'timeout_ms')::bigint) AS timeout_ms,
@@ -545,10 +554,11 @@ BEGIN
     _brings := EXISTS (SELECT FROM stop s WHERE s.session = _id);
     IF NOT _brings AND _max > 0 THEN
         _limited := EXISTS (SELECT FROM gate);
-        FOR _lane IN SELECT * FROM lanes_of(_session) LOOP
+        FOR _lane IN SELECT a.queue, a.lane, f.* FROM lanes_of(_session) a CROSS JOIN LATERAL front_of(a.queue) f LOOP
             _seen := 0;
             FOR _job IN SELECT l.seq, j.workflow FROM line l JOIN job j USING (seq)
                 WHERE l.parked_on IS NULL AND l.queue = _lane.queue AND l.lane = _lane.lane
+                  AND (l.priority, l.run_at, l.seq) >= (_lane.priority, _lane.run_at, _lane.seq)
                 ORDER BY l.priority, l.run_at, l.seq LIMIT 100
             LOOP
                 IF _job.workflow IS NOT NULL THEN RETURN NULL; END IF;

@@ -82,6 +82,30 @@ CREATE INDEX line_parked ON line (parked_on, queue, lane, twin, priority, run_at
 CREATE INDEX line_date ON line (run_at, seq) WHERE parked_on = '@';
 CREATE INDEX line_big ON line (queue, lane, priority, run_at, seq) WHERE big;
 
+-- Where the line of a queue begins: nobody in it stands before this place. A deleted row stays in an index for as long as any
+-- transaction on the server is open, and would have to be stepped over by every claim. `next_…` is the place that is going to
+-- be the front; whoever enters the line before it is put down in `early`, and as long as somebody is, the front does not
+-- count. `era` counts how often fronts have moved. See functions/45_front.sql.
+CREATE TABLE front (
+    queue         text COLLATE "C" PRIMARY KEY,
+    priority      integer NOT NULL DEFAULT -2147483648,
+    run_at        bigint NOT NULL DEFAULT -9223372036854775808,
+    seq           bigint NOT NULL DEFAULT 0,
+    next_priority integer NOT NULL,
+    next_run_at   bigint NOT NULL,
+    next_seq      bigint NOT NULL
+) WITH (fillfactor = 50);
+CREATE TABLE early (
+    queue text COLLATE "C" NOT NULL,
+    seq   bigint NOT NULL
+);
+CREATE INDEX early_queue ON early (queue, seq);
+CREATE TABLE era (
+    n      bigint NOT NULL,
+    began  bigint NOT NULL
+) WITH (fillfactor = 50);
+INSERT INTO era VALUES (1, 0);
+
 -- Claimed and running jobs, and who has them. `until` is when the claim is over, or the timeout of a running job.
 CREATE TABLE hold (
     seq      bigint PRIMARY KEY,
