@@ -472,6 +472,8 @@ BEGIN
     PERFORM pg_advisory_xact_lock_shared(turn_key());
     _now := store_time();
     SELECT * INTO _session FROM session s WHERE s.session = _id FOR UPDATE;
+    -- On a server whose clock is behind that of the one before it, a session goes on from where it was.
+    _now := greatest(_now, _session.reply_now);
     IF NOT FOUND OR _number <> _session.number + 1 OR must_be_alone(_now, _id) THEN RETURN; END IF;
     IF EXISTS (SELECT FROM stop s WHERE s.session = _id) THEN RETURN; END IF;
     SELECT * INTO _settled FROM settle_shared(_now, _session, _jobs, _tokens, _outcomes, _errors, _outputs, _delays);
@@ -499,6 +501,9 @@ BEGIN
     IF cardinality(_jobs) > 0 AND EXISTS (SELECT FROM session s WHERE s.free_permits > 0 AND NOT s.draining) THEN
         PERFORM ring();
     END IF;
+    -- Others go on from where the clock was a second ago at the latest. Whoever records it does not keep the others waiting.
+    PERFORM FROM clock c WHERE c.latest <= _now - 1000 FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN UPDATE clock SET latest = _now; END IF;
     SELECT array_agg(nextval('fence_token')) INTO _granted FROM generate_subscripts(_taken, 1);
     WITH granted AS (
         SELECT t.n, t.seq, t.token, j.attempts_used + 1 AS attempt,

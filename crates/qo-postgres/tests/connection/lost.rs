@@ -78,7 +78,8 @@ fn an_exchange_that_did_not_get_through_claims_nothing_and_its_number_is_still_f
         stage.direct.submit(vec![job(1, "t")]).await.expect("a call");
         let session = open_session(&stage.store, 1).await;
         stage.proxy.set(Trap::LosesRequest);
-        let error = soon(stage.store.exchange(exchange(session, 1, vec![], 5))).await.expect_err("it is lost");
+        let error =
+            soon(stage.store.exchange(exchange(session, 1, vec![], 5))).await.expect_err("it is lost");
         assert!(passes(&error), "{error:?}");
         let state = stage.direct.job(job(1, "t").id).await.expect("a job").view.state;
         assert_eq!(state, JobState::Pending);

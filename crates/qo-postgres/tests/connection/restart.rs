@@ -2,8 +2,8 @@
 
 use crate::fixtures::RUNTIME;
 use crate::server::Server;
-use crate::stage::{again, exchange, job, namespace, open, open_session, options, passes, soon, succeeded};
 use crate::stage::until;
+use crate::stage::{again, exchange, job, namespace, open, open_session, options, passes, soon, succeeded};
 use qo_core::{JobFilter, JobState, Store, Submitted};
 use qo_postgres::Options;
 use rustix::process::Signal;
