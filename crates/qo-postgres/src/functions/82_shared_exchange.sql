@@ -2,7 +2,8 @@
 -- that do the same. It decides as `api_exchange` would, and leaves everything unusual to that one.
 --
 -- Locks, in this order: the namespace's lock (shared); the session's row; rows of `slots`, in the order of their
--- references, in one go; rows of `line`, which it skips where somebody else has them. So no two wait for each other.
+-- references, in one go; rows of `line` and the clock's, which it skips where somebody else has them. So
+-- no two wait for each other.
 
 -- What jobs take of groups that have a limit, and that limit. `i` is the place in the list.
 CREATE OR REPLACE FUNCTION limited_needs(_seqs bigint[])

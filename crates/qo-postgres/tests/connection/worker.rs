@@ -53,7 +53,7 @@ fn a_worker_goes_on_by_itself_through_refusals_hangs_crashes_and_a_failover() {
         proxy.refuse();
         let second = submit(2).await;
         tries(&proxy, async {
-            drop(timeout(TROUBLE, client.wait(second)).await.expect_err("it is shut out"))
+            timeout(TROUBLE, client.wait(second)).await.expect_err("it is shut out");
         })
         .await;
         proxy.open();
