@@ -11,15 +11,17 @@ fn a_submit_whose_answer_is_lost_is_unknown_and_the_same_again_is_the_same_job()
     RUNTIME.block_on(async {
         let stage = Stage::new("lost_submit", options(2)).await;
         stage.store.now().await.expect("it answers");
-        let new = || vec![job(1, "t"), job(2, "t")];
-        stage.proxy.set(Trap::LosesAnswer);
-        let error = soon(stage.store.submit(new())).await.expect_err("its answer is lost");
-        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
-        assert!(stage.proxy.has_sprung());
-        let again = stage.store.submit(new()).await.expect("a call");
-        let known: Vec<_> = new().iter().map(|job| Ok(Submitted::Existing(job.id))).collect();
-        assert_eq!(again, known, "it had happened");
-        assert_eq!(stage.direct.group(group("t")).await.expect("a group").status.live, 2);
+        for (round, trap) in [(0, Trap::LosesAnswer), (1, Trap::LosesAcknowledgement)] {
+            let new = || vec![job(10 * round, "t"), job(10 * round + 1, "t")];
+            stage.proxy.set(trap);
+            let error = soon(stage.store.submit(new())).await.expect_err("its answer is lost");
+            assert_eq!(error.kind(), ErrorKind::Unknown, "{trap:?}: {error}");
+            assert!(stage.proxy.has_sprung());
+            let again = stage.store.submit(new()).await.expect("a call");
+            let known: Vec<_> = new().iter().map(|job| Ok(Submitted::Existing(job.id))).collect();
+            assert_eq!(again, known, "it had happened");
+        }
+        assert_eq!(stage.direct.group(group("t")).await.expect("a group").status.live, 4);
     });
 }
 
@@ -56,7 +58,7 @@ fn an_exchange_whose_answer_is_lost_is_unknown_and_its_number_again_gives_the_sa
             assert_eq!(reply.claimed.iter().map(|job| job.id).collect::<Vec<_>>(), [job(1, "t").id]);
             assert_eq!(stage.direct.exchange(claim()).await.expect("an answer"), reply);
 
-            stage.proxy.set(Trap::LosesAnswer);
+            stage.proxy.set(Trap::LosesAcknowledgement);
             let settle = || exchange(session, 2, vec![succeeded(&reply.claimed[0])], 5);
             let error = soon(stage.store.exchange(settle())).await.expect_err("its answer is lost");
             assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");

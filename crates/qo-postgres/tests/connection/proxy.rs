@@ -24,6 +24,8 @@ pub enum Trap {
     LosesRequest,
     /// The server has committed it when the connection is cut, and the answer is lost.
     LosesAnswer,
+    /// The same, but all of the answer comes back except that it was committed.
+    LosesAcknowledgement,
     /// All but its end reaches the server, and from then on nothing is heard of the client, not even that it is gone.
     HoldsCommit,
 }
@@ -200,9 +202,12 @@ async fn carry(mut client: TcpStream, target: SocketAddr, shared: Arc<Shared>) {
                 if server.write_all(&up[..n]).await.is_err() {
                     return;
                 }
-                if trap == Some(Trap::LosesAnswer) {
+                if trap.is_some() {
                     let answer = ended(&mut server).await;
-                    if find(&answer, COMMITTED).is_some() {
+                    if let Some(end) = find(&answer, COMMITTED) {
+                        if trap == Some(Trap::LosesAcknowledgement) {
+                            client.write_all(&answer[..end]).await.ok();
+                        }
                         return;
                     }
                     // It did nothing, so there is nothing to be lost: the next one.

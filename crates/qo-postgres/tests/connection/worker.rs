@@ -3,7 +3,8 @@
 use crate::fixtures::RUNTIME;
 use crate::proxy::Proxy;
 use crate::server::Server;
-use crate::stage::{again, job, namespace, open, options, soon};
+use crate::stage::{again, job, namespace, open, options, server, soon};
+use futures::future::join_all;
 use qo::{Client, Context, Failure, Worker};
 use qo_core::{JobId, JobState, Store};
 use qo_postgres::Options;
@@ -83,6 +84,34 @@ fn a_worker_goes_on_by_itself_through_refusals_hangs_crashes_and_a_failover() {
         assert_eq!(*runs.lock().expect("no panic"), (1..=5).map(|id| (job(id, "t").id, 1)).collect());
         stop.drain();
         soon(working).await.expect("it ends").expect("it ends well");
-        assert_eq!(store.drift().await.as_deref(), Ok("[]"));
+        // The connections that the worker's thread had opened went with it.
+        assert_eq!(again(|| store.drift()).await, "[]");
+    });
+}
+
+#[test]
+fn a_handler_that_blocks_the_event_loop_on_which_connections_were_opened_costs_the_worker_no_lease() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let url = namespace(&server(), "worker_blocked").await;
+        let store = Arc::new(open(&url, options(4)).await) as Arc<dyn Store>;
+        for answer in join_all((0..4).map(|_| store.jobs(Default::default(), None, 10))).await {
+            answer.expect("it answers");
+        }
+        let block = |(): (), _: Context| async {
+            // Nobody ever sends anything: it is a way to keep the thread for nine seconds.
+            let (_kept, nothing) = std::sync::mpsc::channel::<()>();
+            nothing.recv_timeout(Duration::from_secs(9)).expect_err("nothing comes");
+            Ok::<_, Failure>(())
+        };
+        let worker = Worker::builder(Arc::clone(&store)).lease(Duration::from_secs(6)).task("t", block);
+        let worker = worker.build().expect("a worker");
+        let stop = worker.shutdown_handle();
+        let working = tokio::spawn(worker.run());
+        store.submit(vec![job(1, "t")]).await.expect("a call");
+        let detail = soon(Client::new(Arc::clone(&store)).wait(job(1, "t").id)).await.expect("it ends");
+        assert_eq!((detail.view.state, detail.attempts.len()), (JobState::Succeeded, 1), "{detail:?}");
+        stop.drain();
+        soon(working).await.expect("it ends").expect("it ends well");
     });
 }
