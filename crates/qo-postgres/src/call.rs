@@ -90,7 +90,8 @@ impl Calls {
         loop {
             let connection = Answering::new(self.connection().await?);
             let answered =
-                tokio::time::timeout(LONGEST, self.transaction(&connection, query, parameters)).await;
+                tokio::time::timeout(LONGEST, self.transaction(&connection, query, parameters, races > 0))
+                    .await;
             let answer = answered.map_err(|_| {
                 Error::new(ErrorKind::Unknown, format!("PostgreSQL: no answer within {LONGEST:?}"))
             })?;
@@ -131,11 +132,15 @@ impl Calls {
         client: &Client,
         query: &str,
         parameters: &[Parameter<'_>],
+        patient: bool,
     ) -> Result<Vec<Row>, Failure> {
-        let begin = match &self.clock {
-            Some(clock) => format!("{BEGIN}; SET LOCAL qo.test_time = '{}'", clock.now().as_millis()),
-            None => BEGIN.into(),
-        };
+        let mut begin = String::from(BEGIN);
+        if patient {
+            begin += "; SET LOCAL qo.patient = on";
+        }
+        if let Some(clock) = &self.clock {
+            begin += &format!("; SET LOCAL qo.test_time = '{}'", clock.now().as_millis());
+        }
         // The three are sent in this order before the first of them is answered.
         let (begun, answer, committed) = tokio::join!(
             biased;

@@ -56,7 +56,7 @@ CREATE OR REPLACE FUNCTION must_be_alone(_now bigint, _session uuid) RETURNS boo
     SELECT EXISTS (SELECT FROM session s WHERE s.lease_until <= _now AND s.session <> _session)
         OR EXISTS (SELECT FROM hold h WHERE h.until <= _now)
         OR EXISTS (SELECT FROM program p WHERE p.until <= _now)
-        OR EXISTS (SELECT FROM job j WHERE j.good_until <= _now AND EXISTS (SELECT FROM line l WHERE l.seq = j.seq))
+        OR EXISTS (SELECT FROM job j WHERE j.good_until <= _now AND (SELECT true FROM line l WHERE l.seq = j.seq))
         OR EXISTS (SELECT FROM schedule s WHERE s.next <= _now)
         OR EXISTS (SELECT FROM submit_limit b WHERE NOT b.counted)
         OR (EXISTS (SELECT FROM gate) AND EXISTS (SELECT FROM line l WHERE l.big))
@@ -260,7 +260,7 @@ CREATE OR REPLACE FUNCTION claim_shared(
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     _seqs bigint[] := '{}'; _whole boolean := true; _full text[] := '{}'; _fits boolean;
-    _refs text[]; _delta integer[]; _most integer[]; _are_new boolean[];
+    _refs text[]; _delta integer[]; _most integer[]; _shares integer[];
 BEGIN
     IF NOT EXISTS (SELECT FROM gate) THEN RETURN claim_unlimited(_session, _max, _per_queue); END IF;
     -- Keys that have room again let their next jobs in.
@@ -269,28 +269,28 @@ BEGIN
     IF _max > 0 THEN
         -- Groups that are full, and stay so: nobody need look at those who wait for them.
         SELECT coalesce(array_agg(f.ref), '{}') INTO _full FROM (
-            SELECT s.ref FROM slots s WHERE s.is_full
+            SELECT s.ref FROM slots s WHERE s.is_full GROUP BY s.ref HAVING count(*) = max(s.shares)
             UNION ALL SELECT g.ref FROM gate g WHERE g.declared = 0 OR g.declared IS NULL AND g.submit = 0
         ) f WHERE f.ref <> ALL (_freed_refs);
         SELECT h.seqs, h.whole INTO _seqs, _whole FROM head_of_line(_session, _max, _per_queue, _full) h;
     END IF;
     SELECT coalesce(bool_and(a.want <= a.most - coalesce(u.used, 0) + a.freed), true),
            array_agg(a.ref) FILTER (WHERE a.want <> a.freed), array_agg(a.want - a.freed) FILTER (WHERE a.want <> a.freed),
-           array_agg(a.most) FILTER (WHERE a.want <> a.freed), array_agg(u.used IS NULL) FILTER (WHERE a.want <> a.freed)
-    INTO _fits, _refs, _delta, _most, _are_new
+           array_agg(a.most) FILTER (WHERE a.want <> a.freed), array_agg(coalesce(u.shares, 0)) FILTER (WHERE a.want <> a.freed)
+    INTO _fits, _refs, _delta, _most, _shares
     FROM (
         SELECT x.ref, sum(x.want)::integer AS want, sum(x.freed)::integer AS freed, max(x.most) AS most FROM (
             SELECT n.ref, n.slots AS want, 0 AS freed, n.most FROM limited_sums_of(_seqs) n
             UNION ALL SELECT f.ref, 0, f.freed, f.most FROM unnest(_freed_refs, _freed, _freed_most) f (ref, freed, most)
         ) x GROUP BY x.ref ORDER BY x.ref COLLATE "C"
-    ) a CROSS JOIN LATERAL (SELECT sum(s.used) AS used FROM slots s WHERE s.ref = a.ref OFFSET 0) u;
+    ) a CROSS JOIN LATERAL (SELECT sum(s.used) AS used, max(s.shares) AS shares FROM slots s WHERE s.ref = a.ref OFFSET 0) u;
     IF NOT _fits OR _max > cardinality(_seqs) AND (NOT _whole OR _per_queue IS NOT NULL) THEN
         -- Somebody lacks room, or there may be more.
         RETURN claim_along_lanes(_session, _max, _per_queue, _freed_refs, _freed, _freed_most, _seqs, _full);
     END IF;
     -- The usual case: everybody at the head of the line may run.
     DELETE FROM line l WHERE l.seq = ANY (_seqs);
-    PERFORM change_slots(_refs, _delta, _most, _are_new);
+    PERFORM change_slots(_refs, _delta, _most, _shares);
     -- Somebody may have been parked on a key while we waited for its row.
     PERFORM let_in(c.ref, -c.delta) FROM unnest(_refs, _delta) c (ref, delta)
         WHERE c.delta < 0 AND strpos(c.ref, '/') > 0 AND EXISTS (SELECT FROM line l WHERE l.parked_on = c.ref);
@@ -325,7 +325,7 @@ CREATE OR REPLACE FUNCTION claim_along_lanes(
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     _taken bigint[] := '{}'; _now_taken bigint[]; _given text[] := '{}'; _passed bigint[] := '{}'; _round integer := 0; _fits boolean;
-    _refs text[]; _most integer[]; _room integer[]; _delta integer[]; _locked boolean[]; _want integer[];
+    _refs text[]; _most integer[]; _room integer[]; _delta integer[]; _locked boolean[]; _want integer[]; _shares integer[];
     _job record; _place integer; _blocking integer; _key_only boolean;
     _parked bigint[] := '{}'; _parked_on text[] := '{}'; _parked_most integer[] := '{}';
 BEGIN
@@ -410,13 +410,13 @@ BEGIN
         _taken := _taken || _now_taken;
     END LOOP;
 
-    SELECT array_agg(c.ref), array_agg(c.delta), array_agg(c.most), array_agg(NOT EXISTS (SELECT FROM slots s WHERE s.ref = c.ref))
-    INTO _refs, _delta, _most, _locked
+    SELECT array_agg(c.ref), array_agg(c.delta), array_agg(c.most), array_agg(coalesce((SELECT s.shares FROM slots s WHERE s.ref = c.ref AND s.share = 0), 0))
+    INTO _refs, _delta, _most, _shares
     FROM (SELECT * FROM unnest(_refs, _delta, _most, _locked) r (ref, delta, most, locked)
           WHERE r.delta <> 0 OR r.locked ORDER BY r.ref COLLATE "C") c;
     -- Rows of keys that jobs are put aside for are locked, too: whoever frees a slot of a key first waits for this row, and then
     -- finds them.
-    PERFORM change_slots(_refs, _delta, _most, _locked);
+    PERFORM change_slots(_refs, _delta, _most, _shares);
     UPDATE line l SET parked_on = p.ref FROM unnest(_parked, _parked_on, _parked_most) p (seq, ref, most)
         CROSS JOIN LATERAL (SELECT x.used FROM slots x WHERE x.ref = p.ref AND x.share = 0 OFFSET 0) s
         WHERE l.seq = ANY (ARRAY[p.seq]) AND s.used >= p.most;
@@ -428,34 +428,38 @@ BEGIN
 END $$;
 
 -- Counts what was taken and freed, row by row in the order of the references, as they are given, and looks whether there was
--- room. Those that are new have no row yet.
-CREATE OR REPLACE FUNCTION change_slots(_refs text[], _delta integer[], _most integer[], _are_new boolean[]) RETURNS void
+-- room. `_shares` says how many rows each has; none, if it has none yet.
+--
+-- Those that have several come last, and nobody waits there: who finds too few rows that are free begins anew, and is patient
+-- then. So whoever waits for one of these rows waits for somebody who has all others that it needs.
+CREATE OR REPLACE FUNCTION change_slots(_refs text[], _delta integer[], _most integer[], _shares integer[]) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE _made integer := 0; _counted integer; _over text;
+DECLARE _made integer := 0; _counted integer; _lost text; _patient boolean := coalesce(current_setting('qo.patient', true) = 'on', false); _wide record;
 BEGIN
     IF _refs IS NULL THEN RETURN; END IF;
-    IF true = ANY (_are_new) THEN
+    IF 0 = ANY (_shares) THEN
         INSERT INTO slots (ref, used, most)
-            SELECT c.ref, c.delta, c.most FROM unnest(_refs, _delta, _most, _are_new) c (ref, delta, most, is_new) WHERE c.is_new
+            SELECT c.ref, c.delta, c.most FROM unnest(_refs, _delta, _most, _shares) c (ref, delta, most, shares) WHERE c.shares = 0
             ON CONFLICT DO NOTHING;
         GET DIAGNOSTICS _made = ROW_COUNT;
     END IF;
     -- `= ANY (ARRAY[...])` so that the rows are found one by one, in this order, whatever the statistics say.
     WITH counted AS (
         UPDATE slots s SET used = s.used + c.delta
-        FROM unnest(_refs, _delta, _most, _are_new) c (ref, delta, most, is_new)
-        WHERE NOT c.is_new AND s.ref = ANY (ARRAY[c.ref]) AND s.share = 0
+        FROM unnest(_refs, _delta, _most, _shares) c (ref, delta, most, shares)
+        WHERE c.shares = 1 AND s.ref = ANY (ARRAY[c.ref]) AND s.share = 0
         RETURNING CASE WHEN c.delta > 0 AND s.used > c.most THEN s.ref END AS over
     )
-    SELECT count(*), min(c.over) INTO _counted, _over FROM counted c;
-    IF _over IS NOT NULL OR _made + _counted <> cardinality(_refs) THEN
-        RAISE EXCEPTION 'somebody else took slots of % at the same moment', coalesce(_over, _refs[1]) USING ERRCODE = '40001';
+    SELECT count(*), min(c.over) INTO _counted, _lost FROM counted c;
+    FOR _wide IN SELECT * FROM unnest(_refs, _delta, _shares) c (ref, delta, shares) WHERE c.shares > 1 LOOP
+        _counted := _counted + 1;
+        EXIT WHEN _lost IS NOT NULL;
+        IF count_in_shares(_wide.ref, _wide.delta, _patient) <> 0 THEN _lost := _wide.ref; END IF;
+    END LOOP;
+    IF _lost IS NOT NULL OR _made + _counted <> cardinality(_refs) THEN
+        RAISE EXCEPTION 'somebody else took slots of % at the same moment', coalesce(_lost, _refs[1]) USING ERRCODE = '40001';
     END IF;
 END $$;
-
-CREATE OR REPLACE FUNCTION used_now(_ref text) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT coalesce(sum(s.used), 0) FROM slots s WHERE s.ref = _ref
-$$;
 
 -- The answer, row by row: 0 the time and the lease's end, 1 what became of each settle, 2 each job that was claimed, 4
 -- that there is nothing for one who only asks. No row: this exchange is for `api_exchange`; nothing has
@@ -577,7 +581,7 @@ CREATE OR REPLACE FUNCTION next_date(_now bigint, _id uuid) RETURNS bigint LANGU
     SELECT least(
         (SELECT l.run_at FROM line l WHERE l.parked_on = '@' AND l.run_at > _now
             AND is_its_turn((SELECT j.workflow FROM job j WHERE j.seq = l.seq), l.seq) ORDER BY l.run_at LIMIT 1),
-        (SELECT j.good_until FROM job j WHERE j.good_until > _now AND EXISTS (SELECT FROM line l WHERE l.seq = j.seq)
+        (SELECT j.good_until FROM job j WHERE j.good_until > _now AND (SELECT true FROM line l WHERE l.seq = j.seq)
             ORDER BY j.good_until LIMIT 1),
         (SELECT s.lease_until FROM session s WHERE s.lease_until > _now AND s.session <> _id ORDER BY s.lease_until LIMIT 1),
         (SELECT h.until FROM hold h WHERE h.until > _now ORDER BY h.until LIMIT 1),
