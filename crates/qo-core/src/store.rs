@@ -10,6 +10,7 @@ use crate::{
 use crate::{NewJob, NewSession, OpenedSession, QueueStatus, Result, ScheduleStatus, SessionId, SlotLease};
 use crate::{SlotRequest, Steer, Submitted, Swept, TaskOptions, Time, Work, WorkerStatus, WorkflowPage};
 use async_trait::async_trait;
+use std::any::Any;
 
 /// A namespace where jobs, workflows, groups, limits, schedules and sessions live.
 ///
@@ -26,8 +27,10 @@ use async_trait::async_trait;
 ///   happened; `Unknown` that it may have happened. Every method may return these three.
 ///
 /// Each kind of request has a `check` method for the rules that need no state; a store calls it first.
+///
+/// It is [`Any`], so that what only one kind of store can do is found behind `dyn Store`, too.
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
+pub trait Store: Any + Send + Sync {
     /// Store time (G9): what leases, dates and ages are measured by. It never falls.
     async fn now(&self) -> Result<Time>;
 

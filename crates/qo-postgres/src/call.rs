@@ -2,17 +2,20 @@
 //! is held across a round trip and no server setting or pooler changes what the call means.
 
 use crate::Url;
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use deadpool_postgres::{
+    Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
+};
 use qo_core::{Clock, Error, ErrorKind, Result};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio_postgres::error::SqlState;
+use std::time::{Duration, Instant};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, NoTls, Row, Transaction};
 
 /// Connections to one namespace.
 pub(crate) struct Calls {
     pool: Pool,
+    patience: Duration,
     schema: String,
     clock: Option<Arc<dyn Clock>>,
 }
@@ -26,6 +29,15 @@ const RACES: u32 = 10;
 /// How long a call may take. The longest are sweeps of a large backlog; whoever can wait no longer drops the call.
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// A call that was dropped after it had waited for so long was not dropped in passing: its server may be gone.
+const SUSPICIOUS: Duration = Duration::from_secs(1);
+
+/// How every call begins. Whatever the server's defaults are, it means the same, and what it has done is durable when it is
+/// answered. The end of the call is sent together with its beginning: if it does not come, its client has vanished without
+/// a word, and nobody is to wait for that until the server's TCP notices.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on; \
+    SET LOCAL idle_in_transaction_session_timeout = '5s'";
+
 impl Calls {
     pub fn new(
         url: &Url,
@@ -33,16 +45,13 @@ impl Calls {
         patience: Duration,
         clock: Option<Arc<dyn Clock>>,
     ) -> Result<Self> {
-        let mut config = url.config.clone();
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(patience);
-        }
+        let (config, longest) = url.within(patience);
         let manager =
             Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
         let pool = Pool::builder(manager).max_size(connections).wait_timeout(Some(patience));
-        let pool = pool.create_timeout(Some(patience)).runtime(Runtime::Tokio1).build();
+        let pool = pool.create_timeout(Some(longest)).runtime(Runtime::Tokio1).build();
         let pool = pool.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
-        Ok(Self { pool, schema: url.schema.clone(), clock })
+        Ok(Self { pool, patience, schema: url.schema.clone(), clock })
     }
 
     /// Calls a function of the schema; its answer, if it has one, is JSON.
@@ -59,11 +68,10 @@ impl Calls {
         parameters: &[Parameter<'_>],
     ) -> Result<Option<String>> {
         let query = format!("SELECT {}", self.invocation(function, parameters.len()));
-        let rows = transaction.query_typed(&query, parameters).await.map_err(|error| {
-            match failure(&error, true) {
-                Failure::Race(error) | Failure::Told(error) => error,
-            }
-        })?;
+        let rows =
+            transaction.query_typed(&query, parameters).await.map_err(|error| match failure(&error) {
+                Failure::Race(error) | Failure::Told(error) | Failure::ReadOnly(error) => error,
+            })?;
         text_of(&rows)
     }
 
@@ -80,18 +88,22 @@ impl Calls {
     async fn run(&self, query: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>> {
         let mut races = 0;
         loop {
-            let connection = Answering(Some(self.connection().await?));
+            let connection = Answering::new(self.connection().await?);
             let answered =
                 tokio::time::timeout(LONGEST, self.transaction(&connection, query, parameters, races > 0))
                     .await;
             let answer = answered.map_err(|_| {
                 Error::new(ErrorKind::Unknown, format!("PostgreSQL: no answer within {LONGEST:?}"))
             })?;
+            if let Err(Failure::ReadOnly(error)) = answer {
+                connection.misled();
+                return Err(error);
+            }
             connection.answered();
             match answer {
                 Err(Failure::Race(error)) if races >= RACES => return Err(error),
                 Err(Failure::Race(_)) => races += 1,
-                Err(Failure::Told(error)) => return Err(error),
+                Err(Failure::Told(error) | Failure::ReadOnly(error)) => return Err(error),
                 Ok(answer) => return Ok(answer),
             }
         }
@@ -100,6 +112,17 @@ impl Calls {
     async fn connection(&self) -> Result<Object> {
         self.pool.get().await.map_err(|error| match error {
             PoolError::Backend(error) => unavailable(&error),
+            PoolError::Timeout(TimeoutType::Wait) => {
+                let connections = match self.pool.status().max_size {
+                    1 => "its 1 connection is busy".into(),
+                    several => format!("its {several} connections are busy"),
+                };
+                let message = format!("PostgreSQL: {connections}: none was free within {:?}", self.patience);
+                Error::new(ErrorKind::Unavailable, message)
+            }
+            PoolError::Timeout(TimeoutType::Create) => {
+                Error::new(ErrorKind::Unavailable, "PostgreSQL: a new connection was not answered in time")
+            }
             error => Error::new(ErrorKind::Unavailable, format!("no connection to PostgreSQL: {error}")),
         })
     }
@@ -111,9 +134,7 @@ impl Calls {
         parameters: &[Parameter<'_>],
         patient: bool,
     ) -> Result<Vec<Row>, Failure> {
-        let mut begin = String::from(
-            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on",
-        );
+        let mut begin = String::from(BEGIN);
         if patient {
             begin += "; SET LOCAL qo.patient = on";
         }
@@ -127,34 +148,72 @@ impl Calls {
             client.query_typed(query, parameters),
             client.batch_execute("COMMIT")
         );
-        // All three may have reached the server, whichever of them failed first; if the first did and the second did not, the
-        // call was made outside of a transaction.
+        // All three may have reached the server, whichever of them failed first.
         if let Err(error) = begun {
-            return Err(match (failure(&error, true), answer) {
-                (Failure::Told(told), Ok(_)) => Failure::Told(Error::new(ErrorKind::Unknown, told.message())),
-                (failure, _) => failure,
-            });
+            return Err(not_begun(&error, answer.as_ref().err()));
         }
-        let rows = answer.map_err(|error| failure(&error, true))?;
-        committed.map_err(|error| match failure(&error, true) {
+        let rows = answer.map_err(|error| failure(&error))?;
+        committed.map_err(|error| match failure(&error) {
             // Whatever became of it, it was on its way.
-            Failure::Told(told) if told.kind() == ErrorKind::Unavailable => {
-                Failure::Told(Error::new(ErrorKind::Unknown, told.message()))
-            }
+            Failure::Told(told) if told.kind() == ErrorKind::Unavailable => unknown(&told),
             failure => failure,
         })?;
         Ok(rows)
     }
 }
 
+/// What it means that a call's transaction could not begin. If only that failed, the call was made outside of it.
+fn not_begun(error: &tokio_postgres::Error, call: Option<&tokio_postgres::Error>) -> Failure {
+    let db = error.as_db_error();
+    if db.is_some_and(|db| *db.code() == SqlState::FEATURE_NOT_SUPPORTED) {
+        return Failure::ReadOnly(Error::new(ErrorKind::Unavailable, described(error)));
+    }
+    // After its last words a server does nothing; and a call that it refused as well has not happened.
+    let nothing_happened = db.is_some_and(is_last) || call.is_some_and(|call| call.as_db_error().is_some());
+    match failure(error) {
+        Failure::Told(told) if !nothing_happened => unknown(&told),
+        failure => failure,
+    }
+}
+
+/// Whether a server ends the connection with this.
+fn is_last(error: &DbError) -> bool {
+    matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
+}
+
+fn unknown(told: &Error) -> Failure {
+    Failure::Told(Error::new(ErrorKind::Unknown, told.message()))
+}
+
 /// A connection that is being asked. One whose answer nobody waits for any more is closed and not used again: the server at
-/// its other end may be gone without a word, and whoever came next would wait for it, too.
-struct Answering(Option<Object>);
+/// its other end may be gone without a word, and whoever came next would wait for it, too. If the wait was long, those that
+/// are idle are closed as well: they lead to the same server.
+struct Answering {
+    connection: Option<Object>,
+    since: Instant,
+}
 
 impl Answering {
+    fn new(connection: Object) -> Self {
+        Self { connection: Some(connection), since: Instant::now() }
+    }
+
     /// It goes back to the others.
     fn answered(mut self) {
-        self.0.take();
+        self.connection.take();
+    }
+
+    /// It leads to a server that does not take calls, and so may the others.
+    fn misled(mut self) {
+        self.close(true);
+    }
+
+    fn close(&mut self, others: bool) {
+        let Some(connection) = self.connection.take() else { return };
+        if let Some(pool) = Object::pool(&connection).filter(|_| others) {
+            drop(pool.retain(|_, _| false));
+        }
+        drop(Object::take(connection));
     }
 }
 
@@ -162,13 +221,13 @@ impl std::ops::Deref for Answering {
     type Target = Client;
 
     fn deref(&self) -> &Client {
-        self.0.as_ref().unwrap_or_else(|| unreachable!("it is there until it has answered"))
+        self.connection.as_ref().unwrap_or_else(|| unreachable!("it is there until it has answered"))
     }
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        drop(self.0.take().map(Object::take));
+        self.close(self.since.elapsed() >= SUSPICIOUS);
     }
 }
 
@@ -189,13 +248,14 @@ enum Failure {
     Race(Error),
     /// What the caller is told.
     Told(Error),
+    /// Nothing happened, because the server is a standby, or became one. The caller is told; the connection is of no use.
+    ReadOnly(Error),
 }
 
-/// What an error means to the caller. `sent` is whether the call itself may have reached the server.
-fn failure(error: &tokio_postgres::Error, sent: bool) -> Failure {
+/// What an error of a call that may have reached the server means to the caller.
+fn failure(error: &tokio_postgres::Error) -> Failure {
     let Some(db) = error.as_db_error() else {
-        let kind = if sent { ErrorKind::Unknown } else { ErrorKind::Unavailable };
-        return Failure::Told(Error::new(kind, described(error)));
+        return Failure::Told(Error::new(ErrorKind::Unknown, described(error)));
     };
     let code = db.code();
     let kind = match code.code() {
@@ -210,16 +270,15 @@ fn failure(error: &tokio_postgres::Error, sent: bool) -> Failure {
             return Failure::Race(Error::new(ErrorKind::Unavailable, db.message()));
         }
         // A pooler that lost its server says so like this.
-        text if text.starts_with("08") && sent => ErrorKind::Unknown,
-        // Insufficient resources, operator intervention: nothing happened; another time it may work.
-        text if ["53", "57", "08"].contains(&&text[..2]) => ErrorKind::Unavailable,
-        _ if [
-            SqlState::READ_ONLY_SQL_TRANSACTION,
-            SqlState::LOCK_NOT_AVAILABLE,
-            SqlState::INSUFFICIENT_PRIVILEGE,
-        ]
-        .contains(code) =>
-        {
+        text if text.starts_with("08") => ErrorKind::Unknown,
+        // Insufficient resources, operator intervention, a broken disk: nothing happened; another time it may work.
+        text if ["53", "57", "58"].contains(&&text[..2]) => ErrorKind::Unavailable,
+        // A transaction that took too long, for the whole or for its end to come.
+        "25P03" | "25P04" => ErrorKind::Unavailable,
+        _ if *code == SqlState::READ_ONLY_SQL_TRANSACTION => {
+            return Failure::ReadOnly(Error::new(ErrorKind::Unavailable, db.message()));
+        }
+        _ if [SqlState::LOCK_NOT_AVAILABLE, SqlState::INSUFFICIENT_PRIVILEGE].contains(code) => {
             ErrorKind::Unavailable
         }
         _ if [SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_TABLE]

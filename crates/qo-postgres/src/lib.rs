@@ -19,4 +19,6 @@ mod store;
 mod url;
 
 pub use store::{Options, PostgresStore};
+/// The client library whose transactions [`PostgresStore::submit_in`] takes.
+pub use tokio_postgres;
 pub use url::Url;

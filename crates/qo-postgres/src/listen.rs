@@ -7,15 +7,19 @@
 use crate::Url;
 use crate::migrate::open;
 use std::future::poll_fn;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio_postgres::{AsyncMessage, Connection, Socket, tls::NoTlsStream};
+use tokio::task::JoinHandle;
+use tokio_postgres::{AsyncMessage, Client, Connection, Socket, tls::NoTlsStream};
 
 /// Pauses between two attempts to connect: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// How long it waits for its own call.
+/// How long it waits for its own call, or for any other answer.
 const ECHO: Duration = Duration::from_secs(2);
+/// How often it asks whether the server is still there: one that is gone without a word is not heard, either.
+const CHECK: Duration = Duration::from_secs(10);
 /// The pause where a server answers but is not heard: that does not change by itself.
 const DEAF: Duration = Duration::from_secs(300);
 
@@ -101,15 +105,21 @@ async fn listen(url: Url, tell: Arc<watch::Sender<Heard>>) {
                 DEAF
             }
         };
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(jittered(pause)).await;
     }
+}
+
+/// A pause of which half is random, so that those who lost a server together do not come back together.
+fn jittered(pause: Duration) -> Duration {
+    let unit = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
+    pause.mul_f64(0.5 + unit / 2.0)
 }
 
 /// Listens on one connection until it is lost.
 async fn hear(url: &Url, tell: &Arc<watch::Sender<Heard>>) -> Ended {
     let Ok((client, connection)) = open(url).await else { return Ended::NotConnected };
     let channel = format!("qo.{}", url.schema());
-    let pump = tokio::spawn(pump(connection, Arc::clone(tell)));
+    let mut pump = tokio::spawn(pump(connection, Arc::clone(tell)));
     let before = tell.borrow().changes;
     let echo = async {
         // Two transactions: a pooler may give them two connections.
@@ -119,21 +129,36 @@ async fn hear(url: &Url, tell: &Arc<watch::Sender<Heard>>) -> Ended {
         drop(tell.subscribe().wait_for(|heard| heard.changes > before).await);
         Ok::<_, tokio_postgres::Error>(())
     };
-    match tokio::time::timeout(ECHO, echo).await {
+    let ended = match tokio::time::timeout(ECHO, echo).await {
         Ok(Ok(())) => {
             tell.send_modify(|heard| heard.listens = true);
-            // It ends with the connection.
-            drop(pump.await);
+            lost(&client, &mut pump).await;
             Ended::Lost
         }
         Ok(Err(error)) => {
             tracing::debug!(%error, "the listener lost its connection");
             Ended::NotConnected
         }
-        Err(_) => {
-            pump.abort();
-            Ended::Deaf
+        Err(_) => Ended::Deaf,
+    };
+    pump.abort();
+    ended
+}
+
+/// Waits until a connection has ended, or does not answer.
+async fn lost(client: &Client, pump: &mut JoinHandle<()>) {
+    let silent = async {
+        loop {
+            tokio::time::sleep(CHECK).await;
+            let answer = tokio::time::timeout(ECHO, client.check_connection()).await;
+            if !matches!(answer, Ok(Ok(()))) {
+                return;
+            }
         }
+    };
+    tokio::select! {
+        _ = pump => {}
+        () = silent => tracing::debug!("the listener's server does not answer"),
     }
 }
 

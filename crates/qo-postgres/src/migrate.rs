@@ -171,8 +171,8 @@ pub(crate) async fn connect(url: &Url) -> Result<Client> {
 
 /// A connection that its caller reads, within a bounded time.
 pub(crate) async fn open(url: &Url) -> Result<(Client, Connection<Socket, NoTlsStream>)> {
-    let patience = url.config.get_connect_timeout().copied().unwrap_or(PATIENCE);
-    let connected = tokio::time::timeout(patience, url.config.connect(NoTls)).await.map_err(|_| {
+    let (config, patience) = url.within(PATIENCE);
+    let connected = tokio::time::timeout(patience, config.connect(NoTls)).await.map_err(|_| {
         Error::new(ErrorKind::Unavailable, format!("PostgreSQL: no answer within {patience:?}"))
     })?;
     connected.map_err(|error| unavailable(&error))

@@ -2,8 +2,9 @@
 
 use qo_core::{Error, Result};
 use std::fmt;
+use std::time::Duration;
 use tokio_postgres::Config;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 
 /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=SCHEMA&notify=off`. Everything but these two is libpq's.
 #[derive(Clone, PartialEq, Eq)]
@@ -54,6 +55,11 @@ impl Url {
         if config.get_application_name().is_none() {
             config.application_name("qo");
         }
+        // Of several servers one can write, and which one that is may change.
+        let said = kept.iter().any(|pair| pair.starts_with("target_session_attrs="));
+        if hosts(&config) > 1 && !said {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
         Ok(Self { config, schema: schema.into(), notify })
     }
 
@@ -61,6 +67,24 @@ impl Url {
     pub fn schema(&self) -> &str {
         &self.schema
     }
+
+    /// How to connect within a time, and that time. Of several hosts each gets its part, so that one which is dead leaves
+    /// some for the others; a `connect_timeout` in the URL is for each.
+    pub(crate) fn within(&self, patience: Duration) -> (Config, Duration) {
+        let (mut config, hosts) = (self.config.clone(), hosts(&self.config));
+        match config.get_connect_timeout().copied() {
+            Some(each) => (config, each * hosts),
+            None => {
+                config.connect_timeout(patience / hosts);
+                (config, patience)
+            }
+        }
+    }
+}
+
+fn hosts(config: &Config) -> u32 {
+    let hosts = config.get_hosts().len().max(config.get_hostaddrs().len()).max(1);
+    u32::try_from(hosts).unwrap_or(u32::MAX)
 }
 
 impl fmt::Debug for Url {
@@ -92,6 +116,21 @@ mod tests {
         assert_eq!((url.schema(), url.config.get_dbname()), ("jobs", Some("shop")));
         assert_eq!(url.config.get_connect_timeout().map(|time| time.as_secs()), Some(3));
         assert_eq!(Url::parse("postgres://me@db/shop").expect("a url").schema(), "qo");
+    }
+
+    #[test]
+    fn of_several_hosts_the_one_that_can_write_is_meant_and_each_gets_its_part_of_the_time() {
+        let url = Url::parse("postgres://me@a,b:5433/shop").expect("a url");
+        assert_eq!(url.config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        let patience = Duration::from_secs(5);
+        let (config, longest) = url.within(patience);
+        assert_eq!((config.get_connect_timeout(), longest), (Some(&(patience / 2)), patience));
+        let said = "postgres://me@a,b/shop?target_session_attrs=any&connect_timeout=3";
+        let said = Url::parse(said).expect("a url");
+        assert_eq!(said.config.get_target_session_attrs(), TargetSessionAttrs::Any);
+        assert_eq!(said.within(patience).1, Duration::from_secs(6));
+        let one = Url::parse("postgres://me@a/shop").expect("a url");
+        assert_eq!(one.config.get_target_session_attrs(), TargetSessionAttrs::Any);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! | [`metrics`] | what a worker counts |
 //! | [`doctor`] | is a store whole, and how does a damaged one get going again |
 //! | [`migrate`] | the version of a store, and raising it |
+//! | [`postgres`] | PostgreSQL: its store, opened with options of your own, and its transactions |
 //! | [`settings`] | what `.qo.toml`, the environment and flags say |
 
 pub mod client;
@@ -22,6 +23,7 @@ pub mod guard;
 pub mod handler;
 pub mod metrics;
 pub mod migrate;
+pub mod postgres;
 pub mod program;
 pub mod settings;
 pub mod submit;

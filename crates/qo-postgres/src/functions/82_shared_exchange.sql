@@ -2,7 +2,8 @@
 -- that do the same. It decides as `api_exchange` would, and leaves everything unusual to that one.
 --
 -- Locks, in this order: the namespace's lock (shared); the session's row; rows of `slots`, in the order of their
--- references, in one go; rows of `line`, which it skips where somebody else has them. So no two wait for each other.
+-- references, in one go; rows of `line` and the clock's, which it skips where somebody else has them. So
+-- no two wait for each other.
 
 -- What jobs take of groups that have a limit, and that limit. `i` is the place in the list.
 CREATE OR REPLACE FUNCTION limited_needs(_seqs bigint[])
@@ -485,6 +486,8 @@ BEGIN
     PERFORM pg_advisory_xact_lock_shared(turn_key());
     _now := store_time();
     SELECT * INTO _session FROM session s WHERE s.session = _id FOR UPDATE;
+    -- On a server whose clock is behind that of the one before it, a session goes on from where it was.
+    _now := greatest(_now, _session.reply_now);
     IF NOT FOUND OR _number <> _session.number + 1 OR must_be_alone(_now, _id) THEN RETURN; END IF;
     IF EXISTS (SELECT FROM stop s WHERE s.session = _id) THEN RETURN; END IF;
     IF EXISTS (SELECT FROM era e WHERE e.began + era_ms() <= _now) THEN PERFORM move_fronts(_now); END IF;
@@ -521,6 +524,9 @@ BEGIN
     IF cardinality(_jobs) > 0 AND EXISTS (SELECT FROM session s WHERE s.free_permits > 0 AND NOT s.draining) THEN
         PERFORM ring();
     END IF;
+    -- Others go on from where the clock was a second ago at the latest. Whoever records it does not keep the others waiting.
+    PERFORM FROM clock c WHERE c.latest <= _now - 1000 FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN UPDATE clock SET latest = _now; END IF;
     SELECT array_agg(nextval('fence_token')) INTO _granted FROM generate_subscripts(_taken, 1);
     INSERT INTO hold (seq, state, session, worker, token, since, until)
         SELECT g.seq, 'running', _id, _session.worker, g.token, _now, _now + g.timeout_ms + 10000
