@@ -460,3 +460,79 @@ fn a_job_that_ended_since_a_transaction_began_is_not_accepted_again() {
         }
     });
 }
+
+/// The fronts of the lines move with every exchange.
+const FAST: &str =
+    "CREATE OR REPLACE FUNCTION era_ms() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 0::bigint'";
+
+#[test]
+fn nobody_who_enters_before_the_front_of_the_line_is_passed_over() {
+    RUNTIME.block_on(async {
+        for (level, submits_late) in [
+            ("READ COMMITTED", false),
+            ("READ COMMITTED", true),
+            ("REPEATABLE READ", false),
+            ("REPEATABLE READ", true),
+        ] {
+            let mut world = World::new("front").await;
+            let slow = world.slow().await;
+            slow.batch_execute(FAST).await.expect("it is replaced");
+            world.submit((1..=100).map(|id| job(id, "t")).collect()).await;
+            slow.batch_execute(&format!("BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM line"))
+                .await
+                .expect("a snapshot");
+            let submit = "SELECT submit('u', priority => -5)";
+            if !submits_late {
+                slow.batch_execute(submit).await.expect("it is stored");
+            }
+            let mut held = Vec::new();
+            for _ in 0..5 {
+                held = world.exchange(held, 10).await.into_iter().map(|(_, settle)| settle).collect();
+                assert_eq!(held.len(), 10, "nobody waits");
+            }
+            let look = world.slow().await;
+            let front = "SELECT count(*) FROM front WHERE seq > 0";
+            let has_moved: i64 = look.query_one(front, &[]).await.expect("a look").get(0);
+            assert_eq!(has_moved, i64::from(submits_late || level == "REPEATABLE READ"), "{level}");
+            if submits_late {
+                slow.batch_execute(submit).await.expect("it is stored");
+            }
+            slow.batch_execute("COMMIT").await.expect("it commits");
+            let urgent =
+                slow.query_one("SELECT id FROM job WHERE priority = -5", &[]).await.expect("a look").get(0);
+            assert_eq!(world.claims(1).await, [JobId(urgent)], "{level}");
+            for _ in 0..5 {
+                held = world.exchange(held, 10).await.into_iter().map(|(_, settle)| settle).collect();
+            }
+            assert_eq!(world.claims(100).await, [], "everybody had their turn");
+            let left: i64 = look.query_one("SELECT count(*) FROM early", &[]).await.expect("a look").get(0);
+            assert_eq!(left, 0);
+        }
+    });
+}
+
+#[test]
+fn a_transaction_that_stays_open_does_not_slow_claims() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("stays_open").await;
+        let (slow, other) = (world.slow().await, world.slow().await);
+        slow.batch_execute(FAST).await.expect("it is replaced");
+        slow.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM line").await.expect("a snapshot");
+        world.submit((1..=5_000).map(|id| job(id, "t")).collect()).await;
+        let mut held = Vec::new();
+        for _ in 0..49 {
+            held = world.exchange(held, 100).await.into_iter().map(|(_, settle)| settle).collect();
+            assert_eq!(held.len(), 100);
+        }
+        // None of the rows that have been deleted can go: somebody might still look at them.
+        let session = world.open_session(2).await;
+        other.batch_execute("BEGIN").await.expect("it begins");
+        other.query(&slow_claim(session, 1, 100), &[]).await.expect("it claims");
+        let read = "SELECT sum(pg_stat_get_xact_tuples_returned(indexrelid))::bigint FROM pg_index WHERE indrelid = 'line'::regclass";
+        let read: i64 = other.query_one(read, &[]).await.expect("a look").get(0);
+        other.batch_execute("ROLLBACK").await.expect("it ends");
+        slow.batch_execute("COMMIT").await.expect("it ends");
+        assert!((100..1_500).contains(&read), "{read} rows were read for 100 jobs");
+        assert_eq!(world.exchange(held, 100).await.len(), 100);
+    });
+}
