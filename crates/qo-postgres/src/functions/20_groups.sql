@@ -245,9 +245,21 @@ CREATE OR REPLACE FUNCTION parked_lanes(_ref text) RETURNS TABLE (queue text, la
     ) SELECT w.queue, w.lane, w.twin FROM walk w
 $$;
 
--- Lets jobs that are parked on a key back into line, as far as it has room: the first of each lane.
+-- Lets the next jobs that are parked on a key back into line: the first of each lane, one for every slot.
+CREATE OR REPLACE FUNCTION let_in(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _lane record;
+BEGIN
+    FOR _lane IN SELECT * FROM parked_lanes(_ref) LOOP
+        UPDATE line l SET parked_on = NULL WHERE l.seq IN (
+            SELECT f.seq FROM line f WHERE f.parked_on = _ref
+                AND f.queue = _lane.queue AND f.lane = _lane.lane AND f.twin = _lane.twin
+            ORDER BY f.priority, f.run_at, f.seq LIMIT _slots FOR UPDATE SKIP LOCKED);
+    END LOOP;
+END $$;
+
+-- Lets jobs that are parked on a key back into line, as far as it has room.
 CREATE OR REPLACE FUNCTION wake(_ref text) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE _room bigint; _lane record;
+DECLARE _room bigint;
 BEGIN
     IF NOT EXISTS (SELECT FROM line l WHERE l.parked_on = _ref) THEN RETURN; END IF;
     _room := limit_of(_ref);
@@ -256,13 +268,7 @@ BEGIN
         RETURN;
     END IF;
     _room := _room - used(_ref);
-    IF _room <= 0 THEN RETURN; END IF;
-    FOR _lane IN SELECT * FROM parked_lanes(_ref) LOOP
-        UPDATE line l SET parked_on = NULL WHERE l.seq IN (
-            SELECT f.seq FROM line f WHERE f.parked_on = _ref
-                AND f.queue = _lane.queue AND f.lane = _lane.lane AND f.twin = _lane.twin
-            ORDER BY f.priority, f.run_at, f.seq LIMIT _room);
-    END LOOP;
+    IF _room > 0 THEN PERFORM let_in(_ref, _room::integer); END IF;
 END $$;
 
 -- A job that stood in line leaves it without having taken its slots: whoever is parked behind it may be next.

@@ -104,6 +104,16 @@ BEGIN
     PERFORM take_turns(_now, _job.workflow);
 END $$;
 
+-- What is remembered of a job's attempts, with one more; of very many the latest hundred.
+CREATE OR REPLACE FUNCTION with_attempt(
+    _attempts jsonb, _used integer, _token bigint, _worker text, _session uuid, _since bigint, _now bigint,
+    _outcome text, _error text, _then job_state
+) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN jsonb_array_length(_attempts) >= 100 THEN _attempts - 0 ELSE _attempts END
+        || jsonb_build_object('number', _used + 1, 'token', _token, 'worker', _worker, 'session', _session,
+            'started_at', _since, 'ended_at', _now, 'outcome', _outcome, 'error', _error, 'then', _then)
+$$;
+
 -- Ends a running job's attempt, frees its slots, and says where that leaves the job.
 CREATE OR REPLACE FUNCTION end_attempt(
     _now bigint, _seq bigint, _outcome text, _error text, _output text, _run_at bigint
@@ -111,7 +121,6 @@ CREATE OR REPLACE FUNCTION end_attempt(
 DECLARE
     _job job; _hold hold; _then job_state; _used integer;
     _uses boolean := _outcome NOT IN ('snoozed', 'released');
-    _attempt jsonb;
 BEGIN
     SELECT * INTO STRICT _job FROM job WHERE seq = _seq;
     DELETE FROM hold WHERE seq = _seq AND state = 'running' RETURNING * INTO STRICT _hold;
@@ -123,12 +132,10 @@ BEGIN
         WHEN _outcome = 'failed' OR _uses AND _used >= _job.max_attempts THEN 'failed'
         WHEN is_over(_job.good_until, _now) THEN 'expired'
         ELSE 'pending' END;
-    _attempt := jsonb_strip_nulls(jsonb_build_object('number', _job.attempts_used + 1, 'token', _hold.token,
-        'worker', _hold.worker, 'session', _hold.session, 'started_at', _hold.since, 'ended_at', _now,
-        'outcome', _outcome, 'error', _error, 'then', _then));
     UPDATE job SET
         attempts_used = _used,
-        attempts = CASE WHEN jsonb_array_length(attempts) >= 100 THEN attempts - 0 ELSE attempts END || _attempt,
+        attempts = with_attempt(attempts, _job.attempts_used, _hold.token, _hold.worker, _hold.session, _hold.since, _now,
+                                _outcome, _error, _then),
         run_at = CASE WHEN _then = 'pending' THEN coalesce(_run_at, run_at) ELSE run_at END
         WHERE seq = _seq RETURNING * INTO _job;
     PERFORM count_slots(n.ref, -n.slots) FROM needs_of(_job) n;

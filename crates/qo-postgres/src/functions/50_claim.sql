@@ -12,16 +12,30 @@ CREATE OR REPLACE FUNCTION serves(_session session, _queue text, _task text) RET
     SELECT (cardinality(_session.queues) = 0 OR _queue = ANY (_session.queues)) AND _task = ANY (_session.tasks)
 $$;
 
--- The lanes that have somebody in line, found one by one in the index.
-CREATE OR REPLACE FUNCTION lanes() RETURNS TABLE (queue text, lane text, task text) LANGUAGE sql STABLE AS $$
+-- The queues that have somebody in line, found one by one in the index.
+CREATE OR REPLACE FUNCTION queues_in_line() RETURNS TABLE (queue text) LANGUAGE sql STABLE AS $$
     WITH RECURSIVE walk AS (
-        (SELECT l.queue, l.lane, l.task FROM line l WHERE l.parked_on IS NULL ORDER BY l.queue, l.lane LIMIT 1)
+        (SELECT l.queue FROM line l WHERE l.parked_on IS NULL ORDER BY l.queue LIMIT 1)
         UNION ALL
-        SELECT n.queue, n.lane, n.task FROM walk w CROSS JOIN LATERAL (
-            SELECT l.queue, l.lane, l.task FROM line l
-            WHERE l.parked_on IS NULL AND (l.queue, l.lane) > (w.queue, w.lane) ORDER BY l.queue, l.lane LIMIT 1
-        ) n
-    ) SELECT w.queue, w.lane, w.task FROM walk w
+        SELECT n.queue FROM walk w CROSS JOIN LATERAL (
+            SELECT l.queue FROM line l WHERE l.parked_on IS NULL AND l.queue > w.queue ORDER BY l.queue LIMIT 1) n
+    ) SELECT w.queue FROM walk w
+$$;
+
+-- The lanes that have somebody in line whom a session serves, found one by one in the index.
+CREATE OR REPLACE FUNCTION lanes_of(_session session) RETURNS TABLE (queue text, lane text) LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE desk AS (
+        SELECT q.queue, t.task FROM queues_in_line() q CROSS JOIN (SELECT DISTINCT unnest(_session.tasks) AS task) t
+        WHERE (cardinality(_session.queues) = 0 OR q.queue = ANY (_session.queues)) AND NOT is_paused(q.queue)
+    ), walk AS (
+        SELECT d.queue, d.task, n.lane FROM desk d CROSS JOIN LATERAL (
+            SELECT l.lane FROM line l WHERE l.parked_on IS NULL AND l.queue = d.queue
+                AND l.lane > d.task || ' ' AND l.lane < d.task || '!' ORDER BY l.lane LIMIT 1) n
+        UNION ALL
+        SELECT w.queue, w.task, n.lane FROM walk w CROSS JOIN LATERAL (
+            SELECT l.lane FROM line l WHERE l.parked_on IS NULL AND l.queue = w.queue
+                AND l.lane > w.lane AND l.lane < w.task || '!' ORDER BY l.lane LIMIT 1) n
+    ) SELECT w.queue, w.lane FROM walk w
 $$;
 
 -- Big jobs in line that need slots of a reference, in claim order, with what they need of it.
@@ -81,11 +95,10 @@ BEGIN
     SELECT array_agg(a.queue), array_agg(a.lane), array_agg(queue_priority(a.queue)),
            array_agg(h.seq), array_agg(h.priority), array_agg(h.run_at), array_agg(true), count(*)
     INTO _lane_queue, _lane, _lane_priority, _seq, _priority, _run_at, _alive, _lanes
-    FROM lanes() a CROSS JOIN LATERAL (
+    FROM lanes_of(_session) a CROSS JOIN LATERAL (
         SELECT l.seq, l.priority, l.run_at FROM line l
         WHERE l.parked_on IS NULL AND l.queue = a.queue AND l.lane = a.lane
-        ORDER BY l.priority, l.run_at, l.seq LIMIT 1) h
-    WHERE serves(_session, a.queue, a.task) AND NOT is_paused(a.queue);
+        ORDER BY l.priority, l.run_at, l.seq LIMIT 1) h;
     LOOP
         EXIT WHEN _n >= _max OR _bytes >= 8388608;
         _best := NULL;

@@ -94,7 +94,7 @@ BEGIN
     -- Rows that claims left behind, and turns of groups that nobody is in any more.
     DELETE FROM slots s WHERE s.used = 0;
     DELETE FROM admission a WHERE a.ref IN (
-        SELECT o.ref FROM admission o WHERE NOT is_live(o.ref) LIMIT 1000 FOR UPDATE SKIP LOCKED);
+        SELECT o.ref FROM admission o WHERE o.ref <> 'cluster' AND o.ref NOT LIKE 'queue:%' AND NOT is_live(o.ref) LIMIT 1000 FOR UPDATE SKIP LOCKED);
     IF _seqs IS NULL THEN RETURN 0; END IF;
     WITH gone AS (DELETE FROM done d WHERE d.seq = ANY (_seqs) RETURNING d.workflow, d.attempts)
     SELECT array_agg(DISTINCT g.workflow) FILTER (WHERE g.workflow IS NOT NULL),

@@ -92,34 +92,9 @@ BEGIN
     RETURN NEXT;
 END $$;
 
-CREATE OR REPLACE FUNCTION queues_in_line() RETURNS TABLE (queue text) LANGUAGE sql STABLE AS $$
-    WITH RECURSIVE walk AS (
-        (SELECT l.queue FROM line l WHERE l.parked_on IS NULL ORDER BY l.queue LIMIT 1)
-        UNION ALL
-        SELECT n.queue FROM walk w CROSS JOIN LATERAL (
-            SELECT l.queue FROM line l WHERE l.parked_on IS NULL AND l.queue > w.queue ORDER BY l.queue LIMIT 1) n
-    ) SELECT w.queue FROM walk w
-$$;
-
 -- The groups that a lane's jobs need: a lane is TASK GROUP COST and EXTRA=SLOTS, as often as there are extra limits.
 CREATE OR REPLACE FUNCTION groups_of_lane(_lane text) RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
     SELECT w[2:2] || w[4:] FROM string_to_array(regexp_replace(_lane, '=[0-9]+', '', 'g'), ' ') w
-$$;
-
--- The lanes that have somebody in line whom a session serves, found one by one in the index.
-CREATE OR REPLACE FUNCTION lanes_of(_session session) RETURNS TABLE (queue text, lane text) LANGUAGE sql STABLE AS $$
-    WITH RECURSIVE desk AS (
-        SELECT q.queue, t.task FROM queues_in_line() q CROSS JOIN unnest(_session.tasks) t (task)
-        WHERE (cardinality(_session.queues) = 0 OR q.queue = ANY (_session.queues)) AND NOT is_paused(q.queue)
-    ), walk AS (
-        SELECT d.queue, d.task, n.lane FROM desk d CROSS JOIN LATERAL (
-            SELECT l.lane FROM line l WHERE l.parked_on IS NULL AND l.queue = d.queue
-                AND l.lane > d.task || ' ' AND l.lane < d.task || '!' ORDER BY l.lane LIMIT 1) n
-        UNION ALL
-        SELECT w.queue, w.task, n.lane FROM walk w CROSS JOIN LATERAL (
-            SELECT l.lane FROM line l WHERE l.parked_on IS NULL AND l.queue = w.queue
-                AND l.lane > w.lane AND l.lane < w.task || '!' ORDER BY l.lane LIMIT 1) n
-    ) SELECT w.queue, w.lane FROM walk w
 $$;
 
 -- The next in claim order among the lanes that a session serves and that need no group which is full: at most `_most`, perhaps
@@ -171,37 +146,27 @@ BEGIN
     RETURN coalesce(_locked, '{}');
 END $$;
 
--- What is remembered of a job's attempts, with one more; of very many the latest hundred.
-CREATE OR REPLACE FUNCTION with_attempt(
-    _attempts jsonb, _used integer, _token bigint, _worker text, _session uuid, _since bigint, _now bigint,
-    _outcome text, _error text, _then job_state
-) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN jsonb_array_length(_attempts) >= 100 THEN _attempts - 0 ELSE _attempts END
-        || jsonb_build_object('number', _used + 1, 'token', _token, 'worker', _worker, 'session', _session,
-            'started_at', _since, 'ended_at', _now, 'outcome', _outcome, 'error', _error, 'then', _then)
-$$;
-
 -- Jobs that a session settles, as they are told: what became of each is worked out for all of them at once.
 -- Answers with the states, and with what they freed of groups that have a limit; none if somebody must be alone for it.
 CREATE OR REPLACE FUNCTION settle_shared(
     _now bigint, _session session, _jobs uuid[], _tokens bigint[], _outcomes text[], _errors text[], _outputs text[],
     _delays bigint[], OUT settled text[], OUT freed_refs text[], OUT freed integer[], OUT freed_most integer[]
 ) LANGUAGE plpgsql AS $$
-DECLARE _seqs bigint[]; _thens job_state[]; _places bigint[]; _extras boolean; _waiting boolean;
+DECLARE _seqs bigint[]; _thens job_state[]; _extras boolean; _waiting boolean;
 BEGIN
     freed_refs := '{}';
     freed := '{}';
     freed_most := '{}';
     settled := '{}';
     IF cardinality(_jobs) = 0 THEN RETURN; END IF;
-    SELECT array_agg(o.n ORDER BY o.n), array_agg(h.seq ORDER BY o.n), array_agg((CASE
+    SELECT array_agg(h.seq ORDER BY o.n), array_agg((CASE
                WHEN o.outcome IN ('succeeded', 'cancelled') THEN o.outcome
                WHEN h.cancel THEN 'cancelled'
                WHEN o.outcome = 'failed' OR o.outcome = 'retried' AND j.attempts_used + 1 >= j.max_attempts THEN 'failed'
                WHEN is_over(j.good_until, _now) THEN 'expired'
                ELSE 'pending' END)::job_state ORDER BY o.n),
            bool_or(j.workflow IS NOT NULL OR j.own_limit IS NOT NULL), bool_or(j.limits IS NOT NULL)
-    INTO _places, _seqs, _thens, _waiting, _extras
+    INTO _seqs, _thens, _waiting, _extras
     FROM unnest(_jobs, _tokens, _outcomes) WITH ORDINALITY o (job, token, outcome, n)
     -- One by one, by index: what a session holds may be much.
     CROSS JOIN LATERAL (SELECT * FROM hold x WHERE x.session = _session.session AND x.token = o.token AND x.state = 'running' OFFSET 0) h
@@ -292,7 +257,7 @@ BEGIN
     END IF;
 
     -- Keys that have room again let their next jobs in.
-    PERFORM wake_shared(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed)
+    PERFORM let_in(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed)
         WHERE strpos(f.ref, '/') > 0 AND EXISTS (SELECT FROM line l WHERE l.parked_on = f.ref);
     _seqs := '{}';
     _whole := true;
@@ -321,7 +286,7 @@ BEGIN
         DELETE FROM line l WHERE l.seq = ANY (_seqs);
         PERFORM change_slots(_refs, _delta, _most, _missing, '{}');
         -- Somebody may have been parked on a key while we waited for its row.
-        PERFORM wake_shared(_refs[k], -_delta[k]) FROM generate_subscripts(_refs, 1) k
+        PERFORM let_in(_refs[k], -_delta[k]) FROM generate_subscripts(_refs, 1) k
             WHERE _delta[k] < 0 AND strpos(_refs[k], '/') > 0 AND EXISTS (SELECT FROM line l WHERE l.parked_on = _refs[k]);
         RETURN _seqs;
     END IF;
@@ -408,8 +373,8 @@ BEGIN
         JOIN slots s ON s.ref = p.ref AND s.share = 0
         WHERE l.seq = p.seq AND s.used >= _most[array_position(_refs, p.ref)];
     -- They leave the line without their slots: behind them, at their other keys, somebody may be next.
-    PERFORM wake_shared(n.ref, 1) FROM limited_needs(_parked) n WHERE strpos(n.ref, '/') > 0 AND n.ref <> _parked_on[n.i];
-    PERFORM wake_shared(_refs[k], -_delta[k]) FROM generate_subscripts(_refs, 1) k
+    PERFORM let_in(n.ref, 1) FROM limited_needs(_parked) n WHERE strpos(n.ref, '/') > 0 AND n.ref <> _parked_on[n.i];
+    PERFORM let_in(_refs[k], -_delta[k]) FROM generate_subscripts(_refs, 1) k
         WHERE _delta[k] < 0 AND strpos(_refs[k], '/') > 0;
     RETURN _taken;
 END $$;
@@ -442,18 +407,6 @@ CREATE OR REPLACE FUNCTION used_now(_ref text) RETURNS bigint LANGUAGE sql STABL
     SELECT coalesce(sum(s.used), 0) FROM slots s WHERE s.ref = _ref
 $$;
 
--- Lets the next jobs that are parked on a key back into line: the first of each lane, one for every slot.
-CREATE OR REPLACE FUNCTION wake_shared(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE _lane record;
-BEGIN
-    FOR _lane IN SELECT * FROM parked_lanes(_ref) LOOP
-        UPDATE line l SET parked_on = NULL WHERE l.seq IN (
-            SELECT f.seq FROM line f WHERE f.parked_on = _ref
-                AND f.queue = _lane.queue AND f.lane = _lane.lane AND f.twin = _lane.twin
-            ORDER BY f.priority, f.run_at, f.seq LIMIT _slots FOR UPDATE SKIP LOCKED);
-    END LOOP;
-END $$;
-
 -- The answer, row by row: 0 the time and the lease's end, 1 what became of each settle, 2 each job that was claimed, 4
 -- that there is nothing for one who only asks. No row: this exchange is for `api_exchange`; nothing has
 -- happened.
@@ -482,9 +435,10 @@ BEGIN
             LIMIT 10000 FOR UPDATE SKIP LOCKED);
     END IF;
     _taken := claim_shared(_now, _session, _max, _per_queue, _settled.freed_refs, _settled.freed, _settled.freed_most);
-    -- What we took may have come with something unusual after we looked: a limit of its own, a big job.
+    -- What we took may have come with something unusual after we looked: a limit of its own, a big
+    -- job, a moment by which it is over.
     IF _taken IS NULL OR cardinality(_taken) > 0 AND must_be_alone(_now, _id)
-        OR EXISTS (SELECT FROM job j WHERE j.seq = ANY (_taken) AND j.workflow IS NOT NULL)
+        OR EXISTS (SELECT FROM job j WHERE j.seq = ANY (_taken) AND (j.workflow IS NOT NULL OR j.good_until <= _now))
         OR (SELECT sum(octet_length(j.payload)) FROM job j WHERE j.seq = ANY (_taken)) >= 8388608 THEN
         RAISE EXCEPTION 'this exchange must be alone' USING ERRCODE = 'QOALO';
     END IF;
