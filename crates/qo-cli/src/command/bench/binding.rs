@@ -51,19 +51,20 @@ pub async fn share_of(
     count: u64,
     length: Duration,
 ) -> Result<f64> {
-    stores[0].set_limit(GroupRef::parse("group", TASK)?, limit).await?;
-    submit(&stores[0], jobs(count, |_| job())?).await?;
-    let times = run(stores, permits, count, length).await?;
+    let times = run(stores, limit, permits, count, length).await?;
     Ok(mean_at_once(&times) / f64::from(limit) * 100.0)
 }
 
-/// Runs all jobs, and returns when each began and ended by its own account.
-async fn run(
+/// Submits and runs jobs under a limit, and returns when each began and ended by its own account, in nanoseconds.
+pub async fn run(
     stores: &[Arc<dyn Store>],
+    limit: u32,
     permits: u32,
     count: u64,
     length: Duration,
 ) -> Result<Vec<(u64, u64)>> {
+    stores[0].set_limit(GroupRef::parse("group", TASK)?, limit).await?;
+    submit(&stores[0], jobs(count, |_| job())?).await?;
     let times = Times::default();
     let (all_done, mut done) = tokio::sync::watch::channel(0);
     let gone = |error: String| Error::new(ErrorKind::Internal, format!("the worker is gone: {error}"));

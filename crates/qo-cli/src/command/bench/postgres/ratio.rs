@@ -49,7 +49,7 @@ fn how(load: &Load) -> String {
 }
 
 /// The loads under which a scenario is measured: the one that counts first.
-pub fn loads(bench: &Bench<'_, Fleet>, kind: Kind) -> Vec<Load> {
+fn loads(bench: &Bench<'_, Fleet>, kind: Kind) -> Vec<Load> {
     let fleet = bench.ground;
     let load = |workers, batch, is_kept| Load { workers, batch, is_kept, quick: bench.quick };
     if kind == Kind::High {
@@ -64,8 +64,13 @@ pub fn loads(bench: &Bench<'_, Fleet>, kind: Kind) -> Vec<Load> {
     large.into_iter().chain(small).collect()
 }
 
+/// The load that counts.
+pub fn first_load(bench: &Bench<'_, Fleet>, kind: Kind) -> Load {
+    loads(bench, kind)[0]
+}
+
 /// Jobs that one turn has.
-fn jobs(bench: &Bench<'_, Fleet>, load: &Load) -> u64 {
+pub fn jobs(bench: &Bench<'_, Fleet>, load: &Load) -> u64 {
     bench.jobs(if load.batch < super::BATCH / 2 { JOBS_OF_SMALL_BATCHES } else { JOBS })
 }
 

@@ -5,7 +5,7 @@ use qo::settings::without_password;
 use qo::{Error, ErrorKind, Result};
 use serde::Serialize;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, NoTls};
@@ -18,8 +18,8 @@ pub struct Server {
     config: Config,
     /// The URL without its schema.
     url: String,
-    made: Mutex<Vec<String>>,
-    number: AtomicU32,
+    made: Arc<Mutex<Vec<String>>>,
+    number: Arc<AtomicU32>,
 }
 
 /// What a server says of itself, and how fast its disk is.
@@ -50,9 +50,20 @@ impl Server {
             Error::invalid("store", without_password(url), rule)
         })?;
         let url = format!("{place}?{}", kept.join("&"));
-        let server = Self { config, url, made: Mutex::default(), number: AtomicU32::new(0) };
+        let server = Self { config, url, made: Arc::default(), number: Arc::default() };
         server.connect().await?;
         Ok(server)
+    }
+
+    /// The same server, as it is for stores whose calls of functions it shall time.
+    pub fn timing(&self) -> Self {
+        let url = format!("{}&options=-c%20track_functions%3Dpl", self.url);
+        Self {
+            config: self.config.clone(),
+            url,
+            made: Arc::clone(&self.made),
+            number: Arc::clone(&self.number),
+        }
     }
 
     /// A connection of its own.

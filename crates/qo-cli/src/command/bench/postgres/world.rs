@@ -225,6 +225,16 @@ impl World {
         race::race(&self.stores, &tasks, self.load.batch, jobs).await
     }
 
+    /// Ends the stores' connections; the schema stays.
+    pub fn disconnect(&mut self) {
+        self.stores.clear();
+    }
+
+    /// What its schema is called.
+    pub fn schema(&self) -> &str {
+        &self.schema.name
+    }
+
     /// Ends it, and leaves nothing behind.
     pub async fn end(self, server: &Server) -> Result<()> {
         drop(self.stores);
