@@ -29,6 +29,11 @@ pub struct Took {
 }
 
 impl Took {
+    /// Nothing yet.
+    pub const fn new() -> Self {
+        Self { jobs: 0, seconds: 0.0, by_worker: Vec::new(), exchanges_ms: Vec::new() }
+    }
+
     /// And those of another turn.
     pub fn add(&mut self, other: Self) {
         self.jobs += other.jobs;
