@@ -195,7 +195,9 @@ fn no_plan_of_a_hot_statement_meets_the_backlog() {
                         faults.insert(plan.statement.clone(), format!("{what}: {fault}"));
                     }
                 }
-                if let Some(folder) = std::env::var_os("QO_PLANS").filter(|_| is_analyzed) {
+                if let Some(folder) =
+                    std::env::var_os("QO_PLANS").filter(|_| is_analyzed && !heard.is_empty())
+                {
                     let folder = std::path::Path::new(&folder);
                     std::fs::create_dir_all(folder).expect("a folder");
                     std::fs::write(folder.join(format!("{what}.txt")), plan::page(&heard)).expect("a file");
