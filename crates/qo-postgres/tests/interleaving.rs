@@ -189,6 +189,88 @@ fn two_claims_at_once_share_the_slots_that_are_left() {
 }
 
 #[test]
+fn claims_of_a_large_group_do_not_wait_for_each_other() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("shares").await;
+        world.store.set_limit(GroupRef::Group(name("t")), 500).await.expect("it is set");
+        world.submit((1..=20).map(|id| job(id, "t")).collect()).await;
+        let slow = world.slow().await;
+        let shares = "SELECT count(*), sum(most) FROM slots WHERE ref = 't'";
+        let shares = slow.query_one(shares, &[]).await.expect("a look");
+        assert_eq!((shares.get::<_, i64>(0), shares.get::<_, i64>(1)), (10, 500));
+        let other = world.open_session(2).await;
+        slow.batch_execute("BEGIN").await.expect("it begins");
+        slow.query(&slow_claim(other, 1, 3), &[]).await.expect("it claims");
+        let held = world.exchange(vec![], 5).await;
+        assert_eq!(held.iter().map(|(id, _)| *id).collect::<Vec<_>>(), ids(4..=8));
+        let settles: Vec<Settle> = held.into_iter().map(|(_, settle)| settle).collect();
+        assert_eq!(world.exchange(settles, 0).await, [], "what is freed does not wait, either");
+        slow.batch_execute("COMMIT").await.expect("it commits");
+        assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
+    });
+}
+
+#[test]
+fn a_limit_is_reached_though_somebody_holds_a_share_of_it() {
+    RUNTIME.block_on(async {
+        for (end, left) in [("COMMIT", 90), ("ROLLBACK", 100)] {
+            let mut world = World::new("share_held").await;
+            world.store.set_limit(GroupRef::Group(name("t")), 100).await.expect("it is set");
+            world.submit((1..=200).map(|id| job(id, "t")).collect()).await;
+            let other = world.open_session(2).await;
+            let slow = world.slow().await;
+            slow.batch_execute("BEGIN").await.expect("it begins");
+            slow.query(&slow_claim(other, 1, 10), &[]).await.expect("it claims");
+            let (store, session) = (Arc::clone(&world.store), world.session);
+            let second = tokio::spawn(async move {
+                let claim = Claim { max: 100, max_per_queue: None, prefetch: None };
+                store.exchange(Exchange { claim, free_permits: 1_000, ..Exchange::renew(session, 1) }).await
+            });
+            world.until_somebody_waits("api_exchange_shared").await;
+            slow.batch_execute(end).await.expect("it ends");
+            let reply = second.await.expect("it ends").expect("it is answered");
+            assert_eq!(reply.claimed.len(), left, "after a {end}");
+            world.number = 1;
+            assert_eq!(world.claims(200).await, [], "after a {end}");
+            assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
+        }
+    });
+}
+
+#[test]
+fn a_large_limit_that_is_lowered_and_raised_keeps_its_sum() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("resize").await;
+        let group = GroupRef::Group(name("t"));
+        let slow = world.slow().await;
+        let rows = async || -> i64 {
+            let count = "SELECT count(*) FROM slots WHERE ref = 't'";
+            slow.query_one(count, &[]).await.expect("a look").get(0)
+        };
+        world.store.set_limit(group.clone(), 600).await.expect("it is set");
+        world.submit((1..=3_000).map(|id| job(id, "t")).collect()).await;
+        let mut held: Vec<Settle> = world.exchange(vec![], 700).await.into_iter().map(|(_, s)| s).collect();
+        assert_eq!((held.len(), rows().await), (600, 12));
+        world.store.set_limit(group.clone(), 150).await.expect("it is set");
+        assert_eq!(rows().await, 1, "more is used than the limit");
+        assert_eq!(world.exchange(held.split_off(150), 500).await, [], "as many run as may");
+        world.store.sweep().await.expect("it sweeps");
+        assert_eq!(rows().await, 3, "it has drained");
+        let more = world.exchange(held.split_off(140), 500).await;
+        assert_eq!(more.len(), 10);
+        held.extend(more.into_iter().map(|(_, settle)| settle));
+        world.store.set_limit(group.clone(), 10_000).await.expect("it is set");
+        assert_eq!(rows().await, 50);
+        held.extend(world.exchange(vec![], 2_000).await.into_iter().map(|(_, settle)| settle));
+        assert_eq!(held.len(), 2_150);
+        assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
+        assert_eq!(world.exchange(held, 0).await, []);
+        world.store.unset_limit(group).await.expect("it is unset");
+        assert_eq!((rows().await, world.store.drift().await.as_deref()), (0, Ok("[]")));
+    });
+}
+
+#[test]
 fn an_exchange_that_dies_before_it_commits_never_was() {
     RUNTIME.block_on(async {
         let mut world = World::new("dies").await;

@@ -146,6 +146,11 @@ CREATE OR REPLACE FUNCTION used(_ref text) RETURNS bigint LANGUAGE sql STABLE AS
         ELSE (SELECT coalesce(sum(s.used), 0) FROM slots s WHERE s.ref = _ref) END
 $$;
 
+-- The same as it is counted.
+CREATE OR REPLACE FUNCTION used_now(_ref text) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT coalesce(sum(s.used), 0) FROM slots s WHERE s.ref = _ref
+$$;
+
 -- Slots that claimed jobs will need.
 CREATE OR REPLACE FUNCTION claimed(_ref text) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT coalesce(sum(slots_of(j, _ref)), 0) FROM hold h JOIN job j USING (seq) WHERE h.state = 'claimed'
@@ -180,12 +185,51 @@ CREATE OR REPLACE FUNCTION count_slots(_ref text, _slots integer) RETURNS void L
 DECLARE _limit integer := counted_limit(_ref);
 BEGIN
     IF _limit IS NULL THEN RETURN; END IF;
-    INSERT INTO slots AS s (ref, used, most) VALUES (_ref, greatest(_slots, 0), _limit)
-        ON CONFLICT (ref, share) DO UPDATE SET used = s.used + _slots;
-    IF _slots < 0 THEN
-        DELETE FROM slots s WHERE s.ref = _ref AND s.used = 0;
-        PERFORM wake(_ref);
+    IF EXISTS (SELECT FROM slots s WHERE s.ref = _ref AND s.shares > 1) THEN
+        IF count_in_shares(_ref, _slots, true) <> 0 THEN PERFORM refuse('internal', _ref || ': there was no room for ' || _slots); END IF;
+    ELSE
+        INSERT INTO slots AS s (ref, used, most) VALUES (_ref, greatest(_slots, 0), _limit)
+            ON CONFLICT (ref, share) DO UPDATE SET used = s.used + _slots;
+        IF _slots < 0 THEN
+            DELETE FROM slots s WHERE s.ref = _ref AND s.used = 0;
+        END IF;
     END IF;
+    IF _slots < 0 THEN PERFORM wake(_ref); END IF;
+END $$;
+
+-- The same in a reference that has several rows, share by share; says for how many there was no room. One who is not patient
+-- passes over the rows that somebody else is changing. One who is takes them all, in their order, before it changes any.
+CREATE OR REPLACE FUNCTION count_in_shares(_ref text, _slots integer, _patient boolean) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE _left integer := _slots; _share record; _part integer;
+BEGIN
+    IF _patient THEN
+        PERFORM FROM slots s WHERE s.ref = _ref ORDER BY s.share FOR UPDATE;
+    END IF;
+    WHILE _left <> 0 LOOP
+        -- One that is enough by itself, if there is one; everybody begins elsewhere.
+        SELECT s.share, s.used, s.most INTO _share FROM slots s
+            WHERE s.ref = _ref AND CASE WHEN _left > 0 THEN s.used < s.most ELSE s.used > 0 END
+            ORDER BY CASE WHEN _left > 0 THEN s.most - s.used >= _left ELSE s.used >= -_left END DESC, (s.share + pg_backend_pid()) % s.shares
+            LIMIT 1 FOR UPDATE SKIP LOCKED;
+        EXIT WHEN NOT FOUND;
+        _part := CASE WHEN _left > 0 THEN least(_left, _share.most - _share.used) ELSE greatest(_left, -_share.used) END;
+        UPDATE slots s SET used = s.used + _part WHERE s.ref = _ref AND s.share = _share.share;
+        _left := _left - _part;
+    END LOOP;
+    RETURN _left;
+END $$;
+
+-- Puts down what is used of a reference, in as many rows as its limit asks for. While more is used than its limit it has one;
+-- a sweep divides it later. Keys always have one.
+CREATE OR REPLACE FUNCTION put_slots(_ref text, _used bigint, _limit integer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _shares integer := CASE WHEN _used <= _limit AND strpos(_ref, '/') = 0 THEN greatest(least(_limit / 50, 50), 1) ELSE 1 END;
+BEGIN
+    DELETE FROM slots s WHERE s.ref = _ref;
+    IF _shares = 1 AND _used = 0 THEN RETURN; END IF;
+    INSERT INTO slots (ref, share, shares, used, most)
+        SELECT _ref, p.share, _shares, CASE WHEN _shares = 1 THEN _used ELSE least(greatest(_used - p.before, 0), p.most) END, p.most
+        FROM (SELECT i AS share, _limit / _shares + (i < _limit % _shares)::integer AS most,
+                     i * (_limit / _shares) + least(i, _limit % _shares) AS before FROM generate_series(0, _shares - 1) i) p;
 END $$;
 
 -- Counts a reference anew, after its limit has changed; with GROUP/* every key of it.
@@ -205,9 +249,10 @@ BEGIN
         END LOOP;
         RETURN;
     END IF;
-    DELETE FROM slots s WHERE s.ref = _ref;
-    IF limit_of(_ref) IS NOT NULL THEN
-        INSERT INTO slots (ref, used, most) SELECT _ref, u, limit_of(_ref) FROM used_by_holders(_ref) u WHERE u > 0;
+    IF limit_of(_ref) IS NULL THEN
+        DELETE FROM slots s WHERE s.ref = _ref;
+    ELSE
+        PERFORM put_slots(_ref, used_by_holders(_ref), limit_of(_ref));
     END IF;
     PERFORM wake(_ref);
 END $$;

@@ -108,7 +108,7 @@ END $$;
 CREATE OR REPLACE FUNCTION with_attempt(
     _attempts jsonb, _used integer, _token bigint, _worker text, _session uuid, _since bigint, _now bigint,
     _outcome text, _error text, _then job_state
-) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN jsonb_array_length(_attempts) >= 100 THEN _attempts - 0 ELSE _attempts END
         || jsonb_build_object('number', _used + 1, 'token', _token, 'worker', _worker, 'session', _session,
             'started_at', _since, 'ended_at', _now, 'outcome', _outcome, 'error', _error, 'then', _then)

@@ -73,6 +73,20 @@ CREATE OR REPLACE FUNCTION retained_ms(_state job_state, _has_key boolean) RETUR
     SELECT CASE WHEN _has_key THEN greatest(r.retain_ms, 86400000) ELSE r.retain_ms END FROM retention r WHERE r.state = _state
 $$;
 
+-- Removes rows of keys that claims left behind, some thousand a time, and divides those of large limits that have drained.
+CREATE OR REPLACE FUNCTION tidy_slots() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _from text := (SELECT c.swept_to FROM clock c); _to text;
+BEGIN
+    SELECT max(r.ref) INTO _to FROM (SELECT s.ref FROM slots s WHERE s.ref > _from ORDER BY s.ref LIMIT 5000) r;
+    IF _to IS NOT NULL THEN
+        DELETE FROM slots s WHERE s.ref > _from AND s.ref <= _to AND s.used = 0 AND s.shares = 1;
+    END IF;
+    IF _from <> coalesce(_to, '') THEN UPDATE clock SET swept_to = coalesce(_to, ''); END IF;
+    PERFORM put_slots(g.ref, used_now(g.ref), coalesce(g.declared, g.submit)) FROM gate g
+        WHERE coalesce(g.declared, g.submit) >= 100 AND strpos(g.ref, '/') = 0
+          AND NOT EXISTS (SELECT FROM slots s WHERE s.ref = g.ref AND s.shares > 1) AND used_now(g.ref) <= coalesce(g.declared, g.submit);
+END $$;
+
 -- Forgets finished jobs whose retention is over, a thousand at a time, and sessions that ended long ago.
 CREATE OR REPLACE FUNCTION forget(_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE _seqs bigint[]; _workflows text[]; _tokens bigint[];
@@ -91,8 +105,8 @@ BEGIN
         ORDER BY d.finished_at + kept.ms, d.seq LIMIT 1000) o;
     DELETE FROM ended_session e WHERE e.session IN (
         SELECT o.session FROM ended_session o WHERE o.ended_at <= _now - 86400000 ORDER BY o.ended_at, o.session LIMIT 1000);
-    -- Rows that claims left behind, and turns of groups that nobody is in any more.
-    DELETE FROM slots s WHERE s.used = 0;
+    PERFORM tidy_slots();
+    -- Turns of groups that nobody is in any more.
     DELETE FROM admission a WHERE a.ref IN (
         SELECT o.ref FROM admission o WHERE o.ref <> 'cluster' AND o.ref NOT LIKE 'queue:%' AND NOT is_live(o.ref) LIMIT 1000 FOR UPDATE SKIP LOCKED);
     IF _seqs IS NULL THEN RETURN 0; END IF;

@@ -20,23 +20,33 @@ RETURNS TABLE (i bigint, ref text, slots integer, most integer) LANGUAGE sql STA
     WHERE coalesce(g.declared, p.declared, g.submit) IS NOT NULL
 $$;
 
--- The same, summed up: a reference may come more than once.
-CREATE OR REPLACE FUNCTION limited_sums(_seqs bigint[])
+-- The same for many jobs that are known, summed up.
+CREATE OR REPLACE FUNCTION limited_sums(_queues text[], _groups text[], _keys text[], _costs integer[], _limits jsonb[])
 RETURNS TABLE (ref text, slots integer, most integer) LANGUAGE sql STABLE AS $$
     WITH j AS MATERIALIZED (
-        SELECT j.queue, j.grp, j.key, j.cost, j.limits FROM unnest(_seqs) s (seq)
-        CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = s.seq OFFSET 0) j
+        SELECT u.queue, u.grp, u.key, sum(u.cost) AS cost, count(*) AS jobs
+        FROM unnest(_queues, _groups, _keys, _costs) u (queue, grp, key, cost) GROUP BY u.queue, u.grp, u.key
     ), n AS (
-        SELECT 'cluster' AS ref, count(*) AS slots, NULL::text AS pattern FROM j
-        UNION ALL SELECT 'queue:' || j.queue, count(*), NULL FROM j GROUP BY j.queue
+        SELECT 'cluster' AS ref, sum(j.jobs) AS slots, NULL::text AS pattern FROM j
+        UNION ALL SELECT 'queue:' || j.queue, sum(j.jobs), NULL FROM j GROUP BY j.queue
         UNION ALL SELECT j.grp, sum(j.cost), NULL FROM j GROUP BY j.grp
-        UNION ALL SELECT j.grp || '/' || j.key, sum(j.cost), j.grp || '/*' FROM j WHERE j.key IS NOT NULL GROUP BY j.grp, j.key
+        UNION ALL SELECT j.grp || '/' || j.key, j.cost, j.grp || '/*' FROM j WHERE j.key IS NOT NULL
         UNION ALL SELECT e.key, e.value::bigint, every_key(e.key)
-            FROM j CROSS JOIN LATERAL jsonb_each_text(j.limits) e WHERE j.limits IS NOT NULL
+            FROM unnest(_limits) u (limits) CROSS JOIN LATERAL jsonb_each_text(u.limits) e WHERE u.limits IS NOT NULL
     )
-    SELECT n.ref COLLATE "C", n.slots::integer, coalesce(g.declared, p.declared, g.submit)
+    SELECT n.ref COLLATE "C", sum(n.slots)::integer, max(coalesce(g.declared, p.declared, g.submit))
     FROM n LEFT JOIN gate g ON g.ref = n.ref LEFT JOIN gate p ON p.ref = n.pattern
-    WHERE coalesce(g.declared, p.declared, g.submit) IS NOT NULL
+    WHERE coalesce(g.declared, p.declared, g.submit) IS NOT NULL GROUP BY 1
+$$;
+
+-- The same for jobs that are looked up.
+CREATE OR REPLACE FUNCTION limited_sums_of(_seqs bigint[]) RETURNS TABLE (ref text, slots integer, most integer) LANGUAGE sql STABLE AS $$
+    SELECT n.* FROM (
+        SELECT array_agg(j.queue) AS queues, array_agg(j.grp) AS groups, array_agg(j.key) AS keys, array_agg(j.cost) AS costs,
+               array_agg(j.limits) FILTER (WHERE j.limits IS NOT NULL) AS limits
+        FROM unnest(_seqs) s (seq)
+        CROSS JOIN LATERAL (SELECT x.queue, x.grp, x.key, x.cost, x.limits FROM job x WHERE x.seq = s.seq OFFSET 0) j OFFSET 0) a
+    CROSS JOIN LATERAL limited_sums(a.queues, a.groups, a.keys, a.costs, a.limits) n
 $$;
 
 -- Whether something is about to happen that needs to be alone: something is over, a schedule is due, a limit came with a
@@ -113,7 +123,15 @@ BEGIN
     WHERE (cardinality(_full) = 0 OR NOT _full && (groups_of_lane(a.lane) || ARRAY['cluster', 'queue:' || a.queue]))
       AND (_per_queue IS NULL OR (SELECT count(*) FROM unnest(_given) g WHERE g = a.queue) < _per_queue);
     IF _lanes IS NULL THEN RETURN '{}'; END IF;
-    _few := CASE WHEN cardinality(_lanes) = 1 THEN _most ELSE least(_most, _most / cardinality(_lanes) + 2) END;
+    IF cardinality(_lanes) = 1 THEN
+        SELECT array_agg(h.seq) INTO _locked FROM (
+            SELECT l.seq FROM line l
+            WHERE l.parked_on IS NULL AND l.queue = _queues[1] AND l.lane = _lanes[1] AND l.seq <> ALL (_passed)
+            ORDER BY l.priority, l.run_at, l.seq
+            LIMIT least(_most, _per_queue - (SELECT count(*) FROM unnest(_given) g WHERE g = _queues[1])) FOR UPDATE SKIP LOCKED) h;
+        RETURN coalesce(_locked, '{}');
+    END IF;
+    _few := least(_most, _most / cardinality(_lanes) + 2);
     FOR _try IN 1 .. 10 LOOP
     WITH heads AS MATERIALIZED (
         SELECT h.seq, a.queue, a.queue_priority, h.priority, h.run_at, a.n,
@@ -152,35 +170,41 @@ CREATE OR REPLACE FUNCTION settle_shared(
     _now bigint, _session session, _jobs uuid[], _tokens bigint[], _outcomes text[], _errors text[], _outputs text[],
     _delays bigint[], OUT settled text[], OUT freed_refs text[], OUT freed integer[], OUT freed_most integer[]
 ) LANGUAGE plpgsql AS $$
-DECLARE _seqs bigint[]; _thens job_state[]; _extras boolean; _waiting boolean;
+DECLARE
+    _seqs bigint[]; _thens job_state[]; _extras boolean; _waiting boolean; _limited boolean := EXISTS (SELECT FROM gate);
+    _queues text[]; _groups text[]; _keys text[]; _costs integer[]; _limits jsonb[];
 BEGIN
     freed_refs := '{}';
     freed := '{}';
     freed_most := '{}';
     settled := '{}';
     IF cardinality(_jobs) = 0 THEN RETURN; END IF;
-    SELECT array_agg(h.seq ORDER BY o.n), array_agg((CASE
-               WHEN o.outcome IN ('succeeded', 'cancelled') THEN o.outcome
-               WHEN h.cancel THEN 'cancelled'
-               WHEN o.outcome = 'failed' OR o.outcome = 'retried' AND j.attempts_used + 1 >= j.max_attempts THEN 'failed'
-               WHEN is_over(j.good_until, _now) THEN 'expired'
-               ELSE 'pending' END)::job_state ORDER BY o.n),
-           bool_or(j.workflow IS NOT NULL OR j.own_limit IS NOT NULL), bool_or(j.limits IS NOT NULL)
-    INTO _seqs, _thens, _waiting, _extras
-    FROM unnest(_jobs, _tokens, _outcomes) WITH ORDINALITY o (job, token, outcome, n)
-    -- One by one, by index: what a session holds may be much.
-    CROSS JOIN LATERAL (SELECT * FROM hold x WHERE x.session = _session.session AND x.token = o.token AND x.state = 'running' OFFSET 0) h
-    JOIN job j ON j.seq = h.seq AND j.id = o.job;
+    SELECT array_agg(t.seq), array_agg(t.state), bool_or(t.waiting), bool_or(t.limits IS NOT NULL),
+           array_agg(t.queue) FILTER (WHERE _limited), array_agg(t.grp) FILTER (WHERE _limited),
+           array_agg(t.key) FILTER (WHERE _limited), array_agg(t.cost) FILTER (WHERE _limited),
+           array_agg(t.limits) FILTER (WHERE t.limits IS NOT NULL)
+    INTO _seqs, _thens, _waiting, _extras, _queues, _groups, _keys, _costs, _limits FROM (
+        SELECT j.seq, j.queue, j.grp, j.key, j.cost, j.limits, j.workflow IS NOT NULL OR j.own_limit IS NOT NULL AS waiting,
+               (CASE
+                   WHEN o.outcome IN ('succeeded', 'cancelled') THEN o.outcome
+                   WHEN h.cancel THEN 'cancelled'
+                   WHEN o.outcome = 'failed' OR o.outcome = 'retried' AND j.attempts_used + 1 >= j.max_attempts THEN 'failed'
+                   WHEN is_over(j.good_until, _now) THEN 'expired'
+                   ELSE 'pending' END)::job_state AS state
+        FROM unnest(_jobs, _tokens, _outcomes) WITH ORDINALITY o (job, token, outcome, n)
+        -- One by one, by index: what a session holds may be much.
+        CROSS JOIN LATERAL (SELECT * FROM hold x WHERE x.session = _session.session AND x.token = o.token AND x.state = 'running' OFFSET 0) h
+        CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = h.seq AND x.id = o.job OFFSET 0) j
+        ORDER BY o.n) t;
     -- One that owns nothing, or is there twice, or is a step, or may take a limit with it: that is not for us.
     IF cardinality(_seqs) IS DISTINCT FROM cardinality(_jobs) OR _waiting
         OR cardinality(_seqs) <> (SELECT count(DISTINCT q) FROM unnest(_seqs) q) THEN
         settled := NULL;
         RETURN;
     END IF;
-    IF EXISTS (SELECT FROM gate) THEN
+    IF _limited THEN
         SELECT coalesce(array_agg(n.ref), '{}'), coalesce(array_agg(n.slots), '{}'), coalesce(array_agg(n.most), '{}')
-        INTO freed_refs, freed, freed_most
-        FROM (SELECT x.ref, sum(x.slots)::integer AS slots, max(x.most) AS most FROM limited_sums(_seqs) x GROUP BY x.ref) n;
+        INTO freed_refs, freed, freed_most FROM limited_sums(_queues, _groups, _keys, _costs, _limits) n;
         -- A limit that came with a job may go with the last of its group.
         IF EXISTS (SELECT FROM gate g WHERE g.ref = ANY (freed_refs) AND g.submit IS NOT NULL) THEN
             settled := NULL;
@@ -231,124 +255,149 @@ END $$;
 -- is taken nothing changes: no row is locked, and the sum stays what it is. If somebody else took what it counted on,
 -- everything is undone and the exchange made anew.
 CREATE OR REPLACE FUNCTION claim_shared(
-    _now bigint, _session session, _max integer, _per_queue integer, _freed_refs text[], _freed integer[], _freed_most integer[]
+    _session session, _max integer, _per_queue integer, _freed_refs text[], _freed integer[], _freed_most integer[]
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
-    _taken bigint[] := '{}'; _given text[] := '{}'; _seqs bigint[]; _whole boolean; _round integer := 0; _more boolean;
-    _refs text[] := _freed_refs; _most integer[]; _room integer[]; _delta integer[];
-    _full text[] := '{}'; _passed bigint[] := '{}'; _parked_on text[] := '{}'; _parked bigint[] := '{}';
-    _new record; _job record; _k integer; _blocking text; _key_only boolean; _fits boolean; _now_taken bigint[];
-    _lock text[]; _missing text[];
+    _seqs bigint[] := '{}'; _whole boolean := true; _full text[] := '{}'; _fits boolean;
+    _refs text[]; _delta integer[]; _most integer[]; _shares integer[];
 BEGIN
-    IF NOT EXISTS (SELECT FROM gate) THEN
-        IF _max <= 0 THEN RETURN _taken; END IF;
-        SELECT h.seqs, h.whole INTO _taken, _whole FROM head_of_line(_session, _max, _per_queue, '{}') h;
-        DELETE FROM line l WHERE l.seq = ANY (_taken);
-        WHILE NOT _whole AND cardinality(_taken) < _max LOOP
-            IF _per_queue IS NOT NULL THEN
-                _given := ARRAY(SELECT j.queue FROM unnest(_taken) t JOIN job j ON j.seq = t);
-            END IF;
-            _seqs := heads_of_lanes(_session, _max - cardinality(_taken), _per_queue, _given, '{}', '{}');
-            EXIT WHEN cardinality(_seqs) = 0;
-            DELETE FROM line l WHERE l.seq = ANY (_seqs);
-            _taken := _taken || _seqs;
-        END LOOP;
-        RETURN _taken;
-    END IF;
-
+    IF NOT EXISTS (SELECT FROM gate) THEN RETURN claim_unlimited(_session, _max, _per_queue); END IF;
     -- Keys that have room again let their next jobs in.
     PERFORM let_in(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed)
         WHERE strpos(f.ref, '/') > 0 AND EXISTS (SELECT FROM line l WHERE l.parked_on = f.ref);
-    _seqs := '{}';
-    _whole := true;
     IF _max > 0 THEN
         -- Groups that are full, and stay so: nobody need look at those who wait for them.
         SELECT coalesce(array_agg(f.ref), '{}') INTO _full FROM (
-            SELECT s.ref FROM slots s WHERE s.used >= s.most AND strpos(s.ref, '/') = 0
+            SELECT s.ref FROM slots s WHERE s.is_full GROUP BY s.ref HAVING count(*) = max(s.shares)
             UNION ALL SELECT g.ref FROM gate g WHERE g.declared = 0 OR g.declared IS NULL AND g.submit = 0
         ) f WHERE f.ref <> ALL (_freed_refs);
         SELECT h.seqs, h.whole INTO _seqs, _whole FROM head_of_line(_session, _max, _per_queue, _full) h;
     END IF;
-    _more := _max > 0 AND (NOT _whole OR cardinality(_seqs) >= _max OR _per_queue IS NOT NULL);
-    SELECT coalesce(array_agg(a.ref), '{}'), coalesce(array_agg(a.most), '{}'), coalesce(array_agg(a.want - a.freed), '{}'),
-           coalesce(array_agg((a.most - coalesce(u.used, 0) + a.freed)::integer), '{}'),
-           coalesce(bool_and(a.want <= a.most - coalesce(u.used, 0) + a.freed), true),
-           array_agg(a.ref) FILTER (WHERE u.used IS NULL AND a.want > a.freed)
-    INTO _refs, _most, _delta, _room, _fits, _missing
+    SELECT coalesce(bool_and(a.want <= a.most - coalesce(u.used, 0) + a.freed), true),
+           array_agg(a.ref) FILTER (WHERE a.want <> a.freed), array_agg(a.want - a.freed) FILTER (WHERE a.want <> a.freed),
+           array_agg(a.most) FILTER (WHERE a.want <> a.freed), array_agg(coalesce(u.shares, 0)) FILTER (WHERE a.want <> a.freed)
+    INTO _fits, _refs, _delta, _most, _shares
     FROM (
         SELECT x.ref, sum(x.want)::integer AS want, sum(x.freed)::integer AS freed, max(x.most) AS most FROM (
-            SELECT n.ref, n.slots AS want, 0 AS freed, n.most FROM limited_sums(_seqs) n
+            SELECT n.ref, n.slots AS want, 0 AS freed, n.most FROM limited_sums_of(_seqs) n
             UNION ALL SELECT f.ref, 0, f.freed, f.most FROM unnest(_freed_refs, _freed, _freed_most) f (ref, freed, most)
-        ) x GROUP BY x.ref
-    ) a CROSS JOIN LATERAL (SELECT sum(s.used) AS used FROM slots s WHERE s.ref = a.ref OFFSET 0) u;
-    IF _fits AND (NOT _more OR cardinality(_seqs) >= _max) THEN
-        -- The usual case: everybody at the head of the line may run.
-        DELETE FROM line l WHERE l.seq = ANY (_seqs);
-        PERFORM change_slots(_refs, _delta, _most, _missing, '{}');
-        -- Somebody may have been parked on a key while we waited for its row.
-        PERFORM let_in(_refs[k], -_delta[k]) FROM generate_subscripts(_refs, 1) k
-            WHERE _delta[k] < 0 AND strpos(_refs[k], '/') > 0 AND EXISTS (SELECT FROM line l WHERE l.parked_on = _refs[k]);
-        RETURN _seqs;
+        ) x GROUP BY x.ref ORDER BY x.ref COLLATE "C"
+    ) a CROSS JOIN LATERAL (SELECT sum(s.used) AS used, max(s.shares) AS shares FROM slots s WHERE s.ref = a.ref OFFSET 0) u;
+    IF NOT _fits OR _max > cardinality(_seqs) AND (NOT _whole OR _per_queue IS NOT NULL) THEN
+        -- Somebody lacks room, or there may be more.
+        RETURN claim_along_lanes(_session, _max, _per_queue, _freed_refs, _freed, _freed_most, _seqs, _full);
     END IF;
+    -- The usual case: everybody at the head of the line may run.
+    DELETE FROM line l WHERE l.seq = ANY (_seqs);
+    PERFORM change_slots(_refs, _delta, _most, _shares);
+    -- Somebody may have been parked on a key while we waited for its row.
+    PERFORM let_in(c.ref, -c.delta) FROM unnest(_refs, _delta) c (ref, delta)
+        WHERE c.delta < 0 AND strpos(c.ref, '/') > 0 AND EXISTS (SELECT FROM line l WHERE l.parked_on = c.ref);
+    RETURN _seqs;
+END $$;
 
-    -- Somebody lacks room: one by one, and on along the lanes that are left.
-    SELECT coalesce(array_agg(_room[k] ORDER BY k), '{}'), coalesce(array_agg(-coalesce(f.freed, 0) ORDER BY k), '{}')
-    INTO _room, _delta
-    FROM generate_subscripts(_refs, 1) k LEFT JOIN unnest(_freed_refs, _freed) f (ref, freed) ON f.ref = _refs[k];
+-- The same where nothing has a limit.
+CREATE OR REPLACE FUNCTION claim_unlimited(_session session, _max integer, _per_queue integer) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE _taken bigint[]; _whole boolean; _given text[] := '{}'; _seqs bigint[];
+BEGIN
+    IF _max <= 0 THEN RETURN '{}'; END IF;
+    SELECT h.seqs, h.whole INTO _taken, _whole FROM head_of_line(_session, _max, _per_queue, '{}') h;
+    DELETE FROM line l WHERE l.seq = ANY (_taken);
+    WHILE NOT _whole AND cardinality(_taken) < _max LOOP
+        IF _per_queue IS NOT NULL THEN
+            _given := ARRAY(SELECT j.queue FROM unnest(_taken) t JOIN job j ON j.seq = t);
+        END IF;
+        _seqs := heads_of_lanes(_session, _max - cardinality(_taken), _per_queue, _given, '{}', '{}');
+        EXIT WHEN cardinality(_seqs) = 0;
+        DELETE FROM line l WHERE l.seq = ANY (_seqs);
+        _taken := _taken || _seqs;
+    END LOOP;
+    RETURN _taken;
+END $$;
+
+-- The same where somebody lacks room: one by one, and on along the lanes that are left, beginning with `_seqs`. Of groups that
+-- have a limit and are met on the way, sorted: `_most` is the limit, `_room` what is left, `_delta` what changes, and `_locked`
+-- is true where somebody is put aside for it.
+CREATE OR REPLACE FUNCTION claim_along_lanes(
+    _session session, _max integer, _per_queue integer, _freed_refs text[], _freed integer[], _freed_most integer[],
+    _seqs bigint[], _full text[]
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    _taken bigint[] := '{}'; _now_taken bigint[]; _given text[] := '{}'; _passed bigint[] := '{}'; _round integer := 0; _fits boolean;
+    _refs text[]; _most integer[]; _room integer[]; _delta integer[]; _locked boolean[]; _want integer[]; _shares integer[];
+    _job record; _place integer; _blocking integer; _key_only boolean;
+    _parked bigint[] := '{}'; _parked_on text[] := '{}'; _parked_most integer[] := '{}';
+BEGIN
+    SELECT array_agg(f.ref), array_agg(f.most), array_agg((f.most - used_now(f.ref) + f.freed)::integer), array_agg(-f.freed), array_agg(false)
+    INTO _refs, _most, _room, _delta, _locked FROM unnest(_freed_refs, _freed, _freed_most) f (ref, freed, most);
     WHILE _max > cardinality(_taken) LOOP
         _round := _round + 1;
-        IF _round > 1 THEN
+        IF _round > 1 OR cardinality(_seqs) = 0 THEN
             -- So many may be parked by one exchange; the next one goes on behind them.
             EXIT WHEN _round > 12;
             -- Where those at the front lack room, look at more than are wanted.
             _seqs := heads_of_lanes(_session, greatest(_max - cardinality(_taken), CASE WHEN cardinality(_passed) > 0 THEN 500 ELSE 0 END),
                                     _per_queue, _given, _full, _passed);
-            _more := cardinality(_seqs) > 0;
+            EXIT WHEN cardinality(_seqs) = 0;
         END IF;
-        FOR _new IN SELECT n.ref, max(n.most) AS most FROM limited_needs(_seqs) n WHERE n.ref <> ALL (_refs) GROUP BY n.ref LOOP
-            _refs := _refs || _new.ref;
-            _most := _most || _new.most;
-            _room := _room || (_new.most - used_now(_new.ref))::integer;
-            _delta := _delta || 0;
-        END LOOP;
-        SELECT coalesce(bool_and(w.want <= _room[w.k]), true) AND cardinality(_seqs) <= _max - cardinality(_taken) INTO _fits FROM (
-            SELECT array_position(_refs, n.ref) AS k, sum(n.slots) AS want FROM limited_needs(_seqs) n GROUP BY n.ref) w;
+        SELECT array_agg(a.ref), array_agg(a.most), array_agg(a.room), array_agg(a.delta), array_agg(a.locked), array_agg(a.want),
+               coalesce(bool_and(a.want <= a.room), true) AND cardinality(_seqs) <= _max - cardinality(_taken)
+        INTO _refs, _most, _room, _delta, _locked, _want, _fits
+        FROM (
+            SELECT x.ref, max(x.most) AS most, coalesce(max(x.room), max(x.most) - used_now(x.ref))::integer AS room,
+                   coalesce(max(x.delta), 0) AS delta, coalesce(bool_or(x.locked), false) AS locked, sum(x.want)::integer AS want
+            FROM (
+                SELECT r.ref, r.most, r.room, r.delta, r.locked, 0 AS want
+                    FROM unnest(_refs, _most, _room, _delta, _locked) r (ref, most, room, delta, locked)
+                UNION ALL SELECT n.ref, n.most, NULL, NULL, NULL, n.slots FROM limited_sums_of(_seqs) n
+            ) x GROUP BY x.ref ORDER BY x.ref COLLATE "C"
+        ) a;
         IF _fits THEN
-            FOR _new IN SELECT array_position(_refs, n.ref) AS k, sum(n.slots)::integer AS want FROM limited_needs(_seqs) n GROUP BY n.ref LOOP
-                _room[_new.k] := _room[_new.k] - _new.want;
-                _delta[_new.k] := _delta[_new.k] + _new.want;
-            END LOOP;
+            SELECT array_agg(r.room - r.want), array_agg(r.delta + r.want) INTO _room, _delta
+            FROM unnest(_room, _delta, _want) r (room, delta, want);
             _now_taken := _seqs;
         ELSE
             _now_taken := '{}';
+            -- Each job with the places of its groups in `_refs`: both are sorted the same way.
             FOR _job IN
-                SELECT s.seq, j.refs, j.slots FROM unnest(_seqs) WITH ORDINALITY s (seq, i) LEFT JOIN (
-                    SELECT n.i, array_agg(array_position(_refs, n.ref)) AS refs, array_agg(n.slots) AS slots
-                    FROM limited_needs(_seqs) n GROUP BY n.i) j ON j.i = s.i ORDER BY s.i
+                SELECT m.i, max(m.seq) AS seq, coalesce(array_agg(m.place) FILTER (WHERE m.place IS NOT NULL), '{}') AS places,
+                       array_agg(m.slots) FILTER (WHERE m.place IS NOT NULL) AS slots
+                FROM (
+                    SELECT s.i, s.seq, NULL::integer AS place, NULL::integer AS slots FROM unnest(_seqs) WITH ORDINALITY s (seq, i)
+                    UNION ALL SELECT d.i, NULL, d.place, d.slots FROM (
+                        SELECT u.i, u.slots, (dense_rank() OVER (ORDER BY u.ref COLLATE "C"))::integer AS place FROM (
+                            SELECT n.i, n.ref, n.slots FROM limited_needs(_seqs) n
+                            UNION ALL SELECT NULL, r, NULL FROM unnest(_refs) r) u) d
+                    WHERE d.i IS NOT NULL
+                ) m GROUP BY m.i ORDER BY m.i
             LOOP
                 EXIT WHEN cardinality(_taken) + cardinality(_now_taken) >= _max;
                 _blocking := NULL;
                 _key_only := true;
-                FOR _k IN 1 .. coalesce(cardinality(_job.refs), 0) LOOP
-                    IF _room[_job.refs[_k]] < _job.slots[_k] THEN
-                        IF strpos(_refs[_job.refs[_k]], '/') = 0 THEN
+                FOR _k IN 1 .. cardinality(_job.places) LOOP
+                    _place := _job.places[_k];
+                    IF _room[_place] < _job.slots[_k] THEN
+                        _blocking := _place;
+                        IF strpos(_refs[_place], '/') = 0 THEN
                             _key_only := false;
-                            IF _refs[_job.refs[_k]] <> ALL (_full) THEN _full := _full || _refs[_job.refs[_k]]; END IF;
+                            IF _refs[_place] <> ALL (_full) THEN _full := _full || _refs[_place]; END IF;
                         END IF;
-                        _blocking := _refs[_job.refs[_k]];
                     END IF;
                 END LOOP;
                 IF _blocking IS NULL THEN
-                    FOR _k IN 1 .. coalesce(cardinality(_job.refs), 0) LOOP
-                        _room[_job.refs[_k]] := _room[_job.refs[_k]] - _job.slots[_k];
-                        _delta[_job.refs[_k]] := _delta[_job.refs[_k]] + _job.slots[_k];
+                    FOR _k IN 1 .. cardinality(_job.places) LOOP
+                        _place := _job.places[_k];
+                        _room[_place] := _room[_place] - _job.slots[_k];
+                        _delta[_place] := _delta[_place] + _job.slots[_k];
                     END LOOP;
                     _now_taken := _now_taken || _job.seq;
                 ELSE
                     _passed := _passed || _job.seq;
                     IF _key_only THEN
+                        _locked[_blocking] := true;
                         _parked := _parked || _job.seq;
-                        _parked_on := _parked_on || _blocking;
+                        _parked_on := _parked_on || _refs[_blocking];
+                        _parked_most := _parked_most || _most[_blocking];
                     END IF;
                 END IF;
             END LOOP;
@@ -358,54 +407,58 @@ BEGIN
         END IF;
         DELETE FROM line l WHERE l.seq = ANY (_now_taken);
         _taken := _taken || _now_taken;
-        EXIT WHEN NOT _more;
     END LOOP;
 
-    SELECT array_agg(DISTINCT r.ref) INTO _lock FROM (
-        SELECT _refs[k] AS ref FROM generate_subscripts(_refs, 1) k WHERE _delta[k] <> 0
-        UNION ALL SELECT unnest(_parked_on)) r;
-    IF _lock IS NULL THEN RETURN _taken; END IF;
-    SELECT array_agg(r) INTO _missing FROM unnest(_lock) r WHERE NOT EXISTS (SELECT FROM slots s WHERE s.ref = r);
-    -- Rows of keys that jobs are parked on are locked, too.
-    PERFORM change_slots(_refs, _delta, _most, _missing, _parked_on);
-    -- Whoever frees a slot of a key first waits for this row, and then finds what is parked here.
-    UPDATE line l SET parked_on = p.ref FROM unnest(_parked, _parked_on) p (seq, ref)
-        JOIN slots s ON s.ref = p.ref AND s.share = 0
-        WHERE l.seq = p.seq AND s.used >= _most[array_position(_refs, p.ref)];
+    SELECT array_agg(c.ref), array_agg(c.delta), array_agg(c.most), array_agg(coalesce((SELECT s.shares FROM slots s WHERE s.ref = c.ref AND s.share = 0), 0))
+    INTO _refs, _delta, _most, _shares
+    FROM (SELECT * FROM unnest(_refs, _delta, _most, _locked) r (ref, delta, most, locked)
+          WHERE r.delta <> 0 OR r.locked ORDER BY r.ref COLLATE "C") c;
+    -- Rows of keys that jobs are put aside for are locked, too: whoever frees a slot of a key first waits for this row, and then
+    -- finds them.
+    PERFORM change_slots(_refs, _delta, _most, _shares);
+    UPDATE line l SET parked_on = p.ref FROM unnest(_parked, _parked_on, _parked_most) p (seq, ref, most)
+        CROSS JOIN LATERAL (SELECT x.used FROM slots x WHERE x.ref = p.ref AND x.share = 0 OFFSET 0) s
+        WHERE l.seq = ANY (ARRAY[p.seq]) AND s.used >= p.most;
     -- They leave the line without their slots: behind them, at their other keys, somebody may be next.
     PERFORM let_in(n.ref, 1) FROM limited_needs(_parked) n WHERE strpos(n.ref, '/') > 0 AND n.ref <> _parked_on[n.i];
-    PERFORM let_in(_refs[k], -_delta[k]) FROM generate_subscripts(_refs, 1) k
-        WHERE _delta[k] < 0 AND strpos(_refs[k], '/') > 0;
+    PERFORM let_in(c.ref, -c.delta) FROM unnest(_refs, _delta) c (ref, delta)
+        WHERE c.delta < 0 AND strpos(c.ref, '/') > 0 AND EXISTS (SELECT FROM line l WHERE l.parked_on = c.ref);
     RETURN _taken;
 END $$;
 
--- Counts what was taken and freed, row by row in the order of the references, and looks whether there was room. `_missing`
--- have no row yet; `_also` are locked though nothing changes.
-CREATE OR REPLACE FUNCTION change_slots(_refs text[], _delta integer[], _most integer[], _missing text[], _also text[]) RETURNS void
+-- Counts what was taken and freed, row by row in the order of the references, as they are given, and looks whether there was
+-- room. `_shares` says how many rows each has; none, if it has none yet.
+--
+-- Those that have several come last, and nobody waits there: who finds too few rows that are free begins anew, and is patient
+-- then. So whoever waits for one of these rows waits for somebody who has all others that it needs.
+CREATE OR REPLACE FUNCTION change_slots(_refs text[], _delta integer[], _most integer[], _shares integer[]) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE _changed text[]; _n integer; _over text;
+DECLARE _made integer := 0; _counted integer; _lost text; _patient boolean := coalesce(current_setting('qo.patient', true) = 'on', false); _wide record;
 BEGIN
-    SELECT array_agg(_refs[k] COLLATE "C" ORDER BY _refs[k] COLLATE "C") INTO _changed
-        FROM generate_subscripts(_refs, 1) k WHERE _delta[k] <> 0 OR _refs[k] = ANY (_also);
-    IF _changed IS NULL THEN RETURN; END IF;
-    IF _missing IS NOT NULL THEN
-        INSERT INTO slots (ref, used, most) SELECT r, 0, _most[array_position(_refs, r)] FROM unnest(_missing) r
-            ORDER BY r COLLATE "C" ON CONFLICT DO NOTHING;
+    IF _refs IS NULL THEN RETURN; END IF;
+    IF 0 = ANY (_shares) THEN
+        INSERT INTO slots (ref, used, most)
+            SELECT c.ref, c.delta, c.most FROM unnest(_refs, _delta, _most, _shares) c (ref, delta, most, shares) WHERE c.shares = 0
+            ON CONFLICT DO NOTHING;
+        GET DIAGNOSTICS _made = ROW_COUNT;
     END IF;
+    -- `= ANY (ARRAY[...])` so that the rows are found one by one, in this order, whatever the statistics say.
     WITH counted AS (
-        UPDATE slots s SET used = s.used + _delta[array_position(_refs, s.ref)]
-        WHERE s.ref = ANY (_changed) AND s.share = 0 RETURNING s.ref, s.used
+        UPDATE slots s SET used = s.used + c.delta
+        FROM unnest(_refs, _delta, _most, _shares) c (ref, delta, most, shares)
+        WHERE c.shares = 1 AND s.ref = ANY (ARRAY[c.ref]) AND s.share = 0
+        RETURNING CASE WHEN c.delta > 0 AND s.used > c.most THEN s.ref END AS over
     )
-    SELECT count(*), min(c.ref) FILTER (WHERE _delta[array_position(_refs, c.ref)] > 0 AND c.used > _most[array_position(_refs, c.ref)])
-    INTO _n, _over FROM counted c;
-    IF _over IS NOT NULL OR _n <> cardinality(_changed) THEN
-        RAISE EXCEPTION 'somebody else took slots of % at the same moment', coalesce(_over, _changed[1]) USING ERRCODE = '40001';
+    SELECT count(*), min(c.over) INTO _counted, _lost FROM counted c;
+    FOR _wide IN SELECT * FROM unnest(_refs, _delta, _shares) c (ref, delta, shares) WHERE c.shares > 1 LOOP
+        _counted := _counted + 1;
+        EXIT WHEN _lost IS NOT NULL;
+        IF count_in_shares(_wide.ref, _wide.delta, _patient) <> 0 THEN _lost := _wide.ref; END IF;
+    END LOOP;
+    IF _lost IS NOT NULL OR _made + _counted <> cardinality(_refs) THEN
+        RAISE EXCEPTION 'somebody else took slots of % at the same moment', coalesce(_lost, _refs[1]) USING ERRCODE = '40001';
     END IF;
 END $$;
-
-CREATE OR REPLACE FUNCTION used_now(_ref text) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT coalesce(sum(s.used), 0) FROM slots s WHERE s.ref = _ref
-$$;
 
 -- The answer, row by row: 0 the time and the lease's end, 1 what became of each settle, 2 each job that was claimed, 4
 -- that there is nothing for one who only asks. No row: this exchange is for `api_exchange`; nothing has
@@ -419,7 +472,7 @@ CREATE OR REPLACE FUNCTION api_exchange_shared(
 ) LANGUAGE plpgsql ROWS 50 AS $$
 DECLARE
     _now bigint; _session session; _settled record; _taken bigint[]; _lease_until bigint;
-    _granted bigint[]; _attempts integer[]; _timeouts bigint[]; _retries jsonb[];
+    _granted bigint[]; _attempts integer[]; _timeouts bigint[]; _retries jsonb[]; _unusual boolean; _bytes bigint;
 BEGIN
     PERFORM check_isolation();
     PERFORM pg_advisory_xact_lock_shared(turn_key());
@@ -434,12 +487,18 @@ BEGIN
             SELECT d.seq FROM line d WHERE d.parked_on = '@' AND d.run_at <= _now ORDER BY d.run_at, d.seq
             LIMIT 10000 FOR UPDATE SKIP LOCKED);
     END IF;
-    _taken := claim_shared(_now, _session, _max, _per_queue, _settled.freed_refs, _settled.freed, _settled.freed_most);
-    -- What we took may have come with something unusual after we looked: a limit of its own, a big
-    -- job, a moment by which it is over.
-    IF _taken IS NULL OR cardinality(_taken) > 0 AND must_be_alone(_now, _id)
-        OR EXISTS (SELECT FROM job j WHERE j.seq = ANY (_taken) AND (j.workflow IS NOT NULL OR j.good_until <= _now))
-        OR (SELECT sum(octet_length(j.payload)) FROM job j WHERE j.seq = ANY (_taken)) >= 8388608 THEN
+    _taken := claim_shared(_session, _max, _per_queue, _settled.freed_refs, _settled.freed, _settled.freed_most);
+    SELECT array_agg(g.attempt), array_agg(g.timeout_ms), array_agg(g.retry), bool_or(g.unusual), sum(g.bytes)
+    INTO _attempts, _timeouts, _retries, _unusual, _bytes FROM (
+        SELECT j.attempts_used + 1 AS attempt, coalesce(j.timeout_ms, (k.options->>'timeout_ms')::bigint) AS timeout_ms,
+               coalesce(j.retry, nullif(k.options->'retry', 'null')) AS retry,
+               j.workflow IS NOT NULL OR is_over(j.good_until, _now) AS unusual, octet_length(j.payload) AS bytes
+        FROM unnest(_taken) WITH ORDINALITY t (seq, n)
+        CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = t.seq OFFSET 0) j LEFT JOIN task k ON k.task = j.task
+        ORDER BY t.n) g;
+    -- What we took may have come with something unusual after we looked: a limit of its own, a big job, a moment by which it
+    -- is over.
+    IF _taken IS NULL OR _unusual OR _bytes >= 8388608 OR cardinality(_taken) > 0 AND must_be_alone(_now, _id) THEN
         RAISE EXCEPTION 'this exchange must be alone' USING ERRCODE = 'QOALO';
     END IF;
     IF _only_asks AND cardinality(_taken) = 0 THEN
@@ -454,18 +513,9 @@ BEGIN
         PERFORM ring();
     END IF;
     SELECT array_agg(nextval('fence_token')) INTO _granted FROM generate_subscripts(_taken, 1);
-    WITH granted AS (
-        SELECT t.n, t.seq, t.token, j.attempts_used + 1 AS attempt,
-               coalesce(j.timeout_ms, (k.options->>'timeout_ms')::bigint) AS timeout_ms,
-               coalesce(j.retry, nullif(k.options->'retry', 'null')) AS retry
-        FROM unnest(_taken, _granted) WITH ORDINALITY t (seq, token, n)
-        JOIN job j ON j.seq = t.seq LEFT JOIN task k ON k.task = j.task
-    ), held AS (
-        INSERT INTO hold (seq, state, session, worker, token, since, until)
-        SELECT g.seq, 'running', _id, _session.worker, g.token, _now, _now + g.timeout_ms + 10000 FROM granted g
-    )
-    SELECT array_agg(g.attempt ORDER BY g.n), array_agg(g.timeout_ms ORDER BY g.n), array_agg(g.retry ORDER BY g.n)
-    INTO _attempts, _timeouts, _retries FROM granted g;
+    INSERT INTO hold (seq, state, session, worker, token, since, until)
+        SELECT g.seq, 'running', _id, _session.worker, g.token, _now, _now + g.timeout_ms + 10000
+        FROM unnest(_taken, _granted, _timeouts) g (seq, token, timeout_ms);
     UPDATE session s SET number = _number, lease_until = _now + s.lease_ms, draining = false,
         free_permits = greatest(_free_permits - cardinality(_taken), 0), reply = NULL, reply_now = _now,
         reply_settled = _settled.settled, reply_seqs = _taken, reply_tokens = _granted, reply_attempts = _attempts,

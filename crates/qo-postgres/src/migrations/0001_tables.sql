@@ -14,7 +14,11 @@ CREATE SEQUENCE acceptance AS bigint;
 CREATE SEQUENCE fence_token AS bigint;
 
 -- The latest store time that anybody acted upon: a server whose clock is set back does not go back further.
-CREATE TABLE clock (latest bigint NOT NULL);
+CREATE TABLE clock (
+    latest   bigint NOT NULL,
+    -- Where the sweep of `slots` goes on.
+    swept_to text COLLATE "C" NOT NULL DEFAULT ''
+);
 INSERT INTO clock VALUES (0);
 
 -- Live jobs, as they were submitted, and what is remembered of their attempts.
@@ -139,18 +143,27 @@ CREATE TABLE gate (
     declared integer,
     submit   integer
 );
+CREATE INDEX gate_large ON gate (ref) WHERE coalesce(declared, submit) >= 100 AND strpos(ref, '/') = 0;
 CREATE INDEX gate_closed ON gate (ref) WHERE declared = 0 OR declared IS NULL AND submit = 0;
 
 -- Slots in use of groups that have a limit: a cache of what running jobs and programs hold, changed in the same
--- transaction. The rows of a group are shares of one sum; `most` is the limit.
+-- transaction. A group with a large limit has several rows, up to fifty, so that those who take and free slots need not wait
+-- for each other: `used` and `most` are shares of what is used and of the limit, and nobody remembers whose slot is where. Where
+-- there is one row, `most` is the limit, and `used` may be more while a lowered limit drains; where there are several, each
+-- keeps its own `most`, and so all of them together keep the limit.
+--
+-- `is_full` is a column so that counting changes no index as long as it stays the same; of keys nobody asks.
 CREATE TABLE slots (
-    ref   text COLLATE "C" NOT NULL,
-    share integer NOT NULL DEFAULT 0,
-    used  integer NOT NULL CHECK (used >= 0),
-    most  integer NOT NULL,
-    PRIMARY KEY (ref, share)
-);
-CREATE INDEX slots_full ON slots (ref) WHERE used >= most AND strpos(ref, '/') = 0;
+    ref     text COLLATE "C" NOT NULL,
+    share   integer NOT NULL DEFAULT 0,
+    shares  integer NOT NULL DEFAULT 1,
+    used    integer NOT NULL CHECK (used >= 0),
+    most    integer NOT NULL,
+    is_full boolean NOT NULL GENERATED ALWAYS AS (used >= most AND strpos(ref, '/') = 0) STORED,
+    PRIMARY KEY (ref, share),
+    CHECK (shares = 1 OR used <= most)
+) WITH (fillfactor = 50);
+CREATE INDEX slots_full ON slots (ref) WHERE is_full;
 
 -- Whoever submits with `reject` or `skip` takes its turn here, group by group: two of them never count at once.
 CREATE TABLE admission (
