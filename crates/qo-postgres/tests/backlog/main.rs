@@ -24,7 +24,7 @@ fn name(text: &str) -> Name {
 }
 
 /// Jobs in line: half of them of ten tasks that the worker serves, behind a quarter of one that it does not serve and a
-/// quarter of a full group.
+/// quarter of a group that will be full.
 async fn fill(client: &Client) {
     let backlog = std::env::var("QO_BACKLOG").map_or(BACKLOG, |text| text.parse().expect("a number"));
     let (quarter, half) = (backlog / 4, backlog / 2);
@@ -104,12 +104,15 @@ async fn world(schema: &str) -> (String, PostgresStore, SessionId) {
         permits: 1_000,
     };
     store.open_session(new).await.expect("it opens");
-    store.set_limit(GroupRef::Group(name("full")), 0).await.expect("it is set");
     (schemas.server(), store, session)
 }
 
-/// Sets the limits of the first tasks, which are far away.
+/// Sets the limits of the first tasks, which are far away, and closes the group that is full. Without any the namespace has no
+/// limit at all, and that group's jobs are like others.
 async fn limit(store: &PostgresStore, tasks: usize) {
+    if tasks > 0 {
+        store.set_limit(GroupRef::Group(name("full")), 0).await.expect("it is set");
+    }
     for task in 0..tasks {
         let group = GroupRef::Group(name(&format!("task{task}")));
         store.set_limit(group, 1_000).await.expect("it is set");

@@ -31,13 +31,14 @@ pub async fn bookkeeping(bench: &Bench<'_, Fleet>) -> Result<Vec<Figure>> {
     for round in 0..bench.rounds() {
         for ((what, kind, batch), costs) in measured.iter().zip(&mut all) {
             bench.at("bookkeeping", round, what);
-            let (mut with, mut without) = (0.0, 0.0);
-            for is_without in [round % 2 == 0, round % 2 == 1] {
-                let kind = if is_without { Kind::Baseline } else { *kind };
+            let turns = bench.turns(round);
+            let mut cost = 0.0;
+            for is_without in &turns {
+                let kind = if *is_without { Kind::Baseline } else { *kind };
                 let ms = function_ms(bench, &server, kind, *batch).await?;
-                if is_without { without += ms } else { with += ms }
+                cost += if *is_without { -ms } else { ms };
             }
-            costs.push(with - without);
+            costs.push(cost / (turns.len() / 2) as f64);
         }
     }
     let figures = measured.iter().zip(all).enumerate().map(|(index, ((what, _, batch), costs))| {

@@ -116,7 +116,9 @@ impl Server {
     /// Lets the server do what it would do sooner or later, so that it does not while somebody looks at the clock.
     pub async fn settle(&self, schema: &str) -> Result<()> {
         let client = self.connect().await?;
-        let tables = "SELECT tablename FROM pg_tables WHERE schemaname = $1";
+        let tables =
+            "SELECT relname::text FROM pg_class WHERE relnamespace = $1::text::regnamespace AND relkind = 'r'
+                      AND pg_relation_size(oid) > 0";
         for table in client.query(tables, &[&schema]).await.map_err(|error| failed(&error))? {
             let table: &str = table.get(0);
             run(&client, &format!("VACUUM (ANALYZE) {schema}.{table}")).await?;
