@@ -219,10 +219,15 @@ BEGIN
     RETURN _left;
 END $$;
 
+-- In how many rows a limit is counted. Tests put their own number here.
+CREATE OR REPLACE FUNCTION shares_for(_limit integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+    SELECT greatest(least(_limit / 50, 50), 1)
+$$;
+
 -- Puts down what is used of a reference, in as many rows as its limit asks for. While more is used than its limit it has one;
 -- a sweep divides it later. Keys always have one.
 CREATE OR REPLACE FUNCTION put_slots(_ref text, _used bigint, _limit integer) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE _shares integer := CASE WHEN _used <= _limit AND strpos(_ref, '/') = 0 THEN greatest(least(_limit / 50, 50), 1) ELSE 1 END;
+DECLARE _shares integer := CASE WHEN _used <= _limit AND strpos(_ref, '/') = 0 THEN shares_for(_limit) ELSE 1 END;
 BEGIN
     DELETE FROM slots s WHERE s.ref = _ref;
     IF _shares = 1 AND _used = 0 THEN RETURN; END IF;

@@ -55,7 +55,7 @@ CREATE OR REPLACE FUNCTION must_be_alone(_now bigint, _session uuid) RETURNS boo
     SELECT EXISTS (SELECT FROM session s WHERE s.lease_until <= _now AND s.session <> _session)
         OR EXISTS (SELECT FROM hold h WHERE h.until <= _now)
         OR EXISTS (SELECT FROM program p WHERE p.until <= _now)
-        OR EXISTS (SELECT FROM job j WHERE j.good_until <= _now AND EXISTS (SELECT FROM line l WHERE l.seq = j.seq))
+        OR EXISTS (SELECT FROM job j WHERE j.good_until <= _now AND (SELECT true FROM line l WHERE l.seq = j.seq))
         OR EXISTS (SELECT FROM schedule s WHERE s.next <= _now)
         OR EXISTS (SELECT FROM submit_limit b WHERE NOT b.counted)
         OR (EXISTS (SELECT FROM gate) AND EXISTS (SELECT FROM line l WHERE l.big))
@@ -575,7 +575,7 @@ CREATE OR REPLACE FUNCTION next_date(_now bigint, _id uuid) RETURNS bigint LANGU
     SELECT least(
         (SELECT l.run_at FROM line l WHERE l.parked_on = '@' AND l.run_at > _now
             AND is_its_turn((SELECT j.workflow FROM job j WHERE j.seq = l.seq), l.seq) ORDER BY l.run_at LIMIT 1),
-        (SELECT j.good_until FROM job j WHERE j.good_until > _now AND EXISTS (SELECT FROM line l WHERE l.seq = j.seq)
+        (SELECT j.good_until FROM job j WHERE j.good_until > _now AND (SELECT true FROM line l WHERE l.seq = j.seq)
             ORDER BY j.good_until LIMIT 1),
         (SELECT s.lease_until FROM session s WHERE s.lease_until > _now AND s.session <> _id ORDER BY s.lease_until LIMIT 1),
         (SELECT h.until FROM hold h WHERE h.until > _now ORDER BY h.until LIMIT 1),
