@@ -15,6 +15,9 @@ const LEASE_MS: u64 = 600_000;
 /// How long nothing may come while something should.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How often an exchange that could not be made is made again.
+const RETRIES: u32 = 20;
+
 /// What some turns took.
 #[derive(Debug, Clone, Default)]
 pub struct Took {
@@ -163,7 +166,17 @@ impl Claimer {
             free_permits: self.batch,
             draining: false,
         };
-        let reply = self.store.exchange(exchange).await?;
+        let mut lost = 0;
+        let reply = loop {
+            match self.store.exchange(exchange.clone()).await {
+                // Nothing has happened: a worker would come again, too. The clock goes on.
+                Err(error) if error.kind() == ErrorKind::Unavailable && lost < RETRIES => {
+                    tracing::warn!(%error, "an exchange is made again");
+                    lost += 1;
+                }
+                reply => break reply?,
+            }
+        };
         for settled in reply.settled {
             settled?;
         }
