@@ -2,13 +2,15 @@
 CARGO ?= cargo
 SEEDS ?= 2000
 
-.PHONY: help test lint bench sim
+.PHONY: help test lint bench bench-postgres plans sim
 
 help:
 	@echo "make test            every suite: units, conformance, properties, sabotage, 300 simulated seeds;"
 	@echo "                     with throw-away PostgreSQL 15 and 18 and a PgBouncer, which it starts itself"
 	@echo "make lint            formatting, clippy and licences"
 	@echo "make bench           the figures of the rule book, as a table"
+	@echo "make bench-postgres  qo on PostgreSQL, beside graphile-worker: bench/results/postgres.md; about two hours"
+	@echo "make plans           the plans of the hot statements at 1,000,000 pending: bench/results/plans"
 	@echo "make sim SEEDS=2000  more simulated seeds; QO_SEED=17 make sim replays one, step by step"
 
 test:
@@ -23,6 +25,12 @@ lint:
 
 bench:
 	$(CARGO) bench --locked -p qo-testkit --bench rule_book
+
+bench-postgres:
+	bench/compare
+
+plans:
+	bench/plans
 
 sim:
 	SEEDS=$(SEEDS) $(CARGO) run --release --locked -q -p qo-testkit --bin sim

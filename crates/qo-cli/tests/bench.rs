@@ -49,3 +49,97 @@ fn a_bench_refuses_what_it_cannot_measure() {
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && err.contains("'throughput'"), "{err}");
 }
+
+/// The server that `make test` starts.
+fn server() -> String {
+    std::env::var("QO_TEST_POSTGRES").expect(
+        "QO_TEST_POSTGRES must be the URL of a server; `make test` starts one: scripts/with_postgres.py",
+    )
+}
+
+/// Schemas that a bench has left on the server.
+fn left_behind(prefix: &str) -> i64 {
+    let count = format!("SELECT count(*) FROM pg_namespace WHERE nspname LIKE '{prefix}%'");
+    tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+        let (client, connection) =
+            tokio_postgres::connect(&server(), tokio_postgres::NoTls).await.expect("the server answers");
+        tokio::spawn(connection);
+        client.query_one(&count, &[]).await.expect("a count").get(0)
+    })
+}
+
+#[test]
+fn a_quick_bench_on_postgres_has_a_figure_for_every_scenario_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let child = Command::new(env!("CARGO_BIN_EXE_qo"))
+        .args(["bench", "--quick", "--json", "--store", &server()])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .current_dir(folder.path())
+        .spawn()
+        .expect("it runs");
+    let prefix = format!("qo_bench_{}_", child.id());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let figures = report["figures"].as_array().expect("figures");
+    let scenarios: BTreeSet<&str> = figures.iter().filter_map(|figure| figure["scenario"].as_str()).collect();
+    let all = [
+        "bare",
+        "binding",
+        "bookkeeping",
+        "concurrency-baseline",
+        "concurrency-enabled",
+        "concurrency-high",
+        "concurrency-mixed",
+        "deep",
+        "foreign",
+        "handover",
+        "keys",
+        "nested",
+        "pickup",
+        "recovery",
+        "stuck",
+        "worker",
+    ];
+    assert_eq!(scenarios.into_iter().collect::<Vec<_>>(), all);
+    for figure in figures {
+        assert!(figure["median"].as_f64().is_some_and(f64::is_finite), "{figure}");
+    }
+    assert!(report["server"]["version"].as_str().is_some_and(|version| !version.is_empty()), "{report}");
+    assert_eq!(left_behind(&prefix), 0);
+}
+
+#[test]
+fn a_bench_on_postgres_that_is_interrupted_leaves_nothing_behind() {
+    let arguments = ["bench", "deep", "--rounds", "1", "--json", "--store"];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_qo"))
+        .args(arguments)
+        .arg(server())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("it runs");
+    let prefix = format!("qo_bench_{}_", child.id());
+    while left_behind(&prefix) == 0 {
+        assert!(child.try_wait().expect("a child").is_none(), "it ended by itself");
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is told");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    assert_eq!(left_behind(&prefix), 0);
+}
+
+#[test]
+fn a_scenario_that_is_not_measured_on_a_store_is_an_error_that_lists_those_that_are() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = bench(&["idle", "--store", &server()], folder.path());
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && err.contains("PostgreSQL: there are"), "{err}");
+    assert!(err.contains("concurrency-mixed") && !err.contains("parked"), "{err}");
+    let output = bench(&["nested"], folder.path());
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && err.contains("a directory: there are throughput"), "{err}");
+    let output = bench(&["throughput", "--batch", "7"], folder.path());
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+}

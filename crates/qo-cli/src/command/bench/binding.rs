@@ -5,19 +5,20 @@
 
 use super::Bench;
 use super::figure::{Bar, Figure, Unit};
-use super::noop::{TASK, job, jobs, options, submit};
+use super::noop::{PERMITS, TASK, job, jobs, options, submit};
 use crate::machine::monotonic_ns;
 use qo::core::GroupRef;
-use qo::{Context, Error, ErrorKind, Failure, Result, Store, Worker};
+use qo::{Context, Error, ErrorKind, Failure, Result, ShutdownHandle, Store, Worker, WorkerOptions};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::task::JoinSet;
 
 /// The limit.
 const LIMIT: u32 = 10;
 /// The shortest job.
-const LEAST_MS: f64 = 20.0;
+pub const LEAST_MS: f64 = 20.0;
 /// A job is as long as so many commits.
-const COMMITS: f64 = 40.0;
+pub const COMMITS: f64 = 40.0;
 
 /// When jobs began and ended, in nanoseconds.
 type Times = Arc<Mutex<Vec<(u64, u64)>>>;
@@ -39,35 +40,57 @@ pub async fn binding(bench: &Bench<'_>) -> Result<Vec<Figure>> {
 async fn share(bench: &Bench<'_>, count: u64, length: Duration) -> Result<f64> {
     let plot = bench.ground.fresh()?;
     let store = qo::connect(&plot.url()).await?;
-    store.set_limit(GroupRef::parse("group", TASK)?, LIMIT).await?;
-    submit(&store, jobs(count, |_| job())?).await?;
-    let times = run(&store, count, length).await?;
-    Ok(mean_at_once(&times) / f64::from(LIMIT) * 100.0)
+    share_of(&[store], LIMIT, PERMITS, count, length).await
 }
 
-/// Runs all jobs, and returns when each began and ended by its own account.
-async fn run(store: &Arc<dyn Store>, count: u64, length: Duration) -> Result<Vec<(u64, u64)>> {
+/// The mean number at once in hundredths of a limit, with one worker for each store.
+pub async fn share_of(
+    stores: &[Arc<dyn Store>],
+    limit: u32,
+    permits: u32,
+    count: u64,
+    length: Duration,
+) -> Result<f64> {
+    let times = run(stores, limit, permits, count, length).await?;
+    Ok(mean_at_once(&times) / f64::from(limit) * 100.0)
+}
+
+/// Submits and runs jobs under a limit, and returns when each began and ended by its own account, in nanoseconds.
+pub async fn run(
+    stores: &[Arc<dyn Store>],
+    limit: u32,
+    permits: u32,
+    count: u64,
+    length: Duration,
+) -> Result<Vec<(u64, u64)>> {
+    stores[0].set_limit(GroupRef::parse("group", TASK)?, limit).await?;
+    submit(&stores[0], jobs(count, |_| job())?).await?;
     let times = Times::default();
-    let noted = Arc::clone(&times);
-    let (all_done, done) = tokio::sync::watch::channel(0);
-    let sleeps = move |(): (), _: Context| {
-        let (times, all_done) = (Arc::clone(&noted), all_done.clone());
-        async move {
-            let began = monotonic_ns();
-            tokio::time::sleep(length).await;
-            times.lock().unwrap_or_else(PoisonError::into_inner).push((began, monotonic_ns()));
-            all_done.send_modify(|done| *done += 1);
-            Ok::<(), Failure>(())
-        }
-    };
-    let worker = Worker::builder(Arc::clone(store)).options(options()).task(TASK, sleeps).build()?;
-    let shutdown = worker.shutdown_handle();
-    let running = tokio::spawn(worker.run());
-    let mut done = done;
+    let (all_done, mut done) = tokio::sync::watch::channel(0);
     let gone = |error: String| Error::new(ErrorKind::Internal, format!("the worker is gone: {error}"));
+    let (mut running, mut shutdowns) = (JoinSet::new(), Vec::new());
+    for store in stores {
+        let (noted, all_done) = (Arc::clone(&times), all_done.clone());
+        let sleeps = move |(): (), _: Context| {
+            let (times, all_done) = (Arc::clone(&noted), all_done.clone());
+            async move {
+                let began = monotonic_ns();
+                tokio::time::sleep(length).await;
+                times.lock().unwrap_or_else(PoisonError::into_inner).push((began, monotonic_ns()));
+                all_done.send_modify(|done| *done += 1);
+                Ok::<(), Failure>(())
+            }
+        };
+        let options = WorkerOptions { max_concurrent_tasks: permits, ..options() };
+        let worker = Worker::builder(Arc::clone(store)).options(options).task(TASK, sleeps).build()?;
+        shutdowns.push(worker.shutdown_handle());
+        running.spawn(worker.run());
+    }
     done.wait_for(|done| *done >= count).await.map_err(|error| gone(error.to_string()))?;
-    shutdown.drain();
-    running.await.map_err(|error| gone(error.to_string()))??;
+    shutdowns.iter().for_each(ShutdownHandle::drain);
+    while let Some(ended) = running.join_next().await {
+        ended.map_err(|error| gone(error.to_string()))??;
+    }
     let times = times.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(times.clone())
 }

@@ -1,11 +1,13 @@
 //! `qo bench`: what qo reaches on this machine, against the bars that it must reach.
 //!
-//! Every figure comes from the real client and the real worker on a fresh directory, with everything synced to the disk.
-//! What is compared is measured in one run, taking turns.
+//! Every figure comes from the real client, the real worker and the real store, in a fresh directory or schema, with
+//! everything synced to the disk. What is compared is measured in one run, taking turns.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`throughput`], [`binding`], [`processes`], [`pickup`], [`idle`], [`open`] | the scenarios |
+//! | [`scenario`] | what can be measured, and where |
+//! | [`throughput`], [`binding`], [`processes`], [`pickup`], [`idle`], [`open`] | the scenarios on a directory |
+//! | [`postgres`] | those on PostgreSQL |
 //! | [`noop`], [`process`] | jobs that do nothing, and workers for them, here and in processes of their own |
 //! | [`ground`] | directories, and what the disk costs |
 //! | [`figure`], [`report`] | rounds, medians, bars, and how they are shown |
@@ -17,9 +19,11 @@ mod idle;
 mod noop;
 mod open;
 mod pickup;
+mod postgres;
 mod process;
 mod processes;
 mod report;
+mod scenario;
 mod throughput;
 
 pub use process::BenchWorker;
@@ -28,12 +32,14 @@ use crate::cli::Format;
 use crate::machine::interrupted;
 use crate::output::Screen;
 use crate::trouble::{Done, INTERRUPTED, Trouble};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use figure::Figure;
 use ground::Ground;
 use indicatif::{ProgressBar, ProgressStyle};
+use postgres::Fleet;
 use qo::Result;
-use report::{Report, Section};
+use report::{Place, Report, Section};
+use scenario::{On, Scenario};
 use std::time::Duration;
 
 /// Jobs of a round that only shows that everything works.
@@ -46,25 +52,36 @@ const SETTLED: Duration = Duration::from_millis(300);
 
 /// Measure what qo reaches on this machine.
 ///
-/// Jobs that do nothing, through the real client and worker, on a fresh directory each round, everything synced to the disk.
-/// Ratios are measured in one run, both sides taking turns.
+/// Jobs that do nothing, on a fresh directory or PostgreSQL schema each round, everything synced to the disk. Ratios are
+/// measured in one run, both sides taking turns. The store decides which scenarios there are.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  qo bench                              every scenario, some minutes
+  qo bench                                      every scenario of a directory, some minutes
   qo bench throughput
   qo bench parked --rounds 9 --json
-  qo bench --store file:/mnt/disk       on another disk: directories are made there, and removed")]
+  qo bench --store file:/mnt/disk               on another disk: directories are made there, and removed
+  qo bench --store postgres://me@host/db        every scenario of PostgreSQL, about an hour
+  qo bench --store postgres://me@host/db nested --batch 500 --workers 2
+
+On PostgreSQL every round has schemas of its own, qo_bench_…, whatever schema the URL names; they are dropped at the end, also
+after Ctrl-C. The user needs the right to make schemas, and that of a checkpoint; for bookkeeping a superuser's.")]
 pub struct BenchArgs {
-    /// What to measure [default: everything].
+    /// What to measure [default: everything that there is on the store].
     #[arg(value_enum)]
     scenario: Option<Scenario>,
     /// How often; the median counts.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: u32,
-    /// Jobs a round [default: 100000, where twice as many are parked 50000].
+    /// Jobs a turn [default: 100000 on a directory, where twice as many are parked 50000; 50000 on PostgreSQL].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     jobs: Option<u64>,
+    /// On PostgreSQL: workers that claim at once [default: 2; concurrency-high 8].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    workers: Option<u32>,
+    /// On PostgreSQL: jobs that a worker claims, and settles, with one exchange [default: 500, and 50 beside].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    batch: Option<u32>,
     /// One tiny round: it shows that the benchmark works, and measures nothing.
     #[arg(long, conflicts_with_all = ["rounds", "jobs"])]
     quick: bool,
@@ -72,63 +89,25 @@ pub struct BenchArgs {
     format: Format,
 }
 
-/// What can be measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Scenario {
-    /// One process, submit to done.
-    Throughput,
-    /// The same under limits that do not bind.
-    Limits,
-    /// The same behind jobs whose groups are full.
-    Parked,
-    /// How well a limit that binds is used.
-    Binding,
-    /// Four worker processes on one directory.
-    Processes,
-    /// From submit to start on an idle store.
-    Pickup,
-    /// Processor time of an idle worker.
-    Idle,
-    /// Opening a large namespace, and submitting to it.
-    Open,
-}
-
-impl Scenario {
-    fn name(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
-
-    async fn measure(self, bench: &Bench<'_>) -> Result<Vec<Figure>> {
-        match self {
-            Self::Throughput => throughput::throughput(bench).await,
-            Self::Limits => throughput::limits(bench).await,
-            Self::Parked => throughput::parked(bench).await,
-            Self::Binding => binding::binding(bench).await,
-            Self::Processes => processes::processes(bench).await,
-            Self::Pickup => pickup::pickup(bench).await,
-            Self::Idle => idle::idle(bench).await,
-            Self::Open => open::open(bench).await,
-        }
-    }
-}
-
 /// What the scenarios need to know.
-struct Bench<'a> {
-    ground: &'a Ground,
+struct Bench<'a, G = Ground> {
+    ground: &'a G,
     rounds: u32,
     jobs: Option<u64>,
     quick: bool,
     progress: ProgressBar,
 }
 
-impl Bench<'_> {
-    fn rounds(&self) -> u32 {
-        if self.quick { 1 } else { self.rounds }
-    }
-
+impl Bench<'_, Ground> {
     /// How long the disk takes to keep a small file, as it is now: disks that others use too move about.
     async fn fsync_ms(&self) -> Result<f64> {
         self.ground.fsync_ms(if self.quick { QUICK_FSYNCS } else { FSYNCS }).await
+    }
+}
+
+impl<G> Bench<'_, G> {
+    fn rounds(&self) -> u32 {
+        if self.quick { 1 } else { self.rounds }
     }
 
     /// Jobs a round.
@@ -152,46 +131,89 @@ impl Bench<'_> {
 impl BenchArgs {
     /// Measures, and shows what came of it.
     pub async fn run(self, store: Option<String>, screen: &mut Screen) -> Done {
-        let ground = Ground::find(store.as_deref())?;
         if cfg!(debug_assertions) && !self.quick {
             screen
                 .warn("this is a debug build: its figures mean nothing, use `cargo run --release -- bench`");
         }
+        let server =
+            store.as_ref().filter(|url| url.starts_with("postgres:") || url.starts_with("postgresql:"));
+        let report = match server {
+            Some(url) => self.run_on_postgres(url).await?,
+            None => self.run_on_directory(store.as_deref(), screen).await?,
+        };
+        if self.format.json { screen.json(&report.json()) } else { report.show(screen) }
+    }
+
+    async fn run_on_directory(&self, store: Option<&str>, screen: &mut Screen) -> Done<Report> {
+        let scenarios = Scenario::chosen(self.scenario, On::Directory)?;
+        if self.workers.is_some() || self.batch.is_some() {
+            return Err(Trouble::usage("--workers and --batch are for PostgreSQL: --store postgres://…"));
+        }
+        let ground = Ground::find(store)?;
         if ground.is_in_memory() {
             let path = ground.path().display();
             screen.warn(format_args!(
                 "{path} is in memory, where a sync costs nothing: name a disk with --store file:DIR"
             ));
         }
-        let measured = tokio::select! {
-            report = self.measure(&ground) => Ok(report?),
-            ended = interrupted() => ended.map_err(Trouble::from).and(Err(Trouble::Exit(INTERRUPTED))),
+        let bench = self.bench(&ground, &scenarios);
+        let measure = async {
+            bench.progress.set_message("the disk");
+            let fsync_ms = bench.fsync_ms().await?;
+            let mut sections = Vec::new();
+            for scenario in scenarios {
+                sections.push(bench.section(scenario, scenario.on_directory(&bench).await?));
+            }
+            Ok(Report { place: Place::Directory { fsync_ms }, rounds: bench.rounds(), sections })
         };
+        let measured = unless_interrupted(measure).await;
         // A snapshot may still be written, and what was cut short may be at it: a directory can be removed when all is done.
         tokio::time::sleep(SETTLED).await;
-        let report = measured?;
-        if self.format.json { screen.json(&report.json()) } else { report.show(screen) }
+        measured
     }
 
-    async fn measure(&self, ground: &Ground) -> Result<Report> {
-        let scenarios: Vec<Scenario> =
-            self.scenario.map_or_else(|| Scenario::value_variants().to_vec(), |scenario| vec![scenario]);
-        let progress = progress(scenarios.len() as u64);
-        progress.set_message("the disk");
-        let (rounds, jobs, quick) = (self.rounds, self.jobs, self.quick);
-        let bench = Bench { ground, rounds, jobs, quick, progress };
-        let fsync_ms = bench.fsync_ms().await?;
-        let mut sections = Vec::new();
-        for scenario in scenarios {
-            let mut figures = scenario.measure(&bench).await?;
-            if quick {
-                figures.iter_mut().for_each(|figure| figure.bar = None);
+    async fn run_on_postgres(&self, url: &str) -> Done<Report> {
+        let scenarios = Scenario::chosen(self.scenario, On::Postgres)?;
+        let fleet = Fleet::find(url, self.workers, self.batch, self.quick).await?;
+        let bench = self.bench(&fleet, &scenarios);
+        let measure = async {
+            let facts = fleet.server.facts().await?;
+            let mut sections = Vec::new();
+            for scenario in scenarios {
+                sections.push(bench.section(scenario, scenario.on_postgres(&bench).await?));
             }
-            sections.push(Section { scenario: scenario.name(), figures });
-            bench.progress.inc(1);
+            let (workers, batch) = (fleet.workers(), fleet.batch());
+            Ok(Report { place: Place::Postgres { facts, workers, batch }, rounds: bench.rounds(), sections })
+        };
+        let measured = unless_interrupted(measure).await;
+        // Whatever came of it, nothing stays behind.
+        let cleared = fleet.server.clear().await;
+        let report = measured?;
+        cleared?;
+        Ok(report)
+    }
+
+    fn bench<'a, G>(&self, ground: &'a G, scenarios: &[Scenario]) -> Bench<'a, G> {
+        let (rounds, jobs, quick) = (self.rounds, self.jobs, self.quick);
+        Bench { ground, rounds, jobs, quick, progress: progress(scenarios.len() as u64) }
+    }
+}
+
+impl<G> Bench<'_, G> {
+    fn section(&self, scenario: Scenario, mut figures: Vec<Figure>) -> Section {
+        if self.quick {
+            figures.iter_mut().for_each(|figure| figure.bar = None);
         }
-        bench.progress.finish_and_clear();
-        Ok(Report { fsync_ms, rounds: bench.rounds(), sections })
+        self.progress.inc(1);
+        Section { scenario: scenario.name(), figures }
+    }
+}
+
+/// What comes of it, unless somebody wants an end: then it is dropped where it is.
+async fn unless_interrupted<T>(measure: impl Future<Output = Result<T>>) -> Done<T> {
+    tokio::select! {
+        report = measure => Ok(report?),
+        ended = interrupted() => ended.map_err(Trouble::from).and(Err(Trouble::Exit(INTERRUPTED))),
     }
 }
 

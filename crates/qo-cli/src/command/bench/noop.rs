@@ -12,6 +12,8 @@ use uuid::Uuid;
 
 /// The one task there is.
 pub const TASK: &str = "noop";
+/// A task whose jobs never end by themselves.
+pub const HOLD: &str = "hold";
 /// Jobs that a worker runs at once.
 pub const PERMITS: u32 = 2_000;
 /// Jobs that a worker takes with one exchange.
@@ -99,7 +101,15 @@ impl Drop for Running {
 impl Noop {
     /// Starts it, and waits until it is there.
     pub async fn start(store: &Arc<dyn Store>) -> Result<Self> {
-        let tally = Arc::new(Tally::default());
+        Self::start_with(store, options(), Arc::default()).await
+    }
+
+    /// The same with other options, and with a tally that others may share.
+    pub async fn start_with(
+        store: &Arc<dyn Store>,
+        options: WorkerOptions,
+        tally: Arc<Tally>,
+    ) -> Result<Self> {
         let counted = Arc::clone(&tally);
         let noop = move |submitted_ns: Option<u64>, _: Context| {
             let tally = Arc::clone(&counted);
@@ -108,7 +118,9 @@ impl Noop {
                 Ok::<(), Failure>(())
             }
         };
-        let worker = Worker::builder(Arc::clone(store)).options(options()).task(TASK, noop).build()?;
+        let hold = |(): (), _: Context| std::future::pending::<std::result::Result<(), Failure>>();
+        let worker =
+            Worker::builder(Arc::clone(store)).options(options).task(TASK, noop).task(HOLD, hold).build()?;
         let name = worker.name().clone();
         let shutdown = worker.shutdown_handle();
         let running = Running(tokio::spawn(worker.run()));

@@ -20,8 +20,10 @@ pub async fn pickup(bench: &Bench<'_>) -> Result<Vec<Figure>> {
         let bar = Bar::AtMost(3.0 * bench.fsync_ms().await? + slack_ms);
         for round in 0..bench.rounds() {
             bench.at("pickup", round, what);
+            let plot = bench.ground.fresh()?;
+            let url = plot.url();
             let waits_ms =
-                if across { across_processes(bench, count).await? } else { in_process(bench, count).await? };
+                if across { across_processes(&url, count).await? } else { in_process(&url, count).await? };
             p50.push(percentile(&waits_ms, 50.0));
             p99.push(percentile(&waits_ms, 99.0));
         }
@@ -31,19 +33,19 @@ pub async fn pickup(bench: &Bench<'_>) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-async fn in_process(bench: &Bench<'_>, count: u64) -> Result<Vec<f64>> {
-    let plot = bench.ground.fresh()?;
-    let store = qo::connect(&plot.url()).await?;
+/// How long each of so many jobs waits for a worker of this process.
+pub async fn in_process(url: &str, count: u64) -> Result<Vec<f64>> {
+    let store = qo::connect(url).await?;
     let worker = Noop::start(&store).await?;
     submit_one_by_one(&Client::new(Arc::clone(&store)), count).await?;
     Ok(worker.end().await?.waits_ms())
 }
 
-async fn across_processes(bench: &Bench<'_>, count: u64) -> Result<Vec<f64>> {
-    let plot = bench.ground.fresh()?;
-    let mut worker = Process::start(&plot.url())?;
+/// The same for a worker of another process.
+pub async fn across_processes(url: &str, count: u64) -> Result<Vec<f64>> {
+    let mut worker = Process::start(url)?;
     worker.wait_until_ready()?;
-    submit_one_by_one(&Client::connect(&plot.url()).await?, count).await?;
+    submit_one_by_one(&Client::connect(url).await?, count).await?;
     Ok(worker.end()?.waits_ms)
 }
 

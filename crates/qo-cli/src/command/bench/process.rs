@@ -3,12 +3,12 @@
 //! They talk in lines. `done` asks how many jobs are done, `cpu` how much processor time the process has used, in
 //! nanoseconds. When stdin closes, the process ends what it is at, writes its [`Report`] as JSON and ends.
 
-use super::noop::Noop;
+use super::noop::{Noop, options};
 use crate::machine::cpu_ns;
 use crate::trouble::Done;
 use clap::Args;
 use qo::core::ErrorKind;
-use qo::{Error, Result};
+use qo::{Error, Result, WorkerOptions};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -28,7 +28,11 @@ pub struct Report {
 
 /// A worker process of `qo bench`, which starts it.
 #[derive(Debug, Args)]
-pub struct BenchWorker {}
+pub struct BenchWorker {
+    /// How long its session lives.
+    #[arg(long)]
+    lease_ms: Option<u64>,
+}
 
 impl BenchWorker {
     /// Works until stdin is closed.
@@ -36,7 +40,9 @@ impl BenchWorker {
         let missing = |_| Error::invalid("QO_STORE", "", "must name the store: `qo bench` starts this");
         let url = std::env::var("QO_STORE").map_err(missing)?;
         let store = qo::connect(&url).await?;
-        let worker = Noop::start(&store).await?;
+        let usual = options();
+        let options = WorkerOptions { lease_ms: self.lease_ms.unwrap_or(usual.lease_ms), ..usual };
+        let worker = Noop::start_with(&store, options, Arc::default()).await?;
         let (tally, shutdown) = (Arc::clone(&worker.tally), worker.shutdown());
         let answer = move || {
             let _ = writeln!(std::io::stdout(), "ready");
@@ -71,10 +77,16 @@ pub struct Process {
 impl Process {
     /// Starts it. It may not be ready yet.
     pub fn start(url: &str) -> Result<Self> {
+        Self::start_with(url, &[])
+    }
+
+    /// The same, told more on its command line.
+    pub fn start_with(url: &str, arguments: &[&str]) -> Result<Self> {
         let failed = |error| Error::new(ErrorKind::Unavailable, format!("a worker does not start: {error}"));
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command
             .arg("bench-worker")
+            .args(arguments)
             .env("QO_STORE", url)
             .env_remove("QO_CONFIG")
             .stdin(Stdio::piped())
@@ -105,6 +117,12 @@ impl Process {
     /// Processor time that it has used, in nanoseconds.
     pub fn cpu_ns(&mut self) -> Result<u64> {
         self.ask("cpu")
+    }
+
+    /// Kills it: it can do nothing about that.
+    pub fn kill(mut self) -> Result<()> {
+        let failed = |error| Error::new(ErrorKind::Internal, format!("a worker cannot be killed: {error}"));
+        self.child.kill().map_err(failed)
     }
 
     /// Lets it end.

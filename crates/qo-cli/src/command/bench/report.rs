@@ -2,18 +2,38 @@
 
 use super::figure::{Bar, Figure, Unit};
 use super::noop::{BATCH, PERMITS, SUBMIT};
+use super::postgres::Facts;
 use crate::output::{Screen, Style, Table};
 use crate::trouble::Done;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 /// Everything that was measured.
 pub struct Report {
-    /// How long the disk takes to keep a small file.
-    pub fsync_ms: f64,
+    /// What it was measured on.
+    pub place: Place,
     /// Rounds.
     pub rounds: u32,
     /// By scenario.
     pub sections: Vec<Section>,
+}
+
+/// What it was measured on.
+pub enum Place {
+    /// Directories of a disk.
+    Directory {
+        /// How long the disk takes to keep a small file.
+        fsync_ms: f64,
+    },
+    /// Schemas of a server.
+    Postgres {
+        /// What the server says of itself.
+        facts: Facts,
+        /// Workers that claim at once.
+        workers: u32,
+        /// Jobs that one of them takes with one exchange.
+        batch: u32,
+    },
 }
 
 /// The figures of one scenario.
@@ -41,15 +61,7 @@ struct Row<'a> {
 impl Report {
     /// For people.
     pub fn show(&self, screen: &mut Screen) -> Done {
-        let cpus = std::thread::available_parallelism().map_or(0, usize::from);
-        screen.line(format_args!(
-            "disk: {:.2} ms to keep a small file (write, fsync, link, fsync of the directory; median of 200)",
-            self.fsync_ms
-        ))?;
-        screen.line(format_args!(
-            "worker: {PERMITS} permits, claims of up to {BATCH}; submits of {SUBMIT}; {cpus} CPUs; rounds: {}",
-            self.rounds
-        ))?;
+        self.show_place(screen)?;
         screen.line("")?;
         let mut table = Table::new(&["SCENARIO", "FIGURE", "MEDIAN", "MIN", "MAX", "BAR", ""]);
         for section in &self.sections {
@@ -75,27 +87,52 @@ impl Report {
         screen.table(table)
     }
 
+    fn show_place(&self, screen: &mut Screen) -> Done {
+        let (cpus, rounds) = (cpus(), self.rounds);
+        match &self.place {
+            Place::Directory { fsync_ms } => {
+                screen.line(format_args!(
+                    "disk: {fsync_ms:.2} ms to keep a small file (write, fsync, link, fsync of the directory; median of 200)"
+                ))?;
+                screen.line(format_args!(
+                    "worker: {PERMITS} permits, claims of up to {BATCH}; submits of {SUBMIT}; {cpus} CPUs; rounds: {rounds}"
+                ))
+            }
+            Place::Postgres { facts, workers, batch } => {
+                screen.line(format_args!(
+                    "server: PostgreSQL {}, fsync {}, synchronous_commit {}, shared_buffers {}; {:.2} ms for a small commit",
+                    facts.version, facts.fsync, facts.synchronous_commit, facts.shared_buffers, facts.commit_ms
+                ))?;
+                screen.line(format_args!(
+                    "claimers: {workers} with batches of {batch}, if not said otherwise; enqueue excluded; {cpus} CPUs here; rounds: {rounds}"
+                ))
+            }
+        }
+    }
+
     /// For programs.
     pub fn json(&self) -> impl Serialize {
         #[derive(Serialize)]
         struct Document<'a> {
-            fsync_ms: f64,
-            permits: u32,
-            claim_batch_size: u32,
-            submit_jobs: usize,
+            #[serde(flatten)]
+            place: Value,
             rounds: u32,
             figures: Vec<Row<'a>>,
         }
-        let figures = self.sections.iter().flat_map(rows).collect();
-        Document {
-            fsync_ms: self.fsync_ms,
-            permits: PERMITS,
-            claim_batch_size: BATCH,
-            submit_jobs: SUBMIT,
-            rounds: self.rounds,
-            figures,
-        }
+        let place = match &self.place {
+            Place::Directory { fsync_ms } => json!({
+                "fsync_ms": fsync_ms, "permits": PERMITS, "claim_batch_size": BATCH, "submit_jobs": SUBMIT,
+            }),
+            Place::Postgres { facts, workers, batch } => {
+                json!({ "server": facts, "cpus": cpus(), "workers": workers, "batch": batch })
+            }
+        };
+        Document { place, rounds: self.rounds, figures: self.sections.iter().flat_map(rows).collect() }
     }
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(0, usize::from)
 }
 
 fn rows(section: &Section) -> Vec<Row<'_>> {

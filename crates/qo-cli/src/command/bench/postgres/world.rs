@@ -1,0 +1,274 @@
+//! A namespace as a scenario wants it: its limits, what stands ahead in line, and the jobs that are run.
+
+use super::race::{self, Took};
+use super::server::{Schema, Server};
+use crate::command::bench::noop::submit;
+use qo::core::{Configuration, GroupRef, JobId, Key, LeaseId, Name, NewJob, Retention, SlotRequest, caps};
+use qo::{Result, Store};
+use std::sync::Arc;
+use uuid::Uuid;
+
+/// Tasks that the jobs are of.
+const TASKS: u64 = 100;
+/// A limit that nothing here reaches.
+const AMPLE: u32 = 100_000;
+/// The limit of a fleet that is large for it.
+pub const HIGH: u32 = 500;
+/// Keys of jobs under nested limits, and those of which each has a limit of 1.
+const FEW_KEYS: u64 = 1_000;
+const MANY_KEYS: u64 = 100_000;
+/// Groups that are full.
+const FULL: [&str; 2] = ["full-1", "full-2"];
+/// Jobs that stand ahead and cannot run.
+const AHEAD: u64 = 100_000;
+/// Jobs that are pending where many are, and where few are; so many are run before the line is filled up again.
+const DEEP: u64 = 1_000_000;
+const SHALLOW: u64 = 10_000;
+const REFILL: u64 = 5_000;
+/// Jobs that are submitted with one call.
+const CALL: usize = 5_000;
+/// Exchanges of each claimer before the clock runs: the server makes its plans with the first ones.
+const WARM_UP: u64 = 3;
+
+/// What a namespace is like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// No limits, nothing ahead.
+    Baseline,
+    /// Every task has a limit that does not bind.
+    Enabled,
+    /// One task of all has one.
+    Mixed,
+    /// All jobs share one limit of 500.
+    High,
+    /// All jobs share one limit, which is as high as the number in flight.
+    Binding,
+    /// Every job is under a limit of cluster, queue, task and key.
+    Nested,
+    /// Every key has a limit of 1.
+    Keys,
+    /// Jobs of two full groups stand ahead.
+    Stuck,
+    /// Jobs of a task that nobody handles stand ahead.
+    Foreign,
+    /// Few are pending all the time.
+    Shallow,
+    /// Very many are.
+    Deep,
+}
+
+/// Who works, and whether finished jobs are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Workers that claim at once.
+    pub workers: u32,
+    /// Jobs that one of them takes with one exchange.
+    pub batch: u32,
+    /// Whether finished jobs are kept, for as long as the defaults say.
+    pub is_kept: bool,
+    /// Whether only a little is to be done.
+    pub quick: bool,
+}
+
+impl Load {
+    fn in_flight(&self) -> u32 {
+        self.workers * self.batch
+    }
+
+    /// Fewer where it only has to be seen that it works.
+    fn sized(&self, jobs: u64) -> u64 {
+        if self.quick { jobs / 500 } else { jobs }
+    }
+}
+
+impl Kind {
+    /// What it is compared with.
+    pub fn other(self) -> Self {
+        if self == Self::Deep { Self::Shallow } else { Self::Baseline }
+    }
+
+    fn limits(self, load: &Load) -> Vec<(String, u32)> {
+        let tasks = (0..TASKS).map(task);
+        match self {
+            Self::Enabled => tasks.map(|task| (task, AMPLE)).collect(),
+            Self::Mixed => vec![(task(0), AMPLE)],
+            Self::High => vec![("shared".into(), HIGH)],
+            Self::Binding => vec![("shared".into(), load.in_flight())],
+            Self::Nested => tasks
+                .flat_map(|task| [(format!("{task}/*"), AMPLE), (task, AMPLE)])
+                .chain([("cluster".into(), AMPLE), ("queue:default".into(), AMPLE)])
+                .collect(),
+            Self::Keys => vec![("shared/*".into(), 1)],
+            Self::Stuck => FULL.iter().map(|group| ((*group).to_owned(), 1)).collect(),
+            Self::Baseline | Self::Foreign | Self::Shallow | Self::Deep => Vec::new(),
+        }
+    }
+
+    fn job(self, index: u64) -> Result<NewJob> {
+        let mut job = NewJob::new(JobId(Uuid::now_v7()), Name::parse("task", &task(index % TASKS))?);
+        match self {
+            Self::High | Self::Binding | Self::Keys => job.group = Some(Name::parse("group", "shared")?),
+            _ => {}
+        }
+        let key = match self {
+            Self::Nested => Some(index % FEW_KEYS),
+            // In no order, so that now and then two of one key stand close together.
+            Self::Keys => Some(mixed(index) % MANY_KEYS),
+            _ => None,
+        };
+        job.key = key.map(|key| Key::parse("key", &format!("user-{key}"))).transpose()?;
+        Ok(job)
+    }
+
+    /// A job that stands ahead and cannot run.
+    fn job_ahead(self, index: u64) -> Result<NewJob> {
+        let mut job = NewJob::new(JobId(Uuid::now_v7()), Name::parse("task", &task(index % TASKS))?);
+        if self == Self::Stuck {
+            job.group = Some(Name::parse("group", FULL[usize::from(index % 2 == 1)])?);
+        } else {
+            job.task = Name::parse("task", "foreign")?;
+        }
+        Ok(job)
+    }
+
+    fn ahead(self) -> u64 {
+        if matches!(self, Self::Stuck | Self::Foreign) { AHEAD } else { 0 }
+    }
+
+    /// Jobs that are pending before and after, and may run.
+    fn standing(self) -> u64 {
+        match self {
+            Self::Deep => DEEP,
+            Self::Shallow => SHALLOW,
+            _ => 0,
+        }
+    }
+}
+
+fn task(index: u64) -> String {
+    format!("task{index}")
+}
+
+/// A number that looks like chance and is always the same (splitmix64).
+fn mixed(index: u64) -> u64 {
+    let mut z = index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A namespace, filled, and those who work there.
+pub struct World {
+    schema: Schema,
+    kind: Kind,
+    load: Load,
+    /// One for each claimer, as if each were a process.
+    stores: Vec<Arc<dyn Store>>,
+    submitted: u64,
+}
+
+impl World {
+    /// Makes it.
+    pub async fn make(server: &Server, kind: Kind, load: Load) -> Result<Self> {
+        let schema = server.fresh().await?;
+        let mut stores = Vec::new();
+        for _ in 0..load.workers {
+            stores.push(qo::connect(&schema.url).await?);
+        }
+        let mut world = Self { schema, kind, load, stores, submitted: 0 };
+        let store = Arc::clone(world.store());
+        retain(&store, load.is_kept).await?;
+        for (group, limit) in kind.limits(&load) {
+            store.set_limit(GroupRef::parse("group", &group)?, limit).await?;
+        }
+        if kind == Kind::Stuck {
+            fill(&store).await?;
+        }
+        submit_all(&store, load.sized(kind.ahead()), |index| kind.job_ahead(index)).await?;
+        world.enqueue(load.sized(kind.standing())).await?;
+        Ok(world)
+    }
+
+    fn store(&self) -> &Arc<dyn Store> {
+        &self.stores[0]
+    }
+
+    async fn enqueue(&mut self, jobs: u64) -> Result<()> {
+        let (kind, from) = (self.kind, self.submitted);
+        submit_all(self.store(), jobs, |index| kind.job(from + index)).await?;
+        self.submitted += jobs;
+        Ok(())
+    }
+
+    /// Runs so many jobs, and says what that took. Submitting them is not a part of it.
+    pub async fn turn(&mut self, server: &Server, jobs: u64) -> Result<Took> {
+        let warm_up = u64::from(self.load.in_flight()) * WARM_UP;
+        let at_once = if self.kind.standing() > 0 { self.load.sized(REFILL).max(1) } else { jobs };
+        self.enqueue(warm_up + at_once.min(jobs)).await?;
+        server.settle(&self.schema.name).await?;
+        self.race(warm_up).await?;
+        let mut took = Took::default();
+        let mut left = jobs;
+        while left > 0 {
+            let some = at_once.min(left);
+            if left < jobs {
+                self.enqueue(some).await?;
+            }
+            took.add(self.race(some).await?);
+            left -= some;
+        }
+        Ok(took)
+    }
+
+    async fn race(&self, jobs: u64) -> Result<Took> {
+        let tasks = (0..TASKS).map(|index| Name::parse("task", &task(index))).collect::<Result<Vec<_>>>()?;
+        race::race(&self.stores, &tasks, self.load.batch, jobs).await
+    }
+
+    /// Ends the stores' connections; the schema stays.
+    pub fn disconnect(&mut self) {
+        self.stores.clear();
+    }
+
+    /// What its schema is called.
+    pub fn schema(&self) -> &str {
+        &self.schema.name
+    }
+
+    /// Ends it, and leaves nothing behind.
+    pub async fn end(self, server: &Server) -> Result<()> {
+        drop(self.stores);
+        server.drop(&self.schema.name).await
+    }
+}
+
+/// How long finished jobs are kept: as the defaults say, or not at all.
+pub async fn retain(store: &Arc<dyn Store>, is_kept: bool) -> Result<()> {
+    if is_kept {
+        return Ok(());
+    }
+    let retention = Retention { succeeded_ms: 0, ..Retention::default() };
+    store.configure(Configuration { retention, ..Configuration::default() }).await
+}
+
+async fn submit_all(store: &Arc<dyn Store>, count: u64, make: impl Fn(u64) -> Result<NewJob>) -> Result<()> {
+    let mut call = Vec::new();
+    for index in 0..count {
+        call.push(make(index)?);
+        if call.len() == CALL || index + 1 == count {
+            submit(store, vec![std::mem::take(&mut call)]).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Two groups whose one slot somebody holds.
+async fn fill(store: &Arc<dyn Store>) -> Result<()> {
+    for name in FULL {
+        let full = GroupRef::Group(Name::parse("group", name)?);
+        let id = LeaseId(Uuid::new_v4());
+        let holder = Name::parse("holder", "holder")?;
+        store.acquire_slots(SlotRequest::new(id, full, holder, caps::LEASE_MAX_MS)).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! What can be measured, and where.
+
+use super::figure::Figure;
+use super::ground::Ground;
+use super::postgres::{self, Fleet};
+use super::{Bench, binding, idle, open, pickup, processes, throughput};
+use crate::trouble::Trouble;
+use clap::ValueEnum;
+use qo::Result;
+use std::fmt;
+
+/// What can be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Scenario {
+    /// Directory: one process, submit to done.
+    Throughput,
+    /// Directory: the same under limits that do not bind.
+    Limits,
+    /// Directory: the same behind jobs whose groups are full.
+    Parked,
+    /// Directory: four worker processes.
+    Processes,
+    /// Directory: processor time of an idle worker.
+    Idle,
+    /// Directory: opening a large namespace, and submitting to it.
+    Open,
+    /// PostgreSQL: no limits.
+    ConcurrencyBaseline,
+    /// PostgreSQL: all of 100 tasks limited, not binding; to the rate without.
+    ConcurrencyEnabled,
+    /// PostgreSQL: one of 100 tasks limited.
+    ConcurrencyMixed,
+    /// PostgreSQL: a limit of 500 and 8 workers.
+    ConcurrencyHigh,
+    /// Both: a limit that is always full.
+    Binding,
+    /// PostgreSQL: cluster, queue, task and key limits.
+    Nested,
+    /// PostgreSQL: 100,000 keys, each with a limit of 1.
+    Keys,
+    /// PostgreSQL: 100,000 jobs of 2 full groups ahead of 50,000 free ones.
+    Stuck,
+    /// PostgreSQL: 100,000 jobs ahead of a task that nobody here handles.
+    Foreign,
+    /// PostgreSQL: 1,000,000 pending, to 10,000.
+    Deep,
+    /// PostgreSQL: the exchange to SQL that claims and deletes and does nothing else.
+    Bare,
+    /// PostgreSQL: through the worker, as users run it.
+    Worker,
+    /// Both: from submit to start on an idle store.
+    Pickup,
+    /// PostgreSQL: how long the slot of a full group stays idle between two jobs.
+    Handover,
+    /// PostgreSQL: how soon a killed worker's slot is back.
+    Recovery,
+    /// PostgreSQL: what limits cost inside the server's function.
+    Bookkeeping,
+}
+
+/// What it is measured on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum On {
+    /// Fresh directories.
+    Directory,
+    /// Fresh schemas of a server.
+    Postgres,
+}
+
+impl fmt::Display for On {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Directory => "a directory",
+            Self::Postgres => "PostgreSQL",
+        })
+    }
+}
+
+impl Scenario {
+    /// What it is called.
+    pub fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// Those that are measured there: the one that was asked for, or all. It must be one of them.
+    pub fn chosen(asked: Option<Self>, on: On) -> std::result::Result<Vec<Self>, Trouble> {
+        let there = Self::value_variants().iter().copied().filter(|scenario| scenario.is_on(on));
+        let there: Vec<Self> = there.collect();
+        match asked {
+            None => Ok(there),
+            Some(asked) if there.contains(&asked) => Ok(vec![asked]),
+            Some(asked) => {
+                let names: Vec<String> = there.into_iter().map(Self::name).collect();
+                let rule = format!("scenario: \"{}\" is not measured on {on}", asked.name());
+                Err(Trouble::usage(format!("{rule}: there are {}", names.join(", "))))
+            }
+        }
+    }
+
+    fn is_on(self, on: On) -> bool {
+        match self {
+            Self::Throughput | Self::Limits | Self::Parked | Self::Processes | Self::Idle | Self::Open => {
+                on == On::Directory
+            }
+            Self::Binding | Self::Pickup => true,
+            _ => on == On::Postgres,
+        }
+    }
+
+    /// Measures it on a directory. On another place there is nothing to measure.
+    pub async fn on_directory(self, bench: &Bench<'_, Ground>) -> Result<Vec<Figure>> {
+        match self {
+            Self::Throughput => throughput::throughput(bench).await,
+            Self::Limits => throughput::limits(bench).await,
+            Self::Parked => throughput::parked(bench).await,
+            Self::Binding => binding::binding(bench).await,
+            Self::Processes => processes::processes(bench).await,
+            Self::Pickup => pickup::pickup(bench).await,
+            Self::Idle => idle::idle(bench).await,
+            Self::Open => open::open(bench).await,
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Measures it on PostgreSQL. On another place there is nothing to measure.
+    pub async fn on_postgres(self, bench: &Bench<'_, Fleet>) -> Result<Vec<Figure>> {
+        use postgres::{Kind, ratio};
+        match self {
+            Self::ConcurrencyBaseline => ratio::baseline(bench).await,
+            Self::ConcurrencyEnabled => ratio::ratio(bench, self, Kind::Enabled, 85.0).await,
+            Self::ConcurrencyMixed => ratio::ratio(bench, self, Kind::Mixed, 95.0).await,
+            Self::ConcurrencyHigh => ratio::ratio(bench, self, Kind::High, 85.0).await,
+            Self::Binding => postgres::binding::binding(bench).await,
+            Self::Nested => ratio::ratio(bench, self, Kind::Nested, 70.0).await,
+            Self::Keys => ratio::ratio(bench, self, Kind::Keys, 50.0).await,
+            Self::Stuck => ratio::ratio(bench, self, Kind::Stuck, 95.0).await,
+            Self::Foreign => ratio::ratio(bench, self, Kind::Foreign, 95.0).await,
+            Self::Deep => ratio::ratio(bench, self, Kind::Deep, 90.0).await,
+            Self::Bare => postgres::bare::bare(bench).await,
+            Self::Worker => postgres::worker::worker(bench).await,
+            Self::Pickup => postgres::pickup::pickup(bench).await,
+            Self::Handover => postgres::handover::handover(bench).await,
+            Self::Recovery => postgres::recovery::recovery(bench).await,
+            Self::Bookkeeping => postgres::bookkeeping::bookkeeping(bench).await,
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_measured_there_is_an_error_that_lists_what_is() {
+        let trouble = Scenario::chosen(Some(Scenario::Idle), On::Postgres).expect_err("not there");
+        let Trouble::Error { error, .. } = trouble else { panic!("{trouble:?}") };
+        let text = error.to_string();
+        assert!(
+            text.contains("\"idle\"") && text.contains("concurrency-mixed") && text.contains("binding"),
+            "{text}"
+        );
+        assert_eq!(Scenario::chosen(None, On::Directory).expect("all").len(), 8);
+        assert_eq!(Scenario::chosen(None, On::Postgres).expect("all").len(), 16);
+    }
+}

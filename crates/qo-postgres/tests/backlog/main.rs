@@ -1,0 +1,212 @@
+//! A backlog costs claimers nothing: an exchange reads as many rows with 100,000 jobs in line as it has to, and none of them
+//! by reading a whole table.
+
+#[path = "../fixtures/mod.rs"]
+mod fixtures;
+mod plan;
+
+use fixtures::{RUNTIME, Schemas, connect};
+use plan::{Plan, Plans};
+use qo_core::{GroupRef, JobId, Name, NewJob, NewSession, SessionId, Store};
+use qo_postgres::{Options, PostgresStore, Url};
+use std::collections::BTreeMap;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+const BATCH: i32 = 50;
+/// Rows that an exchange may read for each job that it settles or claims: the job, its place, its counts, a few indexes.
+const ROWS_PER_JOB: i32 = 100;
+/// Jobs in line. `QO_BACKLOG` asks for another number.
+const BACKLOG: u64 = 200_000;
+
+fn name(text: &str) -> Name {
+    Name::parse("name", text).expect("a name")
+}
+
+/// Jobs in line: half of them of ten tasks that the worker serves, behind a quarter of one that it does not serve and a
+/// quarter of a group that will be full.
+async fn fill(client: &Client) {
+    let backlog = std::env::var("QO_BACKLOG").map_or(BACKLOG, |text| text.parse().expect("a number"));
+    let (quarter, half) = (backlog / 4, backlog / 2);
+    let jobs = format!(
+        "INSERT INTO job (seq, id, task, queue, grp, cost, priority, submitted_at, run_at, max_attempts, payload)
+         SELECT nextval('acceptance'), gen_random_uuid(), t.task, 'default', t.task, 1, t.priority, 0, 0, 3, 'null'
+         FROM generate_series(1, {backlog}) i, LATERAL (SELECT
+             CASE WHEN i <= {quarter} THEN 'foreign' WHEN i <= {half} THEN 'full' ELSE 'task' || i % 10 END AS task,
+             CASE WHEN i <= {half} THEN -1 ELSE 0 END AS priority) t;
+         INSERT INTO line (seq, queue, task, lane, priority, run_at, big)
+         SELECT seq, queue, task, task || ' ' || grp || ' 1', priority, run_at, false FROM job"
+    );
+    client.batch_execute(&jobs).await.expect("they are stored");
+}
+
+/// A session that exchanges over a connection of its own: what it claims it settles with the next exchange.
+struct Worker {
+    session: SessionId,
+    number: i64,
+    jobs: Vec<Uuid>,
+    tokens: Vec<i64>,
+}
+
+impl Worker {
+    fn new(session: SessionId) -> Self {
+        Self { session, number: 0, jobs: Vec::new(), tokens: Vec::new() }
+    }
+
+    /// Returns how many it claimed.
+    async fn exchange(&mut self, client: &Client) -> usize {
+        self.number += 1;
+        let outcomes = vec!["succeeded"; self.jobs.len()];
+        let nothing: Vec<Option<&str>> = vec![None; self.jobs.len()];
+        let outputs = vec![Some("null"); self.jobs.len()];
+        let delays: Vec<Option<i64>> = vec![None; self.jobs.len()];
+        let exchange =
+            "SELECT * FROM api_exchange_shared($1, $2, $3, $4, $5, $6, $7, $8, $9, NULL, 1000, false)";
+        let rows = client
+            .query(
+                exchange,
+                &[
+                    &self.session.0,
+                    &self.number,
+                    &self.jobs,
+                    &self.tokens,
+                    &outcomes,
+                    &nothing,
+                    &outputs,
+                    &delays,
+                    &BATCH,
+                ],
+            )
+            .await
+            .expect("it is answered");
+        let claimed = rows.iter().filter(|row| row.get::<_, i32>(0) == 2);
+        (self.jobs, self.tokens) = claimed.map(|row| (row.get::<_, Uuid>(2), row.get::<_, i64>(3))).unzip();
+        self.jobs.len()
+    }
+}
+
+async fn world(schema: &str) -> (String, PostgresStore, SessionId) {
+    let schemas = Schemas::on("QO_TEST_POSTGRES");
+    let url: Url = schemas.schema(schema).await;
+    let client = connect(&schemas.server()).await;
+    client.batch_execute(&format!("SET search_path = {schema}")).await.expect("it is set");
+    fill(&client).await;
+    let options = Options { connections: 2, notify: false, ..Options::default() };
+    let store = PostgresStore::open(&url, options).await.expect("it opens");
+    let session = SessionId(Uuid::from_u128(7));
+    let tasks = (0..10).map(|n| name(&format!("task{n}"))).chain([name("full")]).collect();
+    let new = NewSession {
+        id: session,
+        worker: name("w"),
+        queues: vec![],
+        tasks,
+        lease_ms: 600_000,
+        permits: 1_000,
+    };
+    store.open_session(new).await.expect("it opens");
+    (schemas.server(), store, session)
+}
+
+/// Sets the limits of the first tasks, which are far away, and closes the group that is full. Without any the namespace has no
+/// limit at all, and that group's jobs are like others.
+async fn limit(store: &PostgresStore, tasks: usize) {
+    if tasks > 0 {
+        store.set_limit(GroupRef::Group(name("full")), 0).await.expect("it is set");
+    }
+    for task in 0..tasks {
+        let group = GroupRef::Group(name(&format!("task{task}")));
+        store.set_limit(group, 1_000).await.expect("it is set");
+    }
+}
+
+#[test]
+fn an_exchange_reads_no_more_for_a_backlog() {
+    RUNTIME.block_on(async {
+        let (server, store, session) = world("backlog").await;
+        let client = connect(&server).await;
+        client.batch_execute("SET search_path = backlog").await.expect("it is set");
+        let mut worker = Worker::new(session);
+        for limited in [0, 1, 10] {
+            limit(&store, limited).await;
+            // The first one of a connection also reads what its plans need.
+            for _ in 0..2 {
+                client.batch_execute("BEGIN").await.expect("it begins");
+                let claimed = worker.exchange(&client).await;
+                let counts =
+                    "SELECT coalesce(sum(seq_tup_read) FILTER (WHERE relname IN ('job', 'line', 'hold', 'done')), 0)::bigint,
+                            coalesce(sum(idx_tup_fetch), 0)::bigint
+                     FROM pg_stat_xact_user_tables WHERE schemaname = current_schema()";
+                let counts = client.query_one(counts, &[]).await.expect("counts");
+                client.batch_execute("COMMIT").await.expect("it commits");
+                let (whole, by_index): (i64, i64) = (counts.get(0), counts.get(1));
+                assert_eq!(claimed, BATCH as usize, "with {limited} groups limited");
+                assert_eq!(whole, 0, "with {limited} groups limited it read whole tables");
+                assert!(
+                    by_index <= i64::from(2 * BATCH * ROWS_PER_JOB),
+                    "with {limited} groups limited it read {by_index} rows"
+                );
+            }
+        }
+    });
+}
+
+/// The plans of an exchange, a look and a submit, which are run here.
+async fn hot_plans(plans: &Plans, worker: &mut Worker) -> Vec<Plan> {
+    let client = &plans.client;
+    plans.take();
+    let mut all = Vec::new();
+    // The first one settles nothing yet.
+    for _ in 0..2 {
+        assert_eq!(worker.exchange(client).await, BATCH as usize);
+        all.extend(plans.take());
+    }
+    let look = "SELECT api_work_shared($1, $2)::text";
+    client.query(look, &[&worker.session.0, &BATCH]).await.expect("it is answered");
+    let id = |n| JobId(Uuid::from_u64_pair(worker.number as u64, n));
+    let jobs: Vec<NewJob> =
+        (0..BATCH as u64).map(|n| NewJob::new(id(n), name(&format!("task{}", n % 10)))).collect();
+    let jobs = serde_json::to_value(jobs).expect("JSON");
+    client.query("SELECT api_submit($1)::text", &[&jobs]).await.expect("it is answered");
+    all.extend(plans.take());
+    all
+}
+
+/// No plan of a hot statement reads a large table as a whole, sorts the backlog or meets many rows of it: without limits, with
+/// one task limited and with all. Statistics make no difference. `QO_PLANS` names a folder that the plans are written to.
+#[test]
+fn no_plan_of_a_hot_statement_meets_the_backlog() {
+    RUNTIME.block_on(async {
+        let (server, store, session) = world("plans").await;
+        let mut worker = Worker::new(session);
+        let most_rows = f64::from(BATCH * ROWS_PER_JOB);
+        let mut faults: BTreeMap<String, String> = BTreeMap::new();
+        for (limited, what) in [(0, "no-limit"), (1, "one-task-limited"), (10, "all-limited")] {
+            limit(&store, limited).await;
+            for is_analyzed in [false, true] {
+                if is_analyzed {
+                    let tables =
+                        "ANALYZE plans.job, plans.line, plans.hold, plans.done, plans.slots, plans.gate";
+                    connect(&server).await.batch_execute(tables).await.expect("they are analyzed");
+                }
+                let plans = Plans::connect(&server).await;
+                plans.client.batch_execute("SET search_path = plans").await.expect("it is set");
+                let heard = hot_plans(&plans, &mut worker).await;
+                // Without `auto_explain` the counted rows of the other test are all that can be said.
+                assert_eq!(plans.are_told(), !heard.is_empty());
+                for plan in &heard {
+                    for fault in plan.faults(most_rows) {
+                        faults.insert(plan.statement.clone(), format!("{what}: {fault}"));
+                    }
+                }
+                if let Some(folder) =
+                    std::env::var_os("QO_PLANS").filter(|_| is_analyzed && !heard.is_empty())
+                {
+                    let folder = std::path::Path::new(&folder);
+                    std::fs::create_dir_all(folder).expect("a folder");
+                    std::fs::write(folder.join(format!("{what}.txt")), plan::page(&heard)).expect("a file");
+                }
+            }
+        }
+        assert!(faults.is_empty(), "{faults:#?}");
+    });
+}

@@ -1,0 +1,125 @@
+//! The plans of everything that a call runs, as the server's own `auto_explain` tells them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{AsyncMessage, Client, NoTls};
+
+/// Tables whose size is that of the backlog, or of what was done with it.
+const LARGE: [&str; 5] = ["job", "line", "hold", "done", "extra"];
+
+/// A connection that hears of the plans of its own statements.
+pub struct Plans {
+    pub client: Client,
+    heard: Arc<Mutex<Vec<String>>>,
+    is_told: bool,
+}
+
+/// What a statement was, and how it was run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub statement: String,
+    pub tree: String,
+}
+
+impl Plans {
+    /// Connects. A server without `auto_explain` tells nothing; the rows that it reads are counted all the same.
+    pub async fn connect(server: &str) -> Self {
+        let (client, mut connection) =
+            tokio_postgres::connect(server, NoTls).await.expect("the server answers");
+        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+        let notices = Arc::clone(&heard);
+        tokio::spawn(async move {
+            while let Some(Ok(message)) =
+                std::future::poll_fn(|context| connection.poll_message(context)).await
+            {
+                if let AsyncMessage::Notice(notice) = message {
+                    notices.lock().unwrap_or_else(PoisonError::into_inner).push(notice.message().to_owned());
+                }
+            }
+        });
+        let is_told = match client.batch_execute("LOAD 'auto_explain'").await {
+            Ok(()) => true,
+            Err(error) if error.code() == Some(&SqlState::UNDEFINED_FILE) => false,
+            Err(error) => panic!("{error:?}"),
+        };
+        if is_told {
+            let settings =
+                "SET auto_explain.log_min_duration = 0; SET auto_explain.log_nested_statements = on;
+                            SET auto_explain.log_analyze = on; SET auto_explain.log_timing = off;
+                            SET client_min_messages = log";
+            client.batch_execute(settings).await.expect("it is set");
+        }
+        Self { client, heard, is_told }
+    }
+
+    /// Whether the server tells its plans.
+    pub fn are_told(&self) -> bool {
+        self.is_told
+    }
+
+    /// What was heard since the last time.
+    pub fn take(&self) -> Vec<Plan> {
+        let heard = std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner));
+        heard.iter().filter_map(|text| Plan::read(text)).collect()
+    }
+}
+
+impl Plan {
+    fn read(text: &str) -> Option<Self> {
+        let (_, text) = text.split_once("Query Text:")?;
+        // The tree begins where the first estimate is.
+        let cost = text.find("  (cost=")?;
+        let tree = text[..cost].rfind('\n')? + 1;
+        Some(Self { statement: text[..tree].trim().to_owned(), tree: text[tree..].trim_end().to_owned() })
+    }
+
+    /// What is wrong with it: a large table that is read as a whole, or anything that meets more than so many rows.
+    pub fn faults(&self, most_rows: f64) -> Vec<String> {
+        let mut faults = Vec::new();
+        for line in self.tree.lines() {
+            let whole =
+                line.split_once("Seq Scan on ").map(|(_, rest)| rest.split([' ', '_']).next().unwrap_or(""));
+            if let Some(table) = whole.filter(|table| LARGE.contains(table)) {
+                faults.push(format!("{table} is read as a whole"));
+            }
+            let removed = after(line, "Rows Removed by Filter: ")
+                .or_else(|| after(line, "Rows Removed by Join Filter: "));
+            let rows = after(line, " rows=").filter(|_| line.contains("(actual "));
+            let rows = line.split_once("(actual ").and_then(|(_, actual)| after(actual, "rows=")).or(rows);
+            let loops = after(line, "loops=").unwrap_or(1.0);
+            if let Some(many) = rows.map(|rows| rows * loops).or(removed).filter(|rows| *rows > most_rows) {
+                faults.push(format!("{many} rows: {}", line.trim()));
+            }
+        }
+        faults
+    }
+}
+
+/// The number behind a word.
+fn after(line: &str, word: &str) -> Option<f64> {
+    let (_, rest) = line.split_once(word)?;
+    let digits: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+    digits.parse().ok()
+}
+
+/// All plans as a page: each statement once, with its first plan.
+pub fn page(plans: &[Plan]) -> String {
+    let mut seen: BTreeMap<&str, ()> = BTreeMap::new();
+    let mut text = String::new();
+    for plan in plans {
+        if seen.insert(&plan.statement, ()).is_none() {
+            text += &format!("{}\n\n{}\n\n{}\n\n", plan.statement, plan.tree, "-".repeat(80));
+        }
+    }
+    text
+}
+
+#[test]
+fn a_plan_that_reads_a_large_table_or_too_many_rows_is_found_out() {
+    let text = "duration: 1 ms  plan:\nQuery Text: SELECT 1\nSort  (cost=1 rows=1 width=1) (actual rows=9000 loops=1)\n  ->  Seq Scan on job j  (cost=0.00..1 rows=7 width=4) (actual rows=45.00 loops=2)\n        Rows Removed by Filter: 6000";
+    let plan = Plan::read(text).expect("a plan");
+    assert_eq!(plan.statement, "SELECT 1");
+    assert_eq!(plan.faults(5_000.0).len(), 3, "{:?}", plan.faults(5_000.0));
+    assert_eq!(plan.faults(10_000.0), ["job is read as a whole"]);
+}
