@@ -90,8 +90,7 @@ impl Calls {
         loop {
             let connection = Answering::new(self.connection().await?);
             let answered =
-                tokio::time::timeout(LONGEST, self.transaction(&connection, query, parameters, races > 0))
-                    .await;
+                tokio::time::timeout(LONGEST, self.transaction(&connection, query, parameters)).await;
             let answer = answered.map_err(|_| {
                 Error::new(ErrorKind::Unknown, format!("PostgreSQL: no answer within {LONGEST:?}"))
             })?;
@@ -132,12 +131,8 @@ impl Calls {
         client: &Client,
         query: &str,
         parameters: &[Parameter<'_>],
-        patient: bool,
     ) -> Result<Vec<Row>, Failure> {
         let mut begin = String::from(BEGIN);
-        if patient {
-            begin += "; SET LOCAL qo.patient = on";
-        }
         if let Some(clock) = &self.clock {
             begin += &format!("; SET LOCAL qo.test_time = '{}'", clock.now().as_millis());
         }

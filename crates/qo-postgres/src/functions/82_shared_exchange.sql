@@ -261,7 +261,7 @@ END $$;
 --
 -- It plans with what it sees, without a lock; then it locks the rows that change and looks again. Where as much is freed as
 -- is taken nothing changes: no row is locked, and the sum stays what it is. If somebody else took what it counted on,
--- everything is undone and the exchange made anew.
+-- it is undone and made anew.
 CREATE OR REPLACE FUNCTION claim_shared(
     _session session, _max integer, _per_queue integer, _freed_refs text[], _freed integer[], _freed_most integer[]
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
@@ -498,7 +498,18 @@ BEGIN
             SELECT d.seq FROM line d WHERE d.parked_on = '@' AND d.run_at <= _now ORDER BY d.run_at, d.seq
             LIMIT 10000 FOR UPDATE SKIP LOCKED);
     END IF;
-    _taken := claim_shared(_session, _max, _per_queue, _settled.freed_refs, _settled.freed, _settled.freed_most);
+    FOR _try IN 1 .. 5 LOOP
+        BEGIN
+            _taken := claim_shared(_session, _max, _per_queue, _settled.freed_refs, _settled.freed, _settled.freed_most);
+            EXIT;
+        EXCEPTION WHEN serialization_failure THEN
+            -- Somebody else took what it counted on. What was settled stays; the claim is made anew, patiently.
+            IF _try = 5 THEN
+                RAISE EXCEPTION 'others were always faster' USING ERRCODE = 'QOALO';
+            END IF;
+            PERFORM set_config('qo.patient', 'on', true);
+        END;
+    END LOOP;
     IF EXISTS (SELECT FROM early) THEN DELETE FROM early e WHERE e.seq = ANY (_taken); END IF;
     SELECT array_agg(g.attempt), array_agg(g.timeout_ms), array_agg(g.retry), bool_or(g.unusual), sum(g.bytes)
     INTO _attempts, _timeouts, _retries, _unusual, _bytes FROM (
