@@ -300,10 +300,10 @@ CREATE OR REPLACE FUNCTION let_in(_ref text, _slots integer) RETURNS void LANGUA
 DECLARE _lane record;
 BEGIN
     FOR _lane IN SELECT * FROM parked_lanes(_ref) LOOP
-        UPDATE line l SET parked_on = NULL WHERE l.seq IN (
+        UPDATE line l SET parked_on = NULL WHERE l.seq = ANY (ARRAY(
             SELECT f.seq FROM line f WHERE f.parked_on = _ref
                 AND f.queue = _lane.queue AND f.lane = _lane.lane AND f.twin = _lane.twin
-            ORDER BY f.priority, f.run_at, f.seq LIMIT _slots FOR UPDATE SKIP LOCKED);
+            ORDER BY f.priority, f.run_at, f.seq LIMIT _slots FOR UPDATE SKIP LOCKED));
     END LOOP;
 END $$;
 

@@ -58,7 +58,14 @@ BEGIN
           AND (SELECT true FROM line l WHERE l.parked_on IS NULL AND l.queue = f.queue
                    AND (l.priority, l.run_at, l.seq) >= (f.priority, f.run_at, f.seq)
                    AND (l.priority, l.run_at, l.seq) < (f.next_priority, f.next_run_at, f.next_seq) LIMIT 1) IS NULL;
-    DELETE FROM early e WHERE (SELECT true FROM line l WHERE l.seq = e.seq AND l.queue = e.queue AND l.parked_on IS NULL) IS NULL;
+    -- Where very many are early it is of no use: it begins anew with whoever is first.
+    FOR _queue IN SELECT e.queue FROM early e GROUP BY e.queue HAVING count(*) > 1000 LOOP
+        DELETE FROM front f WHERE f.queue = _queue.queue;
+        DELETE FROM early e WHERE e.ctid = ANY (ARRAY(SELECT x.ctid FROM early x WHERE x.queue = _queue.queue FOR UPDATE SKIP LOCKED));
+    END LOOP;
+    DELETE FROM early e WHERE e.ctid = ANY (ARRAY(
+        SELECT x.ctid FROM early x
+        WHERE (SELECT l.queue = x.queue AND l.parked_on IS NULL FROM line l WHERE l.seq = x.seq) IS NOT TRUE FOR UPDATE SKIP LOCKED));
     FOR _queue IN
         SELECT q.queue, f.priority, f.run_at, f.seq, f.next_priority FROM (SELECT x.queue FROM front x UNION SELECT w.queue FROM queues_in_line() w) q
         LEFT JOIN front f ON f.queue = q.queue

@@ -31,21 +31,26 @@ CREATE OR REPLACE FUNCTION queues_in_line() RETURNS TABLE (queue text) LANGUAGE 
                AND (l.priority, l.run_at, l.seq) >= (f.priority, f.run_at, f.seq) LIMIT 1)
 $$;
 
--- The lanes that have somebody in line whom a session serves, found one by one in the index.
-CREATE OR REPLACE FUNCTION lanes_of(_session session) RETURNS TABLE (queue text, lane text) LANGUAGE sql STABLE AS $$
+-- The lanes that have somebody in line whom a session serves, found one by one in the index, each with its first place.
+CREATE OR REPLACE FUNCTION lanes_of(_session session)
+RETURNS TABLE (queue text, lane text, priority integer, run_at bigint, seq bigint) LANGUAGE sql STABLE AS $$
     WITH RECURSIVE desk AS (
         SELECT q.queue, t.task, f.priority, f.run_at, f.seq
         FROM queues_in_line() q CROSS JOIN LATERAL front_of(q.queue) f CROSS JOIN (SELECT DISTINCT unnest(_session.tasks) AS task) t
         WHERE (cardinality(_session.queues) = 0 OR q.queue = ANY (_session.queues)) AND NOT is_paused(q.queue)
     ), walk AS (
-        SELECT d.queue, d.task, d.priority, d.run_at, d.seq, n.lane FROM desk d CROSS JOIN LATERAL (
-            SELECT l.lane FROM line l WHERE l.parked_on IS NULL AND l.queue = d.queue AND l.lane > d.task || ' ' AND l.lane < d.task || '!'
-                AND (l.priority, l.run_at, l.seq) >= (d.priority, d.run_at, d.seq) ORDER BY l.lane LIMIT 1) n
+        SELECT d.*, n.lane, n.first_priority, n.first_run_at, n.first_seq FROM desk d CROSS JOIN LATERAL (
+            SELECT l.lane, l.priority AS first_priority, l.run_at AS first_run_at, l.seq AS first_seq FROM line l
+            WHERE l.parked_on IS NULL AND l.queue = d.queue AND l.lane > d.task || ' ' AND l.lane < d.task || '!'
+              AND (l.priority, l.run_at, l.seq) >= (d.priority, d.run_at, d.seq)
+            ORDER BY l.lane, l.priority, l.run_at, l.seq LIMIT 1) n
         UNION ALL
-        SELECT w.queue, w.task, w.priority, w.run_at, w.seq, n.lane FROM walk w CROSS JOIN LATERAL (
-            SELECT l.lane FROM line l WHERE l.parked_on IS NULL AND l.queue = w.queue AND l.lane > w.lane AND l.lane < w.task || '!'
-                AND (l.priority, l.run_at, l.seq) >= (w.priority, w.run_at, w.seq) ORDER BY l.lane LIMIT 1) n
-    ) SELECT w.queue, w.lane FROM walk w
+        SELECT w.queue, w.task, w.priority, w.run_at, w.seq, n.* FROM walk w CROSS JOIN LATERAL (
+            SELECT l.lane, l.priority AS first_priority, l.run_at AS first_run_at, l.seq AS first_seq FROM line l
+            WHERE l.parked_on IS NULL AND l.queue = w.queue AND l.lane > w.lane AND l.lane < w.task || '!'
+              AND (l.priority, l.run_at, l.seq) >= (w.priority, w.run_at, w.seq)
+            ORDER BY l.lane, l.priority, l.run_at, l.seq LIMIT 1) n
+    ) SELECT w.queue, w.lane, w.first_priority, w.first_run_at, w.first_seq FROM walk w
 $$;
 
 -- Big jobs in line that need slots of a reference, in claim order, with what they need of it.
@@ -103,12 +108,9 @@ BEGIN
     IF _max <= 0 OR _bytes >= 8388608 THEN RETURN; END IF;
     SELECT EXISTS (SELECT FROM line l WHERE l.big) INTO _any_big;
     SELECT array_agg(a.queue), array_agg(a.lane), array_agg(queue_priority(a.queue)),
-           array_agg(h.seq), array_agg(h.priority), array_agg(h.run_at), array_agg(true), count(*)
+           array_agg(a.seq), array_agg(a.priority), array_agg(a.run_at), array_agg(true), count(*)
     INTO _lane_queue, _lane, _lane_priority, _seq, _priority, _run_at, _alive, _lanes
-    FROM lanes_of(_session) a CROSS JOIN LATERAL (
-        SELECT l.seq, l.priority, l.run_at FROM line l
-        WHERE l.parked_on IS NULL AND l.queue = a.queue AND l.lane = a.lane
-        ORDER BY l.priority, l.run_at, l.seq LIMIT 1) h;
+    FROM lanes_of(_session) a;
     LOOP
         EXIT WHEN _n >= _max OR _bytes >= 8388608;
         _best := NULL;

@@ -2,14 +2,18 @@
 -- that do the same. It decides as `api_exchange` would, and leaves everything unusual to that one.
 --
 -- Locks, in this order: the namespace's lock (shared); the session's row; rows of `slots`, in the order of their
--- references, in one go; rows of `line` and the clock's, which it skips where somebody else has them. So
--- no two wait for each other.
+-- references, in one go; rows of `line`, `early` and the clock's, which it skips where somebody else has them. So no two wait
+-- for each other.
+--
+-- Joins are written so that there is one way to make them, from the list to the table, by index: `LATERAL (... OFFSET 0)`,
+-- `= ANY (ARRAY[...])`, `(SELECT true ...)`. A plan that was made while the queue was empty lasts when it has a million rows.
 
 -- What jobs take of groups that have a limit, and that limit. `i` is the place in the list.
 CREATE OR REPLACE FUNCTION limited_needs(_seqs bigint[])
 RETURNS TABLE (i bigint, ref text, slots integer, most integer) LANGUAGE sql STABLE AS $$
     SELECT s.i, n.ref COLLATE "C", n.slots, coalesce(g.declared, p.declared, g.submit)
-    FROM unnest(_seqs) WITH ORDINALITY s (seq, i) JOIN job j ON j.seq = s.seq
+    FROM unnest(_seqs) WITH ORDINALITY s (seq, i)
+    CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = s.seq OFFSET 0) j
     CROSS JOIN LATERAL (
         SELECT 'cluster' AS ref, 1 AS slots, NULL::text AS pattern
         UNION ALL SELECT 'queue:' || j.queue, 1, NULL
@@ -17,7 +21,8 @@ RETURNS TABLE (i bigint, ref text, slots integer, most integer) LANGUAGE sql STA
         UNION ALL SELECT j.grp || '/' || j.key, j.cost, j.grp || '/*' WHERE j.key IS NOT NULL
         UNION ALL SELECT e.key, e.value::integer, every_key(e.key) FROM jsonb_each_text(j.limits) e WHERE j.limits IS NOT NULL
     ) n
-    LEFT JOIN gate g ON g.ref = n.ref LEFT JOIN gate p ON p.ref = n.pattern
+    LEFT JOIN LATERAL (SELECT * FROM gate x WHERE x.ref = n.ref OFFSET 0) g ON true
+    LEFT JOIN LATERAL (SELECT * FROM gate x WHERE x.ref = n.pattern OFFSET 0) p ON true
     WHERE coalesce(g.declared, p.declared, g.submit) IS NOT NULL
 $$;
 
@@ -36,7 +41,8 @@ RETURNS TABLE (ref text, slots integer, most integer) LANGUAGE sql STABLE AS $$
             FROM unnest(_limits) u (limits) CROSS JOIN LATERAL jsonb_each_text(u.limits) e WHERE u.limits IS NOT NULL
     )
     SELECT n.ref COLLATE "C", sum(n.slots)::integer, max(coalesce(g.declared, p.declared, g.submit))
-    FROM n LEFT JOIN gate g ON g.ref = n.ref LEFT JOIN gate p ON p.ref = n.pattern
+    FROM n LEFT JOIN LATERAL (SELECT * FROM gate x WHERE x.ref = n.ref OFFSET 0) g ON true
+    LEFT JOIN LATERAL (SELECT * FROM gate x WHERE x.ref = n.pattern OFFSET 0) p ON true
     WHERE coalesce(g.declared, p.declared, g.submit) IS NOT NULL GROUP BY 1
 $$;
 
@@ -66,7 +72,7 @@ $$;
 -- locked; those that somebody else has are passed over. `whole` is false where it did not look at all of the line.
 CREATE OR REPLACE FUNCTION head_of_line(_session session, _most integer, _per_queue integer, _full text[])
 RETURNS TABLE (seqs bigint[], whole boolean) LANGUAGE plpgsql AS $$
-DECLARE _queue record; _some bigint[]; _seen integer; _foreign integer; _wanted integer; _front record;
+DECLARE _queue record; _place record; _window record; _some bigint[]; _wanted integer; _jumped boolean;
 BEGIN
     seqs := '{}';
     whole := true;
@@ -80,28 +86,45 @@ BEGIN
         IF _queue.equals > 1 THEN
             -- Queues of one priority are one line: that is for the walk along the lanes.
             whole := false;
-            RETURN NEXT;
-            RETURN;
-        END IF;
-        _wanted := least(_most - cardinality(seqs), _per_queue);
-        SELECT * INTO _front FROM front_of(_queue.queue);
-        SELECT count(*), count(*) FILTER (WHERE NOT h.served) INTO _seen, _foreign FROM (
-            SELECT (l.task IN (SELECT unnest(_session.tasks))) IS TRUE AND split_part(l.lane, ' ', 2) <> ALL (_full) AS served FROM line l
-            WHERE l.parked_on IS NULL AND l.queue = _queue.queue AND (l.priority, l.run_at, l.seq) >= (_front.priority, _front.run_at, _front.seq)
-            ORDER BY l.priority, l.run_at, l.seq LIMIT _wanted + 50) h;
-        IF _foreign * 2 > _seen THEN
-            -- Mostly for others: they are not to be looked at one by one.
-            whole := false;
             EXIT;
         END IF;
-        SELECT array_agg(h.seq ORDER BY h.priority, h.run_at, h.seq) INTO _some FROM (
-            SELECT l.seq, l.priority, l.run_at FROM line l
-            WHERE l.parked_on IS NULL AND l.queue = _queue.queue AND (l.priority, l.run_at, l.seq) >= (_front.priority, _front.run_at, _front.seq)
-              AND (l.task IN (SELECT unnest(_session.tasks))) IS TRUE
-              AND (cardinality(_full) = 0 OR split_part(l.lane, ' ', 2) <> ALL (_full))
-            ORDER BY l.priority, l.run_at, l.seq LIMIT _wanted FOR UPDATE SKIP LOCKED) h;
-        seqs := seqs || coalesce(_some, '{}');
-        EXIT WHEN cardinality(seqs) >= _most;
+        _wanted := least(_most - cardinality(seqs), _per_queue);
+        _jumped := false;
+        SELECT * INTO _place FROM front_of(_queue.queue);
+        -- Window by window: how many of those that stand there does it serve, and which are the last of them?
+        WHILE _wanted > 0 LOOP
+            SELECT count(*) AS seen, count(*) FILTER (WHERE NOT h.served) AS others,
+                   (array_agg(h.priority))[count(*)] AS priority, (array_agg(h.run_at))[count(*)] AS run_at, (array_agg(h.seq))[count(*)] AS seq
+            INTO _window FROM (
+                SELECT (l.task IN (SELECT unnest(_session.tasks))) IS TRUE AND split_part(l.lane, ' ', 2) <> ALL (_full) AS served,
+                       l.priority, l.run_at, l.seq FROM line l
+                WHERE l.parked_on IS NULL AND l.queue = _queue.queue AND (l.priority, l.run_at, l.seq) >= (_place.priority, _place.run_at, _place.seq)
+                ORDER BY l.priority, l.run_at, l.seq LIMIT _wanted + 50) h;
+            IF _window.others * 2 > _window.seen THEN
+                -- Mostly for others: they are not to be looked at one by one. It goes to the first that is its own.
+                whole := NOT _jumped;
+                EXIT WHEN _jumped;
+                SELECT h.priority, h.run_at, h.seq INTO _place FROM lanes_of(_session) h
+                    WHERE h.queue = _queue.queue
+                      AND (cardinality(_full) = 0 OR NOT _full && (groups_of_lane(h.lane) || ARRAY['cluster', 'queue:' || h.queue]))
+                    ORDER BY h.priority, h.run_at, h.seq LIMIT 1;
+                EXIT WHEN NOT FOUND;
+                _jumped := true;
+                CONTINUE;
+            END IF;
+            SELECT array_agg(h.seq) INTO _some FROM (
+                SELECT l.seq FROM line l
+                WHERE l.parked_on IS NULL AND l.queue = _queue.queue AND (l.priority, l.run_at, l.seq) >= (_place.priority, _place.run_at, _place.seq)
+                  AND (l.priority, l.run_at, l.seq) <= (_window.priority, _window.run_at, _window.seq)
+                  AND (l.task IN (SELECT unnest(_session.tasks))) IS TRUE
+                  AND (cardinality(_full) = 0 OR split_part(l.lane, ' ', 2) <> ALL (_full))
+                ORDER BY l.priority, l.run_at, l.seq LIMIT _wanted FOR UPDATE SKIP LOCKED) h;
+            seqs := seqs || coalesce(_some, '{}');
+            EXIT WHEN _window.seen < _wanted + 50;
+            _wanted := _wanted - coalesce(cardinality(_some), 0);
+            SELECT _window.priority AS priority, _window.run_at AS run_at, _window.seq + 1 AS seq INTO _place;
+        END LOOP;
+        EXIT WHEN NOT whole OR cardinality(seqs) >= _most;
     END LOOP;
     RETURN NEXT;
 END $$;
@@ -164,7 +187,7 @@ BEGIN
     EXIT WHEN _seqs IS NULL;
     SELECT array_agg(f.seq ORDER BY f.n) INTO _locked FROM (
         SELECT l.seq, array_position(_seqs, l.seq) AS n FROM line l
-        WHERE l.seq = ANY (_seqs) AND l.parked_on IS NULL FOR UPDATE SKIP LOCKED) f;
+        WHERE l.seq = ANY (_seqs) AND coalesce(l.parked_on, '') = '' FOR UPDATE SKIP LOCKED) f;
     EXIT WHEN _locked IS NOT NULL;
     -- Somebody else has them all: whoever is behind them.
     _passed := _passed || _seqs;
@@ -223,7 +246,7 @@ BEGIN
     WITH held AS (
         DELETE FROM hold h USING unnest(_seqs, _thens, _outcomes, _errors, _outputs, _delays)
             o (seq, state, outcome, error, output, delay)
-        WHERE h.seq = o.seq
+        WHERE h.seq = ANY (ARRAY[o.seq])
         RETURNING h.seq, h.token, h.since, o.state, o.outcome, o.error, o.output, o.delay,
                   (o.outcome NOT IN ('snoozed', 'released'))::integer AS uses
     ), back AS (
@@ -232,14 +255,14 @@ BEGIN
                                     t.outcome, t.error, t.state),
             attempts_used = j.attempts_used + t.uses,
             run_at = coalesce(_now + t.delay, j.run_at)
-        FROM held t WHERE j.seq = t.seq AND t.state = 'pending'
+        FROM held t WHERE j.seq = ANY (ARRAY[t.seq]) AND t.state = 'pending'
         RETURNING j.seq, j.queue, j.task, j.grp, j.cost, j.limits, j.priority, j.run_at
     ), again AS (
         INSERT INTO line (seq, queue, task, lane, twin, priority, run_at, big, parked_on)
         SELECT b.seq, b.queue, b.task, l.lane, l.twin, b.priority, b.run_at, l.big, CASE WHEN b.run_at > _now THEN '@' END
         FROM back b CROSS JOIN LATERAL lane_of(b.task, b.grp, b.cost, b.limits) l
     ), gone AS (
-        DELETE FROM job j USING held t WHERE j.seq = t.seq AND t.state <> 'pending'
+        DELETE FROM job j USING held t WHERE j.seq = ANY (ARRAY[t.seq]) AND t.state <> 'pending'
         RETURNING j.*, t.state, t.output, t.outcome, t.error, t.token, t.since, t.uses
     )
     INSERT INTO done
@@ -272,7 +295,7 @@ BEGIN
     IF NOT EXISTS (SELECT FROM gate) THEN RETURN claim_unlimited(_session, _max, _per_queue); END IF;
     -- Keys that have room again let their next jobs in.
     PERFORM let_in(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed)
-        WHERE strpos(f.ref, '/') > 0 AND EXISTS (SELECT FROM line l WHERE l.parked_on = f.ref);
+        WHERE strpos(f.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = f.ref LIMIT 1);
     IF _max > 0 THEN
         -- Groups that are full, and stay so: nobody need look at those who wait for them.
         SELECT coalesce(array_agg(f.ref), '{}') INTO _full FROM (
@@ -300,7 +323,7 @@ BEGIN
     PERFORM change_slots(_refs, _delta, _most, _shares);
     -- Somebody may have been parked on a key while we waited for its row.
     PERFORM let_in(c.ref, -c.delta) FROM unnest(_refs, _delta) c (ref, delta)
-        WHERE c.delta < 0 AND strpos(c.ref, '/') > 0 AND EXISTS (SELECT FROM line l WHERE l.parked_on = c.ref);
+        WHERE c.delta < 0 AND strpos(c.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = c.ref LIMIT 1);
     RETURN _seqs;
 END $$;
 
@@ -313,7 +336,7 @@ BEGIN
     DELETE FROM line l WHERE l.seq = ANY (_taken);
     WHILE NOT _whole AND cardinality(_taken) < _max LOOP
         IF _per_queue IS NOT NULL THEN
-            _given := ARRAY(SELECT j.queue FROM unnest(_taken) t JOIN job j ON j.seq = t);
+            _given := ARRAY(SELECT j.queue FROM job j WHERE j.seq = ANY (_taken));
         END IF;
         _seqs := heads_of_lanes(_session, _max - cardinality(_taken), _per_queue, _given, '{}', '{}');
         EXIT WHEN cardinality(_seqs) = 0;
@@ -430,7 +453,7 @@ BEGIN
     -- They leave the line without their slots: behind them, at their other keys, somebody may be next.
     PERFORM let_in(n.ref, 1) FROM limited_needs(_parked) n WHERE strpos(n.ref, '/') > 0 AND n.ref <> _parked_on[n.i];
     PERFORM let_in(c.ref, -c.delta) FROM unnest(_refs, _delta) c (ref, delta)
-        WHERE c.delta < 0 AND strpos(c.ref, '/') > 0 AND EXISTS (SELECT FROM line l WHERE l.parked_on = c.ref);
+        WHERE c.delta < 0 AND strpos(c.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = c.ref LIMIT 1);
     RETURN _taken;
 END $$;
 
@@ -450,11 +473,11 @@ BEGIN
             ON CONFLICT DO NOTHING;
         GET DIAGNOSTICS _made = ROW_COUNT;
     END IF;
-    -- `= ANY (ARRAY[...])` so that the rows are found one by one, in this order, whatever the statistics say.
+    -- In this order, one by one.
     WITH counted AS (
         UPDATE slots s SET used = s.used + c.delta
         FROM unnest(_refs, _delta, _most, _shares) c (ref, delta, most, shares)
-        WHERE c.shares = 1 AND s.ref = ANY (ARRAY[c.ref]) AND s.share = 0
+        WHERE c.shares = 1 AND s.ref = ANY (ARRAY[c.ref])
         RETURNING CASE WHEN c.delta > 0 AND s.used > c.most THEN s.ref END AS over
     )
     SELECT count(*), min(c.over) INTO _counted, _lost FROM counted c;
@@ -494,9 +517,9 @@ BEGIN
     SELECT * INTO _settled FROM settle_shared(_now, _session, _jobs, _tokens, _outcomes, _errors, _outputs, _delays);
     IF _settled.settled IS NULL THEN RETURN; END IF;
     IF EXISTS (SELECT FROM line l WHERE l.parked_on = '@' AND l.run_at <= _now) THEN
-        UPDATE line l SET parked_on = NULL WHERE l.seq IN (
+        UPDATE line l SET parked_on = NULL WHERE l.seq = ANY (ARRAY(
             SELECT d.seq FROM line d WHERE d.parked_on = '@' AND d.run_at <= _now ORDER BY d.run_at, d.seq
-            LIMIT 10000 FOR UPDATE SKIP LOCKED);
+            LIMIT 10000 FOR UPDATE SKIP LOCKED));
     END IF;
     FOR _try IN 1 .. 5 LOOP
         BEGIN
@@ -510,14 +533,18 @@ BEGIN
             PERFORM set_config('qo.patient', 'on', true);
         END;
     END LOOP;
-    IF EXISTS (SELECT FROM early) THEN DELETE FROM early e WHERE e.seq = ANY (_taken); END IF;
+    IF EXISTS (SELECT FROM early) THEN
+        -- What somebody else is removing is not waited for; it goes when the fronts move.
+        DELETE FROM early e WHERE e.ctid = ANY (ARRAY(SELECT x.ctid FROM early x WHERE x.seq = ANY (_taken) FOR UPDATE SKIP LOCKED));
+    END IF;
     SELECT array_agg(g.attempt), array_agg(g.timeout_ms), array_agg(g.retry), bool_or(g.unusual), sum(g.bytes)
     INTO _attempts, _timeouts, _retries, _unusual, _bytes FROM (
         SELECT j.attempts_used + 1 AS attempt, coalesce(j.timeout_ms, (k.options->>'timeout_ms')::bigint) AS timeout_ms,
                coalesce(j.retry, nullif(k.options->'retry', 'null')) AS retry,
                j.workflow IS NOT NULL OR is_over(j.good_until, _now) AS unusual, octet_length(j.payload) AS bytes
         FROM unnest(_taken) WITH ORDINALITY t (seq, n)
-        CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = t.seq OFFSET 0) j LEFT JOIN task k ON k.task = j.task
+        CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = t.seq OFFSET 0) j
+        LEFT JOIN LATERAL (SELECT * FROM task x WHERE x.task = j.task OFFSET 0) k ON true
         ORDER BY t.n) g;
     -- What we took may have come with something unusual after we looked: a limit of its own, a big job, a moment by which it
     -- is over.
@@ -556,7 +583,7 @@ BEGIN
         SELECT 2, c.n, j.id, c.token, NULL, c.attempt, j.max_attempts, j.queue, j.task, j.grp, j.key, j.payload, c.timeout_ms,
                c.retry::text, NULL, NULL
             FROM unnest(_taken, _granted, _attempts, _timeouts, _retries) WITH ORDINALITY c (seq, token, attempt, timeout_ms, retry, n)
-            JOIN job j ON j.seq = c.seq;
+            CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = c.seq OFFSET 0) j;
 END $$;
 
 -- What an exchange would find, where that is easily told: no answer if it must be tried.
@@ -571,9 +598,9 @@ BEGIN
     _brings := EXISTS (SELECT FROM stop s WHERE s.session = _id);
     IF NOT _brings AND _max > 0 THEN
         _limited := EXISTS (SELECT FROM gate);
-        FOR _lane IN SELECT a.queue, a.lane, f.* FROM lanes_of(_session) a CROSS JOIN LATERAL front_of(a.queue) f LOOP
+        FOR _lane IN SELECT * FROM lanes_of(_session) LOOP
             _seen := 0;
-            FOR _job IN SELECT l.seq, j.workflow FROM line l JOIN job j USING (seq)
+            FOR _job IN SELECT l.seq, j.workflow FROM line l CROSS JOIN LATERAL (SELECT x.workflow FROM job x WHERE x.seq = l.seq OFFSET 0) j
                 WHERE l.parked_on IS NULL AND l.queue = _lane.queue AND l.lane = _lane.lane
                   AND (l.priority, l.run_at, l.seq) >= (_lane.priority, _lane.run_at, _lane.seq)
                 ORDER BY l.priority, l.run_at, l.seq LIMIT 100

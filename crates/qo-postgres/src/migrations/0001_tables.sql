@@ -99,7 +99,8 @@ CREATE TABLE early (
     queue text COLLATE "C" NOT NULL,
     seq   bigint NOT NULL
 );
-CREATE INDEX early_queue ON early (queue, seq);
+CREATE INDEX early_queue ON early (queue);
+CREATE INDEX early_job ON early (seq);
 CREATE TABLE era (
     n      bigint NOT NULL,
     began  bigint NOT NULL

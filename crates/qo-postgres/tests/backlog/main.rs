@@ -86,11 +86,17 @@ impl Worker {
 }
 
 async fn world(schema: &str) -> (String, PostgresStore, SessionId) {
-    let schemas = Schemas::on("QO_TEST_POSTGRES");
-    let url: Url = schemas.schema(schema).await;
-    let client = connect(&schemas.server()).await;
+    let (server, store, session) = empty_world(schema).await;
+    let client = connect(&server).await;
     client.batch_execute(&format!("SET search_path = {schema}")).await.expect("it is set");
     fill(&client).await;
+    (server, store, session)
+}
+
+/// The same without jobs.
+async fn empty_world(schema: &str) -> (String, PostgresStore, SessionId) {
+    let schemas = Schemas::on("QO_TEST_POSTGRES");
+    let url: Url = schemas.schema(schema).await;
     let options = Options { connections: 2, notify: false, ..Options::default() };
     let store = PostgresStore::open(&url, options).await.expect("it opens");
     let session = SessionId(Uuid::from_u128(7));
@@ -119,6 +125,53 @@ async fn limit(store: &PostgresStore, tasks: usize) {
     }
 }
 
+/// Rows that a transaction has read so far: of the large tables as a whole, and by index. Those of `early` are not counted: it is
+/// cleared once after everybody who came before the front.
+async fn rows_read(client: &Client) -> (i64, i64) {
+    let counts =
+        "SELECT coalesce(sum(seq_tup_read) FILTER (WHERE relname IN ('job', 'line', 'hold', 'done')), 0)::bigint,
+                coalesce(sum(idx_tup_fetch), 0)::bigint
+         FROM pg_stat_xact_user_tables WHERE schemaname = current_schema() AND relname <> 'early'";
+    let counts = client.query_one(counts, &[]).await.expect("counts");
+    (counts.get(0), counts.get(1))
+}
+
+/// A worker's connection lives for weeks, and so may its plans: those that were made on a quiet night serve a busy day.
+#[test]
+fn plans_that_were_made_while_nobody_was_in_line_stay_good() {
+    RUNTIME.block_on(async {
+        let (server, store, session) = empty_world("quiet").await;
+        limit(&store, 10).await;
+        store.set_limit(GroupRef::EveryKey(name("task1")), 5).await.expect("it is set");
+        let (client, other) = (connect(&server).await, connect(&server).await);
+        for client in [&client, &other] {
+            client.batch_execute("SET search_path = quiet").await.expect("it is set");
+        }
+        for table in ["job", "line", "hold", "done", "gate", "slots", "front", "early"] {
+            let quiet = format!("ALTER TABLE {table} SET (autovacuum_enabled = off)");
+            other.batch_execute(&quiet).await.expect("it is set");
+            other.batch_execute(&format!("VACUUM ANALYZE {table}")).await.expect("it is vacuumed");
+        }
+        let few = (0..3).map(|n| NewJob::new(JobId(Uuid::from_u128(n)), name(&format!("task{n}")))).collect();
+        store.submit(few).await.expect("a call");
+        let mut worker = Worker::new(session);
+        let look = "SELECT api_work_shared($1, $2)::text";
+        for night in [true, true, true, false, false, false] {
+            if !night && worker.number == 3 {
+                fill(&other).await;
+            }
+            client.batch_execute("BEGIN").await.expect("it begins");
+            let claimed = worker.exchange(&client).await;
+            client.query(look, &[&worker.session.0, &BATCH]).await.expect("it is answered");
+            let (whole, by_index) = rows_read(&client).await;
+            client.batch_execute("COMMIT").await.expect("it commits");
+            assert_eq!(claimed, if night { 3 * usize::from(worker.number == 1) } else { BATCH as usize });
+            assert_eq!(whole, 0, "it read whole tables");
+            assert!(by_index <= i64::from(2 * BATCH * ROWS_PER_JOB), "it read {by_index} rows");
+        }
+    });
+}
+
 #[test]
 fn an_exchange_reads_no_more_for_a_backlog() {
     RUNTIME.block_on(async {
@@ -132,13 +185,8 @@ fn an_exchange_reads_no_more_for_a_backlog() {
             for _ in 0..2 {
                 client.batch_execute("BEGIN").await.expect("it begins");
                 let claimed = worker.exchange(&client).await;
-                let counts =
-                    "SELECT coalesce(sum(seq_tup_read) FILTER (WHERE relname IN ('job', 'line', 'hold', 'done')), 0)::bigint,
-                            coalesce(sum(idx_tup_fetch), 0)::bigint
-                     FROM pg_stat_xact_user_tables WHERE schemaname = current_schema()";
-                let counts = client.query_one(counts, &[]).await.expect("counts");
+                let (whole, by_index) = rows_read(&client).await;
                 client.batch_execute("COMMIT").await.expect("it commits");
-                let (whole, by_index): (i64, i64) = (counts.get(0), counts.get(1));
                 assert_eq!(claimed, BATCH as usize, "with {limited} groups limited");
                 assert_eq!(whole, 0, "with {limited} groups limited it read whole tables");
                 assert!(

@@ -139,9 +139,9 @@ impl Fetcher {
     pub(super) async fn fetch(&mut self, session: &mut Session) -> Result<()> {
         match self.exchange(session, true).await? {
             Brought::News => session.looks.barren = 0,
-            // Whoever took it has made a change, and that is a reason to look again.
-            Brought::NotMade => session.looks.not_before = Instant::now() + LOOK_GAP,
-            Brought::Nothing => {
+            Brought::NotMade | Brought::Nothing => {
+                // Somebody was faster, or is at it. Not every store tells of a claim, and there may be more than that one took.
+                session.looks.due = true;
                 session.looks.barren += 1;
                 let pause = Duration::from_millis(1 << session.looks.barren.min(10));
                 let most = self.poll_interval().min(Duration::from_millis(100));
