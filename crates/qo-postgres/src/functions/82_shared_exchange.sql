@@ -346,93 +346,94 @@ BEGIN
     RETURN _taken;
 END $$;
 
--- The same where somebody lacks room: one by one, and on along the lanes that are left, beginning with `_seqs`. Of groups that
--- have a limit and are met on the way, sorted: `_most` is the limit, `_room` what is left, `_delta` what changes, and `_locked`
--- is true where somebody is put aside for it.
+-- The same where somebody lacks room: on along the lanes that are left, beginning with `_seqs`. Of groups that have a limit and
+-- are met on the way, sorted: `_most` is the limit, `_room` what is left, and `_delta` what changes.
 CREATE OR REPLACE FUNCTION claim_along_lanes(
     _session session, _max integer, _per_queue integer, _freed_refs text[], _freed integer[], _freed_most integer[],
     _seqs bigint[], _full text[]
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
-    _taken bigint[] := '{}'; _now_taken bigint[]; _given text[] := '{}'; _passed bigint[] := '{}'; _round integer := 0; _fits boolean;
-    _refs text[]; _most integer[]; _room integer[]; _delta integer[]; _locked boolean[]; _want integer[]; _shares integer[];
+    _taken bigint[] := '{}'; _now_taken bigint[]; _given text[] := '{}'; _passed bigint[] := '{}'; _round integer := 0; _left integer;
+    _refs text[]; _most integer[]; _room integer[]; _delta integer[]; _shares integer[];
+    _scarce text[]; _scarce_most integer[]; _scarce_room integer[]; _contenders bigint[]; _blocked bigint[];
     _job record; _place integer; _blocking integer; _key_only boolean;
     _parked bigint[] := '{}'; _parked_on text[] := '{}'; _parked_most integer[] := '{}';
 BEGIN
-    SELECT array_agg(f.ref), array_agg(f.most), array_agg((f.most - used_now(f.ref) + f.freed)::integer), array_agg(-f.freed), array_agg(false)
-    INTO _refs, _most, _room, _delta, _locked FROM unnest(_freed_refs, _freed, _freed_most) f (ref, freed, most);
+    SELECT array_agg(f.ref), array_agg(f.most), array_agg((f.most - used_now(f.ref) + f.freed)::integer), array_agg(-f.freed)
+    INTO _refs, _most, _room, _delta FROM unnest(_freed_refs, _freed, _freed_most) f (ref, freed, most);
     WHILE _max > cardinality(_taken) LOOP
         _round := _round + 1;
+        _left := _max - cardinality(_taken);
         IF _round > 1 OR cardinality(_seqs) = 0 THEN
             -- So many may be parked by one exchange; the next one goes on behind them.
             EXIT WHEN _round > 12;
             -- Where those at the front lack room, look at more than are wanted.
-            _seqs := heads_of_lanes(_session, greatest(_max - cardinality(_taken), CASE WHEN cardinality(_passed) > 0 THEN 500 ELSE 0 END),
-                                    _per_queue, _given, _full, _passed);
+            _seqs := heads_of_lanes(_session, greatest(_left, least(500, 2 * cardinality(_passed))), _per_queue, _given, _full, _passed);
             EXIT WHEN cardinality(_seqs) = 0;
         END IF;
-        SELECT array_agg(a.ref), array_agg(a.most), array_agg(a.room), array_agg(a.delta), array_agg(a.locked), array_agg(a.want),
-               coalesce(bool_and(a.want <= a.room), true) AND cardinality(_seqs) <= _max - cardinality(_taken)
-        INTO _refs, _most, _room, _delta, _locked, _want, _fits
+        -- Groups that have less room than is wanted of them.
+        SELECT coalesce(array_agg(a.ref) FILTER (WHERE a.want > a.room), '{}'), array_agg(a.most) FILTER (WHERE a.want > a.room),
+               array_agg(a.room) FILTER (WHERE a.want > a.room)
+        INTO _scarce, _scarce_most, _scarce_room
         FROM (
-            SELECT x.ref, max(x.most) AS most, coalesce(max(x.room), max(x.most) - used_now(x.ref))::integer AS room,
-                   coalesce(max(x.delta), 0) AS delta, coalesce(bool_or(x.locked), false) AS locked, sum(x.want)::integer AS want
+            SELECT x.ref, max(x.most) AS most, coalesce(max(x.room), max(x.most) - used_now(x.ref))::integer AS room, sum(x.want) AS want
             FROM (
-                SELECT r.ref, r.most, r.room, r.delta, r.locked, 0 AS want
-                    FROM unnest(_refs, _most, _room, _delta, _locked) r (ref, most, room, delta, locked)
-                UNION ALL SELECT n.ref, n.most, NULL, NULL, NULL, n.slots FROM limited_sums_of(_seqs) n
-            ) x GROUP BY x.ref ORDER BY x.ref COLLATE "C"
+                SELECT r.ref, r.most, r.room, 0 AS want FROM unnest(_refs, _most, _room) r (ref, most, room)
+                UNION ALL SELECT n.ref, n.most, NULL, n.slots FROM limited_sums_of(_seqs) n
+            ) x GROUP BY x.ref
         ) a;
-        IF _fits THEN
-            SELECT array_agg(r.room - r.want), array_agg(r.delta + r.want) INTO _room, _delta
-            FROM unnest(_room, _delta, _want) r (room, delta, want);
-            _now_taken := _seqs;
-        ELSE
-            _now_taken := '{}';
-            -- Each job with the places of its groups in `_refs`: both are sorted the same way.
+        _blocked := '{}';
+        IF cardinality(_scarce) > 0 THEN
+            SELECT array_agg(j.seq) INTO _contenders FROM (
+                SELECT s.seq FROM unnest(_seqs) WITH ORDINALITY s (seq, i)
+                CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = s.seq OFFSET 0) x
+                WHERE ARRAY['cluster', 'queue:' || x.queue, x.grp, x.grp || '/' || x.key] && _scarce OR coalesce(x.limits ?| _scarce, false)
+                ORDER BY s.i) j;
+            -- They are asked one by one; for everybody else there is room in any case.
             FOR _job IN
-                SELECT m.i, max(m.seq) AS seq, coalesce(array_agg(m.place) FILTER (WHERE m.place IS NOT NULL), '{}') AS places,
-                       array_agg(m.slots) FILTER (WHERE m.place IS NOT NULL) AS slots
-                FROM (
-                    SELECT s.i, s.seq, NULL::integer AS place, NULL::integer AS slots FROM unnest(_seqs) WITH ORDINALITY s (seq, i)
-                    UNION ALL SELECT d.i, NULL, d.place, d.slots FROM (
-                        SELECT u.i, u.slots, (dense_rank() OVER (ORDER BY u.ref COLLATE "C"))::integer AS place FROM (
-                            SELECT n.i, n.ref, n.slots FROM limited_needs(_seqs) n
-                            UNION ALL SELECT NULL, r, NULL FROM unnest(_refs) r) u) d
-                    WHERE d.i IS NOT NULL
-                ) m GROUP BY m.i ORDER BY m.i
+                SELECT _contenders[n.i] AS seq, array_agg(array_position(_scarce, n.ref)) AS places, array_agg(n.slots) AS slots
+                FROM limited_needs(_contenders) n WHERE n.ref = ANY (_scarce) GROUP BY n.i ORDER BY n.i
             LOOP
-                EXIT WHEN cardinality(_taken) + cardinality(_now_taken) >= _max;
                 _blocking := NULL;
                 _key_only := true;
                 FOR _k IN 1 .. cardinality(_job.places) LOOP
                     _place := _job.places[_k];
-                    IF _room[_place] < _job.slots[_k] THEN
+                    IF _scarce_room[_place] < _job.slots[_k] THEN
                         _blocking := _place;
-                        IF strpos(_refs[_place], '/') = 0 THEN
+                        IF strpos(_scarce[_place], '/') = 0 THEN
                             _key_only := false;
-                            IF _refs[_place] <> ALL (_full) THEN _full := _full || _refs[_place]; END IF;
+                            IF _scarce[_place] <> ALL (_full) THEN _full := _full || _scarce[_place]; END IF;
                         END IF;
                     END IF;
                 END LOOP;
                 IF _blocking IS NULL THEN
                     FOR _k IN 1 .. cardinality(_job.places) LOOP
                         _place := _job.places[_k];
-                        _room[_place] := _room[_place] - _job.slots[_k];
-                        _delta[_place] := _delta[_place] + _job.slots[_k];
+                        _scarce_room[_place] := _scarce_room[_place] - _job.slots[_k];
                     END LOOP;
-                    _now_taken := _now_taken || _job.seq;
                 ELSE
-                    _passed := _passed || _job.seq;
+                    _blocked := _blocked || _job.seq;
                     IF _key_only THEN
-                        _locked[_blocking] := true;
                         _parked := _parked || _job.seq;
-                        _parked_on := _parked_on || _refs[_blocking];
-                        _parked_most := _parked_most || _most[_blocking];
+                        _parked_on := _parked_on || _scarce[_blocking];
+                        _parked_most := _parked_most || _scarce_most[_blocking];
                     END IF;
                 END IF;
             END LOOP;
         END IF;
+        SELECT coalesce(array_agg(t.seq), '{}') INTO _now_taken FROM (
+            SELECT s.seq FROM unnest(_seqs) WITH ORDINALITY s (seq, i) WHERE s.seq <> ALL (_blocked) ORDER BY s.i LIMIT _left) t;
+        _passed := _passed || _blocked;
+        SELECT array_agg(a.ref), array_agg(a.most), array_agg(a.room - a.want), array_agg(a.delta + a.want)
+        INTO _refs, _most, _room, _delta
+        FROM (
+            SELECT x.ref, max(x.most) AS most, coalesce(max(x.room), max(x.most) - used_now(x.ref))::integer AS room,
+                   coalesce(max(x.delta), 0) AS delta, sum(x.want)::integer AS want
+            FROM (
+                SELECT r.ref, r.most, r.room, r.delta, 0 AS want FROM unnest(_refs, _most, _room, _delta) r (ref, most, room, delta)
+                UNION ALL SELECT n.ref, n.most, NULL, NULL, n.slots FROM limited_sums_of(_now_taken) n
+            ) x GROUP BY x.ref
+        ) a;
         IF _per_queue IS NOT NULL THEN
             _given := _given || ARRAY(SELECT l.queue FROM line l WHERE l.seq = ANY (_now_taken));
         END IF;
@@ -442,8 +443,10 @@ BEGIN
 
     SELECT array_agg(c.ref), array_agg(c.delta), array_agg(c.most), array_agg(coalesce((SELECT s.shares FROM slots s WHERE s.ref = c.ref AND s.share = 0), 0))
     INTO _refs, _delta, _most, _shares
-    FROM (SELECT * FROM unnest(_refs, _delta, _most, _locked) r (ref, delta, most, locked)
-          WHERE r.delta <> 0 OR r.locked ORDER BY r.ref COLLATE "C") c;
+    FROM (SELECT r.ref, sum(r.delta)::integer AS delta, max(r.most) AS most FROM (
+              SELECT c.ref, c.delta, c.most FROM unnest(_refs, _delta, _most) c (ref, delta, most) WHERE c.delta <> 0
+              UNION ALL SELECT p.ref, 0, p.most FROM unnest(_parked_on, _parked_most) p (ref, most)) r
+          GROUP BY r.ref ORDER BY r.ref COLLATE "C") c;
     -- Rows of keys that jobs are put aside for are locked, too: whoever frees a slot of a key first waits for this row, and then
     -- finds them.
     PERFORM change_slots(_refs, _delta, _most, _shares);
