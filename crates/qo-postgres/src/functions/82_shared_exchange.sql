@@ -144,6 +144,7 @@ CREATE OR REPLACE FUNCTION heads_of_lanes(
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     _queues text[]; _lanes text[]; _priorities integer[]; _few integer; _seqs bigint[]; _locked bigint[]; _front record;
+    _look integer := _most; _seen integer;
 BEGIN
     SELECT array_agg(a.queue), array_agg(a.lane), array_agg(queue_priority(a.queue)) INTO _queues, _lanes, _priorities
     FROM lanes_of(_session) a
@@ -160,8 +161,8 @@ BEGIN
             LIMIT least(_most, _per_queue - (SELECT count(*) FROM unnest(_given) g WHERE g = _queues[1])) FOR UPDATE SKIP LOCKED) h;
         RETURN coalesce(_locked, '{}');
     END IF;
-    _few := least(_most, _most / cardinality(_lanes) + 2);
-    FOR _try IN 1 .. 10 LOOP
+    FOR _try IN 1 .. 6 LOOP
+    _few := least(_look, _look / cardinality(_lanes) + 2);
     WITH heads AS MATERIALIZED (
         SELECT h.seq, a.queue, a.queue_priority, h.priority, h.run_at, a.n,
                row_number() OVER (PARTITION BY a.n ORDER BY h.priority, h.run_at, h.seq) AS i
@@ -183,14 +184,16 @@ BEGIN
     SELECT array_agg(m.seq ORDER BY m.queue_priority, m.priority, m.run_at, m.seq) INTO _seqs FROM (
         SELECT n.* FROM next n
         WHERE _per_queue IS NULL OR n.of_queue <= _per_queue - (SELECT count(*) FROM unnest(_given) g WHERE g = n.queue)
-        ORDER BY n.queue_priority, n.priority, n.run_at, n.seq LIMIT _most) m;
+        ORDER BY n.queue_priority, n.priority, n.run_at, n.seq LIMIT _look) m;
     EXIT WHEN _seqs IS NULL;
-    SELECT array_agg(f.seq ORDER BY f.n) INTO _locked FROM (
-        SELECT l.seq, array_position(_seqs, l.seq) AS n FROM line l
-        WHERE l.seq = ANY (_seqs) AND coalesce(l.parked_on, '') = '' FOR UPDATE SKIP LOCKED) f;
-    EXIT WHEN _locked IS NOT NULL;
-    -- Somebody else has them all: whoever is behind them.
-    _passed := _passed || _seqs;
+    SELECT array_agg(f.seq) INTO _locked FROM (
+        SELECT l.seq FROM unnest(_seqs) WITH ORDINALITY s (seq, n)
+        CROSS JOIN LATERAL (SELECT x.seq FROM line x WHERE x.seq = s.seq AND coalesce(x.parked_on, '') = '' FOR UPDATE SKIP LOCKED) l
+        ORDER BY s.n LIMIT _most) f;
+    EXIT WHEN cardinality(_locked) >= _most OR _try > 1 AND _locked IS NOT NULL OR cardinality(_seqs) = _seen;
+    -- Somebody else has them: whoever is behind them.
+    _seen := cardinality(_seqs);
+    _look := _look + 1000;
     END LOOP;
     RETURN coalesce(_locked, '{}');
 END $$;
