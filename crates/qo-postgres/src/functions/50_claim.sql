@@ -15,8 +15,8 @@ $$;
 -- The queues that have somebody in line: those that have a front, and others, which are found one by one in the index.
 CREATE OR REPLACE FUNCTION queues_in_line() RETURNS TABLE (queue text) LANGUAGE sql STABLE AS $$
     WITH RECURSIVE gap AS (
-        SELECT f.queue AS low, coalesce(lead(f.queue) OVER (ORDER BY f.queue), chr(1114111)) AS high FROM front f
-        UNION ALL SELECT '', coalesce((SELECT min(f.queue) FROM front f), chr(1114111))
+        SELECT f.queue AS low, coalesce(lead(f.queue) OVER (ORDER BY f.queue), chr(127)) AS high FROM front f
+        UNION ALL SELECT '', coalesce((SELECT min(f.queue) FROM front f), chr(127))
     ), walk AS (
         SELECT g.high, n.queue FROM gap g CROSS JOIN LATERAL (
             SELECT l.queue FROM line l WHERE l.parked_on IS NULL AND l.queue > g.low AND l.queue < g.high ORDER BY l.queue LIMIT 1) n
