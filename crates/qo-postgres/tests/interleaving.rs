@@ -461,6 +461,22 @@ fn a_job_that_ended_since_a_transaction_began_is_not_accepted_again() {
     });
 }
 
+#[test]
+fn a_claim_that_meets_many_jobs_of_others_behind_its_own_claims_none_twice() {
+    RUNTIME.block_on(async {
+        for limited in [false, true] {
+            let mut world = World::new("others_behind").await;
+            if limited {
+                world.store.set_limit(GroupRef::Group(name("t")), 1_000).await.expect("it is set");
+            }
+            let task = |id| if id <= 80 || id > 380 { "t" } else { "foreign" };
+            world.submit((1..=390).map(|id| job(id, task(id))).collect()).await;
+            assert_eq!(world.claims(100).await, ids((1..=80).chain(381..=390)), "limited: {limited}");
+            assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
+        }
+    });
+}
+
 /// The fronts of the lines move with every exchange.
 const FAST: &str =
     "CREATE OR REPLACE FUNCTION era_ms() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 0::bigint'";

@@ -72,7 +72,7 @@ $$;
 -- locked; those that somebody else has are passed over. `whole` is false where it did not look at all of the line.
 CREATE OR REPLACE FUNCTION head_of_line(_session session, _most integer, _per_queue integer, _full text[])
 RETURNS TABLE (seqs bigint[], whole boolean) LANGUAGE plpgsql AS $$
-DECLARE _queue record; _place record; _window record; _some bigint[]; _wanted integer; _jumped boolean;
+DECLARE _queue record; _place record; _first record; _window record; _some bigint[]; _wanted integer; _jumped boolean;
 BEGIN
     seqs := '{}';
     whole := true;
@@ -104,11 +104,15 @@ BEGIN
                 -- Mostly for others: they are not to be looked at one by one. It goes to the first that is its own.
                 whole := NOT _jumped;
                 EXIT WHEN _jumped;
-                SELECT h.priority, h.run_at, h.seq INTO _place FROM lanes_of(_session) h
+                SELECT h.priority, h.run_at, h.seq INTO _first FROM lanes_of(_session) h
                     WHERE h.queue = _queue.queue
                       AND (cardinality(_full) = 0 OR NOT _full && (groups_of_lane(h.lane) || ARRAY['cluster', 'queue:' || h.queue]))
                     ORDER BY h.priority, h.run_at, h.seq LIMIT 1;
                 EXIT WHEN NOT FOUND;
+                -- Only ahead: what it has passed it has, or somebody else.
+                whole := (_first.priority, _first.run_at, _first.seq) >= (_place.priority, _place.run_at, _place.seq);
+                EXIT WHEN NOT whole;
+                _place := _first;
                 _jumped := true;
                 CONTINUE;
             END IF;
@@ -295,7 +299,6 @@ DECLARE
     _seqs bigint[] := '{}'; _whole boolean := true; _full text[] := '{}'; _fits boolean;
     _refs text[]; _delta integer[]; _most integer[]; _shares integer[];
 BEGIN
-    IF NOT EXISTS (SELECT FROM gate) THEN RETURN claim_unlimited(_session, _max, _per_queue); END IF;
     -- Keys that have room again let their next jobs in.
     PERFORM let_in(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed)
         WHERE strpos(f.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = f.ref LIMIT 1);
@@ -330,7 +333,7 @@ BEGIN
     RETURN _seqs;
 END $$;
 
--- The same where nothing has a limit.
+-- The same where nothing has a limit: nobody takes anything from anybody, so it loses no race.
 CREATE OR REPLACE FUNCTION claim_unlimited(_session session, _max integer, _per_queue integer) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE _taken bigint[]; _whole boolean; _given text[] := '{}'; _seqs bigint[];
 BEGIN
@@ -527,10 +530,11 @@ BEGIN
             SELECT d.seq FROM line d WHERE d.parked_on = '@' AND d.run_at <= _now ORDER BY d.run_at, d.seq
             LIMIT 10000 FOR UPDATE SKIP LOCKED));
     END IF;
+    IF NOT EXISTS (SELECT FROM gate) THEN _taken := claim_unlimited(_session, _max, _per_queue); END IF;
     FOR _try IN 1 .. 5 LOOP
+        EXIT WHEN _taken IS NOT NULL;
         BEGIN
             _taken := claim_shared(_session, _max, _per_queue, _settled.freed_refs, _settled.freed, _settled.freed_most);
-            EXIT;
         EXCEPTION WHEN serialization_failure THEN
             -- Somebody else took what it counted on. What was settled stays; the claim is made anew, patiently.
             IF _try = 5 THEN
