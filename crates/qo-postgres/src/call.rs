@@ -260,7 +260,11 @@ fn failure(error: &tokio_postgres::Error) -> Failure {
         "QOLIM" => ErrorKind::LimitReached,
         "QOFEN" => ErrorKind::Fenced,
         "QOINT" => ErrorKind::Internal,
-        "QOALO" => return Failure::Told(Error::new(ErrorKind::Internal, code.code())),
+        // The second is met where two jobs have one id.
+        "QOALO" | "23505" => {
+            let message = format!("{}: {}", code.code(), db.message());
+            return Failure::Told(Error::new(ErrorKind::Internal, message));
+        }
         _ if *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED => {
             return Failure::Race(Error::new(ErrorKind::Unavailable, db.message()));
         }

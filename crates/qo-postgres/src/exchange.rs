@@ -91,7 +91,9 @@ impl PostgresStore {
             (&only_asks, Type::BOOL),
         ];
         let rows = match self.calls.rows("api_exchange_shared", &parameters).await {
-            Err(error) if error.message() == "QOALO" => return Ok(Shared::MustBeAlone),
+            Err(error) if ["QOALO", "23505"].iter().any(|code| error.message().starts_with(code)) => {
+                return Ok(Shared::MustBeAlone);
+            }
             rows => rows?,
         };
         match rows.first() {

@@ -1,9 +1,10 @@
 -- Store time, the turn, errors.
 
 -- Store time: the server's clock, but never before what somebody acted upon. Tests put their own clock here.
-CREATE OR REPLACE FUNCTION store_time() RETURNS bigint LANGUAGE sql VOLATILE AS $$
-    SELECT greatest((extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT latest FROM clock))
-$$;
+CREATE OR REPLACE FUNCTION store_time() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN greatest((extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT latest FROM clock));
+END $$;
 
 -- The lock of the namespace: those that change something which others rely upon (limits, sessions, workflows) take it
 -- alone, those that only claim and settle share it.

@@ -30,11 +30,12 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- The same, short.
-CREATE OR REPLACE FUNCTION limit_of(_ref text) RETURNS integer LANGUAGE sql STABLE AS $$
-    SELECT coalesce((SELECT g.declared FROM gate g WHERE g.ref = _ref),
+CREATE OR REPLACE FUNCTION limit_of(_ref text) RETURNS integer LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce((SELECT g.declared FROM gate g WHERE g.ref = _ref),
                     (SELECT p.declared FROM gate p WHERE p.ref = every_key(_ref)),
-                    (SELECT b.slots FROM submit_limit b WHERE b.ref = _ref ORDER BY b.n DESC LIMIT 1))
-$$;
+                    (SELECT b.slots FROM submit_limit b WHERE b.ref = _ref ORDER BY b.n DESC LIMIT 1));
+END $$;
 
 -- Puts down what is in force for a reference, after somebody has said something else about it.
 CREATE OR REPLACE FUNCTION set_gate(_ref text) RETURNS void LANGUAGE plpgsql AS $$
@@ -53,10 +54,12 @@ BEGIN
 END $$;
 
 -- The limit of a reference as it would be with a submit-side one, if that is given.
-CREATE OR REPLACE FUNCTION limit_with(_ref text, _own integer) RETURNS integer LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN f.source IS NULL OR f.source = 'submit' THEN coalesce(_own, f.slots) ELSE f.slots END
-    FROM (SELECT 1) one LEFT JOIN limit_in_force(_ref) f ON true
-$$;
+CREATE OR REPLACE FUNCTION limit_with(_ref text, _own integer) RETURNS integer LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT CASE WHEN f.source IS NULL OR f.source = 'submit' THEN coalesce(_own, f.slots) ELSE f.slots END
+        FROM (SELECT 1) one LEFT JOIN limit_in_force(_ref) f ON true);
+END $$;
 
 -- The slots that a job takes, in the order in which its groups are looked at.
 CREATE OR REPLACE FUNCTION needs(_grp text, _key text, _cost integer, _limits jsonb, _queue text)
@@ -128,33 +131,40 @@ CREATE OR REPLACE FUNCTION programs_of(_ref text) RETURNS SETOF program LANGUAGE
 $$;
 
 -- The limit that is counted: what came with a job and has not been looked at yet is not.
-CREATE OR REPLACE FUNCTION counted_limit(_ref text) RETURNS integer LANGUAGE sql STABLE AS $$
-    SELECT coalesce((SELECT g.declared FROM gate g WHERE g.ref = _ref),
+CREATE OR REPLACE FUNCTION counted_limit(_ref text) RETURNS integer LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce((SELECT g.declared FROM gate g WHERE g.ref = _ref),
                     (SELECT p.declared FROM gate p WHERE p.ref = every_key(_ref)),
-                    (SELECT g.submit FROM gate g WHERE g.ref = _ref))
-$$;
+                    (SELECT g.submit FROM gate g WHERE g.ref = _ref));
+END $$;
 
 -- Slots in use, counted from their holders: what the cache must say.
-CREATE OR REPLACE FUNCTION used_by_holders(_ref text) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT coalesce((SELECT sum(slots_of(j, _ref)) FROM hold h JOIN job j USING (seq) WHERE h.state = 'running'), 0)
-         + coalesce((SELECT sum(slots_of(p, _ref)) FROM program p), 0)
-$$;
+CREATE OR REPLACE FUNCTION used_by_holders(_ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce((SELECT sum(slots_of(j, _ref)) FROM hold h JOIN job j USING (seq) WHERE h.state = 'running'), 0)
+         + coalesce((SELECT sum(slots_of(p, _ref)) FROM program p), 0);
+END $$;
 
 -- Slots in use of a reference that has a limit.
-CREATE OR REPLACE FUNCTION used(_ref text) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN EXISTS (SELECT FROM submit_limit b WHERE b.ref = _ref AND NOT b.counted) THEN used_by_holders(_ref)
-        ELSE (SELECT coalesce(sum(s.used), 0) FROM slots s WHERE s.ref = _ref) END
-$$;
+CREATE OR REPLACE FUNCTION used(_ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN CASE WHEN EXISTS (SELECT FROM submit_limit b WHERE b.ref = _ref AND NOT b.counted) THEN used_by_holders(_ref)
+        ELSE (SELECT coalesce(sum(s.used), 0) FROM slots s WHERE s.ref = _ref) END;
+END $$;
 
 -- The same as it is counted.
-CREATE OR REPLACE FUNCTION used_now(_ref text) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT coalesce(sum(s.used), 0) FROM slots s WHERE s.ref = _ref
-$$;
+CREATE OR REPLACE FUNCTION used_now(_ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(sum(s.used), 0) FROM slots s WHERE s.ref = _ref);
+END $$;
 
 -- Slots that claimed jobs will need.
-CREATE OR REPLACE FUNCTION claimed(_ref text) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT coalesce(sum(slots_of(j, _ref)), 0) FROM hold h JOIN job j USING (seq) WHERE h.state = 'claimed'
-$$;
+CREATE OR REPLACE FUNCTION claimed(_ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(sum(slots_of(j, _ref)), 0) FROM hold h JOIN job j USING (seq) WHERE h.state = 'claimed');
+END $$;
 
 -- Whether anybody live takes slots of a reference that a limit may come with: a group or a key.
 CREATE OR REPLACE FUNCTION is_live(_ref text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
@@ -169,9 +179,10 @@ BEGIN
 END $$;
 
 -- Free slots of a reference that has a limit; what claimed jobs will need counts too, if it is to.
-CREATE OR REPLACE FUNCTION free(_ref text, _limit integer, _ahead boolean) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT greatest(_limit - used(_ref) - CASE WHEN _ahead THEN claimed(_ref) ELSE 0 END, 0)
-$$;
+CREATE OR REPLACE FUNCTION free(_ref text, _limit integer, _ahead boolean) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN greatest(_limit - used(_ref) - CASE WHEN _ahead THEN claimed(_ref) ELSE 0 END, 0);
+END $$;
 
 CREATE OR REPLACE FUNCTION has_room(_ref text, _slots integer, _ahead boolean) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 DECLARE _limit integer := limit_of(_ref);

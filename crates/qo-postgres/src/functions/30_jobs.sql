@@ -64,14 +64,16 @@ BEGIN
     RETURN _token;
 END $$;
 
-CREATE OR REPLACE FUNCTION timeout_of(_job job) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT coalesce(_job.timeout_ms, (SELECT (t.options->>'timeout_ms')::bigint FROM task t WHERE t.task = _job.task))
-$$;
+CREATE OR REPLACE FUNCTION timeout_of(_job job) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce(_job.timeout_ms, (SELECT (t.options->>'timeout_ms')::bigint FROM task t WHERE t.task = _job.task));
+END $$;
 
-CREATE OR REPLACE FUNCTION retry_of(_job job) RETURNS jsonb LANGUAGE sql STABLE AS $$
-    SELECT coalesce(_job.retry,
-                    (SELECT nullif(t.options->'retry', 'null') FROM task t WHERE t.task = _job.task), '{}')
-$$;
+CREATE OR REPLACE FUNCTION retry_of(_job job) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce(_job.retry,
+                    (SELECT nullif(t.options->'retry', 'null') FROM task t WHERE t.task = _job.task), '{}');
+END $$;
 
 -- What a worker needs to know of a job.
 CREATE OR REPLACE FUNCTION as_claimed(_job job, _token bigint) RETURNS jsonb LANGUAGE sql STABLE AS $$
@@ -112,6 +114,13 @@ CREATE OR REPLACE FUNCTION with_attempt(
     SELECT CASE WHEN jsonb_array_length(_attempts) >= 100 THEN _attempts - 0 ELSE _attempts END
         || jsonb_build_object('number', _used + 1, 'token', _token, 'worker', _worker, 'session', _session,
             'started_at', _since, 'ended_at', _now, 'outcome', _outcome, 'error', _error, 'then', _then)
+$$;
+
+-- What is remembered of the attempts of a job that has ended.
+CREATE OR REPLACE FUNCTION attempts_of(_done done) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN _done.last_token IS NULL THEN _done.attempts ELSE
+        with_attempt(_done.attempts, _done.attempts_used - (_done.last_outcome NOT IN ('snoozed', 'released'))::integer, _done.last_token,
+            _done.last_worker, _done.last_session, _done.last_since, _done.finished_at, _done.last_outcome, _done.last_error, _done.state) END
 $$;
 
 -- Ends a running job's attempt, frees its slots, and says where that leaves the job.
@@ -182,7 +191,7 @@ BEGIN
         _done.limits, _done.priority, _done.submitted_at, _now,
         CASE WHEN NOT is_over(_done.good_until, _now) THEN _done.good_until END,
         _done.max_attempts, _done.retry, _done.timeout_ms, _done.own_limit, _done.idempotency_key,
-        _done.workflow, _done.step, false, 0, _done.attempts, _done.payload) RETURNING * INTO _job;
+        _done.workflow, _done.step, false, 0, attempts_of(_done), _done.payload) RETURNING * INTO _job;
     INSERT INTO extra SELECT e.key, _seq, e.value::integer FROM jsonb_each_text(coalesce(_job.limits, '{}')) e;
     IF _job.own_limit IS NOT NULL THEN
         INSERT INTO submit_limit (ref, slots)

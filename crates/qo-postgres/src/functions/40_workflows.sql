@@ -22,10 +22,11 @@ RETURNS TABLE (step integer, seq bigint, id uuid, state job_state) LANGUAGE sql 
 $$;
 
 -- Whether nothing of its workflow keeps a job back; it may be no step at all.
-CREATE OR REPLACE FUNCTION is_its_turn(_workflow text, _seq bigint) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT _workflow IS NULL
-        OR ((SELECT h.seq FROM head_of(_workflow) h) = _seq AND NOT EXISTS (SELECT FROM other_that_runs(_workflow, _seq)))
-$$;
+CREATE OR REPLACE FUNCTION is_its_turn(_workflow text, _seq bigint) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN _workflow IS NULL
+        OR ((SELECT h.seq FROM head_of(_workflow) h) = _seq AND NOT EXISTS (SELECT FROM other_that_runs(_workflow, _seq)));
+END $$;
 
 -- After a step has changed: the head stands in line if it may run.
 CREATE OR REPLACE FUNCTION take_turns(_now bigint, _workflow text) RETURNS void LANGUAGE plpgsql AS $$

@@ -1,12 +1,14 @@
 -- The claim: who is next, and may it run?
 
-CREATE OR REPLACE FUNCTION queue_priority(_queue text) RETURNS integer LANGUAGE sql STABLE AS $$
-    SELECT coalesce((SELECT q.priority FROM queue q WHERE q.queue = _queue), 100)
-$$;
+CREATE OR REPLACE FUNCTION queue_priority(_queue text) RETURNS integer LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce((SELECT q.priority FROM queue q WHERE q.queue = _queue), 100);
+END $$;
 
-CREATE OR REPLACE FUNCTION is_paused(_queue text) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM queue q WHERE q.queue = _queue AND q.paused)
-$$;
+CREATE OR REPLACE FUNCTION is_paused(_queue text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM queue q WHERE q.queue = _queue AND q.paused);
+END $$;
 
 CREATE OR REPLACE FUNCTION serves(_session session, _queue text, _task text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT (cardinality(_session.queues) = 0 OR _queue = ANY (_session.queues)) AND _task = ANY (_session.tasks)

@@ -69,9 +69,11 @@ CREATE OR REPLACE FUNCTION something(_swept jsonb) RETURNS boolean LANGUAGE sql 
 $$;
 
 -- How long a job is remembered after its end.
-CREATE OR REPLACE FUNCTION retained_ms(_state job_state, _has_key boolean) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN _has_key THEN greatest(r.retain_ms, 86400000) ELSE r.retain_ms END FROM retention r WHERE r.state = _state
-$$;
+CREATE OR REPLACE FUNCTION retained_ms(_state job_state, _has_key boolean) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (
+        SELECT CASE WHEN _has_key THEN greatest(r.retain_ms, 86400000) ELSE r.retain_ms END FROM retention r WHERE r.state = _state);
+END $$;
 
 -- Removes rows of keys that claims left behind, some thousand a time, and divides those of large limits that have drained.
 CREATE OR REPLACE FUNCTION tidy_slots() RETURNS void LANGUAGE plpgsql AS $$
@@ -110,10 +112,11 @@ BEGIN
     DELETE FROM admission a WHERE a.ref IN (
         SELECT o.ref FROM admission o WHERE o.ref <> 'cluster' AND o.ref NOT LIKE 'queue:%' AND NOT is_live(o.ref) LIMIT 1000 FOR UPDATE SKIP LOCKED);
     IF _seqs IS NULL THEN RETURN 0; END IF;
-    WITH gone AS (DELETE FROM done d WHERE d.seq = ANY (_seqs) RETURNING d.workflow, d.attempts)
+    WITH gone AS (DELETE FROM done d WHERE d.seq = ANY (_seqs) RETURNING d.workflow, d.attempts, d.last_token)
     SELECT array_agg(DISTINCT g.workflow) FILTER (WHERE g.workflow IS NOT NULL),
-           array_agg((a->>'token')::bigint) FILTER (WHERE a IS NOT NULL)
-    INTO _workflows, _tokens FROM gone g LEFT JOIN LATERAL jsonb_array_elements(g.attempts) a ON true;
+           array_agg(t.token) FILTER (WHERE t.token IS NOT NULL)
+    INTO _workflows, _tokens FROM gone g LEFT JOIN LATERAL (
+        SELECT (a->>'token')::bigint AS token FROM jsonb_array_elements(g.attempts) a UNION ALL SELECT g.last_token) t ON true;
     DELETE FROM attempt_log g WHERE g.token = ANY (_tokens);
     DELETE FROM workflow w WHERE w.workflow IN (
         SELECT o.workflow FROM workflow o WHERE o.workflow = ANY (_workflows)

@@ -11,9 +11,10 @@ RETURNS TABLE (id uuid, task text, payload text, idempotency_key text) LANGUAGE 
     ) e ORDER BY e.place LIMIT 1
 $$;
 
-CREATE OR REPLACE FUNCTION group_of(_task text, _grp text) RETURNS text LANGUAGE sql STABLE AS $$
-    SELECT coalesce(_grp, (SELECT t.grp FROM task t WHERE t.task = _task), _task)
-$$;
+CREATE OR REPLACE FUNCTION group_of(_task text, _grp text) RETURNS text LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce(_grp, (SELECT t.grp FROM task t WHERE t.task = _task), _task);
+END $$;
 
 CREATE OR REPLACE FUNCTION own_ref(_grp text, _key text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN _key IS NULL THEN _grp ELSE _grp || '/' || _key END

@@ -51,7 +51,7 @@ BEGIN
     END IF;
     -- The token that settled it before hears the recorded state again.
     SELECT j.attempts INTO _attempts FROM job j WHERE j.id = _id;
-    IF NOT FOUND THEN SELECT d.attempts INTO _attempts FROM done d WHERE d.id = _id; END IF;
+    IF NOT FOUND THEN SELECT attempts_of(d) INTO _attempts FROM done d WHERE d.id = _id; END IF;
     SELECT a INTO _attempt FROM jsonb_array_elements(_attempts) WITH ORDINALITY e (a, n)
         WHERE (a->>'token')::bigint = _token ORDER BY n DESC LIMIT 1;
     IF _attempt->>'outcome' NOT IN ('lease_ended', 'timed_out', 'released_by_operator') THEN
@@ -133,9 +133,9 @@ END $$;
 CREATE OR REPLACE FUNCTION recorded_reply(_session session) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT coalesce(_session.reply, jsonb_build_object('number', _session.number,
         'settled', (SELECT coalesce(jsonb_agg(CASE WHEN r LIKE '{%' THEN r::jsonb ELSE jsonb_build_object('Ok', r) END ORDER BY n), '[]')
-                    FROM unnest(_session.reply_settled) WITH ORDINALITY s (r, n)),
+                    FROM unnest(coalesce(_session.reply_settled, array_fill('succeeded'::text, ARRAY[_session.reply_succeeded]))) WITH ORDINALITY s (r, n)),
         'started', '[]'::jsonb, 'prefetched', '[]'::jsonb, 'stop', '[]'::jsonb,
-        'claimed', (SELECT coalesce(jsonb_agg(jsonb_build_object('id', j.id, 'token', c.token, 'attempt', c.attempt,
+        'claimed', (SELECT coalesce(jsonb_agg(jsonb_build_object('id', j.id, 'token', c.token, 'attempt', coalesce(c.attempt, 1),
                 'max_attempts', j.max_attempts, 'queue', j.queue, 'task', j.task, 'group', j.grp, 'key', j.key,
                 'payload', j.payload, 'timeout_ms', _session.reply_timeouts[c.n], 'retry', coalesce(_session.reply_retries[c.n], '{}'))
                 ORDER BY c.n), '[]')

@@ -57,25 +57,31 @@ CREATE OR REPLACE FUNCTION limited_sums_of(_seqs bigint[]) RETURNS TABLE (ref te
 $$;
 
 -- Whether something is about to happen that needs to be alone: something is over, a schedule is due, a limit came with a
--- job, a big job stands in line.
-CREATE OR REPLACE FUNCTION must_be_alone(_now bigint, _session uuid) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT EXISTS (SELECT FROM session s WHERE s.lease_until <= _now AND s.session <> _session)
-        OR EXISTS (SELECT FROM hold h WHERE h.until <= _now)
-        OR EXISTS (SELECT FROM program p WHERE p.until <= _now)
-        OR EXISTS (SELECT FROM job j WHERE j.good_until <= _now AND (SELECT true FROM line l WHERE l.seq = j.seq))
-        OR EXISTS (SELECT FROM schedule s WHERE s.next <= _now)
-        OR EXISTS (SELECT FROM submit_limit b WHERE NOT b.counted)
-        OR (EXISTS (SELECT FROM gate) AND EXISTS (SELECT FROM line l WHERE l.big))
-$$;
+-- job, a big job stands in line. Ordered, so that there is one way to find it, by index.
+CREATE OR REPLACE FUNCTION must_be_alone(_now bigint, _session uuid) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce(
+        (SELECT true FROM session s WHERE s.lease_until <= _now AND s.session <> _session ORDER BY s.lease_until LIMIT 1),
+        (SELECT true FROM hold h WHERE h.until <= _now ORDER BY h.until LIMIT 1),
+        (SELECT true FROM program p WHERE p.until <= _now ORDER BY p.until LIMIT 1),
+        (SELECT true FROM job j WHERE j.good_until <= _now AND (SELECT true FROM line l WHERE l.seq = j.seq) ORDER BY j.good_until LIMIT 1),
+        (SELECT true FROM schedule s WHERE s.next <= _now LIMIT 1),
+        (SELECT true FROM submit_limit b WHERE NOT b.counted ORDER BY b.ref LIMIT 1),
+        (SELECT true FROM line l WHERE l.big AND EXISTS (SELECT FROM gate) ORDER BY l.queue LIMIT 1),
+        false);
+END $$;
 
 -- The next in line that a session serves: at most `_most`, in claim order, beginning with the first queues. The rows are
--- locked; those that somebody else has are passed over. `whole` is false where it did not look at all of the line.
-CREATE OR REPLACE FUNCTION head_of_line(_session session, _most integer, _per_queue integer, _full text[])
-RETURNS TABLE (seqs bigint[], whole boolean) LANGUAGE plpgsql AS $$
-DECLARE _queue record; _place record; _first record; _window record; _some bigint[]; _wanted integer; _jumped boolean;
+-- locked; those that somebody else has are passed over. `whole` is false where it did not look at all of the line. It begins at
+-- `_from`, if that is given, and says where whoever wants more goes on.
+CREATE OR REPLACE FUNCTION head_of_line(
+    _session session, _most integer, _per_queue integer, _full text[], _from place, OUT seqs bigint[], OUT whole boolean, OUT until place
+) LANGUAGE plpgsql AS $$
+DECLARE _queue record; _place record; _first record; _window record; _some record; _wanted integer; _jumped boolean;
 BEGIN
     seqs := '{}';
     whole := true;
+    until := _from;
     FOR _queue IN
         SELECT q.queue, count(*) OVER (PARTITION BY queue_priority(q.queue)) AS equals
         FROM (SELECT unnest(_session.queues) AS queue WHERE cardinality(_session.queues) > 0
@@ -83,6 +89,7 @@ BEGIN
         WHERE NOT is_paused(q.queue)
         ORDER BY queue_priority(q.queue), q.queue
     LOOP
+        CONTINUE WHEN _from.queue <> _queue.queue;
         IF _queue.equals > 1 THEN
             -- Queues of one priority are one line: that is for the walk along the lanes.
             whole := false;
@@ -90,7 +97,12 @@ BEGIN
         END IF;
         _wanted := least(_most - cardinality(seqs), _per_queue);
         _jumped := false;
-        SELECT * INTO _place FROM front_of(_queue.queue);
+        IF _from IS NULL THEN
+            SELECT * INTO _place FROM front_of(_queue.queue);
+        ELSE
+            SELECT _from.priority AS priority, _from.run_at AS run_at, _from.seq AS seq INTO _place;
+            _from := NULL;
+        END IF;
         -- Window by window: how many of those that stand there does it serve, and which are the last of them?
         WHILE _wanted > 0 LOOP
             SELECT count(*) AS seen, count(*) FILTER (WHERE NOT h.served) AS others,
@@ -116,21 +128,23 @@ BEGIN
                 _jumped := true;
                 CONTINUE;
             END IF;
-            SELECT array_agg(h.seq) INTO _some FROM (
-                SELECT l.seq FROM line l
+            SELECT coalesce(array_agg(h.seq), '{}') AS seqs, count(*) AS n, (array_agg(h.priority))[count(*)] AS priority,
+                   (array_agg(h.run_at))[count(*)] AS run_at INTO _some FROM (
+                SELECT l.seq, l.priority, l.run_at FROM line l
                 WHERE l.parked_on IS NULL AND l.queue = _queue.queue AND (l.priority, l.run_at, l.seq) >= (_place.priority, _place.run_at, _place.seq)
                   AND (l.priority, l.run_at, l.seq) <= (_window.priority, _window.run_at, _window.seq)
                   AND (l.task IN (SELECT unnest(_session.tasks))) IS TRUE
                   AND (cardinality(_full) = 0 OR split_part(l.lane, ' ', 2) <> ALL (_full))
                 ORDER BY l.priority, l.run_at, l.seq LIMIT _wanted FOR UPDATE SKIP LOCKED) h;
-            seqs := seqs || coalesce(_some, '{}');
+            seqs := seqs || _some.seqs;
+            until := CASE WHEN _some.n = _wanted THEN ROW(_queue.queue, _some.priority, _some.run_at, _some.seqs[_some.n] + 1)::place
+                          ELSE ROW(_queue.queue, _window.priority, _window.run_at, _window.seq + 1)::place END;
             EXIT WHEN _window.seen < _wanted + 50;
-            _wanted := _wanted - coalesce(cardinality(_some), 0);
+            _wanted := _wanted - _some.n;
             SELECT _window.priority AS priority, _window.run_at AS run_at, _window.seq + 1 AS seq INTO _place;
         END LOOP;
         EXIT WHEN NOT whole OR cardinality(seqs) >= _most;
     END LOOP;
-    RETURN NEXT;
 END $$;
 
 -- The groups that a lane's jobs need: a lane is TASK GROUP COST and EXTRA=SLOTS, as often as there are extra limits.
@@ -272,13 +286,13 @@ BEGIN
         DELETE FROM job j USING held t WHERE j.seq = ANY (ARRAY[t.seq]) AND t.state <> 'pending'
         RETURNING j.*, t.state, t.output, t.outcome, t.error, t.token, t.since, t.uses
     )
+    -- Two jobs of one id cannot be; if there were, that is for one who is alone.
     INSERT INTO done
     SELECT g.seq, g.id, g.task, g.queue, g.grp, g.key, g.cost, g.limits, g.priority, g.submitted_at, g.run_at, g.good_until,
         g.max_attempts, g.retry, g.timeout_ms, g.own_limit, g.idempotency_key, g.workflow, g.step, g.skipped,
-        g.attempts_used + g.uses,
-        with_attempt(g.attempts, g.attempts_used, g.token, _session.worker, _session.session, g.since, _now, g.outcome, g.error, g.state),
-        g.payload, g.state, _now, g.output
-    FROM gone g ON CONFLICT DO NOTHING;
+        g.attempts_used + g.uses, CASE WHEN jsonb_array_length(g.attempts) >= 100 THEN g.attempts - 0 ELSE g.attempts END,
+        g.payload, g.state, _now, g.output, g.token, _session.worker, _session.session, g.since, g.outcome, g.error
+    FROM gone g;
     IF _extras THEN
         DELETE FROM extra e WHERE e.seq = ANY (_seqs) AND NOT EXISTS (SELECT FROM job j WHERE j.seq = e.seq);
     END IF;
@@ -286,51 +300,167 @@ BEGIN
     settled := _thens::text[];
 END $$;
 
+-- Who of some jobs is blocked, in their order, where groups have less room than all of them want: `scarce`, and the room that is
+-- left of each. Where nothing but keys blocks a job, `lacks` is the place of one of them in the list; `full` has the groups that
+-- block somebody.
+CREATE OR REPLACE FUNCTION contend(
+    _seqs bigint[], _scarce text[], _room integer[], OUT blocked bigint[], OUT lacks integer[], OUT full_groups text[]
+) LANGUAGE plpgsql AS $$
+DECLARE _contenders bigint[]; _job record; _place integer; _lacks integer; _key_only boolean;
+BEGIN
+    blocked := '{}';
+    lacks := '{}';
+    full_groups := '{}';
+    SELECT array_agg(j.seq) INTO _contenders FROM (
+        SELECT s.seq FROM unnest(_seqs) WITH ORDINALITY s (seq, i)
+        CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = s.seq OFFSET 0) x
+        WHERE ARRAY['cluster', 'queue:' || x.queue, x.grp, x.grp || '/' || x.key] && _scarce OR coalesce(x.limits ?| _scarce, false)
+        ORDER BY s.i) j;
+    -- They are asked one by one; for everybody else there is room in any case.
+    FOR _job IN
+        SELECT _contenders[n.i] AS seq, array_agg(array_position(_scarce, n.ref)) AS places, array_agg(n.slots) AS slots
+        FROM limited_needs(_contenders) n WHERE n.ref = ANY (_scarce) GROUP BY n.i ORDER BY n.i
+    LOOP
+        _lacks := NULL;
+        _key_only := true;
+        FOR _k IN 1 .. cardinality(_job.places) LOOP
+            _place := _job.places[_k];
+            IF _room[_place] < _job.slots[_k] THEN
+                _lacks := _place;
+                IF strpos(_scarce[_place], '/') = 0 THEN
+                    _key_only := false;
+                    IF _scarce[_place] <> ALL (full_groups) THEN full_groups := full_groups || _scarce[_place]; END IF;
+                END IF;
+            END IF;
+        END LOOP;
+        IF _lacks IS NULL THEN
+            FOR _k IN 1 .. cardinality(_job.places) LOOP
+                _place := _job.places[_k];
+                _room[_place] := _room[_place] - _job.slots[_k];
+            END LOOP;
+        ELSE
+            blocked := blocked || _job.seq;
+            lacks := lacks || CASE WHEN _key_only THEN _lacks END;
+        END IF;
+    END LOOP;
+END $$;
+
 -- What a session is given, as far as there is room, and what that changes in `slots`. Answers with jobs in claim order; none
 -- if somebody must be alone for it.
 --
 -- It plans with what it sees, without a lock; then it locks the rows that change and looks again. Where as much is freed as
--- is taken nothing changes: no row is locked, and the sum stays what it is. If somebody else took what it counted on,
--- it is undone and made anew.
+-- is taken nothing changes: no row is locked, and the sum stays what it is. If somebody else took what it counted on: of a key,
+-- whoever counted on it stays in line; of a group, all is undone and made anew.
 CREATE OR REPLACE FUNCTION claim_shared(
     _session session, _max integer, _per_queue integer, _freed_refs text[], _freed integer[], _freed_most integer[]
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
-    _seqs bigint[] := '{}'; _whole boolean := true; _full text[] := '{}'; _fits boolean;
-    _refs text[]; _delta integer[]; _most integer[]; _shares integer[];
+    _found bigint[] := '{}'; _new bigint[]; _passed bigint[] := '{}'; _whole boolean := true; _full text[] := '{}';
+    _missing integer := greatest(_max, 0); _head record; _along boolean := false; _scarce text[]; _room integer[]; _blocked bigint[];
+    -- Of every reference that is met, sorted: what is wanted and freed, the limit, what is used, in how many rows.
+    _refs text[] := _freed_refs; _want integer[] := array_fill(0, ARRAY[cardinality(_freed_refs)]); _back integer[] := _freed;
+    _most integer[] := _freed_most; _used bigint[]; _shares integer[];
 BEGIN
     -- Keys that have room again let their next jobs in.
     PERFORM let_in(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed)
         WHERE strpos(f.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = f.ref LIMIT 1);
-    IF _max > 0 THEN
+    IF _missing > 0 THEN
         -- Groups that are full, and stay so: nobody need look at those who wait for them.
         SELECT coalesce(array_agg(f.ref), '{}') INTO _full FROM (
             SELECT s.ref FROM slots s WHERE s.is_full GROUP BY s.ref HAVING count(*) = max(s.shares)
             UNION ALL SELECT g.ref FROM gate g WHERE g.declared = 0 OR g.declared IS NULL AND g.submit = 0
         ) f WHERE f.ref <> ALL (_freed_refs);
-        SELECT h.seqs, h.whole INTO _seqs, _whole FROM head_of_line(_session, _max, _per_queue, _full) h;
     END IF;
-    SELECT coalesce(bool_and(a.want <= a.most - coalesce(u.used, 0) + a.freed), true),
-           array_agg(a.ref) FILTER (WHERE a.want <> a.freed), array_agg(a.want - a.freed) FILTER (WHERE a.want <> a.freed),
-           array_agg(a.most) FILTER (WHERE a.want <> a.freed), array_agg(coalesce(u.shares, 0)) FILTER (WHERE a.want <> a.freed)
-    INTO _fits, _refs, _delta, _most, _shares
-    FROM (
-        SELECT x.ref, sum(x.want)::integer AS want, sum(x.freed)::integer AS freed, max(x.most) AS most FROM (
-            SELECT n.ref, n.slots AS want, 0 AS freed, n.most FROM limited_sums_of(_seqs) n
-            UNION ALL SELECT f.ref, 0, f.freed, f.most FROM unnest(_freed_refs, _freed, _freed_most) f (ref, freed, most)
-        ) x GROUP BY x.ref ORDER BY x.ref COLLATE "C"
-    ) a CROSS JOIN LATERAL (SELECT sum(s.used) AS used, max(s.shares) AS shares FROM slots s WHERE s.ref = a.ref OFFSET 0) u;
-    IF NOT _fits OR _max > cardinality(_seqs) AND (NOT _whole OR _per_queue IS NOT NULL) THEN
+    SELECT NULL::place AS until INTO _head;
+    FOR _round IN 1 .. 8 LOOP
+        _new := '{}';
+        IF _missing > 0 THEN
+            SELECT * INTO _head FROM head_of_line(_session, _missing, _per_queue, _full, _head.until) h;
+            _whole := _head.whole;
+            EXIT WHEN _round > 1 AND cardinality(_head.seqs) = 0;
+            _new := _head.seqs;
+            _found := _found || _new;
+        END IF;
+        SELECT array_agg(a.ref), array_agg(a.want), array_agg(a.freed), array_agg(a.most), array_agg(a.used), array_agg(a.shares),
+               coalesce(array_agg(a.ref) FILTER (WHERE a.fresh > a.room), '{}'), array_agg(a.room) FILTER (WHERE a.fresh > a.room)
+        INTO _refs, _want, _back, _most, _used, _shares, _scarce, _room
+        FROM (
+            SELECT s.ref, s.want + s.fresh AS want, s.fresh, s.freed, s.most, u.used, u.shares,
+                   greatest(s.most - u.used + s.freed - s.want, 0)::integer AS room
+            FROM (
+                SELECT x.ref, sum(x.want)::integer AS want, sum(x.fresh)::integer AS fresh, sum(x.freed)::integer AS freed,
+                       max(x.most) AS most, max(x.used) AS used, max(x.shares) AS shares
+                FROM (
+                    SELECT n.ref, 0 AS want, n.slots AS fresh, 0 AS freed, n.most, NULL::bigint AS used, NULL::integer AS shares
+                    FROM limited_sums_of(_new) n
+                    UNION ALL SELECT r.ref, r.want, 0, r.freed, r.most, r.used, r.shares
+                    FROM unnest(_refs, _want, _back, _most, _used, _shares) r (ref, want, freed, most, used, shares)
+                ) x GROUP BY x.ref ORDER BY x.ref COLLATE "C"
+            ) s CROSS JOIN LATERAL (
+                -- What it has seen once it does not look up again.
+                SELECT coalesce(s.used, sum(x.used), 0) AS used, coalesce(s.shares, max(x.shares), 0) AS shares
+                FROM slots x WHERE s.used IS NULL AND x.ref = s.ref OFFSET 0) u
+        ) a;
+        IF cardinality(_scarce) > 0 THEN
+            -- Some who lack room at their keys are passed over, and others found. Where a group lacks room, or many keys do,
+            -- that is for the walk along the lanes.
+            _along := _per_queue IS NOT NULL OR EXISTS (SELECT FROM unnest(_scarce) r WHERE strpos(r, '/') = 0);
+            EXIT WHEN _along;
+            SELECT c.blocked INTO _blocked FROM contend(_new, _scarce, _room) c;
+            _passed := _passed || _blocked;
+            _along := cardinality(_passed) > 5 + _max / 10;
+            EXIT WHEN _along;
+            SELECT array_agg(r.want - coalesce(b.slots, 0) ORDER BY r.i) INTO _want
+                FROM unnest(_refs, _want) WITH ORDINALITY r (ref, want, i)
+                LEFT JOIN limited_sums_of(_blocked) b ON b.ref = r.ref;
+        END IF;
+        _missing := _max - cardinality(_found) + cardinality(_passed);
+        EXIT WHEN _missing <= 0 OR cardinality(_scarce) = 0;
+    END LOOP;
+    IF _along OR _missing > 0 AND (NOT _whole OR _per_queue IS NOT NULL OR cardinality(_scarce) > 0) THEN
         -- Somebody lacks room, or there may be more.
-        RETURN claim_along_lanes(_session, _max, _per_queue, _freed_refs, _freed, _freed_most, _seqs, _full);
+        RETURN claim_along_lanes(_session, _max, _per_queue, _freed_refs, _freed, _freed_most, _found, _full);
     END IF;
-    -- The usual case: everybody at the head of the line may run.
-    DELETE FROM line l WHERE l.seq = ANY (_seqs);
-    PERFORM change_slots(_refs, _delta, _most, _shares);
-    -- Somebody may have been parked on a key while we waited for its row.
-    PERFORM let_in(c.ref, -c.delta) FROM unnest(_refs, _delta) c (ref, delta)
-        WHERE c.delta < 0 AND strpos(c.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = c.ref LIMIT 1);
-    RETURN _seqs;
+    -- The usual case: everybody at the head of the line may run, or nearly everybody.
+    IF cardinality(_passed) > 0 THEN _found := without(_found, _passed); END IF;
+    SELECT array_agg(c.ref), array_agg(c.want), array_agg(c.freed), array_agg(c.most), array_agg(c.shares)
+    INTO _refs, _want, _back, _most, _shares
+    FROM unnest(_refs, _want, _back, _most, _shares) c (ref, want, freed, most, shares) WHERE c.want <> c.freed;
+    IF _refs IS NOT NULL THEN
+        SELECT array_agg(c.lost), array_agg(w.want - c.over) INTO _scarce, _room
+            FROM change_slots(_refs, ARRAY(SELECT c.want - c.freed FROM unnest(_want, _back) WITH ORDINALITY c (want, freed, i) ORDER BY c.i), _most, _shares) c
+            JOIN unnest(_refs, _want) w (ref, want) ON w.ref = c.lost;
+        IF _scarce IS NOT NULL THEN _found := stand_back(_found, _scarce, _room); END IF;
+        -- Somebody may have been parked on a key while we waited for its row.
+        PERFORM let_in(c.ref, c.freed - c.want) FROM unnest(_refs, _want, _back) c (ref, want, freed)
+            WHERE c.want < c.freed AND strpos(c.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = c.ref LIMIT 1);
+    END IF;
+    DELETE FROM line l WHERE l.seq = ANY (_found);
+    RETURN _found;
+END $$;
+
+-- A list without some, in its order.
+CREATE OR REPLACE FUNCTION without(_seqs bigint[], _some bigint[]) RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(array_agg(s.seq ORDER BY s.i), '{}') FROM unnest(_seqs) WITH ORDINALITY s (seq, i) WHERE s.seq <> ALL (_some)
+$$;
+
+-- Of jobs that are counted already, those that may run after all, now that keys have less room than was seen. The others stay
+-- in line, and what was counted for them is taken back. Rows that are not its own yet it takes only where nobody has them:
+-- it has others already that come later in the order.
+CREATE OR REPLACE FUNCTION stand_back(_seqs bigint[], _scarce text[], _room integer[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE _blocked bigint[]; _need record;
+BEGIN
+    SELECT c.blocked INTO _blocked FROM contend(_seqs, _scarce, _room) c;
+    FOR _need IN SELECT n.ref, n.slots FROM limited_sums_of(_blocked) n ORDER BY n.ref COLLATE "C" LOOP
+        PERFORM FROM slots s WHERE s.ref = _need.ref AND s.shares = 1 FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            UPDATE slots s SET used = s.used - _need.slots WHERE s.ref = _need.ref;
+        ELSIF count_in_shares(_need.ref, -_need.slots, false) <> 0 THEN
+            RAISE EXCEPTION 'somebody else is at % at the same moment', _need.ref USING ERRCODE = '40001';
+        END IF;
+        IF strpos(_need.ref, '/') > 0 AND _need.ref <> ALL (_scarce) THEN PERFORM let_in(_need.ref, _need.slots); END IF;
+    END LOOP;
+    RETURN without(_seqs, _blocked);
 END $$;
 
 -- The same where nothing has a limit: nobody takes anything from anybody, so it loses no race.
@@ -338,7 +468,7 @@ CREATE OR REPLACE FUNCTION claim_unlimited(_session session, _max integer, _per_
 DECLARE _taken bigint[]; _whole boolean; _given text[] := '{}'; _seqs bigint[];
 BEGIN
     IF _max <= 0 THEN RETURN '{}'; END IF;
-    SELECT h.seqs, h.whole INTO _taken, _whole FROM head_of_line(_session, _max, _per_queue, '{}') h;
+    SELECT h.seqs, h.whole INTO _taken, _whole FROM head_of_line(_session, _max, _per_queue, '{}', NULL) h;
     DELETE FROM line l WHERE l.seq = ANY (_taken);
     WHILE NOT _whole AND cardinality(_taken) < _max LOOP
         IF _per_queue IS NOT NULL THEN
@@ -361,8 +491,7 @@ CREATE OR REPLACE FUNCTION claim_along_lanes(
 DECLARE
     _taken bigint[] := '{}'; _now_taken bigint[]; _given text[] := '{}'; _passed bigint[] := '{}'; _round integer := 0; _left integer;
     _refs text[]; _most integer[]; _room integer[]; _delta integer[]; _shares integer[];
-    _scarce text[]; _scarce_most integer[]; _scarce_room integer[]; _contenders bigint[]; _blocked bigint[];
-    _job record; _place integer; _blocking integer; _key_only boolean;
+    _scarce text[]; _scarce_most integer[]; _scarce_room integer[]; _contest record; _blocked bigint[];
     _parked bigint[] := '{}'; _parked_on text[] := '{}'; _parked_most integer[] := '{}';
 BEGIN
     SELECT array_agg(f.ref), array_agg(f.most), array_agg((f.most - used_now(f.ref) + f.freed)::integer), array_agg(-f.freed)
@@ -390,42 +519,13 @@ BEGIN
         ) a;
         _blocked := '{}';
         IF cardinality(_scarce) > 0 THEN
-            SELECT array_agg(j.seq) INTO _contenders FROM (
-                SELECT s.seq FROM unnest(_seqs) WITH ORDINALITY s (seq, i)
-                CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = s.seq OFFSET 0) x
-                WHERE ARRAY['cluster', 'queue:' || x.queue, x.grp, x.grp || '/' || x.key] && _scarce OR coalesce(x.limits ?| _scarce, false)
-                ORDER BY s.i) j;
-            -- They are asked one by one; for everybody else there is room in any case.
-            FOR _job IN
-                SELECT _contenders[n.i] AS seq, array_agg(array_position(_scarce, n.ref)) AS places, array_agg(n.slots) AS slots
-                FROM limited_needs(_contenders) n WHERE n.ref = ANY (_scarce) GROUP BY n.i ORDER BY n.i
-            LOOP
-                _blocking := NULL;
-                _key_only := true;
-                FOR _k IN 1 .. cardinality(_job.places) LOOP
-                    _place := _job.places[_k];
-                    IF _scarce_room[_place] < _job.slots[_k] THEN
-                        _blocking := _place;
-                        IF strpos(_scarce[_place], '/') = 0 THEN
-                            _key_only := false;
-                            IF _scarce[_place] <> ALL (_full) THEN _full := _full || _scarce[_place]; END IF;
-                        END IF;
-                    END IF;
-                END LOOP;
-                IF _blocking IS NULL THEN
-                    FOR _k IN 1 .. cardinality(_job.places) LOOP
-                        _place := _job.places[_k];
-                        _scarce_room[_place] := _scarce_room[_place] - _job.slots[_k];
-                    END LOOP;
-                ELSE
-                    _blocked := _blocked || _job.seq;
-                    IF _key_only THEN
-                        _parked := _parked || _job.seq;
-                        _parked_on := _parked_on || _scarce[_blocking];
-                        _parked_most := _parked_most || _scarce_most[_blocking];
-                    END IF;
-                END IF;
-            END LOOP;
+            SELECT * INTO _contest FROM contend(_seqs, _scarce, _scarce_room);
+            _blocked := _contest.blocked;
+            _full := _full || ARRAY(SELECT g FROM unnest(_contest.full_groups) g WHERE g <> ALL (_full));
+            SELECT _parked || coalesce(array_agg(b.seq ORDER BY b.i), '{}'), _parked_on || coalesce(array_agg(_scarce[b.lacks] ORDER BY b.i), '{}'),
+                   _parked_most || coalesce(array_agg(_scarce_most[b.lacks] ORDER BY b.i), '{}')
+            INTO _parked, _parked_on, _parked_most
+            FROM unnest(_contest.blocked, _contest.lacks) WITH ORDINALITY b (seq, lacks, i) WHERE b.lacks IS NOT NULL;
         END IF;
         SELECT coalesce(array_agg(t.seq), '{}') INTO _now_taken FROM (
             SELECT s.seq FROM unnest(_seqs) WITH ORDINALITY s (seq, i) WHERE s.seq <> ALL (_blocked) ORDER BY s.i LIMIT _left) t;
@@ -449,55 +549,84 @@ BEGIN
 
     SELECT array_agg(c.ref), array_agg(c.delta), array_agg(c.most), array_agg(coalesce((SELECT s.shares FROM slots s WHERE s.ref = c.ref AND s.share = 0), 0))
     INTO _refs, _delta, _most, _shares
-    FROM (SELECT r.ref, sum(r.delta)::integer AS delta, max(r.most) AS most FROM (
-              SELECT c.ref, c.delta, c.most FROM unnest(_refs, _delta, _most) c (ref, delta, most) WHERE c.delta <> 0
-              UNION ALL SELECT p.ref, 0, p.most FROM unnest(_parked_on, _parked_most) p (ref, most)) r
-          GROUP BY r.ref ORDER BY r.ref COLLATE "C") c;
-    -- Rows of keys that jobs are put aside for are locked, too: whoever frees a slot of a key first waits for this row, and then
-    -- finds them.
-    PERFORM change_slots(_refs, _delta, _most, _shares);
-    UPDATE line l SET parked_on = p.ref FROM unnest(_parked, _parked_on, _parked_most) p (seq, ref, most)
-        CROSS JOIN LATERAL (SELECT x.used FROM slots x WHERE x.ref = p.ref AND x.share = 0 OFFSET 0) s
-        WHERE l.seq = ANY (ARRAY[p.seq]) AND s.used >= p.most;
-    -- They leave the line without their slots: behind them, at their other keys, somebody may be next.
-    PERFORM let_in(n.ref, 1) FROM limited_needs(_parked) n WHERE strpos(n.ref, '/') > 0 AND n.ref <> _parked_on[n.i];
+    FROM (SELECT r.* FROM unnest(_refs, _delta, _most) r (ref, delta, most) WHERE r.delta <> 0 ORDER BY r.ref COLLATE "C") c;
+    IF EXISTS (SELECT FROM change_slots(_refs, _delta, _most, _shares)) THEN
+        RAISE EXCEPTION 'somebody else took slots of a key at the same moment' USING ERRCODE = '40001';
+    END IF;
+    IF cardinality(_parked) > 0 THEN PERFORM put_aside(_parked, _parked_on, _parked_most); END IF;
     PERFORM let_in(c.ref, -c.delta) FROM unnest(_refs, _delta) c (ref, delta)
         WHERE c.delta < 0 AND strpos(c.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = c.ref LIMIT 1);
     RETURN _taken;
 END $$;
 
+-- Puts jobs aside that wait for a key. Its row is locked first: whoever frees a slot of that key waits for the row, and then finds
+-- them. A row that somebody else has is not waited for; then they stay in line, and are put aside another time.
+CREATE OR REPLACE FUNCTION put_aside(_seqs bigint[], _keys text[], _most integer[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _locked text[];
+BEGIN
+    IF 0 = ANY (_most) THEN
+        INSERT INTO slots (ref, used, most)
+            SELECT DISTINCT p.ref, 0, 0 FROM unnest(_keys, _most) p (ref, most) WHERE p.most = 0 ORDER BY p.ref ON CONFLICT DO NOTHING;
+    END IF;
+    SELECT array_agg(s.ref) INTO _locked FROM (SELECT DISTINCT p.ref, p.most FROM unnest(_keys, _most) p (ref, most)) k
+        CROSS JOIN LATERAL (SELECT x.ref FROM slots x WHERE x.ref = k.ref AND x.share = 0 AND x.used >= k.most FOR UPDATE SKIP LOCKED) s;
+    SELECT array_agg(p.seq), array_agg(p.ref) INTO _seqs, _keys FROM unnest(_seqs, _keys) p (seq, ref) WHERE p.ref = ANY (_locked);
+    UPDATE line l SET parked_on = p.ref FROM unnest(_seqs, _keys) p (seq, ref) WHERE l.seq = ANY (ARRAY[p.seq]);
+    -- They leave the line without their slots: behind them, at their other keys, somebody may be next.
+    PERFORM let_in(n.ref, 1) FROM limited_needs(_seqs) n WHERE strpos(n.ref, '/') > 0 AND n.ref <> _keys[n.i];
+END $$;
+
 -- Counts what was taken and freed, row by row in the order of the references, as they are given, and looks whether there was
--- room. `_shares` says how many rows each has; none, if it has none yet.
+-- room: answers with the keys that have more taken now than they have slots, and how many. Of other references it fails.
+-- `_shares` says how many rows each has; none, if it has none yet.
 --
 -- Those that have several come last, and nobody waits there: who finds too few rows that are free begins anew, and is patient
 -- then. So whoever waits for one of these rows waits for somebody who has all others that it needs.
-CREATE OR REPLACE FUNCTION change_slots(_refs text[], _delta integer[], _most integer[], _shares integer[]) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE _made integer := 0; _counted integer; _lost text; _patient boolean := coalesce(current_setting('qo.patient', true) = 'on', false); _wide record;
+CREATE OR REPLACE FUNCTION change_slots(_refs text[], _delta integer[], _most integer[], _shares integer[])
+RETURNS TABLE (lost text, over integer) LANGUAGE plpgsql AS $$
+DECLARE
+    _made text[] := '{}'; _ones text[]; _counted integer; _wide record; _lost text; _over text[]; _by integer[];
+    _patient boolean := coalesce(current_setting('qo.patient', true) = 'on', false);
 BEGIN
     IF _refs IS NULL THEN RETURN; END IF;
     IF 0 = ANY (_shares) THEN
-        INSERT INTO slots (ref, used, most)
+        -- First all rows that are new, then those that were there, or that somebody made since we looked. Nobody who has a row
+        -- that was there waits for one that is new.
+        WITH made AS (
+            INSERT INTO slots (ref, used, most)
             SELECT c.ref, c.delta, c.most FROM unnest(_refs, _delta, _most, _shares) c (ref, delta, most, shares) WHERE c.shares = 0
-            ON CONFLICT DO NOTHING;
-        GET DIAGNOSTICS _made = ROW_COUNT;
+            ON CONFLICT DO NOTHING RETURNING ref
+        )
+        SELECT coalesce(array_agg(m.ref), '{}') INTO _made FROM made m;
     END IF;
-    -- In this order, one by one.
+    -- Then keys of one slot which is free again: they need no row. Nobody but who has that slot waits for such a row.
+    SELECT array_agg(c.ref) INTO _ones FROM unnest(_refs, _delta, _most, _shares) c (ref, delta, most, shares)
+        WHERE c.shares = 1 AND c.most = 1 AND c.delta = -1 AND strpos(c.ref, '/') > 0;
+    IF _ones IS NOT NULL THEN
+        WITH gone AS (
+            DELETE FROM slots s USING unnest(_ones) c (ref) WHERE s.ref = ANY (ARRAY[c.ref]) AND s.used = 1 RETURNING s.ref
+        )
+        SELECT _made || coalesce(array_agg(g.ref), '{}') INTO _made FROM gone g;
+    END IF;
+    -- Then all others, in this order, one by one.
     WITH counted AS (
         UPDATE slots s SET used = s.used + c.delta
         FROM unnest(_refs, _delta, _most, _shares) c (ref, delta, most, shares)
-        WHERE c.shares = 1 AND s.ref = ANY (ARRAY[c.ref])
-        RETURNING CASE WHEN c.delta > 0 AND s.used > c.most THEN s.ref END AS over
+        WHERE c.shares <= 1 AND c.ref <> ALL (_made) AND s.ref = ANY (ARRAY[c.ref])
+        RETURNING s.ref, CASE WHEN c.delta > 0 AND s.used > c.most THEN s.used - c.most END AS over
     )
-    SELECT count(*), min(c.over) INTO _counted, _lost FROM counted c;
+    SELECT count(*), coalesce(array_agg(c.ref) FILTER (WHERE c.over > 0), '{}'), coalesce(array_agg(c.over) FILTER (WHERE c.over > 0), '{}'),
+           min(c.ref) FILTER (WHERE c.over > 0 AND strpos(c.ref, '/') = 0)
+    INTO _counted, _over, _by, _lost FROM counted c;
     FOR _wide IN SELECT * FROM unnest(_refs, _delta, _shares) c (ref, delta, shares) WHERE c.shares > 1 LOOP
         _counted := _counted + 1;
         EXIT WHEN _lost IS NOT NULL;
         IF count_in_shares(_wide.ref, _wide.delta, _patient) <> 0 THEN _lost := _wide.ref; END IF;
     END LOOP;
-    IF _lost IS NOT NULL OR _made + _counted <> cardinality(_refs) THEN
+    IF _lost IS NOT NULL OR cardinality(_made) + _counted <> cardinality(_refs) THEN
         RAISE EXCEPTION 'somebody else took slots of % at the same moment', coalesce(_lost, _refs[1]) USING ERRCODE = '40001';
     END IF;
+    RETURN QUERY SELECT * FROM unnest(_over, _by);
 END $$;
 
 -- The answer, row by row: 0 the time and the lease's end, 1 what became of each settle, 2 each job that was claimed, 4
@@ -547,7 +676,8 @@ BEGIN
         -- What somebody else is removing is not waited for; it goes when the fronts move.
         DELETE FROM early e WHERE e.ctid = ANY (ARRAY(SELECT x.ctid FROM early x WHERE x.seq = ANY (_taken) FOR UPDATE SKIP LOCKED));
     END IF;
-    SELECT array_agg(g.attempt), array_agg(g.timeout_ms), array_agg(g.retry), bool_or(g.unusual), sum(g.bytes)
+    SELECT CASE WHEN max(g.attempt) > 1 THEN array_agg(g.attempt) END, CASE WHEN count(g.timeout_ms) > 0 THEN array_agg(g.timeout_ms) END,
+           CASE WHEN count(g.retry) > 0 THEN array_agg(g.retry) END, bool_or(g.unusual), sum(g.bytes)
     INTO _attempts, _timeouts, _retries, _unusual, _bytes FROM (
         SELECT j.attempts_used + 1 AS attempt, coalesce(j.timeout_ms, (k.options->>'timeout_ms')::bigint) AS timeout_ms,
                coalesce(j.retry, nullif(k.options->'retry', 'null')) AS retry,
@@ -581,7 +711,9 @@ BEGIN
         FROM unnest(_taken, _granted, _timeouts) g (seq, token, timeout_ms);
     UPDATE session s SET number = _number, lease_until = _now + s.lease_ms, draining = false,
         free_permits = greatest(_free_permits - cardinality(_taken), 0), reply = NULL, reply_now = _now,
-        reply_settled = _settled.settled, reply_seqs = _taken, reply_tokens = _granted, reply_attempts = _attempts,
+        reply_succeeded = cardinality(_settled.settled),
+        reply_settled = CASE WHEN EXISTS (SELECT FROM unnest(_settled.settled) r WHERE r <> 'succeeded') THEN _settled.settled END,
+        reply_seqs = _taken, reply_tokens = _granted, reply_attempts = _attempts,
         reply_timeouts = _timeouts, reply_retries = _retries
         WHERE s.session = _id RETURNING s.lease_until INTO _lease_until;
     RETURN QUERY
@@ -590,7 +722,7 @@ BEGIN
         SELECT 1, r.n, NULL, NULL, r.r, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
             FROM unnest(_settled.settled) WITH ORDINALITY r (r, n)
         UNION ALL
-        SELECT 2, c.n, j.id, c.token, NULL, c.attempt, j.max_attempts, j.queue, j.task, j.grp, j.key, j.payload, c.timeout_ms,
+        SELECT 2, c.n, j.id, c.token, NULL, coalesce(c.attempt, 1), j.max_attempts, j.queue, j.task, j.grp, j.key, j.payload, c.timeout_ms,
                c.retry::text, NULL, NULL
             FROM unnest(_taken, _granted, _attempts, _timeouts, _retries) WITH ORDINALITY c (seq, token, attempt, timeout_ms, retry, n)
             CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = c.seq OFFSET 0) j;
@@ -635,8 +767,9 @@ BEGIN
 END $$;
 
 -- The next moment at which something happens by itself, the end of one session aside.
-CREATE OR REPLACE FUNCTION next_date(_now bigint, _id uuid) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT least(
+CREATE OR REPLACE FUNCTION next_date(_now bigint, _id uuid) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN least(
         (SELECT l.run_at FROM line l WHERE l.parked_on = '@' AND l.run_at > _now
             AND is_its_turn((SELECT j.workflow FROM job j WHERE j.seq = l.seq), l.seq) ORDER BY l.run_at LIMIT 1),
         (SELECT j.good_until FROM job j WHERE j.good_until > _now AND (SELECT true FROM line l WHERE l.seq = j.seq)
@@ -644,5 +777,5 @@ CREATE OR REPLACE FUNCTION next_date(_now bigint, _id uuid) RETURNS bigint LANGU
         (SELECT s.lease_until FROM session s WHERE s.lease_until > _now AND s.session <> _id ORDER BY s.lease_until LIMIT 1),
         (SELECT h.until FROM hold h WHERE h.until > _now ORDER BY h.until LIMIT 1),
         (SELECT p.until FROM program p WHERE p.until > _now ORDER BY p.until LIMIT 1),
-        (SELECT s.next FROM schedule s WHERE s.next > _now ORDER BY s.next LIMIT 1))
-$$;
+        (SELECT s.next FROM schedule s WHERE s.next > _now ORDER BY s.next LIMIT 1));
+END $$;

@@ -20,11 +20,11 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- The columns that a finished job has in common with a live one.
-CREATE OR REPLACE FUNCTION as_job(_done done) RETURNS job LANGUAGE sql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION as_job(_done done) RETURNS job LANGUAGE sql STABLE AS $$
     SELECT ROW(_done.seq, _done.id, _done.task, _done.queue, _done.grp, _done.key, _done.cost, _done.limits,
         _done.priority, _done.submitted_at, _done.run_at, _done.good_until, _done.max_attempts, _done.retry,
         _done.timeout_ms, _done.own_limit, _done.idempotency_key, _done.workflow, _done.step, _done.skipped,
-        _done.attempts_used, _done.attempts, _done.payload)::job
+        _done.attempts_used, attempts_of(_done), _done.payload)::job
 $$;
 
 CREATE OR REPLACE FUNCTION api_job(_id uuid) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
@@ -39,7 +39,7 @@ BEGIN
     SELECT * INTO _done FROM done d WHERE d.id = _id;
     IF NOT FOUND THEN PERFORM refuse('not_found', 'job ' || _id); END IF;
     RETURN job_view(as_job(_done), NULL, _done.state, _done.finished_at)
-        || jsonb_build_object('payload', _done.payload, 'output', _done.output, 'attempts', _done.attempts);
+        || jsonb_build_object('payload', _done.payload, 'output', _done.output, 'attempts', attempts_of(_done));
 END $$;
 
 CREATE OR REPLACE FUNCTION api_jobs(_filter jsonb, _after bigint, _limit integer) RETURNS jsonb LANGUAGE sql STABLE AS $$

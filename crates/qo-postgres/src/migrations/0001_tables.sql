@@ -82,6 +82,9 @@ CREATE INDEX line_parked ON line (parked_on, queue, lane, twin, priority, run_at
 CREATE INDEX line_date ON line (run_at, seq) WHERE parked_on = '@';
 CREATE INDEX line_big ON line (queue, lane, priority, run_at, seq) WHERE big;
 
+-- A place in line.
+CREATE TYPE place AS (queue text, priority integer, run_at bigint, seq bigint);
+
 -- Where the line of a queue begins: nobody in it stands before this place. A deleted row stays in an index for as long as any
 -- transaction on the server is open, and would have to be stepped over by every claim. `next_…` is the place that is going to
 -- be the front; whoever enters the line before it is put down in `early`, and as long as somebody is, the front does not
@@ -122,12 +125,19 @@ CREATE TABLE hold (
 CREATE INDEX hold_session ON hold (session, token);
 CREATE INDEX hold_until ON hold (until, token) WHERE until IS NOT NULL;
 
--- Jobs that have ended, until their retention is over. The first columns are those of `job`.
+-- Jobs that have ended, until their retention is over. The first columns are those of `job`. Of most jobs the last attempt
+-- stands in columns of its own, and not in `attempts`: nobody may ever ask for it. See `attempts_of`.
 CREATE TABLE done (
     LIKE job INCLUDING DEFAULTS,
-    state       job_state NOT NULL,
-    finished_at bigint NOT NULL,
-    output      text,
+    state        job_state NOT NULL,
+    finished_at  bigint NOT NULL,
+    output       text,
+    last_token   bigint,
+    last_worker  text COLLATE "C",
+    last_session uuid,
+    last_since   bigint,
+    last_outcome text,
+    last_error   text,
     PRIMARY KEY (seq)
 );
 CREATE UNIQUE INDEX done_id ON done (id);
@@ -242,16 +252,20 @@ CREATE TABLE session (
     free_permits integer NOT NULL,
     draining     boolean NOT NULL DEFAULT false,
     number       bigint NOT NULL DEFAULT 0,
-    -- The last answer: as it was, or, of a usual one, what it can be put together from again.
-    reply          jsonb,
-    reply_now      bigint,
-    reply_settled  text[],
-    reply_seqs     bigint[],
-    reply_tokens   bigint[],
-    reply_attempts integer[],
-    reply_timeouts bigint[],
-    reply_retries  jsonb[]
+    -- The last answer: as it was, or, of a usual one, what it can be put together from again. Where all that was settled
+    -- succeeded that is a number; first attempts, and jobs without timeout or retry policy, are not put down.
+    reply           jsonb,
+    reply_now       bigint,
+    reply_succeeded integer,
+    reply_settled   text[],
+    reply_seqs      bigint[],
+    reply_tokens    bigint[],
+    reply_attempts  integer[],
+    reply_timeouts  bigint[],
+    reply_retries   jsonb[]
 );
+-- Written with every exchange, and hardly ever read: it is not worth compressing.
+ALTER TABLE session ALTER COLUMN reply_seqs SET STORAGE EXTERNAL, ALTER COLUMN reply_tokens SET STORAGE EXTERNAL;
 CREATE INDEX session_lease ON session (lease_until);
 CREATE TABLE ended_session (
     session  uuid PRIMARY KEY,

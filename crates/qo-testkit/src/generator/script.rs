@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::{Step, Views, call, look};
 use crate::Fixture;
-use qo_core::{Answer, Command, Error, ErrorKind, Store};
+use qo_core::{Answer, Command, Cursor, Error, ErrorKind, Store};
 use std::fmt;
 
 /// A list of symbolic steps that any store can be put through.
@@ -77,18 +77,26 @@ impl Script {
         let command = context.command(step, now).expect("only time is no command");
         let answer = call(&*fixture.store, command.clone()).await;
         context.learn(&command, &answer);
-        let seen = Seen::Answer(answer.map(kinds_only).map_err(|e| e.kind()));
-        Entry { step: number, command: Some(command), seen }
+        let seen = Seen::Answer(answer.map(comparable).map_err(|e| e.kind()));
+        Entry { step: number, command: Some(without_cursor(command)), seen }
     }
 }
 
 /// What a store makes of a command, errors reduced to their kind.
 pub(super) async fn ask(store: &dyn Store, command: Command) -> Result<Answer, ErrorKind> {
-    call(store, command).await.map(kinds_only).map_err(|e| e.kind())
+    call(store, command).await.map(comparable).map_err(|e| e.kind())
 }
 
-/// Errors inside an answer, reduced to their kind: stores may word them differently.
-fn kinds_only(mut answer: Answer) -> Answer {
+/// A store's cursor means nothing to another one; only that there is one.
+fn without_cursor(mut command: Command) -> Command {
+    if let Command::ChangeMatching { after, .. } = &mut command {
+        *after = after.map(|_| Cursor(0));
+    }
+    command
+}
+
+/// An answer without what stores may say differently: how errors are worded, and what cursors look like.
+fn comparable(mut answer: Answer) -> Answer {
     fn reduce<T>(results: &mut [qo_core::Result<T>]) {
         for error in results.iter_mut().filter_map(|result| result.as_mut().err()) {
             *error = Error::new(error.kind(), "");
@@ -101,7 +109,8 @@ fn kinds_only(mut answer: Answer) -> Answer {
             reduce(&mut reply.settled);
             reduce(&mut reply.started);
         }
-        Answer::Opened(_) | Answer::Swept(_) | Answer::Done | Answer::Changed(_) => {}
+        Answer::Changed(changed) => changed.next = changed.next.map(|_| Cursor(0)),
+        Answer::Opened(_) | Answer::Swept(_) | Answer::Done => {}
         Answer::Acquired(_) | Answer::Extended(_) | Answer::Triggered(_) => {}
     }
     answer
