@@ -32,18 +32,25 @@ RETURNS TABLE (ref text, slots integer, most integer) LANGUAGE sql STABLE AS $$
     WITH j AS MATERIALIZED (
         SELECT u.queue, u.grp, u.key, sum(u.cost) AS cost, count(*) AS jobs
         FROM unnest(_queues, _groups, _keys, _costs) u (queue, grp, key, cost) GROUP BY u.queue, u.grp, u.key
+    ), k AS MATERIALIZED (
+        -- Of groups whose jobs have keys: the limit of every key, and whether some have one of their own.
+        SELECT g.grp, (SELECT x.declared FROM gate x WHERE x.ref = g.grp || '/*') AS every,
+               (SELECT true FROM gate x WHERE x.ref > g.grp || '/' AND x.ref < g.grp || '0' AND x.ref <> g.grp || '/*' ORDER BY x.ref LIMIT 1) AS some
+        FROM (SELECT DISTINCT j.grp FROM j WHERE j.key IS NOT NULL) g
     ), n AS (
         SELECT 'cluster' AS ref, sum(j.jobs) AS slots, NULL::text AS pattern FROM j
         UNION ALL SELECT 'queue:' || j.queue, sum(j.jobs), NULL FROM j GROUP BY j.queue
         UNION ALL SELECT j.grp, sum(j.cost), NULL FROM j GROUP BY j.grp
-        UNION ALL SELECT j.grp || '/' || j.key, j.cost, j.grp || '/*' FROM j WHERE j.key IS NOT NULL
+        UNION ALL SELECT k.grp || '/' || j.key, j.cost, k.grp || '/*' FROM k JOIN j ON j.grp = k.grp WHERE k.some AND j.key IS NOT NULL
         UNION ALL SELECT e.key, e.value::bigint, every_key(e.key)
             FROM unnest(_limits) u (limits) CROSS JOIN LATERAL jsonb_each_text(u.limits) e WHERE u.limits IS NOT NULL
     )
-    SELECT n.ref COLLATE "C", sum(n.slots)::integer, max(coalesce(g.declared, p.declared, g.submit))
-    FROM n LEFT JOIN LATERAL (SELECT * FROM gate x WHERE x.ref = n.ref OFFSET 0) g ON true
-    LEFT JOIN LATERAL (SELECT * FROM gate x WHERE x.ref = n.pattern OFFSET 0) p ON true
-    WHERE coalesce(g.declared, p.declared, g.submit) IS NOT NULL GROUP BY 1
+    SELECT a.ref COLLATE "C", sum(a.slots)::integer, max(a.most) FROM (
+        SELECT n.ref, n.slots, coalesce(g.declared, p.declared, g.submit) AS most
+        FROM n LEFT JOIN LATERAL (SELECT * FROM gate x WHERE x.ref = n.ref OFFSET 0) g ON true
+        LEFT JOIN LATERAL (SELECT * FROM gate x WHERE x.ref = n.pattern OFFSET 0) p ON true
+        UNION ALL SELECT k.grp || '/' || j.key, j.cost, k.every FROM k JOIN j ON j.grp = k.grp WHERE k.some IS NULL AND j.key IS NOT NULL
+    ) a WHERE a.most IS NOT NULL GROUP BY 1
 $$;
 
 -- The same for jobs that are looked up.
@@ -77,7 +84,7 @@ END $$;
 CREATE OR REPLACE FUNCTION head_of_line(
     _session session, _most integer, _per_queue integer, _full text[], _from place, OUT seqs bigint[], OUT whole boolean, OUT until place
 ) LANGUAGE plpgsql AS $$
-DECLARE _queue record; _place record; _first record; _window record; _some record; _wanted integer; _jumped boolean;
+DECLARE _queue record; _place record; _first record; _window record; _some record; _wanted integer; _look integer; _jumped boolean;
 BEGIN
     seqs := '{}';
     whole := true;
@@ -96,6 +103,7 @@ BEGIN
             EXIT;
         END IF;
         _wanted := least(_most - cardinality(seqs), _per_queue);
+        _look := _wanted + 50;
         _jumped := false;
         IF _from IS NULL THEN
             SELECT * INTO _place FROM front_of(_queue.queue);
@@ -111,7 +119,7 @@ BEGIN
                 SELECT (l.task IN (SELECT unnest(_session.tasks))) IS TRUE AND split_part(l.lane, ' ', 2) <> ALL (_full) AS served,
                        l.priority, l.run_at, l.seq FROM line l
                 WHERE l.parked_on IS NULL AND l.queue = _queue.queue AND (l.priority, l.run_at, l.seq) >= (_place.priority, _place.run_at, _place.seq)
-                ORDER BY l.priority, l.run_at, l.seq LIMIT _wanted + 50) h;
+                ORDER BY l.priority, l.run_at, l.seq LIMIT _look) h;
             IF _window.others * 2 > _window.seen THEN
                 -- Mostly for others: they are not to be looked at one by one. It goes to the first that is its own.
                 whole := NOT _jumped;
@@ -139,8 +147,10 @@ BEGIN
             seqs := seqs || _some.seqs;
             until := CASE WHEN _some.n = _wanted THEN ROW(_queue.queue, _some.priority, _some.run_at, _some.seqs[_some.n] + 1)::place
                           ELSE ROW(_queue.queue, _window.priority, _window.run_at, _window.seq + 1)::place END;
-            EXIT WHEN _window.seen < _wanted + 50;
+            EXIT WHEN _window.seen < _look;
+            -- Others have them: the next window is larger.
             _wanted := _wanted - _some.n;
+            _look := least(2 * _look, 1000);
             SELECT _window.priority AS priority, _window.run_at AS run_at, _window.seq + 1 AS seq INTO _place;
         END LOOP;
         EXIT WHEN NOT whole OR cardinality(seqs) >= _most;
@@ -173,7 +183,7 @@ BEGIN
         SELECT * INTO _front FROM front_of(_queues[1]);
         SELECT array_agg(h.seq) INTO _locked FROM (
             SELECT l.seq FROM line l
-            WHERE l.parked_on IS NULL AND l.queue = _queues[1] AND l.lane = _lanes[1] AND l.seq <> ALL (_passed)
+            WHERE l.parked_on IS NULL AND l.queue = _queues[1] AND l.lane = _lanes[1] AND l.seq NOT IN (SELECT unnest(_passed))
               AND (l.priority, l.run_at, l.seq) >= (_front.priority, _front.run_at, _front.seq)
             ORDER BY l.priority, l.run_at, l.seq
             LIMIT least(_most, _per_queue - (SELECT count(*) FROM unnest(_given) g WHERE g = _queues[1])) FOR UPDATE SKIP LOCKED) h;
@@ -188,7 +198,7 @@ BEGIN
         CROSS JOIN LATERAL front_of(a.queue) f
         CROSS JOIN LATERAL (
             SELECT l.seq, l.priority, l.run_at FROM line l
-            WHERE l.parked_on IS NULL AND l.queue = a.queue AND l.lane = a.lane AND l.seq <> ALL (_passed)
+            WHERE l.parked_on IS NULL AND l.queue = a.queue AND l.lane = a.lane AND l.seq NOT IN (SELECT unnest(_passed))
               AND (l.priority, l.run_at, l.seq) >= (f.priority, f.run_at, f.seq)
             ORDER BY l.priority, l.run_at, l.seq LIMIT _few) h
     ), known AS (
@@ -357,9 +367,9 @@ CREATE OR REPLACE FUNCTION claim_shared(
 DECLARE
     _found bigint[] := '{}'; _new bigint[]; _passed bigint[] := '{}'; _whole boolean := true; _full text[] := '{}';
     _missing integer := greatest(_max, 0); _head record; _along boolean := false; _scarce text[]; _room integer[]; _blocked bigint[];
-    -- Of every reference that is met, sorted: what is wanted and freed, the limit, what is used, in how many rows.
-    _refs text[] := _freed_refs; _want integer[] := array_fill(0, ARRAY[cardinality(_freed_refs)]); _back integer[] := _freed;
-    _most integer[] := _freed_most; _used bigint[]; _shares integer[];
+    _need record; _i integer; _left integer;
+    -- Of every reference that is met: what is wanted and freed, the limit, what is used, in how many rows.
+    _refs text[]; _want integer[]; _back integer[]; _most integer[]; _used bigint[]; _shares integer[];
 BEGIN
     -- Keys that have room again let their next jobs in.
     PERFORM let_in(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed)
@@ -381,26 +391,43 @@ BEGIN
             _new := _head.seqs;
             _found := _found || _new;
         END IF;
-        SELECT array_agg(a.ref), array_agg(a.want), array_agg(a.freed), array_agg(a.most), array_agg(a.used), array_agg(a.shares),
-               coalesce(array_agg(a.ref) FILTER (WHERE a.fresh > a.room), '{}'), array_agg(a.room) FILTER (WHERE a.fresh > a.room)
-        INTO _refs, _want, _back, _most, _used, _shares, _scarce, _room
-        FROM (
-            SELECT s.ref, s.want + s.fresh AS want, s.fresh, s.freed, s.most, u.used, u.shares,
-                   greatest(s.most - u.used + s.freed - s.want, 0)::integer AS room
+        IF _round = 1 THEN
+            SELECT array_agg(a.ref), array_agg(a.want), array_agg(a.freed), array_agg(a.most), array_agg(a.used), array_agg(a.shares),
+                   coalesce(array_agg(a.ref) FILTER (WHERE a.want > a.room), '{}'), coalesce(array_agg(a.room) FILTER (WHERE a.want > a.room), '{}')
+            INTO _refs, _want, _back, _most, _used, _shares, _scarce, _room
             FROM (
-                SELECT x.ref, sum(x.want)::integer AS want, sum(x.fresh)::integer AS fresh, sum(x.freed)::integer AS freed,
-                       max(x.most) AS most, max(x.used) AS used, max(x.shares) AS shares
+                SELECT x.ref, x.want, x.freed, x.most, coalesce(u.used, 0) AS used, coalesce(u.shares, 0) AS shares,
+                       greatest(x.most - coalesce(u.used, 0) + x.freed, 0)::integer AS room
                 FROM (
-                    SELECT n.ref, 0 AS want, n.slots AS fresh, 0 AS freed, n.most, NULL::bigint AS used, NULL::integer AS shares
-                    FROM limited_sums_of(_new) n
-                    UNION ALL SELECT r.ref, r.want, 0, r.freed, r.most, r.used, r.shares
-                    FROM unnest(_refs, _want, _back, _most, _used, _shares) r (ref, want, freed, most, used, shares)
-                ) x GROUP BY x.ref ORDER BY x.ref COLLATE "C"
-            ) s CROSS JOIN LATERAL (
-                -- What it has seen once it does not look up again.
-                SELECT coalesce(s.used, sum(x.used), 0) AS used, coalesce(s.shares, max(x.shares), 0) AS shares
-                FROM slots x WHERE s.used IS NULL AND x.ref = s.ref OFFSET 0) u
-        ) a;
+                    SELECT y.ref, sum(y.want)::integer AS want, sum(y.freed)::integer AS freed, max(y.most) AS most
+                    FROM (
+                        SELECT n.ref, n.slots AS want, 0 AS freed, n.most FROM limited_sums_of(_new) n
+                        UNION ALL SELECT f.ref, 0, f.freed, f.most FROM unnest(_freed_refs, _freed, _freed_most) f (ref, freed, most)
+                    ) y GROUP BY y.ref
+                ) x CROSS JOIN LATERAL (SELECT sum(s.used) AS used, max(s.shares) AS shares FROM slots s WHERE s.ref = x.ref OFFSET 0) u
+            ) a;
+        ELSE
+            -- A few more; of what was looked up before, nothing is looked up again.
+            _scarce := '{}';
+            _room := '{}';
+            FOR _need IN SELECT * FROM limited_sums_of(_new) LOOP
+                _i := array_position(_refs, _need.ref);
+                IF _i IS NULL THEN
+                    _i := cardinality(_refs) + 1;
+                    SELECT coalesce(sum(s.used), 0), coalesce(max(s.shares), 0) INTO _used[_i], _shares[_i] FROM slots s WHERE s.ref = _need.ref;
+                    _refs[_i] := _need.ref;
+                    _want[_i] := 0;
+                    _back[_i] := 0;
+                    _most[_i] := _need.most;
+                END IF;
+                _left := greatest(_most[_i] - _used[_i] + _back[_i] - _want[_i], 0);
+                IF _need.slots > _left THEN
+                    _scarce := _scarce || _need.ref;
+                    _room := _room || _left;
+                END IF;
+                _want[_i] := _want[_i] + _need.slots;
+            END LOOP;
+        END IF;
         IF cardinality(_scarce) > 0 THEN
             -- Some who lack room at their keys are passed over, and others found. Where a group lacks room, or many keys do,
             -- that is for the walk along the lanes.
@@ -410,9 +437,10 @@ BEGIN
             _passed := _passed || _blocked;
             _along := cardinality(_passed) > 5 + _max / 10;
             EXIT WHEN _along;
-            SELECT array_agg(r.want - coalesce(b.slots, 0) ORDER BY r.i) INTO _want
-                FROM unnest(_refs, _want) WITH ORDINALITY r (ref, want, i)
-                LEFT JOIN limited_sums_of(_blocked) b ON b.ref = r.ref;
+            FOR _need IN SELECT * FROM limited_sums_of(_blocked) LOOP
+                _i := array_position(_refs, _need.ref);
+                _want[_i] := _want[_i] - _need.slots;
+            END LOOP;
         END IF;
         _missing := _max - cardinality(_found) + cardinality(_passed);
         EXIT WHEN _missing <= 0 OR cardinality(_scarce) = 0;
@@ -425,7 +453,8 @@ BEGIN
     IF cardinality(_passed) > 0 THEN _found := without(_found, _passed); END IF;
     SELECT array_agg(c.ref), array_agg(c.want), array_agg(c.freed), array_agg(c.most), array_agg(c.shares)
     INTO _refs, _want, _back, _most, _shares
-    FROM unnest(_refs, _want, _back, _most, _shares) c (ref, want, freed, most, shares) WHERE c.want <> c.freed;
+    FROM (SELECT * FROM unnest(_refs, _want, _back, _most, _shares) x (ref, want, freed, most, shares)
+          WHERE x.want <> x.freed ORDER BY x.ref COLLATE "C") c;
     IF _refs IS NOT NULL THEN
         SELECT array_agg(c.lost), array_agg(w.want - c.over) INTO _scarce, _room
             FROM change_slots(_refs, ARRAY(SELECT c.want - c.freed FROM unnest(_want, _back) WITH ORDINALITY c (want, freed, i) ORDER BY c.i), _most, _shares) c
@@ -441,7 +470,8 @@ END $$;
 
 -- A list without some, in its order.
 CREATE OR REPLACE FUNCTION without(_seqs bigint[], _some bigint[]) RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$
-    SELECT coalesce(array_agg(s.seq ORDER BY s.i), '{}') FROM unnest(_seqs) WITH ORDINALITY s (seq, i) WHERE s.seq <> ALL (_some)
+    SELECT coalesce(array_agg(s.seq ORDER BY s.i), '{}') FROM unnest(_seqs) WITH ORDINALITY s (seq, i)
+    WHERE s.seq NOT IN (SELECT unnest(_some))
 $$;
 
 -- Of jobs that are counted already, those that may run after all, now that keys have less room than was seen. The others stay
@@ -528,7 +558,7 @@ BEGIN
             FROM unnest(_contest.blocked, _contest.lacks) WITH ORDINALITY b (seq, lacks, i) WHERE b.lacks IS NOT NULL;
         END IF;
         SELECT coalesce(array_agg(t.seq), '{}') INTO _now_taken FROM (
-            SELECT s.seq FROM unnest(_seqs) WITH ORDINALITY s (seq, i) WHERE s.seq <> ALL (_blocked) ORDER BY s.i LIMIT _left) t;
+            SELECT s.seq FROM unnest(_seqs) WITH ORDINALITY s (seq, i) WHERE s.seq NOT IN (SELECT unnest(_blocked)) ORDER BY s.i LIMIT _left) t;
         _passed := _passed || _blocked;
         SELECT array_agg(a.ref), array_agg(a.most), array_agg(a.room - a.want), array_agg(a.delta + a.want)
         INTO _refs, _most, _room, _delta
@@ -585,7 +615,7 @@ END $$;
 CREATE OR REPLACE FUNCTION change_slots(_refs text[], _delta integer[], _most integer[], _shares integer[])
 RETURNS TABLE (lost text, over integer) LANGUAGE plpgsql AS $$
 DECLARE
-    _made text[] := '{}'; _ones text[]; _counted integer; _wide record; _lost text; _over text[]; _by integer[];
+    _made text[] := '{}'; _ones text[]; _here text[]; _here_delta integer[]; _here_most integer[]; _counted integer; _wide record; _lost text; _over text[]; _by integer[];
     _patient boolean := coalesce(current_setting('qo.patient', true) = 'on', false);
 BEGIN
     IF _refs IS NULL THEN RETURN; END IF;
@@ -609,10 +639,12 @@ BEGIN
         SELECT _made || coalesce(array_agg(g.ref), '{}') INTO _made FROM gone g;
     END IF;
     -- Then all others, in this order, one by one.
+    SELECT array_agg(c.ref ORDER BY c.i), array_agg(c.delta ORDER BY c.i), array_agg(c.most ORDER BY c.i) INTO _here, _here_delta, _here_most
+    FROM unnest(_refs, _delta, _most, _shares) WITH ORDINALITY c (ref, delta, most, shares, i)
+    WHERE c.shares <= 1 AND c.ref NOT IN (SELECT unnest(_made));
     WITH counted AS (
-        UPDATE slots s SET used = s.used + c.delta
-        FROM unnest(_refs, _delta, _most, _shares) c (ref, delta, most, shares)
-        WHERE c.shares <= 1 AND c.ref <> ALL (_made) AND s.ref = ANY (ARRAY[c.ref])
+        UPDATE slots s SET used = s.used + c.delta FROM unnest(_here, _here_delta, _here_most) c (ref, delta, most)
+        WHERE s.ref = ANY (ARRAY[c.ref])
         RETURNING s.ref, CASE WHEN c.delta > 0 AND s.used > c.most THEN s.used - c.most END AS over
     )
     SELECT count(*), coalesce(array_agg(c.ref) FILTER (WHERE c.over > 0), '{}'), coalesce(array_agg(c.over) FILTER (WHERE c.over > 0), '{}'),
