@@ -213,6 +213,13 @@ pub trait Store: Any + Send + Sync {
         false
     }
 
+    /// Whether the store was told, without having asked, that jobs have come after the change `seen`. A worker then fetches
+    /// at once and does not look first, where looking costs as much. Defaults to no.
+    fn told_of_jobs(&self, seen: u64) -> bool {
+        let _ = seen;
+        false
+    }
+
     /// Waits until the store has done what it does on the side, such as writing a snapshot. Nothing that was answered rests on
     /// it; but a program that ends at once would cut it short, and the next one would begin it anew. Defaults to nothing.
     async fn finish(&self) {}

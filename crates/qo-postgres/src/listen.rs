@@ -38,6 +38,8 @@ enum Ended {
 struct Heard {
     /// Counts changes, and the times when some may have been missed.
     changes: u64,
+    /// The latest of them that said that jobs have come.
+    jobs_at: u64,
     /// Whether somebody listens.
     listens: bool,
 }
@@ -71,6 +73,11 @@ impl Listener {
         self.heard.borrow().listens
     }
 
+    /// Whether one after `seen` said that jobs have come.
+    pub fn told_of_jobs(&self, seen: u64) -> bool {
+        self.heard.borrow().jobs_at > seen
+    }
+
     /// Waits until there is one after `seen`.
     pub async fn after(&self, seen: u64) -> u64 {
         let mut heard = self.heard.clone();
@@ -90,7 +97,7 @@ async fn listen(url: Url, tell: Arc<watch::Sender<Heard>>) {
     loop {
         let ended = hear(&url, &tell).await;
         // Whatever came while nobody listened counts as one change.
-        tell.send_modify(|heard| *heard = Heard { changes: heard.changes + 1, listens: false });
+        tell.send_modify(|heard| *heard = Heard { changes: heard.changes + 1, listens: false, ..*heard });
         pause = match ended {
             Ended::Lost => PAUSES.0,
             Ended::NotConnected => (pause * 2).min(PAUSES.1),
@@ -165,8 +172,13 @@ async fn lost(client: &Client, pump: &mut JoinHandle<()>) {
 /// Reads the connection to its end and counts notifications.
 async fn pump(mut connection: Connection<Socket, NoTlsStream>, tell: Arc<watch::Sender<Heard>>) {
     while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
-        if matches!(message, AsyncMessage::Notification(_)) {
-            tell.send_modify(|heard| heard.changes += 1);
+        if let AsyncMessage::Notification(notification) = message {
+            tell.send_modify(|heard| {
+                heard.changes += 1;
+                if notification.payload() == "job" {
+                    heard.jobs_at = heard.changes;
+                }
+            });
         }
     }
 }

@@ -469,6 +469,10 @@ impl Store for PostgresStore {
         self.listener.as_ref().is_some_and(Listener::listens)
     }
 
+    fn told_of_jobs(&self, seen: u64) -> bool {
+        self.listener.as_ref().is_some_and(|listener| listener.told_of_jobs(seen))
+    }
+
     async fn keep_log(&self, token: FenceToken, log: String) -> Result<()> {
         let cut = log.ceil_char_boundary(log.len().saturating_sub(caps::LOG_BYTES));
         self.tell("api_keep_log", &[(&number(token.0), Type::INT8), (&&log.as_bytes()[cut..], Type::BYTEA)])

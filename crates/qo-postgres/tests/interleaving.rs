@@ -383,8 +383,8 @@ fn a_slot_that_is_freed_while_a_job_is_parked_on_it_wakes_the_job() {
         world.store.set_limit("t/*".parse().expect("a group"), 1).await.expect("it is set");
         world.submit(vec![key(1)]).await;
         let held: Vec<Settle> = world.exchange(vec![], 1).await.into_iter().map(|(_, s)| s).collect();
-        world.submit(vec![key(2), key(3)]).await;
-        // Another worker meets the full key and parks what is behind it, and has not committed yet.
+        world.submit((2..=20).map(key).collect()).await;
+        // Another worker meets the full key and parks all that wait for it, and has not committed yet.
         let other = world.open_session(2).await;
         let slow = world.slow().await;
         slow.batch_execute("BEGIN").await.expect("it begins");
@@ -406,12 +406,48 @@ fn a_slot_that_is_freed_while_a_job_is_parked_on_it_wakes_the_job() {
 }
 
 #[test]
+fn a_claim_that_is_late_at_a_key_leaves_that_job_in_line_and_takes_the_others() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("late_at_a_key").await;
+        let of = |id, key| NewJob { key: Some(qo_core::Key::parse("key", key).expect("a key")), ..job(id, "t") };
+        world.store.set_limit("t/*".parse().expect("a group"), 1).await.expect("it is set");
+        world.store.set_limit(GroupRef::Group(name("t")), 7).await.expect("it is set");
+        world.store.set_limit(GroupRef::Cluster, 5).await.expect("it is set");
+        world.submit(vec![of(1, "a"), of(2, "b"), of(3, "a"), of(4, "c")]).await;
+        // Another worker takes the first job, and with it the key, and has not committed yet.
+        let other = world.open_session(2).await;
+        let slow = world.slow().await;
+        slow.batch_execute("BEGIN").await.expect("it begins");
+        let first = slow.query(&slow_claim(other, 1, 1), &[]).await.expect("it claims");
+        assert_eq!(first.len(), 2, "one job, and the time");
+        let (store, session) = (Arc::clone(&world.store), world.session);
+        let late = tokio::spawn(async move {
+            let claim = Claim { max: 10, ..Claim::default() };
+            store.exchange(Exchange { claim, free_permits: 10, ..Exchange::renew(session, 1) }).await
+        });
+        world.until_somebody_waits("api_exchange_shared").await;
+        slow.batch_execute("COMMIT").await.expect("it commits");
+        let claimed = late.await.expect("it ends").expect("it is answered").claimed;
+        assert_eq!(claimed.iter().map(|job| job.id).collect::<Vec<_>>(), ids([2, 4]));
+        // Nothing is counted for the one that stayed.
+        for (group, used) in [(GroupRef::Group(name("t")), 3), (GroupRef::Cluster, 3)] {
+            assert_eq!(world.store.group(group).await.expect("a group").status.used, used);
+        }
+        assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
+        world.store.close_session(other).await.expect("its job is given back");
+        world.number = 1;
+        assert_eq!(world.claims(10).await, ids([1]), "the key is free again");
+        assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
+    });
+}
+
+#[test]
 fn the_next_job_of_a_key_is_let_in_when_the_one_before_it_goes_without_its_slot() {
     RUNTIME.block_on(async {
         let mut world = World::new("let_in").await;
         let key = |id| NewJob { key: Some(qo_core::Key::parse("key", "k").expect("a key")), ..job(id, "t") };
         world.store.set_limit("t/*".parse().expect("a group"), 1).await.expect("it is set");
-        world.submit((1..=5).map(key).collect()).await;
+        world.submit((1..=20).map(key).collect()).await;
         let held: Vec<Settle> = world.exchange(vec![], 5).await.into_iter().map(|(_, s)| s).collect();
         assert_eq!((held.len(), world.claims(5).await), (1, vec![]), "the others are put aside");
         assert_eq!(world.exchange(held, 0).await, []);

@@ -201,6 +201,10 @@ impl<I: Intercept> Store for Intercepted<I> {
         self.0.listen()?.changed(seen).await
     }
 
+    fn told_of_jobs(&self, seen: u64) -> bool {
+        self.0.listen().is_ok_and(|store| store.told_of_jobs(seen))
+    }
+
     fn tells_changes(&self) -> bool {
         self.0.listen().is_ok_and(|store| store.tells_changes())
     }

@@ -68,7 +68,8 @@ CREATE OR REPLACE FUNCTION token_in(_said jsonb) RETURNS bigint LANGUAGE sql IMM
 $$;
 
 -- Wakes those who listen: something has changed that they may be waiting for. Once per transaction, however often it is
--- called.
-CREATE OR REPLACE FUNCTION ring() RETURNS void LANGUAGE sql AS $$
-    SELECT pg_notify('qo.' || current_schema(), '')
-$$;
+-- called. `_what` is 'job' where jobs have come, so that a worker need not ask first.
+CREATE OR REPLACE FUNCTION ring(_what text DEFAULT '') RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('qo.' || current_schema(), _what);
+END $$;

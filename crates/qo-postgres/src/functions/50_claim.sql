@@ -15,23 +15,25 @@ CREATE OR REPLACE FUNCTION serves(_session session, _queue text, _task text) RET
 $$;
 
 -- The queues that have somebody in line: those that have a front, and others, which are found one by one in the index.
-CREATE OR REPLACE FUNCTION queues_in_line() RETURNS TABLE (queue text) LANGUAGE sql STABLE AS $$
-    WITH RECURSIVE gap AS (
-        SELECT f.queue AS low, coalesce(lead(f.queue) OVER (ORDER BY f.queue), chr(127)) AS high FROM front f
-        UNION ALL SELECT '', coalesce((SELECT min(f.queue) FROM front f), chr(127))
-    ), walk AS (
-        SELECT g.high, n.queue FROM gap g CROSS JOIN LATERAL (
-            SELECT l.queue FROM line l WHERE l.parked_on IS NULL AND l.queue > g.low AND l.queue < g.high ORDER BY l.queue LIMIT 1) n
-        UNION ALL
-        SELECT w.high, n.queue FROM walk w CROSS JOIN LATERAL (
-            SELECT l.queue FROM line l WHERE l.parked_on IS NULL AND l.queue > w.queue AND l.queue < w.high ORDER BY l.queue LIMIT 1) n
-    )
-    SELECT w.queue FROM walk w
-    UNION ALL
-    SELECT x.queue FROM front x CROSS JOIN LATERAL front_of(x.queue) f
-    WHERE (SELECT true FROM line l WHERE l.parked_on IS NULL AND l.queue = x.queue
-               AND (l.priority, l.run_at, l.seq) >= (f.priority, f.run_at, f.seq) LIMIT 1)
-$$;
+CREATE OR REPLACE FUNCTION queues_in_line() RETURNS TABLE (queue text) LANGUAGE plpgsql STABLE AS $$
+DECLARE _front record; _place record; _low text := '';
+BEGIN
+    FOR _front IN SELECT f.queue FROM front f UNION ALL SELECT chr(127) ORDER BY 1 LOOP
+        LOOP
+            SELECT l.queue INTO queue FROM line l
+                WHERE l.parked_on IS NULL AND l.queue > _low AND l.queue < _front.queue ORDER BY l.queue LIMIT 1;
+            EXIT WHEN NOT FOUND;
+            RETURN NEXT;
+            _low := queue;
+        END LOOP;
+        SELECT * INTO _place FROM front_of(_front.queue);
+        PERFORM FROM line l WHERE l.parked_on IS NULL AND l.queue = _front.queue
+            AND (l.priority, l.run_at, l.seq) >= (_place.priority, _place.run_at, _place.seq) ORDER BY l.priority, l.run_at, l.seq LIMIT 1;
+        queue := _front.queue;
+        IF FOUND THEN RETURN NEXT; END IF;
+        _low := _front.queue;
+    END LOOP;
+END $$;
 
 -- The lanes that have somebody in line whom a session serves, found one by one in the index, each with its first place.
 CREATE OR REPLACE FUNCTION lanes_of(_session session)

@@ -90,7 +90,7 @@ BEGIN
     IF (SELECT sum(octet_length(e->>'payload')) FROM jsonb_array_elements(_ready) e) > 8388608 THEN
         PERFORM refuse('invalid', 'payload: must be at most 8388608 bytes in all');
     END IF;
-    PERFORM ring();
+    PERFORM ring('job');
     RETURN submit_all(store_time(), coalesce(_ready, '[]'));
 END $$;
 

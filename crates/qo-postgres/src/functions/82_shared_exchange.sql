@@ -63,6 +63,24 @@ CREATE OR REPLACE FUNCTION limited_sums_of(_seqs bigint[]) RETURNS TABLE (ref te
     CROSS JOIN LATERAL limited_sums(a.queues, a.groups, a.keys, a.costs, a.limits) n
 $$;
 
+-- The same where no key has a limit: then the lanes of jobs say all.
+CREATE OR REPLACE FUNCTION limited_sums_of_lanes(_queues text[], _lanes text[])
+RETURNS TABLE (ref text, slots integer, most integer) LANGUAGE sql STABLE AS $$
+    WITH l AS MATERIALIZED (
+        SELECT u.queue, string_to_array(u.lane, ' ') AS words, count(*) AS jobs
+        FROM unnest(_queues, _lanes) u (queue, lane) GROUP BY u.queue, u.lane
+    ), n AS (
+        SELECT 'cluster' AS ref, sum(l.jobs) AS slots FROM l
+        UNION ALL SELECT 'queue:' || l.queue, sum(l.jobs) FROM l GROUP BY l.queue
+        UNION ALL SELECT l.words[2], sum(l.jobs * l.words[3]::integer) FROM l GROUP BY l.words[2]
+        UNION ALL SELECT split_part(e, '=', 1), sum(l.jobs * split_part(e, '=', 2)::integer)
+            FROM l CROSS JOIN LATERAL unnest(l.words[4:]) e GROUP BY split_part(e, '=', 1)
+    )
+    SELECT n.ref COLLATE "C", sum(n.slots)::integer, max(coalesce(g.declared, g.submit))
+    FROM n CROSS JOIN LATERAL (SELECT * FROM gate x WHERE x.ref = n.ref OFFSET 0) g
+    WHERE coalesce(g.declared, g.submit) IS NOT NULL GROUP BY 1
+$$;
+
 -- Whether something is about to happen that needs to be alone: something is over, a schedule is due, a limit came with a
 -- job, a big job stands in line. Ordered, so that there is one way to find it, by index.
 CREATE OR REPLACE FUNCTION must_be_alone(_now bigint, _session uuid) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
@@ -82,11 +100,14 @@ END $$;
 -- locked; those that somebody else has are passed over. `whole` is false where it did not look at all of the line. It begins at
 -- `_from`, if that is given, and says where whoever wants more goes on.
 CREATE OR REPLACE FUNCTION head_of_line(
-    _session session, _most integer, _per_queue integer, _full text[], _from place, OUT seqs bigint[], OUT whole boolean, OUT until place
+    _session session, _most integer, _per_queue integer, _full text[], _from place,
+    OUT seqs bigint[], OUT queues text[], OUT lanes text[], OUT whole boolean, OUT until place
 ) LANGUAGE plpgsql AS $$
 DECLARE _queue record; _place record; _first record; _window record; _some record; _wanted integer; _look integer; _jumped boolean;
 BEGIN
     seqs := '{}';
+    queues := '{}';
+    lanes := '{}';
     whole := true;
     until := _from;
     FOR _queue IN
@@ -96,7 +117,8 @@ BEGIN
         WHERE NOT is_paused(q.queue)
         ORDER BY queue_priority(q.queue), q.queue
     LOOP
-        CONTINUE WHEN _from.queue <> _queue.queue;
+        CONTINUE WHEN _from.queue <> _queue.queue OR 'queue:' || _queue.queue = ANY (_full);
+        EXIT WHEN 'cluster' = ANY (_full);
         IF _queue.equals > 1 THEN
             -- Queues of one priority are one line: that is for the walk along the lanes.
             whole := false;
@@ -125,8 +147,7 @@ BEGIN
                 whole := NOT _jumped;
                 EXIT WHEN _jumped;
                 SELECT h.priority, h.run_at, h.seq INTO _first FROM lanes_of(_session) h
-                    WHERE h.queue = _queue.queue
-                      AND (cardinality(_full) = 0 OR NOT _full && (groups_of_lane(h.lane) || ARRAY['cluster', 'queue:' || h.queue]))
+                    WHERE h.queue = _queue.queue AND (cardinality(_full) = 0 OR NOT needs_some(h.lane, _full))
                     ORDER BY h.priority, h.run_at, h.seq LIMIT 1;
                 EXIT WHEN NOT FOUND;
                 -- Only ahead: what it has passed it has, or somebody else.
@@ -136,15 +157,17 @@ BEGIN
                 _jumped := true;
                 CONTINUE;
             END IF;
-            SELECT coalesce(array_agg(h.seq), '{}') AS seqs, count(*) AS n, (array_agg(h.priority))[count(*)] AS priority,
+            SELECT coalesce(array_agg(h.seq), '{}') AS seqs, coalesce(array_agg(h.lane), '{}') AS lanes, count(*) AS n, (array_agg(h.priority))[count(*)] AS priority,
                    (array_agg(h.run_at))[count(*)] AS run_at INTO _some FROM (
-                SELECT l.seq, l.priority, l.run_at FROM line l
+                SELECT l.seq, l.lane, l.priority, l.run_at FROM line l
                 WHERE l.parked_on IS NULL AND l.queue = _queue.queue AND (l.priority, l.run_at, l.seq) >= (_place.priority, _place.run_at, _place.seq)
                   AND (l.priority, l.run_at, l.seq) <= (_window.priority, _window.run_at, _window.seq)
                   AND (l.task IN (SELECT unnest(_session.tasks))) IS TRUE
                   AND (cardinality(_full) = 0 OR split_part(l.lane, ' ', 2) <> ALL (_full))
                 ORDER BY l.priority, l.run_at, l.seq LIMIT _wanted FOR UPDATE SKIP LOCKED) h;
             seqs := seqs || _some.seqs;
+            lanes := lanes || _some.lanes;
+            queues := queues || array_fill(_queue.queue, ARRAY[_some.n::integer]);
             until := CASE WHEN _some.n = _wanted THEN ROW(_queue.queue, _some.priority, _some.run_at, _some.seqs[_some.n] + 1)::place
                           ELSE ROW(_queue.queue, _window.priority, _window.run_at, _window.seq + 1)::place END;
             EXIT WHEN _window.seen < _look;
@@ -157,9 +180,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- The groups that a lane's jobs need: a lane is TASK GROUP COST and EXTRA=SLOTS, as often as there are extra limits.
-CREATE OR REPLACE FUNCTION groups_of_lane(_lane text) RETURNS text[] LANGUAGE sql IMMUTABLE AS $$
-    SELECT w[2:2] || w[4:] FROM string_to_array(regexp_replace(_lane, '=[0-9]+', '', 'g'), ' ') w
+-- Whether a lane's jobs need a group that is full: a lane is TASK GROUP COST and EXTRA=SLOTS, as often as there are extra limits.
+CREATE OR REPLACE FUNCTION needs_some(_lane text, _full text[]) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT split_part(_lane, ' ', 2) = ANY (_full)
+        OR strpos(_lane, '=') > 0 AND string_to_array(regexp_replace(_lane, '=[0-9]+', '', 'g'), ' ') && _full
 $$;
 
 -- The next in claim order among the lanes that a session serves and that need no group which is full: at most `_most`, perhaps
@@ -176,7 +200,7 @@ DECLARE
 BEGIN
     SELECT array_agg(a.queue), array_agg(a.lane), array_agg(queue_priority(a.queue)) INTO _queues, _lanes, _priorities
     FROM lanes_of(_session) a
-    WHERE (cardinality(_full) = 0 OR NOT _full && (groups_of_lane(a.lane) || ARRAY['cluster', 'queue:' || a.queue]))
+    WHERE (cardinality(_full) = 0 OR NOT needs_some(a.lane, _full) AND 'cluster' <> ALL (_full) AND 'queue:' || a.queue <> ALL (_full))
       AND (_per_queue IS NULL OR (SELECT count(*) FROM unnest(_given) g WHERE g = a.queue) < _per_queue);
     IF _lanes IS NULL THEN RETURN '{}'; END IF;
     IF cardinality(_lanes) = 1 THEN
@@ -365,29 +389,32 @@ CREATE OR REPLACE FUNCTION claim_shared(
     _session session, _max integer, _per_queue integer, _freed_refs text[], _freed integer[], _freed_most integer[]
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
-    _found bigint[] := '{}'; _new bigint[]; _passed bigint[] := '{}'; _whole boolean := true; _full text[] := '{}';
-    _missing integer := greatest(_max, 0); _head record; _along boolean := false; _scarce text[]; _room integer[]; _blocked bigint[];
+    _found bigint[] := '{}'; _new bigint[]; _passed bigint[] := '{}'; _whole boolean := true;
+    _filled text[] := '{}'; _full text[] := '{}'; _keys boolean := true; _missing integer := greatest(_max, 0);
+    _head record; _ended boolean := false; _scarce text[]; _room integer[]; _blocked bigint[]; _new_full text[]; _at_keys integer := 0;
     _need record; _i integer; _left integer;
-    -- Of every reference that is met: what is wanted and freed, the limit, what is used, in how many rows.
+    -- Of every reference that is met: what is wanted and freed, the limit; and what is used, in how many rows, where it has looked.
     _refs text[]; _want integer[]; _back integer[]; _most integer[]; _used bigint[]; _shares integer[];
 BEGIN
     -- Keys that have room again let their next jobs in.
     PERFORM let_in(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed)
         WHERE strpos(f.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = f.ref LIMIT 1);
     IF _missing > 0 THEN
-        -- Groups that are full, and stay so: nobody need look at those who wait for them.
-        SELECT coalesce(array_agg(f.ref), '{}') INTO _full FROM (
+        -- Groups that are full. Where nothing is freed they stay so: nobody need look at those who wait for them.
+        SELECT coalesce(array_agg(f.ref), '{}') INTO _filled FROM (
             SELECT s.ref FROM slots s WHERE s.is_full GROUP BY s.ref HAVING count(*) = max(s.shares)
-            UNION ALL SELECT g.ref FROM gate g WHERE g.declared = 0 OR g.declared IS NULL AND g.submit = 0
-        ) f WHERE f.ref <> ALL (_freed_refs);
+            UNION ALL SELECT g.ref FROM gate g WHERE g.declared = 0 OR g.declared IS NULL AND g.submit = 0) f;
+        _full := CASE WHEN _filled = '{}' THEN _filled ELSE ARRAY(SELECT f FROM unnest(_filled) f WHERE f NOT IN (SELECT unnest(_freed_refs))) END;
+        _keys := coalesce((SELECT true FROM gate g WHERE strpos(g.ref, '/') > 0 ORDER BY g.ref LIMIT 1), false);
     END IF;
-    SELECT NULL::place AS until INTO _head;
+    SELECT '{}'::bigint[] AS seqs, '{}'::text[] AS queues, '{}'::text[] AS lanes, true AS whole, NULL::place AS until INTO _head;
     FOR _round IN 1 .. 8 LOOP
         _new := '{}';
         IF _missing > 0 THEN
             SELECT * INTO _head FROM head_of_line(_session, _missing, _per_queue, _full, _head.until) h;
             _whole := _head.whole;
-            EXIT WHEN _round > 1 AND cardinality(_head.seqs) = 0;
+            _ended := _round > 1 AND cardinality(_head.seqs) = 0;
+            EXIT WHEN _ended;
             _new := _head.seqs;
             _found := _found || _new;
         END IF;
@@ -396,15 +423,19 @@ BEGIN
                    coalesce(array_agg(a.ref) FILTER (WHERE a.want > a.room), '{}'), coalesce(array_agg(a.room) FILTER (WHERE a.want > a.room), '{}')
             INTO _refs, _want, _back, _most, _used, _shares, _scarce, _room
             FROM (
-                SELECT x.ref, x.want, x.freed, x.most, coalesce(u.used, 0) AS used, coalesce(u.shares, 0) AS shares,
-                       greatest(x.most - coalesce(u.used, 0) + x.freed, 0)::integer AS room
+                SELECT x.ref, x.want, x.freed, x.most, CASE WHEN x.asks THEN coalesce(u.used, 0) END AS used,
+                       CASE WHEN x.asks THEN coalesce(u.shares, 0) END AS shares,
+                       CASE WHEN x.asks THEN greatest(x.most - coalesce(u.used, 0) + x.freed, 0) ELSE x.want END::integer AS room
                 FROM (
-                    SELECT y.ref, sum(y.want)::integer AS want, sum(y.freed)::integer AS freed, max(y.most) AS most
+                    -- Where as much is freed as is taken of a group that is not full, there is room: nobody need ask.
+                    SELECT y.ref, sum(y.want)::integer AS want, sum(y.freed)::integer AS freed, max(y.most) AS most,
+                           sum(y.want) <> sum(y.freed) OR strpos(y.ref, '/') > 0 OR y.ref = ANY (_filled) AS asks
                     FROM (
-                        SELECT n.ref, n.slots AS want, 0 AS freed, n.most FROM limited_sums_of(_new) n
+                        SELECT n.ref, n.slots AS want, 0 AS freed, n.most FROM limited_sums_of(_new) n WHERE _keys
+                        UNION ALL SELECT n.ref, n.slots, 0, n.most FROM limited_sums_of_lanes(_head.queues, _head.lanes) n WHERE NOT _keys
                         UNION ALL SELECT f.ref, 0, f.freed, f.most FROM unnest(_freed_refs, _freed, _freed_most) f (ref, freed, most)
                     ) y GROUP BY y.ref
-                ) x CROSS JOIN LATERAL (SELECT sum(s.used) AS used, max(s.shares) AS shares FROM slots s WHERE s.ref = x.ref OFFSET 0) u
+                ) x CROSS JOIN LATERAL (SELECT sum(s.used) AS used, max(s.shares) AS shares FROM slots s WHERE x.asks AND s.ref = x.ref OFFSET 0) u
             ) a;
         ELSE
             -- A few more; of what was looked up before, nothing is looked up again.
@@ -414,12 +445,12 @@ BEGIN
                 _i := array_position(_refs, _need.ref);
                 IF _i IS NULL THEN
                     _i := cardinality(_refs) + 1;
-                    SELECT coalesce(sum(s.used), 0), coalesce(max(s.shares), 0) INTO _used[_i], _shares[_i] FROM slots s WHERE s.ref = _need.ref;
                     _refs[_i] := _need.ref;
                     _want[_i] := 0;
                     _back[_i] := 0;
                     _most[_i] := _need.most;
                 END IF;
+                IF _used[_i] IS NULL THEN _used[_i] := used_now(_need.ref); END IF;
                 _left := greatest(_most[_i] - _used[_i] + _back[_i] - _want[_i], 0);
                 IF _need.slots > _left THEN
                     _scarce := _scarce || _need.ref;
@@ -429,23 +460,24 @@ BEGIN
             END LOOP;
         END IF;
         IF cardinality(_scarce) > 0 THEN
-            -- Some who lack room at their keys are passed over, and others found. Where a group lacks room, or many keys do,
-            -- that is for the walk along the lanes.
-            _along := _per_queue IS NOT NULL OR EXISTS (SELECT FROM unnest(_scarce) r WHERE strpos(r, '/') = 0);
-            EXIT WHEN _along;
-            SELECT c.blocked INTO _blocked FROM contend(_new, _scarce, _room) c;
+            -- Those who lack room are passed over, and others found. Where many lack room at their keys, that is for the walk
+            -- along the lanes, which puts them aside.
+            EXIT WHEN _per_queue IS NOT NULL;
+            SELECT c.blocked, c.full_groups, _at_keys + cardinality(array_remove(c.lacks, NULL)) INTO _blocked, _new_full, _at_keys
+                FROM contend(_new, _scarce, _room) c;
+            EXIT WHEN _at_keys > 5 + _max / 10;
             _passed := _passed || _blocked;
-            _along := cardinality(_passed) > 5 + _max / 10;
-            EXIT WHEN _along;
+            _full := _full || _new_full;
             FOR _need IN SELECT * FROM limited_sums_of(_blocked) LOOP
                 _i := array_position(_refs, _need.ref);
                 _want[_i] := _want[_i] - _need.slots;
             END LOOP;
         END IF;
         _missing := _max - cardinality(_found) + cardinality(_passed);
-        EXIT WHEN _missing <= 0 OR cardinality(_scarce) = 0;
+        _ended := _missing <= 0 OR cardinality(_scarce) = 0;
+        EXIT WHEN _ended;
     END LOOP;
-    IF _along OR _missing > 0 AND (NOT _whole OR _per_queue IS NOT NULL OR cardinality(_scarce) > 0) THEN
+    IF NOT _ended OR _missing > 0 AND (NOT _whole OR _per_queue IS NOT NULL) THEN
         -- Somebody lacks room, or there may be more.
         RETURN claim_along_lanes(_session, _max, _per_queue, _freed_refs, _freed, _freed_most, _found, _full);
     END IF;
@@ -453,7 +485,9 @@ BEGIN
     IF cardinality(_passed) > 0 THEN _found := without(_found, _passed); END IF;
     SELECT array_agg(c.ref), array_agg(c.want), array_agg(c.freed), array_agg(c.most), array_agg(c.shares)
     INTO _refs, _want, _back, _most, _shares
-    FROM (SELECT * FROM unnest(_refs, _want, _back, _most, _shares) x (ref, want, freed, most, shares)
+    FROM (SELECT x.ref, x.want, x.freed, x.most,
+                 coalesce(x.shares, (SELECT y.shares FROM slots y WHERE y.ref = x.ref AND y.share = 0), 0) AS shares
+          FROM unnest(_refs, _want, _back, _most, _shares) x (ref, want, freed, most, shares)
           WHERE x.want <> x.freed ORDER BY x.ref COLLATE "C") c;
     IF _refs IS NOT NULL THEN
         SELECT array_agg(c.lost), array_agg(w.want - c.over) INTO _scarce, _room

@@ -179,6 +179,7 @@ CREATE TABLE gate (
     submit   integer
 );
 CREATE INDEX gate_large ON gate (ref) WHERE coalesce(declared, submit) >= 100 AND strpos(ref, '/') = 0;
+CREATE INDEX gate_keys ON gate (ref) WHERE strpos(ref, '/') > 0;
 CREATE INDEX gate_closed ON gate (ref) WHERE declared = 0 OR declared IS NULL AND submit = 0;
 
 -- Slots in use of groups that have a limit: a cache of what running jobs and programs hold, changed in the same

@@ -32,12 +32,15 @@ pub(crate) struct Looks {
     pub seen: Option<u64>,
     /// Exchanges in a row that brought nothing although there was said to be work.
     pub barren: u32,
+    /// Whether the last exchange for work brought some. Where many workers are told of every job most come too late; they look
+    /// first, which costs the store less.
+    pub lucky: bool,
 }
 
 impl Looks {
     /// There is a reason to look at once.
     pub fn new(now: Instant) -> Self {
-        Self { due: true, not_before: now, poll_at: now, date: None, seen: None, barren: 0 }
+        Self { due: true, not_before: now, poll_at: now, date: None, seen: None, barren: 0, lucky: true }
     }
 }
 
@@ -49,6 +52,12 @@ impl Fetcher {
             return Ok(false);
         }
         let claim = self.claim(session, 0);
+        if self.is_told_of_jobs(session) && claim.max > 0 {
+            // The exchange that follows makes the next look due: it finds out about dates.
+            session.looks.due = false;
+            session.looks.seen = Some(self.shared.store.changed(None).await?);
+            return Ok(true);
+        }
         let date_passed = session.looks.date.is_some_and(|date| date <= now);
         let work = match self.answer(1, self.shared.store.work(session.id, claim)).await {
             Ok(work) => work,
@@ -76,6 +85,12 @@ impl Fetcher {
             }
         }
         Ok(work.now)
+    }
+
+    /// Whether jobs have come, and this worker is likely to get some.
+    fn is_told_of_jobs(&self, session: &Session) -> bool {
+        let looks = &session.looks;
+        looks.lucky && looks.seen.is_some_and(|seen| self.shared.store.told_of_jobs(seen))
     }
 
     /// Ends what is over. Where nothing is, this costs a store nothing.
@@ -138,10 +153,11 @@ impl Fetcher {
     /// An exchange because there is said to be work. If it brings nothing again and again the next one waits a little.
     pub(super) async fn fetch(&mut self, session: &mut Session) -> Result<()> {
         match self.exchange(session, true).await? {
-            Brought::News => session.looks.barren = 0,
+            Brought::News => (session.looks.barren, session.looks.lucky) = (0, true),
             Brought::NotMade | Brought::Nothing => {
                 // Somebody was faster, or is at it. Not every store tells of a claim, and there may be more than that one took.
                 session.looks.due = true;
+                session.looks.lucky = false;
                 session.looks.barren += 1;
                 let pause = Duration::from_millis(1 << session.looks.barren.min(10));
                 let most = self.poll_interval().min(Duration::from_millis(100));
