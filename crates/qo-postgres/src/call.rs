@@ -26,6 +26,9 @@ pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 /// How often a call that lost a race, and so did nothing, is made again.
 const RACES: u32 = 10;
 
+/// What the message is where an exchange that shares the namespace meets something that it must be alone for.
+pub(crate) const MUST_BE_ALONE: &str = "it must be alone";
+
 /// How long a call may take. The longest are sweeps of a large backlog; whoever can wait no longer drops the call.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -260,10 +263,10 @@ fn failure(error: &tokio_postgres::Error) -> Failure {
         "QOLIM" => ErrorKind::LimitReached,
         "QOFEN" => ErrorKind::Fenced,
         "QOINT" => ErrorKind::Internal,
-        // The second is met where two jobs have one id.
-        "QOALO" | "23505" => {
-            let message = format!("{}: {}", code.code(), db.message());
-            return Failure::Told(Error::new(ErrorKind::Internal, message));
+        "QOALO" => return Failure::Told(Error::new(ErrorKind::Internal, MUST_BE_ALONE)),
+        // Two jobs of one id cannot be; if there were, the end of one must not stop everybody.
+        "23505" if db.table() == Some("done") => {
+            return Failure::Told(Error::new(ErrorKind::Internal, MUST_BE_ALONE));
         }
         _ if *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED => {
             return Failure::Race(Error::new(ErrorKind::Unavailable, db.message()));

@@ -1,7 +1,7 @@
 //! The usual exchange, beside others: its parameters and its answer are rows and arrays, not JSON.
 
 use crate::PostgresStore;
-use crate::call::{Parameter, column};
+use crate::call::{MUST_BE_ALONE, Parameter, column};
 use crate::store::number;
 use qo_core::{
     ClaimedJob, Error, ErrorKind, Exchange, ExchangeReply, FenceToken, JobId, JobState, Json, Key, Name,
@@ -91,9 +91,7 @@ impl PostgresStore {
             (&only_asks, Type::BOOL),
         ];
         let rows = match self.calls.rows("api_exchange_shared", &parameters).await {
-            Err(error) if ["QOALO", "23505"].iter().any(|code| error.message().starts_with(code)) => {
-                return Ok(Shared::MustBeAlone);
-            }
+            Err(error) if error.message() == MUST_BE_ALONE => return Ok(Shared::MustBeAlone),
             rows => rows?,
         };
         match rows.first() {

@@ -4,7 +4,7 @@ mod fixtures;
 
 use fixtures::{RUNTIME, Schemas};
 use proptest::prelude::*;
-use qo_testkit::generator::{crowds, equal, flows, scripts};
+use qo_testkit::generator::{crowds, equal, flows, lines, scripts};
 use qo_testkit::{Fixtures, MemoryFixtures};
 
 /// As many scripts as `QO_EQUALITY` says. Defaults to 256.
@@ -13,10 +13,16 @@ fn cases() -> u32 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: cases(),
+        failure_persistence: None,
+        // Each takes a second.
+        max_shrink_iters: 200,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn the_schema_equals_the_rule_book(script in prop_oneof![scripts(1..=60), crowds(1..=40), flows(1..=40)]) {
+    fn the_schema_equals_the_rule_book(script in prop_oneof![3 => scripts(1..=60), 3 => crowds(1..=40), 3 => flows(1..=40), 2 => lines(1..=16)]) {
         let same = RUNTIME.block_on(async {
             let schemas = Schemas::on("QO_TEST_POSTGRES");
             equal(&MemoryFixtures.fresh().await, &schemas.fresh().await, &script).await

@@ -409,7 +409,8 @@ fn a_slot_that_is_freed_while_a_job_is_parked_on_it_wakes_the_job() {
 fn a_claim_that_is_late_at_a_key_leaves_that_job_in_line_and_takes_the_others() {
     RUNTIME.block_on(async {
         let mut world = World::new("late_at_a_key").await;
-        let of = |id, key| NewJob { key: Some(qo_core::Key::parse("key", key).expect("a key")), ..job(id, "t") };
+        let of =
+            |id, key| NewJob { key: Some(qo_core::Key::parse("key", key).expect("a key")), ..job(id, "t") };
         world.store.set_limit("t/*".parse().expect("a group"), 1).await.expect("it is set");
         world.store.set_limit(GroupRef::Group(name("t")), 7).await.expect("it is set");
         world.store.set_limit(GroupRef::Cluster, 5).await.expect("it is set");
@@ -437,6 +438,21 @@ fn a_claim_that_is_late_at_a_key_leaves_that_job_in_line_and_takes_the_others() 
         world.store.close_session(other).await.expect("its job is given back");
         world.number = 1;
         assert_eq!(world.claims(10).await, ids([1]), "the key is free again");
+        assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
+    });
+}
+
+#[test]
+fn a_job_whose_id_has_ended_before_can_end() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("ended_before").await;
+        world.submit(vec![job(1, "t"), job(2, "t")]).await;
+        let held: Vec<Settle> = world.exchange(vec![], 2).await.into_iter().map(|(_, s)| s).collect();
+        // It cannot be; but the end of one must not stop everybody.
+        let slow = world.slow().await;
+        let ended = "INSERT INTO done SELECT j.*, 'cancelled', 0, NULL FROM job j ORDER BY j.seq LIMIT 1";
+        slow.batch_execute(ended).await.expect("it is put there");
+        assert_eq!(world.exchange(held, 2).await, []);
         assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
     });
 }

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestError, TestRng, TestRunner};
 use qo_testkit::generator::{
-    Script, answer_alike, bad_commands, bad_json, crowds, equal, flows, minimal, scripts, something_to_lose,
-    survives,
+    Script, answer_alike, bad_commands, bad_json, crowds, equal, flows, lines, minimal, scripts,
+    something_to_lose, survives,
 };
 use qo_testkit::{Fixtures, MemoryFixtures, ToyFixtures};
 use std::cell::Cell;
@@ -77,6 +77,11 @@ fn memory_equals_the_toy() {
 #[test]
 fn memory_equals_the_toy_in_a_crowd() {
     all_are_equal(&crowds(1..=60), 6_000);
+}
+
+#[test]
+fn memory_equals_the_toy_in_long_lines() {
+    all_are_equal(&lines(1..=16), 100);
 }
 
 #[test]

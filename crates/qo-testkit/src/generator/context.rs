@@ -196,6 +196,7 @@ impl Context {
     fn grant(&self, known: Option<&Known>, whose: Whose) -> Option<Grant> {
         match whose {
             Whose::Held(k) => pick(&known?.held, k).copied(),
+            Whose::Nth(k) => known?.held.get(usize::from(k)).copied(),
             Whose::Claimed(k) => pick(&known?.claimed, k).copied(),
             Whose::Any(k) => Some(self.token(k)),
             Whose::Mixed(job, token) => Some((self.token(job).0, self.token(token).1)),

@@ -13,6 +13,7 @@ mod context;
 mod crowd;
 mod flow;
 mod junk;
+mod line;
 mod meaning;
 mod pool;
 mod script;
@@ -26,6 +27,7 @@ pub use compare::{answer_alike, equal, minimal};
 pub use crowd::crowds;
 pub use flow::flows;
 pub use junk::{bad_json, text_survives};
+pub use line::lines;
 pub use script::{Entry, Script, Seen, Transcript};
 pub use step::{BulkSpec, ConfigurationSpec, ProgramPick, ScheduleSpec, SlotSpec};
 pub use step::{

@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::{Step, Views, call, look};
 use crate::Fixture;
-use qo_core::{Answer, Command, Cursor, Error, ErrorKind, Store};
+use qo_core::{Answer, Command, Cursor, Error, ErrorKind, JobId, Store};
 use std::fmt;
 
 /// A list of symbolic steps that any store can be put through.
@@ -51,6 +51,8 @@ pub enum Seen {
 
 /// Steps between two looks at all views.
 const LOOK_EVERY: usize = 8;
+/// Jobs that a look asks for one by one; listings have them all.
+const LOOKED_AT: usize = 60;
 
 impl Script {
     /// Puts a store through the script.
@@ -61,7 +63,7 @@ impl Script {
         for (number, step) in self.steps.iter().enumerate() {
             entries.push(self.entry(fixture, &mut context, number, step).await);
             if number % LOOK_EVERY == LOOK_EVERY - 1 || number + 1 == self.steps.len() {
-                let seen = Seen::Views(Box::new(look(store, &context.known_jobs).await));
+                let seen = Seen::Views(Box::new(look(store, &some(&context.known_jobs)).await));
                 entries.push(Entry { step: number, command: None, seen });
             }
         }
@@ -80,6 +82,11 @@ impl Script {
         let seen = Seen::Answer(answer.map(comparable).map_err(|e| e.kind()));
         Entry { step: number, command: Some(without_cursor(command)), seen }
     }
+}
+
+/// Jobs to look at, from all over the line.
+fn some(jobs: &[JobId]) -> Vec<JobId> {
+    jobs.iter().copied().step_by(jobs.len() / LOOKED_AT + 1).collect()
 }
 
 /// What a store makes of a command, errors reduced to their kind.

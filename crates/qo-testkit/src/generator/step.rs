@@ -181,6 +181,8 @@ pub struct SettleSpec {
 pub enum Whose {
     /// One that this session was given to run and has not settled.
     Held(Pick),
+    /// The one of those that is at this place, if there are as many: so two places are two jobs.
+    Nth(Pick),
     /// One that this session was given ahead of time and has not started.
     Claimed(Pick),
     /// Any that was ever given to anybody.

@@ -1,0 +1,164 @@
+-- Who is next in line, for claims that are made beside others.
+
+-- How many places more than are wanted a claim looks at in one go. Tests put their own number here.
+CREATE OR REPLACE FUNCTION look_ahead() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 50 $$;
+
+-- The next in line that a session serves: at most `_most`, in claim order, beginning with the first queues. The rows are
+-- locked; those that somebody else has are passed over. `whole` is false where it did not look at all of the line. It begins at
+-- `_from`, if that is given, and says where whoever wants more goes on.
+CREATE OR REPLACE FUNCTION head_of_line(
+    _session session, _most integer, _per_queue integer, _full text[], _from place,
+    OUT seqs bigint[], OUT queues text[], OUT lanes text[], OUT whole boolean, OUT until place
+) LANGUAGE plpgsql AS $$
+DECLARE _queue record; _place record; _first record; _window record; _some record; _wanted integer; _look integer; _jumped boolean;
+BEGIN
+    seqs := '{}';
+    queues := '{}';
+    lanes := '{}';
+    whole := true;
+    until := _from;
+    FOR _queue IN
+        SELECT q.queue, count(*) OVER (PARTITION BY queue_priority(q.queue)) AS equals
+        FROM (SELECT unnest(_session.queues) AS queue WHERE cardinality(_session.queues) > 0
+              UNION SELECT w.queue FROM queues_in_line() w WHERE cardinality(_session.queues) = 0) q
+        WHERE NOT is_paused(q.queue)
+        ORDER BY queue_priority(q.queue), q.queue
+    LOOP
+        CONTINUE WHEN _from.queue <> _queue.queue OR 'queue:' || _queue.queue = ANY (_full);
+        EXIT WHEN 'cluster' = ANY (_full);
+        IF _queue.equals > 1 THEN
+            -- Queues of one priority are one line: that is for the walk along the lanes.
+            whole := false;
+            EXIT;
+        END IF;
+        _wanted := least(_most - cardinality(seqs), _per_queue);
+        _look := _wanted + look_ahead();
+        _jumped := false;
+        IF _from IS NULL THEN
+            SELECT * INTO _place FROM front_of(_queue.queue);
+        ELSE
+            SELECT _from.priority AS priority, _from.run_at AS run_at, _from.seq AS seq INTO _place;
+            _from := NULL;
+        END IF;
+        -- Window by window: how many of those that stand there does it serve, and which are the last of them?
+        WHILE _wanted > 0 LOOP
+            SELECT count(*) AS seen, count(*) FILTER (WHERE NOT h.served) AS others,
+                   (array_agg(h.priority))[count(*)] AS priority, (array_agg(h.run_at))[count(*)] AS run_at, (array_agg(h.seq))[count(*)] AS seq
+            INTO _window FROM (
+                SELECT (l.task IN (SELECT unnest(_session.tasks))) IS TRUE AND split_part(l.lane, ' ', 2) <> ALL (_full) AS served,
+                       l.priority, l.run_at, l.seq FROM line l
+                WHERE l.parked_on IS NULL AND l.queue = _queue.queue AND (l.priority, l.run_at, l.seq) >= (_place.priority, _place.run_at, _place.seq)
+                ORDER BY l.priority, l.run_at, l.seq LIMIT _look) h;
+            IF _window.others * 2 > _window.seen THEN
+                -- Mostly for others: they are not to be looked at one by one. It goes to the first that is its own.
+                whole := NOT _jumped;
+                EXIT WHEN _jumped;
+                SELECT h.priority, h.run_at, h.seq INTO _first FROM lanes_of(_session) h
+                    WHERE h.queue = _queue.queue AND (cardinality(_full) = 0 OR NOT needs_some(h.lane, _full))
+                    ORDER BY h.priority, h.run_at, h.seq LIMIT 1;
+                EXIT WHEN NOT FOUND;
+                -- Only ahead: what it has passed it has, or somebody else.
+                whole := (_first.priority, _first.run_at, _first.seq) >= (_place.priority, _place.run_at, _place.seq);
+                EXIT WHEN NOT whole;
+                _place := _first;
+                _jumped := true;
+                CONTINUE;
+            END IF;
+            SELECT coalesce(array_agg(h.seq), '{}') AS seqs, coalesce(array_agg(h.lane), '{}') AS lanes, count(*) AS n, (array_agg(h.priority))[count(*)] AS priority,
+                   (array_agg(h.run_at))[count(*)] AS run_at INTO _some FROM (
+                SELECT l.seq, l.lane, l.priority, l.run_at FROM line l
+                WHERE l.parked_on IS NULL AND l.queue = _queue.queue AND (l.priority, l.run_at, l.seq) >= (_place.priority, _place.run_at, _place.seq)
+                  AND (l.priority, l.run_at, l.seq) <= (_window.priority, _window.run_at, _window.seq)
+                  AND (l.task IN (SELECT unnest(_session.tasks))) IS TRUE
+                  AND (cardinality(_full) = 0 OR split_part(l.lane, ' ', 2) <> ALL (_full))
+                ORDER BY l.priority, l.run_at, l.seq LIMIT _wanted FOR UPDATE SKIP LOCKED) h;
+            seqs := seqs || _some.seqs;
+            lanes := lanes || _some.lanes;
+            queues := queues || array_fill(_queue.queue, ARRAY[_some.n::integer]);
+            until := CASE WHEN _some.n = _wanted THEN ROW(_queue.queue, _some.priority, _some.run_at, _some.seqs[_some.n] + 1)::place
+                          ELSE ROW(_queue.queue, _window.priority, _window.run_at, _window.seq + 1)::place END;
+            EXIT WHEN _window.seen < _look;
+            -- Others have them: the next window is larger.
+            _wanted := _wanted - _some.n;
+            _look := least(2 * _look, 1000);
+            SELECT _window.priority AS priority, _window.run_at AS run_at, _window.seq + 1 AS seq INTO _place;
+        END LOOP;
+        EXIT WHEN NOT whole OR cardinality(seqs) >= _most;
+    END LOOP;
+END $$;
+
+-- Whether a lane's jobs need a group that is full: a lane is TASK GROUP COST and EXTRA=SLOTS, as often as there are extra limits.
+CREATE OR REPLACE FUNCTION needs_some(_lane text, _full text[]) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT split_part(_lane, ' ', 2) = ANY (_full)
+        OR strpos(_lane, '=') > 0 AND string_to_array(regexp_replace(_lane, '=[0-9]+', '', 'g'), ' ') && _full
+$$;
+
+-- The next in claim order among the lanes that a session serves and that need no group which is full: at most `_most`, perhaps
+-- fewer, but at least one if there is one. Locked, where nobody else has them.
+--
+-- Of each lane the first few are looked at. Where a lane has more than that, nobody behind the last of those is known to be
+-- next, so the list ends there; whoever wants more asks again.
+CREATE OR REPLACE FUNCTION heads_of_lanes(
+    _session session, _most integer, _per_queue integer, _given text[], _full text[], _passed bigint[]
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    _queues text[]; _lanes text[]; _priorities integer[]; _few integer; _seqs bigint[]; _locked bigint[]; _front record;
+    _look integer := _most; _seen integer;
+BEGIN
+    SELECT array_agg(a.queue), array_agg(a.lane), array_agg(queue_priority(a.queue)) INTO _queues, _lanes, _priorities
+    FROM lanes_of(_session) a
+    WHERE (cardinality(_full) = 0 OR NOT needs_some(a.lane, _full) AND 'cluster' <> ALL (_full) AND 'queue:' || a.queue <> ALL (_full))
+      AND (_per_queue IS NULL OR (SELECT count(*) FROM unnest(_given) g WHERE g = a.queue) < _per_queue);
+    IF _lanes IS NULL THEN RETURN '{}'; END IF;
+    IF cardinality(_lanes) = 1 THEN
+        SELECT * INTO _front FROM front_of(_queues[1]);
+        SELECT array_agg(h.seq) INTO _locked FROM (
+            SELECT l.seq FROM line l
+            WHERE l.parked_on IS NULL AND l.queue = _queues[1] AND l.lane = _lanes[1] AND l.seq NOT IN (SELECT unnest(_passed))
+              AND (l.priority, l.run_at, l.seq) >= (_front.priority, _front.run_at, _front.seq)
+            ORDER BY l.priority, l.run_at, l.seq
+            LIMIT least(_most, _per_queue - (SELECT count(*) FROM unnest(_given) g WHERE g = _queues[1])) FOR UPDATE SKIP LOCKED) h;
+        RETURN coalesce(_locked, '{}');
+    END IF;
+    FOR _try IN 1 .. 6 LOOP
+    _few := least(_look, _look / cardinality(_lanes) + 2);
+    WITH heads AS MATERIALIZED (
+        SELECT h.seq, a.queue, a.queue_priority, h.priority, h.run_at, a.n,
+               row_number() OVER (PARTITION BY a.n ORDER BY h.priority, h.run_at, h.seq) AS i
+        FROM unnest(_queues, _lanes, _priorities) WITH ORDINALITY a (queue, lane, queue_priority, n)
+        CROSS JOIN LATERAL front_of(a.queue) f
+        CROSS JOIN LATERAL (
+            SELECT l.seq, l.priority, l.run_at FROM line l
+            WHERE l.parked_on IS NULL AND l.queue = a.queue AND l.lane = a.lane AND l.seq NOT IN (SELECT unnest(_passed))
+              AND (l.priority, l.run_at, l.seq) >= (f.priority, f.run_at, f.seq)
+            ORDER BY l.priority, l.run_at, l.seq LIMIT _few) h
+    ), known AS (
+        -- How far the order is known.
+        SELECT min(ARRAY[h.queue_priority, h.priority, h.run_at, h.seq]::bigint[]) AS until FROM heads h WHERE h.i = _few
+    ), next AS (
+        SELECT h.*, row_number() OVER (PARTITION BY h.queue ORDER BY h.priority, h.run_at, h.seq) AS of_queue
+        FROM heads h, known k
+        WHERE k.until IS NULL OR ARRAY[h.queue_priority, h.priority, h.run_at, h.seq]::bigint[] <= k.until
+    )
+    SELECT array_agg(m.seq ORDER BY m.queue_priority, m.priority, m.run_at, m.seq) INTO _seqs FROM (
+        SELECT n.* FROM next n
+        WHERE _per_queue IS NULL OR n.of_queue <= _per_queue - (SELECT count(*) FROM unnest(_given) g WHERE g = n.queue)
+        ORDER BY n.queue_priority, n.priority, n.run_at, n.seq LIMIT _look) m;
+    EXIT WHEN _seqs IS NULL;
+    SELECT array_agg(f.seq) INTO _locked FROM (
+        SELECT l.seq FROM unnest(_seqs) WITH ORDINALITY s (seq, n)
+        CROSS JOIN LATERAL (SELECT x.seq FROM line x WHERE x.seq = s.seq AND coalesce(x.parked_on, '') = '' FOR UPDATE SKIP LOCKED) l
+        ORDER BY s.n LIMIT _most) f;
+    EXIT WHEN cardinality(_locked) >= _most OR _try > 1 AND _locked IS NOT NULL OR cardinality(_seqs) = _seen;
+    -- Somebody else has them: whoever is behind them.
+    _seen := cardinality(_seqs);
+    _look := _look + 1000;
+    END LOOP;
+    RETURN coalesce(_locked, '{}');
+END $$;
+
+-- A list without some, in its order.
+CREATE OR REPLACE FUNCTION without(_seqs bigint[], _some bigint[]) RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(array_agg(s.seq ORDER BY s.i), '{}') FROM unnest(_seqs) WITH ORDINALITY s (seq, i)
+    WHERE s.seq NOT IN (SELECT unnest(_some))
+$$;

@@ -1,0 +1,92 @@
+-- Counting what claims take that are made beside others. The order of locks: see 82_shared_exchange.sql.
+
+-- Counts what was taken and freed, row by row in the order of the references, as they are given, and looks whether there was
+-- room: answers with the keys that have more taken now than they have slots, and how many. Of other references it fails.
+-- `_shares` says how many rows each has; none, if it has none yet.
+--
+-- Those that have several come last, and nobody waits there: who finds too few rows that are free begins anew, and is patient
+-- then. So whoever waits for one of these rows waits for somebody who has all others that it needs.
+CREATE OR REPLACE FUNCTION change_slots(_refs text[], _delta integer[], _most integer[], _shares integer[])
+RETURNS TABLE (lost text, over integer) LANGUAGE plpgsql AS $$
+DECLARE
+    _made text[] := '{}'; _ones text[]; _here text[]; _here_delta integer[]; _here_most integer[]; _counted integer; _wide record; _lost text; _over text[]; _by integer[];
+    _patient boolean := coalesce(current_setting('qo.patient', true) = 'on', false);
+BEGIN
+    IF _refs IS NULL THEN RETURN; END IF;
+    IF 0 = ANY (_shares) THEN
+        -- First all rows that are new, then those that were there, or that somebody made since we looked. Nobody who has a row
+        -- that was there waits for one that is new.
+        WITH made AS (
+            INSERT INTO slots (ref, used, most)
+            SELECT c.ref, c.delta, c.most FROM unnest(_refs, _delta, _most, _shares) c (ref, delta, most, shares) WHERE c.shares = 0
+            ON CONFLICT DO NOTHING RETURNING ref
+        )
+        SELECT coalesce(array_agg(m.ref), '{}') INTO _made FROM made m;
+    END IF;
+    -- Then keys of one slot which is free again: they need no row. Nobody but who has that slot waits for such a row.
+    SELECT array_agg(c.ref) INTO _ones FROM unnest(_refs, _delta, _most, _shares) c (ref, delta, most, shares)
+        WHERE c.shares = 1 AND c.most = 1 AND c.delta = -1 AND strpos(c.ref, '/') > 0;
+    IF _ones IS NOT NULL THEN
+        WITH gone AS (
+            DELETE FROM slots s USING unnest(_ones) c (ref) WHERE s.ref = ANY (ARRAY[c.ref]) AND s.used = 1 RETURNING s.ref
+        )
+        SELECT _made || coalesce(array_agg(g.ref), '{}') INTO _made FROM gone g;
+    END IF;
+    -- Then all others, in this order, one by one.
+    SELECT array_agg(c.ref ORDER BY c.i), array_agg(c.delta ORDER BY c.i), array_agg(c.most ORDER BY c.i) INTO _here, _here_delta, _here_most
+    FROM unnest(_refs, _delta, _most, _shares) WITH ORDINALITY c (ref, delta, most, shares, i)
+    WHERE c.shares <= 1 AND c.ref NOT IN (SELECT unnest(_made));
+    WITH counted AS (
+        UPDATE slots s SET used = s.used + c.delta FROM unnest(_here, _here_delta, _here_most) c (ref, delta, most)
+        WHERE s.ref = ANY (ARRAY[c.ref])
+        RETURNING s.ref, CASE WHEN c.delta > 0 AND s.used > c.most THEN s.used - c.most END AS over
+    )
+    SELECT count(*), coalesce(array_agg(c.ref) FILTER (WHERE c.over > 0), '{}'), coalesce(array_agg(c.over) FILTER (WHERE c.over > 0), '{}'),
+           min(c.ref) FILTER (WHERE c.over > 0 AND strpos(c.ref, '/') = 0)
+    INTO _counted, _over, _by, _lost FROM counted c;
+    FOR _wide IN SELECT * FROM unnest(_refs, _delta, _shares) c (ref, delta, shares) WHERE c.shares > 1 LOOP
+        _counted := _counted + 1;
+        EXIT WHEN _lost IS NOT NULL;
+        IF count_in_shares(_wide.ref, _wide.delta, _patient) <> 0 THEN _lost := _wide.ref; END IF;
+    END LOOP;
+    IF _lost IS NOT NULL OR cardinality(_made) + _counted <> cardinality(_refs) THEN
+        RAISE EXCEPTION 'somebody else took slots of % at the same moment', coalesce(_lost, _refs[1]) USING ERRCODE = '40001';
+    END IF;
+    RETURN QUERY SELECT * FROM unnest(_over, _by);
+END $$;
+
+-- Of jobs that are counted already, those that may run after all, now that keys have less room than was seen. The others stay
+-- in line, and what was counted for them is taken back. Rows that are not its own yet it takes only where nobody has them:
+-- it has others already that come later in the order.
+CREATE OR REPLACE FUNCTION stand_back(_seqs bigint[], _scarce text[], _room integer[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE _blocked bigint[]; _need record;
+BEGIN
+    SELECT c.blocked INTO _blocked FROM contend(_seqs, _scarce, _room) c;
+    FOR _need IN SELECT n.ref, n.slots FROM limited_sums_of(_blocked) n ORDER BY n.ref COLLATE "C" LOOP
+        PERFORM FROM slots s WHERE s.ref = _need.ref AND s.shares = 1 FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            UPDATE slots s SET used = s.used - _need.slots WHERE s.ref = _need.ref;
+        ELSIF count_in_shares(_need.ref, -_need.slots, false) <> 0 THEN
+            RAISE EXCEPTION 'somebody else is at % at the same moment', _need.ref USING ERRCODE = '40001';
+        END IF;
+        IF strpos(_need.ref, '/') > 0 AND _need.ref <> ALL (_scarce) THEN PERFORM let_in(_need.ref, _need.slots); END IF;
+    END LOOP;
+    RETURN without(_seqs, _blocked);
+END $$;
+
+-- Puts jobs aside that wait for a key. Its row is locked first: whoever frees a slot of that key waits for the row, and then finds
+-- them. A row that somebody else has is not waited for; then they stay in line, and are put aside another time.
+CREATE OR REPLACE FUNCTION put_aside(_seqs bigint[], _keys text[], _most integer[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _locked text[];
+BEGIN
+    IF 0 = ANY (_most) THEN
+        INSERT INTO slots (ref, used, most)
+            SELECT DISTINCT p.ref, 0, 0 FROM unnest(_keys, _most) p (ref, most) WHERE p.most = 0 ORDER BY p.ref ON CONFLICT DO NOTHING;
+    END IF;
+    SELECT array_agg(s.ref) INTO _locked FROM (SELECT DISTINCT p.ref, p.most FROM unnest(_keys, _most) p (ref, most)) k
+        CROSS JOIN LATERAL (SELECT x.ref FROM slots x WHERE x.ref = k.ref AND x.share = 0 AND x.used >= k.most FOR UPDATE SKIP LOCKED) s;
+    SELECT array_agg(p.seq), array_agg(p.ref) INTO _seqs, _keys FROM unnest(_seqs, _keys) p (seq, ref) WHERE p.ref = ANY (_locked);
+    UPDATE line l SET parked_on = p.ref FROM unnest(_seqs, _keys) p (seq, ref) WHERE l.seq = ANY (ARRAY[p.seq]);
+    -- They leave the line without their slots: behind them, at their other keys, somebody may be next.
+    PERFORM let_in(n.ref, 1) FROM limited_needs(_seqs) n WHERE strpos(n.ref, '/') > 0 AND n.ref <> _keys[n.i];
+END $$;

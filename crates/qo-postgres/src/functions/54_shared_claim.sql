@@ -1,0 +1,220 @@
+-- Claims that are made beside others.
+
+-- What a session is given, as far as there is room, and what that changes in `slots`. Answers with jobs in claim order; none
+-- if somebody must be alone for it.
+--
+-- It plans with what it sees, without a lock; then it locks the rows that change and looks again. Where as much is freed as
+-- is taken nothing changes: no row is locked, and the sum stays what it is. If somebody else took what it counted on: of a key,
+-- whoever counted on it stays in line; of a group, all is undone and made anew.
+CREATE OR REPLACE FUNCTION claim_shared(
+    _session session, _max integer, _per_queue integer, _freed_refs text[], _freed integer[], _freed_most integer[]
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    _found bigint[] := '{}'; _new bigint[]; _passed bigint[] := '{}'; _whole boolean := true;
+    _filled text[] := '{}'; _full text[] := '{}'; _keys boolean := true; _missing integer := greatest(_max, 0);
+    _head record; _ended boolean := false; _scarce text[]; _room integer[]; _blocked bigint[]; _new_full text[]; _at_keys integer := 0;
+    _need record; _i integer; _left integer;
+    -- Of every reference that is met: what is wanted and freed, the limit; and what is used, in how many rows, where it has looked.
+    _refs text[]; _want integer[]; _back integer[]; _most integer[]; _used bigint[]; _shares integer[];
+BEGIN
+    -- Keys that have room again let their next jobs in.
+    PERFORM let_in(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed)
+        WHERE strpos(f.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = f.ref LIMIT 1);
+    IF _missing > 0 THEN
+        -- Groups that are full. Where nothing is freed they stay so: nobody need look at those who wait for them.
+        SELECT coalesce(array_agg(f.ref), '{}') INTO _filled FROM (
+            SELECT s.ref FROM slots s WHERE s.is_full GROUP BY s.ref HAVING count(*) = max(s.shares)
+            UNION ALL SELECT g.ref FROM gate g WHERE g.declared = 0 OR g.declared IS NULL AND g.submit = 0) f;
+        _full := CASE WHEN _filled = '{}' THEN _filled ELSE ARRAY(SELECT f FROM unnest(_filled) f WHERE f NOT IN (SELECT unnest(_freed_refs))) END;
+        _keys := coalesce((SELECT true FROM gate g WHERE strpos(g.ref, '/') > 0 ORDER BY g.ref LIMIT 1), false);
+    END IF;
+    SELECT '{}'::bigint[] AS seqs, '{}'::text[] AS queues, '{}'::text[] AS lanes, true AS whole, NULL::place AS until INTO _head;
+    FOR _round IN 1 .. 8 LOOP
+        _new := '{}';
+        IF _missing > 0 THEN
+            SELECT * INTO _head FROM head_of_line(_session, _missing, _per_queue, _full, _head.until) h;
+            _whole := _head.whole;
+            _ended := _round > 1 AND cardinality(_head.seqs) = 0;
+            EXIT WHEN _ended;
+            _new := _head.seqs;
+            _found := _found || _new;
+        END IF;
+        IF _round = 1 THEN
+            SELECT array_agg(a.ref), array_agg(a.want), array_agg(a.freed), array_agg(a.most), array_agg(a.used), array_agg(a.shares),
+                   coalesce(array_agg(a.ref) FILTER (WHERE a.want > a.room), '{}'), coalesce(array_agg(a.room) FILTER (WHERE a.want > a.room), '{}')
+            INTO _refs, _want, _back, _most, _used, _shares, _scarce, _room
+            FROM (
+                SELECT x.ref, x.want, x.freed, x.most, CASE WHEN x.asks THEN coalesce(u.used, 0) END AS used,
+                       CASE WHEN x.asks THEN coalesce(u.shares, 0) END AS shares,
+                       CASE WHEN x.asks THEN greatest(x.most - coalesce(u.used, 0) + x.freed, 0) ELSE x.want END::integer AS room
+                FROM (
+                    -- Where as much is freed as is taken of a group that is not full, there is room: nobody need ask.
+                    SELECT y.ref, sum(y.want)::integer AS want, sum(y.freed)::integer AS freed, max(y.most) AS most,
+                           sum(y.want) <> sum(y.freed) OR strpos(y.ref, '/') > 0 OR y.ref = ANY (_filled) AS asks
+                    FROM (
+                        SELECT n.ref, n.slots AS want, 0 AS freed, n.most FROM limited_sums_of(_new) n WHERE _keys
+                        UNION ALL SELECT n.ref, n.slots, 0, n.most FROM limited_sums_of_lanes(_head.queues, _head.lanes) n WHERE NOT _keys
+                        UNION ALL SELECT f.ref, 0, f.freed, f.most FROM unnest(_freed_refs, _freed, _freed_most) f (ref, freed, most)
+                    ) y GROUP BY y.ref
+                ) x CROSS JOIN LATERAL (SELECT sum(s.used) AS used, max(s.shares) AS shares FROM slots s WHERE x.asks AND s.ref = x.ref OFFSET 0) u
+            ) a;
+        ELSE
+            -- A few more; of what was looked up before, nothing is looked up again.
+            _scarce := '{}';
+            _room := '{}';
+            FOR _need IN SELECT * FROM limited_sums_of(_new) LOOP
+                _i := array_position(_refs, _need.ref);
+                IF _i IS NULL THEN
+                    _i := cardinality(_refs) + 1;
+                    _refs[_i] := _need.ref;
+                    _want[_i] := 0;
+                    _back[_i] := 0;
+                    _most[_i] := _need.most;
+                END IF;
+                IF _used[_i] IS NULL THEN _used[_i] := used_now(_need.ref); END IF;
+                _left := greatest(_most[_i] - _used[_i] + _back[_i] - _want[_i], 0);
+                IF _need.slots > _left THEN
+                    _scarce := _scarce || _need.ref;
+                    _room := _room || _left;
+                END IF;
+                _want[_i] := _want[_i] + _need.slots;
+            END LOOP;
+        END IF;
+        IF cardinality(_scarce) > 0 THEN
+            -- Those who lack room are passed over, and others found. Where many lack room at their keys, that is for the walk
+            -- along the lanes, which puts them aside.
+            EXIT WHEN _per_queue IS NOT NULL;
+            SELECT c.blocked, c.full_groups, _at_keys + cardinality(array_remove(c.lacks, NULL)) INTO _blocked, _new_full, _at_keys
+                FROM contend(_new, _scarce, _room) c;
+            EXIT WHEN _at_keys > 5 + _max / 100;
+            _passed := _passed || _blocked;
+            _full := _full || _new_full;
+            FOR _need IN SELECT * FROM limited_sums_of(_blocked) LOOP
+                _i := array_position(_refs, _need.ref);
+                _want[_i] := _want[_i] - _need.slots;
+            END LOOP;
+        END IF;
+        _missing := _max - cardinality(_found) + cardinality(_passed);
+        _ended := _missing <= 0 OR cardinality(_scarce) = 0;
+        EXIT WHEN _ended;
+    END LOOP;
+    IF NOT _ended OR _missing > 0 AND (NOT _whole OR _per_queue IS NOT NULL) THEN
+        -- Somebody lacks room, or there may be more.
+        RETURN claim_along_lanes(_session, _max, _per_queue, _freed_refs, _freed, _freed_most, _found, _full);
+    END IF;
+    -- The usual case: everybody at the head of the line may run, or nearly everybody.
+    IF cardinality(_passed) > 0 THEN _found := without(_found, _passed); END IF;
+    SELECT array_agg(c.ref), array_agg(c.want), array_agg(c.freed), array_agg(c.most), array_agg(c.shares)
+    INTO _refs, _want, _back, _most, _shares
+    FROM (SELECT x.ref, x.want, x.freed, x.most,
+                 coalesce(x.shares, (SELECT y.shares FROM slots y WHERE y.ref = x.ref AND y.share = 0), 0) AS shares
+          FROM unnest(_refs, _want, _back, _most, _shares) x (ref, want, freed, most, shares)
+          WHERE x.want <> x.freed ORDER BY x.ref COLLATE "C") c;
+    IF _refs IS NOT NULL THEN
+        SELECT array_agg(c.lost), array_agg(w.want - c.over) INTO _scarce, _room
+            FROM change_slots(_refs, ARRAY(SELECT c.want - c.freed FROM unnest(_want, _back) WITH ORDINALITY c (want, freed, i) ORDER BY c.i), _most, _shares) c
+            JOIN unnest(_refs, _want) w (ref, want) ON w.ref = c.lost;
+        IF _scarce IS NOT NULL THEN _found := stand_back(_found, _scarce, _room); END IF;
+        -- Somebody may have been parked on a key while we waited for its row.
+        PERFORM let_in(c.ref, c.freed - c.want) FROM unnest(_refs, _want, _back) c (ref, want, freed)
+            WHERE c.want < c.freed AND strpos(c.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = c.ref LIMIT 1);
+    END IF;
+    DELETE FROM line l WHERE l.seq = ANY (_found);
+    RETURN _found;
+END $$;
+
+-- The same where nothing has a limit: nobody takes anything from anybody, so it loses no race.
+CREATE OR REPLACE FUNCTION claim_unlimited(_session session, _max integer, _per_queue integer) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE _taken bigint[]; _whole boolean; _given text[] := '{}'; _seqs bigint[];
+BEGIN
+    IF _max <= 0 THEN RETURN '{}'; END IF;
+    SELECT h.seqs, h.whole INTO _taken, _whole FROM head_of_line(_session, _max, _per_queue, '{}', NULL) h;
+    DELETE FROM line l WHERE l.seq = ANY (_taken);
+    WHILE NOT _whole AND cardinality(_taken) < _max LOOP
+        IF _per_queue IS NOT NULL THEN
+            _given := ARRAY(SELECT j.queue FROM job j WHERE j.seq = ANY (_taken));
+        END IF;
+        _seqs := heads_of_lanes(_session, _max - cardinality(_taken), _per_queue, _given, '{}', '{}');
+        EXIT WHEN cardinality(_seqs) = 0;
+        DELETE FROM line l WHERE l.seq = ANY (_seqs);
+        _taken := _taken || _seqs;
+    END LOOP;
+    RETURN _taken;
+END $$;
+
+-- The same where somebody lacks room: on along the lanes that are left, beginning with `_seqs`. Of groups that have a limit and
+-- are met on the way, sorted: `_most` is the limit, `_room` what is left, and `_delta` what changes.
+CREATE OR REPLACE FUNCTION claim_along_lanes(
+    _session session, _max integer, _per_queue integer, _freed_refs text[], _freed integer[], _freed_most integer[],
+    _seqs bigint[], _full text[]
+) RETURNS bigint[] LANGUAGE plpgsql AS $$
+DECLARE
+    _taken bigint[] := '{}'; _now_taken bigint[]; _given text[] := '{}'; _passed bigint[] := '{}'; _round integer := 0; _left integer;
+    _refs text[]; _most integer[]; _room integer[]; _delta integer[]; _shares integer[];
+    _scarce text[]; _scarce_most integer[]; _scarce_room integer[]; _contest record; _blocked bigint[];
+    _parked bigint[] := '{}'; _parked_on text[] := '{}'; _parked_most integer[] := '{}';
+BEGIN
+    SELECT array_agg(f.ref), array_agg(f.most), array_agg((f.most - used_now(f.ref) + f.freed)::integer), array_agg(-f.freed)
+    INTO _refs, _most, _room, _delta FROM unnest(_freed_refs, _freed, _freed_most) f (ref, freed, most);
+    WHILE _max > cardinality(_taken) LOOP
+        _round := _round + 1;
+        _left := _max - cardinality(_taken);
+        IF _round > 1 OR cardinality(_seqs) = 0 THEN
+            -- So many may be parked by one exchange; the next one goes on behind them.
+            EXIT WHEN _round > 12;
+            -- Where those at the front lack room, look at more than are wanted.
+            _seqs := heads_of_lanes(_session, greatest(_left, least(500, 2 * cardinality(_passed))), _per_queue, _given, _full, _passed);
+            EXIT WHEN cardinality(_seqs) = 0;
+        END IF;
+        -- Groups that have less room than is wanted of them.
+        SELECT coalesce(array_agg(a.ref) FILTER (WHERE a.want > a.room), '{}'), array_agg(a.most) FILTER (WHERE a.want > a.room),
+               array_agg(a.room) FILTER (WHERE a.want > a.room)
+        INTO _scarce, _scarce_most, _scarce_room
+        FROM (
+            SELECT x.ref, max(x.most) AS most, coalesce(max(x.room), max(x.most) - used_now(x.ref))::integer AS room, sum(x.want) AS want
+            FROM (
+                SELECT r.ref, r.most, r.room, 0 AS want FROM unnest(_refs, _most, _room) r (ref, most, room)
+                UNION ALL SELECT n.ref, n.most, NULL, n.slots FROM limited_sums_of(_seqs) n
+            ) x GROUP BY x.ref
+        ) a;
+        _blocked := '{}';
+        IF cardinality(_scarce) > 0 THEN
+            SELECT * INTO _contest FROM contend(_seqs, _scarce, _scarce_room);
+            _blocked := _contest.blocked;
+            _full := _full || ARRAY(SELECT g FROM unnest(_contest.full_groups) g WHERE g <> ALL (_full));
+            SELECT _parked || coalesce(array_agg(b.seq ORDER BY b.i), '{}'), _parked_on || coalesce(array_agg(_scarce[b.lacks] ORDER BY b.i), '{}'),
+                   _parked_most || coalesce(array_agg(_scarce_most[b.lacks] ORDER BY b.i), '{}')
+            INTO _parked, _parked_on, _parked_most
+            FROM unnest(_contest.blocked, _contest.lacks) WITH ORDINALITY b (seq, lacks, i) WHERE b.lacks IS NOT NULL;
+        END IF;
+        SELECT coalesce(array_agg(t.seq), '{}') INTO _now_taken FROM (
+            SELECT s.seq FROM unnest(_seqs) WITH ORDINALITY s (seq, i) WHERE s.seq NOT IN (SELECT unnest(_blocked)) ORDER BY s.i LIMIT _left) t;
+        _passed := _passed || _blocked;
+        SELECT array_agg(a.ref), array_agg(a.most), array_agg(a.room - a.want), array_agg(a.delta + a.want)
+        INTO _refs, _most, _room, _delta
+        FROM (
+            SELECT x.ref, max(x.most) AS most, coalesce(max(x.room), max(x.most) - used_now(x.ref))::integer AS room,
+                   coalesce(max(x.delta), 0) AS delta, sum(x.want)::integer AS want
+            FROM (
+                SELECT r.ref, r.most, r.room, r.delta, 0 AS want FROM unnest(_refs, _most, _room, _delta) r (ref, most, room, delta)
+                UNION ALL SELECT n.ref, n.most, NULL, NULL, n.slots FROM limited_sums_of(_now_taken) n
+            ) x GROUP BY x.ref
+        ) a;
+        IF _per_queue IS NOT NULL THEN
+            _given := _given || ARRAY(SELECT l.queue FROM line l WHERE l.seq = ANY (_now_taken));
+        END IF;
+        DELETE FROM line l WHERE l.seq = ANY (_now_taken);
+        _taken := _taken || _now_taken;
+    END LOOP;
+
+    SELECT array_agg(c.ref), array_agg(c.delta), array_agg(c.most), array_agg(coalesce((SELECT s.shares FROM slots s WHERE s.ref = c.ref AND s.share = 0), 0))
+    INTO _refs, _delta, _most, _shares
+    FROM (SELECT r.* FROM unnest(_refs, _delta, _most) r (ref, delta, most) WHERE r.delta <> 0 ORDER BY r.ref COLLATE "C") c;
+    IF EXISTS (SELECT FROM change_slots(_refs, _delta, _most, _shares)) THEN
+        RAISE EXCEPTION 'somebody else took slots of a key at the same moment' USING ERRCODE = '40001';
+    END IF;
+    IF cardinality(_parked) > 0 THEN PERFORM put_aside(_parked, _parked_on, _parked_most); END IF;
+    PERFORM let_in(c.ref, -c.delta) FROM unnest(_refs, _delta) c (ref, delta)
+        WHERE c.delta < 0 AND strpos(c.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = c.ref LIMIT 1);
+    RETURN _taken;
+END $$;

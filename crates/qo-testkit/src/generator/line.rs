@@ -1,0 +1,98 @@
+//! Scripts about long lines.
+
+use super::strategy::{exchange, job, limit};
+use super::{ExchangeStep, JobSpec, Number, OutcomeSpec, Script, SessionSpec, SettleSpec, Step, Whose};
+use proptest::collection::{btree_map, vec};
+use proptest::option::weighted;
+use proptest::prelude::*;
+use qo_core::OnLimit;
+use std::ops::RangeInclusive;
+
+/// A script about long lines: jobs come by the dozen, stretch by stretch of one kind, and workers that serve some of them
+/// claim many at once. A store that looks at a line piece by piece goes wrong where a piece ends; so there must be
+/// more of them than fit into one.
+pub fn lines(steps_in_it: RangeInclusive<usize>) -> impl Strategy<Value = Script> {
+    let limits = vec((0..17_u8, 1..40_u32).prop_map(|(group, limit)| Step::SetLimit(group, limit)), 0..4);
+    (limits, vec(submit(), 2..4), vec(step(), steps_in_it)).prop_map(|(limits, submits, steps)| Script {
+        steps: workers().into_iter().chain(limits).chain(submits).chain(steps).collect(),
+    })
+}
+
+/// One that serves all, and two that serve some; with room for all that they can get.
+fn workers() -> [Step; 3] {
+    [vec![0, 1, 2], vec![0], vec![1, 2]].map(|tasks| {
+        Step::Open(SessionSpec { worker: 0, queues: vec![], tasks, lease_ms: 60_000, permits: 500 })
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => submit(),
+        20 => claim().prop_map(Step::Exchange),
+        2 => (0..17_u8, limit()).prop_map(|(group, limit)| Step::SetLimit(group, limit)),
+        1 => any::<u8>().prop_map(Step::UnsetLimit),
+        1 => vec(any::<u8>(), 1..20).prop_map(Step::Cancel),
+        1 => vec(any::<u8>(), 1..10).prop_map(Step::Retry),
+        1 => (any::<u8>(), prop::bool::weighted(0.3)).prop_map(|(queue, paused)| Step::Pause(queue, paused)),
+        1 => (0..2_000_u64).prop_map(Step::Advance),
+    ]
+}
+
+/// Stretches of jobs that are alike.
+fn submit() -> impl Strategy<Value = Step> {
+    let stretch = (kind(), 1..60_usize).prop_map(|(job, count)| vec![job; count]);
+    vec(stretch, 1..6).prop_map(|stretches| Step::Submit(stretches.concat()))
+}
+
+/// Hardly any has a queue, a priority or a date of its own: those would stand apart.
+fn kind() -> impl Strategy<Value = JobSpec> {
+    let apart = (prop::bool::weighted(0.1), weighted(0.1, -1..2), weighted(0.05, 0..1_000_i64));
+    let needs =
+        (weighted(0.3, any::<u8>()), weighted(0.3, any::<u8>()), vec((any::<u8>(), Just(1_u32)), 0..2));
+    (job(), apart, needs).prop_map(|(job, (own_queue, priority, run_at), (group, key, extras))| JobSpec {
+        queue: if own_queue { job.queue } else { 0 },
+        priority: priority.unwrap_or(0),
+        run_at,
+        group,
+        key,
+        extras,
+        good_until: None,
+        timeout_ms: None,
+        cost: 1,
+        limit: None,
+        idempotency: None,
+        on_limit: OnLimit::Wait,
+        old_id: None,
+        workflow: None,
+        on_failure: None,
+        ..job
+    })
+}
+
+/// An exchange that settles many and wants many.
+fn claim() -> impl Strategy<Value = ExchangeStep> {
+    let outcome = prop_oneof![
+        12 => Just(OutcomeSpec::Succeed),
+        1 => Just(OutcomeSpec::Release),
+        1 => Just(OutcomeSpec::Retry(0)),
+        1 => Just(OutcomeSpec::Fail),
+    ];
+    // Each job at most once: an exchange that settles one twice is an unusual one.
+    let settles = btree_map(0..120_u8, outcome, 0..60).prop_map(|settles| {
+        settles.into_iter().map(|(place, outcome)| SettleSpec { whose: Whose::Nth(place), outcome }).collect()
+    });
+    let max = prop_oneof![1 => 1..6_u32, 2 => 6..60_u32, 3 => 60..200_u32];
+    let per_queue = weighted(0.05, 1..60_u32);
+    (exchange(), settles, max, per_queue).prop_map(|(exchange, settles, max, max_per_queue)| ExchangeStep {
+        session: exchange.session,
+        number: Number::Next,
+        settles,
+        max,
+        max_per_queue,
+        starts: vec![],
+        reports: vec![],
+        prefetch: None,
+        free_permits: 500,
+        draining: false,
+    })
+}
