@@ -4,7 +4,8 @@ mod fixtures;
 
 use fixtures::{RUNTIME, Schemas, connect};
 use qo_core::{
-    Claim, ErrorKind, Exchange, GroupRef, JobId, JobState, Json, Name, NewJob, NewSession, OnLimit, Outcome,
+    Claim, Configuration, ErrorKind, Exchange, GroupRef, JobId, JobState, Json, Name, NewJob, NewSession,
+    OnLimit, Outcome,
 };
 use qo_core::{SessionId, Settle, Store, Submitted};
 use qo_postgres::{Options, PostgresStore, Url};
@@ -439,6 +440,82 @@ fn a_claim_that_is_late_at_a_key_leaves_that_job_in_line_and_takes_the_others() 
         world.number = 1;
         assert_eq!(world.claims(10).await, ids([1]), "the key is free again");
         assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
+    });
+}
+
+#[test]
+fn a_job_of_another_group_than_its_tasks_runs_though_that_is_full() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("another_group").await;
+        world.store.set_limit(GroupRef::Group(name("t")), 0).await.expect("it is set");
+        world.submit((1..=100).map(|id| job(id, "t")).collect()).await;
+        let limits = [(GroupRef::Group(name("y")), 1)].into();
+        world.submit(vec![NewJob { group: Some(name("other")), limits, ..job(101, "t") }]).await;
+        assert_eq!(world.claims(10).await, ids([101]));
+    });
+}
+
+#[test]
+fn a_claim_that_fills_a_queue_goes_on_with_the_next_one() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("next_queue").await;
+        let priorities = [(name("a"), 1), (name("b"), 2)].into();
+        let configuration = Configuration { queue_priorities: priorities, ..Configuration::default() };
+        world.store.configure(configuration).await.expect("it is configured");
+        world.store.set_limit(GroupRef::Queue(name("a")), 1).await.expect("it is set");
+        let of = |id, queue| NewJob { queue: name(queue), ..job(id, "t") };
+        world.submit((1..=6).map(|id| of(id, if id <= 3 { "a" } else { "b" })).collect()).await;
+        assert_eq!(world.claims(3).await, ids([1, 4, 5]));
+        assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
+    });
+}
+
+#[test]
+fn a_job_behind_one_that_waits_for_its_other_key_is_let_in() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("other_key").await;
+        let shared: GroupRef = "h/l".parse().expect("a group");
+        world.store.set_limit("t/*".parse().expect("a group"), 1).await.expect("it is set");
+        world.store.set_limit(shared.clone(), 1).await.expect("it is set");
+        let of =
+            |id, key| NewJob { key: Some(qo_core::Key::parse("key", key).expect("a key")), ..job(id, "t") };
+        let both = |id, key| NewJob { limits: [(shared.clone(), 1)].into(), ..of(id, key) };
+        // One runs long with its key, another one with the slot that all others need, too.
+        world.submit(vec![of(1, "long"), both(2, "short")]).await;
+        let held = world.exchange(vec![], 10).await;
+        world.submit((3..=20).map(|id| both(id, "long")).chain([both(21, "free")]).collect()).await;
+        assert_eq!(world.claims(10).await, [], "they are put aside");
+        let ends: Vec<Settle> = held.into_iter().skip(1).map(|(_, settle)| settle).collect();
+        assert_eq!(ends.len(), 1);
+        let claimed: Vec<JobId> = world.exchange(ends, 10).await.into_iter().map(|(id, _)| id).collect();
+        assert_eq!(claimed, ids([21]));
+    });
+}
+
+#[test]
+fn one_who_is_late_at_a_key_and_one_who_frees_it_do_not_wait_for_each_other() {
+    RUNTIME.block_on(async {
+        let world = World::new("late_and_free").await;
+        let (first, late, frees) = (world.slow().await, world.slow().await, world.slow().await);
+        let rows = "INSERT INTO slots (ref, used, most) VALUES ('a', 5, 10), ('z/k', 1, 1)";
+        first.batch_execute(rows).await.expect("they are made");
+        first.batch_execute("BEGIN; UPDATE slots SET used = 5 WHERE ref = 'a'").await.expect("it is locked");
+        let schema = world.url.schema().to_owned();
+        let count = |client: Client, delta: &str, shares: &str| {
+            let counted = format!(
+                "SELECT lost FROM {schema}.change_slots('{{a,z/k}}', '{delta}', '{{10,1}}', '{shares}')"
+            );
+            tokio::spawn(async move { client.query(&counted, &[]).await })
+        };
+        // It saw no row of the key; meanwhile somebody has taken it, and now frees it.
+        let late = count(late, "{1,1}", "{1,0}");
+        world.until_somebody_waits("change_slots('{a,z/k}', '{1,1}'").await;
+        let frees = count(frees, "{-1,-1}", "{1,1}");
+        world.until_somebody_waits("change_slots('{a,z/k}', '{-1,-1}'").await;
+        first.batch_execute("COMMIT").await.expect("it commits");
+        let lost = late.await.expect("it ends").expect("nobody is in its way");
+        assert_eq!(lost.iter().map(|row| row.get::<_, &str>(0)).collect::<Vec<_>>(), ["z/k"]);
+        assert_eq!(frees.await.expect("it ends").expect("nobody is in its way").len(), 0);
     });
 }
 

@@ -26,15 +26,15 @@ RETURNS TABLE (ref text, slots integer, most integer) LANGUAGE sql STABLE AS $$
         SELECT u.queue, u.grp, u.key, sum(u.cost) AS cost, count(*) AS jobs
         FROM unnest(_queues, _groups, _keys, _costs) u (queue, grp, key, cost) GROUP BY u.queue, u.grp, u.key
     ), k AS MATERIALIZED (
-        -- Of groups whose jobs have keys: the limit of every key, and whether some have one of their own.
-        SELECT g.grp, (SELECT x.declared FROM gate x WHERE x.ref = g.grp || '/*') AS every,
+        -- Group by group: its keys, the limit of every key, and whether some have one of their own.
+        SELECT g.*, (SELECT x.declared FROM gate x WHERE x.ref = g.grp || '/*') AS every,
                (SELECT true FROM gate x WHERE x.ref > g.grp || '/' AND x.ref < g.grp || '0' AND x.ref <> g.grp || '/*' ORDER BY x.ref LIMIT 1) AS some
-        FROM (SELECT DISTINCT j.grp FROM j WHERE j.key IS NOT NULL) g
+        FROM (SELECT j.grp, array_agg(j.key) AS keys, array_agg(j.cost) AS costs FROM j WHERE j.key IS NOT NULL GROUP BY j.grp) g
     ), n AS (
         SELECT 'cluster' AS ref, sum(j.jobs) AS slots, NULL::text AS pattern FROM j
         UNION ALL SELECT 'queue:' || j.queue, sum(j.jobs), NULL FROM j GROUP BY j.queue
         UNION ALL SELECT j.grp, sum(j.cost), NULL FROM j GROUP BY j.grp
-        UNION ALL SELECT k.grp || '/' || j.key, j.cost, k.grp || '/*' FROM k JOIN j ON j.grp = k.grp WHERE k.some AND j.key IS NOT NULL
+        UNION ALL SELECT k.grp || '/' || u.key, u.cost, k.grp || '/*' FROM k CROSS JOIN LATERAL unnest(k.keys, k.costs) u (key, cost) WHERE k.some
         UNION ALL SELECT e.key, e.value::bigint, every_key(e.key)
             FROM unnest(_limits) u (limits) CROSS JOIN LATERAL jsonb_each_text(u.limits) e WHERE u.limits IS NOT NULL
     )
@@ -42,8 +42,8 @@ RETURNS TABLE (ref text, slots integer, most integer) LANGUAGE sql STABLE AS $$
         SELECT n.ref, n.slots, coalesce(g.declared, p.declared, g.submit) AS most
         FROM n LEFT JOIN LATERAL (SELECT * FROM gate x WHERE x.ref = n.ref OFFSET 0) g ON true
         LEFT JOIN LATERAL (SELECT * FROM gate x WHERE x.ref = n.pattern OFFSET 0) p ON true
-        UNION ALL SELECT k.grp || '/' || j.key, j.cost, k.every FROM k JOIN j ON j.grp = k.grp WHERE k.some IS NULL AND j.key IS NOT NULL
-    ) a WHERE a.most IS NOT NULL GROUP BY 1
+        UNION ALL SELECT k.grp || '/' || u.key, u.cost, k.every FROM k CROSS JOIN LATERAL unnest(k.keys, k.costs) u (key, cost) WHERE k.some IS NULL
+    ) a WHERE a.most IS NOT NULL AND a.slots > 0 GROUP BY 1
 $$;
 
 -- The same for jobs that are looked up.
@@ -117,4 +117,13 @@ BEGIN
             lacks := lacks || CASE WHEN _key_only THEN _lacks END;
         END IF;
     END LOOP;
+END $$;
+
+-- A job that waits for one of several keys keeps back whoever waits for another of them. Whose turn it is then is found out one
+-- by one: that is for one who is alone.
+CREATE OR REPLACE FUNCTION refuse_several_keys(_blocked bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM limited_needs(_blocked) n WHERE strpos(n.ref, '/') > 0 GROUP BY n.i HAVING count(*) > 1) THEN
+        RAISE EXCEPTION 'this claim must be alone' USING ERRCODE = 'QOALO';
+    END IF;
 END $$;

@@ -24,8 +24,12 @@ BEGIN
         WHERE NOT is_paused(q.queue)
         ORDER BY queue_priority(q.queue), q.queue
     LOOP
-        CONTINUE WHEN _from.queue <> _queue.queue OR 'queue:' || _queue.queue = ANY (_full);
+        CONTINUE WHEN _from.queue <> _queue.queue;
         EXIT WHEN 'cluster' = ANY (_full);
+        IF 'queue:' || _queue.queue = ANY (_full) THEN
+            _from := NULL;
+            CONTINUE;
+        END IF;
         IF _queue.equals > 1 THEN
             -- Queues of one priority are one line: that is for the walk along the lanes.
             whole := false;
@@ -90,7 +94,7 @@ END $$;
 -- Whether a lane's jobs need a group that is full: a lane is TASK GROUP COST and EXTRA=SLOTS, as often as there are extra limits.
 CREATE OR REPLACE FUNCTION needs_some(_lane text, _full text[]) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT split_part(_lane, ' ', 2) = ANY (_full)
-        OR strpos(_lane, '=') > 0 AND string_to_array(regexp_replace(_lane, '=[0-9]+', '', 'g'), ' ') && _full
+        OR strpos(_lane, '=') > 0 AND (string_to_array(regexp_replace(_lane, '=[0-9]+', '', 'g'), ' '))[4:] && _full
 $$;
 
 -- The next in claim order among the lanes that a session serves and that need no group which is full: at most `_most`, perhaps

@@ -1,15 +1,16 @@
 -- Counting what claims take that are made beside others. The order of locks: see 82_shared_exchange.sql.
 
 -- Counts what was taken and freed, row by row in the order of the references, as they are given, and looks whether there was
--- room: answers with the keys that have more taken now than they have slots, and how many. Of other references it fails.
+-- room: answers with the keys that have more taken now than they have slots, and how many; with those of one slot that
+-- somebody else has, of which nothing is counted. Of other references it fails.
 -- `_shares` says how many rows each has; none, if it has none yet.
 --
 -- Those that have several come last, and nobody waits there: who finds too few rows that are free begins anew, and is patient
 -- then. So whoever waits for one of these rows waits for somebody who has all others that it needs.
 CREATE OR REPLACE FUNCTION change_slots(_refs text[], _delta integer[], _most integer[], _shares integer[])
-RETURNS TABLE (lost text, over integer) LANGUAGE plpgsql AS $$
+RETURNS TABLE (lost text, over integer, counted boolean) LANGUAGE plpgsql AS $$
 DECLARE
-    _made text[] := '{}'; _ones text[]; _here text[]; _here_delta integer[]; _here_most integer[]; _counted integer; _wide record; _lost text; _over text[]; _by integer[];
+    _made text[] := '{}'; _ones text[]; _late text[]; _here text[]; _here_delta integer[]; _here_most integer[]; _counted integer; _wide record; _lost text; _over text[]; _by integer[];
     _patient boolean := coalesce(current_setting('qo.patient', true) = 'on', false);
 BEGIN
     IF _refs IS NULL THEN RETURN; END IF;
@@ -23,9 +24,22 @@ BEGIN
         )
         SELECT coalesce(array_agg(m.ref), '{}') INTO _made FROM made m;
     END IF;
-    -- Then keys of one slot which is free again: they need no row. Nobody but who has that slot waits for such a row.
-    SELECT array_agg(c.ref) INTO _ones FROM unnest(_refs, _delta, _most, _shares) c (ref, delta, most, shares)
-        WHERE c.shares = 1 AND c.most = 1 AND c.delta = -1 AND strpos(c.ref, '/') > 0;
+    -- Then keys of one slot. One that is free again needs no row; one that is to be taken, and has a row, is somebody else's, unless
+    -- that row was left over. Nobody but who has the slot waits for such a row.
+    SELECT array_agg(c.ref) FILTER (WHERE c.delta = -1), array_agg(c.ref) FILTER (WHERE c.delta > 0) INTO _ones, _late
+        FROM unnest(_refs, _delta, _most, _shares) c (ref, delta, most, shares)
+        WHERE c.shares <= 1 AND c.most = 1 AND strpos(c.ref, '/') > 0 AND c.ref NOT IN (SELECT unnest(_made));
+    IF _late IS NOT NULL THEN
+        WITH free AS (
+            SELECT s.ref FROM unnest(_late) c (ref)
+            CROSS JOIN LATERAL (SELECT x.ref FROM slots x WHERE x.ref = c.ref AND x.share = 0 AND x.used = 0 FOR UPDATE SKIP LOCKED) s
+        ), taken AS (
+            UPDATE slots s SET used = 1 FROM free f WHERE s.ref = ANY (ARRAY[f.ref]) RETURNING s.ref
+        )
+        SELECT _made || coalesce(array_agg(t.ref), '{}') INTO _made FROM taken t;
+        _late := ARRAY(SELECT l FROM unnest(_late) l WHERE l NOT IN (SELECT unnest(_made)));
+        _made := _made || _late;
+    END IF;
     IF _ones IS NOT NULL THEN
         WITH gone AS (
             DELETE FROM slots s USING unnest(_ones) c (ref) WHERE s.ref = ANY (ARRAY[c.ref]) AND s.used = 1 RETURNING s.ref
@@ -52,17 +66,18 @@ BEGIN
     IF _lost IS NOT NULL OR cardinality(_made) + _counted <> cardinality(_refs) THEN
         RAISE EXCEPTION 'somebody else took slots of % at the same moment', coalesce(_lost, _refs[1]) USING ERRCODE = '40001';
     END IF;
-    RETURN QUERY SELECT * FROM unnest(_over, _by);
+    RETURN QUERY SELECT o.ref, o.by, true FROM unnest(_over, _by) o (ref, by) UNION ALL SELECT l, 1, false FROM unnest(_late) l;
 END $$;
 
 -- Of jobs that are counted already, those that may run after all, now that keys have less room than was seen. The others stay
--- in line, and what was counted for them is taken back. Rows that are not its own yet it takes only where nobody has them:
--- it has others already that come later in the order.
-CREATE OR REPLACE FUNCTION stand_back(_seqs bigint[], _scarce text[], _room integer[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+-- in line, and what was counted for them is taken back; of `_uncounted` nothing was. Rows that are not its own yet it takes only
+-- where nobody has them: it has others already that come later in the order.
+CREATE OR REPLACE FUNCTION stand_back(_seqs bigint[], _scarce text[], _room integer[], _uncounted text[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE _blocked bigint[]; _need record;
 BEGIN
     SELECT c.blocked INTO _blocked FROM contend(_seqs, _scarce, _room) c;
-    FOR _need IN SELECT n.ref, n.slots FROM limited_sums_of(_blocked) n ORDER BY n.ref COLLATE "C" LOOP
+    IF cardinality(_blocked) = 0 THEN RETURN _seqs; END IF;
+    FOR _need IN SELECT n.ref, n.slots FROM limited_sums_of(_blocked) n WHERE n.ref NOT IN (SELECT unnest(_uncounted)) ORDER BY n.ref COLLATE "C" LOOP
         PERFORM FROM slots s WHERE s.ref = _need.ref AND s.shares = 1 FOR UPDATE SKIP LOCKED;
         IF FOUND THEN
             UPDATE slots s SET used = s.used - _need.slots WHERE s.ref = _need.ref;
@@ -75,18 +90,20 @@ BEGIN
 END $$;
 
 -- Puts jobs aside that wait for a key. Its row is locked first: whoever frees a slot of that key waits for the row, and then finds
--- them. A row that somebody else has is not waited for; then they stay in line, and are put aside another time.
+-- them. A row that somebody else has is not waited for; then they stay in line, and are put aside another time. None of them has
+-- another key that somebody could wait for.
 CREATE OR REPLACE FUNCTION put_aside(_seqs bigint[], _keys text[], _most integer[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _locked text[];
 BEGIN
     IF 0 = ANY (_most) THEN
         INSERT INTO slots (ref, used, most)
-            SELECT DISTINCT p.ref, 0, 0 FROM unnest(_keys, _most) p (ref, most) WHERE p.most = 0 ORDER BY p.ref ON CONFLICT DO NOTHING;
+            SELECT DISTINCT p.ref, 0, 0 FROM unnest(_keys, _most) p (ref, most)
+            -- A row that is there may be somebody's who waits for one of ours.
+            WHERE p.most = 0 AND (SELECT true FROM slots x WHERE x.ref = p.ref AND x.share = 0) IS NULL
+            ORDER BY p.ref ON CONFLICT DO NOTHING;
     END IF;
     SELECT array_agg(s.ref) INTO _locked FROM (SELECT DISTINCT p.ref, p.most FROM unnest(_keys, _most) p (ref, most)) k
         CROSS JOIN LATERAL (SELECT x.ref FROM slots x WHERE x.ref = k.ref AND x.share = 0 AND x.used >= k.most FOR UPDATE SKIP LOCKED) s;
     SELECT array_agg(p.seq), array_agg(p.ref) INTO _seqs, _keys FROM unnest(_seqs, _keys) p (seq, ref) WHERE p.ref = ANY (_locked);
     UPDATE line l SET parked_on = p.ref FROM unnest(_seqs, _keys) p (seq, ref) WHERE l.seq = ANY (ARRAY[p.seq]);
-    -- They leave the line without their slots: behind them, at their other keys, somebody may be next.
-    PERFORM let_in(n.ref, 1) FROM limited_needs(_seqs) n WHERE strpos(n.ref, '/') > 0 AND n.ref <> _keys[n.i];
 END $$;

@@ -13,9 +13,9 @@ DECLARE
     _found bigint[] := '{}'; _new bigint[]; _passed bigint[] := '{}'; _whole boolean := true;
     _filled text[] := '{}'; _full text[] := '{}'; _keys boolean := true; _missing integer := greatest(_max, 0);
     _head record; _ended boolean := false; _scarce text[]; _room integer[]; _blocked bigint[]; _new_full text[]; _at_keys integer := 0;
-    _need record; _i integer; _left integer;
     -- Of every reference that is met: what is wanted and freed, the limit; and what is used, in how many rows, where it has looked.
-    _refs text[]; _want integer[]; _back integer[]; _most integer[]; _used bigint[]; _shares integer[];
+    _refs text[] := _freed_refs; _want integer[] := array_fill(0, ARRAY[cardinality(_freed_refs)]); _back integer[] := _freed;
+    _most integer[] := _freed_most; _used bigint[]; _shares integer[]; _uncounted text[];
 BEGIN
     -- Keys that have room again let their next jobs in.
     PERFORM let_in(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed)
@@ -39,47 +39,34 @@ BEGIN
             _new := _head.seqs;
             _found := _found || _new;
         END IF;
-        IF _round = 1 THEN
-            SELECT array_agg(a.ref), array_agg(a.want), array_agg(a.freed), array_agg(a.most), array_agg(a.used), array_agg(a.shares),
-                   coalesce(array_agg(a.ref) FILTER (WHERE a.want > a.room), '{}'), coalesce(array_agg(a.room) FILTER (WHERE a.want > a.room), '{}')
-            INTO _refs, _want, _back, _most, _used, _shares, _scarce, _room
+        -- What is known stays as it is seen first.
+        SELECT array_agg(a.ref), array_agg(a.want + a.fresh), array_agg(a.freed), array_agg(a.most), array_agg(a.used), array_agg(a.shares),
+               coalesce(array_agg(a.ref) FILTER (WHERE a.fresh > a.room), '{}'), coalesce(array_agg(a.room) FILTER (WHERE a.fresh > a.room), '{}')
+        INTO _refs, _want, _back, _most, _used, _shares, _scarce, _room
+        FROM (
+            SELECT z.ref, z.want, z.fresh, z.freed, z.most, k.used, k.shares,
+                   CASE WHEN k.used IS NULL THEN z.fresh ELSE greatest(z.most - k.used + z.freed - z.want, 0) END::integer AS room
             FROM (
-                SELECT x.ref, x.want, x.freed, x.most, CASE WHEN x.asks THEN coalesce(u.used, 0) END AS used,
-                       CASE WHEN x.asks THEN coalesce(u.shares, 0) END AS shares,
-                       CASE WHEN x.asks THEN greatest(x.most - coalesce(u.used, 0) + x.freed, 0) ELSE x.want END::integer AS room
+                -- Where as much is freed as is taken of a group that is not full, there is room: nobody need ask.
+                SELECT x.*, x.used IS NULL AND (x.want + x.fresh <> x.freed OR strpos(x.ref, '/') > 0 OR x.ref = ANY (_filled)) AS asks
                 FROM (
-                    -- Where as much is freed as is taken of a group that is not full, there is room: nobody need ask.
-                    SELECT y.ref, sum(y.want)::integer AS want, sum(y.freed)::integer AS freed, max(y.most) AS most,
-                           sum(y.want) <> sum(y.freed) OR strpos(y.ref, '/') > 0 OR y.ref = ANY (_filled) AS asks
+                    SELECT y.ref, sum(y.want)::integer AS want, sum(y.fresh)::integer AS fresh, sum(y.freed)::integer AS freed,
+                           max(y.most) AS most, max(y.used) AS used, max(y.shares) AS shares
                     FROM (
-                        SELECT n.ref, n.slots AS want, 0 AS freed, n.most FROM limited_sums_of(_new) n WHERE _keys
-                        UNION ALL SELECT n.ref, n.slots, 0, n.most FROM limited_sums_of_lanes(_head.queues, _head.lanes) n WHERE NOT _keys
-                        UNION ALL SELECT f.ref, 0, f.freed, f.most FROM unnest(_freed_refs, _freed, _freed_most) f (ref, freed, most)
+                        SELECT n.ref, 0 AS want, n.slots AS fresh, 0 AS freed, n.most, NULL::bigint AS used, NULL::integer AS shares
+                        FROM limited_sums_of(_new) n WHERE _keys
+                        UNION ALL SELECT n.ref, 0, n.slots, 0, n.most, NULL, NULL
+                        FROM limited_sums_of_lanes(_head.queues, _head.lanes) n WHERE NOT _keys
+                        UNION ALL SELECT r.ref, r.want, 0, r.freed, r.most, r.used, r.shares
+                        FROM unnest(_refs, _want, _back, _most, _used, _shares) r (ref, want, freed, most, used, shares)
                     ) y GROUP BY y.ref
-                ) x CROSS JOIN LATERAL (SELECT sum(s.used) AS used, max(s.shares) AS shares FROM slots s WHERE x.asks AND s.ref = x.ref OFFSET 0) u
-            ) a;
-        ELSE
-            -- A few more; of what was looked up before, nothing is looked up again.
-            _scarce := '{}';
-            _room := '{}';
-            FOR _need IN SELECT * FROM limited_sums_of(_new) LOOP
-                _i := array_position(_refs, _need.ref);
-                IF _i IS NULL THEN
-                    _i := cardinality(_refs) + 1;
-                    _refs[_i] := _need.ref;
-                    _want[_i] := 0;
-                    _back[_i] := 0;
-                    _most[_i] := _need.most;
-                END IF;
-                IF _used[_i] IS NULL THEN _used[_i] := used_now(_need.ref); END IF;
-                _left := greatest(_most[_i] - _used[_i] + _back[_i] - _want[_i], 0);
-                IF _need.slots > _left THEN
-                    _scarce := _scarce || _need.ref;
-                    _room := _room || _left;
-                END IF;
-                _want[_i] := _want[_i] + _need.slots;
-            END LOOP;
-        END IF;
+                ) x
+            ) z CROSS JOIN LATERAL (
+                SELECT sum(s.used) AS used, max(s.shares) AS shares FROM slots s WHERE z.asks AND s.ref = z.ref OFFSET 0) u
+            CROSS JOIN LATERAL (
+                SELECT CASE WHEN z.asks THEN coalesce(u.used, 0) ELSE z.used END AS used,
+                       CASE WHEN z.asks THEN coalesce(u.shares, 0) ELSE z.shares END AS shares) k
+        ) a;
         IF cardinality(_scarce) > 0 THEN
             -- Those who lack room are passed over, and others found. Where many lack room at their keys, that is for the walk
             -- along the lanes, which puts them aside.
@@ -87,12 +74,14 @@ BEGIN
             SELECT c.blocked, c.full_groups, _at_keys + cardinality(array_remove(c.lacks, NULL)) INTO _blocked, _new_full, _at_keys
                 FROM contend(_new, _scarce, _room) c;
             EXIT WHEN _at_keys > 5 + _max / 100;
+            IF _at_keys > 0 THEN PERFORM refuse_several_keys(_blocked); END IF;
             _passed := _passed || _blocked;
             _full := _full || _new_full;
-            FOR _need IN SELECT * FROM limited_sums_of(_blocked) LOOP
-                _i := array_position(_refs, _need.ref);
-                _want[_i] := _want[_i] - _need.slots;
-            END LOOP;
+            SELECT array_agg(g.want ORDER BY g.i) INTO _want FROM (
+                SELECT y.ref, sum(y.want)::integer AS want, max(y.i) AS i FROM (
+                    SELECT r.ref, r.want, r.i FROM unnest(_refs, _want) WITH ORDINALITY r (ref, want, i)
+                    UNION ALL SELECT n.ref, -n.slots, NULL FROM limited_sums_of(_blocked) n
+                ) y GROUP BY y.ref) g;
         END IF;
         _missing := _max - cardinality(_found) + cardinality(_passed);
         _ended := _missing <= 0 OR cardinality(_scarce) = 0;
@@ -111,10 +100,11 @@ BEGIN
           FROM unnest(_refs, _want, _back, _most, _shares) x (ref, want, freed, most, shares)
           WHERE x.want <> x.freed ORDER BY x.ref COLLATE "C") c;
     IF _refs IS NOT NULL THEN
-        SELECT array_agg(c.lost), array_agg(w.want - c.over) INTO _scarce, _room
+        SELECT array_agg(c.lost), array_agg(w.want - c.over), coalesce(array_agg(c.lost) FILTER (WHERE NOT c.counted), '{}')
+        INTO _scarce, _room, _uncounted
             FROM change_slots(_refs, ARRAY(SELECT c.want - c.freed FROM unnest(_want, _back) WITH ORDINALITY c (want, freed, i) ORDER BY c.i), _most, _shares) c
             JOIN unnest(_refs, _want) w (ref, want) ON w.ref = c.lost;
-        IF _scarce IS NOT NULL THEN _found := stand_back(_found, _scarce, _room); END IF;
+        IF _scarce IS NOT NULL THEN _found := stand_back(_found, _scarce, _room, _uncounted); END IF;
         -- Somebody may have been parked on a key while we waited for its row.
         PERFORM let_in(c.ref, c.freed - c.want) FROM unnest(_refs, _want, _back) c (ref, want, freed)
             WHERE c.want < c.freed AND strpos(c.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = c.ref LIMIT 1);
@@ -181,6 +171,7 @@ BEGIN
         IF cardinality(_scarce) > 0 THEN
             SELECT * INTO _contest FROM contend(_seqs, _scarce, _scarce_room);
             _blocked := _contest.blocked;
+            PERFORM refuse_several_keys(_blocked);
             _full := _full || ARRAY(SELECT g FROM unnest(_contest.full_groups) g WHERE g <> ALL (_full));
             SELECT _parked || coalesce(array_agg(b.seq ORDER BY b.i), '{}'), _parked_on || coalesce(array_agg(_scarce[b.lacks] ORDER BY b.i), '{}'),
                    _parked_most || coalesce(array_agg(_scarce_most[b.lacks] ORDER BY b.i), '{}')

@@ -176,8 +176,9 @@ BEGIN
         RETURN;
     END IF;
     -- Somebody may wait for a job to end, for what was given back, or for slots that were freed. Where every worker has its
-    -- hands full nobody is told: they come by themselves.
-    IF cardinality(_jobs) > 0 AND EXISTS (SELECT FROM session s WHERE s.free_permits > 0 AND NOT s.draining) THEN
+    -- hands full, and takes as much as it frees, nobody is told: they come by themselves.
+    IF cardinality(_jobs) > cardinality(_taken)
+        OR cardinality(_jobs) > 0 AND EXISTS (SELECT FROM session s WHERE s.free_permits > 0 AND NOT s.draining) THEN
         PERFORM ring();
     END IF;
     -- Others go on from where the clock was a second ago at the latest. Whoever records it does not keep the others waiting.

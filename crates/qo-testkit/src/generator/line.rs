@@ -1,7 +1,10 @@
 //! Scripts about long lines.
 
 use super::strategy::{exchange, job, limit};
-use super::{ExchangeStep, JobSpec, Number, OutcomeSpec, Script, SessionSpec, SettleSpec, Step, Whose};
+use super::{
+    ConfigurationSpec, ExchangeStep, JobSpec, Number, OutcomeSpec, Script, SessionSpec, SettleSpec, Step,
+    Whose,
+};
 use proptest::collection::{btree_map, vec};
 use proptest::option::weighted;
 use proptest::prelude::*;
@@ -13,9 +16,17 @@ use std::ops::RangeInclusive;
 /// more of them than fit into one.
 pub fn lines(steps_in_it: RangeInclusive<usize>) -> impl Strategy<Value = Script> {
     let limits = vec((0..17_u8, 1..40_u32).prop_map(|(group, limit)| Step::SetLimit(group, limit)), 0..4);
-    (limits, vec(submit(), 2..4), vec(step(), steps_in_it)).prop_map(|(limits, submits, steps)| Script {
-        steps: workers().into_iter().chain(limits).chain(submits).chain(steps).collect(),
-    })
+    (priorities(), limits, vec(submit(), 2..4), vec(step(), steps_in_it)).prop_map(
+        |(priorities, limits, submits, steps)| Script {
+            steps: workers()
+                .into_iter()
+                .chain([priorities])
+                .chain(limits)
+                .chain(submits)
+                .chain(steps)
+                .collect(),
+        },
+    )
 }
 
 /// One that serves all, and two that serve some; with room for all that they can get.
@@ -34,8 +45,16 @@ fn step() -> impl Strategy<Value = Step> {
         1 => vec(any::<u8>(), 1..20).prop_map(Step::Cancel),
         1 => vec(any::<u8>(), 1..10).prop_map(Step::Retry),
         1 => (any::<u8>(), prop::bool::weighted(0.3)).prop_map(|(queue, paused)| Step::Pause(queue, paused)),
+        1 => priorities(),
         1 => (0..2_000_u64).prop_map(Step::Advance),
     ]
+}
+
+/// Queues that come one after another, and some that are one line.
+fn priorities() -> impl Strategy<Value = Step> {
+    vec((any::<u8>(), 1..4_u32), 0..3).prop_map(|priorities| {
+        Step::Configure(ConfigurationSpec { priorities, ..ConfigurationSpec::default() })
+    })
 }
 
 /// Stretches of jobs that are alike.
@@ -44,9 +63,9 @@ fn submit() -> impl Strategy<Value = Step> {
     vec(stretch, 1..6).prop_map(|stretches| Step::Submit(stretches.concat()))
 }
 
-/// Hardly any has a queue, a priority or a date of its own: those would stand apart.
+/// Few have a queue of their own, hardly any a priority or a date: those would stand apart.
 fn kind() -> impl Strategy<Value = JobSpec> {
-    let apart = (prop::bool::weighted(0.1), weighted(0.1, -1..2), weighted(0.05, 0..1_000_i64));
+    let apart = (prop::bool::weighted(0.3), weighted(0.1, -1..2), weighted(0.05, 0..1_000_i64));
     let needs =
         (weighted(0.3, any::<u8>()), weighted(0.3, any::<u8>()), vec((any::<u8>(), Just(1_u32)), 0..2));
     (job(), apart, needs).prop_map(|(job, (own_queue, priority, run_at), (group, key, extras))| JobSpec {
