@@ -47,7 +47,8 @@ BEGIN
         -- Window by window: how many of those that stand there does it serve, and which are the last of them?
         WHILE _wanted > 0 LOOP
             SELECT count(*) AS seen, count(*) FILTER (WHERE NOT h.served) AS others,
-                   (array_agg(h.priority))[count(*)] AS priority, (array_agg(h.run_at))[count(*)] AS run_at, (array_agg(h.seq))[count(*)] AS seq
+                   (array_agg(h.priority))[count(*)] AS priority, (array_agg(h.run_at))[count(*)] AS run_at, (array_agg(h.seq))[count(*)] AS seq,
+                   array_agg(h.seq) FILTER (WHERE h.served) AS own
             INTO _window FROM (
                 SELECT (l.task IN (SELECT unnest(_session.tasks))) IS TRUE AND split_part(l.lane, ' ', 2) <> ALL (_full) AS served,
                        l.priority, l.run_at, l.seq FROM line l
@@ -70,12 +71,12 @@ BEGIN
             END IF;
             SELECT coalesce(array_agg(h.seq), '{}') AS seqs, coalesce(array_agg(h.lane), '{}') AS lanes, count(*) AS n, (array_agg(h.priority))[count(*)] AS priority,
                    (array_agg(h.run_at))[count(*)] AS run_at INTO _some FROM (
-                SELECT l.seq, l.lane, l.priority, l.run_at FROM line l
-                WHERE l.parked_on IS NULL AND l.queue = _queue.queue AND (l.priority, l.run_at, l.seq) >= (_place.priority, _place.run_at, _place.seq)
-                  AND (l.priority, l.run_at, l.seq) <= (_window.priority, _window.run_at, _window.seq)
-                  AND (l.task IN (SELECT unnest(_session.tasks))) IS TRUE
-                  AND (cardinality(_full) = 0 OR split_part(l.lane, ' ', 2) <> ALL (_full))
-                ORDER BY l.priority, l.run_at, l.seq LIMIT _wanted FOR UPDATE SKIP LOCKED) h;
+                -- One by one, by number: a scan that has a place as its end goes on to the end of the index where those before it
+                -- are somebody else's. In the order of the list; to sort them would lock more than are wanted.
+                SELECT l.* FROM unnest(_window.own) w (seq)
+                CROSS JOIN LATERAL (SELECT x.seq, x.lane, x.priority, x.run_at FROM line x
+                                    WHERE x.seq = w.seq AND coalesce(x.parked_on, '') = '' FOR UPDATE SKIP LOCKED) l
+                LIMIT _wanted) h;
             seqs := seqs || _some.seqs;
             lanes := lanes || _some.lanes;
             queues := queues || array_fill(_queue.queue, ARRAY[_some.n::integer]);
@@ -84,7 +85,7 @@ BEGIN
             EXIT WHEN _window.seen < _look;
             -- Others have them: the next window is larger.
             _wanted := _wanted - _some.n;
-            _look := least(2 * _look, 1000);
+            _look := greatest(_look, least(2 * _look, 1000));
             SELECT _window.priority AS priority, _window.run_at AS run_at, _window.seq + 1 AS seq INTO _place;
         END LOOP;
         EXIT WHEN NOT whole OR cardinality(seqs) >= _most;
@@ -125,38 +126,38 @@ BEGIN
         RETURN coalesce(_locked, '{}');
     END IF;
     FOR _try IN 1 .. 6 LOOP
-    _few := least(_look, _look / cardinality(_lanes) + 2);
-    WITH heads AS MATERIALIZED (
-        SELECT h.seq, a.queue, a.queue_priority, h.priority, h.run_at, a.n,
-               row_number() OVER (PARTITION BY a.n ORDER BY h.priority, h.run_at, h.seq) AS i
-        FROM unnest(_queues, _lanes, _priorities) WITH ORDINALITY a (queue, lane, queue_priority, n)
-        CROSS JOIN LATERAL front_of(a.queue) f
-        CROSS JOIN LATERAL (
-            SELECT l.seq, l.priority, l.run_at FROM line l
-            WHERE l.parked_on IS NULL AND l.queue = a.queue AND l.lane = a.lane AND l.seq NOT IN (SELECT unnest(_passed))
-              AND (l.priority, l.run_at, l.seq) >= (f.priority, f.run_at, f.seq)
-            ORDER BY l.priority, l.run_at, l.seq LIMIT _few) h
-    ), known AS (
-        -- How far the order is known.
-        SELECT min(ARRAY[h.queue_priority, h.priority, h.run_at, h.seq]::bigint[]) AS until FROM heads h WHERE h.i = _few
-    ), next AS (
-        SELECT h.*, row_number() OVER (PARTITION BY h.queue ORDER BY h.priority, h.run_at, h.seq) AS of_queue
-        FROM heads h, known k
-        WHERE k.until IS NULL OR ARRAY[h.queue_priority, h.priority, h.run_at, h.seq]::bigint[] <= k.until
-    )
-    SELECT array_agg(m.seq ORDER BY m.queue_priority, m.priority, m.run_at, m.seq) INTO _seqs FROM (
-        SELECT n.* FROM next n
-        WHERE _per_queue IS NULL OR n.of_queue <= _per_queue - (SELECT count(*) FROM unnest(_given) g WHERE g = n.queue)
-        ORDER BY n.queue_priority, n.priority, n.run_at, n.seq LIMIT _look) m;
-    EXIT WHEN _seqs IS NULL;
-    SELECT array_agg(f.seq) INTO _locked FROM (
-        SELECT l.seq FROM unnest(_seqs) WITH ORDINALITY s (seq, n)
-        CROSS JOIN LATERAL (SELECT x.seq FROM line x WHERE x.seq = s.seq AND coalesce(x.parked_on, '') = '' FOR UPDATE SKIP LOCKED) l
-        ORDER BY s.n LIMIT _most) f;
-    EXIT WHEN cardinality(_locked) >= _most OR _try > 1 AND _locked IS NOT NULL OR cardinality(_seqs) = _seen;
-    -- Somebody else has them: whoever is behind them.
-    _seen := cardinality(_seqs);
-    _look := _look + 1000;
+        _few := least(_look, _look / cardinality(_lanes) + 2);
+        WITH heads AS MATERIALIZED (
+            SELECT h.seq, a.queue, a.queue_priority, h.priority, h.run_at, a.n,
+                   row_number() OVER (PARTITION BY a.n ORDER BY h.priority, h.run_at, h.seq) AS i
+            FROM unnest(_queues, _lanes, _priorities) WITH ORDINALITY a (queue, lane, queue_priority, n)
+            CROSS JOIN LATERAL front_of(a.queue) f
+            CROSS JOIN LATERAL (
+                SELECT l.seq, l.priority, l.run_at FROM line l
+                WHERE l.parked_on IS NULL AND l.queue = a.queue AND l.lane = a.lane AND l.seq NOT IN (SELECT unnest(_passed))
+                  AND (l.priority, l.run_at, l.seq) >= (f.priority, f.run_at, f.seq)
+                ORDER BY l.priority, l.run_at, l.seq LIMIT _few) h
+        ), known AS (
+            -- How far the order is known.
+            SELECT min(ARRAY[h.queue_priority, h.priority, h.run_at, h.seq]::bigint[]) AS until FROM heads h WHERE h.i = _few
+        ), next AS (
+            SELECT h.*, row_number() OVER (PARTITION BY h.queue ORDER BY h.priority, h.run_at, h.seq) AS of_queue
+            FROM heads h, known k
+            WHERE k.until IS NULL OR ARRAY[h.queue_priority, h.priority, h.run_at, h.seq]::bigint[] <= k.until
+        )
+        SELECT array_agg(m.seq ORDER BY m.queue_priority, m.priority, m.run_at, m.seq) INTO _seqs FROM (
+            SELECT n.* FROM next n
+            WHERE _per_queue IS NULL OR n.of_queue <= _per_queue - (SELECT count(*) FROM unnest(_given) g WHERE g = n.queue)
+            ORDER BY n.queue_priority, n.priority, n.run_at, n.seq LIMIT _look) m;
+        EXIT WHEN _seqs IS NULL;
+        SELECT array_agg(f.seq) INTO _locked FROM (
+            SELECT l.seq FROM unnest(_seqs) WITH ORDINALITY s (seq, n)
+            CROSS JOIN LATERAL (SELECT x.seq FROM line x WHERE x.seq = s.seq AND coalesce(x.parked_on, '') = '' FOR UPDATE SKIP LOCKED) l
+            ORDER BY s.n LIMIT _most) f;
+        EXIT WHEN cardinality(_locked) >= _most OR _try > 1 AND _locked IS NOT NULL OR cardinality(_seqs) = _seen;
+        -- Somebody else has them: whoever is behind them.
+        _seen := cardinality(_seqs);
+        _look := _look + 1000;
     END LOOP;
     RETURN coalesce(_locked, '{}');
 END $$;
