@@ -53,11 +53,12 @@ BEGIN
     UPDATE era SET began = _now;
     -- Who has read the announcements of the era before this one has not heard of the latest.
     IF NOT pg_try_advisory_xact_lock(era_key(_era - 1)) THEN RETURN; END IF;
+    -- Only the first one in line is looked at: an index does not stop at a place within one priority.
     UPDATE front f SET priority = f.next_priority, run_at = f.next_run_at, seq = f.next_seq
         WHERE (f.next_priority, f.next_run_at, f.next_seq) > (f.priority, f.run_at, f.seq)
-          AND (SELECT true FROM line l WHERE l.parked_on IS NULL AND l.queue = f.queue
-                   AND (l.priority, l.run_at, l.seq) >= (f.priority, f.run_at, f.seq)
-                   AND (l.priority, l.run_at, l.seq) < (f.next_priority, f.next_run_at, f.next_seq) LIMIT 1) IS NULL;
+          AND coalesce((SELECT (l.priority, l.run_at, l.seq) >= (f.next_priority, f.next_run_at, f.next_seq) FROM line l
+                  WHERE l.parked_on IS NULL AND l.queue = f.queue AND (l.priority, l.run_at, l.seq) >= (f.priority, f.run_at, f.seq)
+                  ORDER BY l.priority, l.run_at, l.seq LIMIT 1), true);
     -- Where very many are early it is of no use: it begins anew with whoever is first.
     FOR _queue IN SELECT e.queue FROM early e GROUP BY e.queue HAVING count(*) > 1000 LOOP
         DELETE FROM front f WHERE f.queue = _queue.queue;

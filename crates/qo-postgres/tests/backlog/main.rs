@@ -3,6 +3,7 @@
 
 #[path = "../fixtures/mod.rs"]
 mod fixtures;
+mod pages;
 mod plan;
 
 use fixtures::{RUNTIME, Schemas, connect};
@@ -10,7 +11,7 @@ use plan::{Plan, Plans};
 use qo_core::{GroupRef, JobId, Name, NewJob, NewSession, SessionId, Store};
 use qo_postgres::{Options, PostgresStore, Url};
 use std::collections::BTreeMap;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
 const BATCH: i32 = 50;
@@ -25,8 +26,7 @@ fn name(text: &str) -> Name {
 
 /// Jobs in line: half of them of ten tasks that the worker serves, behind a quarter of one that it does not serve and a
 /// quarter of a group that will be full.
-async fn fill(client: &Client) {
-    let backlog = std::env::var("QO_BACKLOG").map_or(BACKLOG, |text| text.parse().expect("a number"));
+async fn fill(client: &Client, backlog: u64) {
     let (quarter, half) = (backlog / 4, backlog / 2);
     let jobs = format!(
         "INSERT INTO job (seq, id, task, queue, grp, cost, priority, submitted_at, run_at, max_attempts, payload)
@@ -38,6 +38,11 @@ async fn fill(client: &Client) {
          SELECT seq, queue, task, task || ' ' || grp || ' 1', priority, run_at, false FROM job"
     );
     client.batch_execute(&jobs).await.expect("they are stored");
+}
+
+/// How many jobs stand in line.
+fn backlog() -> u64 {
+    std::env::var("QO_BACKLOG").map_or(BACKLOG, |text| text.parse().expect("a number"))
 }
 
 /// A session that exchanges over a connection of its own: what it claims it settles with the next exchange.
@@ -55,16 +60,25 @@ impl Worker {
 
     /// Returns how many it claimed.
     async fn exchange(&mut self, client: &Client) -> usize {
+        let rows = self.call(client, "").await;
+        let claimed = rows.iter().filter(|row| row.get::<_, i32>(0) == 2);
+        (self.jobs, self.tokens) = claimed.map(|row| (row.get::<_, Uuid>(2), row.get::<_, i64>(3))).unzip();
+        self.jobs.len()
+    }
+
+    /// Makes the next exchange; `explained` is what stands before the statement.
+    async fn call(&mut self, client: &Client, explained: &str) -> Vec<Row> {
         self.number += 1;
         let outcomes = vec!["succeeded"; self.jobs.len()];
         let nothing: Vec<Option<&str>> = vec![None; self.jobs.len()];
         let outputs = vec![Some("null"); self.jobs.len()];
         let delays: Vec<Option<i64>> = vec![None; self.jobs.len()];
-        let exchange =
-            "SELECT * FROM api_exchange_shared($1, $2, $3, $4, $5, $6, $7, $8, $9, NULL, 1000, false)";
-        let rows = client
+        let exchange = format!(
+            "{explained} SELECT * FROM api_exchange_shared($1, $2, $3, $4, $5, $6, $7, $8, $9, NULL, 1000, false)"
+        );
+        client
             .query(
-                exchange,
+                &exchange,
                 &[
                     &self.session.0,
                     &self.number,
@@ -78,10 +92,7 @@ impl Worker {
                 ],
             )
             .await
-            .expect("it is answered");
-        let claimed = rows.iter().filter(|row| row.get::<_, i32>(0) == 2);
-        (self.jobs, self.tokens) = claimed.map(|row| (row.get::<_, Uuid>(2), row.get::<_, i64>(3))).unzip();
-        self.jobs.len()
+            .expect("it is answered")
     }
 }
 
@@ -89,7 +100,7 @@ async fn world(schema: &str) -> (String, PostgresStore, SessionId) {
     let (server, store, session) = empty_world(schema).await;
     let client = connect(&server).await;
     client.batch_execute(&format!("SET search_path = {schema}")).await.expect("it is set");
-    fill(&client).await;
+    fill(&client, backlog()).await;
     (server, store, session)
 }
 
@@ -99,8 +110,15 @@ async fn empty_world(schema: &str) -> (String, PostgresStore, SessionId) {
     let url: Url = schemas.schema(schema).await;
     let options = Options { connections: 2, notify: false, ..Options::default() };
     let store = PostgresStore::open(&url, options).await.expect("it opens");
-    let session = SessionId(Uuid::from_u128(7));
-    let tasks = (0..10).map(|n| name(&format!("task{n}"))).chain([name("full")]).collect();
+    let session = open_session(&store, 7, &["full"]).await;
+    (schemas.server(), store, session)
+}
+
+/// Opens a session of one that serves the ten tasks and these.
+async fn open_session(store: &PostgresStore, id: u128, others: &[&str]) -> SessionId {
+    let session = SessionId(Uuid::from_u128(id));
+    let tasks =
+        (0..10).map(|n| name(&format!("task{n}"))).chain(others.iter().map(|task| name(task))).collect();
     let new = NewSession {
         id: session,
         worker: name("w"),
@@ -110,7 +128,7 @@ async fn empty_world(schema: &str) -> (String, PostgresStore, SessionId) {
         permits: 1_000,
     };
     store.open_session(new).await.expect("it opens");
-    (schemas.server(), store, session)
+    session
 }
 
 /// Sets the limits of the first tasks, which are far away, and closes the group that is full. Without any the namespace has no
@@ -158,7 +176,7 @@ fn plans_that_were_made_while_nobody_was_in_line_stay_good() {
         let look = "SELECT api_work_shared($1, $2)::text";
         for night in [true, true, true, false, false, false] {
             if !night && worker.number == 3 {
-                fill(&other).await;
+                fill(&other, backlog()).await;
             }
             client.batch_execute("BEGIN").await.expect("it begins");
             let claimed = worker.exchange(&client).await;
