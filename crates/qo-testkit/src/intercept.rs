@@ -28,13 +28,23 @@ pub trait Intercept: Send + Sync + 'static {
 
     /// An exchange that only asks for work. Defaults to leaving it alone where there is none, and else to the command.
     async fn fetch(&self, exchange: Exchange) -> Result<Option<ExchangeReply>> {
-        if !self.listen()?.work(exchange.session, exchange.claim).await?.now {
+        if !self.work(exchange.session, exchange.claim).await?.now {
             return Ok(None);
         }
         match self.command(Command::Exchange(exchange)).await? {
             Answer::Exchanged(reply) => Ok(Some(*reply)),
             other => Err(Error::new(ErrorKind::Internal, format!("another question's answer: {other:?}"))),
         }
+    }
+
+    /// A look whether there is work. Defaults to that of the store that a worker listens to.
+    async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
+        self.listen()?.work(session, claim).await
+    }
+
+    /// Whether the store was told of jobs. Defaults to what the one says that a worker listens to.
+    fn told_of_jobs(&self, seen: u64) -> bool {
+        self.listen().is_ok_and(|store| store.told_of_jobs(seen))
     }
 
     /// The store that a worker listens to: always the same one, because what it has seen of its changes means nothing
@@ -194,7 +204,7 @@ impl<I: Intercept> Store for Intercepted<I> {
     }
 
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
-        self.0.listen()?.work(session, claim).await
+        self.0.work(session, claim).await
     }
 
     async fn changed(&self, seen: Option<u64>) -> Result<u64> {
@@ -202,7 +212,7 @@ impl<I: Intercept> Store for Intercepted<I> {
     }
 
     fn told_of_jobs(&self, seen: u64) -> bool {
-        self.0.listen().is_ok_and(|store| store.told_of_jobs(seen))
+        self.0.told_of_jobs(seen)
     }
 
     fn tells_changes(&self) -> bool {

@@ -8,6 +8,7 @@ mod crowded;
 mod failover;
 mod hanging;
 mod lost;
+mod notified;
 mod own;
 mod proxy;
 mod restart;

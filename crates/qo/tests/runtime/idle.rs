@@ -3,8 +3,8 @@
 use crate::stage::{Running, TokioClock, ended, until};
 use async_trait::async_trait;
 use qo::core::{
-    Answer, Claim, Command, Configuration, Exchange, JobFilter, JobState, MemoryStore, Name, NewSession,
-    Result, Retention, SessionId,
+    Answer, Claim, Command, Configuration, Exchange, ExchangeReply, JobFilter, JobState, MemoryStore, Name,
+    NewSession, Result, Retention, SessionId, Work,
 };
 use qo::{Client, Context, Failure, Store, Worker};
 use qo_testkit::generator::call;
@@ -81,6 +81,85 @@ async fn an_idle_worker_takes_a_new_job_at_once_and_a_dated_one_at_its_date() {
         let took = started.elapsed().as_millis() as u64;
         assert!((delay_ms..=most_ms).contains(&took), "{took} ms");
     }
+    worker.drain().await;
+}
+
+/// A store that is told of jobs before anybody asks, when the test says so; it counts how often somebody asks.
+struct Told {
+    store: Arc<MemoryStore>,
+    /// The change with which jobs came.
+    jobs_at: AtomicU64,
+    looks: AtomicU64,
+    /// How many there were when the last job was claimed.
+    looks_at_claim: AtomicU64,
+}
+
+#[async_trait]
+impl Intercept for Told {
+    async fn command(&self, command: Command) -> Result<Answer> {
+        call(&*self.store, command).await
+    }
+
+    fn look(&self) -> Result<&dyn Store> {
+        Ok(&*self.store)
+    }
+
+    async fn fetch(&self, exchange: Exchange) -> Result<Option<ExchangeReply>> {
+        let reply = self.store.fetch(exchange).await?;
+        if reply.as_ref().is_some_and(|reply| !reply.claimed.is_empty()) {
+            self.looks_at_claim.store(self.looks.load(Ordering::SeqCst), Ordering::SeqCst);
+        }
+        Ok(reply)
+    }
+
+    async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        self.store.work(session, claim).await
+    }
+
+    fn told_of_jobs(&self, seen: u64) -> bool {
+        self.jobs_at.load(Ordering::SeqCst) > seen
+    }
+}
+
+impl Told {
+    /// The next change is said to be jobs that come.
+    async fn tell(&self) {
+        let now = self.store.changed(None).await.expect("a change");
+        self.jobs_at.store(now + 1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_is_told_of_a_job_does_not_look_first_unless_somebody_else_had_the_last_one() {
+    let told = Arc::new(Intercepted(Told {
+        store: TokioClock::store(),
+        jobs_at: AtomicU64::new(0),
+        looks: AtomicU64::new(0),
+        looks_at_claim: AtomicU64::new(0),
+    }));
+    let nothing = |(): (), _: Context| async { Ok::<_, Failure>(()) };
+    let worker = Running::start(Worker::builder(told.clone()).own_threads(false).task("noop", nothing));
+    let client = Client::new(told.clone());
+    // How often the worker looks before it has a job that comes while it is idle.
+    let looks_before_a_job = async |is_told| {
+        sleep(Duration::from_millis(7_777)).await;
+        let before = told.0.looks.load(Ordering::SeqCst);
+        if is_told {
+            told.0.tell().await;
+        }
+        let job = client.submit("noop", &()).await.expect("submitted");
+        assert_eq!(ended(&client, job).await.view.state, JobState::Succeeded);
+        told.0.looks_at_claim.load(Ordering::SeqCst) - before
+    };
+    assert_eq!(looks_before_a_job(false).await, 1, "nobody told it");
+    assert_eq!(looks_before_a_job(true).await, 0, "it was told");
+    // It is told of a job that somebody else takes.
+    sleep(Duration::from_millis(7_777)).await;
+    told.0.tell().await;
+    told.0.store.pause_queue(Name::parse("queue", "other").expect("a name"), true).await.expect("paused");
+    assert_eq!(looks_before_a_job(true).await, 1, "somebody else was faster");
+    assert_eq!(looks_before_a_job(true).await, 0, "it was not too late the last time");
     worker.drain().await;
 }
 
