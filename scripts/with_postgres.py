@@ -27,8 +27,8 @@ when it is missing.
 
 One of the clusters, the newest whose build can do it, sorts text the way
 people do (en_US) and not by bytes, so that mistakes about collation show.
-Unless --fsync is given the servers do not wait for the disk. The clusters live
-in $TMPDIR or /tmp.
+Unless --fsync is given the servers do not wait for the disk, and they remember
+when each transaction was committed. The clusters live in $TMPDIR or /tmp.
 
 However the command ends, the servers are stopped and their folders removed.
 SIGINT, SIGTERM and SIGHUP are passed on to the command's process group.
@@ -651,6 +651,8 @@ def configure(server: Server, sockets: Path, fsync: bool) -> None:
     }
     if not fsync:
         settings |= {"fsync": "off", "full_page_writes": "off"}
+        # Tests ask in which order transactions were committed.
+        settings["track_commit_timestamp"] = "on"
     with (server.data / "postgresql.conf").open("a") as config:
         config.writelines(f"{name} = {value}\n" for name, value in settings.items())
 

@@ -1,7 +1,7 @@
 -- Claims that are made beside others.
 
--- What a session is given, as far as there is room, and what that changes in `slots`. Answers with jobs in claim order; none
--- if somebody must be alone for it.
+-- What a session is given, as far as there is room, and what that changes in `slots`. Answers with jobs in claim order (one
+-- that somebody else let go meanwhile may come later); none if somebody must be alone for it.
 --
 -- It plans with what it sees, without a lock; then it locks the rows that change and looks again. Where as much is freed as
 -- is taken nothing changes: no row is locked, and the sum stays what it is. If somebody else took what it counted on: of a key,

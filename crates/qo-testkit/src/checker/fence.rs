@@ -3,17 +3,24 @@
 //! Tokens grow with every grant; a settle is accepted from the owner alone; a number that was answered
 //! gets the same answer again. That a refused settle changed nothing is seen where the store's views are
 //! compared with the books ([`views`](super::views)), which happens right after refusals.
+//!
+//! Where calls are made at once, one may draw its tokens first and come second. None comes twice even then, and those of a
+//! job, and of a group of one slot, grow: who takes them waits for the one before.
 
-use super::ledger::{AcquireVerdict, Fact, Ledger, StartVerdict, Verdict};
+use super::ledger::{AcquireVerdict, Fact, GroupIndex, Ledger, StartVerdict, Verdict};
 use super::{Objections, Violation, Watch, read};
 use crate::history::{Actor, Entry, History, What};
 use qo_core::SlotLease;
 use qo_core::{Answer, Command, Error, ErrorKind, Exchange, FenceToken, JobState, Result, SessionId, Settle};
+use std::collections::{HashMap, HashSet};
 
 /// Watches tokens, settles and numbers.
 #[derive(Debug, Default)]
 pub struct Fence {
     newest: FenceToken,
+    /// The newest of each group.
+    of_group: HashMap<GroupIndex, FenceToken>,
+    drawn: HashSet<FenceToken>,
 }
 
 /// Stale tokens that changed something, and owners that were refused.
@@ -22,11 +29,16 @@ pub fn check(history: &History) -> Vec<Violation> {
 }
 
 impl Watch for Fence {
-    fn fact(&mut self, _books: &Ledger, fact: &Fact<'_>, objections: &mut Objections) {
+    fn fact(&mut self, books: &Ledger, fact: &Fact<'_>, objections: &mut Objections) {
         match fact {
-            Fact::Granted(grant) => self.grows(grant.token, objections),
-            Fact::Prefetched(_, prefetched, _) => self.grows(prefetched.job.token, objections),
-            Fact::SlotsTaken(_, token, _) => self.grows(*token, objections),
+            Fact::Granted(grant) => {
+                let needs = grant.job.map_or(&[] as &[_], |job| &books.jobs[job].needs);
+                self.grows(books, grant.token, grant.job, needs, objections);
+            }
+            Fact::Prefetched(_, prefetched, job) => {
+                self.grows(books, prefetched.job.token, *job, &[], objections);
+            }
+            Fact::SlotsTaken(_, token, needs) => self.grows(books, *token, None, needs, objections),
             Fact::Settled(session, settle, result, verdict) => {
                 objections.unless(fits(*session, result, *verdict), "G2", || told(settle, result, *verdict));
             }
@@ -95,10 +107,44 @@ impl Watch for Fence {
 }
 
 impl Fence {
-    fn grows(&mut self, token: FenceToken, objections: &mut Objections) {
+    fn grows(
+        &mut self,
+        books: &Ledger,
+        token: FenceToken,
+        job: Option<usize>,
+        needs: &[(GroupIndex, u32)],
+        objections: &mut Objections,
+    ) {
+        if books.concurrent {
+            return self.grows_where_they_met(books, token, job, needs, objections);
+        }
         let newest = self.newest;
         objections.unless(newest < token, "G2", || format!("token {token} came after token {newest}"));
         self.newest = newest.max(token);
+    }
+
+    /// It is new, and newer than what was drawn for the same job, and of groups that have one slot.
+    fn grows_where_they_met(
+        &mut self,
+        books: &Ledger,
+        token: FenceToken,
+        job: Option<usize>,
+        needs: &[(GroupIndex, u32)],
+        objections: &mut Objections,
+    ) {
+        objections.unless(self.drawn.insert(token), "G2", || format!("token {token} came twice"));
+        if let Some(job) = job.map(|job| &books.jobs[job]) {
+            objections.unless(job.newest < Some(token), "G2", || {
+                format!("{} was granted as token {token} after {:?}", job.new.id, job.newest)
+            });
+        }
+        for &(group, _) in needs {
+            let newest = self.of_group.entry(group).or_default();
+            objections.unless(*newest < token || books.groups.limit(group) != Some(1), "G2", || {
+                format!("token {token} came after token {newest} in {}", books.groups.name(group))
+            });
+            *newest = token.max(*newest);
+        }
     }
 }
 

@@ -140,6 +140,11 @@ impl Fable {
         self.now = self.now.plus_ms(ms);
     }
 
+    /// Whoever calls now looked at the clock this long ago.
+    pub fn set_back(&mut self, ms: i64) {
+        self.now = Time::from_millis(self.now.as_millis() - ms);
+    }
+
     pub fn write(&mut self, what: What) {
         self.history.entries.push(Entry { at: self.now, actor: Actor::Worker(0), what });
     }

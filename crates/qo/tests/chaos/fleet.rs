@@ -1,5 +1,6 @@
 //! The worker processes, and what was done to each.
 
+use crate::call;
 use crate::record::{self, now_us};
 use crate::server::ROLES;
 use rustix::process::{Pid, Signal, kill_process};
@@ -113,7 +114,8 @@ impl Fleet {
         let number = self.started;
         let mut command = Command::new(std::env::current_exe().expect("a path"));
         let url = self.url.replace("postgres@", &format!("{}@", ROLES[number % ROLES.len()]));
-        command.args(["worker", &url]).arg(record::path(&self.folder, number)).arg(format!("w{number}"));
+        command.args(["worker", &url]).arg(record::path(&self.folder, number));
+        command.arg(call::path(&self.folder, number)).arg(format!("w{number}"));
         Process { number, fate: Fate::default(), child: command.spawn().expect("a process") }
     }
 }

@@ -1,11 +1,16 @@
 //! Chaos on PostgreSQL with real processes: workers are killed and stopped, connections are cut, the server crashes under
-//! load. What the jobs themselves wrote down is the judge.
+//! load, and limits are changed meanwhile. What the jobs themselves wrote down is the judge, and so are the simulator's
+//! checkers, who read what the store and the processes wrote down of their calls.
 //!
 //! This file is the test and the worker processes that it starts: it starts itself again, and the first argument says as
 //! what. `QO_SEED=17` rolls other dice.
 
+mod call;
 mod fault;
 mod fleet;
+mod history;
+mod journal;
+mod operator;
 mod plan;
 mod record;
 mod run;
@@ -15,14 +20,16 @@ mod worker;
 
 use fault::Chaos;
 use plan::Plan;
-use qo::core::{Error, ErrorKind, JobFilter, JobView};
+use qo::core::{Error, ErrorKind, JobFilter, JobView, Time};
 use qo::{Client, Store};
 use qo_postgres::{Options, PostgresStore, Url};
+use qo_testkit::history::Audit;
 use server::Server;
 use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::spawn_blocking;
 use tokio::time::{interval, timeout};
 use verdict::{Found, Verdict};
 
@@ -60,22 +67,24 @@ async fn chaos() -> Verdict {
     say(format_args!("seed {seed}"));
     let server = Server::from_environment().await;
     let url = server.namespace(SCHEMA).await;
+    journal::begin(&server, SCHEMA).await;
     let place = Url::parse(&url).expect("a url");
     let store = Arc::new(PostgresStore::open(&place, Options::default()).await.expect("it opens"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let own = call::written_down(Arc::clone(&store) as Arc<dyn Store>, &call::path(folder.path(), 0));
     for (group, limit) in plan::LIMITS {
-        store.set_limit(group.parse().expect("a group"), limit).await.expect("it is set");
+        own.set_limit(group.parse().expect("a group"), limit).await.expect("it is set");
     }
     let plan = Plan::new(seed);
-    let client = Client::new(Arc::clone(&store) as Arc<dyn Store>).deadline(PATIENCE);
-    let folder = tempfile::tempdir().expect("a folder");
+    let client = Client::new(Arc::clone(&own)).deadline(PATIENCE);
 
     let mut submitting = plan.submit(&client);
     submitting.first_half().await;
     let mut chaos = Chaos::begin(seed, &url, folder.path());
     let rest = submitting.rest_in_pieces(fault::LENGTH);
-    tokio::join!(chaos.rage(&server), rest);
+    tokio::join!(chaos.rage(&server), rest, operator::operate(&*own, fault::LENGTH));
 
-    let healed_us = record::now_us();
+    let (healed_us, healed_clock_us) = (record::now_us(), call::clock_us());
     let ended = timeout(PATIENCE, all_ended(&store)).await.is_ok();
     let jobs = all_jobs(&store).await;
     if !ended {
@@ -85,6 +94,12 @@ async fn chaos() -> Verdict {
         }
     }
     let (faults, workers) = chaos.end().await;
+    let (audited, audit) = audit(&store).await;
+    let journal = journal::read(&server, SCHEMA).await;
+    let processes = std::iter::once(0).chain(workers.keys().copied());
+    let calls: Vec<_> = processes.flat_map(|process| call::read(folder.path(), process)).collect();
+    let bound_ms = worker::BOUND.as_millis() as u64;
+    let end = history::End { healed_us: healed_clock_us, bound_ms, audited, audit };
     let groups = again(async || store.groups(None, 1_000).await).await.groups;
     let found = Found {
         jobs,
@@ -92,6 +107,7 @@ async fn chaos() -> Verdict {
         slots_left: groups.into_iter().filter(|group| group.used > 0).map(|group| group.group).collect(),
         deadlocks: server.deadlocks().await,
         healed_us,
+        history: history::check(&journal, &calls, end),
     };
     Verdict::of(&plan, &run::read(folder.path(), &workers), faults, found)
 }
@@ -121,6 +137,15 @@ async fn all_ended(store: &PostgresStore) {
             return;
         }
     }
+}
+
+/// All that the store says about itself, and at what time.
+async fn audit(store: &Arc<PostgresStore>) -> (Time, Audit) {
+    let now = again(async || store.now().await).await;
+    let store = Arc::clone(store);
+    // It waits for one answer after another.
+    let audit = spawn_blocking(move || qo_testkit::simulation::audit(&*store, true));
+    (now, audit.await.expect("it is all told"))
 }
 
 async fn all_jobs(store: &PostgresStore) -> Vec<JobView> {

@@ -86,7 +86,7 @@ impl Server {
         }
     }
 
-    async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
+    pub async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
         let mut config: Config = self.url.parse()?;
         let (client, connection) = config.application_name("chaos").connect(NoTls).await?;
         tokio::spawn(connection);

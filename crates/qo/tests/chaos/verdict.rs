@@ -1,6 +1,8 @@
-//! The verdict, from what the jobs themselves recorded and from what the store says in the end.
+//! The verdict, from what the jobs themselves recorded, from what the checkers say about the history, and from what the store
+//! says in the end.
 
 use crate::fault::Faults;
+use crate::history::{Findings, TRACE};
 use crate::plan::{LIMITS, Plan};
 use crate::run::{Run, Runs};
 use crate::worker::{LEASE, THREADS};
@@ -23,6 +25,7 @@ pub struct Found {
     pub deadlocks: i64,
     /// When the last fault was over.
     pub healed_us: u64,
+    pub history: Findings,
 }
 
 /// What is proved, or not.
@@ -45,6 +48,7 @@ pub struct Verdict {
     /// Longest that a group with work waiting stood still after the last fault.
     idle: Duration,
     highest: BTreeMap<String, usize>,
+    history: Findings,
     /// Everything that is not as it must be.
     violations: Vec<String>,
 }
@@ -60,7 +64,7 @@ impl Verdict {
             drift: found.drift,
             deadlocks: found.deadlocks,
             drained: micros_between(found.healed_us, runs.all.iter().map(|run| run.to_us).max()),
-            violations: runs.strange.clone(),
+            violations: runs.strange.iter().chain(&found.history.violations).cloned().collect(),
             ..Self::default()
         };
         let mut by_job: BTreeMap<JobId, Vec<&Run>> = BTreeMap::new();
@@ -82,7 +86,11 @@ impl Verdict {
         let (drift, deadlocks) = (verdict.drift.clone(), verdict.deadlocks);
         verdict.demand(drift == "[]", || format!("drift: {drift}"));
         verdict.demand(deadlocks == 0, || format!("{deadlocks} deadlocks"));
+        let granted = &found.history.granted;
+        let never_granted = runs.all.iter().filter(|run| granted.get(&run.token) != Some(&run.job));
+        verdict.violations.extend(never_granted.map(|run| format!("never granted: {run:?}")));
         let faults = verdict.faults.clone();
+        let tally = |what| found.history.tally.of(what) as usize;
         let all = [
             faults.kills,
             faults.stops,
@@ -91,8 +99,13 @@ impl Verdict {
             faults.restarts,
             verdict.takeovers,
             verdict.dropped,
+            found.history.never_heard,
+            tally("limits set to 0"),
+            tally("end: lease ended"),
+            tally("exchanges with work behind a full limit"),
         ];
         verdict.demand(!all.contains(&0), || format!("too little happened: {all:?}"));
+        verdict.history = found.history;
         verdict
     }
 
@@ -232,12 +245,22 @@ impl fmt::Display for Verdict {
             "over-limit {}, lost {}, stuck {}, workflow disorder {}, drift {}, deadlocks {}",
             self.over_limit, self.lost, self.stuck, self.disorder, self.drift, self.deadlocks
         )?;
+        let Findings {
+            entries, exchanges, submits, limit_changes, heard_again, never_heard, violations, ..
+        } = &self.history;
+        writeln!(
+            f,
+            "history: entries {entries}, exchanges applied {exchanges}, submits {submits}, limit changes {limit_changes}, \
+             replies lost and found again {heard_again}, never heard {never_heard}, violations {}",
+            violations.len()
+        )?;
         write!(
             f,
             "last job {:.1} s after the last fault, longest pause of a limited group until then {} ms",
             self.drained.as_secs_f64(),
             self.idle.as_millis()
         )?;
-        self.violations.iter().take(20).try_for_each(|violation| write!(f, "\nVIOLATION {violation}"))
+        self.violations.iter().take(20).try_for_each(|violation| write!(f, "\nVIOLATION {violation}"))?;
+        if violations.is_empty() { Ok(()) } else { write!(f, "\nthe history is in {TRACE}") }
     }
 }

@@ -1,5 +1,6 @@
 //! The worker process that the test starts, stops and kills.
 
+use crate::call;
 use crate::plan::{Payload, TASKS};
 use crate::record::Pen;
 use qo::core::{ErrorKind, RetryPolicy};
@@ -12,18 +13,24 @@ use tokio::time::interval;
 
 /// How long a session lives after its last sign of life: short, so that dead workers' jobs are taken over all the time.
 pub const LEASE: Duration = Duration::from_secs(2);
+/// How often it looks for work when nobody tells it to, while somebody would.
+const POLL: Duration = Duration::from_secs(5);
+/// Longest that anything may stand still once the faults are over (G5): the lease of somebody who is dead, the next sweep, the
+/// next look.
+pub const BOUND: Duration = Duration::from_millis(LEASE.as_millis() as u64 * 3 / 2).saturating_add(POLL);
 /// Threads that handlers run on.
 pub const THREADS: usize = 2;
 
 /// Works on a namespace until it gets a signal.
 pub fn main(arguments: &[String]) -> ExitCode {
-    let [url, records, name] = arguments else { return ExitCode::from(2) };
+    let [url, records, calls, name] = arguments else { return ExitCode::from(2) };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let pen = Pen::create(Path::new(records));
         let config =
             TaskConfig::new().retry(RetryPolicy { base_ms: 50, max_ms: 200, ..RetryPolicy::default() });
-        let builder = Worker::builder(connect(url).await)
+        let store = call::written_down(connect(url).await, Path::new(calls));
+        let builder = Worker::builder(store)
             .name(name)
             .lease(LEASE)
             .cancel_grace(Duration::from_millis(200))

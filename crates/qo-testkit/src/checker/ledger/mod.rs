@@ -38,6 +38,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 pub struct Ledger {
     /// Store time of the last entry.
     pub now: Time,
+    /// The latest store time of any entry so far: another one only if calls were made at once.
+    pub latest: Time,
+    /// Whether calls were made at once, by several processes, and not one by one.
+    pub concurrent: bool,
     /// Every job that was accepted, in that order.
     pub jobs: Vec<Job>,
     /// Groups, their limits and their slots.
@@ -73,6 +77,11 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// Books of calls that were made at once.
+    pub fn concurrent() -> Self {
+        Self { concurrent: true, ..Self::default() }
+    }
+
     /// Reads one call and its true answer.
     pub fn apply(&mut self, command: &Command, answer: &Result<Answer>, tell: &mut Tell<'_>) {
         match (command, answer) {
