@@ -53,6 +53,11 @@ pub trait Book: Send + Sync + 'static {
     /// See [`Store::finish`].
     async fn finish(&self) {}
 
+    /// See [`Store::renewals_cost`].
+    fn renewals_cost(&self) -> bool {
+        false
+    }
+
     /// See [`Store::keep_log`].
     async fn keep_log(&self, token: FenceToken, log: String) -> Result<()>;
 
@@ -216,6 +221,10 @@ impl<B: Book> Store for B {
 
     fn tells_changes(&self) -> bool {
         true
+    }
+
+    fn renewals_cost(&self) -> bool {
+        Book::renewals_cost(self)
     }
 
     async fn finish(&self) {

@@ -64,6 +64,11 @@ pub struct Exchange {
     pub free_permits: u32,
     /// The worker takes no more jobs and will close its session when the last one is settled.
     pub draining: bool,
+    /// The worker has nothing to do. If its session holds nothing it is renewed for this long and not for its lease: where a
+    /// renewal costs something, one that nothing rests on may be seldom. Only where the exchange asks for no jobs. Defaults
+    /// to the lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_ms: Option<u64>,
 }
 
 impl Exchange {
@@ -79,12 +84,14 @@ impl Exchange {
             claim: Claim::default(),
             free_permits: 0,
             draining: false,
+            idle_ms: None,
         }
     }
 
     /// Whether it only asks for work: it settles, starts and reports nothing.
     pub fn only_asks(&self) -> bool {
-        self.settles.is_empty() && self.starts.is_empty() && self.progress.is_empty() && !self.draining
+        let says_nothing = self.settles.is_empty() && self.starts.is_empty() && self.progress.is_empty();
+        says_nothing && !self.draining && self.idle_ms.is_none()
     }
 
     /// Checks every rule that needs no state. A store calls it before anything else.
@@ -118,6 +125,12 @@ impl Exchange {
                     hold,
                     "must not be asked for while draining",
                 ));
+            }
+        }
+        if let Some(idle_ms) = self.idle_ms {
+            within("idle_ms", idle_ms, caps::LEASE_MIN_MS, caps::LEASE_MAX_MS)?;
+            if self.claim.max > 0 || self.claim.prefetch.is_some() || !self.starts.is_empty() {
+                return Err(Error::invalid("idle_ms", idle_ms, "must not be asked for together with jobs"));
             }
         }
         within("free_permits", self.free_permits.into(), 0, caps::LIMIT.into())

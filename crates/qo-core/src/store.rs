@@ -213,6 +213,12 @@ pub trait Store: Any + Send + Sync {
         false
     }
 
+    /// Whether renewing a session costs something that is worth saving: a worker with nothing to do renews its session seldom
+    /// then, and for longer. Defaults to no.
+    fn renewals_cost(&self) -> bool {
+        false
+    }
+
     /// Whether the store was told, without having asked, that jobs have come after the change `seen`. A worker then fetches
     /// at once and does not look first, where looking costs as much. Defaults to no.
     fn told_of_jobs(&self, seen: u64) -> bool {

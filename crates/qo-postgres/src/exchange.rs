@@ -62,6 +62,7 @@ fn is_usual(exchange: &Exchange) -> bool {
     exchange.starts.is_empty()
         && exchange.progress.is_empty()
         && !exchange.draining
+        && exchange.idle_ms.is_none()
         && exchange.claim.prefetch.is_none()
         && exchange.settles.iter().all(|settle| settle.outcome.check().is_ok())
 }

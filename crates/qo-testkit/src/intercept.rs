@@ -42,6 +42,11 @@ pub trait Intercept: Send + Sync + 'static {
         self.listen()?.work(session, claim).await
     }
 
+    /// Whether a renewal costs something. Defaults to what the store says that a worker listens to.
+    fn renewals_cost(&self) -> bool {
+        self.listen().is_ok_and(|store| store.renewals_cost())
+    }
+
     /// Whether the store was told of jobs. Defaults to what the one says that a worker listens to.
     fn told_of_jobs(&self, seen: u64) -> bool {
         self.listen().is_ok_and(|store| store.told_of_jobs(seen))
@@ -213,6 +218,10 @@ impl<I: Intercept> Store for Intercepted<I> {
 
     fn told_of_jobs(&self, seen: u64) -> bool {
         self.0.told_of_jobs(seen)
+    }
+
+    fn renewals_cost(&self) -> bool {
+        self.0.renewals_cost()
     }
 
     fn tells_changes(&self) -> bool {

@@ -39,7 +39,10 @@ impl Decider<'_> {
         let started = exchange.starts.iter().map(|start| self.start_claimed(session, *start)).collect();
         self.take_progress(session, &exchange.progress);
         let Exchange { session: id, free_permits, draining, .. } = *exchange;
-        let lease_until = self.state.now.plus_ms(self.state.sessions[session].row.new.lease_ms);
+        let holder = &self.state.sessions[session];
+        let is_idle = holder.running.is_empty() && holder.claimed.is_empty();
+        let lease_ms = exchange.idle_ms.filter(|_| is_idle).unwrap_or(holder.row.new.lease_ms);
+        let lease_until = self.state.now.plus_ms(lease_ms);
         self.happen(Event::Renewed { session: id, lease_until, free_permits, draining });
         if draining {
             for job in self.state.sessions[session].claimed.values().copied().collect::<Vec<_>>() {

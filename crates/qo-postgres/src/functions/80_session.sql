@@ -157,7 +157,7 @@ DECLARE
     _draining boolean := coalesce((_exchange->>'draining')::boolean, false);
     _claim jsonb := _exchange->'claim'; _prefetch jsonb; _hold hold; _late boolean; _held integer;
     _given jsonb[] := '{}'; _ahead jsonb[] := '{}'; _prefetched jsonb := '[]'; _queues text[] := '{}'; _bytes bigint := 0; _n integer;
-    _stops jsonb; _reply jsonb; _over jsonb; _fired bigint;
+    _stops jsonb; _reply jsonb; _over jsonb; _fired bigint; _idle bigint;
 BEGIN
     SELECT * INTO _session FROM session s WHERE s.session = _id;
     IF NOT FOUND THEN PERFORM refuse('fenced', 'session ' || _id || ' has ended or never was'); END IF;
@@ -188,7 +188,8 @@ BEGIN
             AND h.session = _id AND h.token = token_in(_item)
             AND (h.progress->'percent', h.progress->'note') IS DISTINCT FROM (_item->'percent', coalesce(_item->'note', '""'));
     END LOOP;
-    UPDATE session s SET lease_until = _now + s.lease_ms, free_permits = (_exchange->>'free_permits')::integer,
+    _idle := CASE WHEN NOT EXISTS (SELECT FROM hold h WHERE h.session = _id) THEN (_exchange->>'idle_ms')::bigint END;
+    UPDATE session s SET lease_until = _now + coalesce(_idle, s.lease_ms), free_permits = (_exchange->>'free_permits')::integer,
         draining = _draining WHERE s.session = _id RETURNING * INTO _session;
     IF _draining THEN
         FOR _hold IN SELECT * FROM hold h WHERE h.session = _id AND h.state = 'claimed' ORDER BY h.token LOOP

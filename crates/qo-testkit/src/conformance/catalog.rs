@@ -320,6 +320,7 @@ macro_rules! conformance {
                 opening_again_changes_nothing,
                 a_session_that_ended_cannot_be_opened_again,
                 every_exchange_renews,
+                a_session_that_holds_nothing_may_be_renewed_for_longer,
                 a_session_is_over_at_its_end_and_not_before,
                 until_the_event_a_late_session_may_renew_and_settle,
                 another_workers_exchange_ends_a_session,

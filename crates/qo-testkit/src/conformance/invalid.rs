@@ -176,6 +176,9 @@ pub(super) async fn a_bad_exchange_is_invalid(world: &World) {
         (Exchange { claim: claim(1, Some(10_001)), ..next.clone() }, "claim.max_per_queue", "10001"),
         (Exchange { claim: claim(1, None), draining: true, ..next.clone() }, "claim.max", "1"),
         (Exchange { free_permits: caps::LIMIT + 1, ..next.clone() }, "free_permits", "1000001"),
+        (Exchange { idle_ms: Some(99), ..next.clone() }, "idle_ms", "99"),
+        (Exchange { idle_ms: Some(86_400_001), ..next.clone() }, "idle_ms", "86400001"),
+        (Exchange { idle_ms: Some(60_000), claim: claim(1, None), ..next.clone() }, "idle_ms", "60000"),
     ];
     for (exchange, field, value) in bad {
         invalid(world.store.exchange(exchange).await, field, value);

@@ -56,6 +56,23 @@ pub(super) async fn every_exchange_renews(world: &World) {
     worker.succeed(&claimed).await;
 }
 
+pub(super) async fn a_session_that_holds_nothing_may_be_renewed_for_longer(world: &World) {
+    world.submit(job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let idle = async || {
+        let exchange = Exchange { idle_ms: Some(300_000), ..worker.next() };
+        worker.send(exchange).await.expect("its turn").lease_until
+    };
+    assert_eq!(idle().await, at(300_000));
+    world.advance(200_000).await;
+    assert_eq!(world.sweep().await, Swept::default(), "it lives");
+    let claimed = worker.claim_one().await;
+    assert_eq!(session_of(world, &worker).await.lease_until, at(230_000), "what it holds is under its lease");
+    assert_eq!(idle().await, at(230_000), "it holds a job");
+    worker.succeed(&claimed).await;
+    assert_eq!(idle().await, at(500_000), "and now it does not");
+}
+
 pub(super) async fn a_session_is_over_at_its_end_and_not_before(world: &World) {
     let worker = world.open(serving("w1", ["t"]).lease(1_000)).await;
     world.advance(999).await;

@@ -220,8 +220,9 @@ fn exchange() -> impl Strategy<Value = Exchange> {
     let numbers = prop::sample::select(vec![0, 1, 2, 3, u64::MAX]);
     let claim = (number(), of(number()), of(beyond::prefetch()), vec(beyond::start(), 0..3));
     let reports = prop_oneof![2 => Just(vec![]), 1 => vec(beyond::report(), 0..3)];
-    (0..3_u128, numbers, vec(settle, 0..3), claim, number(), any::<bool>(), reports).prop_map(
-        |(session, number, settles, claim, free_permits, draining, progress)| {
+    let drains = (any::<bool>(), of(millis()));
+    (0..3_u128, numbers, vec(settle, 0..3), claim, number(), drains, reports).prop_map(
+        |(session, number, settles, claim, free_permits, (draining, idle_ms), progress)| {
             let (max, max_per_queue, prefetch, starts) = claim;
             Exchange {
                 session: SessionId(Uuid::from_u128(session)),
@@ -232,6 +233,7 @@ fn exchange() -> impl Strategy<Value = Exchange> {
                 claim: Claim { max, max_per_queue, prefetch },
                 free_permits,
                 draining,
+                idle_ms,
             }
         },
     )

@@ -231,6 +231,7 @@ impl Context {
             claim: Claim { max: spec.max, max_per_queue: spec.max_per_queue, prefetch },
             free_permits: spec.free_permits,
             draining: spec.draining,
+            idle_ms: spec.idle_ms,
         }
     }
 

@@ -87,6 +87,7 @@ fn crowd_exchange() -> impl Strategy<Value = ExchangeStep> {
         starts,
         max: if prefetch.is_some() && exchange.free_permits < 6 { 0 } else { exchange.max },
         prefetch: prefetch.filter(|_| !exchange.draining),
+        idle_ms: None,
         ..exchange
     })
 }

@@ -69,6 +69,7 @@ fn flow_exchange() -> impl Strategy<Value = ExchangeStep> {
         starts,
         max: if prefetch.is_some() && exchange.free_permits < 7 { 0 } else { exchange.max },
         prefetch: prefetch.filter(|_| !exchange.draining),
+        idle_ms: None,
         ..exchange
     })
 }

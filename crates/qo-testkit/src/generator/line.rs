@@ -113,5 +113,6 @@ fn claim() -> impl Strategy<Value = ExchangeStep> {
         prefetch: None,
         free_permits: 500,
         draining: false,
+        idle_ms: None,
     })
 }

@@ -152,6 +152,8 @@ pub struct ExchangeStep {
     pub free_permits: u32,
     /// Whether it drains; it claims nothing then.
     pub draining: bool,
+    /// How long its session is to live if it holds nothing; it asks for nothing then.
+    pub idle_ms: Option<u64>,
 }
 
 /// An exchange's number in symbols.

@@ -139,25 +139,35 @@ pub(super) fn exchange() -> impl Strategy<Value = ExchangeStep> {
         1 => Just(Number::Ahead),
     ];
     let max = prop_oneof![1 => Just(0_u32), 6 => 1..8_u32];
-    let report = (0..10_u32, prop::bool::weighted(0.05));
+    let report = (0..10_u32, prop::bool::weighted(0.05), weighted(0.1, lease()));
     let ahead = (vec(start(), 0..3), weighted(0.4, (2..8_u32, lease())));
     let claim = (max, weighted(0.2, 1..3_u32));
     let reports = prop_oneof![2 => Just(vec![]), 1 => vec((reporter(), 0..8_u8), 1..4)];
     (any::<u8>(), number, vec(settle(), 0..4), claim, report, ahead, reports).prop_map(
-        |(session, number, settles, (max, max_per_queue), (free_permits, draining), ahead, reports)| {
+        |(
+            session,
+            number,
+            settles,
+            (max, max_per_queue),
+            (free_permits, draining, idle_ms),
+            ahead,
+            reports,
+        )| {
             let (starts, prefetch) = ahead;
+            let asks = idle_ms.is_none();
             ExchangeStep {
                 session,
                 number,
                 settles,
                 // What could run at once is not claimed ahead of time: most workers that prefetch are busy.
-                max: if draining || prefetch.is_some() && free_permits < 5 { 0 } else { max },
+                max: if draining || !asks || prefetch.is_some() && free_permits < 5 { 0 } else { max },
                 max_per_queue,
-                starts,
+                starts: if asks { starts } else { Vec::new() },
                 reports,
-                prefetch: prefetch.filter(|_| !draining),
+                prefetch: prefetch.filter(|_| !draining && asks),
                 free_permits,
                 draining,
+                idle_ms,
             }
         },
     )

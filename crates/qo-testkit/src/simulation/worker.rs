@@ -237,6 +237,7 @@ impl Worker {
             claim: Claim { max, max_per_queue, prefetch: self.prefetch(session.draining) },
             free_permits: free,
             draining: session.draining,
+            idle_ms: None,
         }
     }
 

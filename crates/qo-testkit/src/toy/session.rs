@@ -1,6 +1,6 @@
 //! Sessions and their exchange.
 
-use super::state::{Session, Toy};
+use super::state::{Job, Session, Toy};
 use super::{Flaw, fenced};
 use qo_core::Claim;
 use qo_core::{
@@ -134,8 +134,12 @@ impl Toy {
     /// Renews the session and takes the worker's report; one that drains gives back what it has not started.
     fn renew(&mut self, exchange: &Exchange) -> qo_core::Time {
         let now = self.now;
+        let runs =
+            |job: &Job| job.holding.as_ref().is_some_and(|holding| holding.session == exchange.session);
+        let is_idle = !self.jobs.iter().any(runs) && self.claimed_by(exchange.session).is_empty();
+        let idle_ms = exchange.idle_ms.filter(|_| is_idle);
         let session = self.session_mut(exchange.session).expect("the exchange found it");
-        session.lease_until = now.plus_ms(session.new.lease_ms);
+        session.lease_until = now.plus_ms(idle_ms.unwrap_or(session.new.lease_ms));
         session.free_permits = exchange.free_permits;
         session.draining = exchange.draining;
         let lease_until = session.lease_until;

@@ -12,10 +12,13 @@ use crate::worker::run::run;
 use crate::worker::session::Session;
 use crate::worker::shutdown::Phase;
 use qo_core::{Claim, ClaimedJob, ErrorKind, Exchange, ExchangeReply, Granted, JobState, Outcome};
-use qo_core::{Result, Settle, Start, Started, Stop, StopReason};
+use qo_core::{Result, Settle, Start, Started, Stop, StopReason, caps};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
+
+/// How many times as long as usual a session lives that holds nothing, where renewals cost something.
+const IDLE_LEASES: u64 = 10;
 
 /// How often progress alone is a reason to exchange.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -107,16 +110,31 @@ impl Fetcher {
     /// The next exchange of a session, with everything that there is to say now.
     fn compose(&mut self, session: &Session) -> Exchange {
         let starts = self.starts(session);
+        let idle_ms = self.idle_ms(session);
         Exchange {
             session: session.id,
             number: session.number,
             settles: self.settles.batch(),
-            claim: self.claim(session, starts.len()),
+            // Whether there is work was just looked at.
+            claim: if idle_ms.is_some() { Claim::default() } else { self.claim(session, starts.len()) },
             starts,
             progress: self.shared.attempts.untold(),
             free_permits: self.free_permits(),
             draining: self.phase() != Phase::Working,
+            idle_ms,
         }
+    }
+
+    /// For how long to renew a session that is renewed for no other reason than that it is time to; none for the usual lease.
+    fn idle_ms(&self, session: &Session) -> Option<u64> {
+        let is_idle = self.phase() == Phase::Working
+            && self.settles.is_empty()
+            && self.shared.attempts.is_empty()
+            && session.buffer.is_empty()
+            && Instant::now() >= session.renew_at;
+        let lease_ms = self.shared.options.lease_ms;
+        (is_idle && self.shared.store.renewals_cost())
+            .then(|| lease_ms.saturating_mul(IDLE_LEASES).min(caps::LEASE_MAX_MS))
     }
 
     /// Acts on the answer to an exchange that was first sent at `sent`. Says whether it brought anything.
@@ -128,9 +146,10 @@ impl Fetcher {
         sent: Instant,
     ) -> bool {
         session.number += 1;
-        session.renew_at = sent + self.lease_length() / 3;
+        let lease = Duration::from_millis(reply.lease_until.ms_since(reply.now));
+        session.renew_at = sent + lease / 3;
         session.told_draining |= exchange.draining;
-        if session.lease.renew(sent, reply.lease_until) {
+        if session.lease.renew(sent, lease, reply.lease_until) {
             self.shared.watch.look();
         }
         self.shared.attempts.told(&exchange.progress);

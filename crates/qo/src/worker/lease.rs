@@ -37,6 +37,7 @@ pub fn margin(lease: Duration) -> Duration {
 pub(crate) struct Lease {
     pub session: SessionId,
     origin: Instant,
+    /// Its usual length.
     length: Duration,
     margin: Duration,
     /// Microseconds after the origin.
@@ -62,15 +63,16 @@ impl Lease {
             lost: AtomicBool::new(false),
             guards: Mutex::default(),
         };
-        lease.renew(sent, lease_until);
+        lease.renew(sent, length, lease_until);
         lease
     }
 
-    /// It was renewed by what was first sent at `sent`. Says whether it had been lost meanwhile.
-    pub fn renew(&self, sent: Instant, lease_until: Time) -> bool {
-        let until = sent.duration_since(self.origin) + self.length - self.margin;
-        self.trusted_until.fetch_max(micros(until), Ordering::SeqCst);
-        self.lease_until.fetch_max(lease_until.as_millis(), Ordering::SeqCst);
+    /// It was renewed for so long by what was first sent at `sent`. Says whether it had been lost meanwhile. One that was
+    /// renewed for longer, because nothing ran, is shorter again when something does.
+    pub fn renew(&self, sent: Instant, length: Duration, lease_until: Time) -> bool {
+        let until = sent.duration_since(self.origin) + length.saturating_sub(self.margin);
+        self.trusted_until.store(micros(until), Ordering::SeqCst);
+        self.lease_until.store(lease_until.as_millis(), Ordering::SeqCst);
         self.tell_guards();
         self.lost.swap(false, Ordering::SeqCst)
     }
@@ -114,7 +116,8 @@ impl Lease {
         let until = self.trusted_until.load(Ordering::SeqCst);
         let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
         // A busy worker renews with every exchange; a guard need not hear of each.
-        if guards.1.is_empty() || until < guards.0 + micros(self.length / 12) {
+        let is_much_the_same = until >= guards.0 && until < guards.0 + micros(self.length / 12);
+        if guards.1.is_empty() || is_much_the_same {
             return;
         }
         guards.0 = until;

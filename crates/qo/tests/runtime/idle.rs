@@ -21,6 +21,19 @@ struct Counted {
     exchanges: AtomicU64,
     others: AtomicU64,
     looks: AtomicU64,
+    renewals_cost: bool,
+}
+
+impl Counted {
+    fn new(renewals_cost: bool) -> Arc<Intercepted<Self>> {
+        Arc::new(Intercepted(Self {
+            store: TokioClock::store(),
+            exchanges: AtomicU64::new(0),
+            others: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
+            renewals_cost,
+        }))
+    }
 }
 
 #[async_trait]
@@ -39,16 +52,15 @@ impl Intercept for Counted {
         self.looks.fetch_add(1, Ordering::SeqCst);
         Ok(&*self.store)
     }
+
+    fn renewals_cost(&self) -> bool {
+        self.renewals_cost
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_worker_writes_nothing_but_its_renewals_and_hardly_looks() {
-    let counted = Arc::new(Intercepted(Counted {
-        store: TokioClock::store(),
-        exchanges: AtomicU64::new(0),
-        others: AtomicU64::new(0),
-        looks: AtomicU64::new(0),
-    }));
+    let counted = Counted::new(false);
     let nothing = |(): (), _: Context| async { Ok::<_, Failure>(()) };
     let worker = Running::start(Worker::builder(counted.clone()).own_threads(false).task("noop", nothing));
     sleep(Duration::from_secs(1)).await;
@@ -64,6 +76,33 @@ async fn an_idle_worker_writes_nothing_but_its_renewals_and_hardly_looks() {
     assert_eq!(others, 0);
     // It polls every 5 s, and each look takes a few calls.
     assert!(looks < 1_500, "{looks}");
+    worker.drain().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_renewals_cost_an_idle_worker_renews_seldom_and_what_it_runs_is_under_its_usual_lease() {
+    let counted = Counted::new(true);
+    let lease = async || {
+        let workers = counted.0.store.workers().await.expect("answered");
+        workers[0].lease_until.ms_since(counted.0.store.now().await.expect("a time"))
+    };
+    let slow = |ms: u64, _: Context| async move {
+        sleep(Duration::from_millis(ms)).await;
+        Ok::<_, Failure>(())
+    };
+    let worker = Running::start(Worker::builder(counted.clone()).own_threads(false).task("slow", slow));
+    let client = Client::new(counted.clone());
+    sleep(Duration::from_secs(60)).await;
+    let before = counted.0.exchanges.load(Ordering::SeqCst);
+    sleep(Duration::from_secs(600)).await;
+    let exchanges = counted.0.exchanges.load(Ordering::SeqCst) - before;
+    // For ten leases of 30 s, three times as often as it must.
+    assert!((5..=7).contains(&exchanges), "{exchanges}");
+    assert!(lease().await > 150_000);
+    let job = client.submit("slow", &50_000_u64).await.expect("submitted");
+    sleep(Duration::from_secs(40)).await;
+    assert!(lease().await <= 30_000, "it runs something");
+    assert_eq!(ended(&client, job).await.view.attempts_used, 1);
     worker.drain().await;
 }
 

@@ -80,8 +80,10 @@ impl Ledger {
     }
 
     pub(super) fn renew(&mut self, exchange: &Exchange, reply: &ExchangeReply, tell: &mut Tell<'_>) {
+        let is_idle = self.owned(exchange.session) + self.claimed_by(exchange.session) == 0;
         let session = self.sessions.get_mut(&exchange.session).expect("the caller found it");
-        session.lease_until = self.now.plus_ms(session.lease_ms);
+        let lease_ms = exchange.idle_ms.filter(|_| is_idle).unwrap_or(session.lease_ms);
+        session.lease_until = self.now.plus_ms(lease_ms);
         session.number = exchange.number;
         session.draining = exchange.draining;
         let run = reply.started.iter().flatten().filter(|started| started.run.is_some()).count();

@@ -165,6 +165,7 @@ impl Claimer {
             claim: Claim { max, max_per_queue: None, prefetch: None },
             free_permits: self.batch,
             draining: false,
+            idle_ms: None,
         };
         let mut lost = 0;
         let reply = loop {
