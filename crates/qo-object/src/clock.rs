@@ -5,6 +5,7 @@
 //! it goes on at half its pace until the store has caught up: leases then last longer, which is safe, and they do end (G5).
 
 use crate::log::Log;
+use crate::traffic::Dated;
 use object_store::path::Path;
 use qo_core::{Clock, Result, Time};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,8 @@ use tokio::time::Instant;
 const COARSE_MS: u64 = 1_500;
 /// How old a stamp may become before a new one is asked for.
 const FRESH: Duration = Duration::from_secs(10);
+/// A date that is further ahead than this is believed when it is heard twice.
+const LEAP_MS: u64 = 5_000;
 
 /// Store time, as this process knows it.
 #[derive(Debug)]
@@ -32,6 +35,8 @@ struct Observed {
     told: Time,
     /// … at this moment here. Time goes on from there, if slowly.
     told_at: Instant,
+    /// A date that was far ahead, and when it was heard.
+    leap: Option<(Time, Instant)>,
 }
 
 impl StoreClock {
@@ -39,8 +44,18 @@ impl StoreClock {
     pub(crate) async fn ask(log: &Log) -> Result<Self> {
         let asked = Instant::now();
         let time = log.store_time().await?;
-        // Counted from when it was asked, so that it is never behind what the store stamped.
-        Ok(Self(Mutex::new(Observed { time, at: asked, asked, told: time, told_at: asked })))
+        // Counted from when it was asked, so that it is never behind what the store stamped; a date from when it was heard.
+        let (time, at) = log.date().map_or((time, asked), |dated| (dated.date, dated.heard));
+        Ok(Self::at(time, at, asked))
+    }
+
+    /// A clock that is known by one date.
+    pub(crate) fn of(dated: &Dated) -> Self {
+        Self::at(dated.date, dated.heard, dated.sent)
+    }
+
+    fn at(time: Time, at: Instant, asked: Instant) -> Self {
+        Self(Mutex::new(Observed { time, at, asked, told: time, told_at: at, leap: None }))
     }
 
     /// The log has seen this time: it is not earlier.
@@ -54,11 +69,40 @@ impl StoreClock {
 
     /// Looks at the stamp of a record that was just written, if the last one is some time ago.
     pub(crate) async fn observe(&self, log: &Log, record: &Path, sent: Instant) {
+        if let Some(dated) = log.date() {
+            return self.hear(&dated);
+        }
         if self.lock().asked.elapsed() < FRESH {
             return;
         }
         if let Ok(Some(stamp)) = log.written_at(record).await {
             self.take(stamp, sent);
+        }
+    }
+
+    /// An answer bore this date. When it came it was that late at least: dates are cut off to whole seconds, and answers are
+    /// on their way for a while. So the more of them are heard, the better the time is known. One that is far ahead counts
+    /// when another says the same.
+    pub(crate) fn hear(&self, dated: &Dated) {
+        let Dated { date, sent, heard } = *dated;
+        let mut observed = self.lock();
+        let known = observed.at_instant(heard);
+        let is_behind = observed.at_instant(sent).ms_since(date) > COARSE_MS && known > date;
+        if date.ms_since(known) > LEAP_MS && date > known {
+            let said_before = observed.leap.replace((date, heard));
+            let is_confirmed = said_before.is_some_and(|(before, at)| {
+                let passed =
+                    u64::try_from(heard.saturating_duration_since(at).as_millis()).unwrap_or(u64::MAX);
+                let due = before.plus_ms(passed);
+                heard > at && due.ms_since(date).max(date.ms_since(due)) <= COARSE_MS
+            });
+            if !is_confirmed {
+                return;
+            }
+        }
+        observed.leap = None;
+        if known < date || is_behind {
+            (observed.time, observed.at) = (date, heard);
         }
     }
 
@@ -107,7 +151,29 @@ mod tests {
 
     fn clock() -> StoreClock {
         let now = Instant::now();
-        StoreClock(Mutex::new(Observed { time: NOON, at: now, asked: now, told: NOON, told_at: now }))
+        StoreClock::at(NOON, now, now)
+    }
+
+    fn heard_now(date: Time) -> Dated {
+        Dated { date, sent: Instant::now(), heard: Instant::now() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_date_far_ahead_counts_when_another_says_the_same_and_a_late_answer_sets_nothing_back() {
+        let clock = clock();
+        let far = NOON.plus_ms(600_000);
+        clock.hear(&heard_now(far));
+        assert_eq!(clock.now(), NOON, "somebody's clock is wrong");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        clock.hear(&heard_now(NOON.plus_ms(1_000)));
+        clock.hear(&heard_now(far));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        clock.hear(&heard_now(far.plus_ms(2_000)));
+        assert_eq!(clock.now(), far.plus_ms(2_000), "it is so late");
+        let sent = Instant::now();
+        tokio::time::advance(Duration::from_secs(7)).await;
+        clock.hear(&Dated { date: far.plus_ms(2_000), sent, heard: Instant::now() });
+        assert_eq!(clock.now(), far.plus_ms(9_000), "it was only on its way for long");
     }
 
     #[tokio::test(start_paused = true)]
@@ -117,6 +183,23 @@ mod tests {
         assert_eq!(clock.now(), NOON.plus_ms(3_000));
         clock.take(NOON.plus_ms(2_000), Instant::now());
         assert_eq!(clock.now(), NOON.plus_ms(3_000), "a stamp of whole seconds says nothing new");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn dates_of_whole_seconds_make_it_ever_better_known() {
+        let clock = clock();
+        // It is 0.9 s later at the store than its first date said.
+        let store = |passed_ms: u64| NOON.plus_ms((passed_ms + 900) / 1_000 * 1_000);
+        for step in 1..=40 {
+            tokio::time::advance(Duration::from_millis(70)).await;
+            clock.hear(&heard_now(store(step * 70)));
+        }
+        let behind_ms = NOON.plus_ms(40 * 70 + 900).ms_since(clock.now());
+        assert!(behind_ms <= 70, "{behind_ms} ms");
+        clock.hear(&heard_now(NOON));
+        let before = clock.now();
+        tokio::time::advance(Duration::from_millis(100)).await;
+        assert_eq!(clock.now(), before.plus_ms(50), "the store's clock was set back: slowly on");
     }
 
     #[tokio::test(start_paused = true)]

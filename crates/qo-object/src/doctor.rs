@@ -9,6 +9,7 @@
 //!    process that still runs on what was lost finds that its log does not go on, and stops;
 //! 3. it moves the records that were not used to `damaged/`. Nothing is deleted.
 
+use crate::bucket::Bucket;
 use crate::clock::StoreClock;
 use crate::format;
 use crate::log::{Created, Log};
@@ -94,6 +95,32 @@ pub async fn repair(directory: impl AsRef<std::path::Path>) -> Result<Repair> {
 pub async fn format_levels(directory: impl AsRef<std::path::Path>) -> Result<(Option<u64>, u64)> {
     let level = format::level(&existing_log(directory.as_ref())?).await?;
     Ok((level, crate::record::LEVEL.into()))
+}
+
+/// Looks at every object of the namespace in a bucket, and tries out whether its server can be relied upon. It changes
+/// nothing: what the trial writes it deletes.
+pub async fn examine_bucket(bucket: &Bucket) -> Result<Health> {
+    let log = bucket_log(bucket).await?;
+    bucket.probe(log.objects()).await?;
+    Ok(Examination::of(&log).await?.health)
+}
+
+/// Gets a damaged namespace in a bucket going again; see [`repair`].
+pub async fn repair_bucket(bucket: &Bucket) -> Result<Repair> {
+    repair_log(&bucket_log(bucket).await?).await
+}
+
+/// The format level of a bucket's namespace, and the one that this release works with.
+pub async fn format_levels_of_bucket(bucket: &Bucket) -> Result<(Option<u64>, u64)> {
+    let level = format::level(&bucket_log(bucket).await?).await?;
+    Ok((level, crate::record::LEVEL.into()))
+}
+
+async fn bucket_log(bucket: &Bucket) -> Result<Log> {
+    let traffic = Arc::default();
+    let log = Log::in_bucket(bucket.objects(&traffic)?, traffic);
+    bucket.check(log.objects()).await?;
+    Ok(log)
 }
 
 /// Every object, read.

@@ -106,7 +106,7 @@ impl Writer {
         let log = self.log.clone();
         self.snapshotting = Some(tokio::spawn(async move {
             if !snapshot::write(&log, number, bytes).await {
-                tracing::debug!("snapshot {number} was not written: the records say the same");
+                tracing::warn!("snapshot {number} was not written: the records say the same, and are kept");
             }
         }));
     }

@@ -24,18 +24,23 @@
 //! | `request` | what a writer is asked for, and how much of it goes into one record |
 //! | `writer` | the state, and commits: group commit, races, lost replies, the late writer |
 //! | `housekeeping` | when a snapshot is due and who writes it, what leaves the state, what is swept |
+//! | `pace` | how often to look for what others wrote, and how far ahead to read |
 //! | `turn` | who tries to write the next record, and when |
 //! | `offer` | light clients: submitting without holding the state |
 //! | `snapshot` `sweep` | the state as an object; deleting what nobody will read again |
 //! | `history` | jobs that succeeded some time ago, out of the state and into segments |
 //! | `clock` | store time: what the store stamps |
 //! | `format` | which releases can work with a namespace |
+//! | `bucket` `profile` | where a bucket is, who may use it, and whether it can be relied upon |
+//! | `traffic` `prices` | the requests of a bucket, what they cost, and the time that its answers bear |
+//! | [`slots`] | slots as objects, for programs on a bare bucket |
 //! | `directory` | what a directory can do that a bucket cannot: be made durable, and wake those who wait |
 //! | [`doctor`] | is everything there that a reader needs, and if not, how does it get going again? |
 //! | [`store`] | [`LogStore`]: a [`Store`](qo_core::Store) over all that |
 //!
 //! Records hold what was *decided*, not what was asked: replaying them decides nothing.
 
+mod bucket;
 mod clock;
 mod directory;
 pub mod doctor;
@@ -44,13 +49,22 @@ mod history;
 mod housekeeping;
 pub mod log;
 mod offer;
+mod pace;
+mod prices;
+mod profile;
 mod put;
 pub mod record;
 mod request;
+pub mod slots;
 mod snapshot;
 pub mod store;
 mod sweep;
+mod traffic;
 mod turn;
 mod writer;
 
+pub use bucket::Bucket;
+pub use prices::Requests;
+pub use slots::SlotObjects;
 pub use store::{Host, LogStore, Options};
+pub use traffic::Traffic;

@@ -2,12 +2,17 @@
 
 use crate::directory::Directory;
 use crate::record::Record;
-use futures::TryStreamExt;
+use crate::traffic::{Dated, Traffic};
+use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, path::Path};
 use qo_core::{Error, ErrorKind, Result, Time};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tokio::time::Instant;
 use uuid::Uuid;
+
+/// Objects that are deleted with one request, at most.
+const DELETED_AT_ONCE: usize = 1_000;
 
 /// The last number that an object can have. What is called by a larger one is not qo's.
 const LAST: u64 = u64::MAX >> 1;
@@ -17,6 +22,8 @@ const LAST: u64 = u64::MAX >> 1;
 pub struct Log {
     objects: Arc<dyn ObjectStore>,
     directory: Option<Arc<Directory>>,
+    /// What goes to a bucket and comes back.
+    traffic: Option<Arc<Traffic>>,
 }
 
 /// What became of an attempt to create an object.
@@ -34,12 +41,25 @@ pub enum Created {
 impl Log {
     /// The log in an object store.
     pub fn new(objects: Arc<dyn ObjectStore>) -> Self {
-        Self { objects, directory: None }
+        Self { objects, directory: None, traffic: None }
+    }
+
+    /// The log in a bucket.
+    pub(crate) fn in_bucket(objects: Arc<dyn ObjectStore>, traffic: Arc<Traffic>) -> Self {
+        Self { objects, directory: None, traffic: Some(traffic) }
     }
 
     /// The log in a directory.
     pub(crate) fn in_directory(objects: Arc<dyn ObjectStore>, directory: Directory) -> Self {
-        Self { objects, directory: Some(Arc::new(directory)) }
+        Self { objects, directory: Some(Arc::new(directory)), traffic: None }
+    }
+
+    pub(crate) fn objects(&self) -> &dyn ObjectStore {
+        &*self.objects
+    }
+
+    pub(crate) fn traffic(&self) -> Option<&Arc<Traffic>> {
+        self.traffic.as_ref()
     }
 
     pub(crate) fn directory(&self) -> Option<&Directory> {
@@ -69,7 +89,15 @@ impl Log {
             None => self.get(&path).await?,
         };
         let Some(bytes) = bytes else { return Ok(None) };
-        let record = Record::decode(path.as_ref(), &bytes)?;
+        let (record, bytes) = match (Record::decode(path.as_ref(), &bytes), &self.directory) {
+            (Ok(record), _) => (record, bytes),
+            (Err(error), Some(_)) => return Err(error),
+            // What was damaged on its way is whole the next time.
+            (Err(_), None) => {
+                let Some(bytes) = self.get(&path).await? else { return Ok(None) };
+                (Record::decode(path.as_ref(), &bytes)?, bytes)
+            }
+        };
         if record.number != number {
             let what = format!("{path}: is damaged: it says that it is record {}", record.number);
             return Err(Error::new(ErrorKind::Data, what));
@@ -118,7 +146,7 @@ impl Log {
         }
         match self.objects.head(path).await {
             Ok(_) => Ok(true),
-            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(error) if is_absent(&error) => Ok(false),
             Err(error) => Err(unavailable(path, &error)),
         }
     }
@@ -155,12 +183,12 @@ impl Log {
     pub async fn get(&self, path: &Path) -> Result<Option<Vec<u8>>> {
         let found = match self.objects.get(path).await {
             Ok(found) => found,
-            Err(object_store::Error::NotFound { .. }) => return Ok(None),
+            Err(error) if is_absent(&error) => return Ok(None),
             Err(error) => return Err(unavailable(path, &error)),
         };
         match found.bytes().await {
             Ok(bytes) => Ok(Some(bytes.to_vec())),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(unavailable(path, &error)),
         }
     }
@@ -185,7 +213,7 @@ impl Log {
         let listing = self.objects.list(Some(&folder)).try_collect::<Vec<_>>().await;
         let listing = match listing {
             Ok(listing) => listing,
-            Err(object_store::Error::NotFound { .. }) => Vec::new(),
+            Err(error) if is_absent(&error) => Vec::new(),
             Err(error) => return Err(unavailable(&folder, &error)),
         };
         let mut aged: Vec<_> =
@@ -199,6 +227,21 @@ impl Log {
     pub(crate) async fn numbers_aged(&self, folder: &str) -> Result<Vec<(u64, Time)>> {
         let listed = self.list_aged(folder).await?.into_iter();
         Ok(listed.filter_map(|(path, written)| Some((number_of(&path)?, written))).collect())
+    }
+
+    /// The number of the last record that is listed after this one, if there is any. A listing may be late.
+    pub(crate) async fn last_listed_after(&self, number: u64) -> Result<Option<u64>> {
+        if self.directory.is_some() {
+            return Ok(self.numbers("log").await?.pop().filter(|last| *last > number));
+        }
+        let (folder, offset) = (Path::from("log"), Self::path(number));
+        let mut listing = self.objects.list_with_offset(Some(&folder), &offset);
+        let mut last = None;
+        while let Some(meta) = listing.next().await {
+            let meta = meta.map_err(|error| unavailable(&folder, &error))?;
+            last = last.max(number_of(&meta.location));
+        }
+        Ok(last)
     }
 
     /// The numbers of the numbered objects in a folder, in order.
@@ -225,7 +268,8 @@ impl Log {
     /// Deletes an object. That it is gone already is as good.
     pub(crate) async fn delete(&self, path: &Path) -> Result<()> {
         match self.objects.delete(path).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Ok(()) => Ok(()),
+            Err(error) if is_absent(&error) => Ok(()),
             Err(error) => Err(unavailable(path, &error)),
         }
     }
@@ -236,8 +280,21 @@ impl Log {
         if let Some(directory) = &self.directory {
             return directory.remove_all(paths.iter().map(ToString::to_string).collect()).await;
         }
-        for path in &paths {
-            self.delete(path).await?;
+        // A bucket takes a thousand with one request. They go in pages, in order: a gap within one heals with the next sweep.
+        for page in paths.chunks(DELETED_AT_ONCE) {
+            let page: Vec<_> = page.iter().cloned().map(Ok).collect();
+            let mut gone = self.objects.delete_stream(futures::stream::iter(page).boxed());
+            while let Some(deleted) = gone.next().await {
+                match deleted {
+                    Err(error) if !is_absent(&error) => {
+                        return Err(Error::new(
+                            ErrorKind::Unavailable,
+                            format!("sweeping: {}", said(&error)),
+                        ));
+                    }
+                    Ok(_) | Err(_) => {}
+                }
+            }
         }
         Ok(())
     }
@@ -246,13 +303,16 @@ impl Log {
     pub(crate) async fn written_at(&self, path: &Path) -> Result<Option<Time>> {
         match self.objects.head(path).await {
             Ok(meta) => Ok(Some(stamp(&meta))),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(unavailable(path, &error)),
         }
     }
 
     /// The time that the store itself stamps on what is written to it now.
     pub(crate) async fn store_time(&self) -> Result<Time> {
+        if let Some(time) = self.time_of_an_answer().await? {
+            return Ok(time);
+        }
         let path = Path::from(format!("clock/{}", Uuid::new_v4()));
         let written = self.objects.put(&path, Vec::new().into()).await;
         written.map_err(|error| unavailable(&path, &error))?;
@@ -261,6 +321,21 @@ impl Log {
         self.delete(&path).await.ok();
         let gone = || Error::new(ErrorKind::Unavailable, format!("{path}: was written and is not there"));
         stamped?.ok_or_else(gone)
+    }
+
+    /// The date that the newest answer of a bucket bore; none if this is no bucket, or its answers bear none.
+    pub(crate) fn date(&self) -> Option<Dated> {
+        self.traffic.as_ref().and_then(|traffic| traffic.date())
+    }
+
+    /// The time of an answer that a bucket gives now: whatever is asked, it bears one.
+    async fn time_of_an_answer(&self) -> Result<Option<Time>> {
+        if self.traffic.is_none() {
+            return Ok(None);
+        }
+        let asked = Instant::now();
+        self.exists(&Path::from("clock/now")).await?;
+        Ok(self.date().filter(|dated| dated.sent >= asked).map(|dated| dated.date))
     }
 
     /// Makes sure that every record that can be seen is on the disk: one that another process is just writing can be
@@ -308,8 +383,14 @@ fn unavailable(path: &Path, error: &object_store::Error) -> Error {
     Error::new(ErrorKind::Unavailable, format!("{path}: {}", said(error)))
 }
 
+/// Whether an error says that an object is not there. That the bucket is not there is another matter: it must not look like a
+/// log that has ended.
+pub(crate) fn is_absent(error: &object_store::Error) -> bool {
+    matches!(error, object_store::Error::NotFound { .. }) && !said(error).contains("NoSuchBucket")
+}
+
 /// What an error says, with all its causes: "no space left on device" is never the outermost.
-fn said(error: &object_store::Error) -> String {
+pub(crate) fn said(error: &object_store::Error) -> String {
     let mut said = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {

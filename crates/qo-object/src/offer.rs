@@ -11,7 +11,8 @@ use crate::put::{Put, put};
 use crate::record::Record;
 use crate::snapshot::{Snapshot, is_swept_beyond};
 use crate::store::Options;
-use qo_core::{Command, Error, ErrorKind, NewJob, Result, Submitted, caps};
+use crate::writer::is_late_since;
+use qo_core::{Command, Error, ErrorKind, NewJob, Result, Submitted, Time, caps};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -20,6 +21,8 @@ use uuid::Uuid;
 const PILE: u64 = 2_000;
 /// Races for the next record that an offer may lose.
 const RACES: u32 = 1_000;
+/// After so many of them in a row others are far ahead: the end is looked for.
+const STEPS: u32 = 4;
 
 /// Somebody who offers jobs.
 pub(crate) struct Offerer {
@@ -27,6 +30,21 @@ pub(crate) struct Offerer {
     options: Options,
     id: Uuid,
     checked: bool,
+    /// Where a log in a bucket ended when it was last seen: to look for that takes several questions, to write there one.
+    known: Option<End>,
+}
+
+/// Where a log ends.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    /// The last record, and its nonce.
+    number: u64,
+    nonce: Uuid,
+    /// The last record that a snapshot covers.
+    covered: u64,
+    seen: Instant,
+    /// The date that a bucket's answer bore then: a machine that sleeps counts no time of its own.
+    date: Option<Time>,
 }
 
 /// What became of an offer.
@@ -39,7 +57,7 @@ pub(crate) enum Offered {
 
 impl Offerer {
     pub(crate) fn new(log: Log, options: Options) -> Self {
-        Self { log, options, id: Uuid::new_v4(), checked: false }
+        Self { log, options, id: Uuid::new_v4(), checked: false, known: None }
     }
 
     /// Offers the jobs of a submit, if that is what it is and all of them can be.
@@ -57,63 +75,103 @@ impl Offerer {
             format::check(&self.log).await?;
             self.checked = true;
         }
-        let covered = Snapshot::newest_number(&self.log).await?;
-        if self.log.last_after(covered).await? - covered >= PILE {
-            return Ok(Offered::NeedsState);
-        }
         if !self.append(jobs).await? {
             return Ok(Offered::NeedsState);
         }
         Ok(Offered::Yes(jobs.iter().map(|job| Ok(Submitted::Accepted(job.id))).collect()))
     }
 
-    /// Appends a record with an offer. False if that needs the state, because the last record is not there to be followed.
-    async fn append(&self, jobs: &[NewJob]) -> Result<bool> {
-        for _ in 0..RACES {
-            let seen = Instant::now();
-            let covered = Snapshot::newest_number(&self.log).await?;
-            let last = self.log.last_after(covered).await?;
-            self.log.check_nothing_behind(last).await?;
-            let after = match self.log.read(last).await? {
-                Some(record) => record.nonce,
-                None if last == 0 => Uuid::nil(),
-                // Only the snapshot knows it: a power failure took a record that nobody had acknowledged.
-                None if Snapshot::newest_number(&self.log).await? == covered => return Ok(false),
-                // A newer snapshot has come, and this was swept: look again.
-                None => continue,
-            };
+    /// Appends a record with an offer. False if that needs the state, because the last record is not there to be followed, or
+    /// because nobody has written a snapshot for long.
+    async fn append(&mut self, jobs: &[NewJob]) -> Result<bool> {
+        for race in 0..RACES {
+            let Some(end) = self.end(race).await? else { return Ok(false) };
             let record = Record {
-                number: last + 1,
+                number: end.number + 1,
                 writer: self.id,
                 nonce: Uuid::new_v4(),
-                after,
+                after: end.nonce,
                 at: None,
                 events: Vec::new(),
                 admitted: 0,
                 snapshot: false,
                 offered: jobs.to_vec(),
             };
+            let sent = Instant::now();
+            // If it fails nobody knows where the log ends.
+            self.known = None;
             match put(&self.log, &record, &self.options).await? {
                 Put::Ours(_) => {
-                    if !self.is_trusted(last, seen).await {
+                    if !self.is_trusted(&end).await {
                         let what = format!("{}: written too late to be trusted", Log::path(record.number));
                         return Err(Error::new(ErrorKind::Unknown, what));
                     }
                     self.log.directory().inspect(|directory| directory.ring());
+                    let date = self.date();
+                    self.know(End { number: record.number, nonce: record.nonce, seen: sent, date, ..end });
                     return Ok(true);
                 }
-                Put::Theirs(..) => {}
+                Put::Theirs(theirs, _) => {
+                    let date = self.date();
+                    self.know(End { number: theirs.number, nonce: theirs.nonce, seen: sent, date, ..end });
+                }
             }
         }
         let what = format!("log: others were first {RACES} times in a row");
         Err(Error::new(ErrorKind::Unavailable, what))
     }
 
-    /// Whether a record that was just written after `last` is one that will be read.
-    async fn is_trusted(&self, last: u64, seen: Instant) -> bool {
-        let in_time = seen.elapsed() < self.options.sweep_age / 2;
-        in_time
-            && (self.log.directory().is_none()
-                || is_swept_beyond(&self.log, last).await.is_ok_and(|swept| !swept))
+    /// A directory is looked at anew every time, which costs next to nothing.
+    fn know(&mut self, end: End) {
+        self.known = Some(end).filter(|_| self.log.directory().is_none());
+    }
+
+    /// Where the log ends, as far as is known; after some races that were lost it is looked for. None if somebody must hold
+    /// the state.
+    async fn end(&mut self, race: u32) -> Result<Option<End>> {
+        let is_good = |end: &End| {
+            end.number - end.covered < PILE
+                && end.seen.elapsed() < self.options.sweep_age / 4
+                && race % STEPS != STEPS - 1
+        };
+        match self.known.filter(is_good) {
+            Some(end) => Ok(Some(end)),
+            None => self.find_end().await,
+        }
+    }
+
+    async fn find_end(&self) -> Result<Option<End>> {
+        loop {
+            let seen = Instant::now();
+            let covered = Snapshot::newest_number(&self.log).await?;
+            let number = self.log.last_after(covered).await?;
+            if number - covered >= PILE {
+                return Ok(None);
+            }
+            self.log.check_nothing_behind(number).await?;
+            let nonce = match self.log.read(number).await? {
+                Some(record) => record.nonce,
+                None if number == 0 => Uuid::nil(),
+                // Only the snapshot knows it: a power failure took a record that nobody had acknowledged.
+                None if Snapshot::newest_number(&self.log).await? == covered => return Ok(None),
+                // A newer snapshot has come, and this was swept: look again.
+                None => continue,
+            };
+            return Ok(Some(End { number, nonce, covered, seen, date: self.date() }));
+        }
+    }
+
+    fn date(&self) -> Option<Time> {
+        self.log.date().map(|dated| dated.date)
+    }
+
+    /// Whether a record that was just written after an end is one that will be read.
+    async fn is_trusted(&self, end: &End) -> bool {
+        let age = self.options.sweep_age / 2;
+        end.seen.elapsed() < age
+            && match self.log.directory() {
+                Some(_) => is_swept_beyond(&self.log, end.number).await.is_ok_and(|swept| !swept),
+                None => !is_late_since(&self.log, end.date, age),
+            }
     }
 }

@@ -1,10 +1,12 @@
 //! A store over the log.
 
+use crate::bucket::Bucket;
 use crate::directory::Directory;
 use crate::history;
 use crate::log::{Created, Log, numbered};
 use crate::offer::{Offered, Offerer};
 use crate::request::{Caller, Look, Request};
+use crate::traffic::Traffic;
 use crate::writer::Writer;
 use async_trait::async_trait;
 use object_store::{ObjectStore, local::LocalFileSystem};
@@ -13,6 +15,10 @@ use qo_core::{JobDetail, JobId, State, Time, Work};
 use qo_core::{Result, SessionId};
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot, watch};
+
+/// How often a bucket is looked at while nothing happens, and soon after something did.
+const IDLE_POLL: Duration = Duration::from_millis(1_500);
+const BUSY_POLL: Duration = Duration::from_millis(150);
 
 /// How a namespace is kept.
 #[derive(Debug, Clone)]
@@ -34,6 +40,21 @@ pub struct Options {
     pub poll_without_bell: Duration,
     /// Where the log is written. Defaults to a thread of its own.
     pub host: Host,
+}
+
+impl Options {
+    /// How a namespace in a bucket is kept, where every request takes a while and costs something: what others wrote is looked
+    /// for often soon after something happened and seldom while nothing does, and records are kept for an hour.
+    pub fn bucket() -> Self {
+        Self {
+            attempts: 4,
+            pause: Duration::from_millis(200),
+            sweep_age: Duration::from_secs(3_600),
+            poll: IDLE_POLL,
+            poll_without_bell: BUSY_POLL,
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for Options {
@@ -99,6 +120,32 @@ impl LogStore {
         options: Options,
     ) -> Result<Self> {
         Self::start(directory_log(directory.as_ref())?, Some(clock), options, false).await
+    }
+
+    /// Opens the namespace in a bucket. If there is none yet, the bucket's server is tried out first: `Invalid` if it does not
+    /// create objects atomically.
+    pub async fn open_bucket(bucket: &Bucket, options: Options) -> Result<Self> {
+        Self::start_in_bucket(bucket, options, false).await
+    }
+
+    /// Opens the namespace in a bucket for somebody who will do little more than submit.
+    pub async fn open_bucket_to_submit(bucket: &Bucket, options: Options) -> Result<Self> {
+        Self::start_in_bucket(bucket, options, true).await
+    }
+
+    async fn start_in_bucket(bucket: &Bucket, options: Options, light: bool) -> Result<Self> {
+        let traffic = Arc::new(Traffic::default());
+        // The thread of the log and its callers have connections of their own: these live as long as who made them.
+        let ours = Log::in_bucket(bucket.objects(&traffic)?, Arc::clone(&traffic));
+        let theirs = Log::in_bucket(bucket.objects(&traffic)?, Arc::clone(&traffic));
+        bucket.prepare(&ours).await?;
+        let store = Self::start(theirs, None, options, light).await?;
+        Ok(Self { log: ours, ..store })
+    }
+
+    /// What goes to a bucket and comes back; none if this is not in one.
+    pub fn traffic(&self) -> Option<&Arc<Traffic>> {
+        self.log.traffic()
     }
 
     /// Opens the namespace in an object store, with a clock of its own.
@@ -186,7 +233,7 @@ fn log_in(directory: Directory, path: &Path) -> Result<Log> {
 
 impl Start {
     fn run_on_a_thread(self) {
-        match tokio::runtime::Builder::new_current_thread().enable_time().build() {
+        match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(self.run()),
             Err(error) => {
                 let error = Error::new(ErrorKind::Unavailable, format!("no runtime: {error}"));
@@ -305,6 +352,10 @@ impl Book for LogStore {
         if self.requests.send(Request::Finish(done)).await.is_ok() {
             is_done.await.ok();
         }
+    }
+
+    fn renewals_cost(&self) -> bool {
+        self.log.traffic().is_some()
     }
 
     async fn archived(&self, job: JobId) -> Result<Option<JobDetail>> {

@@ -21,6 +21,7 @@ use crate::directory::{Directory, Held, Turn};
 use crate::format;
 use crate::housekeeping::Pile;
 use crate::log::Log;
+use crate::pace::Pace;
 use crate::put::{Put, put};
 use crate::record::Record;
 use crate::request::{Asked, BATCH, Caller, Request, fitting, fitting_jobs};
@@ -64,6 +65,13 @@ impl Hands {
     }
 }
 
+/// Whether so much time has passed at a bucket since its answer bore a date. Where answers bear none nobody knows.
+pub(crate) fn is_late_since(log: &Log, seen: Option<Time>, age: Duration) -> bool {
+    let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+    let now = log.date().map(|dated| dated.date);
+    seen.zip(now).is_some_and(|(seen, now)| now > seen && now.ms_since(seen) >= age_ms)
+}
+
 pub(crate) struct Writer {
     pub(crate) log: Log,
     pub(crate) hands: Hands,
@@ -75,7 +83,9 @@ pub(crate) struct Writer {
     /// Jobs that light clients offered and nobody has decided about.
     pub(crate) offers: Vec<NewJob>,
     /// When the end of the log was last known to be the end.
-    seen_end: Instant,
+    pub(crate) seen_end: Instant,
+    /// The date that a bucket's answer bore then: a machine that sleeps counts no time of its own.
+    pub(crate) seen_date: Option<Time>,
     /// What was seen of others may not be on the disk yet.
     unsynced: bool,
     pub(crate) turns: Turns,
@@ -86,7 +96,8 @@ pub(crate) struct Writer {
     /// Somebody who was seen to write took too long: until then nobody is waited for.
     pub(crate) impatient_until: Option<Instant>,
     /// What is read was written before this process began, or while it looked away.
-    is_reading_back: bool,
+    pub(crate) is_reading_back: bool,
+    pub(crate) pace: Pace,
     pub(crate) pile: Pile,
     /// How many records this process has applied, for whoever waits for the next.
     applied: watch::Sender<u64>,
@@ -127,12 +138,14 @@ impl Writer {
             end: Covered::NOTHING,
             offers: Vec::new(),
             seen_end: now,
+            seen_date: None,
             unsynced: false,
             turns: Turns::new(id),
             wanting: None,
             turn: None,
             impatient_until: None,
             is_reading_back: false,
+            pace: Pace::default(),
             pile: Pile::new(0),
             applied,
             owes_snapshot: false,
@@ -171,7 +184,7 @@ impl Writer {
     /// written anew, and contradict those behind it. So would one that only a snapshot knew which cannot be read.
     async fn check_end(&mut self) -> Result<()> {
         let covered = Snapshot::newest_number(&self.log).await?;
-        let last = self.log.numbers("log").await?.pop().unwrap_or(0).max(covered);
+        let last = self.log.last_listed_after(self.end.number).await?.unwrap_or(0).max(covered);
         self.catch_up().await?;
         if last > self.end.number { Err(missing(self.end.number + 1)) } else { Ok(()) }
     }
@@ -180,7 +193,6 @@ impl Writer {
     pub(crate) async fn run(mut self, first: Vec<Request>, mut requests: mpsc::Receiver<Request>) {
         let rung = Arc::new(Notify::new());
         let bell = self.log.directory().and_then(|directory| directory.listen(Arc::clone(&rung)));
-        let poll = if bell.is_some() { self.options.poll } else { self.options.poll_without_bell };
         let mut batch = first;
         loop {
             if !batch.is_empty() {
@@ -189,11 +201,12 @@ impl Writer {
             self.keep_house().await;
             // A busy log on a directory never waits for anything: what goes on on the side must have its turn, too.
             yield_now().await;
+            let pause = if bell.is_some() { self.options.poll } else { self.pace.pause(&self.options) };
             tokio::select! {
                 biased;
                 taken = requests.recv_many(&mut batch, BATCH) => if taken == 0 { break },
                 () = rung.notified() => self.look_around().await,
-                () = sleep(poll) => self.look_around().await,
+                () = sleep(pause) => self.look_around().await,
             }
         }
         self.finish().await;
@@ -205,6 +218,9 @@ impl Writer {
         // Whoever asks for something next is told what is wrong.
         if let Err(error) = self.catch_up().await {
             tracing::debug!("{error}");
+        }
+        if let (Hands::Store(clock), Some(dated)) = (&self.hands, self.log.date()) {
+            clock.hear(&dated);
         }
     }
 
@@ -312,8 +328,17 @@ impl Writer {
     /// Reads to the end of the log; with `check` it is made sure that it is the end, and not a place that was swept.
     async fn reach_end(&mut self, check: bool) -> Result<()> {
         for _ in 0..REOPENS {
+            let seen = self.seen_date;
             self.read_on().await?;
-            if !check || !is_swept_beyond(&self.log, self.end.number).await? {
+            let is_swept = match self.log.directory() {
+                Some(_) => check && is_swept_beyond(&self.log, self.end.number).await?,
+                // A bucket's records may go in any order; a snapshot behind the end tells all the same.
+                None => {
+                    (check || self.is_late_since(seen))
+                        && Snapshot::newest_number(&self.log).await? > self.end.number
+                }
+            };
+            if !is_swept {
                 return Ok(());
             }
             self.reopen().await?;
@@ -330,6 +355,9 @@ impl Writer {
     }
 
     async fn read_on(&mut self) -> Result<()> {
+        if self.log.directory().is_none() {
+            return self.read_ahead().await;
+        }
         loop {
             let asked = Instant::now();
             let Some((record, bytes)) = self.log.read_sized(self.end.number + 1).await? else {
@@ -344,7 +372,12 @@ impl Writer {
         self.seen_end.elapsed() >= self.options.sweep_age / 2
     }
 
-    fn follow(&mut self, record: &Record, bytes: usize) -> Result<()> {
+    /// Whether so much time has passed at a bucket since it bore this date, whatever has passed here.
+    fn is_late_since(&self, seen: Option<Time>) -> bool {
+        is_late_since(&self.log, seen, self.options.sweep_age / 2)
+    }
+
+    pub(crate) fn follow(&mut self, record: &Record, bytes: usize) -> Result<()> {
         if record.after != self.end.nonce {
             let what = format!("{}: does not follow the record before it", Log::path(record.number));
             return Err(Error::new(ErrorKind::Data, what));
@@ -356,6 +389,9 @@ impl Writer {
         // Light clients take no turns: most submit once and end.
         if record.offered.is_empty() && !self.is_reading_back {
             self.turns.saw(record.number, record.writer);
+        }
+        if !self.is_reading_back {
+            self.pace.saw(record);
         }
         self.passed(record.number, record.nonce, bytes);
         if record.snapshot && record.writer == self.id {
@@ -376,7 +412,12 @@ impl Writer {
     }
 
     pub(crate) async fn commit<T>(&mut self, commands: &[Asked<T>]) -> Result<Vec<Result<Answer>>> {
-        self.catch_up().await?;
+        // Of a bucket every question takes a while. A record can only be written at the end of the log, so who is alone tries
+        // it where he last saw that; only what is answered without one rests on what was seen.
+        let mut has_looked = self.log.directory().is_some() || self.is_late() || self.turns.sees_others();
+        if has_looked {
+            self.catch_up().await?;
+        }
         let mut races = 0;
         while races < RACES {
             let at = self.hands.now(self.state.now());
@@ -389,6 +430,10 @@ impl Writer {
             if admitted == 0 && events.iter().all(|event| matches!(event, Event::Ticked(_))) {
                 // That time goes on needs no record. What is answered rests on what was seen, unless it is nothing.
                 self.state.take_back();
+                if !std::mem::replace(&mut has_looked, true) {
+                    self.catch_up().await?;
+                    continue;
+                }
                 let is_nothing = |(asked, answer): (&Asked<T>, &Result<Answer>)| {
                     asked.is_fetch && *answer == Ok(Answer::Done)
                 };
@@ -433,6 +478,7 @@ impl Writer {
                     self.state.take_back();
                     self.follow(&theirs, bytes)?;
                     self.catch_up().await?;
+                    has_looked = true;
                 }
                 Err(error) => {
                     self.state.take_back();
@@ -448,8 +494,10 @@ impl Writer {
     /// Whether a record that was just written after the end, as it is known here, is one that will be read.
     async fn is_trusted(&self) -> bool {
         !self.is_late()
-            && (self.log.directory().is_none()
-                || is_swept_beyond(&self.log, self.end.number).await.is_ok_and(|swept| !swept))
+            && match self.log.directory() {
+                Some(_) => is_swept_beyond(&self.log, self.end.number).await.is_ok_and(|swept| !swept),
+                None => !self.is_late_since(self.seen_date),
+            }
     }
 
     fn decide_all<T>(
@@ -484,11 +532,13 @@ impl Writer {
     /// A record of ours is there.
     async fn written(&mut self, record: &Record, bytes: usize, sent: Instant) {
         self.seen_end = sent;
+        self.seen_date = self.log.date().map(|dated| dated.date);
         // Its folder was synced with it, and so was everything that could be seen there.
         self.unsynced = false;
         self.offers.drain(..record.admitted);
         self.turns.took(sent.elapsed());
         self.turns.saw(record.number, self.id);
+        self.pace.saw(record);
         self.passed(record.number, record.nonce, bytes);
         self.owes_snapshot |= record.snapshot;
         if let Hands::Store(clock) = &self.hands {

@@ -11,7 +11,7 @@ use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
 };
 use object_store::{
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
+    PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
 };
 use std::collections::HashMap;
 use std::fmt;
@@ -26,8 +26,14 @@ pub struct ObjectFaults {
     pub before: u32,
     /// Writes that happen, and whose answer is lost.
     pub after: u32,
+    /// Creations that the store could not decide about: refused as if the object were there, and nothing happened.
+    pub undecided: u32,
+    /// Creations that happen and are then answered as if somebody else had been first: whoever brought them made them twice.
+    pub repeated: u32,
     /// Writes of anything but records that leave half of it: nothing may rest on a snapshot.
     pub torn: u32,
+    /// How long, in milliseconds, an object is in no listing after it was written.
+    pub late_ms: u64,
     /// The longest a request takes, in milliseconds; each takes a part of it before and a part after the deed.
     pub delay_ms: u64,
 }
@@ -101,6 +107,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn taken(path: &Path) -> object_store::Error {
+    object_store::Error::AlreadyExists { path: path.to_string(), source: "somebody was first".into() }
+}
+
 fn broke() -> object_store::Error {
     object_store::Error::Generic { store: "faulty", source: "the connection broke".into() }
 }
@@ -125,6 +135,10 @@ impl ObjectStore for FaultyObjects {
         if self.happens(faults.before) {
             return Err(broke());
         }
+        let creates = matches!(options.mode, PutMode::Create);
+        if creates && self.happens(faults.undecided) {
+            return Err(taken(path));
+        }
         let is_record = path.as_ref().starts_with("log/");
         let hold = if is_record { lock(&self.hold).take() } else { None };
         if let Some(time) = hold {
@@ -140,6 +154,9 @@ impl ObjectStore for FaultyObjects {
         let done = self.inner.put_opts(path, bytes, options).await?;
         lock(&self.stamps).insert(path.clone(), self.now());
         self.dawdle().await;
+        if creates && self.happens(faults.repeated) {
+            return Err(taken(path));
+        }
         if self.happens(faults.after) { Err(broke()) } else { Ok(done) }
     }
 
@@ -169,7 +186,14 @@ impl ObjectStore for FaultyObjects {
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let this = self.clone();
-        self.inner.list(prefix).map(move |meta| meta.map(|meta| this.stamped(meta))).boxed()
+        let late_ms = i64::try_from(lock(&self.faults).late_ms).unwrap_or(i64::MAX);
+        let newest = self.now().timestamp_millis().saturating_sub(late_ms);
+        let listed = self.inner.list(prefix).map(move |meta| meta.map(|meta| this.stamped(meta)));
+        let is_listed = move |meta: &Result<ObjectMeta>| {
+            let written = meta.as_ref().map(|meta| meta.last_modified.timestamp_millis());
+            std::future::ready(late_ms == 0 || written.is_ok_and(|written| written <= newest))
+        };
+        listed.filter(is_listed).boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

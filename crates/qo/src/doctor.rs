@@ -10,7 +10,7 @@ pub use qo_postgres::doctor::{Drift, Health as PostgresHealth};
 /// What was found, by kind of store.
 #[derive(Debug)]
 pub enum Health {
-    /// Of a directory.
+    /// Of a directory or a bucket.
     Directory(DirectoryHealth),
     /// Of a PostgreSQL schema.
     Postgres(PostgresHealth),
@@ -19,7 +19,7 @@ pub enum Health {
 /// What a repair did, by kind of store.
 #[derive(Debug)]
 pub enum Repair {
-    /// To a directory.
+    /// To a directory or a bucket.
     Directory(DirectoryRepair),
     /// To a PostgreSQL schema: groups that were counted anew.
     Postgres(Vec<Drift>),
@@ -29,16 +29,18 @@ pub enum Repair {
 pub async fn examine(url: &str) -> Result<Option<Health>> {
     Ok(match Place::parse(url)? {
         Place::Directory(directory) => Some(Health::Directory(directory::examine(directory).await?)),
+        Place::Bucket(bucket) => Some(Health::Directory(directory::examine_bucket(&bucket).await?)),
         Place::Postgres(url) => Some(Health::Postgres(postgres::examine(&url).await?)),
         Place::Memory => None,
     })
 }
 
 /// Gets a damaged store going again and says what that cost. `Conflict` if there is nothing to repair. Stop all workers
-/// of a directory first; those of a PostgreSQL schema only wait.
+/// of a directory or a bucket first; those of a PostgreSQL schema only wait.
 pub async fn repair(url: &str) -> Result<Repair> {
     match Place::parse(url)? {
         Place::Directory(directory) => Ok(Repair::Directory(directory::repair(directory).await?)),
+        Place::Bucket(bucket) => Ok(Repair::Directory(directory::repair_bucket(&bucket).await?)),
         Place::Postgres(url) => Ok(Repair::Postgres(postgres::repair(&url).await?)),
         Place::Memory => Err(Error::new(ErrorKind::Conflict, "there is nothing to repair in memory:")),
     }
@@ -48,6 +50,6 @@ pub async fn repair(url: &str) -> Result<Repair> {
 pub fn server(url: &str) -> Option<String> {
     match Place::parse(url) {
         Ok(Place::Postgres(url)) => Some(postgres::server(&url)),
-        Ok(Place::Directory(_) | Place::Memory) | Err(_) => None,
+        Ok(Place::Directory(_) | Place::Bucket(_) | Place::Memory) | Err(_) => None,
     }
 }

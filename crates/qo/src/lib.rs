@@ -30,13 +30,14 @@ pub mod submit;
 pub mod worker;
 
 pub use client::Client;
-pub use connect::{connect, connect_to_submit};
+pub use connect::{connect, connect_to_submit, slot_objects};
 pub use context::{CancelReason, Context};
 pub use failure::{Failure, IntoFailure};
 pub use handler::{Handler, TaskConfig};
 pub use metrics::Metrics;
 pub use qo_core as core;
 pub use qo_core::{Error, ErrorKind, Result, Store};
+pub use qo_object::SlotObjects;
 pub use settings::Settings;
 pub use submit::Submit;
 pub use worker::{ShutdownHandle, Worker, WorkerBuilder, WorkerOptions};

@@ -24,6 +24,7 @@ pub struct Level {
 pub async fn status(url: &str) -> Result<Level> {
     let (store, release) = match Place::parse(url)? {
         Place::Directory(directory) => qo_object::doctor::format_levels(directory).await?,
+        Place::Bucket(bucket) => qo_object::doctor::format_levels_of_bucket(&bucket).await?,
         Place::Postgres(url) => return schema(&url).await,
         Place::Memory => (Some(1), 1),
     };

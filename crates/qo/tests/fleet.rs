@@ -228,7 +228,8 @@ fn jobs() -> Vec<NewJob> {
 
 /// Runs a fleet, and says which limits it reached.
 async fn simulate(seed: u64) -> usize {
-    let faults = ObjectFaults { before: 4, after: 4, torn: 20, delay_ms: 30 };
+    let faults =
+        ObjectFaults { before: 4, after: 4, undecided: 3, repeated: 3, torn: 20, late_ms: 400, delay_ms: 30 };
     let objects = FaultyObjects::new(seed, ObjectFaults::default());
     let dice = Arc::new(Mutex::new(Random::new(seed ^ 0x5eed)));
     let mut fleet = Fleet { objects, diary: Arc::default(), dice, started: 0 };

@@ -80,9 +80,9 @@ fn a_store_url_that_cannot_be_is_refused() {
     let here = Here::new();
     for (url, code, part) in [
         ("", 2, "store"),
-        ("nonsense", 2, "must be file:DIR, postgres://… or memory:"),
+        ("nonsense", 2, "must be file:DIR, s3://bucket/prefix, postgres://… or memory:"),
         ("file:", 2, "must name a directory"),
-        ("s3://bucket/x", 2, "file:DIR, postgres://… and memory: only"),
+        ("s3:bucket/x", 2, "must name a bucket"),
         ("postgres:db", 2, "must be a connection string"),
         ("postgres://ann:secret@db/shop?schema=Jobs", 2, "schema: \"Jobs\""),
         ("http://ann:secret@db", 2, "http://ann:***@db"),

@@ -1,6 +1,7 @@
 //! The command line as people and scripts use it: the real program, in directories of its own.
 
 mod bad_input;
+mod bucket;
 mod disk;
 mod fixture;
 mod operate;

@@ -1,8 +1,9 @@
 //! Slots that we hold, and how long we may trust that we do.
 
-use qo::core::{FenceToken, GroupRef, LeaseId, SlotLease, SlotRequest};
-use qo::{Error, ErrorKind, Result, Store};
-use std::sync::{Arc, Mutex, PoisonError};
+use super::keeper::{Grant, Keeper};
+use qo::core::{FenceToken, SlotRequest};
+use qo::{Error, ErrorKind, Result};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -16,10 +17,9 @@ const LOOK_GAP: Duration = Duration::from_millis(500);
 
 /// Slots under our lease.
 pub struct Held {
-    store: Arc<dyn Store>,
-    id: LeaseId,
-    token: FenceToken,
-    group: GroupRef,
+    keeper: Keeper,
+    request: SlotRequest,
+    grant: Grant,
     lease: Duration,
     state: Mutex<State>,
 }
@@ -40,11 +40,10 @@ fn trusted(sent: Instant, lease: Duration) -> Instant {
 
 impl Held {
     /// Slots that were asked for at `sent`.
-    pub fn new(store: Arc<dyn Store>, request: &SlotRequest, granted: SlotLease, sent: Instant) -> Self {
+    pub fn new(keeper: Keeper, request: SlotRequest, grant: Grant, sent: Instant) -> Self {
         let lease = Duration::from_millis(request.lease_ms);
         let state = State { trusted_until: trusted(sent, lease), renew_at: sent + lease / 3, lost: None };
-        let (id, group) = (request.id, request.group.clone());
-        Self { store, id, token: granted.token, group, lease, state: Mutex::new(state) }
+        Self { keeper, request, grant, lease, state: Mutex::new(state) }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -53,7 +52,7 @@ impl Held {
 
     /// The fence token.
     pub fn token(&self) -> FenceToken {
-        self.token
+        self.grant.token
     }
 
     /// Until then nobody else can have the slots.
@@ -73,17 +72,12 @@ impl Held {
 
     /// Waits until somebody has taken the slots away: an operator, or a lease that ended. To renew then says so.
     async fn taken_away(&self) {
-        let mut seen = self.store.changed(None).await.ok();
+        let mut seen = self.keeper.seen().await;
         loop {
-            match self.store.changed(seen).await {
-                Ok(now) => seen = Some(now),
-                // It will be noticed at the next renewal.
-                Err(_) => std::future::pending().await,
-            }
-            match self.store.group(self.group.clone()).await {
-                Ok(group) if group.holders.iter().any(|holder| holder.token == self.token) => {}
-                Err(error) if error.kind() != ErrorKind::NotFound => {}
-                Ok(_) | Err(_) => return,
+            // If nothing tells of it, it will be noticed at the next renewal.
+            seen = self.keeper.change(seen).await;
+            if !self.keeper.is_held(&self.request.group, self.grant.token).await {
+                return;
             }
             // A busy store changes all the time.
             tokio::time::sleep(LOOK_GAP).await;
@@ -99,8 +93,7 @@ impl Held {
                 () = self.taken_away() => {}
             }
             let sent = Instant::now();
-            let lease_ms = u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX);
-            let extended = self.store.extend_slots(self.id, self.token, lease_ms).await;
+            let extended = self.keeper.extend(&self.request, self.grant).await;
             let mut state = self.state();
             match extended {
                 Ok(_) => {
@@ -125,7 +118,7 @@ impl Held {
     /// Gives the slots back.
     pub async fn give_back(&self) -> Result<()> {
         for _ in 0..TRIES {
-            match self.store.return_slots(self.id, self.token).await {
+            match self.keeper.give_back(&self.request, self.grant).await {
                 Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -134,6 +127,6 @@ impl Held {
                 result => return result,
             }
         }
-        self.store.return_slots(self.id, self.token).await
+        self.keeper.give_back(&self.request, self.grant).await
     }
 }

@@ -2,6 +2,7 @@
 
 mod guarded;
 mod held;
+mod keeper;
 
 use super::argument;
 use crate::output::Screen;
@@ -10,10 +11,10 @@ use crate::trouble::{Done, INTERRUPTED, Trouble};
 use clap::{Args, Subcommand};
 use guarded::{Ended, Guarded};
 use held::Held;
+use keeper::Keeper;
 use qo::core::{GroupRef, LeaseId, Name, SlotRequest, caps};
-use qo::{Error, ErrorKind, Store};
+use qo::{Error, ErrorKind};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
@@ -32,6 +33,7 @@ Examples:
   qo slot run --group backup --limit 1 -- ./backup.sh
   qo slot run --group gpu --slots 2 --wait 10m -- python train.py
   qo slot run --group deploy/eu --limit 1 --no-wait -- make deploy    exit code 4 if it is taken
+  qo --store s3://bucket/prefix slot run --objects --group nightly --limit 1 -- ./nightly.sh
 
 The exit code is that of the command. It does not outlive its slot: if the lease cannot be renewed it is killed.
 Its environment has QO_GROUP and QO_FENCE_TOKEN.")]
@@ -60,14 +62,14 @@ pub struct Run {
     /// How long the command may take to stop after Ctrl-C.
     #[arg(long, value_name = "TIME", value_parser = argument::duration, allow_hyphen_values = true, default_value = "10s")]
     grace: u64,
+    /// Take a slot that is an object in a bucket (`s3://…`), without reading the namespace there; such slots are counted
+    /// apart from those of jobs. All who use the group must name the same limit, up to 50.
+    #[arg(long, requires = "limit", conflicts_with = "slots")]
+    objects: bool,
     /// The command.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
-
-/// How often a taken group is looked at again where nothing tells of changes, and where something does.
-const POLL: Duration = Duration::from_millis(200);
-const POLL_WITH_CHANGES: Duration = Duration::from_secs(2);
 
 /// Keeps stdin for the command: the guard's own is how we talk to it. A terminal is not passed on, because a command in a
 /// process group of its own may not read from it.
@@ -84,8 +86,13 @@ impl Slot {
         let mut signals = Signals::listen()?;
         let request = run.request(place);
         request.check()?;
-        let store = place.open().await?;
-        let Some(held) = run.acquire(&store, screen, request, &mut signals).await? else {
+        let keeper = match run.objects {
+            true => Keeper::Objects(
+                qo::slot_objects(&place.settings.store).map_err(|error| place.explained(error))?,
+            ),
+            false => Keeper::Namespace(place.open().await?),
+        };
+        let Some(held) = run.acquire(&keeper, screen, request, &mut signals).await? else {
             screen.say("interrupted while waiting; no slot is held");
             return Err(Trouble::Exit(INTERRUPTED));
         };
@@ -140,43 +147,39 @@ impl Run {
     /// Waits for slots. None if we were told to stop.
     async fn acquire(
         &self,
-        store: &Arc<dyn Store>,
+        keeper: &Keeper,
         screen: &mut Screen,
         request: SlotRequest,
         signals: &mut Signals,
     ) -> Done<Option<Held>> {
         let deadline = self.wait.map(|ms| Instant::now() + Duration::from_millis(ms));
-        let poll = if store.tells_changes() { POLL_WITH_CHANGES } else { POLL };
+        let poll = keeper.poll();
         let mut told = false;
         loop {
-            let seen = store.changed(None).await.ok();
+            let seen = keeper.seen().await;
             let sent = Instant::now();
-            match store.acquire_slots(request.clone()).await {
-                Ok(Some(lease)) => return Ok(Some(Held::new(Arc::clone(store), &request, lease, sent))),
-                Ok(None) if self.no_wait || deadline.is_some_and(|deadline| Instant::now() >= deadline) => {
-                    return Err(self.taken().into());
-                }
+            match keeper.acquire(&request).await {
+                Ok(Some(grant)) => return Ok(Some(Held::new(keeper.clone(), request, grant, sent))),
+                Ok(None) if self.no_wait || self.is_over(deadline) => return Err(self.taken().into()),
                 Ok(None) => {}
-                // The same id again: it may have been granted.
-                Err(error) if error.kind() == ErrorKind::Unknown => continue,
+                // The same id again, after a while: it may have been granted.
+                Err(error) if error.kind() == ErrorKind::Unknown && !self.is_over(deadline) => {}
                 Err(error) => return Err(error.into()),
             }
             if !std::mem::replace(&mut told, true) {
                 screen.say(format_args!("waiting for a slot of {}", self.group));
             }
-            let change = async {
-                match seen {
-                    Some(seen) => store.changed(Some(seen)).await.map(|_| ()),
-                    None => std::future::pending().await,
-                }
-            };
             let until =
                 deadline.map_or(Instant::now() + poll, |deadline| deadline.min(Instant::now() + poll));
             tokio::select! {
-                _ = tokio::time::timeout_at(until, change) => {}
+                _ = tokio::time::timeout_at(until, keeper.change(seen)) => {}
                 () = signals.heard() => return Ok(None),
             }
         }
+    }
+
+    fn is_over(&self, deadline: Option<Instant>) -> bool {
+        deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     fn taken(&self) -> Error {

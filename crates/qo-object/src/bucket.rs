@@ -1,0 +1,425 @@
+//! A bucket: S3, and whatever speaks its protocol and writes conditionally.
+//!
+//! The URL says where: `s3://bucket/prefix`, and after a `?` what is not as it is at AWS: `endpoint`, `region`,
+//! `path_style`, `allow_http`. Credentials never stand in it. They come from the environment (`AWS_ACCESS_KEY_ID` …), from a
+//! [profile](crate::profile), or from the machine's role.
+//!
+//! **What a bucket must do.** Of several who create the same object at once exactly one may succeed: everything rests on
+//! that. Some servers check first and write later, or do not check at all; there a log would lose records without anybody
+//! noticing. So whoever makes a namespace [tries it out](probe), and refuses such a server.
+
+use crate::log::{Log, said};
+use crate::profile::{Profile, Variables};
+use crate::traffic::{Traffic, Watched};
+use futures::future::join_all;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::{
+    BackoffConfig, ClientOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions, RetryConfig,
+};
+use object_store::{UpdateVersion, path::Path, prefix::PrefixStore};
+use qo_core::{Error, ErrorKind, Result};
+use reqwest::Url;
+use std::sync::{Arc, Once};
+use std::time::Duration;
+use uuid::Uuid;
+
+/// How long a request may take, how long it may stand still, and how long a new connection may take. The lease of a session
+/// is 30 s; a snapshot may be large.
+const REQUEST: Duration = Duration::from_secs(120);
+const STANDSTILL: Duration = Duration::from_secs(20);
+const CONNECT: Duration = Duration::from_secs(4);
+/// How long a request that the server refuses for now is made again, with longer and longer pauses.
+const RETRIES: RetryConfig = RetryConfig {
+    backoff: BackoffConfig {
+        init_backoff: Duration::from_millis(50),
+        max_backoff: Duration::from_secs(2),
+        base: 2.0,
+    },
+    max_retries: 6,
+    retry_timeout: Duration::from_secs(10),
+};
+/// Those who race when a server is tried out, and how often.
+const RACERS: u128 = 4;
+const RACES: usize = 2;
+
+/// Where a bucket is, and how to get there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bucket {
+    name: String,
+    prefix: Path,
+    endpoint: Option<String>,
+    region: Option<String>,
+    path_style: bool,
+    allow_http: bool,
+}
+
+impl Bucket {
+    /// Reads a URL. `Invalid` if it is not one of a bucket.
+    ///
+    /// ```
+    /// use qo_object::Bucket;
+    /// let bucket = Bucket::parse("s3://jobs/eu/mail?region=eu-central-1").unwrap();
+    /// assert_eq!(bucket.to_string(), "s3://jobs/eu/mail");
+    /// ```
+    pub fn parse(url: &str) -> Result<Self> {
+        let refused = |rule: String| Error::invalid("store", shown(url), rule);
+        let parsed = Url::parse(url).map_err(|_| refused(SHAPE.into()))?;
+        let name = parsed.host_str().filter(|name| parsed.scheme() == "s3" && !name.is_empty());
+        let name = name.ok_or_else(|| refused(SHAPE.into()))?.to_owned();
+        if !parsed.username().is_empty() || parsed.password().is_some() || parsed.port().is_some() {
+            return Err(Error::invalid(
+                "store",
+                format!("s3://{name}"),
+                "must have no credentials and no port",
+            ));
+        }
+        let prefix = Path::from_url_path(parsed.path()).map_err(|error| refused(error.to_string()))?;
+        let mut bucket =
+            Self { name, prefix, endpoint: None, region: None, path_style: true, allow_http: false };
+        for (key, value) in parsed.query_pairs() {
+            let flag = || match &*value {
+                "true" => Ok(true),
+                "false" => Ok(false),
+                _ => Err(refused(format!("{key} must be true or false"))),
+            };
+            match &*key {
+                "endpoint" => bucket.endpoint = Some(value.into_owned()),
+                "region" => bucket.region = Some(value.into_owned()),
+                "path_style" => bucket.path_style = flag()?,
+                "allow_http" => bucket.allow_http = flag()?,
+                _ => {
+                    let rule =
+                        format!("{key} is not known: there are endpoint, region, path_style and allow_http");
+                    return Err(refused(rule));
+                }
+            }
+        }
+        Ok(bucket)
+    }
+
+    /// The objects under the prefix, as a client of their own sees them; what goes to and fro is counted in `traffic`.
+    pub fn objects(&self, traffic: &Arc<Traffic>) -> Result<Arc<dyn ObjectStore>> {
+        self.objects_with(traffic, &|name| std::env::var(name).ok())
+    }
+
+    fn objects_with(&self, traffic: &Arc<Traffic>, variable: Variables<'_>) -> Result<Arc<dyn ObjectStore>> {
+        install_cryptography();
+        // What is empty is not said.
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let variable: Variables<'_> = &variable;
+        let endpoint =
+            ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"].into_iter().find_map(variable);
+        // Key, secret and token are from one place: the environment if it has a key, as everywhere, else the profile.
+        let profile = match variable("AWS_ACCESS_KEY_ID") {
+            Some(key) => Profile {
+                access_key_id: Some(key),
+                secret_access_key: variable("AWS_SECRET_ACCESS_KEY"),
+                session_token: variable("AWS_SESSION_TOKEN"),
+                ..Profile::default()
+            },
+            None => Profile::read(variable)?,
+        };
+        let endpoint = self.endpoint.clone().or(endpoint).or(profile.endpoint);
+        let region = ["AWS_REGION", "AWS_DEFAULT_REGION"].into_iter().find_map(variable);
+        let region = self.region.clone().or(region).or(profile.region);
+        let options = ClientOptions::new()
+            .with_timeout(REQUEST)
+            .with_read_timeout(STANDSTILL)
+            .with_connect_timeout(CONNECT)
+            .with_allow_http(self.may_speak_plainly(endpoint.as_deref(), variable)?);
+        let mut builder = AmazonS3Builder::new()
+            .with_bucket_name(&self.name)
+            .with_retry(RETRIES)
+            .with_client_options(options)
+            .with_http_connector(Watched { traffic: Arc::clone(traffic), host: host_of(endpoint.as_deref()) })
+            .with_virtual_hosted_style_request(!self.path_style);
+        for key in ROLE_KEYS {
+            if let Some(value) = variable(key)
+                && let Ok(key) = key.to_ascii_lowercase().parse::<AmazonS3ConfigKey>()
+            {
+                builder = builder.with_config(key, value);
+            }
+        }
+        for (key, value) in [
+            (AmazonS3ConfigKey::Endpoint, endpoint),
+            (AmazonS3ConfigKey::Region, region),
+            (AmazonS3ConfigKey::AccessKeyId, profile.access_key_id),
+            (AmazonS3ConfigKey::SecretAccessKey, profile.secret_access_key),
+            (AmazonS3ConfigKey::Token, profile.session_token),
+        ] {
+            if let Some(value) = value {
+                builder = builder.with_config(key, value);
+            }
+        }
+        let objects =
+            builder.build().map_err(|error| Error::new(ErrorKind::Invalid, format!("{self}: {error}")))?;
+        Ok(if self.prefix.as_ref().is_empty() {
+            Arc::new(objects)
+        } else {
+            Arc::new(PrefixStore::new(objects, self.prefix.clone()))
+        })
+    }
+
+    /// Whether requests may go without TLS: to this machine, or because somebody said so.
+    fn may_speak_plainly(&self, endpoint: Option<&str>, variable: Variables<'_>) -> Result<bool> {
+        let Some(endpoint) = endpoint else { return Ok(false) };
+        let refused = |rule| Error::invalid("endpoint", shown(endpoint), rule);
+        let url = Url::parse(endpoint).map_err(|_| refused("must be a URL, as in https://s3.example.com"))?;
+        match url.scheme() {
+            "https" => Ok(false),
+            "http" => {
+                let host = url.host_str().unwrap_or_default();
+                let is_here = host == "localhost" || host.starts_with("127.") || host == "[::1]";
+                let is_allowed = self.allow_http || variable("AWS_ALLOW_HTTP").as_deref() == Some("true");
+                if is_here || is_allowed {
+                    return Ok(true);
+                }
+                Err(refused("must be https, unless the store's URL says allow_http=true"))
+            }
+            _ => Err(refused("must be http or https")),
+        }
+    }
+
+    /// Makes sure that a namespace can be kept in the bucket: of one that is there that was done.
+    pub(crate) async fn prepare(&self, log: &Log) -> Result<()> {
+        match self.check(log.objects()).await? {
+            true => Ok(()),
+            false => self.probe(log.objects()).await,
+        }
+    }
+
+    /// Whether there is a namespace in the bucket. If it cannot be used at all, says what is wrong so that somebody can mend
+    /// it.
+    pub(crate) async fn check(&self, objects: &dyn ObjectStore) -> Result<bool> {
+        // A listing, because what is refused comes with a reason then.
+        match objects.list_with_delimiter(Some(&Path::from("format"))).await {
+            Ok(found) => Ok(!found.objects.is_empty()),
+            Err(error) => Err(self.explained(&error)),
+        }
+    }
+
+    /// What an error means to somebody who opens the bucket.
+    fn explained(&self, error: &object_store::Error) -> Error {
+        let said = said(error);
+        let code = between(&said, "<Code>", "</Code>").unwrap_or_default();
+        let why = match between(&said, "<Message>", "</Message>") {
+            Some(message) => format!("{code}: {message}"),
+            None => said.clone(),
+        };
+        let is_refused = said.contains("403 Forbidden") || said.contains("401 Unauthorized");
+        let (kind, what) = match code {
+            "NoSuchBucket" => (ErrorKind::NotFound, "there is no such bucket"),
+            "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "ExpiredToken" | "InvalidToken" => {
+                (ErrorKind::Unavailable, "the credentials are not accepted")
+            }
+            _ if is_refused => (
+                ErrorKind::Unavailable,
+                "the credentials may not do this; they need s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket",
+            ),
+            _ if said.contains("169.254.") => (
+                ErrorKind::Unavailable,
+                "no credentials: neither AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, nor a profile, nor a role \
+                 of this machine",
+            ),
+            _ => (ErrorKind::Unavailable, "the bucket cannot be reached"),
+        };
+        Error::new(kind, format!("{self}: {what}: {why}"))
+    }
+
+    /// Tries a server out: of several who create one object at once exactly one must succeed. `Invalid` if not.
+    pub(crate) async fn probe(&self, objects: &dyn ObjectStore) -> Result<()> {
+        for _ in 0..RACES {
+            let path = Path::from(format!("probe/{}", Uuid::new_v4()));
+            let raced = self.race(objects, &path).await;
+            objects.delete(&path).await.ok();
+            raced?;
+        }
+        Ok(())
+    }
+
+    /// Tries out whether an object is replaced only if it is still the version that was read: of several who try at once
+    /// exactly one must succeed. `Invalid` if not. A log does not need that; slots that are objects do.
+    pub(crate) async fn probe_replacing(&self, objects: &dyn ObjectStore) -> Result<()> {
+        let path = Path::from(format!("probe/{}", Uuid::new_v4()));
+        let raced = self.race_to_replace(objects, &path).await;
+        objects.delete(&path).await.ok();
+        raced
+    }
+
+    async fn race_to_replace(&self, objects: &dyn ObjectStore, path: &Path) -> Result<()> {
+        let first = objects.put(path, Uuid::nil().as_bytes().to_vec().into()).await;
+        let version: UpdateVersion = first.map_err(|error| self.explained(&error))?.into();
+        let replace = |racer: u128| {
+            let mode = PutMode::Update(version.clone());
+            let options = PutOptions { mode, ..PutOptions::default() };
+            let bytes = Uuid::from_u128(racer).as_bytes().to_vec();
+            objects.put_opts(path, bytes.into(), options)
+        };
+        let mut all = join_all((1..=RACERS).map(replace)).await;
+        all.push(replace(RACERS + 1).await);
+        let mut winners = 0;
+        for replaced in all {
+            match replaced {
+                Ok(_) => winners += 1,
+                Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
+                }
+                Err(error) => return Err(self.explained(&error)),
+            }
+        }
+        if winners <= 1 {
+            return Ok(());
+        }
+        let rule = format!(
+            "this server does not replace an object only if it is still the version that was read (If-Match), for all who \
+             try at once: {winners} of {} succeeded. On it two would hold one slot",
+            RACERS + 1
+        );
+        Err(Error::invalid("store", self, rule))
+    }
+
+    async fn race(&self, objects: &dyn ObjectStore, path: &Path) -> Result<()> {
+        let create = |racer: u128| async move {
+            let once = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+            let bytes = Uuid::from_u128(racer).as_bytes().to_vec();
+            (racer, objects.put_opts(path, bytes.into(), once).await)
+        };
+        let mut winners = Vec::new();
+        let mut all = join_all((0..RACERS).map(create)).await;
+        // One who comes late loses, too.
+        all.push(create(RACERS).await);
+        for (racer, created) in all {
+            match created {
+                Ok(_) => winners.push(racer),
+                Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
+                }
+                Err(object_store::Error::NotImplemented { .. }) => return Err(self.careless("it refuses to")),
+                Err(error) => return Err(self.explained(&error)),
+            }
+        }
+        let written = objects.get(path).await.map_err(|error| self.explained(&error))?;
+        let written = written.bytes().await.map_err(|error| self.explained(&error))?;
+        match winners[..] {
+            [winner] if written[..] == Uuid::from_u128(winner).as_bytes()[..] => Ok(()),
+            [_] => Err(self.careless("another one than it said succeeded")),
+            [] => {
+                Err(Error::new(ErrorKind::Unavailable, format!("{self}: of {RACERS} writers none succeeded")))
+            }
+            _ => Err(self.careless(&format!("{} of {} writers succeeded", winners.len(), RACERS + 1))),
+        }
+    }
+
+    fn careless(&self, how: &str) -> Error {
+        let rule = format!(
+            "this server does not create an object only if it is absent (If-None-Match), for all who try at once: {how}. \
+             On it records would be lost; AWS S3, Cloudflare R2, MinIO and SeaweedFS do"
+        );
+        Error::invalid("store", self, rule)
+    }
+}
+
+/// A URL without what may be a secret: credentials, and what is said behind a `?`.
+fn shown(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+    let place = place.split(['?', '#']).next().unwrap_or_default();
+    if scheme.is_empty() { place.to_owned() } else { format!("{scheme}://{place}") }
+}
+
+fn host_of(endpoint: Option<&str>) -> Option<String> {
+    Url::parse(endpoint?).ok()?.host_str().map(str::to_owned)
+}
+
+/// The text between two others.
+fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
+    text.split_once(before)?.1.split_once(after).map(|(found, _)| found)
+}
+
+const SHAPE: &str = "must name a bucket, as in s3://bucket/prefix";
+
+/// Where a machine's role is found.
+const ROLE_KEYS: [&str; 8] = [
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_ROLE_ARN",
+    "AWS_ROLE_SESSION_NAME",
+    "AWS_ENDPOINT_URL_STS",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "AWS_METADATA_ENDPOINT",
+];
+
+impl std::fmt::Display for Bucket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "s3://{}", self.name)?;
+        if !self.prefix.as_ref().is_empty() {
+            write!(f, "/{}", self.prefix)?;
+        }
+        Ok(())
+    }
+}
+
+/// TLS needs to be told once whose cryptography it uses.
+fn install_cryptography() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // Somebody else may have chosen already.
+        rustls::crypto::ring::default_provider().install_default().ok();
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_says_where_the_bucket_is_and_what_is_unusual_about_it() {
+        let bucket = Bucket::parse(
+            "s3://jobs/eu/mail?endpoint=http://127.0.0.1:9000&region=eu-central-1&path_style=false&allow_http=true",
+        )
+        .expect("a bucket");
+        let due = Bucket {
+            name: "jobs".into(),
+            prefix: Path::from("eu/mail"),
+            endpoint: Some("http://127.0.0.1:9000".into()),
+            region: Some("eu-central-1".into()),
+            path_style: false,
+            allow_http: true,
+        };
+        assert_eq!(bucket, due);
+        assert_eq!(bucket.to_string(), "s3://jobs/eu/mail", "not how to get there");
+        let plain = Bucket::parse("s3://jobs").expect("a bucket");
+        assert_eq!(plain.to_string(), "s3://jobs");
+        assert_eq!(Bucket::parse("s3://jobs/").expect("a bucket"), plain);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_url_is_named_and_credentials_are_not_repeated() {
+        for (url, named) in [
+            ("s3:jobs", "must name a bucket"),
+            ("s3://", "must name a bucket"),
+            ("s3://jobs?bucket=x", "bucket is not known"),
+            ("s3://jobs?path_style=yes", "path_style must be true or false"),
+            ("s3://key:geheim@jobs", "must have no credentials"),
+            ("s3://key:ge/geheim@jobs", "must name a bucket"),
+            ("s3://jobs?secret_access_key=geheim", "secret_access_key is not known"),
+        ] {
+            let error = Bucket::parse(url).expect_err(url);
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+            assert!(error.message().contains(named), "{error}");
+            assert!(!error.message().contains("geheim"), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_this_machine_is_spoken_to_without_tls_unless_somebody_says_so() {
+        let plainly = |url: &str, endpoint: &str| {
+            Bucket::parse(url).expect("a bucket").may_speak_plainly(Some(endpoint), &|_| None)
+        };
+        assert_eq!(plainly("s3://jobs", "https://s3.example.com"), Ok(false));
+        assert_eq!(plainly("s3://jobs", "http://127.0.0.1:9000"), Ok(true));
+        assert_eq!(plainly("s3://jobs?allow_http=true", "http://s3.example.com"), Ok(true));
+        let error = plainly("s3://jobs", "http://s3.example.com").expect_err("over the net");
+        assert!(error.message().contains("allow_http=true"), "{error}");
+        assert_eq!(plainly("s3://jobs", "s3.example.com").expect_err("no URL").kind(), ErrorKind::Invalid);
+    }
+}

@@ -1,0 +1,84 @@
+//! How often to look for what others wrote, where nobody tells: a bucket answers slowly, and every question costs.
+//!
+//! Soon after something happened more is likely to happen, so it is looked at often; while nothing does, seldom. A session
+//! that is only renewed is nothing: a fleet that idles would keep itself awake.
+//!
+//! Records that are behind each other are asked for at once: first one, then two, then four. Who follows others pays a
+//! question or two too many; who begins far behind does not wait for every single answer.
+
+use crate::record::Record;
+use crate::store::Options;
+use crate::writer::Writer;
+use futures::{StreamExt, stream};
+use qo_core::{Event, Result};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long after something happened more is expected.
+const BUSY: Duration = Duration::from_secs(11);
+/// Most records that are asked for at once: by one who follows, and by one who begins.
+const AHEAD: (u64, u64) = (8, 64);
+/// And most bytes, if they are as large as the largest so far.
+const AHEAD_BYTES: u64 = 32 << 20;
+
+/// When something happened last.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    worked: Option<Instant>,
+}
+
+impl Pace {
+    /// A record was seen, one's own too.
+    pub(crate) fn saw(&mut self, record: &Record) {
+        if !record.offered.is_empty() || record.events.iter().any(is_work) {
+            self.worked = Some(Instant::now());
+        }
+    }
+
+    /// How long until the next look.
+    pub(crate) fn pause(&self, options: &Options) -> Duration {
+        let is_busy = self.worked.is_some_and(|at| at.elapsed() < BUSY);
+        if is_busy { options.poll_without_bell } else { options.poll.max(options.poll_without_bell) }
+    }
+}
+
+/// Whether somebody may have to do something because of it.
+fn is_work(event: &Event) -> bool {
+    !matches!(
+        event,
+        Event::Ticked(_)
+            | Event::Renewed { .. }
+            | Event::Exchanged(_)
+            | Event::SessionOpened { .. }
+            | Event::SessionEnded(_)
+            | Event::SessionForgotten(_)
+            | Event::Registered(_)
+            | Event::Forgotten(_)
+            | Event::Archived(_)
+    )
+}
+
+impl Writer {
+    /// Reads to the end of the log, several records at once.
+    pub(crate) async fn read_ahead(&mut self) -> Result<()> {
+        let most = if self.is_reading_back { AHEAD.1 } else { AHEAD.0 };
+        let (mut ahead, mut largest) = (1, 1);
+        loop {
+            let (log, next) = (self.log.clone(), self.end.number + 1);
+            let asked = Instant::now();
+            let reads = (next..next + ahead).map(|number| log.read_sized(number));
+            // In order; nobody waits for those behind the end.
+            let mut records = stream::iter(reads).buffered(ahead as usize);
+            while let Some(record) = records.next().await {
+                let Some((record, bytes)) = record? else {
+                    self.seen_end = asked;
+                    self.seen_date = self.log.date().map(|dated| dated.date);
+                    return Ok(());
+                };
+                largest = largest.max(bytes as u64);
+                self.follow(&record, bytes)?;
+            }
+            ahead = (ahead * 2).min(most).min(AHEAD_BYTES / largest).max(1);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Opening a bucket by its URL: what is right with it, and what is wrong.
+
+use crate::fixtures::fresh_prefix;
+use crate::{SERVER, real_server};
+use qo_core::{Error, ErrorKind, JobId, Name, NewJob, Store};
+use qo_object::doctor::{examine_bucket, format_levels_of_bucket};
+use qo_object::{Bucket, LogStore, Options};
+use qo_testkit::Bucket as Server;
+use qo_testkit::bucket::{Conditions, NAME};
+use std::time::Duration;
+use uuid::Uuid;
+
+fn at(server: &str, prefix: &str) -> Bucket {
+    Bucket::parse(&format!("s3://{NAME}/{prefix}?endpoint={server}")).expect("a bucket")
+}
+
+async fn open(bucket: &Bucket) -> Result<LogStore, Error> {
+    LogStore::open_bucket(bucket, Options::bucket()).await
+}
+
+fn job(id: u128) -> NewJob {
+    NewJob::new(JobId(Uuid::from_u128(id)), Name::parse("task", "t").expect("a name"))
+}
+
+async fn due(store: &LogStore) -> u64 {
+    store.queues().await.expect("answered").first().map_or(0, |queue| queue.due)
+}
+
+#[tokio::test]
+async fn a_namespace_in_a_bucket_is_there_for_whoever_opens_it_next() {
+    for server in [SERVER.url().to_owned(), real_server()] {
+        let bucket = at(&server, &fresh_prefix());
+        let store = open(&bucket).await.expect("it opens");
+        store.submit(vec![job(1), job(2)]).await.expect("accepted");
+        drop(store);
+        let light = LogStore::open_bucket_to_submit(&bucket, Options::bucket()).await.expect("it opens");
+        light.submit(vec![job(3)]).await.expect("accepted");
+        assert_eq!(due(&open(&bucket).await.expect("it opens")).await, 3);
+        assert_eq!(format_levels_of_bucket(&bucket).await, Ok((Some(1), 1)));
+        assert!(examine_bucket(&bucket).await.expect("it can be read").is_usable());
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_create_atomically_is_refused() {
+    let rclone = std::env::var("QO_TEST_S3_RCLONE").expect("`make test` starts one: scripts/with_s3.py");
+    let [ignoring, racy] = [Server::start(1), Server::start(2)];
+    ignoring.set_conditions(Conditions::Ignored);
+    racy.set_conditions(Conditions::Racy(Duration::from_millis(100)));
+    for server in [rclone.as_str(), ignoring.url(), racy.url()] {
+        let error = open(&at(server, &fresh_prefix())).await.expect_err("it is careless");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.message().contains("If-None-Match"), "{error}");
+    }
+    assert_eq!(ignoring.names(""), Vec::<String>::new(), "nothing is left behind");
+}
+
+#[tokio::test]
+async fn a_bucket_that_is_not_there_is_not_found() {
+    for server in [SERVER.url().to_owned(), real_server()] {
+        let nowhere = Bucket::parse(&format!("s3://nowhere?endpoint={server}")).expect("a bucket");
+        let error = open(&nowhere).await.expect_err("there is none");
+        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+        assert!(error.message().starts_with("s3://nowhere: there is no such bucket"), "{error}");
+        assert_eq!(examine_bucket(&nowhere).await.expect_err("there is none").kind(), ErrorKind::NotFound);
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_unavailable() {
+    let error = open(&at("http://127.0.0.1:1", "p")).await.expect_err("nobody is there");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.message().contains("cannot be reached"), "{error}");
+}
+
+#[tokio::test]
+async fn a_bucket_that_goes_away_is_not_an_empty_log() {
+    let server = Server::start(3);
+    let bucket = at(server.url(), "p");
+    let store = open(&bucket).await.expect("it opens");
+    store.submit(vec![job(1)]).await.expect("accepted");
+    drop(server);
+    let error = store.queues().await.expect_err("nobody is there");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+/// A machine that sleeps counts no time; the bucket's clock goes on. What was the end of the log then has been used and swept
+/// since, so a record can be created there that nobody will ever read.
+#[tokio::test]
+async fn whoever_slept_past_the_sweep_age_acknowledges_nothing() {
+    let server = Server::start(8);
+    let bucket = at(server.url(), "p");
+    let asleep = Duration::from_secs(100_000);
+    let options = Options {
+        snapshot_every: 5,
+        sweep_age: Duration::from_secs(60),
+        poll: asleep,
+        poll_without_bell: asleep,
+        ..Options::bucket()
+    };
+    let sleeper = LogStore::open_bucket(&bucket, options.clone()).await.expect("it opens");
+    sleeper.submit(vec![job(1)]).await.expect("accepted");
+    let light = LogStore::open_bucket_to_submit(&bucket, options.clone()).await.expect("it opens");
+    light.submit(vec![job(2)]).await.expect("accepted");
+    let others = LogStore::open_bucket(&bucket, options).await.expect("it opens");
+    for id in 10..40 {
+        others.submit(vec![job(id)]).await.expect("accepted");
+        others.finish().await;
+    }
+    let snapshots = server.names("p/snapshot/");
+    let covered = &snapshots[snapshots.len() - 2].replace("snapshot", "log");
+    for record in server.names("p/log/").iter().filter(|record| *record <= covered) {
+        assert!(server.remove(record), "it is swept");
+    }
+    server.advance(Duration::from_secs(120));
+    for (late, id) in [(&sleeper, 100), (&light, 101)] {
+        let error = late.submit(vec![job(id)]).await.expect_err("nobody would ever read it");
+        assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        late.submit(vec![job(id)]).await.expect("once more, with the same id");
+    }
+    for store in [&sleeper, &others, &open(&bucket).await.expect("it opens")] {
+        assert_eq!(due(store).await, 34);
+    }
+}
