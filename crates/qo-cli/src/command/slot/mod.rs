@@ -160,10 +160,10 @@ impl Run {
             let sent = Instant::now();
             match keeper.acquire(&request).await {
                 Ok(Some(grant)) => return Ok(Some(Held::new(keeper.clone(), request, grant, sent))),
-                Ok(None) if self.no_wait || self.is_over(deadline) => return Err(self.taken().into()),
+                Ok(None) if self.no_wait || is_past(deadline) => return Err(self.taken().into()),
                 Ok(None) => {}
                 // The same id again, after a while: it may have been granted.
-                Err(error) if error.kind() == ErrorKind::Unknown && !self.is_over(deadline) => {}
+                Err(error) if error.kind() == ErrorKind::Unknown && !self.no_wait && !is_past(deadline) => {}
                 Err(error) => return Err(error.into()),
             }
             if !std::mem::replace(&mut told, true) {
@@ -176,10 +176,6 @@ impl Run {
                 () = signals.heard() => return Ok(None),
             }
         }
-    }
-
-    fn is_over(&self, deadline: Option<Instant>) -> bool {
-        deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     fn taken(&self) -> Error {
@@ -215,6 +211,10 @@ impl Run {
             }
         }
     }
+}
+
+fn is_past(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
 /// SIGINT and SIGTERM.
