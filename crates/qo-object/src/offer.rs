@@ -111,6 +111,9 @@ impl Offerer {
                     self.know(End { number: record.number, nonce: record.nonce, seen: sent, date, ..end });
                     return Ok(true);
                 }
+                // A directory is looked at anew; and behind an end that was seen long ago it may be one that was left when
+                // others were swept.
+                Put::Theirs(..) if self.log.directory().is_some() || !self.is_trusted(&end).await => {}
                 Put::Theirs(theirs, _) => {
                     let date = self.date();
                     self.know(End { number: theirs.number, nonce: theirs.nonce, seen: sent, date, ..end });
@@ -144,6 +147,8 @@ impl Offerer {
         loop {
             let seen = Instant::now();
             let covered = Snapshot::newest_number(&self.log).await?;
+            // Of the first answer: what the next ones say is not older.
+            let date = self.date();
             let number = self.log.last_after(covered).await?;
             if number - covered >= PILE {
                 return Ok(None);
@@ -157,7 +162,7 @@ impl Offerer {
                 // A newer snapshot has come, and this was swept: look again.
                 None => continue,
             };
-            return Ok(Some(End { number, nonce, covered, seen, date: self.date() }));
+            return Ok(Some(End { number, nonce, covered, seen, date }));
         }
     }
 

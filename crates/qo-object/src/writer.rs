@@ -329,7 +329,18 @@ impl Writer {
     async fn reach_end(&mut self, check: bool) -> Result<()> {
         for _ in 0..REOPENS {
             let seen = self.seen_date;
-            self.read_on().await?;
+            match self.read_on().await {
+                // What one who slept finds may be left of what was swept, and what others who slept have put between.
+                Err(error)
+                    if error.kind() == ErrorKind::Data
+                        && self.is_late_since(seen)
+                        && Snapshot::newest_number(&self.log).await? > self.end.number =>
+                {
+                    self.reopen().await?;
+                    continue;
+                }
+                read => read?,
+            }
             let is_swept = match self.log.directory() {
                 Some(_) => check && is_swept_beyond(&self.log, self.end.number).await?,
                 // A bucket's records may go in any order; a snapshot behind the end tells all the same.

@@ -84,35 +84,45 @@ async fn a_bucket_that_goes_away_is_not_an_empty_log() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
-/// A machine that sleeps counts no time; the bucket's clock goes on. What was the end of the log then has been used and swept
-/// since, so a record can be created there that nobody will ever read.
-#[tokio::test]
-async fn whoever_slept_past_the_sweep_age_acknowledges_nothing() {
-    let server = Server::start(8);
-    let bucket = at(server.url(), "p");
+/// How a namespace is kept by those who look away, and whose records are swept soon.
+fn sleepy() -> Options {
     let asleep = Duration::from_secs(100_000);
-    let options = Options {
+    Options {
         snapshot_every: 5,
         sweep_age: Duration::from_secs(60),
         poll: asleep,
         poll_without_bell: asleep,
         ..Options::bucket()
-    };
-    let sleeper = LogStore::open_bucket(&bucket, options.clone()).await.expect("it opens");
-    sleeper.submit(vec![job(1)]).await.expect("accepted");
-    let light = LogStore::open_bucket_to_submit(&bucket, options.clone()).await.expect("it opens");
-    light.submit(vec![job(2)]).await.expect("accepted");
-    let others = LogStore::open_bucket(&bucket, options).await.expect("it opens");
+    }
+}
+
+/// Others write on, thirty jobs; two minutes pass at the bucket, and what its snapshots cover is swept, but for what is kept.
+async fn others_go_on(server: &Server, bucket: &Bucket, kept: &str) -> LogStore {
+    let others = LogStore::open_bucket(bucket, sleepy()).await.expect("it opens");
     for id in 10..40 {
         others.submit(vec![job(id)]).await.expect("accepted");
         others.finish().await;
     }
     let snapshots = server.names("p/snapshot/");
     let covered = &snapshots[snapshots.len() - 2].replace("snapshot", "log");
-    for record in server.names("p/log/").iter().filter(|record| *record <= covered) {
+    for record in server.names("p/log/").iter().filter(|record| *record <= covered && *record != kept) {
         assert!(server.remove(record), "it is swept");
     }
     server.advance(Duration::from_secs(120));
+    others
+}
+
+/// A machine that sleeps counts no time; the bucket's clock goes on. What was the end of the log then has been used and swept
+/// since, so a record can be created there that nobody will ever read.
+#[tokio::test]
+async fn whoever_slept_past_the_sweep_age_acknowledges_nothing() {
+    let server = Server::start(8);
+    let bucket = at(server.url(), "p");
+    let sleeper = LogStore::open_bucket(&bucket, sleepy()).await.expect("it opens");
+    sleeper.submit(vec![job(1)]).await.expect("accepted");
+    let light = LogStore::open_bucket_to_submit(&bucket, sleepy()).await.expect("it opens");
+    light.submit(vec![job(2)]).await.expect("accepted");
+    let others = others_go_on(&server, &bucket, "").await;
     for (late, id) in [(&sleeper, 100), (&light, 101)] {
         let error = late.submit(vec![job(id)]).await.expect_err("nobody would ever read it");
         assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
@@ -120,5 +130,37 @@ async fn whoever_slept_past_the_sweep_age_acknowledges_nothing() {
     }
     for store in [&sleeper, &others, &open(&bucket).await.expect("it opens")] {
         assert_eq!(due(store).await, 34);
+    }
+}
+
+/// Records go in no order. One that is left behind the end that a sleeper remembers says nothing about the place behind it.
+#[tokio::test]
+async fn a_light_client_that_slept_does_not_go_on_behind_a_record_that_was_left() {
+    let server = Server::start(9);
+    let bucket = at(server.url(), "p");
+    let light = LogStore::open_bucket_to_submit(&bucket, sleepy()).await.expect("it opens");
+    light.submit(vec![job(1)]).await.expect("accepted");
+    let others = others_go_on(&server, &bucket, "p/log/00000000000000000002").await;
+    light.submit(vec![job(100)]).await.expect("accepted, where it is read");
+    for store in [&others, &open(&bucket).await.expect("it opens")] {
+        assert_eq!(due(store).await, 32);
+    }
+}
+
+/// The same for one who holds the state: what was left, and what another sleeper put before it, do not follow each other.
+#[tokio::test]
+async fn a_writer_that_slept_begins_again_where_what_was_left_contradicts_itself() {
+    let server = Server::start(10);
+    let bucket = at(server.url(), "p");
+    let [sleeper, twin] = [(); 2].map(|()| LogStore::open_bucket(&bucket, sleepy()));
+    let (sleeper, twin) = (sleeper.await.expect("it opens"), twin.await.expect("it opens"));
+    sleeper.submit(vec![job(1)]).await.expect("accepted");
+    assert_eq!(due(&twin).await, 1);
+    let others = others_go_on(&server, &bucket, "p/log/00000000000000000003").await;
+    let error = sleeper.submit(vec![job(100)]).await.expect_err("nobody would ever read it");
+    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+    twin.submit(vec![job(101)]).await.expect("accepted, where it is read");
+    for store in [&sleeper, &twin, &others, &open(&bucket).await.expect("it opens")] {
+        assert_eq!(due(store).await, 32);
     }
 }
