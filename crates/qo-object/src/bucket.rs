@@ -8,9 +8,10 @@
 //! that. Some servers check first and write later, or do not check at all; there a log would lose records without anybody
 //! noticing. So whoever makes a namespace [tries it out](probe), and refuses such a server.
 
-use crate::log::{Log, said};
+use crate::log::{Log, is_absent, said};
 use crate::profile::{Profile, Variables};
 use crate::traffic::{Traffic, Watched};
+use futures::TryStreamExt;
 use futures::future::join_all;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::{
@@ -21,6 +22,7 @@ use qo_core::{Error, ErrorKind, Result};
 use reqwest::Url;
 use std::sync::{Arc, Once};
 use std::time::Duration;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 /// How long a request may take, how long it may stand still, and how long a new connection may take. The lease of a session
@@ -178,6 +180,33 @@ impl Bucket {
             }
             _ => Err(refused("must be http or https")),
         }
+    }
+
+    /// How long each of so many small questions takes, one after the other.
+    pub async fn round_trips(&self, count: usize) -> Result<Vec<Duration>> {
+        let objects = self.objects(&Arc::default())?;
+        self.check(&*objects).await?;
+        let mut times = Vec::new();
+        for _ in 0..count {
+            let asked = Instant::now();
+            match objects.head(&Path::from("clock/now")).await {
+                Ok(_) => {}
+                Err(error) if is_absent(&error) => {}
+                Err(error) => return Err(self.explained(&error)),
+            }
+            times.push(asked.elapsed());
+        }
+        Ok(times)
+    }
+
+    /// Deletes every object below the prefix, whatever it is. `Invalid` if there is no prefix: nobody means a whole bucket.
+    pub async fn clear(&self) -> Result<()> {
+        if self.prefix.as_ref().is_empty() {
+            return Err(Error::invalid("store", self, "must have a prefix: a whole bucket is not deleted"));
+        }
+        let log = Log::new(self.objects(&Arc::default())?);
+        let names = log.objects().list(None).map_ok(|object| object.location).try_collect::<Vec<_>>().await;
+        log.delete_all(names.map_err(|error| self.explained(&error))?).await
     }
 
     /// Makes sure that a namespace can be kept in the bucket: of one that is there that was done.

@@ -33,6 +33,17 @@ impl Requests {
         }
     }
 
+    /// These and others.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            puts: self.puts + other.puts,
+            gets: self.gets + other.gets,
+            lists: self.lists + other.lists,
+            deletes: self.deletes + other.deletes,
+        }
+    }
+
     /// What they cost, in dollars.
     pub fn dollars(&self) -> f64 {
         ((self.puts + self.lists) as f64 * PUT_OR_LIST + self.gets as f64 * GET) / 1_000.0

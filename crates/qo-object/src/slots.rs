@@ -152,6 +152,14 @@ impl SlotObjects {
         Ok(Self { objects, time, bucket: Some(Arc::new(bucket.clone())), is_tried_out: Arc::default() })
     }
 
+    /// What goes to the bucket and comes back; none if this is not in one.
+    pub fn traffic(&self) -> Option<&Arc<Traffic>> {
+        match &self.time {
+            TimeSource::Given(_) => None,
+            TimeSource::Answers(traffic, _) => Some(traffic),
+        }
+    }
+
     /// The slots in an object store, by a clock of the caller's.
     pub fn new(objects: Arc<dyn ObjectStore>, clock: Arc<dyn Clock>) -> Self {
         Self { objects, time: TimeSource::Given(clock), bucket: None, is_tried_out: Arc::default() }

@@ -10,9 +10,11 @@
 //! | [`metrics`] | what a worker counts |
 //! | [`doctor`] | is a store whole, and how does a damaged one get going again |
 //! | [`migrate`] | the version of a store, and raising it |
+//! | [`bucket`] | a bucket: its requests, which are what it costs |
 //! | [`postgres`] | PostgreSQL: its store, opened with options of your own, and its transactions |
 //! | [`settings`] | what `.qo.toml`, the environment and flags say |
 
+pub mod bucket;
 pub mod client;
 pub mod connect;
 pub mod context;

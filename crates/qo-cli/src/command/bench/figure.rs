@@ -27,6 +27,14 @@ pub enum Unit {
     Ms,
     /// Microseconds.
     Micros,
+    /// Requests to a bucket.
+    Requests,
+    /// Requests to a bucket for each job.
+    PerJob,
+    /// Requests to a bucket in a minute.
+    PerMinute,
+    /// Dollars.
+    Dollars,
 }
 
 /// What a figure must reach.
@@ -67,6 +75,10 @@ impl Unit {
             Self::Ms if value < 100.0 => format!("{value:.1} ms"),
             Self::Ms => format!("{value:.0} ms"),
             Self::Micros => format!("{value:.1} µs"),
+            Self::Requests if value.fract() == 0.0 => format!("{value:.0}"),
+            Self::Requests | Self::PerMinute => format!("{value:.1}"),
+            Self::PerJob => format!("{value:.4}"),
+            Self::Dollars => format!("${value:.3}"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `qo bench`: what qo reaches on this machine, against the bars that it must reach.
 //!
-//! Every figure comes from the real client, the real worker and the real store, in a fresh directory or schema, with
+//! Every figure comes from the real client, the real worker and the real store, in a fresh directory, schema or prefix, with
 //! everything synced to the disk. What is compared is measured in one run, taking turns.
 //!
 //! | module | what it holds |
@@ -8,11 +8,13 @@
 //! | [`scenario`] | what can be measured, and where |
 //! | [`throughput`], [`binding`], [`processes`], [`pickup`], [`idle`], [`open`] | the scenarios on a directory |
 //! | [`postgres`] | those on PostgreSQL |
+//! | [`bucket`] | those in a bucket |
 //! | [`noop`], [`process`] | jobs that do nothing, and workers for them, here and in processes of their own |
 //! | [`ground`] | directories, and what the disk costs |
 //! | [`figure`], [`report`] | rounds, medians, bars, and how they are shown |
 
 mod binding;
+mod bucket;
 mod figure;
 mod ground;
 mod idle;
@@ -32,6 +34,7 @@ use crate::cli::Format;
 use crate::machine::interrupted;
 use crate::output::Screen;
 use crate::trouble::{Done, INTERRUPTED, Trouble};
+use bucket::Site;
 use clap::Args;
 use figure::Figure;
 use ground::Ground;
@@ -52,7 +55,8 @@ const SETTLED: Duration = Duration::from_millis(300);
 
 /// Measure what qo reaches on this machine.
 ///
-/// Jobs that do nothing, on a fresh directory or PostgreSQL schema each round, everything synced to the disk. Ratios are
+/// Jobs that do nothing, on a fresh directory, PostgreSQL schema or prefix of a bucket each round, everything kept for good
+/// before it is acknowledged. Ratios are
 /// measured in one run, both sides taking turns. The store decides which scenarios there are.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -63,9 +67,13 @@ Examples:
   qo bench --store file:/mnt/disk               on another disk: directories are made there, and removed
   qo bench --store postgres://me@host/db        every scenario of PostgreSQL, about an hour
   qo bench --store postgres://me@host/db nested --batch 500 --workers 2
+  qo bench --store s3://bucket/prefix           every scenario of a bucket, about twenty minutes: speed, requests, dollars
+  qo bench --store s3://bucket/prefix cost
 
 On PostgreSQL every round has schemas of its own, qo_bench_…, whatever schema the URL names; they are dropped at the end, also
-after Ctrl-C. The user needs the right to make schemas, and that of a checkpoint; for bookkeeping a superuser's.")]
+after Ctrl-C. The user needs the right to make schemas, and that of a checkpoint; for bookkeeping a superuser's.
+In a bucket everything is below PREFIX/qo-bench-…, and is deleted likewise. Its requests are billed: all scenarios together are some
+hundred thousand, below one dollar at S3's list prices.")]
 pub struct BenchArgs {
     /// What to measure [default: everything that there is on the store].
     #[arg(value_enum)]
@@ -73,7 +81,8 @@ pub struct BenchArgs {
     /// How often; the median counts.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: u32,
-    /// Jobs a turn [default: 100000 on a directory, where twice as many are parked 50000; 50000 on PostgreSQL].
+    /// Jobs a turn [default: 100000 on a directory, where twice as many are parked 50000; 50000 on PostgreSQL; 20000 in a
+    /// bucket].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     jobs: Option<u64>,
     /// On PostgreSQL: workers that claim at once [default: 2; concurrency-high 8].
@@ -139,6 +148,9 @@ impl BenchArgs {
             store.as_ref().filter(|url| url.starts_with("postgres:") || url.starts_with("postgresql:"));
         let report = match server {
             Some(url) => self.run_on_postgres(url).await?,
+            None if store.as_ref().is_some_and(|url| url.starts_with("s3:")) => {
+                self.run_on_bucket(store.as_deref().unwrap_or_default()).await?
+            }
             None => self.run_on_directory(store.as_deref(), screen).await?,
         };
         if self.format.json { screen.json(&report.json()) } else { report.show(screen) }
@@ -146,9 +158,7 @@ impl BenchArgs {
 
     async fn run_on_directory(&self, store: Option<&str>, screen: &mut Screen) -> Done<Report> {
         let scenarios = Scenario::chosen(self.scenario, On::Directory)?;
-        if self.workers.is_some() || self.batch.is_some() {
-            return Err(Trouble::usage("--workers and --batch are for PostgreSQL: --store postgres://…"));
-        }
+        self.refuse_fleet()?;
         let ground = Ground::find(store)?;
         if ground.is_in_memory() {
             let path = ground.path().display();
@@ -191,6 +201,35 @@ impl BenchArgs {
         let report = measured?;
         cleared?;
         Ok(report)
+    }
+
+    async fn run_on_bucket(&self, url: &str) -> Done<Report> {
+        let scenarios = Scenario::chosen(self.scenario, On::Bucket)?;
+        self.refuse_fleet()?;
+        let site = Site::find(url)?;
+        let bench = self.bench(&site, &scenarios);
+        let measure = async {
+            let facts = site.facts().await?;
+            let mut sections = Vec::new();
+            for scenario in scenarios {
+                sections.push(bench.section(scenario, scenario.on_bucket(&bench).await?));
+            }
+            Ok(Report { place: Place::Bucket { facts }, rounds: bench.rounds(), sections })
+        };
+        let measured = unless_interrupted(measure).await;
+        // What was cut short may still write; whatever came of it, nothing stays behind.
+        tokio::time::sleep(SETTLED).await;
+        let cleared = site.clear().await;
+        let report = measured?;
+        cleared?;
+        Ok(report)
+    }
+
+    fn refuse_fleet(&self) -> Done {
+        match self.workers.is_some() || self.batch.is_some() {
+            true => Err(Trouble::usage("--workers and --batch are for PostgreSQL: --store postgres://…")),
+            false => Ok(()),
+        }
     }
 
     fn bench<'a, G>(&self, ground: &'a G, scenarios: &[Scenario]) -> Bench<'a, G> {

@@ -170,8 +170,13 @@ pub fn job_of_now() -> Result<NewJob> {
 
 /// So many jobs, in calls of the usual size.
 pub fn jobs(count: u64, make: impl Fn(u64) -> Result<NewJob>) -> Result<Vec<Vec<NewJob>>> {
+    calls(count, SUBMIT, make)
+}
+
+/// So many jobs, in calls of this size.
+pub fn calls(count: u64, size: usize, make: impl Fn(u64) -> Result<NewJob>) -> Result<Vec<Vec<NewJob>>> {
     let all: Vec<NewJob> = (0..count).map(make).collect::<Result<_>>()?;
-    Ok(all.chunks(SUBMIT.min(caps::SUBMIT_JOBS)).map(<[NewJob]>::to_vec).collect())
+    Ok(all.chunks(size.min(caps::SUBMIT_JOBS)).map(<[NewJob]>::to_vec).collect())
 }
 
 /// Submits them, call by call.

@@ -42,7 +42,7 @@ pub async fn open(bench: &Bench<'_>) -> Result<Vec<Figure>> {
 }
 
 /// How long the command takes, in milliseconds.
-fn submit_by_command(url: &str) -> Result<f64> {
+pub fn submit_by_command(url: &str) -> Result<f64> {
     let failed = |what: String| Error::new(ErrorKind::Internal, format!("qo submit: {what}"));
     let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
     let mut command = Command::new(program);

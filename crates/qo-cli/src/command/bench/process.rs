@@ -1,13 +1,14 @@
 //! A worker in a process of its own: both ends of it.
 //!
 //! They talk in lines. `done` asks how many jobs are done, `cpu` how much processor time the process has used, in
-//! nanoseconds. When stdin closes, the process ends what it is at, writes its [`Report`] as JSON and ends.
+//! nanoseconds, `requests` what it has asked of a bucket. When stdin closes, the process ends what it is at, writes its [`Report`] as JSON and ends.
 
 use super::noop::{Noop, options};
 use crate::machine::cpu_ns;
 use crate::trouble::Done;
 use clap::Args;
-use qo::core::ErrorKind;
+use qo::bucket::Requests;
+use qo::core::{ClaimSettings, ErrorKind};
 use qo::{Error, Result, WorkerOptions};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
@@ -32,6 +33,12 @@ pub struct BenchWorker {
     /// How long its session lives.
     #[arg(long)]
     lease_ms: Option<u64>,
+    /// Jobs that it runs at once.
+    #[arg(long)]
+    permits: Option<u32>,
+    /// Jobs that it takes with one exchange.
+    #[arg(long)]
+    batch: Option<u32>,
 }
 
 impl BenchWorker {
@@ -39,9 +46,18 @@ impl BenchWorker {
     pub async fn run(self) -> Done {
         let missing = |_| Error::invalid("QO_STORE", "", "must name the store: `qo bench` starts this");
         let url = std::env::var("QO_STORE").map_err(missing)?;
-        let store = qo::connect(&url).await?;
+        let (store, traffic) = match url.starts_with("s3:") {
+            true => qo::bucket::connect(&url).await.map(|(store, traffic)| (store, Some(traffic)))?,
+            false => (qo::connect(&url).await?, None),
+        };
         let usual = options();
-        let options = WorkerOptions { lease_ms: self.lease_ms.unwrap_or(usual.lease_ms), ..usual };
+        let batch = self.batch.unwrap_or(usual.claim.claim_batch_size);
+        let options = WorkerOptions {
+            lease_ms: self.lease_ms.unwrap_or(usual.lease_ms),
+            max_concurrent_tasks: self.permits.unwrap_or(usual.max_concurrent_tasks),
+            claim: ClaimSettings { claim_batch_size: batch, ..usual.claim },
+            ..usual
+        };
         let worker = Noop::start_with(&store, options, Arc::default()).await?;
         let (tally, shutdown) = (Arc::clone(&worker.tally), worker.shutdown());
         let answer = move || {
@@ -50,6 +66,11 @@ impl BenchWorker {
                 let _ = match line.as_str() {
                     "done" => writeln!(std::io::stdout(), "{}", tally.done()),
                     "cpu" => writeln!(std::io::stdout(), "{}", cpu_ns()),
+                    "requests" => {
+                        let asked = traffic.as_ref().map_or_else(Requests::default, |all| all.requests());
+                        let Requests { puts, gets, lists, deletes } = asked;
+                        writeln!(std::io::stdout(), "{puts} {gets} {lists} {deletes}")
+                    }
                     _ => Ok(()),
                 };
             }
@@ -119,6 +140,16 @@ impl Process {
         self.ask("cpu")
     }
 
+    /// What it has asked of a bucket.
+    pub fn requests(&mut self) -> Result<Requests> {
+        let line = self.answer("requests")?;
+        let numbers: Vec<u64> = line.split(' ').map_while(|number| number.parse().ok()).collect();
+        match numbers[..] {
+            [puts, gets, lists, deletes] => Ok(Requests { puts, gets, lists, deletes }),
+            _ => Err(strange(&line)),
+        }
+    }
+
     /// Kills it: it can do nothing about that.
     pub fn kill(mut self) -> Result<()> {
         let failed = |error| Error::new(ErrorKind::Internal, format!("a worker cannot be killed: {error}"));
@@ -134,12 +165,16 @@ impl Process {
     }
 
     fn ask(&mut self, what: &str) -> Result<u64> {
+        let line = self.answer(what)?;
+        line.parse().map_err(|_| strange(&line))
+    }
+
+    fn answer(&mut self, what: &str) -> Result<String> {
         let gone = |error| Error::new(ErrorKind::Internal, format!("a worker is gone: {error}"));
         if let Some(stdin) = &mut self.stdin {
             writeln!(stdin, "{what}").map_err(gone)?;
         }
-        let line = self.line()?;
-        line.parse().map_err(|_| Error::new(ErrorKind::Internal, format!("a worker answered {line:?}")))
+        self.line()
     }
 
     fn line(&mut self) -> Result<String> {
@@ -149,6 +184,10 @@ impl Process {
             Ok(0) | Err(_) => Err(Error::new(ErrorKind::Internal, "a worker ended by itself")),
         }
     }
+}
+
+fn strange(answer: &str) -> Error {
+    Error::new(ErrorKind::Internal, format!("a worker answered {answer:?}"))
 }
 
 impl Drop for Process {

@@ -1,5 +1,6 @@
 //! How figures are shown.
 
+use super::bucket;
 use super::figure::{Bar, Figure, Unit};
 use super::noop::{BATCH, PERMITS, SUBMIT};
 use super::postgres::Facts;
@@ -33,6 +34,11 @@ pub enum Place {
         workers: u32,
         /// Jobs that one of them takes with one exchange.
         batch: u32,
+    },
+    /// Prefixes of a bucket.
+    Bucket {
+        /// How far away it is.
+        facts: bucket::Facts,
     },
 }
 
@@ -107,6 +113,17 @@ impl Report {
                     "claimers: {workers} with batches of {batch}, if not said otherwise; enqueue excluded; {cpus} CPUs here; rounds: {rounds}"
                 ))
             }
+            Place::Bucket { facts } => {
+                screen.line(format_args!(
+                    "bucket: {:.1} ms for a small request; prices: S3 Standard, us-east-1",
+                    facts.request_ms
+                ))?;
+                screen.line(format_args!(
+                    "worker: {} permits, claims of up to {}; {cpus} CPUs; rounds: {rounds}",
+                    bucket::PERMITS,
+                    bucket::BATCH
+                ))
+            }
         }
     }
 
@@ -126,6 +143,9 @@ impl Report {
             Place::Postgres { facts, workers, batch } => {
                 json!({ "server": facts, "cpus": cpus(), "workers": workers, "batch": batch })
             }
+            Place::Bucket { facts } => json!({
+                "bucket": facts, "cpus": cpus(), "permits": bucket::PERMITS, "claim_batch_size": bucket::BATCH,
+            }),
         };
         Document { place, rounds: self.rounds, figures: self.sections.iter().flat_map(rows).collect() }
     }

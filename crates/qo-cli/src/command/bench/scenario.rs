@@ -1,5 +1,6 @@
 //! What can be measured, and where.
 
+use super::bucket::{self, Site};
 use super::figure::Figure;
 use super::ground::Ground;
 use super::postgres::{self, Fleet};
@@ -12,18 +13,22 @@ use std::fmt;
 /// What can be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Scenario {
-    /// Directory: one process, submit to done.
+    /// Directory, bucket: one process, submit to done.
     Throughput,
     /// Directory: the same under limits that do not bind.
     Limits,
     /// Directory: the same behind jobs whose groups are full.
     Parked,
-    /// Directory: four worker processes.
+    /// Directory: four worker processes; bucket: eight.
     Processes,
-    /// Directory: processor time of an idle worker.
+    /// Directory: processor time of an idle worker; bucket: requests of idle ones.
     Idle,
-    /// Directory: opening a large namespace, and submitting to it.
+    /// Directory, bucket: opening a large namespace, and submitting to it.
     Open,
+    /// Bucket: requests and dollars of a job, at two rates.
+    Cost,
+    /// Bucket: requests of slots that are objects.
+    Slots,
     /// PostgreSQL: no limits.
     ConcurrencyBaseline,
     /// PostgreSQL: all of 100 tasks limited, not binding; to the rate without.
@@ -32,7 +37,7 @@ pub enum Scenario {
     ConcurrencyMixed,
     /// PostgreSQL: a limit of 500 and 8 workers.
     ConcurrencyHigh,
-    /// Both: a limit that is always full.
+    /// Directory, PostgreSQL: a limit that is always full.
     Binding,
     /// PostgreSQL: cluster, queue, task and key limits.
     Nested,
@@ -48,7 +53,7 @@ pub enum Scenario {
     Bare,
     /// PostgreSQL: through the worker, as users run it.
     Worker,
-    /// Both: from submit to start on an idle store.
+    /// All: from submit to start on an idle store.
     Pickup,
     /// PostgreSQL: how long the slot of a full group stays idle between two jobs.
     Handover,
@@ -65,6 +70,8 @@ pub enum On {
     Directory,
     /// Fresh schemas of a server.
     Postgres,
+    /// Fresh prefixes of a bucket.
+    Bucket,
 }
 
 impl fmt::Display for On {
@@ -72,6 +79,7 @@ impl fmt::Display for On {
         f.write_str(match self {
             Self::Directory => "a directory",
             Self::Postgres => "PostgreSQL",
+            Self::Bucket => "a bucket",
         })
     }
 }
@@ -99,10 +107,11 @@ impl Scenario {
 
     fn is_on(self, on: On) -> bool {
         match self {
-            Self::Throughput | Self::Limits | Self::Parked | Self::Processes | Self::Idle | Self::Open => {
-                on == On::Directory
-            }
-            Self::Binding | Self::Pickup => true,
+            Self::Throughput | Self::Processes | Self::Idle | Self::Open => on != On::Postgres,
+            Self::Limits | Self::Parked => on == On::Directory,
+            Self::Cost | Self::Slots => on == On::Bucket,
+            Self::Binding => on != On::Bucket,
+            Self::Pickup => true,
             _ => on == On::Postgres,
         }
     }
@@ -118,6 +127,20 @@ impl Scenario {
             Self::Pickup => pickup::pickup(bench).await,
             Self::Idle => idle::idle(bench).await,
             Self::Open => open::open(bench).await,
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Measures it in a bucket. On another place there is nothing to measure.
+    pub async fn on_bucket(self, bench: &Bench<'_, Site>) -> Result<Vec<Figure>> {
+        match self {
+            Self::Throughput => bucket::load::throughput(bench).await,
+            Self::Cost => bucket::load::cost(bench).await,
+            Self::Processes => bucket::processes::processes(bench).await,
+            Self::Idle => bucket::idle::idle(bench).await,
+            Self::Pickup => bucket::pickup::pickup(bench).await,
+            Self::Open => bucket::open::open(bench).await,
+            Self::Slots => bucket::slots::slots(bench).await,
             _ => Ok(Vec::new()),
         }
     }
@@ -162,5 +185,6 @@ mod tests {
         );
         assert_eq!(Scenario::chosen(None, On::Directory).expect("all").len(), 8);
         assert_eq!(Scenario::chosen(None, On::Postgres).expect("all").len(), 16);
+        assert_eq!(Scenario::chosen(None, On::Bucket).expect("all").len(), 7);
     }
 }
