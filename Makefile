@@ -2,7 +2,7 @@
 CARGO ?= cargo
 SEEDS ?= 2000
 
-.PHONY: help test lint bench bench-postgres plans sim
+.PHONY: help test lint bench bench-postgres bench-bucket plans sim
 
 help:
 	@echo "make test            every suite: units, conformance, properties, sabotage, 300 simulated seeds;"
@@ -11,6 +11,7 @@ help:
 	@echo "make lint            formatting, clippy and licences"
 	@echo "make bench           the figures of the rule book, as a table"
 	@echo "make bench-postgres  qo on PostgreSQL, beside graphile-worker: bench/results/postgres.md; about two hours"
+	@echo "make bench-bucket    qo in a bucket where every request takes 60 ms: bench/results/bucket.md; half an hour"
 	@echo "make plans           the plans of the hot statements at 1,000,000 pending: bench/results/plans"
 	@echo "make sim SEEDS=2000  more simulated seeds; QO_SEED=17 make sim replays one, step by step"
 
@@ -29,6 +30,9 @@ bench:
 
 bench-postgres:
 	bench/compare
+
+bench-bucket:
+	bench/bucket
 
 plans:
 	bench/plans

@@ -1,8 +1,9 @@
 //! `qo bench`, one tiny round: it measures nothing, but it works.
 
+use qo_testkit::Bucket;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn bench(arguments: &[&str], folder: &std::path::Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_qo"));
@@ -73,8 +74,8 @@ fn a_quick_bench_on_postgres_has_a_figure_for_every_scenario_and_leaves_nothing_
     let folder = tempfile::tempdir().expect("a temporary folder");
     let child = Command::new(env!("CARGO_BIN_EXE_qo"))
         .args(["bench", "--quick", "--json", "--store", &server()])
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .current_dir(folder.path())
         .spawn()
         .expect("it runs");
@@ -116,8 +117,8 @@ fn a_bench_on_postgres_that_is_interrupted_leaves_nothing_behind() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_qo"))
         .args(arguments)
         .arg(server())
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()
         .expect("it runs");
     let prefix = format!("qo_bench_{}_", child.id());
@@ -128,6 +129,56 @@ fn a_bench_on_postgres_that_is_interrupted_leaves_nothing_behind() {
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is told");
     assert_eq!(child.wait().expect("it ends").code(), Some(130));
     assert_eq!(left_behind(&prefix), 0);
+}
+
+/// A bench in a bucket of a server in memory.
+fn in_bucket(bucket: &Bucket, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_qo"));
+    command.args(["bench", "--json", "--store", "s3://qo-test/some/place"]).args(arguments);
+    command.envs(bucket.environment());
+    command
+}
+
+#[test]
+fn a_quick_bench_in_a_bucket_has_a_figure_for_every_scenario_and_leaves_nothing_behind() {
+    let bucket = Bucket::start(1);
+    bucket.write("some/place/of-somebody-else", "kept");
+    let output = in_bucket(&bucket, &["--quick"]).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let figures = report["figures"].as_array().expect("figures");
+    let scenarios: BTreeSet<&str> = figures.iter().filter_map(|figure| figure["scenario"].as_str()).collect();
+    let all = ["cost", "idle", "open", "pickup", "processes", "slots", "throughput"];
+    assert_eq!(scenarios.into_iter().collect::<Vec<_>>(), all);
+    for figure in figures {
+        assert!(figure["median"].as_f64().is_some_and(f64::is_finite), "{figure}");
+    }
+    let value = |scenario: &str, what: &str| {
+        let named = |figure: &&Value| {
+            figure["scenario"] == scenario && figure["figure"].as_str().is_some_and(|name| name.contains(what))
+        };
+        figures.iter().find(named).and_then(|figure| figure["median"].as_f64()).expect("a figure")
+    };
+    let (puts, gets) = (value("cost", "PUT a job"), value("cost", "GET a job"));
+    let (lists, dollars) = (value("cost", "LIST a job"), value("cost", "a million jobs cost"));
+    assert!(puts > 0.0 && (dollars - (puts + lists) * 5.0 - gets * 0.4).abs() < 1e-6, "{dollars} dollars");
+    assert_eq!(value("slots", "a free slot, acquired and released: requests"), 4.0);
+    assert!(report["bucket"]["request_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{report}");
+    assert_eq!(bucket.names(""), ["some/place/of-somebody-else"]);
+}
+
+#[test]
+fn a_bench_in_a_bucket_that_is_interrupted_leaves_nothing_behind() {
+    let bucket = Bucket::start(1);
+    let mut command = in_bucket(&bucket, &["idle"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    while bucket.names("some/place/qo-bench-").len() < 3 {
+        assert!(child.try_wait().expect("a child").is_none(), "it ended by itself");
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it is told");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    assert_eq!(bucket.names(""), Vec::<String>::new());
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! bell                            (a directory only) rung after every record
 //! turn                            (a directory only) locked while somebody writes a record
 //! wanting/b9c5…                   (a directory only) locked by the writer of that name while it has something to write
+//! wanting/turn                    (a bucket only) changed by somebody who has lost too many races
 //! ```
 //!
 //! Objects are created, never changed. **Whoever creates record N decided it**; everyone who reads the log reaches the
@@ -25,7 +26,7 @@
 //! | `writer` | the state, and commits: group commit, races, lost replies, the late writer |
 //! | `housekeeping` | when a snapshot is due and who writes it, what leaves the state, what is swept |
 //! | `pace` | how often to look for what others wrote, and how far ahead to read |
-//! | `turn` | who tries to write the next record, and when |
+//! | `turn` `plea` | who tries to write the next record, and when; how one who never gets a turn says so |
 //! | `offer` | light clients: submitting without holding the state |
 //! | `snapshot` `sweep` | the state as an object; deleting what nobody will read again |
 //! | `history` | jobs that succeeded some time ago, out of the state and into segments |
@@ -50,6 +51,7 @@ mod housekeeping;
 pub mod log;
 mod offer;
 mod pace;
+mod plea;
 mod prices;
 mod profile;
 mod put;

@@ -108,19 +108,36 @@ impl Log {
     /// The last record, if the log has any after `covered`. The log has no gaps and grows at its end only, so a few
     /// looks find it, however long it is.
     pub(crate) async fn last_after(&self, covered: u64) -> Result<u64> {
+        // Of a bucket every look takes a while: several are made at once. Seven of them leave an eighth.
+        let (first, then) = if self.directory.is_some() { (1, 1) } else { (12, 7) };
         let (mut there, mut step) = (covered, 1);
-        while self.exists(&Self::path(there + step)).await? {
-            there += step;
-            step *= 2;
-        }
-        // `there` is there (or covered), `there + step` is not.
-        while step > 1 {
-            step /= 2;
-            if self.exists(&Self::path(there + step)).await? {
-                there += step;
+        loop {
+            let steps: Vec<u64> = (0..first).map(|power| step << power).collect();
+            let found = self.how_many_exist(steps.iter().map(|step| covered + step)).await?;
+            there = found.checked_sub(1).map_or(there, |last| covered + steps[last]);
+            step = steps.get(found).copied().unwrap_or(step << first);
+            if found < steps.len() {
+                break;
             }
         }
+        // `there` is there (or covered), `absent` is not.
+        let mut absent = covered + step;
+        while absent - there > 1 {
+            let width = (absent - there).div_ceil(then + 1);
+            let numbers: Vec<u64> =
+                (1..=then).map(|part| there + part * width).take_while(|number| *number < absent).collect();
+            let found = self.how_many_exist(numbers.iter().copied()).await?;
+            absent = numbers.get(found).copied().unwrap_or(absent);
+            there = found.checked_sub(1).map_or(there, |last| numbers[last]);
+        }
         Ok(there)
+    }
+
+    /// How many of these records are there, up to the first that is not.
+    async fn how_many_exist(&self, numbers: impl Iterator<Item = u64>) -> Result<usize> {
+        let paths: Vec<Path> = numbers.map(Self::path).collect();
+        let looks = futures::future::try_join_all(paths.iter().map(|path| self.exists(path))).await?;
+        Ok(looks.iter().take_while(|exists| **exists).count())
     }
 
     /// What seems to be the last record may be the one before a gap: a record that was lost. To write there would be to
@@ -176,6 +193,13 @@ impl Log {
                 Created::Exists
             }
             Err(error) => Created::Unknown(said(&error)),
+        }
+    }
+
+    /// Writes an object, whether there is one or not. Nothing may rest on it.
+    pub(crate) async fn replace(&self, path: &Path, bytes: Vec<u8>) {
+        if let Err(error) = self.objects.put(path, bytes.into()).await {
+            tracing::debug!("{path}: {}", said(&error));
         }
     }
 
@@ -401,4 +425,25 @@ pub(crate) fn said(error: &object_store::Error) -> String {
         cause = error.source();
     }
     said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object_store::memory::InMemory;
+
+    #[tokio::test]
+    async fn the_end_is_found_however_long_the_log_is() {
+        let log = Log::new(Arc::new(InMemory::new()));
+        let mut written = 0;
+        for end in (0..70).chain([127, 128, 129, 1_000, 2_048, 4_095, 4_096, 5_003]) {
+            while written < end {
+                written += 1;
+                assert_eq!(log.create(&Log::path(written), Vec::new()).await, Created::Done);
+            }
+            for covered in [0, end / 2, end.saturating_sub(1), end] {
+                assert_eq!(log.last_after(covered).await, Ok(end), "after {covered}");
+            }
+        }
+    }
 }

@@ -7,12 +7,15 @@
 
 use crate::format;
 use crate::log::Log;
+use crate::plea::Plea;
 use crate::put::{Put, put};
 use crate::record::Record;
 use crate::snapshot::{Snapshot, is_swept_beyond};
 use crate::store::Options;
 use crate::writer::is_late_since;
+use futures::future::{try_join, try_join_all};
 use qo_core::{Command, Error, ErrorKind, NewJob, Result, Submitted, Time, caps};
+use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -23,6 +26,10 @@ const PILE: u64 = 2_000;
 const RACES: u32 = 1_000;
 /// After so many of them in a row others are far ahead: the end is looked for.
 const STEPS: u32 = 4;
+/// What was seen so long ago may not be the end any more: it is cheaper to look than to write in vain.
+const RECENTLY: Duration = Duration::from_secs(1);
+/// Records that are looked for at once behind the end of a bucket's log: first, and at most.
+const AHEAD: (u64, u64) = (4, 32);
 
 /// Somebody who offers jobs.
 pub(crate) struct Offerer {
@@ -32,6 +39,7 @@ pub(crate) struct Offerer {
     checked: bool,
     /// Where a log in a bucket ended when it was last seen: to look for that takes several questions, to write there one.
     known: Option<End>,
+    plea: Plea,
 }
 
 /// Where a log ends.
@@ -57,7 +65,7 @@ pub(crate) enum Offered {
 
 impl Offerer {
     pub(crate) fn new(log: Log, options: Options) -> Self {
-        Self { log, options, id: Uuid::new_v4(), checked: false, known: None }
+        Self { log, options, id: Uuid::new_v4(), checked: false, known: None, plea: Plea::default() }
     }
 
     /// Offers the jobs of a submit, if that is what it is and all of them can be.
@@ -72,13 +80,23 @@ impl Offerer {
             return Ok(Offered::NeedsState);
         }
         if !self.checked {
-            format::check(&self.log).await?;
-            self.checked = true;
+            self.check().await?;
         }
         if !self.append(jobs).await? {
             return Ok(Offered::NeedsState);
         }
         Ok(Offered::Yes(jobs.iter().map(|job| Ok(Submitted::Accepted(job.id))).collect()))
+    }
+
+    /// Makes sure that this release can write there. Of a bucket every question takes a while, so the end of the log is looked
+    /// for meanwhile.
+    async fn check(&mut self) -> Result<()> {
+        match self.log.directory() {
+            Some(_) => format::check(&self.log).await?,
+            None => self.known = try_join(format::check(&self.log), self.find_end()).await?.1,
+        }
+        self.checked = true;
+        Ok(())
     }
 
     /// Appends a record with an offer. False if that needs the state, because the last record is not there to be followed, or
@@ -115,6 +133,7 @@ impl Offerer {
                 // others were swept.
                 Put::Theirs(..) if self.log.directory().is_some() || !self.is_trusted(&end).await => {}
                 Put::Theirs(theirs, _) => {
+                    self.plea.lost(&self.log, race + 1).await;
                     let date = self.date();
                     self.know(End { number: theirs.number, nonce: theirs.nonce, seen: sent, date, ..end });
                 }
@@ -138,9 +157,37 @@ impl Offerer {
                 && race % STEPS != STEPS - 1
         };
         match self.known.filter(is_good) {
-            Some(end) => Ok(Some(end)),
+            Some(end) if end.seen.elapsed() < RECENTLY => Ok(Some(end)),
+            Some(end) => match self.look_behind(end).await? {
+                Some(end) => Ok(Some(end)),
+                None => self.find_end().await,
+            },
             None => self.find_end().await,
         }
+    }
+
+    /// Where the log ends that was seen to end there. None if that is too far away, or was too long ago.
+    async fn look_behind(&self, mut end: End) -> Result<Option<End>> {
+        let (mut ahead, most) = AHEAD;
+        while ahead <= most {
+            let (seen, known) = (Instant::now(), end.date);
+            let records = (end.number + 1..=end.number + ahead).map(|number| self.log.read(number));
+            let records = try_join_all(records).await?;
+            if is_late_since(&self.log, known, self.options.sweep_age / 2) {
+                return Ok(None);
+            }
+            for record in records {
+                let Some(record) = record else {
+                    return Ok(Some(End { seen, date: self.date(), ..end }));
+                };
+                if record.after != end.nonce {
+                    return Ok(None);
+                }
+                end = End { number: record.number, nonce: record.nonce, ..end };
+            }
+            ahead *= 2;
+        }
+        Ok(None)
     }
 
     async fn find_end(&self) -> Result<Option<End>> {

@@ -3,8 +3,8 @@
 //! Soon after something happened more is likely to happen, so it is looked at often; while nothing does, seldom. A session
 //! that is only renewed is nothing: a fleet that idles would keep itself awake.
 //!
-//! Records that are behind each other are asked for at once: first one, then two, then four. Who follows others pays a
-//! question or two too many; who begins far behind does not wait for every single answer.
+//! Records that are behind each other are asked for at once: first one, then two, then four; by one who begins, eight. Who
+//! follows others pays a question or two too many; who begins far behind does not wait for every single answer.
 
 use crate::record::Record;
 use crate::store::Options;
@@ -13,6 +13,7 @@ use futures::{StreamExt, stream};
 use qo_core::{Event, Result};
 use std::time::Duration;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 /// How long after something happened more is expected.
 const BUSY: Duration = Duration::from_secs(11);
@@ -20,6 +21,9 @@ const BUSY: Duration = Duration::from_secs(11);
 const AHEAD: (u64, u64) = (8, 64);
 /// And most bytes, if they are as large as the largest so far.
 const AHEAD_BYTES: u64 = 32 << 20;
+
+/// How much more or less a pause may be, of itself.
+const SPREAD: f64 = 0.25;
 
 /// When something happened last.
 #[derive(Debug, Default)]
@@ -35,8 +39,8 @@ impl Pace {
         }
     }
 
-    /// How long until the next look.
-    pub(crate) fn pause(&self, options: &Options) -> Duration {
+    /// How long until the next look, in the mean.
+    pub(crate) fn next_look(&self, options: &Options) -> Duration {
         let is_busy = self.worked.is_some_and(|at| at.elapsed() < BUSY);
         if is_busy { options.poll_without_bell } else { options.poll.max(options.poll_without_bell) }
     }
@@ -59,10 +63,26 @@ fn is_work(event: &Event) -> bool {
 }
 
 impl Writer {
+    /// How long until the next look. In a bucket it is by chance a little more or less: otherwise all who saw the same record
+    /// would go on looking at the same moment, and then race.
+    pub(crate) fn next_pause(&self) -> Duration {
+        let pause = self.pace.next_look(&self.options);
+        if self.log.traffic().is_none() {
+            return pause;
+        }
+        let chance = (Uuid::new_v4().as_u128() % 1_000) as f64 / 1_000.0;
+        pause.mul_f64(1.0 - SPREAD + 2.0 * SPREAD * chance)
+    }
+
     /// Reads to the end of the log, several records at once.
     pub(crate) async fn read_ahead(&mut self) -> Result<()> {
-        let most = if self.is_reading_back { AHEAD.1 } else { AHEAD.0 };
-        let (mut ahead, mut largest) = (1, 1);
+        let (mut ahead, most) = match self.is_reading_back {
+            true => (AHEAD.0, AHEAD.1),
+            // Of two one is likely to be there, and the other says that it is the end.
+            false if self.sees_others() => (2, AHEAD.0),
+            false => (1, AHEAD.0),
+        };
+        let mut largest = 1;
         loop {
             let (log, next) = (self.log.clone(), self.end.number + 1);
             let asked = Instant::now();

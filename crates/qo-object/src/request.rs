@@ -2,6 +2,7 @@
 
 use qo_core::{Answer, Command, Decision, Exchange, NewJob, Outcome, Result, Settle, State, Time, decide};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// Most requests that go into one commit.
 pub(crate) const BATCH: usize = 1_000;
@@ -35,12 +36,14 @@ pub(crate) struct Asked<T> {
     pub(crate) command: Box<Command>,
     /// An exchange that is left out if it would bring nothing.
     pub(crate) is_fetch: bool,
+    /// When the writer heard of it: what it is answered rests on a look that was made later, or on a record.
+    pub(crate) at: Instant,
     pub(crate) caller: T,
 }
 
 impl<T> Asked<T> {
     pub(crate) fn new(command: Command, caller: T) -> Self {
-        Self { command: Box::new(command), is_fetch: false, caller }
+        Self { command: Box::new(command), is_fetch: false, at: Instant::now(), caller }
     }
 
     pub(crate) fn decide(&self, state: &mut State, at: Time) -> Result<Decision> {

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 /// How often a bucket is looked at while nothing happens, and soon after something did.
 const IDLE_POLL: Duration = Duration::from_millis(1_500);
-const BUSY_POLL: Duration = Duration::from_millis(150);
+const BUSY_POLL: Duration = Duration::from_millis(120);
 
 /// How a namespace is kept.
 #[derive(Debug, Clone)]

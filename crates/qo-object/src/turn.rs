@@ -3,21 +3,30 @@
 //! Writers that all try at once make one record and many lost races. So each writer looks at who wrote lately: **whoever
 //! wrote last goes last**. The one whose last record is the oldest tries at once; the next one gives it a moment, the one
 //! after that two. If somebody whose turn it is has nothing to write, his moment passes; on a directory, where whoever
-//! wants to write [can say so](crate::directory), nobody waits for him at all. A writer that nobody has seen yet tries at
-//! once. Nothing rests on it but fairness and speed: the log has room for one record at each number.
+//! wants to write [can say so](crate::directory), nobody waits for him at all. In a bucket nobody can, and nobody is woken:
+//! there a moment is longer, whoever has not written for some rounds is not waited for, and who waits looks at the end of the
+//! log again and again, so that he begins as soon as it is his turn. A writer that nobody has seen yet tries at once. Nothing
+//! rests on it but fairness and speed: the log has room for one record at each number.
 
 use crate::directory::{Directory, Turn};
 use crate::request::{Asked, BATCH, Caller, Request};
 use crate::writer::Writer;
-use qo_core::Answer;
+use qo_core::{Answer, Result};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
-/// A writer that has not written for this many moments is not waited for.
+/// How many records could be written in a moment. Where nobody can say that he wants to write, whoever's turn it is has to
+/// see that it is, and to write.
+const PACES: (u32, u32) = (2, 4);
+/// A writer that has not written for this many moments is not waited for …
 const GONE_AFTER: u32 = 24;
+/// … or, where nobody can say that he wants to write, for so many rounds of all who write.
+const GONE_AFTER_ROUNDS: u32 = 2;
+/// Bounds of how often who waits for his turn looks whether it is.
+const LOOK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(250));
 /// Bounds of a moment, whatever the store's pace.
 const MOMENT: (Duration, Duration) = (Duration::from_micros(300), Duration::from_millis(500));
 
@@ -37,11 +46,13 @@ pub(crate) struct Turns {
     newest: Instant,
     /// How long it takes to write a record here, more or less.
     pace: Duration,
+    /// Whoever wants to write can say so.
+    is_told: bool,
 }
 
 impl Turns {
-    pub(crate) fn new(me: Uuid) -> Self {
-        Self { me, last: BTreeMap::new(), newest: Instant::now(), pace: Duration::from_millis(1) }
+    pub(crate) fn new(me: Uuid, is_told: bool) -> Self {
+        Self { me, last: BTreeMap::new(), newest: Instant::now(), pace: Duration::from_millis(1), is_told }
     }
 
     /// A record was seen, one's own too.
@@ -49,7 +60,7 @@ impl Turns {
         let now = Instant::now();
         self.last.insert(writer, (number, now));
         self.newest = now;
-        let gone = self.moment() * GONE_AFTER;
+        let gone = self.gone();
         self.last.retain(|_, (_, seen)| now.duration_since(*seen) <= gone);
     }
 
@@ -60,20 +71,29 @@ impl Turns {
 
     /// Whether anybody else has written lately.
     pub(crate) fn sees_others(&self) -> bool {
-        self.last.keys().any(|writer| *writer != self.me)
+        let (now, gone) = (Instant::now(), self.gone());
+        // Who can be told by somebody that he wants to write need not forget him before the next record.
+        let is_here = |seen: Instant| self.is_told || now.duration_since(seen) <= gone;
+        self.last.iter().any(|(writer, (_, seen))| *writer != self.me && is_here(*seen))
     }
 
     /// When this writer should try; none if now. `wants` says of another whether he may want to write too.
     pub(crate) fn wait_until(&self, wants: impl Fn(Uuid) -> bool) -> Option<Instant> {
         let now = Instant::now();
         let (mine, _) = self.last.get(&self.me)?;
-        let gone = self.moment() * GONE_AFTER;
+        let gone = self.gone();
         let first = self.last.iter().filter(|&(&writer, (number, seen))| {
             writer != self.me && number < mine && now.duration_since(*seen) <= gone && wants(writer)
         });
         let before_me = u32::try_from(first.count()).unwrap_or(u32::MAX);
         let at = self.newest + self.moment().saturating_mul(before_me);
         (at > now).then_some(at)
+    }
+
+    /// When this writer should try if somebody else is to be first who has not been seen yet; none if now.
+    fn leave_room_until(&self) -> Option<Instant> {
+        let at = self.newest + self.moment();
+        (at > Instant::now()).then_some(at)
     }
 
     /// How long somebody who is seen to write may take.
@@ -83,11 +103,29 @@ impl Turns {
 
     /// How long somebody whose turn it is has to begin and end a record.
     fn moment(&self) -> Duration {
-        (self.pace * 2).clamp(MOMENT.0, MOMENT.1)
+        let paces = if self.is_told { PACES.0 } else { PACES.1 };
+        (self.pace * paces).clamp(MOMENT.0, MOMENT.1)
+    }
+
+    /// After how long a writer who writes nothing is not waited for.
+    fn gone(&self) -> Duration {
+        let writers = u32::try_from(self.last.len()).unwrap_or(u32::MAX);
+        let rounds = writers.saturating_add(1).saturating_mul(GONE_AFTER_ROUNDS);
+        self.moment().saturating_mul(if self.is_told { GONE_AFTER } else { rounds })
+    }
+
+    /// How long until who waits for his turn looks again.
+    fn next_look(&self) -> Duration {
+        (self.pace / 2).clamp(LOOK.0, LOOK.1)
     }
 }
 
 impl Writer {
+    /// Whether anybody else has written lately, or wants to.
+    pub(crate) fn sees_others(&self) -> bool {
+        self.turns.sees_others() || self.plea.is_heard()
+    }
+
     /// The directory, if others write to it too: those take turns.
     fn shared_directory(&self) -> Option<&Directory> {
         self.log.directory().filter(|_| self.turns.sees_others())
@@ -110,7 +148,7 @@ impl Writer {
         // How long to wait for one who writes the record after this one.
         let mut patience = (self.end.number, None);
         loop {
-            if self.turns.sees_others() {
+            if self.sees_others() {
                 self.answer_barren(commands).await;
             }
             if commands.is_empty() {
@@ -133,13 +171,28 @@ impl Writer {
                     at
                 }
             };
+            // In a bucket nobody rings.
+            let look = self.log.directory().is_none().then(|| Instant::now() + self.turns.next_look());
             tokio::select! {
                 taken = requests.recv_many(batch, BATCH) => if taken == 0 { return },
                 () = rung.notified() => self.look_around().await,
-                () = sleep_until(until) => {}
+                () = sleep_until(look.unwrap_or(until).min(until)) => if look.is_some() {
+                    self.look_around().await;
+                },
             }
             self.sort(batch, commands).await;
         }
+    }
+
+    /// Somebody else was first: waits until it is this writer's turn again. On a directory that is so when he has written.
+    pub(crate) async fn wait_for_turn(&mut self) -> Result<()> {
+        while self.log.directory().is_none()
+            && let Some(at) = self.first_to_write()
+        {
+            sleep_until(at.min(Instant::now() + self.turns.next_look())).await;
+            self.catch_up().await?;
+        }
+        Ok(())
     }
 
     /// Says that this writer writes. False if somebody else does, who has until `at` to be done with it.
@@ -166,13 +219,23 @@ impl Writer {
     /// Until when others may be first; none if it is this writer's turn.
     fn first_to_write(&self) -> Option<Instant> {
         let directory = self.log.directory();
-        self.turns.wait_until(|other| directory.is_none_or(|directory| directory.is_wanting(other)))
+        let others =
+            self.turns.wait_until(|other| directory.is_none_or(|directory| directory.is_wanting(other)));
+        let strangers = self.plea.is_heard().then(|| self.turns.leave_room_until()).flatten();
+        others.max(strangers)
     }
 
     /// Tells those who would fetch nothing by now: they need not wait for a turn.
     async fn answer_barren(&mut self, commands: &mut Vec<Asked<Caller>>) {
         // What was acknowledged before they asked is to be seen.
-        if !commands.iter().any(|asked| asked.is_fetch) || self.catch_up().await.is_err() {
+        let Some(asked) = commands.iter().filter(|asked| asked.is_fetch).map(|asked| asked.at).max() else {
+            return;
+        };
+        if !self.has_looked_since(asked) && self.catch_up().await.is_err() {
+            return;
+        }
+        // What was offered, and nobody has decided about, may be something.
+        if !self.offers.is_empty() && self.log.directory().is_none() {
             return;
         }
         let now = self.hands.now(self.state.now());
@@ -193,7 +256,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn whoever_wrote_last_goes_last() {
-        let mut seen_by: Vec<_> = (1..=3).map(|me| Turns::new(writer(me))).collect();
+        let mut seen_by: Vec<_> = (1..=3).map(|me| Turns::new(writer(me), true)).collect();
         for turns in &mut seen_by {
             for number in 1..=3_u64 {
                 turns.saw(number, writer(number.into()));
@@ -208,7 +271,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_himself_for_strangers_or_for_those_who_left() {
-        let mut turns = Turns::new(writer(1));
+        let mut turns = Turns::new(writer(1), true);
         assert_eq!(turns.wait_until(|_| true), None);
         turns.saw(1, writer(1));
         assert_eq!(turns.wait_until(|_| true), None);
@@ -225,7 +288,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_those_who_do_not_want_to_write() {
-        let mut turns = Turns::new(writer(1));
+        let mut turns = Turns::new(writer(1), true);
         for number in 1..=4_u64 {
             turns.saw(number, writer((5 - number).into()));
         }
@@ -234,5 +297,18 @@ mod tests {
         assert_eq!(turns.wait_until(|_| false), None);
         let wait = turns.wait_until(|other| other == writer(3)).map(|at| at - now);
         assert_eq!(wait, Some(turns.moment()), "for one of three");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_nobody_can_say_that_he_wants_to_write_those_who_are_silent_are_soon_forgotten() {
+        let mut turns = Turns::new(writer(1), false);
+        turns.saw(1, writer(2));
+        turns.saw(2, writer(3));
+        turns.saw(3, writer(1));
+        assert!(turns.sees_others() && turns.wait_until(|_| true).is_some());
+        tokio::time::advance(turns.gone()).await;
+        assert!(turns.sees_others(), "they may be about to");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(!turns.sees_others());
     }
 }

@@ -22,12 +22,14 @@ use crate::format;
 use crate::housekeeping::Pile;
 use crate::log::Log;
 use crate::pace::Pace;
+use crate::plea::Plea;
 use crate::put::{Put, put};
 use crate::record::Record;
-use crate::request::{Asked, BATCH, Caller, Request, fitting, fitting_jobs};
+use crate::request::{Asked, BATCH, Caller, Look, Request, fitting, fitting_jobs};
 use crate::snapshot::{Covered, Snapshot, is_swept_beyond, missing};
 use crate::store::Options;
 use crate::turn::Turns;
+use futures::future::{join, try_join};
 use qo_core::{Answer, Clock, Command, Error, ErrorKind, Event, NewJob, Result, State, Time, decide};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -82,6 +84,8 @@ pub(crate) struct Writer {
     pub(crate) end: Covered,
     /// Jobs that light clients offered and nobody has decided about.
     pub(crate) offers: Vec<NewJob>,
+    /// When the last of them were seen.
+    offered: Instant,
     /// When the end of the log was last known to be the end.
     pub(crate) seen_end: Instant,
     /// The date that a bucket's answer bore then: a machine that sleeps counts no time of its own.
@@ -89,6 +93,7 @@ pub(crate) struct Writer {
     /// What was seen of others may not be on the disk yet.
     unsynced: bool,
     pub(crate) turns: Turns,
+    pub(crate) plea: Plea,
     /// Says to other writers that this one wants to write …
     pub(crate) wanting: Option<Held>,
     /// … and that it writes.
@@ -128,7 +133,7 @@ impl Writer {
             None => Hands::Store(StoreClock::ask(&log).await?),
         };
         let id = Uuid::new_v4();
-        let now = Instant::now();
+        let (now, has_directory) = (Instant::now(), log.directory().is_some());
         let mut writer = Self {
             log,
             hands,
@@ -137,10 +142,12 @@ impl Writer {
             state: State::new(),
             end: Covered::NOTHING,
             offers: Vec::new(),
+            offered: now,
             seen_end: now,
             seen_date: None,
             unsynced: false,
-            turns: Turns::new(id),
+            turns: Turns::new(id, has_directory),
+            plea: Plea::default(),
             wanting: None,
             turn: None,
             impatient_until: None,
@@ -183,8 +190,9 @@ impl Writer {
     /// The end of what could be read must be the end of the log: a record that is gone in the middle would otherwise be
     /// written anew, and contradict those behind it. So would one that only a snapshot knew which cannot be read.
     async fn check_end(&mut self) -> Result<()> {
-        let covered = Snapshot::newest_number(&self.log).await?;
-        let last = self.log.last_listed_after(self.end.number).await?.unwrap_or(0).max(covered);
+        let covered = Snapshot::newest_number(&self.log);
+        let (covered, last) = try_join(covered, self.log.last_listed_after(self.end.number)).await?;
+        let last = last.unwrap_or(0).max(covered);
         self.catch_up().await?;
         if last > self.end.number { Err(missing(self.end.number + 1)) } else { Ok(()) }
     }
@@ -201,12 +209,15 @@ impl Writer {
             self.keep_house().await;
             // A busy log on a directory never waits for anything: what goes on on the side must have its turn, too.
             yield_now().await;
-            let pause = if bell.is_some() { self.options.poll } else { self.pace.pause(&self.options) };
+            let pause = if bell.is_some() { self.options.poll } else { self.next_pause() };
             tokio::select! {
                 biased;
                 taken = requests.recv_many(&mut batch, BATCH) => if taken == 0 { break },
                 () = rung.notified() => self.look_around().await,
-                () = sleep(pause) => self.look_around().await,
+                () = sleep(pause) => {
+                    self.look_around().await;
+                    self.admit_what_waits().await;
+                },
             }
         }
         self.finish().await;
@@ -221,6 +232,16 @@ impl Writer {
         }
         if let (Hands::Store(clock), Some(dated)) = (&self.hands, self.log.date()) {
             clock.hear(&dated);
+        }
+    }
+
+    /// Decides about what was offered some time ago if nobody wants it: it must not keep the log from being covered.
+    async fn admit_what_waits(&mut self) {
+        if !self.offers.is_empty()
+            && self.offered.elapsed() >= self.options.poll
+            && let Err(error) = self.admit().await
+        {
+            tracing::debug!("{error}");
         }
     }
 
@@ -256,15 +277,15 @@ impl Writer {
 
     /// Answers looks, and keeps commands for the next commit.
     pub(crate) async fn sort(&mut self, batch: &mut Vec<Request>, commands: &mut Vec<Asked<Caller>>) {
-        let (mut looks, mut is_firm) = (Vec::new(), false);
+        let (mut looks, mut is_firm, at) = (Vec::new(), false, Instant::now());
         for request in batch.drain(..) {
             match request {
                 Request::Decide(command, caller) => {
-                    commands.push(Asked { command, is_fetch: false, caller });
+                    commands.push(Asked { command, is_fetch: false, at, caller });
                 }
                 Request::Fetch(exchange, caller) => {
                     let command = Box::new(Command::Exchange(*exchange));
-                    commands.push(Asked { command, is_fetch: true, caller });
+                    commands.push(Asked { command, is_fetch: true, at, caller });
                 }
                 Request::Look(look) => {
                     is_firm = true;
@@ -276,6 +297,9 @@ impl Writer {
         }
         if looks.is_empty() {
             return;
+        }
+        if !is_firm && self.may_only_glance() {
+            return self.show_as_if_admitted(looks);
         }
         let mut caught_up = self.catch_up().await;
         if caught_up.is_ok() && !self.offers.is_empty() {
@@ -291,6 +315,28 @@ impl Writer {
         for look in looks {
             look(caught_up.clone().map(|()| (&mut self.state, now)));
         }
+    }
+
+    /// Whether what is known is new enough for somebody for whom nothing rests on it. In a bucket, where a look takes a while
+    /// and costs something, that is so as long as the next one is not due.
+    fn may_only_glance(&self) -> bool {
+        self.log.directory().is_none()
+            && !self.is_late()
+            && self.seen_end.elapsed() < self.pace.next_look(&self.options)
+    }
+
+    /// Shows the state as it will be when what was offered is decided about. That happens with the record that claims it: one
+    /// instead of two, and nobody waits for the first.
+    fn show_as_if_admitted(&mut self, looks: Vec<Look>) {
+        let now = self.hands.now(self.state.now());
+        self.state.speculate();
+        if !self.offers.is_empty() {
+            let admitted = fitting_jobs(&self.offers);
+            // What is wrong with an offer is told when it is decided about.
+            decide(&mut self.state, now, &Command::Admit(self.offers[..admitted].to_vec())).ok();
+        }
+        looks.into_iter().for_each(|look| look(Ok((&mut self.state, now))));
+        self.state.take_back();
     }
 
     /// Decides about what was offered. Every process that is woken by an offer comes here: one writes, the others see it.
@@ -395,7 +441,10 @@ impl Writer {
         }
         record.events.iter().for_each(|event| self.state.evolve(event));
         self.offers.drain(..record.admitted.min(self.offers.len()));
-        self.offers.extend(record.offered.iter().cloned());
+        if !record.offered.is_empty() {
+            self.offers.extend(record.offered.iter().cloned());
+            self.offered = Instant::now();
+        }
         self.unsynced = true;
         // Light clients take no turns: most submit once and end.
         if record.offered.is_empty() && !self.is_reading_back {
@@ -425,9 +474,11 @@ impl Writer {
     pub(crate) async fn commit<T>(&mut self, commands: &[Asked<T>]) -> Result<Vec<Result<Answer>>> {
         // Of a bucket every question takes a while. A record can only be written at the end of the log, so who is alone tries
         // it where he last saw that; only what is answered without one rests on what was seen.
-        let mut has_looked = self.log.directory().is_some() || self.is_late() || self.turns.sees_others();
-        if has_looked {
+        let has_to_look = self.log.directory().is_some() || self.is_late();
+        let mut has_looked = !has_to_look && commands.iter().all(|asked| self.has_looked_since(asked.at));
+        if !has_looked && (has_to_look || self.sees_others()) {
             self.catch_up().await?;
+            has_looked = true;
         }
         let mut races = 0;
         while races < RACES {
@@ -465,7 +516,12 @@ impl Writer {
                 snapshot: is_last && self.is_snapshot_due(),
             };
             let sent = Instant::now();
-            match put(&self.log, &record, &self.options).await {
+            let put = match self.sees_others() {
+                true => put(&self.log, &record, &self.options).await,
+                // Meanwhile who seems to be alone looks whether he is.
+                false => join(put(&self.log, &record, &self.options), self.plea.look(&self.log)).await.0,
+            };
+            match put {
                 Ok(Put::Ours(_)) if !self.is_trusted().await => {
                     self.state.take_back();
                     if let Err(error) = self.begin_again().await {
@@ -488,7 +544,9 @@ impl Writer {
                     races += 1;
                     self.state.take_back();
                     self.follow(&theirs, bytes)?;
+                    self.plea.lost(&self.log, races).await;
                     self.catch_up().await?;
+                    self.wait_for_turn().await?;
                     has_looked = true;
                 }
                 Err(error) => {
@@ -500,6 +558,11 @@ impl Writer {
         let next = self.end.number + 1;
         let message = format!("{}: others were first {RACES} times in a row", Log::path(next));
         Err(Error::new(ErrorKind::Unavailable, message))
+    }
+
+    /// Whether the end of a bucket's log was seen after this.
+    pub(crate) fn has_looked_since(&self, asked: Instant) -> bool {
+        self.log.directory().is_none() && self.seen_end >= asked
     }
 
     /// Whether a record that was just written after the end, as it is known here, is one that will be read.

@@ -36,6 +36,8 @@ pub struct ObjectFaults {
     pub late_ms: u64,
     /// The longest a request takes, in milliseconds; each takes a part of it before and a part after the deed.
     pub delay_ms: u64,
+    /// What every request takes besides, half of it before and half after the deed.
+    pub always_ms: u64,
 }
 
 /// An object store that follows its faults.
@@ -90,10 +92,10 @@ impl FaultyObjects {
     }
 
     async fn dawdle(&self) {
-        let most = lock(&self.faults).delay_ms;
-        if most > 0 {
-            let ms = lock(&self.dice).within(0..=most / 2);
-            sleep(Duration::from_millis(ms)).await;
+        let ObjectFaults { delay_ms: most, always_ms, .. } = *lock(&self.faults);
+        if most > 0 || always_ms > 0 {
+            let ms = if most > 0 { lock(&self.dice).within(0..=most / 2) } else { 0 };
+            sleep(Duration::from_millis(always_ms / 2 + ms)).await;
         }
     }
 
