@@ -155,7 +155,8 @@ fn a_quick_bench_in_a_bucket_has_a_figure_for_every_scenario_and_leaves_nothing_
     }
     let value = |scenario: &str, what: &str| {
         let named = |figure: &&Value| {
-            figure["scenario"] == scenario && figure["figure"].as_str().is_some_and(|name| name.contains(what))
+            figure["scenario"] == scenario
+                && figure["figure"].as_str().is_some_and(|name| name.contains(what))
         };
         figures.iter().find(named).and_then(|figure| figure["median"].as_f64()).expect("a figure")
     };

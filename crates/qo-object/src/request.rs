@@ -19,8 +19,9 @@ pub(crate) enum Request {
     Fetch(Box<Exchange>, Caller),
     /// To show the state, at the present. What is shown is on the disk.
     Look(Look),
-    /// To show the state, at the present, to somebody for whom nothing rests on it.
-    Glance(Look),
+    /// To show the state, at the present, to somebody for whom nothing rests on it. Whoever was just told that something has
+    /// changed is shown that, and nobody asks again.
+    Glance { look: Look, is_told: bool },
     /// To be done with what goes on on the side.
     Finish(oneshot::Sender<()>),
 }

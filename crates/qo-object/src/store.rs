@@ -13,6 +13,7 @@ use object_store::{ObjectStore, local::LocalFileSystem};
 use qo_core::{Answer, Book, Claim, Clock, Command, Error, ErrorKind, Exchange, ExchangeReply, FenceToken};
 use qo_core::{JobDetail, JobId, State, Time, Work};
 use qo_core::{Result, SessionId};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -87,6 +88,8 @@ pub struct LogStore {
     requests: mpsc::Sender<Request>,
     log: Log,
     applied: watch::Receiver<u64>,
+    /// Somebody was told that something has changed, and has not looked yet.
+    told: Arc<AtomicBool>,
 }
 
 /// Where a writer is to begin.
@@ -184,7 +187,7 @@ impl LogStore {
             }
         }
         result.await.unwrap_or_else(|_| Err(stopped()))?;
-        Ok(Self { requests: sender, log, applied })
+        Ok(Self { requests: sender, log, applied, told: Arc::default() })
     }
 
     /// Asks for something that is answered when it is on the disk.
@@ -300,7 +303,7 @@ impl Start {
             Request::Decide(_, caller) | Request::Fetch(_, caller) => {
                 caller.send(Err(error)).ok();
             }
-            Request::Look(look) | Request::Glance(look) => look(Err(error)),
+            Request::Look(look) | Request::Glance { look, .. } => look(Err(error)),
             Request::Finish(done) => {
                 done.send(()).ok();
             }
@@ -336,15 +339,18 @@ impl Book for LogStore {
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
         // Before the look: what happens meanwhile is then seen as a change, never missed.
         let seen = *self.applied.borrow();
-        let work = self.ask(Request::Glance, move |state, now| state.work(now, session, claim)).await?;
+        let is_told = self.told.swap(false, Ordering::SeqCst);
+        let glance = move |look| Request::Glance { look, is_told };
+        let work = self.ask(glance, move |state, now| state.work(now, session, claim)).await?;
         Ok(Work { seen, ..work })
     }
 
     async fn changed(&self, seen: Option<u64>) -> Result<u64> {
         let mut applied = self.applied.clone();
         let Some(seen) = seen else { return Ok(*applied.borrow()) };
-        let now = applied.wait_for(|applied| *applied > seen).await.map_err(|_| stopped())?;
-        Ok(*now)
+        let now = *applied.wait_for(|applied| *applied > seen).await.map_err(|_| stopped())?;
+        self.told.store(true, Ordering::SeqCst);
+        Ok(now)
     }
 
     async fn finish(&self) {

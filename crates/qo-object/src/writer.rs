@@ -277,7 +277,7 @@ impl Writer {
 
     /// Answers looks, and keeps commands for the next commit.
     pub(crate) async fn sort(&mut self, batch: &mut Vec<Request>, commands: &mut Vec<Asked<Caller>>) {
-        let (mut looks, mut is_firm, at) = (Vec::new(), false, Instant::now());
+        let (mut looks, mut is_firm, mut is_told, at) = (Vec::new(), false, true, Instant::now());
         for request in batch.drain(..) {
             match request {
                 Request::Decide(command, caller) => {
@@ -291,14 +291,18 @@ impl Writer {
                     is_firm = true;
                     looks.push(look);
                 }
-                Request::Glance(look) => looks.push(look),
+                Request::Glance { look, is_told: told } => {
+                    is_told &= told;
+                    looks.push(look);
+                }
                 Request::Finish(done) => self.finished.push(done),
             }
         }
         if looks.is_empty() {
             return;
         }
-        if !is_firm && self.may_only_glance() {
+        // A look at a bucket takes a while, and costs something.
+        if !is_firm && is_told && self.log.directory().is_none() && !self.is_late() {
             return self.show_as_if_admitted(looks);
         }
         let mut caught_up = self.catch_up().await;
@@ -315,14 +319,6 @@ impl Writer {
         for look in looks {
             look(caught_up.clone().map(|()| (&mut self.state, now)));
         }
-    }
-
-    /// Whether what is known is new enough for somebody for whom nothing rests on it. In a bucket, where a look takes a while
-    /// and costs something, that is so as long as the next one is not due.
-    fn may_only_glance(&self) -> bool {
-        self.log.directory().is_none()
-            && !self.is_late()
-            && self.seen_end.elapsed() < self.pace.next_look(&self.options)
     }
 
     /// Shows the state as it will be when what was offered is decided about. That happens with the record that claims it: one

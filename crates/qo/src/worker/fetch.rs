@@ -97,7 +97,12 @@ impl Fetcher {
     }
 
     pub(super) fn poll_interval(&self) -> Duration {
-        let usual = if self.shared.store.tells_changes() { 5_000 } else { 100 };
+        let usual = match self.shared.store.tells_changes() {
+            // Looks cost what renewals do.
+            true if self.shared.store.renewals_cost() => 30_000,
+            true => 5_000,
+            false => 100,
+        };
         Duration::from_millis(self.shared.options.poll_interval_ms.unwrap_or(usual))
     }
 

@@ -16,7 +16,7 @@ pub struct WorkerOptions {
     /// How many jobs it takes, and whether ahead of time. Defaults to [`ClaimSettings::default`].
     pub claim: ClaimSettings,
     /// How often it looks for work when nothing tells it to. Defaults to 100 on a store without a wake-up channel and to
-    /// 5,000 on one with it.
+    /// 5,000 on one with it; to 30,000 in a bucket, whose log looks by itself and where every look costs something.
     pub poll_interval_ms: Option<u64>,
     /// How long a handler that was told to stop may take for it. Defaults to 10,000.
     pub cancel_grace_ms: u64,
