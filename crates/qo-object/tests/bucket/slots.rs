@@ -4,6 +4,7 @@ use crate::fixtures::fresh_prefix;
 use crate::{SERVER, real_server};
 use futures::future::join_all;
 use qo_core::ErrorKind;
+use qo_object::doctor::examine_bucket;
 use qo_object::{Bucket, SlotObjects};
 use qo_testkit::Bucket as Server;
 use qo_testkit::bucket::{Conditions, Fault, Kind, NAME};
@@ -12,9 +13,12 @@ use uuid::Uuid;
 
 const LEASE: Duration = Duration::from_secs(30);
 
+fn at(server: &str, prefix: &str) -> Bucket {
+    Bucket::parse(&format!("s3://{NAME}/{prefix}?endpoint={server}")).expect("a bucket")
+}
+
 fn slots(server: &str, prefix: &str) -> SlotObjects {
-    let bucket = Bucket::parse(&format!("s3://{NAME}/{prefix}?endpoint={server}")).expect("a bucket");
-    SlotObjects::in_bucket(&bucket).expect("a client")
+    SlotObjects::in_bucket(&at(server, prefix)).expect("a client")
 }
 
 #[tokio::test]
@@ -76,6 +80,75 @@ async fn a_server_that_replaces_carelessly_gives_no_slot() {
     server.set_conditions(Conditions::Ignored);
     let error = slots(server.url(), "p").try_acquire("g", 1, Uuid::from_u128(1), "w", LEASE).await;
     assert_eq!(error.expect_err("it is careless").kind(), ErrorKind::Invalid);
+}
+
+/// Who comes later is told by one request that somebody has tried the server out.
+#[tokio::test]
+async fn a_server_is_tried_out_by_the_first_process_and_not_by_those_after_it() {
+    let server = Server::start(8);
+    let task = Uuid::from_u128(1);
+    let first = slots(server.url(), "p").try_acquire("g", 2, task, "w", LEASE).await;
+    assert!(first.expect("answered").is_some());
+    assert!(server.take_requests().total() > 15, "it was tried out");
+    assert_eq!(server.names("p/probe/"), Vec::<String>::new());
+    // In a group that nobody has used.
+    let later = slots(server.url(), "p");
+    let held = later.try_acquire("h", 2, task, "w", LEASE).await.expect("answered").expect("free");
+    assert_eq!(server.take_requests().total(), 3, "the slot, the mark, and the write");
+    later.release("h", held.slot_id, task).await.expect("his");
+    let held = later.try_acquire("i", 2, task, "w", LEASE).await.expect("answered").expect("free");
+    later.release("i", held.slot_id, task).await.expect("his");
+    assert_eq!(server.take_requests().total(), 2 + 4);
+    let groups: Vec<_> = later.groups().await.expect("listed").iter().map(ToString::to_string).collect();
+    assert_eq!(groups, ["g", "h", "i"], "the mark is no group");
+
+    // A mark that says less, or nothing, is none.
+    for (group, bytes) in [("j", ""), ("k", "{\"trial\":0}"), ("l", "x")] {
+        server.write("p/concurrency/tried_out", bytes);
+        server.take_requests();
+        slots(server.url(), "p").try_acquire(group, 2, task, "w", LEASE).await.expect("answered");
+        assert!(server.take_requests().total() > 15, "{bytes:?}: it was tried out");
+    }
+}
+
+/// A mark may have been copied with everything else.
+#[tokio::test]
+async fn the_doctor_tries_a_server_out_for_slots_where_there_are_some() {
+    let server = Server::start(9);
+    let bucket = at(server.url(), "p");
+    let examined = async || {
+        server.take_requests();
+        examine_bucket(&bucket).await.map(|_| server.take_requests().put)
+    };
+    let for_a_log = examined().await.expect("it is fine");
+    slots(server.url(), "p").try_acquire("g", 1, Uuid::from_u128(1), "w", LEASE).await.expect("answered");
+    assert!(examined().await.expect("it is fine") > for_a_log);
+    server.set_conditions(Conditions::Ignored);
+    assert_eq!(examined().await.expect_err("it is careless").kind(), ErrorKind::Invalid);
+}
+
+/// A look is one listing, and nothing for slots that are free.
+#[tokio::test]
+async fn a_look_at_slots_costs_a_listing_and_a_request_for_each_that_is_taken() {
+    let server = Server::start(11);
+    let slots = slots(server.url(), "p");
+    for n in 0..12 {
+        let held = slots.try_acquire("g", 12, Uuid::from_u128(n), "w", LEASE).await;
+        let held = held.expect("answered").expect("free");
+        if n >= 2 {
+            slots.release("g", held.slot_id, Uuid::from_u128(n)).await.expect("his");
+        }
+    }
+    let taken = slots.get_status("g").await.expect("answered").active;
+    server.take_requests();
+    assert_eq!(slots.sweep().await, Ok(0));
+    let requests = server.take_requests();
+    assert_eq!((requests.list, requests.get, requests.total()), (1, u64::from(taken), 1 + u64::from(taken)));
+    assert_eq!(slots.expired().await.expect("listed").slots, []);
+    server.take_requests();
+    // Where nobody uses them, and in a namespace that has none.
+    self::slots(server.url(), "q").sweep().await.expect("listed");
+    assert_eq!(server.take_requests().total(), 1);
 }
 
 /// What it costs, as the server counts it.
