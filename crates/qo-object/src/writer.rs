@@ -25,6 +25,7 @@ use crate::pace::Pace;
 use crate::put::{Put, put};
 use crate::record::Record;
 use crate::request::{Asked, BATCH, Caller, Request, fitting, fitting_jobs};
+use crate::slots::Monitor;
 use crate::snapshot::{Covered, Snapshot, is_swept_beyond, missing};
 use crate::store::Options;
 use crate::turn::Turns;
@@ -112,6 +113,8 @@ pub(crate) struct Writer {
     pub(crate) last_sweep: Instant,
     /// When what is kept for hours or days was last swept.
     pub(crate) last_long_sweep: Option<Instant>,
+    /// When to look after slots that are objects beside the log.
+    pub(crate) monitor: Monitor,
 }
 
 impl Writer {
@@ -129,6 +132,7 @@ impl Writer {
         };
         let id = Uuid::new_v4();
         let now = Instant::now();
+        let monitor = Monitor::new(options.slots_every);
         let mut writer = Self {
             log,
             hands,
@@ -154,6 +158,7 @@ impl Writer {
             finished: Vec::new(),
             last_sweep: now,
             last_long_sweep: None,
+            monitor,
         };
         writer.begin_again().await?;
         writer.check_end().await?;

@@ -26,9 +26,11 @@
 //! | `trial` | whether the server can be relied upon, tried out once for each bucket |
 //! | `doubt` | slots of which nobody knows whether they were taken |
 //! | `expired` | slots whose lease is over: shown, and freed |
+//! | `monitor` | when somebody who holds a namespace in the bucket looks for those |
 
 mod doubt;
 mod expired;
+mod monitor;
 mod object;
 mod place;
 mod slot;
@@ -37,11 +39,12 @@ mod tests;
 mod time;
 mod trial;
 
+pub(crate) use monitor::Monitor;
 pub use slot::{ExpiredSlot, ExpiredSlots, HeldSlot, SlotObject, SlotsStatus};
 pub(crate) use trial::{is_tried_out, try_out};
 
 use crate::bucket::Bucket;
-use crate::log::said;
+use crate::log::{Log, said};
 use crate::traffic::Traffic;
 use doubt::{Doubt, Doubts};
 use futures::TryStreamExt;
@@ -90,6 +93,12 @@ impl SlotObjects {
     /// The slots in an object store, by a clock of the caller's.
     pub fn new(objects: Arc<dyn ObjectStore>, clock: Arc<dyn Clock>) -> Self {
         Self::over(objects, TimeSource::Given(clock))
+    }
+
+    /// The slots beside a log in a bucket, for whoever looks after them; none beside any other. No slot is made there.
+    pub(crate) fn beside(log: &Log) -> Option<Self> {
+        let time = TimeSource::Answers(Arc::clone(log.traffic()?), Arc::default());
+        Some(Self::over(Arc::clone(log.objects()), time))
     }
 
     fn over(objects: Arc<dyn ObjectStore>, time: TimeSource) -> Self {

@@ -5,7 +5,7 @@ use crate::{SERVER, real_server};
 use futures::future::join_all;
 use qo_core::ErrorKind;
 use qo_object::doctor::examine_bucket;
-use qo_object::{Bucket, SlotObjects};
+use qo_object::{Bucket, LogStore, Options, SlotObjects};
 use qo_testkit::Bucket as Server;
 use qo_testkit::bucket::{Conditions, Fault, Kind, NAME};
 use std::time::Duration;
@@ -125,6 +125,45 @@ async fn the_doctor_tries_a_server_out_for_slots_where_there_are_some() {
     assert!(examined().await.expect("it is fine") > for_a_log);
     server.set_conditions(Conditions::Ignored);
     assert_eq!(examined().await.expect_err("it is careless").kind(), ErrorKind::Invalid);
+}
+
+/// How a namespace is kept by one who looks after slots all the time.
+fn watchful() -> Options {
+    let pause = Duration::from_millis(20);
+    Options { slots_every: Duration::ZERO, poll: pause, poll_without_bell: pause, ..Options::bucket() }
+}
+
+#[tokio::test]
+async fn whoever_holds_a_namespace_frees_slots_beside_it_whose_lease_is_over_and_no_others() {
+    let server = Server::start(10);
+    let slots = slots(server.url(), "p");
+    let [dead, living, late] = [1, 2, 3].map(Uuid::from_u128);
+    for (group, task) in [("a", dead), ("b", living), ("c", late)] {
+        slots.try_acquire(group, 1, task, "w", LEASE).await.expect("answered").expect("free");
+    }
+    server.advance(LEASE + Duration::from_secs(61));
+    // A date that is far ahead is believed when it is heard twice.
+    slots.get_status("b").await.expect("answered");
+    slots.extend_lease("b", 0, living, LEASE).await.expect("nobody has taken it");
+    let store = LogStore::open_bucket(&at(server.url(), "p"), watchful()).await.expect("it opens");
+    let holders = async || {
+        let mut holders = Vec::new();
+        for group in ["a", "b", "c"] {
+            holders.push(slots.get_status(group).await.expect("answered").slots[0].task_id);
+        }
+        holders
+    };
+    let freed = async {
+        while holders().await != [None, Some(living), None] {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), freed).await.expect("they are swept");
+    let error = slots.extend_lease("c", 0, late, LEASE).await.expect_err("it is free");
+    assert_eq!(error.kind(), ErrorKind::Fenced);
+    let next = slots.try_acquire("a", 1, late, "v", LEASE).await.expect("answered").expect("free");
+    assert_eq!(next.token.0, 2, "the object knows the last token");
+    drop(store);
 }
 
 /// A look is one listing, and nothing for slots that are free.
