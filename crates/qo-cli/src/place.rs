@@ -86,6 +86,16 @@ impl Place {
         Err(Trouble::from(error).hint(hint))
     }
 
+    /// Whether there is a namespace at the place of the store. A bucket may have none; any other store is one, or an error.
+    pub async fn has_namespace(&self) -> Done<bool> {
+        self.must_exist()?;
+        if !self.settings.store.starts_with("s3:") {
+            return Ok(true);
+        }
+        let level = qo::migrate::status(&self.settings.store).await;
+        Ok(level.map_err(|error| self.explained(error))?.store.is_some())
+    }
+
     /// An error on the way to the store, with what to do about it.
     pub fn explained(&self, error: Error) -> Trouble {
         let kind = error.kind();

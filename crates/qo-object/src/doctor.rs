@@ -14,6 +14,7 @@ use crate::clock::StoreClock;
 use crate::format;
 use crate::log::{Created, Log};
 use crate::record::Record;
+use crate::slots;
 use crate::snapshot::{self, Covered, Snapshot, missing};
 use crate::store::existing_log;
 use object_store::path::Path;
@@ -97,11 +98,14 @@ pub async fn format_levels(directory: impl AsRef<std::path::Path>) -> Result<(Op
     Ok((level, crate::record::LEVEL.into()))
 }
 
-/// Looks at every object of the namespace in a bucket, and tries out whether its server can be relied upon. It changes
-/// nothing: what the trial writes it deletes.
+/// Looks at every object of the namespace in a bucket, and tries out whether its server can be relied upon, for a log and,
+/// where somebody has made some, for slots. It changes nothing: what the trial writes it deletes.
 pub async fn examine_bucket(bucket: &Bucket) -> Result<Health> {
     let log = bucket_log(bucket).await?;
-    bucket.probe(log.objects()).await?;
+    match slots::is_tried_out(log.objects()).await? {
+        true => slots::try_out(bucket, log.objects()).await?,
+        false => bucket.probe(log.objects()).await?,
+    }
     Ok(Examination::of(&log).await?.health)
 }
 

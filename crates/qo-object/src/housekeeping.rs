@@ -1,4 +1,5 @@
-//! Housekeeping: snapshots, so that a reader has little to replay; jobs that leave the state for history; sweeping.
+//! Housekeeping: snapshots, so that a reader has little to replay; jobs that leave the state for history; sweeping, also of
+//! slots that are objects beside the log.
 //!
 //! **Who writes a snapshot.** The one whose record says so: a writer that finds, as it commits, that a reader would have much
 //! to replay. Everybody who reads the record leaves it to him. So a fleet writes one snapshot and not one each, and if he
@@ -6,6 +7,7 @@
 
 use crate::history;
 use crate::request::Asked;
+use crate::slots::SlotObjects;
 use crate::snapshot;
 use crate::sweep::{sweep, sweep_old};
 use crate::writer::Writer;
@@ -75,6 +77,7 @@ impl Writer {
         if !is_under_way(&self.sweeping) && self.last_sweep.elapsed() >= self.options.sweep_age / 2 {
             self.sweep();
         }
+        self.sweep_slots();
         if !self.finished.is_empty() {
             self.finish().await;
         }
@@ -125,6 +128,25 @@ impl Writer {
             }
             if long_sweep_is_due && let Err(error) = sweep_old(&log, remembered_ms).await {
                 tracing::debug!("sweeping was cut short: {error}");
+            }
+        }));
+    }
+
+    /// Frees slots that are objects and whose lease is over, if it is this process's turn to look for them.
+    fn sweep_slots(&mut self) {
+        let is_in_a_bucket = self.log.traffic().is_some();
+        if !is_in_a_bucket
+            || is_under_way(&self.sweeping)
+            || !self.monitor.is_due(|| self.state.workers().len())
+        {
+            return;
+        }
+        let Some(slots) = SlotObjects::beside(&self.log) else { return };
+        self.sweeping = Some(tokio::spawn(async move {
+            match slots.sweep().await {
+                Ok(0) => {}
+                Ok(freed) => tracing::info!("{freed} slots whose lease was over are free again"),
+                Err(error) => tracing::debug!("sweeping slots was cut short: {error}"),
             }
         }));
     }

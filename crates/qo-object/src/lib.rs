@@ -7,6 +7,7 @@
 //! snapshot/00000000000000000040   the state after record 40, row by row
 //! history/00000000000000000030-…  jobs that succeeded, and have left the state
 //! attempt/00000000000000000007    what the attempt with token 7 wrote to stderr
+//! concurrency/…                   (a bucket only) slots for programs, apart from the log: see `slots`
 //! bell                            (a directory only) rung after every record
 //! turn                            (a directory only) locked while somebody writes a record
 //! wanting/b9c5…                   (a directory only) locked by the writer of that name while it has something to write
@@ -24,7 +25,7 @@
 //! | `put` | a record at the end of the log, whatever the store answers |
 //! | `request` | what a writer is asked for, and how much of it goes into one record |
 //! | `writer` | the state, and commits: group commit, races, lost replies, the late writer |
-//! | `housekeeping` | when a snapshot is due and who writes it, what leaves the state, what is swept |
+//! | `housekeeping` | when a snapshot is due and who writes it, what leaves the state, what is swept, slots too |
 //! | `pace` | how often to look for what others wrote, and how far ahead to read |
 //! | `turn` `plea` | who tries to write the next record, and when; how one who never gets a turn says so |
 //! | `offer` | light clients: submitting without holding the state |

@@ -54,8 +54,8 @@ impl Log {
         Self { objects, directory: Some(Arc::new(directory)), traffic: None }
     }
 
-    pub(crate) fn objects(&self) -> &dyn ObjectStore {
-        &*self.objects
+    pub(crate) fn objects(&self) -> &Arc<dyn ObjectStore> {
+        &self.objects
     }
 
     pub(crate) fn traffic(&self) -> Option<&Arc<Traffic>> {

@@ -21,6 +21,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 const IDLE_POLL: Duration = Duration::from_millis(1_500);
 const BUSY_POLL: Duration = Duration::from_millis(120);
 
+/// How often a fleet looks for slots that are objects and whose lease is over.
+const SLOTS_EVERY: Duration = Duration::from_secs(900);
+
 /// How a namespace is kept.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -39,6 +42,9 @@ pub struct Options {
     pub poll: Duration,
     /// How often to look where nobody wakes. Defaults to 50 ms.
     pub poll_without_bell: Duration,
+    /// How often those who hold a namespace in a bucket look, all of them together, for [slots](crate::slots) beside it whose
+    /// lease is over. Defaults to 15 min.
+    pub slots_every: Duration,
     /// Where the log is written. Defaults to a thread of its own.
     pub host: Host,
 }
@@ -68,6 +74,7 @@ impl Default for Options {
             sweep_age: Duration::from_secs(60),
             poll: Duration::from_secs(1),
             poll_without_bell: Duration::from_millis(50),
+            slots_every: SLOTS_EVERY,
             host: Host::Thread,
         }
     }

@@ -26,6 +26,7 @@ use crate::plea::Plea;
 use crate::put::{Put, put};
 use crate::record::Record;
 use crate::request::{Asked, BATCH, Caller, Look, Request, fitting, fitting_jobs};
+use crate::slots::Monitor;
 use crate::snapshot::{Covered, Snapshot, is_swept_beyond, missing};
 use crate::store::Options;
 use crate::turn::Turns;
@@ -117,6 +118,8 @@ pub(crate) struct Writer {
     pub(crate) last_sweep: Instant,
     /// When what is kept for hours or days was last swept.
     pub(crate) last_long_sweep: Option<Instant>,
+    /// When to look after slots that are objects beside the log.
+    pub(crate) monitor: Monitor,
 }
 
 impl Writer {
@@ -134,6 +137,7 @@ impl Writer {
         };
         let id = Uuid::new_v4();
         let (now, has_directory) = (Instant::now(), log.directory().is_some());
+        let monitor = Monitor::new(options.slots_every);
         let mut writer = Self {
             log,
             hands,
@@ -161,6 +165,7 @@ impl Writer {
             finished: Vec::new(),
             last_sweep: now,
             last_long_sweep: None,
+            monitor,
         };
         writer.begin_again().await?;
         writer.check_end().await?;

@@ -2,8 +2,10 @@
 
 use crate::connect::Place;
 use qo_core::{Error, ErrorKind, Result};
+use qo_object::SlotObjects;
 use qo_object::doctor as directory;
 pub use qo_object::doctor::{Damage, Health as DirectoryHealth, Repair as DirectoryRepair};
+pub use qo_object::slots::{ExpiredSlot, ExpiredSlots, SlotObject};
 use qo_postgres::doctor as postgres;
 pub use qo_postgres::doctor::{Drift, Health as PostgresHealth};
 
@@ -43,6 +45,14 @@ pub async fn repair(url: &str) -> Result<Repair> {
         Place::Bucket(bucket) => Ok(Repair::Directory(directory::repair_bucket(&bucket).await?)),
         Place::Postgres(url) => Ok(Repair::Postgres(postgres::repair(&url).await?)),
         Place::Memory => Err(Error::new(ErrorKind::Conflict, "there is nothing to repair in memory:")),
+    }
+}
+
+/// Slots that are objects in a bucket and whose lease is over. It changes nothing. None for a store that has no such slots.
+pub async fn expired_slots(url: &str) -> Result<Option<ExpiredSlots>> {
+    match Place::parse(url)? {
+        Place::Bucket(bucket) => Ok(Some(SlotObjects::in_bucket(&bucket)?.expired().await?)),
+        Place::Directory(_) | Place::Postgres(_) | Place::Memory => Ok(None),
     }
 }
 

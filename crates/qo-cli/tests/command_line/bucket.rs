@@ -1,6 +1,7 @@
 //! The command line in a bucket: a real server, and a prefix of its own for each test.
 
-use crate::fixture::{Here, until};
+use crate::fixture::{Here, signal, until};
+use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -65,7 +66,7 @@ fn a_slot_that_is_an_object_is_held_waited_for_and_given_back() {
     here.qo(&[&run[..], &["--no-wait", "--", "true"]].concat()).code(4).says("error: limit reached:");
     // It has nothing to do with the namespace, where nobody has made one.
     here.qo(&["slot", "run", "--group", "deploy/eu", "--limit", "1", "--no-wait", "--", "true"]).ok();
-    crate::fixture::signal(holder.id(), "TERM");
+    signal(holder.id(), "TERM");
     holder.wait().expect("it ends");
     let next = here.qo(&[&run[..], &["--no-wait", "--", "sh", "-c", "echo $QO_FENCE_TOKEN"]].concat()).ok();
     assert_eq!(next.out, "2\n");
@@ -76,4 +77,51 @@ fn a_slot_that_is_an_object_is_held_waited_for_and_given_back() {
     here.qo(&["--store", "file:x", "slot", "run", "--objects", "--group", "g", "--limit", "1", "--", "true"])
         .code(2)
         .says("need a bucket");
+}
+
+/// The doctor's findings about something that a sweep would end, one word of it.
+fn swept(here: &Here, kind: &str) -> Vec<Value> {
+    let findings = here.qo(&["doctor", "--json"]).json();
+    let over =
+        findings.as_array().expect("an array").iter().map(|finding| finding["would_sweep"][kind].clone());
+    over.filter(|over| !over.is_null()).collect()
+}
+
+#[test]
+fn the_doctor_shows_slots_and_sessions_that_are_over_in_a_bucket_and_changes_nothing() {
+    let (here, _) = there();
+    let none = "there is no namespace at s3://";
+    here.qo(&["doctor"]).ok().shows(none);
+    let run = ["slot", "run", "--objects", "--group", "deploy/eu", "--limit", "1"];
+    // Whoever makes the first slot tries the server out, which may take a while.
+    here.qo(&[&run[..], &["--", "true"]].concat()).ok();
+    let run = [&run[..], &["--lease", "8s"]].concat();
+    let held = [&run[..], &["--name", "nightly", "--", "sh", "-c", "echo held; exec sleep 600"]].concat();
+    let mut holder = here.command(&held).spawn().expect("qo starts");
+    let mut said = BufReader::new(holder.stdout.take().expect("a pipe")).lines();
+    assert_eq!(said.next().expect("a line").expect("read"), "held");
+    assert_eq!(swept(&here, "slot_object"), Vec::<Value>::new());
+    signal(holder.id(), "KILL");
+    holder.wait().expect("it ends");
+    until("its lease is over", || !swept(&here, "slot_object").is_empty());
+    let over = swept(&here, "slot_object");
+    assert_eq!((&over[0]["group"], &over[0]["slot_id"]), (&"deploy/eu".into(), &0.into()), "{over:?}");
+    assert_eq!(over[0]["worker_id"], "nightly");
+    let task = over[0]["task_id"].as_str().expect("a task").to_owned();
+    let shown = here.qo(&["doctor", "--verify"]).ok().shows(none).shows("format none yet").shows("deploy/eu");
+    shown.shows(&format!("slot 0, an object, is not free: {task} on nightly took it, its lease ended"));
+    assert_eq!(swept(&here, "slot_object"), over, "it only looks");
+
+    let worker = here.worker(&["--task", "long=exec sleep 600", "--default-lease-duration-secs", "2"]);
+    here.qo(&["concurrency", "set", "long", "--limit", "1"]).ok();
+    here.qo(&["submit", "long"]).ok();
+    until("it runs", || here.jobs().first().is_some_and(|job| job["state"] == "running"));
+    worker.signal("KILL");
+    worker.wait();
+    until("its lease is over", || !swept(&here, "session").is_empty());
+    let over = swept(&here, "session");
+    assert_eq!((&over[0]["worker"], &over[0]["slots"]), (&"w1".into(), &1.into()), "{over:?}");
+    here.qo(&["doctor"]).ok().shows("the lease of w1 is over").shows("deploy/eu");
+    assert_eq!(swept(&here, "session"), over, "it only looks");
+    assert_eq!(here.jobs()[0]["state"], "running");
 }

@@ -80,6 +80,43 @@ fn a_worker_that_was_killed_is_not_shown_as_alive() {
 }
 
 #[test]
+fn the_doctor_shows_what_a_sweep_would_end_and_ends_nothing() {
+    let here = Here::new();
+    let lease = ["--default-lease-duration-secs", "1"];
+    let worker = here.worker(&[&["--task", "long=exec sleep 600"][..], &lease].concat());
+    here.qo(&["concurrency", "set", "long", "--limit", "1"]).ok();
+    here.qo(&["concurrency", "set", "cluster", "--limit", "5"]).ok();
+    let job = here.qo(&["submit", "long"]).line();
+    let state = || here.qo(&["jobs", "show", &job, "--json"]).json()["state"].clone();
+    until("it runs", || state() == "running");
+    worker.signal("KILL");
+    worker.wait();
+    let swept = || {
+        let findings = here.qo(&["doctor", "--json"]).json();
+        let findings = findings.as_array().expect("an array").iter();
+        findings
+            .map(|finding| finding["would_sweep"].clone())
+            .filter(|over| !over.is_null())
+            .collect::<Vec<_>>()
+    };
+    until("its lease is over", || !swept().is_empty());
+    let first = swept();
+    assert_eq!(first.len(), 1, "{first:?}");
+    let session = &first[0]["session"];
+    assert_eq!(session["worker"], "w1", "{session}");
+    assert_eq!(
+        (&session["running"], &session["claimed"], &session["slots"]),
+        (&1.into(), &0.into(), &2.into())
+    );
+    assert!(session["expired_at"].as_i64().is_some_and(|at| at > 0), "{session}");
+    let shown = here.qo(&["doctor"]).ok().shows("the lease of w1 is over, it ended");
+    shown.shows("it holds 1 jobs, and they 2 slots").shows("any running worker ends it");
+    assert_eq!((state(), swept()), ("running".into(), first), "nobody has swept");
+    let _next = here.worker(&["--task", "other=true", "--name", "w2"]);
+    until("it is swept", || swept().is_empty() && state() == "pending");
+}
+
+#[test]
 fn a_running_job_holds_its_slot_and_an_operator_can_take_it_away() {
     let here = Here::new();
     let _worker = here.worker(&["--task", "long=exec sleep 600"]);

@@ -4,7 +4,8 @@ use crate::fixtures::fresh_prefix;
 use crate::{SERVER, real_server};
 use futures::future::join_all;
 use qo_core::ErrorKind;
-use qo_object::{Bucket, SlotObjects};
+use qo_object::doctor::examine_bucket;
+use qo_object::{Bucket, LogStore, Options, SlotObjects};
 use qo_testkit::Bucket as Server;
 use qo_testkit::bucket::{Conditions, Fault, Kind, NAME};
 use std::time::Duration;
@@ -12,9 +13,12 @@ use uuid::Uuid;
 
 const LEASE: Duration = Duration::from_secs(30);
 
+fn at(server: &str, prefix: &str) -> Bucket {
+    Bucket::parse(&format!("s3://{NAME}/{prefix}?endpoint={server}")).expect("a bucket")
+}
+
 fn slots(server: &str, prefix: &str) -> SlotObjects {
-    let bucket = Bucket::parse(&format!("s3://{NAME}/{prefix}?endpoint={server}")).expect("a bucket");
-    SlotObjects::in_bucket(&bucket).expect("a client")
+    SlotObjects::in_bucket(&at(server, prefix)).expect("a client")
 }
 
 #[tokio::test]
@@ -76,6 +80,114 @@ async fn a_server_that_replaces_carelessly_gives_no_slot() {
     server.set_conditions(Conditions::Ignored);
     let error = slots(server.url(), "p").try_acquire("g", 1, Uuid::from_u128(1), "w", LEASE).await;
     assert_eq!(error.expect_err("it is careless").kind(), ErrorKind::Invalid);
+}
+
+/// Who comes later is told by one request that somebody has tried the server out.
+#[tokio::test]
+async fn a_server_is_tried_out_by_the_first_process_and_not_by_those_after_it() {
+    let server = Server::start(8);
+    let task = Uuid::from_u128(1);
+    let first = slots(server.url(), "p").try_acquire("g", 2, task, "w", LEASE).await;
+    assert!(first.expect("answered").is_some());
+    assert!(server.take_requests().total() > 15, "it was tried out");
+    assert_eq!(server.names("p/probe/"), Vec::<String>::new());
+    // In a group that nobody has used.
+    let later = slots(server.url(), "p");
+    let held = later.try_acquire("h", 2, task, "w", LEASE).await.expect("answered").expect("free");
+    assert_eq!(server.take_requests().total(), 3, "the slot, the mark, and the write");
+    later.release("h", held.slot_id, task).await.expect("his");
+    let held = later.try_acquire("i", 2, task, "w", LEASE).await.expect("answered").expect("free");
+    later.release("i", held.slot_id, task).await.expect("his");
+    assert_eq!(server.take_requests().total(), 2 + 4);
+    let groups: Vec<_> = later.groups().await.expect("listed").iter().map(ToString::to_string).collect();
+    assert_eq!(groups, ["g", "h", "i"], "the mark is no group");
+
+    // A mark that says less, or nothing, is none.
+    for (group, bytes) in [("j", ""), ("k", "{\"trial\":0}"), ("l", "x")] {
+        server.write("p/concurrency/tried_out", bytes);
+        server.take_requests();
+        slots(server.url(), "p").try_acquire(group, 2, task, "w", LEASE).await.expect("answered");
+        assert!(server.take_requests().total() > 15, "{bytes:?}: it was tried out");
+    }
+}
+
+/// A mark may have been copied with everything else.
+#[tokio::test]
+async fn the_doctor_tries_a_server_out_for_slots_where_there_are_some() {
+    let server = Server::start(9);
+    let bucket = at(server.url(), "p");
+    let examined = async || {
+        server.take_requests();
+        examine_bucket(&bucket).await.map(|_| server.take_requests().put)
+    };
+    let for_a_log = examined().await.expect("it is fine");
+    slots(server.url(), "p").try_acquire("g", 1, Uuid::from_u128(1), "w", LEASE).await.expect("answered");
+    assert!(examined().await.expect("it is fine") > for_a_log);
+    server.set_conditions(Conditions::Ignored);
+    assert_eq!(examined().await.expect_err("it is careless").kind(), ErrorKind::Invalid);
+}
+
+/// How a namespace is kept by one who looks after slots all the time.
+fn watchful() -> Options {
+    let pause = Duration::from_millis(20);
+    Options { slots_every: Duration::ZERO, poll: pause, poll_without_bell: pause, ..Options::bucket() }
+}
+
+#[tokio::test]
+async fn whoever_holds_a_namespace_frees_slots_beside_it_whose_lease_is_over_and_no_others() {
+    let server = Server::start(10);
+    let slots = slots(server.url(), "p");
+    let [dead, living, late] = [1, 2, 3].map(Uuid::from_u128);
+    for (group, task) in [("a", dead), ("b", living), ("c", late)] {
+        slots.try_acquire(group, 1, task, "w", LEASE).await.expect("answered").expect("free");
+    }
+    server.advance(LEASE + Duration::from_secs(61));
+    // A date that is far ahead is believed when it is heard twice.
+    slots.get_status("b").await.expect("answered");
+    slots.extend_lease("b", 0, living, LEASE).await.expect("nobody has taken it");
+    let store = LogStore::open_bucket(&at(server.url(), "p"), watchful()).await.expect("it opens");
+    let holders = async || {
+        let mut holders = Vec::new();
+        for group in ["a", "b", "c"] {
+            holders.push(slots.get_status(group).await.expect("answered").slots[0].task_id);
+        }
+        holders
+    };
+    let freed = async {
+        while holders().await != [None, Some(living), None] {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), freed).await.expect("they are swept");
+    let error = slots.extend_lease("c", 0, late, LEASE).await.expect_err("it is free");
+    assert_eq!(error.kind(), ErrorKind::Fenced);
+    let next = slots.try_acquire("a", 1, late, "v", LEASE).await.expect("answered").expect("free");
+    assert_eq!(next.token.0, 2, "the object knows the last token");
+    drop(store);
+}
+
+/// A look is one listing, and nothing for slots that are free.
+#[tokio::test]
+async fn a_look_at_slots_costs_a_listing_and_a_request_for_each_that_is_taken() {
+    let server = Server::start(11);
+    let slots = slots(server.url(), "p");
+    for n in 0..12 {
+        let held = slots.try_acquire("g", 12, Uuid::from_u128(n), "w", LEASE).await;
+        let held = held.expect("answered").expect("free");
+        if n >= 2 {
+            slots.release("g", held.slot_id, Uuid::from_u128(n)).await.expect("his");
+        }
+    }
+    let taken = slots.get_status("g").await.expect("answered").active;
+    server.take_requests();
+    assert_eq!(slots.sweep().await, Ok(0));
+    let requests = server.take_requests();
+    assert_eq!((requests.list, requests.get, requests.total()), (1, u64::from(taken), 1 + u64::from(taken)));
+    assert_eq!(slots.expired().await.expect("listed").slots, []);
+    server.take_requests();
+    // Where nobody uses them, and in a namespace that has none.
+    self::slots(server.url(), "q").sweep().await.expect("listed");
+    assert_eq!(server.take_requests().total(), 1);
 }
 
 /// What it costs, as the server counts it.

@@ -1,5 +1,6 @@
 //! The runtime inside one process: real workers on real stores.
 
+mod bucket;
 mod client;
 mod endings;
 mod faults;

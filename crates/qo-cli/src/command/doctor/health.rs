@@ -1,12 +1,12 @@
 //! Is anything stuck? Asked of any store, through the same questions that every command asks.
 
+use super::sweep::{self, Holders};
 use super::{Finding, Level};
 use crate::command::concurrency::{all_groups, is_named_for_nothing};
-use crate::output::Times;
 use crate::place::{Place, listed};
 use crate::trouble::Done;
 use qo::Store;
-use qo::core::{GroupRef, GroupStatus, Holder, JobFilter, JobState, Reason, WorkflowState, caps};
+use qo::core::{GroupRef, GroupStatus, JobFilter, JobState, Reason, Time, WorkerStatus, WorkflowState, caps};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,17 +18,25 @@ const ASKED: usize = 200;
 /// Looks at sessions, groups, workflows and waiting jobs.
 pub async fn examine(place: &Place) -> Done<Vec<Finding>> {
     let store = place.open_existing().await?;
-    let mut findings = workers(&store).await?;
-    findings.extend(groups(&store).await?);
+    let (workers, now) = (store.workers().await?, store.now().await?);
+    let mut findings = alive(&store, &workers, now).await?;
+    let looked_at = all_groups(&store, LOOKED_AT).await?;
+    let holders = Holders::of(&store, &looked_at).await?;
+    let over = sweep::over(&workers, &holders, now);
+    let mut stuck = groups(&store, &looked_at).await?;
+    if over.is_empty() && stuck.is_empty() {
+        let what = format!("{} looked at, none is stuck", looked_at.len());
+        stuck.push(Finding::new(Level::Ok, "groups", what));
+    }
+    findings.extend(over);
+    findings.extend(stuck);
     findings.extend(workflows(&store).await?);
     findings.extend(waiting(&store).await?);
     Ok(findings)
 }
 
-async fn workers(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
-    let now = store.now().await?;
-    let (workers, over): (Vec<_>, Vec<_>) =
-        store.workers().await?.into_iter().partition(|worker| worker.lease_until >= now);
+async fn alive(store: &Arc<dyn Store>, workers: &[WorkerStatus], now: Time) -> Done<Vec<Finding>> {
+    let workers: Vec<_> = workers.iter().filter(|worker| worker.lease_until >= now).collect();
     let queues = store.queues().await?;
     let due: u64 = queues.iter().map(|queue| queue.due).sum();
     let running: u64 = workers.iter().map(|worker| worker.running).sum();
@@ -40,11 +48,6 @@ async fn workers(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
         let what = format!("{} alive, {running} jobs run, {due} are due", workers.len());
         findings.push(Finding::new(Level::Ok, "workers", what));
     }
-    let over: Vec<String> = over.iter().map(|worker| worker.worker.to_string()).collect();
-    if !over.is_empty() {
-        let what = format!("the lease of {} is over, and nobody has swept yet", listed(&over));
-        findings.push(Finding::new(Level::Note, "workers", what).advice("any worker that claims ends it"));
-    }
     let paused: Vec<String> =
         queues.iter().filter(|queue| queue.paused).map(|queue| queue.queue.to_string()).collect();
     if !paused.is_empty() {
@@ -55,22 +58,10 @@ async fn workers(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
     Ok(findings)
 }
 
-async fn groups(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
-    let groups = all_groups(store, LOOKED_AT).await?;
+async fn groups(store: &Arc<dyn Store>, groups: &[GroupStatus]) -> Done<Vec<Finding>> {
     let mut findings = Vec::new();
-    for status in &groups {
+    for status in groups {
         findings.extend(group(store, status).await?);
-        // Of `GROUP/*` the holders are those of the keys.
-        if status.used > 0 && !matches!(status.group, GroupRef::EveryKey(_)) {
-            findings.extend(holders(store, &status.group).await?);
-        }
-    }
-    if findings.is_empty() {
-        findings.push(Finding::new(
-            Level::Ok,
-            "groups",
-            format!("{} looked at, none is stuck", groups.len()),
-        ));
     }
     Ok(findings)
 }
@@ -95,24 +86,6 @@ async fn group(store: &Arc<dyn Store>, status: &GroupStatus) -> Done<Option<Find
         }
         _ => None,
     })
-}
-
-/// Holders whose lease is over: nobody has claimed or swept since.
-async fn holders(store: &Arc<dyn Store>, group: &GroupRef) -> Done<Vec<Finding>> {
-    let now = store.now().await?;
-    let times = Times::new(now);
-    // It may be gone by now.
-    let holders = store.group(group.clone()).await.map(|detail| detail.holders).unwrap_or_default();
-    let over = holders.into_iter().filter(|holder| holder.lease_until < now);
-    let finding = |holder: Holder| {
-        let ended = times.away(holder.lease_until);
-        let what =
-            format!("slot {} of {} is held although its lease ended {ended}", holder.token, holder.worker);
-        let by_hand = format!("qo concurrency release {group} {} --force", holder.token);
-        let advice = format!("a worker's next claim ends it; by hand: {by_hand}");
-        Finding::new(Level::Note, group.to_string(), what).advice(advice)
-    };
-    Ok(over.map(finding).collect())
 }
 
 async fn workflows(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {

@@ -2,6 +2,7 @@
 
 mod health;
 mod stored;
+mod sweep;
 
 use crate::cli::Format;
 use crate::output::{Screen, Style, Table};
@@ -9,6 +10,7 @@ use crate::place::Place;
 use crate::trouble::{Done, FAILED, Trouble};
 use clap::Args;
 use serde::Serialize;
+use sweep::Sweepable;
 
 /// See whether a store is well: what it holds, and what is stuck in it.
 #[derive(Debug, Args)]
@@ -17,6 +19,9 @@ Examples:
   qo doctor
   qo doctor --verify      read everything that is stored and check it; on PostgreSQL, count every slot
   qo doctor --repair      get a damaged store going again; says what was lost
+
+What is over and not ended yet is shown: sessions and leases, and slots that are objects in a bucket. Workers sweep it by
+themselves; looking changes nothing. With --json such a finding has it as `would_sweep`.
 
 Exit code 1 if something is wrong.")]
 pub struct Doctor {
@@ -53,24 +58,35 @@ struct Finding {
     /// What to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<String>,
+    /// What a sweep would end, if it is about that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    would_sweep: Option<Sweepable>,
 }
 
 impl Finding {
     fn new(level: Level, about: impl Into<String>, what: impl Into<String>) -> Self {
-        Self { level, about: about.into(), what: what.into(), advice: None }
+        Self { level, about: about.into(), what: what.into(), advice: None, would_sweep: None }
     }
 
     fn advice(self, advice: impl Into<String>) -> Self {
         Self { advice: Some(advice.into()), ..self }
+    }
+
+    fn sweep(self, over: Sweepable) -> Self {
+        Self { would_sweep: Some(over), ..self }
     }
 }
 
 impl Doctor {
     /// Looks, and tells.
     pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
-        let mut findings = stored::examine(place, self.verify, self.repair).await?;
+        let is_there = place.has_namespace().await?;
+        let mut findings = stored::examine(place, is_there, self.verify, self.repair).await?;
         if findings.iter().all(|finding| finding.level < Level::Problem) {
-            findings.extend(health::examine(place).await?);
+            if is_there {
+                findings.extend(health::examine(place).await?);
+            }
+            findings.extend(sweep::slot_objects(place).await?);
         }
         let worst = findings.iter().map(|finding| finding.level).max().unwrap_or(Level::Ok);
         if self.format.json {

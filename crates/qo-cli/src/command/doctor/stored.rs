@@ -6,11 +6,21 @@ use crate::trouble::{Done, Trouble};
 use qo::ErrorKind;
 use qo::doctor::{DirectoryHealth, DirectoryRepair, Drift, Health, PostgresHealth, Repair};
 
-/// Looks at what is stored; with `repair` a damaged store is got going again first.
-pub async fn examine(place: &Place, verify: bool, repair: bool) -> Done<Vec<Finding>> {
-    place.must_exist()?;
+/// Looks at what is stored; with `repair` a damaged store is got going again first. Where there is no namespace none is
+/// made.
+pub async fn examine(place: &Place, is_there: bool, verify: bool, repair: bool) -> Done<Vec<Finding>> {
     let url = &place.settings.store;
     let mut findings = Vec::new();
+    if !is_there {
+        let what = format!("there is no namespace at {} yet", place.shown());
+        let advice = "the first `qo submit` or `qo worker` makes it";
+        findings.push(Finding::new(Level::Note, "store", what).advice(advice));
+        if verify {
+            // Whether the server can be relied upon is good to know before.
+            findings.extend(examined(place).await?);
+        }
+        return Ok(findings);
+    }
     if repair {
         match qo::doctor::repair(url).await {
             Ok(repair) => findings.extend(repaired(&repair)),
@@ -36,12 +46,18 @@ pub async fn examine(place: &Place, verify: bool, repair: bool) -> Done<Vec<Find
         }
         Err(trouble) => return Err(trouble),
     }
-    match qo::doctor::examine(url).await.map_err(|error| place.explained(error))? {
-        Some(Health::Directory(health)) => findings.extend(directory(place, &health)),
-        Some(Health::Postgres(health)) => findings.extend(postgres(place, &health)),
-        None => {}
-    }
+    findings.extend(examined(place).await?);
     Ok(findings)
+}
+
+/// Everything, read.
+async fn examined(place: &Place) -> Done<Vec<Finding>> {
+    let examined = qo::doctor::examine(&place.settings.store).await;
+    Ok(match examined.map_err(|error| place.explained(error))? {
+        Some(Health::Directory(health)) => directory(place, &health),
+        Some(Health::Postgres(health)) => postgres(place, &health),
+        None => Vec::new(),
+    })
 }
 
 fn postgres(place: &Place, health: &PostgresHealth) -> Vec<Finding> {

@@ -1,0 +1,273 @@
+//! Slots as objects: a limit for any program on a bare bucket, without a log to read.
+//!
+//! ```text
+//! concurrency/{group}/slots/{i}    { task_id, worker_id, expires_at, token, nonce }
+//! concurrency/tried_out            the bucket's server was tried out, before the first slot was made
+//! ```
+//!
+//! Each slot of a group is an object of its own, from 0 to the limit. It is taken by a **conditional write**: created if it is
+//! absent, else replaced if it is still the version that was read, which said that nobody holds it, or that the lease is
+//! over. So of several who want the same slot one gets it. Who gives a slot back writes that it is free; the object stays,
+//! because it knows the last fence token, and the next holder's is one higher.
+//!
+//! These slots keep a count of their own: jobs and [shared slots](qo_core::ConcurrencyManager) of a group of the same name
+//! know nothing of them. All who use a group must name the same limit.
+//!
+//! **Time** is the bucket's: leases are written and judged by the dates that its answers bear, which are whole seconds cut
+//! off. So a lease may seem over up to a second early, and whoever holds it must let go by then: trust it until the moment at
+//! which it was asked for, plus its length, less a second at least.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `slot` | what stands in an object, and what is shown of it |
+//! | `place` | the names of the objects |
+//! | `object` | reading, and writing over what was read |
+//! | `time` | how late it is |
+//! | `trial` | whether the server can be relied upon, tried out once for each bucket |
+//! | `doubt` | slots of which nobody knows whether they were taken |
+//! | `expired` | slots whose lease is over: shown, and freed |
+//! | `monitor` | when somebody who holds a namespace in the bucket looks for those |
+
+mod doubt;
+mod expired;
+mod monitor;
+mod object;
+mod place;
+mod slot;
+#[cfg(test)]
+mod tests;
+mod time;
+mod trial;
+
+pub(crate) use monitor::Monitor;
+pub use slot::{ExpiredSlot, ExpiredSlots, HeldSlot, SlotObject, SlotsStatus};
+pub(crate) use trial::{is_tried_out, try_out};
+
+use crate::bucket::Bucket;
+use crate::log::{Log, said};
+use crate::traffic::Traffic;
+use doubt::{Doubt, Doubts};
+use futures::TryStreamExt;
+use object_store::{ObjectStore, UpdateVersion, path::Path};
+use place::{ROOT, folder, path};
+use qo_core::{Clock, Error, ErrorKind, FenceToken, GroupRef, Name, Result, Time};
+use slot::Slot;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use time::TimeSource;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// The largest limit in this form: a full group is found to be full by reading each of its slots.
+pub const MOST: u32 = 50;
+/// The shortest lease: dates are cut off to whole seconds, and clocks differ.
+const LEAST_LEASE: Duration = Duration::from_secs(5);
+
+/// Slots of groups on objects. See the [module](self).
+#[derive(Clone)]
+pub struct SlotObjects {
+    objects: Arc<dyn ObjectStore>,
+    time: TimeSource,
+    /// The bucket, whose server is tried out by whoever makes a slot in it.
+    bucket: Option<Arc<Bucket>>,
+    is_tried_out: Arc<AtomicBool>,
+    doubts: Arc<Doubts>,
+}
+
+impl std::fmt::Debug for SlotObjects {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SlotObjects").finish_non_exhaustive()
+    }
+}
+
+impl SlotObjects {
+    /// The slots in a bucket. Nothing is asked of it before a slot is.
+    pub fn in_bucket(bucket: &Bucket) -> Result<Self> {
+        let traffic = Arc::new(Traffic::default());
+        let objects = bucket.objects(&traffic)?;
+        let time = TimeSource::Answers(traffic, Arc::default());
+        Ok(Self { bucket: Some(Arc::new(bucket.clone())), ..Self::over(objects, time) })
+    }
+
+    /// What goes to the bucket and comes back; none if this is not in one.
+    pub fn traffic(&self) -> Option<&Arc<Traffic>> {
+        match &self.time {
+            TimeSource::Given(_) => None,
+            TimeSource::Answers(traffic, _) => Some(traffic),
+        }
+    }
+
+    /// The slots in an object store, by a clock of the caller's.
+    pub fn new(objects: Arc<dyn ObjectStore>, clock: Arc<dyn Clock>) -> Self {
+        Self::over(objects, TimeSource::Given(clock))
+    }
+
+    /// The slots beside a log in a bucket, for whoever looks after them; none beside any other. No slot is made there.
+    pub(crate) fn beside(log: &Log) -> Option<Self> {
+        let time = TimeSource::Answers(Arc::clone(log.traffic()?), Arc::default());
+        Some(Self::over(Arc::clone(log.objects()), time))
+    }
+
+    fn over(objects: Arc<dyn ObjectStore>, time: TimeSource) -> Self {
+        Self { objects, time, bucket: None, is_tried_out: Arc::default(), doubts: Arc::default() }
+    }
+
+    /// Takes a slot of a group of `limit`, for a while. None if all are held, or the limit is 0.
+    ///
+    /// They are tried in an order by chance, so that many who come at once do not all want the same one. It costs two requests
+    /// for a free slot that is met first, and one for each that is not free. After `Unknown` nothing is held: ask again for the
+    /// same task.
+    pub async fn try_acquire(
+        &self,
+        group: &str,
+        limit: u32,
+        task_id: Uuid,
+        worker_id: &str,
+        lease_duration: Duration,
+    ) -> Result<Option<HeldSlot>> {
+        let (group, worker_id) = (GroupRef::parse("group", group)?, Name::parse("worker_id", worker_id)?);
+        check_limit(limit)?;
+        if lease_duration < LEAST_LEASE {
+            let rule = format!(
+                "must be at least {} for slots that are objects: a bucket tells whole seconds",
+                LEAST_LEASE.as_millis()
+            );
+            return Err(Error::invalid("lease_ms", lease_duration.as_millis(), rule));
+        }
+        let own = self.settle_doubts(&group, task_id).await;
+        for slot_id in in_any_order(limit, own) {
+            let path = path(&group, slot_id);
+            let found = self.read(&path).await?;
+            let now = self.time.now()?;
+            if found.is_none() {
+                self.try_out().await?;
+            }
+            let (token, version) = match found {
+                Some((slot, _)) if slot.is_taken(now) && slot.task_id != Some(task_id) => continue,
+                Some((slot, version)) => (slot.token.0, Some(version)),
+                None => (0, None),
+            };
+            let held = Slot {
+                task_id: Some(task_id),
+                worker_id: Some(worker_id.clone()),
+                expires_at: Some(now.plus_ms(millis(lease_duration))),
+                token: FenceToken(token + 1),
+                nonce: Uuid::new_v4(),
+            };
+            let written = self.write(&path, &held, version).await.inspect_err(|error| {
+                if error.kind() == ErrorKind::Unknown {
+                    let (group, until) = (group.clone(), Instant::now() + lease_duration);
+                    self.doubts.remember(Doubt { group, slot_id, task_id, nonce: held.nonce, until });
+                }
+            });
+            if written? {
+                let expires_at = held.expires_at.unwrap_or(now);
+                return Ok(Some(HeldSlot { slot_id, token: held.token, expires_at }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives a slot back. `Fenced` if it is another's by now, or free: nothing is freed twice.
+    pub async fn release(&self, group: &str, slot_id: u32, task_id: Uuid) -> Result<()> {
+        let path = path(&GroupRef::parse("group", group)?, slot_id);
+        let (slot, version) = self.own(&path, task_id).await?;
+        match self.write(&path, &slot.freed(), Some(version)).await? {
+            true => Ok(()),
+            false => Err(lost(&path, task_id)),
+        }
+    }
+
+    /// Holds a slot for `lease_duration` from now, and returns when the lease is over. `Fenced` if it is another's by now:
+    /// stop what it was for. One whose lease is over and that nobody has taken is had again.
+    pub async fn extend_lease(
+        &self,
+        group: &str,
+        slot_id: u32,
+        task_id: Uuid,
+        lease_duration: Duration,
+    ) -> Result<Time> {
+        let path = path(&GroupRef::parse("group", group)?, slot_id);
+        let (slot, version) = self.own(&path, task_id).await?;
+        let expires_at = self.time.now()?.plus_ms(millis(lease_duration));
+        let slot = Slot { expires_at: Some(expires_at), nonce: Uuid::new_v4(), ..slot };
+        match self.write(&path, &slot, Some(version)).await? {
+            true => Ok(expires_at),
+            false => Err(lost(&path, task_id)),
+        }
+    }
+
+    /// Who holds the slots of a group.
+    pub async fn get_status(&self, group: &str) -> Result<SlotsStatus> {
+        let group = GroupRef::parse("group", group)?;
+        let slots = self.slots(&group).await?;
+        let now = self.time.now()?;
+        let mut slots: Vec<_> = slots
+            .into_iter()
+            .filter_map(|(path, slot, _)| Some(SlotObject::new(path.filename()?.parse().ok()?, slot, now)))
+            .collect();
+        slots.sort_by_key(|slot| slot.slot_id);
+        let held = slots.iter().filter(|slot| slot.task_id.is_some() && !slot.is_expired);
+        Ok(SlotsStatus { group, active: held.count() as u32, slots })
+    }
+
+    /// Groups that have slots as objects.
+    pub async fn groups(&self) -> Result<Vec<GroupRef>> {
+        let folder = Path::from(ROOT);
+        let listed = self.objects.list_with_delimiter(Some(&folder)).await;
+        let listed = listed.map_err(|error| unavailable(&folder, &error))?;
+        let folders = listed.common_prefixes.iter();
+        Ok(folders.filter_map(|path| place::group(path.filename()?)).collect())
+    }
+
+    /// The slot of somebody who says that he holds it.
+    async fn own(&self, path: &Path, task_id: Uuid) -> Result<(Slot, UpdateVersion)> {
+        let slot = self.read(path).await?.filter(|(slot, _)| slot.task_id == Some(task_id));
+        slot.ok_or_else(|| lost(path, task_id))
+    }
+
+    async fn slots(&self, group: &GroupRef) -> Result<Vec<(Path, Slot, UpdateVersion)>> {
+        let folder = folder(group);
+        let listed = self.objects.list(Some(&folder)).try_collect::<Vec<_>>().await;
+        let listed = listed.map_err(|error| unavailable(&folder, &error))?;
+        let mut slots = Vec::new();
+        for meta in listed {
+            if let Some((slot, version)) = self.read(&meta.location).await? {
+                slots.push((meta.location, slot, version));
+            }
+        }
+        Ok(slots)
+    }
+}
+
+fn check_limit(limit: u32) -> Result<()> {
+    if limit <= MOST {
+        return Ok(());
+    }
+    let rule = format!(
+        "must be at most {MOST} for slots that are objects; larger ones are kept by the namespace: leave out --objects, \
+         or use Client::concurrency"
+    );
+    Err(Error::invalid("limit", limit, rule))
+}
+
+/// All slots of a group, in an order by chance, but for one that comes first.
+fn in_any_order(limit: u32, first: Option<u32>) -> Vec<u32> {
+    // A new id is as good as dice.
+    let mut slots: Vec<_> = (0..limit).map(|slot| (Some(slot) != first, Uuid::new_v4(), slot)).collect();
+    slots.sort();
+    slots.into_iter().map(|(.., slot)| slot).collect()
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn lost(path: &Path, task_id: Uuid) -> Error {
+    Error::new(ErrorKind::Fenced, format!("{path}: {task_id} does not hold it"))
+}
+
+fn unavailable(path: &Path, error: &object_store::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("{path}: {}", said(error)))
+}

@@ -1,0 +1,79 @@
+//! The monitor: whoever holds a namespace in a bucket looks now and then for slots there whose lease is over, and frees them.
+//!
+//! A look is a listing, and a listing costs as much as a write. So a fleet looks once in a while, all its workers
+//! together, and not each of them: when it is time, each throws dice, and of as many as there are one looks, on average.
+//! Nobody has to agree with anybody, and it does not matter who dies.
+
+use std::time::Duration;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// When this process may look next.
+#[derive(Debug)]
+pub(crate) struct Monitor {
+    every: Duration,
+    next: Instant,
+}
+
+impl Monitor {
+    /// Looks about once in `every`, not before half of it has passed.
+    pub fn new(every: Duration) -> Self {
+        Self { every, next: Instant::now() + jittered(every) }
+    }
+
+    /// Whether it is time, and this process is the one of `workers` that looks.
+    pub fn is_due(&mut self, workers: impl FnOnce() -> usize) -> bool {
+        if Instant::now() < self.next {
+            return false;
+        }
+        self.next = Instant::now() + jittered(self.every);
+        dice().is_multiple_of(workers().max(1) as u128)
+    }
+}
+
+/// Between half of it and half as much again.
+fn jittered(every: Duration) -> Duration {
+    let half = every / 2;
+    half + Duration::from_millis((dice() % (every.as_millis() + 1)) as u64)
+}
+
+/// A new id is as good as dice; but for a few bits, which are the same in all of them.
+fn dice() -> u128 {
+    Uuid::new_v4().as_u128() & u128::from(u64::MAX >> 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUARTER: Duration = Duration::from_secs(900);
+
+    /// Looks of a fleet in ten days.
+    async fn looks(workers: usize) -> usize {
+        let mut fleet: Vec<_> = (0..workers).map(|_| Monitor::new(QUARTER)).collect();
+        let mut looks = 0;
+        for _ in 0..10 * 24 * 60 {
+            tokio::time::advance(Duration::from_secs(60)).await;
+            looks += fleet.iter_mut().filter_map(|monitor| monitor.is_due(|| workers).then_some(())).count();
+        }
+        looks
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fleet_of_any_size_looks_about_once_in_a_quarter_of_an_hour() {
+        for workers in [1, 4, 50] {
+            let looks = looks(workers).await;
+            // 960, and some less because the hand of this test jumps by minutes.
+            assert!((650..=1_150).contains(&looks), "{workers} workers: {looks}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_looks_soon_after_the_start() {
+        let mut monitor = Monitor::new(QUARTER);
+        tokio::time::advance(QUARTER / 2 - Duration::from_millis(1)).await;
+        assert!(!monitor.is_due(|| 1));
+        tokio::time::advance(QUARTER + Duration::from_millis(2)).await;
+        assert!(monitor.is_due(|| 0), "where nobody is a worker, whoever is there looks");
+    }
+}

@@ -1,0 +1,63 @@
+//! The object of a slot: read, and written only over the version that was read.
+
+use super::slot::Slot;
+use super::{SlotObjects, unavailable};
+use crate::log::{is_absent, said};
+use object_store::{ObjectStoreExt, PutMode, PutOptions, UpdateVersion, path::Path};
+use qo_core::{Error, ErrorKind, Result};
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// How often a write is tried that has come to nothing, and how soon.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(200);
+
+impl SlotObjects {
+    pub(super) async fn read(&self, path: &Path) -> Result<Option<(Slot, UpdateVersion)>> {
+        let found = match self.objects.get(path).await {
+            Ok(found) => found,
+            Err(error) if is_absent(&error) => return Ok(None),
+            Err(error) => return Err(unavailable(path, &error)),
+        };
+        let version = UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() };
+        let bytes = found.bytes().await.map_err(|error| unavailable(path, &error))?;
+        let slot = serde_json::from_slice(&bytes)
+            .map_err(|error| Error::new(ErrorKind::Data, format!("{path}: is not a slot: {error}")))?;
+        Ok(Some((slot, version)))
+    }
+
+    /// Writes a slot over the version that was read, or where there was none. False if somebody else was faster.
+    ///
+    /// Whatever the answer is, what stands there afterwards tells: our nonce, somebody else's, or what stood there before, and
+    /// then it is tried again. A try that is still on its way and lands later does no harm: it is the same.
+    pub(super) async fn write(&self, path: &Path, slot: &Slot, over: Option<UpdateVersion>) -> Result<bool> {
+        let bytes = serde_json::to_vec(slot)
+            .map_err(|error| Error::new(ErrorKind::Internal, format!("{path}: {error}")))?;
+        let mode = || over.clone().map_or(PutMode::Create, PutMode::Update);
+        let mut why = String::new();
+        for attempt in 0..TRIES {
+            if attempt > 0 {
+                sleep(PAUSE).await;
+            }
+            let options = PutOptions { mode: mode(), ..PutOptions::default() };
+            match self.objects.put_opts(path, bytes.clone().into(), options).await {
+                Ok(_) => return Ok(true),
+                // It is not allowed, and will not be.
+                Err(
+                    error @ (object_store::Error::PermissionDenied { .. }
+                    | object_store::Error::Unauthenticated { .. }
+                    | object_store::Error::NotImplemented { .. }),
+                ) => return Err(unavailable(path, &error)),
+                Err(error) => why = said(&error),
+            }
+            match self.read(path).await {
+                Ok(Some((found, _))) if found.nonce == slot.nonce => return Ok(true),
+                Ok(found) if found.as_ref().map(|(_, version)| version) != over.as_ref() => return Ok(false),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Data => return Err(error),
+                Err(error) => why = error.message().to_owned(),
+            }
+        }
+        Err(Error::new(ErrorKind::Unknown, format!("{path}: {why}")))
+    }
+}

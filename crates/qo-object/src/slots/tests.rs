@@ -1,0 +1,194 @@
+//! Slots on objects in memory, by a clock of the test.
+
+use super::slot::FREE_BYTES;
+use super::*;
+use futures::future::{join, join_all};
+use object_store::ObjectStoreExt;
+use object_store::memory::InMemory;
+use qo_core::ManualClock;
+use qo_testkit::objects::{FaultyObjects, ObjectFaults};
+use tokio::time::sleep;
+
+const NOON: Time = Time::from_millis(1_800_000_000_000);
+const LEASE: Duration = Duration::from_secs(30);
+
+fn slots() -> (SlotObjects, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(NOON));
+    (SlotObjects::new(Arc::new(InMemory::new()), clock.clone()), clock)
+}
+
+fn task(number: u128) -> Uuid {
+    Uuid::from_u128(number)
+}
+
+#[tokio::test]
+async fn as_many_as_the_limit_get_a_slot_and_no_more() {
+    let (slots, _) = slots();
+    let all = join_all((0..20).map(|n| {
+        let slots = slots.clone();
+        async move { slots.try_acquire("gpu", 7, task(n), "w", LEASE).await.expect("answered") }
+    }))
+    .await;
+    let mut held: Vec<_> = all.into_iter().flatten().map(|slot| slot.slot_id).collect();
+    held.sort();
+    assert_eq!(held, [0, 1, 2, 3, 4, 5, 6]);
+    let status = slots.get_status("gpu").await.expect("answered");
+    assert_eq!((status.active, status.slots.len()), (7, 7));
+}
+
+#[tokio::test]
+async fn a_slot_is_given_back_once_and_its_token_grows() {
+    let (slots, _) = slots();
+    let first =
+        slots.try_acquire("deploy/eu", 1, task(1), "w", LEASE).await.expect("answered").expect("free");
+    assert_eq!(slots.try_acquire("deploy/eu", 1, task(2), "v", LEASE).await, Ok(None));
+    assert_eq!(
+        slots.try_acquire("deploy/us", 1, task(2), "v", LEASE).await.map(|slot| slot.is_some()),
+        Ok(true)
+    );
+    let stranger = slots.release("deploy/eu", 0, task(2)).await.expect_err("not his");
+    assert_eq!(stranger.kind(), ErrorKind::Fenced);
+    slots.release("deploy/eu", 0, task(1)).await.expect("his");
+    assert_eq!(slots.release("deploy/eu", 0, task(1)).await.expect_err("once").kind(), ErrorKind::Fenced);
+    let next = slots.try_acquire("deploy/eu", 1, task(2), "v", LEASE).await.expect("answered").expect("free");
+    assert!(next.token > first.token);
+    let groups: Vec<_> = slots.groups().await.expect("listed").iter().map(ToString::to_string).collect();
+    assert_eq!(groups, ["deploy/eu", "deploy/us"]);
+}
+
+#[tokio::test]
+async fn a_lease_that_is_over_is_taken_by_the_next_and_its_holder_is_fenced() {
+    let (slots, clock) = slots();
+    let first = slots.try_acquire("g", 1, task(1), "w", LEASE).await.expect("answered").expect("free");
+    clock.advance_ms(20_000);
+    let until = slots.extend_lease("g", first.slot_id, task(1), LEASE).await.expect("his");
+    assert_eq!(until, NOON.plus_ms(50_000));
+    clock.advance_ms(29_000);
+    assert_eq!(slots.try_acquire("g", 1, task(2), "v", LEASE).await, Ok(None), "not over");
+    assert_eq!(slots.cleanup_expired("g").await, Ok(0));
+    clock.advance_ms(1_000);
+    let next = slots.try_acquire("g", 1, task(2), "v", LEASE).await.expect("answered").expect("over");
+    assert!(next.token > first.token);
+    let late = slots.extend_lease("g", first.slot_id, task(1), LEASE).await.expect_err("another's");
+    assert_eq!(late.kind(), ErrorKind::Fenced);
+    clock.advance_ms(40_000);
+    assert_eq!(slots.get_status("g").await.expect("answered").active, 0);
+    assert_eq!(slots.cleanup_expired("g").await, Ok(1));
+    assert_eq!(slots.cleanup_expired("g").await, Ok(0));
+}
+
+#[tokio::test]
+async fn a_limit_of_none_holds_and_one_that_is_too_large_points_elsewhere() {
+    let (slots, _) = slots();
+    assert_eq!(slots.try_acquire("g", 0, task(1), "w", LEASE).await, Ok(None));
+    let error = slots.try_acquire("g", 51, task(1), "w", LEASE).await.expect_err("too large");
+    assert!(error.message().contains("limit: \"51\": must be at most 50"), "{error}");
+    assert!(error.message().contains("--objects"), "{error}");
+}
+
+#[tokio::test]
+async fn slots_whose_lease_is_over_are_shown_in_all_groups_and_swept_when_it_has_been_over_for_a_minute() {
+    let (slots, clock) = slots();
+    for (group, number) in [("b", 1), ("a/key", 2), ("b", 3)] {
+        slots.try_acquire(group, 2, task(number), "w", LEASE).await.expect("answered").expect("free");
+    }
+    slots.objects.put(&Path::from("concurrency/tried_out"), vec![b'x'; 200].into()).await.expect("written");
+    assert_eq!(slots.expired().await.map(|expired| expired.slots), Ok(Vec::new()));
+    clock.advance_ms(29_999);
+    let b1 = slots.get_status("b").await.expect("answered").slots[0].clone();
+    slots.extend_lease("b", 0, b1.task_id.expect("held"), LEASE).await.expect("his");
+    clock.advance_ms(1);
+    let expired = slots.expired().await.expect("listed");
+    let shown: Vec<_> =
+        expired.slots.iter().map(|slot| (slot.group.to_string(), slot.slot.slot_id)).collect();
+    assert_eq!(shown.len(), 2);
+    assert_eq!((shown[0].0.as_str(), &shown[1]), ("a/key", &("b".to_owned(), 1)));
+    let over = &expired.slots[0].slot;
+    assert_eq!((over.task_id, over.expires_at), (Some(task(2)), Some(NOON.plus_ms(30_000))));
+    assert_eq!(over.worker_id.as_ref().map(ToString::to_string).as_deref(), Some("w"));
+    assert_eq!(expired.at, Some(NOON.plus_ms(30_000)));
+
+    clock.advance_ms(59_999);
+    assert_eq!(slots.sweep().await, Ok(0), "somebody may only be a little late");
+    clock.advance_ms(1);
+    assert_eq!(slots.sweep().await, Ok(2));
+    assert_eq!(slots.sweep().await, Ok(0));
+    let status = slots.get_status("a/key").await.expect("answered");
+    assert!(status.slots.iter().all(|slot| slot.task_id.is_none() && slot.token == FenceToken(1)));
+    let left = slots.get_status("b").await.expect("answered").slots;
+    assert_eq!(left[0].task_id, b1.task_id, "its lease was extended, and has not been over for long");
+}
+
+#[tokio::test]
+async fn a_slot_that_cannot_be_read_is_named_and_does_not_keep_others_from_being_swept() {
+    let (slots, clock) = slots();
+    let bad = Path::from("concurrency/g/slots/0");
+    slots.objects.put(&bad, vec![b'x'; 200].into()).await.expect("written");
+    slots.try_acquire("h", 1, task(1), "w", LEASE).await.expect("answered").expect("free");
+    clock.advance_ms(90_000);
+    let expired = slots.expired().await.expect("listed");
+    assert_eq!(expired.slots.len(), 1);
+    assert!(expired.unreadable[0].starts_with("concurrency/g/slots/0: is not a slot"), "{expired:?}");
+    assert_eq!(slots.sweep().await, Ok(1));
+}
+
+#[test]
+fn a_listing_tells_a_free_slot_from_one_that_somebody_took() {
+    let bytes = |slot: &Slot| serde_json::to_vec(slot).expect("JSON").len() as u64;
+    let taken = Slot {
+        task_id: Some(task(0)),
+        worker_id: Some(Name::parse("name", "w").expect("a name")),
+        expires_at: Some(NOON),
+        token: FenceToken(1),
+        nonce: Uuid::nil(),
+    };
+    assert!(bytes(&taken) > FREE_BYTES);
+    assert!(bytes(&Slot { token: FenceToken(u64::MAX), ..taken.freed() }) <= FREE_BYTES);
+}
+
+/// A slot is asked for and taken, the answer is lost, and nothing can be read until this has been told.
+async fn asked_in_doubt(slots: &SlotObjects, objects: &FaultyObjects, limit: u32, task_id: Uuid) {
+    objects.set_faults(ObjectFaults { after: 100, delay_ms: 1_000, ..ObjectFaults::default() });
+    let silence = async {
+        while objects.names("concurrency").await.is_empty() {
+            sleep(Duration::from_millis(1)).await;
+        }
+        objects.set_faults(ObjectFaults { before: 100, ..ObjectFaults::default() });
+    };
+    let (asked, ()) = join(slots.try_acquire("g", limit, task_id, "w", LEASE), silence).await;
+    assert_eq!(asked.expect_err("nobody knows").kind(), ErrorKind::Unknown);
+    objects.set_faults(ObjectFaults::default());
+}
+
+fn in_doubt(seed: u64) -> (SlotObjects, FaultyObjects) {
+    let objects = FaultyObjects::new(seed, ObjectFaults::default());
+    let clock = Arc::new(ManualClock::new(NOON));
+    (SlotObjects::new(Arc::new(objects.clone()), clock), objects)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_nobody_knows_was_taken_is_given_back_before_the_next_asks() {
+    let (slots, objects) = in_doubt(1);
+    asked_in_doubt(&slots, &objects, 1, task(1)).await;
+    assert_eq!(slots.get_status("g").await.expect("answered").active, 1, "it was taken");
+    // While nothing is known of it, it stays in doubt.
+    objects.set_faults(ObjectFaults { before: 100, ..ObjectFaults::default() });
+    slots.try_acquire("g", 1, task(2), "w", LEASE).await.expect_err("nobody answers");
+    objects.set_faults(ObjectFaults::default());
+    let next = slots.try_acquire("g", 1, task(2), "w", LEASE).await.expect("answered").expect("given back");
+    assert_eq!(next.token, FenceToken(2));
+    // It is settled: what the next one holds is his.
+    assert_eq!(slots.try_acquire("g", 1, task(3), "w", LEASE).await, Ok(None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_asks_again_after_unknown_holds_one_slot_and_not_two() {
+    for seed in 1..=8 {
+        let (slots, objects) = in_doubt(seed);
+        asked_in_doubt(&slots, &objects, 4, task(1)).await;
+        slots.try_acquire("g", 4, task(1), "w", LEASE).await.expect("answered").expect("free");
+        assert_eq!(slots.get_status("g").await.expect("answered").active, 1, "seed {seed}");
+        slots.try_acquire("g", 4, task(2), "w", LEASE).await.expect("answered").expect("free");
+        assert_eq!(slots.get_status("g").await.expect("answered").active, 2, "what it holds is not in doubt");
+    }
+}
