@@ -32,6 +32,11 @@ impl Presence {
         diary.write("start", &context);
         Self(diary, context)
     }
+
+    /// It still runs.
+    pub fn beat(&self) {
+        self.0.write("beat", &self.1);
+    }
 }
 
 impl Drop for Presence {
@@ -48,6 +53,8 @@ pub struct Run {
     pub key: String,
     pub from: u64,
     pub to: u64,
+    /// When it said in between that it runs.
+    pub beats: Vec<u64>,
 }
 
 /// What all processes wrote in a folder: a line when a handler starts, a line when it ends. Of those that were killed it is
@@ -65,10 +72,13 @@ pub fn read(folder: &Path, killed: &BTreeMap<u32, u64>) -> Vec<Run> {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [what, at, token, key] = words[..] else { panic!("a strange line: {line}") };
             let (at, token): (u64, u64) = (at.parse().expect("a time"), token.parse().expect("a token"));
-            if what == "start" {
-                open.insert(token, Run { pid, token, key: key.to_owned(), from: at, to: u64::MAX });
-            } else if let Some(run) = open.remove(&token) {
-                runs.push(Run { to: at, ..run });
+            match what {
+                "start" => {
+                    let (key, beats) = (key.to_owned(), Vec::new());
+                    open.insert(token, Run { pid, token, key, from: at, to: u64::MAX, beats });
+                }
+                "beat" => open.get_mut(&token).expect("it runs").beats.push(at),
+                _ => runs.extend(open.remove(&token).map(|run| Run { to: at, ..run })),
             }
         }
         let died = killed.get(&pid).copied().unwrap_or(u64::MAX);

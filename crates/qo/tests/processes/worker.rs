@@ -74,8 +74,9 @@ async fn chaos(diary: Arc<Diary>, ms: u64, context: Context) -> Result<(), Failu
 /// Runs until there is a file for its key, and writes down from when to when. It does not look whether it shall stop.
 async fn hold(diary: Arc<Diary>, folder: PathBuf, context: Context) -> Result<(), Failure> {
     let go = folder.join(format!("go-{}", context.key().expect("it has one")));
-    let _presence = Presence::new(diary, context);
+    let presence = Presence::new(diary, context);
     while !go.exists() {
+        presence.beat();
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())
