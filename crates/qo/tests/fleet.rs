@@ -82,7 +82,11 @@ async fn work(
     let presence = Presence::new(&diary, groups_of(&context));
     let (ms, fate) = {
         let mut dice = dice.lock().expect("nobody panicked with the dice");
-        (dice.within(5..=longest_ms), dice.within(0..=99))
+        // Some take longer than a lease: who cannot renew it has to stop them.
+        let lease_ms = LEASE.as_millis() as u64;
+        let ms =
+            if dice.percent(8) { dice.within(lease_ms..=3 * lease_ms) } else { dice.within(5..=longest_ms) };
+        (ms, dice.within(0..=99))
     };
     tokio::select! {
         () = sleep(Duration::from_millis(ms)) => {}
@@ -165,7 +169,7 @@ impl Process {
 struct Ground {
     options: Options,
     faults: ObjectFaults,
-    /// The longest that a job takes.
+    /// The longest that most jobs take.
     job_ms: u64,
 }
 
