@@ -6,14 +6,14 @@ use crate::random::Random;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use futures::StreamExt;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
 };
 use object_store::{
     PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep};
 pub struct ObjectFaults {
     /// Requests that fail and did nothing.
     pub before: u32,
-    /// Writes that happen, and whose answer is lost.
+    /// Writes and deletions that happen, and whose answer is lost.
     pub after: u32,
     /// Creations that the store could not decide about: refused as if the object were there, and nothing happened.
     pub undecided: u32,
@@ -48,6 +48,7 @@ pub struct FaultyObjects {
     dice: Arc<Mutex<Random>>,
     faults: Arc<Mutex<ObjectFaults>>,
     hold: Arc<Mutex<Option<Duration>>>,
+    happened: Arc<Mutex<BTreeMap<&'static str, u64>>>,
     born: Instant,
 }
 
@@ -60,6 +61,7 @@ impl FaultyObjects {
             dice: Arc::new(Mutex::new(Random::new(seed))),
             faults: Arc::new(Mutex::new(faults)),
             hold: Arc::default(),
+            happened: Arc::default(),
             born: Instant::now(),
         }
     }
@@ -72,6 +74,11 @@ impl FaultyObjects {
     /// The next write of a record sleeps this long before it happens.
     pub fn hold_next_record(&self, time: Duration) {
         *lock(&self.hold) = Some(time);
+    }
+
+    /// How often each fault has happened, by the name of its field; and `held`, for records that slept.
+    pub fn happened(&self) -> BTreeMap<&'static str, u64> {
+        lock(&self.happened).clone()
     }
 
     /// The names of all objects in a folder, in order.
@@ -87,16 +94,61 @@ impl FaultyObjects {
         DateTime::from_timestamp_millis(START.as_millis() + passed).unwrap_or_default()
     }
 
-    fn happens(&self, percent: u32) -> bool {
-        percent > 0 && lock(&self.dice).percent(percent.into())
+    fn happens(&self, fault: &'static str, percent: u32) -> bool {
+        let happens = percent > 0 && lock(&self.dice).percent(percent.into());
+        if happens {
+            self.count(fault);
+        }
+        happens
+    }
+
+    fn count(&self, fault: &'static str) {
+        *lock(&self.happened).entry(fault).or_default() += 1;
     }
 
     async fn dawdle(&self) {
         let ObjectFaults { delay_ms: most, always_ms, .. } = *lock(&self.faults);
+        if most > 0 {
+            self.count("delay_ms");
+        }
         if most > 0 || always_ms > 0 {
             let ms = if most > 0 { lock(&self.dice).within(0..=most / 2) } else { 0 };
             sleep(Duration::from_millis(always_ms / 2 + ms)).await;
         }
+    }
+
+    /// What a listing shows that begins now.
+    async fn listed(&self, prefix: Option<Path>) -> Vec<Result<ObjectMeta>> {
+        let faults = *lock(&self.faults);
+        self.dawdle().await;
+        if self.happens("before", faults.before) {
+            return vec![Err(broke())];
+        }
+        let late_ms = i64::try_from(faults.late_ms).unwrap_or(i64::MAX);
+        let newest = self.now().timestamp_millis().saturating_sub(late_ms);
+        let mut listed = Vec::new();
+        let mut all = self.inner.list(prefix.as_ref());
+        while let Some(meta) = all.next().await {
+            match meta.map(|meta| self.stamped(meta)) {
+                Ok(meta) if late_ms > 0 && meta.last_modified.timestamp_millis() > newest => {
+                    self.count("late_ms");
+                }
+                meta => listed.push(meta),
+            }
+        }
+        self.dawdle().await;
+        listed
+    }
+
+    async fn deleted(&self, path: Path) -> Result<Path> {
+        let faults = *lock(&self.faults);
+        self.dawdle().await;
+        if self.happens("before", faults.before) {
+            return Err(broke());
+        }
+        self.inner.delete(&path).await?;
+        self.dawdle().await;
+        if self.happens("after", faults.after) { Err(broke()) } else { Ok(path) }
     }
 
     fn stamped(&self, meta: ObjectMeta) -> ObjectMeta {
@@ -134,19 +186,20 @@ impl ObjectStore for FaultyObjects {
     async fn put_opts(&self, path: &Path, bytes: PutPayload, options: PutOptions) -> Result<PutResult> {
         let faults = *lock(&self.faults);
         self.dawdle().await;
-        if self.happens(faults.before) {
+        if self.happens("before", faults.before) {
             return Err(broke());
         }
         let creates = matches!(options.mode, PutMode::Create);
-        if creates && self.happens(faults.undecided) {
+        if creates && self.happens("undecided", faults.undecided) {
             return Err(taken(path));
         }
         let is_record = path.as_ref().starts_with("log/");
         let hold = if is_record { lock(&self.hold).take() } else { None };
         if let Some(time) = hold {
+            self.count("held");
             sleep(time).await;
         }
-        let bytes = match !is_record && self.happens(faults.torn) {
+        let bytes = match !is_record && self.happens("torn", faults.torn) {
             true => {
                 let whole: Vec<u8> = bytes.iter().flat_map(|part| part.to_vec()).collect();
                 whole[..whole.len() / 2].to_vec().into()
@@ -156,10 +209,10 @@ impl ObjectStore for FaultyObjects {
         let done = self.inner.put_opts(path, bytes, options).await?;
         lock(&self.stamps).insert(path.clone(), self.now());
         self.dawdle().await;
-        if creates && self.happens(faults.repeated) {
+        if creates && self.happens("repeated", faults.repeated) {
             return Err(taken(path));
         }
-        if self.happens(faults.after) { Err(broke()) } else { Ok(done) }
+        if self.happens("after", faults.after) { Err(broke()) } else { Ok(done) }
     }
 
     async fn put_multipart_opts(
@@ -173,7 +226,7 @@ impl ObjectStore for FaultyObjects {
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
         let faults = *lock(&self.faults);
         self.dawdle().await;
-        if self.happens(faults.before) {
+        if self.happens("before", faults.before) {
             return Err(broke());
         }
         let found = self.inner.get_opts(path, options).await?;
@@ -183,19 +236,17 @@ impl ObjectStore for FaultyObjects {
     }
 
     fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(paths)
+        let this = self.clone();
+        let deleted = move |path: Result<Path>| {
+            let this = this.clone();
+            async move { this.deleted(path?).await }
+        };
+        paths.then(deleted).boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let this = self.clone();
-        let late_ms = i64::try_from(lock(&self.faults).late_ms).unwrap_or(i64::MAX);
-        let newest = self.now().timestamp_millis().saturating_sub(late_ms);
-        let listed = self.inner.list(prefix).map(move |meta| meta.map(|meta| this.stamped(meta)));
-        let is_listed = move |meta: &Result<ObjectMeta>| {
-            let written = meta.as_ref().map(|meta| meta.last_modified.timestamp_millis());
-            std::future::ready(late_ms == 0 || written.is_ok_and(|written| written <= newest))
-        };
-        listed.filter(is_listed).boxed()
+        let (this, prefix) = (self.clone(), prefix.cloned());
+        stream::once(async move { stream::iter(this.listed(prefix).await) }).flatten().boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {

@@ -3,6 +3,7 @@
 #[path = "../fixtures/mod.rs"]
 mod fixtures;
 mod opening;
+mod simulation;
 mod slots;
 
 use qo_testkit::Bucket;

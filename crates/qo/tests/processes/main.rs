@@ -4,6 +4,8 @@
 //! and the first argument says as what.
 
 mod chaos;
+mod diary;
+mod namesake;
 mod programs;
 mod signals;
 mod stage;
@@ -31,9 +33,13 @@ const TESTS: &[Test] = tests![
     programs::a_blocked_event_loop_lets_no_program_be_killed,
     signals::a_worker_that_is_killed_takes_its_programs_and_their_children_along,
     signals::a_stopped_worker_runs_nothing_when_it_goes_on_and_what_it_settles_is_fenced,
+    signals::a_stopped_worker_on_a_bucket_runs_nothing_when_it_goes_on_and_what_it_settles_is_fenced,
     signals::a_handler_that_blocks_ends_a_process_that_lost_its_lease_with_exit_code_70,
     signals::the_first_sigterm_drains_and_the_second_releases,
+    namesake::two_processes_with_one_name_on_a_directory_are_two_owners,
+    namesake::two_processes_with_one_name_on_a_bucket_are_two_owners,
     chaos::workers_killed_every_300_ms_exceed_nothing_lose_nothing_and_leave_nothing_stuck,
+    chaos::of_eight_workers_on_a_bucket_one_killed_every_second_leaves_nothing_exceeded_lost_or_stuck,
 ];
 
 fn main() -> ExitCode {

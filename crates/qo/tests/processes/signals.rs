@@ -2,6 +2,7 @@
 
 use crate::stage::{Stage, ended, is_alive, now_ms, until};
 use qo::core::{AttemptOutcome, JobState};
+use qo_testkit::Bucket;
 use rustix::process::Signal;
 use std::fs;
 
@@ -26,8 +27,15 @@ pub async fn a_worker_that_is_killed_takes_its_programs_and_their_children_along
 }
 
 pub async fn a_stopped_worker_runs_nothing_when_it_goes_on_and_what_it_settles_is_fenced() {
-    let stage = Stage::new().await;
-    let worker = stage.worker(1_500);
+    stop_and_go_on(&Stage::new().await, 1_500).await;
+}
+
+pub async fn a_stopped_worker_on_a_bucket_runs_nothing_when_it_goes_on_and_what_it_settles_is_fenced() {
+    stop_and_go_on(&Stage::in_bucket(Bucket::start(3)).await, 5_000).await;
+}
+
+async fn stop_and_go_on(stage: &Stage, lease_ms: u64) {
+    let worker = stage.worker(lease_ms);
     let program = stage.client.submit("family", &()).await.expect("submitted");
     let tick = stage.client.submit("tick", &()).await.expect("submitted");
     let (child, parent) = (stage.number("child").await, stage.number("parent").await);

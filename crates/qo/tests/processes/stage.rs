@@ -1,8 +1,10 @@
 //! What the tests of processes need: folders, records, signals, and patience.
 
+use object_store::{ObjectStore, prefix::PrefixStore};
 use qo::core::{JobDetail, JobId};
 use qo::{Client, Store};
 use qo_object::{LogStore, Options};
+use qo_testkit::{Bucket, bucket};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
@@ -51,19 +53,39 @@ pub fn now_us() -> u64 {
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
 }
 
-/// A folder with a namespace and files that jobs write.
+/// A namespace, and a folder with files that jobs write.
 pub struct Stage {
     folder: TempDir,
+    /// Where the namespace is.
+    url: String,
     pub store: Arc<dyn Store>,
     pub client: Client,
+    /// The server of the bucket that it is in, if it is in one.
+    pub bucket: Option<Bucket>,
 }
 
 impl Stage {
+    /// The namespace is in a directory.
     pub async fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let log = LogStore::open_directory(folder.path().join("store"), Options::default()).await;
-        let store: Arc<dyn Store> = Arc::new(log.expect("a namespace"));
-        Self { folder, client: Client::new(store.clone()), store }
+        let directory = folder.path().join("store");
+        let log = LogStore::open_directory(&directory, Options::default()).await;
+        Self::of(folder, format!("file:{}", directory.display()), None, log.expect("a namespace"))
+    }
+
+    /// The namespace is in a bucket. This process has no credentials in its environment, as the workers do, so it goes there
+    /// by a client of its own.
+    pub async fn in_bucket(bucket: Bucket) -> Self {
+        let client = bucket.client().build().expect("a client");
+        let objects: Arc<dyn ObjectStore> = Arc::new(PrefixStore::new(client, "stage"));
+        let log = LogStore::open_objects(objects, Options::bucket()).await;
+        let url = format!("s3://{}/stage", bucket::NAME);
+        Self::of(tempfile::tempdir().expect("a folder"), url, Some(bucket), log.expect("a namespace"))
+    }
+
+    fn of(folder: TempDir, url: String, bucket: Option<Bucket>, log: LogStore) -> Self {
+        let store: Arc<dyn Store> = Arc::new(log);
+        Self { folder, url, bucket, client: Client::new(store.clone()), store }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -72,8 +94,15 @@ impl Stage {
 
     /// A worker process, with a lease of so many milliseconds.
     pub fn worker(&self, lease_ms: u64) -> Process {
+        self.worker_of(lease_ms, 100)
+    }
+
+    /// The same; it runs so many jobs at once.
+    pub fn worker_of(&self, lease_ms: u64, permits: u32) -> Process {
         let mut command = Command::new(own_executable());
-        command.arg("worker").arg(self.folder.path()).arg(lease_ms.to_string());
+        command.arg("worker").arg(self.folder.path()).arg(&self.url);
+        command.args([lease_ms.to_string(), permits.to_string()]);
+        command.envs(self.bucket.iter().flat_map(Bucket::environment));
         let child = command.stdout(Stdio::piped()).spawn().expect("a process");
         Process(child)
     }
@@ -107,6 +136,14 @@ impl Process {
         kill_process(Pid::from_child(&self.0), signal).expect("it runs");
     }
 
+    /// Stops it, and says when it surely stood still.
+    pub async fn stop(&self) -> u64 {
+        self.signal(Signal::STOP);
+        let pid = i32::try_from(self.id()).expect("an id");
+        until("it stands still", async || state(pid) == Some('T')).await;
+        now_us()
+    }
+
     /// Waits for its end: its exit code and what it wrote.
     pub async fn end(mut self) -> (Option<i32>, String) {
         until("the process ends", async || self.0.try_wait().expect("a child").is_some()).await;
@@ -130,7 +167,11 @@ pub fn signal(pid: i32, signal: Signal) {
 
 /// Whether a process runs: one that has ended and that nobody has waited for does not.
 pub fn is_alive(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    !matches!(state, None | Some('Z' | 'X'))
+    !matches!(state(pid), None | Some('Z' | 'X'))
+}
+
+/// What a process does, by its letter.
+fn state(pid: i32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }

@@ -1,32 +1,38 @@
 //! The worker process that the tests start, stop and kill.
 
+use crate::diary::{Diary, Presence};
 use crate::say;
-use crate::stage::{now_ms, now_us, own_executable, run};
+use crate::stage::{now_ms, own_executable, run};
 use qo::core::RetryPolicy;
 use qo::{Context, Failure, TaskConfig, Worker};
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// Works on the namespace in a folder until it gets a signal, then says how many of its settles were refused.
+/// Works on the namespace at a URL until it gets a signal, then says how many of its settles were refused. All workers have
+/// the same name.
 pub fn main(arguments: &[String]) -> ExitCode {
-    let [folder, lease_ms] = arguments else { return ExitCode::from(2) };
-    let (folder, lease_ms) = (PathBuf::from(folder), lease_ms.parse().expect("a number"));
+    let [folder, url, lease_ms, permits] = arguments else { return ExitCode::from(2) };
+    let folder = PathBuf::from(folder);
+    let (lease_ms, permits) = (lease_ms.parse().expect("a number"), permits.parse().expect("a number"));
     run(async {
-        let store = qo::connect(&format!("file:{}", folder.join("store").display())).await.expect("a store");
-        let (ticks, waits, blocks) = (folder.clone(), folder.clone(), folder.clone());
+        let store = qo::connect(url).await.expect("a store");
+        let [ticks, waits, blocks, holds] = [(); 4].map(|()| folder.clone());
         let diary = Arc::new(Diary::new(&folder));
+        let held = diary.clone();
         let worker = Worker::builder(store)
             .name("process")
             .lease(Duration::from_millis(lease_ms))
+            .max_concurrent_tasks(permits)
             .cancel_grace(Duration::from_millis(200))
             .guard(own_executable())
             .task_with("tick", at_once(), move |(): (), context| tick(ticks.clone(), context))
             .task_with("wait", at_once(), move |(): (), context| wait(waits.clone(), context))
-            .task_with("chaos", at_once(), move |(): (), context| chaos(diary.clone(), context))
+            .task_with("chaos", at_once(), move |ms, context| chaos(diary.clone(), ms, context))
+            .task_with("hold", at_once(), move |(): (), context| hold(held.clone(), holds.clone(), context))
             .blocking_task("block", at_once(), move |(): (), _| block(&blocks))
             .program("family", at_once(), ["sh", "-c", &family(&folder)])
             .build()
@@ -57,37 +63,22 @@ async fn tick(folder: PathBuf, context: Context) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the handlers of this process write down: one file, a line at a time.
-struct Diary(Mutex<File>);
-
-impl Diary {
-    fn new(folder: &Path) -> Self {
-        let path = folder.join(format!("chaos-{}", std::process::id()));
-        Self(Mutex::new(OpenOptions::new().create(true).append(true).open(path).expect("a file")))
-    }
-
-    fn write(&self, what: &str, context: &Context) {
-        let key = context.key().map(ToString::to_string).unwrap_or_default();
-        let line = format!("{what} {} {} {key}\n", now_us(), context.fence_token());
-        self.0.lock().expect("nobody panicked").write_all(line.as_bytes()).expect("written");
-    }
-}
-
-/// Says when it is over, however it ends.
-struct Presence(Arc<Diary>, Context);
-
-impl Drop for Presence {
-    fn drop(&mut self) {
-        self.0.write("end", &self.1);
-    }
-}
-
-/// Runs for some milliseconds and writes down from when to when.
-async fn chaos(diary: Arc<Diary>, context: Context) -> Result<(), Failure> {
-    diary.write("start", &context);
-    let ms = 5 + context.fence_token().0 % 20;
-    let _presence = Presence(diary, context);
+/// Runs for so many milliseconds or some more, and writes down from when to when.
+async fn chaos(diary: Arc<Diary>, ms: u64, context: Context) -> Result<(), Failure> {
+    let ms = ms + context.fence_token().0 % 20;
+    let _presence = Presence::new(diary, context);
     tokio::time::sleep(Duration::from_millis(ms)).await;
+    Ok(())
+}
+
+/// Runs until there is a file for its key, and writes down from when to when. It does not look whether it shall stop.
+async fn hold(diary: Arc<Diary>, folder: PathBuf, context: Context) -> Result<(), Failure> {
+    let go = folder.join(format!("go-{}", context.key().expect("it has one")));
+    let presence = Presence::new(diary, context);
+    while !go.exists() {
+        presence.beat();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     Ok(())
 }
 
