@@ -372,6 +372,7 @@ fn ground(options: Options) -> Ground {
             torn: 20,
             late_ms: 400,
             delay_ms: 30,
+            always_ms: 0,
         },
         job_ms: 600,
     }
