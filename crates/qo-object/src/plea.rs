@@ -62,6 +62,11 @@ impl Plea {
         self.seen = plea;
     }
 
+    /// Somebody else has written: from now on turns are taken.
+    pub(crate) fn is_granted(&mut self) {
+        self.room_until = None;
+    }
+
     /// Whether room is to be left for others.
     pub(crate) fn is_heard(&self) -> bool {
         self.room_until.is_some_and(|until| Instant::now() < until)

@@ -90,9 +90,10 @@ impl Turns {
         (at > now).then_some(at)
     }
 
-    /// When this writer should try if somebody else is to be first who has not been seen yet; none if now.
+    /// When this writer should try if somebody is to be first who has not been seen yet; none if now.
     fn leave_room_until(&self) -> Option<Instant> {
-        let at = self.newest + self.moment();
+        let (_, mine) = self.last.get(&self.me)?;
+        let at = *mine + self.moment();
         (at > Instant::now()).then_some(at)
     }
 

@@ -447,6 +447,9 @@ impl Writer {
             self.offered = Instant::now();
         }
         self.unsynced = true;
+        if record.writer != self.id {
+            self.plea.is_granted();
+        }
         // Light clients take no turns: most submit once and end.
         if record.offered.is_empty() && !self.is_reading_back {
             self.turns.saw(record.number, record.writer);
