@@ -29,7 +29,7 @@ const STEPS: u32 = 4;
 /// What was seen so long ago may not be the end any more: it is cheaper to look than to write in vain.
 const RECENTLY: Duration = Duration::from_secs(1);
 /// Records that are looked for at once behind the end of a bucket's log: first, and at most.
-const AHEAD: (u64, u64) = (4, 32);
+const AHEAD: (u64, u64) = (8, 64);
 
 /// Somebody who offers jobs.
 pub(crate) struct Offerer {

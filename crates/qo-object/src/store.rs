@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 /// How often a bucket is looked at while nothing happens, and soon after something did.
 const IDLE_POLL: Duration = Duration::from_millis(1_500);
-const BUSY_POLL: Duration = Duration::from_millis(120);
+const BUSY_POLL: Duration = Duration::from_millis(100);
 
 /// How often a fleet looks for slots that are objects and whose lease is over.
 const SLOTS_EVERY: Duration = Duration::from_secs(900);
