@@ -1,7 +1,7 @@
 //! Format levels: a namespace has one, and a release says which it can work with.
 //!
 //! The level is an object `format/N` that is created once; raising it creates the next. A release refuses a namespace whose
-//! level it does not know before it has read or written anything else there.
+//! level it does not know before it has written anything there.
 
 use crate::log::{Log, numbered};
 use crate::record::{Encoder, LEVEL};

@@ -13,7 +13,7 @@ use crate::record::Record;
 use crate::snapshot::{Snapshot, is_swept_beyond};
 use crate::store::Options;
 use crate::writer::is_late_since;
-use futures::future::{try_join, try_join_all};
+use futures::future::{join, try_join_all};
 use qo_core::{Command, Error, ErrorKind, NewJob, Result, Submitted, Time, caps};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -28,8 +28,8 @@ const RACES: u32 = 1_000;
 const STEPS: u32 = 4;
 /// What was seen so long ago may not be the end any more: it is cheaper to look than to write in vain.
 const RECENTLY: Duration = Duration::from_secs(1);
-/// Records that are looked for at once behind the end of a bucket's log: first, and at most.
-const AHEAD: (u64, u64) = (8, 64);
+/// Records that are read at once behind the end of a bucket's log.
+const AHEAD: u64 = 8;
 
 /// Somebody who offers jobs.
 pub(crate) struct Offerer {
@@ -93,7 +93,12 @@ impl Offerer {
     async fn check(&mut self) -> Result<()> {
         match self.log.directory() {
             Some(_) => format::check(&self.log).await?,
-            None => self.known = try_join(format::check(&self.log), self.find_end()).await?.1,
+            None => {
+                let (format, end) = join(format::check(&self.log), self.find_end()).await;
+                // Of a newer format nothing else can be understood.
+                format?;
+                self.known = end?;
+            }
         }
         self.checked = true;
         Ok(())
@@ -133,7 +138,7 @@ impl Offerer {
                 // others were swept.
                 Put::Theirs(..) if self.log.directory().is_some() || !self.is_trusted(&end).await => {}
                 Put::Theirs(theirs, _) => {
-                    self.plea.lost(&self.log, race + 1).await;
+                    self.plea.lost(&self.log, race + 1, self.id, sent.elapsed()).await;
                     let date = self.date();
                     self.know(End { number: theirs.number, nonce: theirs.nonce, seen: sent, date, ..end });
                 }
@@ -166,28 +171,27 @@ impl Offerer {
         }
     }
 
-    /// Where the log ends that was seen to end there. None if that is too far away, or was too long ago.
-    async fn look_behind(&self, mut end: End) -> Result<Option<End>> {
-        let (mut ahead, most) = AHEAD;
-        while ahead <= most {
-            let (seen, known) = (Instant::now(), end.date);
-            let records = (end.number + 1..=end.number + ahead).map(|number| self.log.read(number));
-            let records = try_join_all(records).await?;
-            if is_late_since(&self.log, known, self.options.sweep_age / 2) {
+    /// Where the log ends that was seen to end there. None if that was too long ago.
+    async fn look_behind(&self, known: End) -> Result<Option<End>> {
+        let (seen, mut end) = (Instant::now(), known);
+        let records = (end.number + 1..=end.number + AHEAD).map(|number| self.log.read(number));
+        let mut records = try_join_all(records).await?;
+        if records.iter().all(Option::is_some) {
+            let last = self.log.last_after(end.number + AHEAD).await?;
+            let Some(record) = self.log.read(last).await? else { return Ok(None) };
+            records = vec![Some(record)];
+        }
+        if is_late_since(&self.log, known.date, self.options.sweep_age / 2) {
+            return Ok(None);
+        }
+        for record in records.into_iter().map_while(|record| record) {
+            let follows = record.after == end.nonce || record.number > end.number + 1;
+            if !follows {
                 return Ok(None);
             }
-            for record in records {
-                let Some(record) = record else {
-                    return Ok(Some(End { seen, date: self.date(), ..end }));
-                };
-                if record.after != end.nonce {
-                    return Ok(None);
-                }
-                end = End { number: record.number, nonce: record.nonce, ..end };
-            }
-            ahead *= 2;
+            end = End { number: record.number, nonce: record.nonce, ..end };
         }
-        Ok(None)
+        Ok(Some(End { seen, date: self.date(), ..end }))
     }
 
     async fn find_end(&self) -> Result<Option<End>> {

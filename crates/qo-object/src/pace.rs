@@ -25,6 +25,14 @@ const AHEAD_BYTES: u64 = 32 << 20;
 /// How much more or less a pause may be, of itself.
 const SPREAD: f64 = 0.25;
 
+/// Workers from which on more make no difference.
+const MANY: usize = 16;
+
+/// A number from 0 to 1.
+fn chance() -> f64 {
+    (Uuid::new_v4().as_u128() % 1_000) as f64 / 1_000.0
+}
+
 /// When something happened last.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
@@ -34,7 +42,7 @@ pub(crate) struct Pace {
 impl Pace {
     /// A record was seen, one's own too.
     pub(crate) fn saw(&mut self, record: &Record) {
-        if !record.offered.is_empty() || record.events.iter().any(is_work) {
+        if is_work(record) {
             self.worked = Some(Instant::now());
         }
     }
@@ -46,20 +54,23 @@ impl Pace {
     }
 }
 
-/// Whether somebody may have to do something because of it.
-fn is_work(event: &Event) -> bool {
-    !matches!(
-        event,
-        Event::Ticked(_)
-            | Event::Renewed { .. }
-            | Event::Exchanged(_)
-            | Event::SessionOpened { .. }
-            | Event::SessionEnded(_)
-            | Event::SessionForgotten(_)
-            | Event::Registered(_)
-            | Event::Forgotten(_)
-            | Event::Archived(_)
-    )
+/// Whether somebody may have to do something because of a record.
+pub(crate) fn is_work(record: &Record) -> bool {
+    let is_work = |event: &Event| {
+        !matches!(
+            event,
+            Event::Ticked(_)
+                | Event::Renewed { .. }
+                | Event::Exchanged(_)
+                | Event::SessionOpened { .. }
+                | Event::SessionEnded(_)
+                | Event::SessionForgotten(_)
+                | Event::Registered(_)
+                | Event::Forgotten(_)
+                | Event::Archived(_)
+        )
+    };
+    !record.offered.is_empty() || record.events.iter().any(is_work)
 }
 
 impl Writer {
@@ -70,16 +81,23 @@ impl Writer {
         if self.log.traffic().is_none() {
             return pause;
         }
-        let chance = (Uuid::new_v4().as_u128() % 1_000) as f64 / 1_000.0;
-        pause.mul_f64(1.0 - SPREAD + 2.0 * SPREAD * chance)
+        pause.mul_f64(1.0 - SPREAD + 2.0 * SPREAD * chance())
+    }
+
+    /// When to decide about what was offered if nobody claims it: the more there are who could, the later, so that they do not
+    /// all do it.
+    pub(crate) fn admit_at(&self) -> Instant {
+        let workers = if self.log.traffic().is_some() { self.state.workers().len().min(MANY) } else { 0 };
+        Instant::now() + self.options.poll.mul_f64(1.0 + workers as f64 * chance())
     }
 
     /// Reads to the end of the log, several records at once.
     pub(crate) async fn read_ahead(&mut self) -> Result<()> {
         let (mut ahead, most) = match self.is_reading_back {
             true => (AHEAD.0, AHEAD.1),
-            // Of two one is likely to be there, and the other says that it is the end.
-            false if self.sees_others() => (2, AHEAD.0),
+            // Who waits for his turn, or has lost it, expects a record: of two one is there, and the other says that it is
+            // the end.
+            false if self.is_waiting => (2, AHEAD.0),
             false => (1, AHEAD.0),
         };
         let mut largest = 1;

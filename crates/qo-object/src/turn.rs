@@ -4,8 +4,8 @@
 //! wrote last goes last**. The one whose last record is the oldest tries at once; the next one gives it a moment, the one
 //! after that two. If somebody whose turn it is has nothing to write, his moment passes; on a directory, where whoever
 //! wants to write [can say so](crate::directory), nobody waits for him at all. In a bucket nobody can, and nobody is woken:
-//! there a moment is longer, whoever has not written for some rounds is not waited for, and who waits looks at the end of the
-//! log again and again, so that he begins as soon as it is his turn. A writer that nobody has seen yet tries at once. Nothing
+//! there a moment is longer, whoever lets two of his pass is not waited for again until he has written, and who waits looks at the
+//! end of the log again and again, so that he begins as soon as it is his turn. A writer that nobody has seen yet tries at once. Nothing
 //! rests on it but fairness and speed: the log has room for one record at each number.
 
 use crate::directory::{Directory, Turn};
@@ -23,12 +23,19 @@ use uuid::Uuid;
 const PACES: (u32, u32) = (2, 4);
 /// A writer that has not written for this many moments is not waited for …
 const GONE_AFTER: u32 = 24;
-/// … or, where nobody can say that he wants to write, for so many rounds of all who write.
+/// … or, where nobody can say that he wants to write, for so many rounds of all who write, if that is less.
 const GONE_AFTER_ROUNDS: u32 = 2;
+/// Who was waited for in vain so often, where nobody can say that he wants to write, is not waited for until he has written.
+const IN_VAIN: u32 = 2;
+/// Most moments that one waits for others who cannot say whether they want to write, however many there are.
+const MOST_MOMENTS: u32 = 8;
 /// Bounds of how often who waits for his turn looks whether it is.
 const LOOK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(250));
 /// Bounds of a moment, whatever the store's pace.
 const MOMENT: (Duration, Duration) = (Duration::from_micros(300), Duration::from_millis(500));
+
+/// The longest that room is left for a newcomer after a record.
+const MOST_ROOM: Duration = Duration::from_secs(1);
 
 /// Bounds of how long one who is seen to write is waited for: he may have been stopped.
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
@@ -47,21 +54,39 @@ pub(crate) struct Turns {
     /// How long it takes to write a record here, more or less.
     pace: Duration,
     /// Whoever wants to write can say so.
-    is_told: bool,
+    knows_wants: bool,
+    /// How often others were waited for in vain, where nobody can say so, since they last wrote.
+    in_vain: BTreeMap<Uuid, u32>,
 }
 
 impl Turns {
-    pub(crate) fn new(me: Uuid, is_told: bool) -> Self {
-        Self { me, last: BTreeMap::new(), newest: Instant::now(), pace: Duration::from_millis(1), is_told }
+    pub(crate) fn new(me: Uuid, knows_wants: bool) -> Self {
+        let pace = Duration::from_millis(1);
+        Self {
+            me,
+            last: BTreeMap::new(),
+            newest: Instant::now(),
+            pace,
+            knows_wants,
+            in_vain: BTreeMap::new(),
+        }
     }
 
     /// A record was seen, one's own too.
     pub(crate) fn saw(&mut self, number: u64, writer: Uuid) {
         let now = Instant::now();
         self.last.insert(writer, (number, now));
+        self.in_vain.remove(&writer);
         self.newest = now;
         let gone = self.gone();
         self.last.retain(|_, (_, seen)| now.duration_since(*seen) <= gone);
+        self.in_vain.retain(|writer, _| self.last.contains_key(writer));
+    }
+
+    /// A record was seen whose writer only renewed what he has: nothing says that he will write again soon.
+    pub(crate) fn saw_renewal(&mut self, number: u64, writer: Uuid) {
+        self.saw(number, writer);
+        self.in_vain.insert(writer, IN_VAIN);
     }
 
     /// A record of one's own took this long to write.
@@ -72,29 +97,45 @@ impl Turns {
     /// Whether anybody else has written lately.
     pub(crate) fn sees_others(&self) -> bool {
         let (now, gone) = (Instant::now(), self.gone());
-        // Who can be told by somebody that he wants to write need not forget him before the next record.
-        let is_here = |seen: Instant| self.is_told || now.duration_since(seen) <= gone;
+        // Where writers can say that they want to write, they need not be forgotten before the next record.
+        let is_here = |seen: Instant| self.knows_wants || now.duration_since(seen) <= gone;
         self.last.iter().any(|(writer, (_, seen))| *writer != self.me && is_here(*seen))
     }
 
     /// When this writer should try; none if now. `wants` says of another whether he may want to write too.
-    pub(crate) fn wait_until(&self, wants: impl Fn(Uuid) -> bool) -> Option<Instant> {
+    pub(crate) fn wait_until(&mut self, wants: impl Fn(Uuid) -> bool) -> Option<Instant> {
         let now = Instant::now();
         let (mine, _) = self.last.get(&self.me)?;
         let gone = self.gone();
-        let first = self.last.iter().filter(|&(&writer, (number, seen))| {
-            writer != self.me && number < mine && now.duration_since(*seen) <= gone && wants(writer)
+        let first = self.last.iter().filter(|&(writer, (number, seen))| {
+            *writer != self.me
+                && number < mine
+                && now.duration_since(*seen) <= gone
+                && self.in_vain.get(writer).is_none_or(|times| *times < IN_VAIN)
+                && wants(*writer)
         });
-        let before_me = u32::try_from(first.count()).unwrap_or(u32::MAX);
-        let at = self.newest + self.moment().saturating_mul(before_me);
-        (at > now).then_some(at)
+        let first: Vec<Uuid> = first.map(|(writer, _)| *writer).collect();
+        let before_me = u32::try_from(first.len()).unwrap_or(u32::MAX);
+        let moments = if self.knows_wants { before_me } else { before_me.min(MOST_MOMENTS) };
+        let at = self.newest + self.moment().saturating_mul(moments);
+        if at > now {
+            return Some(at);
+        }
+        if !self.knows_wants {
+            first.into_iter().for_each(|writer| *self.in_vain.entry(writer).or_default() += 1);
+        }
+        None
     }
 
-    /// When this writer should try if somebody is to be first who has not been seen yet; none if now.
-    fn leave_room_until(&self) -> Option<Instant> {
-        let (_, mine) = self.last.get(&self.me)?;
-        let at = *mine + self.moment();
+    /// When this writer should try if room is to be left for somebody who writes at this pace; none if now.
+    fn leave_room_until(&self, pace: Duration) -> Option<Instant> {
+        let at = self.newest + (pace * PACES.1).max(self.moment()).min(MOST_ROOM);
         (at > Instant::now()).then_some(at)
+    }
+
+    /// How long it takes to write a record here, more or less.
+    pub(crate) fn pace(&self) -> Duration {
+        self.pace
     }
 
     /// How long somebody who is seen to write may take.
@@ -104,7 +145,7 @@ impl Turns {
 
     /// How long somebody whose turn it is has to begin and end a record.
     fn moment(&self) -> Duration {
-        let paces = if self.is_told { PACES.0 } else { PACES.1 };
+        let paces = if self.knows_wants { PACES.0 } else { PACES.1 };
         (self.pace * paces).clamp(MOMENT.0, MOMENT.1)
     }
 
@@ -112,12 +153,13 @@ impl Turns {
     fn gone(&self) -> Duration {
         let writers = u32::try_from(self.last.len()).unwrap_or(u32::MAX);
         let rounds = writers.saturating_add(1).saturating_mul(GONE_AFTER_ROUNDS);
-        self.moment().saturating_mul(if self.is_told { GONE_AFTER } else { rounds })
+        self.moment().saturating_mul(if self.knows_wants { GONE_AFTER } else { rounds.min(GONE_AFTER) })
     }
 
-    /// How long until who waits for his turn looks again.
-    fn next_look(&self) -> Duration {
-        (self.pace / 2).clamp(LOOK.0, LOOK.1)
+    /// When who waits for his turn looks again: more often when it is near.
+    fn next_look(&self, until: Instant) -> Instant {
+        let now = Instant::now();
+        now + (until.saturating_duration_since(now) / 4).max(self.pace / 2).clamp(LOOK.0, LOOK.1)
     }
 }
 
@@ -160,7 +202,7 @@ impl Writer {
                 self.wanting = directory.and_then(|directory| directory.say_wanting(self.id));
             }
             let until = match self.first_to_write() {
-                Some(at) if commands.len() < BATCH => at,
+                Some(at) if commands.len() < BATCH || self.plea.is_heard() => at,
                 _ => {
                     if patience.0 != self.end.number {
                         patience = (self.end.number, None);
@@ -173,7 +215,8 @@ impl Writer {
                 }
             };
             // In a bucket nobody rings.
-            let look = self.log.directory().is_none().then(|| Instant::now() + self.turns.next_look());
+            let look = self.log.directory().is_none().then(|| self.turns.next_look(until));
+            self.is_waiting = look.is_some();
             tokio::select! {
                 taken = requests.recv_many(batch, BATCH) => if taken == 0 { return },
                 () = rung.notified() => self.look_around().await,
@@ -181,16 +224,21 @@ impl Writer {
                     self.look_around().await;
                 },
             }
+            self.is_waiting = false;
             self.sort(batch, commands).await;
         }
     }
 
-    /// Somebody else was first: waits until it is this writer's turn again. On a directory that is so when he has written.
+    /// Whether somebody else was first in a bucket, and others are to be first now, too. On a directory the turn is taken
+    /// before, and a race is lost only to those who take none.
+    pub(crate) fn has_to_wait_again(&mut self) -> bool {
+        self.lost > 0 && self.log.directory().is_none() && self.first_to_write().is_some()
+    }
+
+    /// Waits until it is this writer's turn, for what nobody has asked for.
     pub(crate) async fn wait_for_turn(&mut self) -> Result<()> {
-        while self.log.directory().is_none()
-            && let Some(at) = self.first_to_write()
-        {
-            sleep_until(at.min(Instant::now() + self.turns.next_look())).await;
+        while let Some(at) = self.first_to_write() {
+            sleep_until(at.min(self.turns.next_look(at))).await;
             self.catch_up().await?;
         }
         Ok(())
@@ -218,12 +266,12 @@ impl Writer {
     }
 
     /// Until when others may be first; none if it is this writer's turn.
-    fn first_to_write(&self) -> Option<Instant> {
+    fn first_to_write(&mut self) -> Option<Instant> {
         let directory = self.log.directory();
         let others =
             self.turns.wait_until(|other| directory.is_none_or(|directory| directory.is_wanting(other)));
-        let strangers = self.plea.is_heard().then(|| self.turns.leave_room_until()).flatten();
-        others.max(strangers)
+        let newcomer = self.plea.heard().and_then(|pace| self.turns.leave_room_until(pace));
+        others.max(newcomer)
     }
 
     /// Tells those who would fetch nothing by now: they need not wait for a turn.
@@ -265,7 +313,7 @@ mod tests {
         }
         let now = Instant::now();
         let waits: Vec<_> =
-            seen_by.iter().map(|turns| turns.wait_until(|_| true).map(|at| at - now)).collect();
+            seen_by.iter_mut().map(|turns| turns.wait_until(|_| true).map(|at| at - now)).collect();
         let moment = seen_by[0].moment();
         assert_eq!(waits, [None, Some(moment), Some(moment * 2)]);
     }
@@ -311,5 +359,28 @@ mod tests {
         assert!(turns.sees_others(), "they may be about to");
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(!turns.sees_others());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_who_writes_much_among_many_who_seldom_do_waits_for_them_twice() {
+        let mut turns = Turns::new(writer(0), false);
+        for number in 1..=20_u64 {
+            turns.saw(number, writer(number.into()));
+        }
+        turns.saw(21, writer(0));
+        let moment = turns.moment();
+        let wait = turns.wait_until(|_| true).map(|at| at - Instant::now());
+        assert_eq!(wait, Some(moment * MOST_MOMENTS), "and not for twenty moments");
+        for number in 22..22 + u64::from(IN_VAIN) {
+            tokio::time::advance(moment * MOST_MOMENTS).await;
+            assert_eq!(turns.wait_until(|_| true), None);
+            turns.saw(number, writer(0));
+        }
+        assert_eq!(turns.wait_until(|_| true), None, "they have nothing to write");
+        turns.saw(30, writer(7));
+        turns.saw_renewal(31, writer(8));
+        turns.saw(32, writer(0));
+        let wait = turns.wait_until(|_| true).map(|at| at - Instant::now());
+        assert_eq!(wait, Some(moment), "one of them has");
     }
 }

@@ -2,7 +2,8 @@
 //! asked for, many commands in one record.
 //!
 //! A commit, step by step:
-//! 1. wait for one's [turn](crate::turn), if others write too; read the log to its end;
+//! 1. wait for one's [turn](crate::turn), if others write too; read the log to its end (in a bucket, where that takes a while,
+//!    only if others write or it was not done since the commands came);
 //! 2. decide all commands that are waiting, as a speculation, after what light clients [offered](crate::offer);
 //! 3. create the next record with what was decided;
 //! 4. **done**: keep it, and answer. **Somebody was first**: take it back, evolve by what he wrote, and decide again.
@@ -21,7 +22,7 @@ use crate::directory::{Directory, Held, Turn};
 use crate::format;
 use crate::housekeeping::Pile;
 use crate::log::Log;
-use crate::pace::Pace;
+use crate::pace::{Pace, is_work};
 use crate::plea::Plea;
 use crate::put::{Put, put};
 use crate::record::Record;
@@ -30,9 +31,9 @@ use crate::slots::Monitor;
 use crate::snapshot::{Covered, Snapshot, is_swept_beyond, missing};
 use crate::store::Options;
 use crate::turn::Turns;
-use futures::future::{join, try_join};
+use futures::future::{Either, select, try_join};
 use qo_core::{Answer, Clock, Command, Error, ErrorKind, Event, NewJob, Result, State, Time, decide};
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep};
@@ -85,8 +86,8 @@ pub(crate) struct Writer {
     pub(crate) end: Covered,
     /// Jobs that light clients offered and nobody has decided about.
     pub(crate) offers: Vec<NewJob>,
-    /// When the last of them were seen.
-    offered: Instant,
+    /// When those are decided about, if nobody claims them.
+    admit_at: Instant,
     /// When the end of the log was last known to be the end.
     pub(crate) seen_end: Instant,
     /// The date that a bucket's answer bore then: a machine that sleeps counts no time of its own.
@@ -95,6 +96,10 @@ pub(crate) struct Writer {
     unsynced: bool,
     pub(crate) turns: Turns,
     pub(crate) plea: Plea,
+    /// Races that were lost in a row.
+    pub(crate) lost: u32,
+    /// A record of somebody else is expected.
+    pub(crate) is_waiting: bool,
     /// Says to other writers that this one wants to write …
     pub(crate) wanting: Option<Held>,
     /// … and that it writes.
@@ -146,12 +151,14 @@ impl Writer {
             state: State::new(),
             end: Covered::NOTHING,
             offers: Vec::new(),
-            offered: now,
+            admit_at: now,
             seen_end: now,
             seen_date: None,
             unsynced: false,
             turns: Turns::new(id, has_directory),
             plea: Plea::default(),
+            lost: 0,
+            is_waiting: false,
             wanting: None,
             turn: None,
             impatient_until: None,
@@ -243,7 +250,7 @@ impl Writer {
     /// Decides about what was offered some time ago if nobody wants it: it must not keep the log from being covered.
     async fn admit_what_waits(&mut self) {
         if !self.offers.is_empty()
-            && self.offered.elapsed() >= self.options.poll
+            && Instant::now() >= self.admit_at
             && let Err(error) = self.admit().await
         {
             tracing::debug!("{error}");
@@ -261,13 +268,16 @@ impl Writer {
         while !commands.is_empty() {
             self.take_turn(batch, requests, rung, &mut commands).await;
             let now: Vec<_> = commands.drain(..fitting(&commands)).collect();
-            let committed = if now.is_empty() { Ok(Vec::new()) } else { self.commit(&now).await };
+            let committed =
+                if now.is_empty() { Ok(Some(Vec::new())) } else { self.try_commit(&now, true).await };
             if self.wanting.is_some() || self.turn.is_some() {
                 // Nothing came of it, and no record says so to those who wait.
                 self.give_turn();
             }
             match committed {
-                Ok(answers) => {
+                // Others are to be first: meanwhile whoever asks for something else is heard.
+                Ok(None) => drop(commands.splice(..0, now)),
+                Ok(Some(answers)) => {
                     for (asked, answer) in now.into_iter().zip(answers) {
                         // Whoever does not wait any more does not need to be told.
                         asked.caller.send(answer).ok();
@@ -307,7 +317,8 @@ impl Writer {
             return;
         }
         // A look at a bucket takes a while, and costs something.
-        if !is_firm && is_told && self.log.directory().is_none() && !self.is_late() {
+        let can_show = self.log.directory().is_none() && fitting_jobs(&self.offers) == self.offers.len();
+        if !is_firm && is_told && can_show && !self.is_late() {
             return self.show_as_if_admitted(looks);
         }
         let mut caught_up = self.catch_up().await;
@@ -332,9 +343,8 @@ impl Writer {
         let now = self.hands.now(self.state.now());
         self.state.speculate();
         if !self.offers.is_empty() {
-            let admitted = fitting_jobs(&self.offers);
             // What is wrong with an offer is told when it is decided about.
-            decide(&mut self.state, now, &Command::Admit(self.offers[..admitted].to_vec())).ok();
+            decide(&mut self.state, now, &Command::Admit(self.offers.clone())).ok();
         }
         looks.into_iter().for_each(|look| look(Ok((&mut self.state, now))));
         self.state.take_back();
@@ -442,17 +452,18 @@ impl Writer {
         }
         record.events.iter().for_each(|event| self.state.evolve(event));
         self.offers.drain(..record.admitted.min(self.offers.len()));
-        if !record.offered.is_empty() {
-            self.offers.extend(record.offered.iter().cloned());
-            self.offered = Instant::now();
+        if self.offers.is_empty() && !record.offered.is_empty() {
+            self.admit_at = self.admit_at();
         }
+        self.offers.extend(record.offered.iter().cloned());
         self.unsynced = true;
-        if record.writer != self.id {
-            self.plea.is_granted();
-        }
+        self.plea.saw(record.writer);
         // Light clients take no turns: most submit once and end.
         if record.offered.is_empty() && !self.is_reading_back {
-            self.turns.saw(record.number, record.writer);
+            match is_work(record) || self.log.directory().is_some() {
+                true => self.turns.saw(record.number, record.writer),
+                false => self.turns.saw_renewal(record.number, record.writer),
+            }
         }
         if !self.is_reading_back {
             self.pace.saw(record);
@@ -475,7 +486,17 @@ impl Writer {
         self.applied.send_modify(|applied| *applied += 1);
     }
 
+    /// Commits, however long it takes to get a turn.
     pub(crate) async fn commit<T>(&mut self, commands: &[Asked<T>]) -> Result<Vec<Result<Answer>>> {
+        Ok(self.try_commit(commands, false).await?.unwrap_or_default())
+    }
+
+    /// Commits. If others were first and are to be first again, none; unless it `insists`, and waits.
+    async fn try_commit<T>(
+        &mut self,
+        commands: &[Asked<T>],
+        may_leave: bool,
+    ) -> Result<Option<Vec<Result<Answer>>>> {
         // Of a bucket every question takes a while. A record can only be written at the end of the log, so who is alone tries
         // it where he last saw that; only what is answered without one rests on what was seen.
         let has_to_look = self.log.directory().is_some() || self.is_late();
@@ -484,8 +505,7 @@ impl Writer {
             self.catch_up().await?;
             has_looked = true;
         }
-        let mut races = 0;
-        while races < RACES {
+        while self.lost < RACES {
             let at = self.hands.now(self.state.now());
             // What was acknowledged before comes before; if it is too much for one record, the commands wait for the next.
             let admitted = fitting_jobs(&self.offers);
@@ -506,7 +526,16 @@ impl Writer {
                 if !commands.iter().zip(&answers).all(is_nothing) {
                     self.sync().await?;
                 }
-                return Ok(answers);
+                self.lost = 0;
+                return Ok(Some(answers));
+            }
+            if self.has_to_wait_again() {
+                self.state.take_back();
+                if may_leave {
+                    return Ok(None);
+                }
+                self.wait_for_turn().await?;
+                continue;
             }
             let record = Record {
                 number: self.end.number + 1,
@@ -520,12 +549,7 @@ impl Writer {
                 snapshot: is_last && self.is_snapshot_due(),
             };
             let sent = Instant::now();
-            let put = match self.sees_others() {
-                true => put(&self.log, &record, &self.options).await,
-                // Meanwhile who seems to be alone looks whether he is.
-                false => join(put(&self.log, &record, &self.options), self.plea.look(&self.log)).await.0,
-            };
-            match put {
+            match self.put_and_look_for_pleas(&record).await {
                 Ok(Put::Ours(_)) if !self.is_trusted().await => {
                     self.state.take_back();
                     if let Err(error) = self.begin_again().await {
@@ -541,16 +565,18 @@ impl Writer {
                     self.state.keep();
                     self.written(&record, bytes, sent).await;
                     if is_last {
-                        return Ok(answers);
+                        return Ok(Some(answers));
                     }
                 }
                 Ok(Put::Theirs(theirs, bytes)) => {
-                    races += 1;
+                    self.lost += 1;
                     self.state.take_back();
                     self.follow(&theirs, bytes)?;
-                    self.plea.lost(&self.log, races).await;
-                    self.catch_up().await?;
-                    self.wait_for_turn().await?;
+                    self.plea.lost(&self.log, self.lost, self.id, self.turns.pace()).await;
+                    self.is_waiting = true;
+                    let caught_up = self.catch_up().await;
+                    self.is_waiting = false;
+                    caught_up?;
                     has_looked = true;
                 }
                 Err(error) => {
@@ -559,9 +585,25 @@ impl Writer {
                 }
             }
         }
+        self.lost = 0;
         let next = self.end.number + 1;
         let message = format!("{}: others were first {RACES} times in a row", Log::path(next));
         Err(Error::new(ErrorKind::Unavailable, message))
+    }
+
+    /// Puts a record, and looks meanwhile whether somebody pleads for a turn. The record does not wait for that.
+    async fn put_and_look_for_pleas(&mut self, record: &Record) -> Result<Put> {
+        let sent = Instant::now();
+        let look = pin!(self.plea.look(&self.log));
+        let put = pin!(put(&self.log, record, &self.options));
+        let put = match select(look, put).await {
+            Either::Left(((), put)) => put.await,
+            Either::Right((put, _)) => put,
+        };
+        if put.is_ok() {
+            self.turns.took(sent.elapsed());
+        }
+        put
     }
 
     /// Whether the end of a bucket's log was seen after this.
@@ -614,7 +656,7 @@ impl Writer {
         // Its folder was synced with it, and so was everything that could be seen there.
         self.unsynced = false;
         self.offers.drain(..record.admitted);
-        self.turns.took(sent.elapsed());
+        self.lost = 0;
         self.turns.saw(record.number, self.id);
         self.pace.saw(record);
         self.passed(record.number, record.nonce, bytes);

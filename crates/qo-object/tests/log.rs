@@ -41,10 +41,10 @@ async fn due(store: &LogStore) -> u64 {
 }
 
 /// Writers that always have something to say all get their turn: from the moment when all of them write, none waits longer
-/// than two rounds.
+/// than three rounds.
 #[tokio::test(start_paused = true)]
-async fn every_writer_commits_within_two_rounds_of_all_writers() {
-    for (seed, writers) in (1..=8).flat_map(|seed| [(seed, 2), (seed, 6), (seed, 9)]) {
+async fn every_writer_commits_within_three_rounds_of_all_writers() {
+    for (seed, writers) in (1..=20).flat_map(|seed| [(seed, 2), (seed, 6), (seed, 9)]) {
         let by = written_by(seed, writers).await;
         let mut all = by.clone();
         all.sort();
@@ -56,7 +56,7 @@ async fn every_writer_commits_within_two_rounds_of_all_writers() {
         for writer in &all {
             let places: Vec<_> = (first..by.len()).filter(|&at| by[at] == *writer).collect();
             let longest = places.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
-            assert!(longest <= 2 * writers, "seed {seed}: one of {writers} waited for {longest} records");
+            assert!(longest <= 3 * writers, "seed {seed}: one of {writers} waited for {longest} records");
         }
     }
 }
