@@ -99,10 +99,10 @@ pub async fn format_levels(directory: impl AsRef<std::path::Path>) -> Result<(Op
 }
 
 /// Looks at every object of the namespace in a bucket, and tries out whether its server can be relied upon, for a log and,
-/// where somebody has made some, for slots. It changes nothing: what the trial writes it deletes.
+/// where there are some or were tried out, for slots. It changes nothing: what the trial writes it deletes.
 pub async fn examine_bucket(bucket: &Bucket) -> Result<Health> {
     let log = bucket_log(bucket).await?;
-    match slots::is_tried_out(log.objects()).await? {
+    match slots::are_used(log.objects()).await? {
         true => slots::try_out(bucket, log.objects()).await?,
         false => bucket.probe(log.objects()).await?,
     }

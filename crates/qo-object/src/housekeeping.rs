@@ -83,10 +83,16 @@ impl Writer {
         }
     }
 
-    /// Waits until nothing goes on on the side.
+    /// Waits until nothing goes on on the side. A look at slots is dropped: it may take minutes, and nothing rests on it.
     pub(crate) async fn finish(&mut self) {
         while self.owes_snapshot && self.archive().await {}
         self.snapshot();
+        // One sweep goes on at a time: the one that began last.
+        if self.monitor.has_looked_since(self.last_sweep)
+            && let Some(of_slots) = &self.sweeping
+        {
+            of_slots.abort();
+        }
         for under_way in [self.snapshotting.take(), self.sweeping.take()].into_iter().flatten() {
             under_way.await.ok();
         }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 /// A slot that may be taken.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Doubt {
     pub group: GroupRef,
     pub slot_id: u32,
@@ -33,8 +33,12 @@ impl Doubts {
         self.lock().push(doubt);
     }
 
-    fn take(&self) -> Vec<Doubt> {
-        std::mem::take(&mut *self.lock())
+    fn all(&self) -> Vec<Doubt> {
+        self.lock().clone()
+    }
+
+    fn forget(&self, nonce: Uuid) {
+        self.lock().retain(|doubt| doubt.nonce != nonce);
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Doubt>> {
@@ -45,20 +49,23 @@ impl Doubts {
 impl SlotObjects {
     /// Gives back what others may have taken and do not use. Returns the slot of the group that this task may have taken
     /// itself.
+    ///
+    /// Each is remembered until it is settled: whoever asks may be dropped while he waits, and then the next one settles it.
+    /// Two who settle the same do no harm: it is given back only as it was written.
     pub(super) async fn settle_doubts(&self, group: &GroupRef, task_id: Uuid) -> Option<u32> {
         let mut own = None;
         let mut is_reachable = true;
-        for doubt in self.doubts.take() {
+        for doubt in self.doubts.all() {
             if Instant::now() >= doubt.until {
-                continue;
-            }
-            if doubt.task_id == task_id && doubt.group == *group {
-                own = Some(doubt.slot_id);
+                self.doubts.forget(doubt.nonce);
+            } else if doubt.task_id == task_id && doubt.group == *group {
                 // Something may go wrong before he has it; afterwards it is another version, and no longer in doubt.
-                self.doubts.remember(doubt);
-            } else if !is_reachable || self.give_back(&doubt).await.is_err() {
-                is_reachable = false;
-                self.doubts.remember(doubt);
+                own = Some(doubt.slot_id);
+            } else if is_reachable {
+                is_reachable = self.give_back(&doubt).await.is_ok();
+                if is_reachable {
+                    self.doubts.forget(doubt.nonce);
+                }
             }
         }
         own

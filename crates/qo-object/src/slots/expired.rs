@@ -1,14 +1,18 @@
 //! Slots whose lease is over. Whoever wants a slot takes such a one anyway: to free them is to tidy up, for those who look.
 
-use super::place::{self, ROOT};
+use super::place::{self, ROOT, folder};
 use super::slot::{ExpiredSlot, ExpiredSlots, FREE_BYTES, Slot, SlotObject};
 use super::{SlotObjects, unavailable};
 use futures::TryStreamExt;
 use object_store::{UpdateVersion, path::Path};
-use qo_core::{ErrorKind, GroupRef, Result, Time};
+use qo_core::{Error, ErrorKind, GroupRef, Result, Time};
+use uuid::Uuid;
 
 /// How long a lease must be over before the slot is swept: who comes a little late to extend it has it again until then.
 const LATE_MS: u64 = 60_000;
+/// So many requests that come to nothing end a look: the server is away. As slots are looked at in an order by chance, a few
+/// that always fail do not keep the others from being swept by and by.
+const FAILURES: usize = 3;
 
 /// A slot that somebody took.
 struct Taken {
@@ -21,30 +25,28 @@ struct Taken {
     at: Time,
 }
 
-/// Slots that somebody took, and objects that are none though they have the name of one.
+/// Slots that somebody took, objects that are none though they have the name of one, and what could not be looked at.
 struct Found {
     taken: Vec<Taken>,
     unreadable: Vec<String>,
+    failed: Vec<Error>,
 }
 
 impl SlotObjects {
     /// Frees every slot of a group whose lease is over, and returns how many there were. Whoever wants a slot takes such a one
     /// anyway; this is for those who look at the objects.
     pub async fn cleanup_expired(&self, group: &str) -> Result<u32> {
-        let mut freed = 0;
-        for (path, slot, version) in self.slots(&GroupRef::parse("group", group)?).await? {
-            let is_expired = slot.is_expired(self.time.now()?);
-            if is_expired && self.write(&path, &slot.freed(), Some(version)).await? {
-                freed += 1;
-            }
-        }
-        Ok(freed)
+        let found = self.taken(&folder(&GroupRef::parse("group", group)?)).await?;
+        self.free(found, |taken| taken.slot.is_expired(taken.at)).await
     }
 
     /// The slots of all groups whose lease is over. It changes nothing. It costs a listing for a thousand slots, and a request
     /// for each that is not free.
     pub async fn expired(&self) -> Result<ExpiredSlots> {
-        let Found { taken, unreadable } = self.taken().await?;
+        let Found { taken, mut unreadable, failed } = self.taken(&Path::from(ROOT)).await?;
+        if let Some(error) = failed.into_iter().next() {
+            return Err(error);
+        }
         let at = taken.iter().map(|taken| taken.at).max();
         let expired = taken.into_iter().filter(|taken| taken.slot.is_expired(taken.at));
         let slots = expired.map(|Taken { group, slot_id, slot, at, .. }| {
@@ -53,29 +55,54 @@ impl SlotObjects {
         });
         let mut slots: Vec<_> = slots.collect();
         slots.sort_by(|a, b| (&a.group, a.slot.slot_id).cmp(&(&b.group, b.slot.slot_id)));
+        unreadable.sort();
         Ok(ExpiredSlots { at, slots, unreadable })
     }
 
     /// Frees the slots of all groups whose lease has been over for a while, and returns how many there were. One that was
-    /// taken or extended meanwhile is another version, and stays as it is.
+    /// taken or extended meanwhile is another version, and stays as it is. One that fails does not keep the others from being
+    /// freed: it is an error at the end, which says how many were freed.
     pub async fn sweep(&self) -> Result<u32> {
-        let mut freed = 0;
-        for Taken { path, slot, version, at, .. } in self.taken().await?.taken {
-            let is_long_over = slot.expires_at.is_none_or(|end| end.plus_ms(LATE_MS) <= at);
-            if is_long_over && self.write(&path, &slot.freed(), Some(version)).await? {
-                freed += 1;
-            }
-        }
-        Ok(freed)
+        let found = self.taken(&Path::from(ROOT)).await?;
+        self.free(found, |Taken { slot, at, .. }| {
+            slot.expires_at.is_none_or(|end| end.plus_ms(LATE_MS) <= *at)
+        })
+        .await
     }
 
-    async fn taken(&self) -> Result<Found> {
-        let root = Path::from(ROOT);
-        let listed = self.objects.list(Some(&root)).try_collect::<Vec<_>>().await;
-        let listed = listed.map_err(|error| unavailable(&root, &error))?;
-        let mut found = Found { taken: Vec::new(), unreadable: Vec::new() };
+    /// Frees those that are over, and returns how many there were.
+    async fn free(&self, found: Found, is_over: impl Fn(&Taken) -> bool) -> Result<u32> {
+        let Found { taken, mut failed, .. } = found;
+        let mut freed = 0;
+        for Taken { path, slot, version, .. } in taken.into_iter().filter(is_over) {
+            if failed.len() >= FAILURES {
+                break;
+            }
+            match self.write(&path, &slot.freed(), Some(version)).await {
+                Ok(is_freed) => freed += u32::from(is_freed),
+                Err(error) => failed.push(error),
+            }
+        }
+        match failed.first() {
+            None => Ok(freed),
+            Some(first) => {
+                let what = format!("{}; {freed} others were freed", first.message());
+                Err(Error::new(first.kind(), what))
+            }
+        }
+    }
+
+    async fn taken(&self, root: &Path) -> Result<Found> {
+        let listed = self.objects.list(Some(root)).try_collect::<Vec<_>>().await;
+        let mut listed = listed.map_err(|error| unavailable(root, &error))?;
+        // A new id is as good as dice.
+        listed.sort_by_cached_key(|_| Uuid::new_v4());
+        let mut found = Found { taken: Vec::new(), unreadable: Vec::new(), failed: Vec::new() };
         let slots = listed.into_iter().filter(|meta| meta.size > FREE_BYTES);
         for path in slots.map(|meta| meta.location) {
+            if found.failed.len() >= FAILURES {
+                break;
+            }
             let Some((group, slot_id)) = place::slot(&path) else { continue };
             let before = self.time.heard()?;
             match self.read(&path).await {
@@ -88,7 +115,7 @@ impl SlotObjects {
                 Err(error) if error.kind() == ErrorKind::Data => {
                     found.unreadable.push(error.message().to_owned());
                 }
-                Err(error) => return Err(error),
+                Err(error) => found.failed.push(error),
             }
         }
         Ok(found)

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! concurrency/{group}/slots/{i}    { task_id, worker_id, expires_at, token, nonce }
-//! concurrency/tried_out            the bucket's server was tried out, before the first slot was made
+//! concurrency/tried_out            the bucket's server was tried out, before the first slot was taken
 //! ```
 //!
 //! Each slot of a group is an object of its own, from 0 to the limit. It is taken by a **conditional write**: created if it is
@@ -41,7 +41,7 @@ mod trial;
 
 pub(crate) use monitor::Monitor;
 pub use slot::{ExpiredSlot, ExpiredSlots, HeldSlot, SlotObject, SlotsStatus};
-pub(crate) use trial::{is_tried_out, try_out};
+pub(crate) use trial::{are_used, try_out};
 
 use crate::bucket::Bucket;
 use crate::log::{Log, said};
@@ -50,7 +50,7 @@ use doubt::{Doubt, Doubts};
 use futures::TryStreamExt;
 use object_store::{ObjectStore, UpdateVersion, path::Path};
 use place::{ROOT, folder, path};
-use qo_core::{Clock, Error, ErrorKind, FenceToken, GroupRef, Name, Result, Time};
+use qo_core::{Clock, Error, ErrorKind, FenceToken, GroupRef, Name, Result, Time, caps};
 use slot::Slot;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -69,7 +69,7 @@ const LEAST_LEASE: Duration = Duration::from_secs(5);
 pub struct SlotObjects {
     objects: Arc<dyn ObjectStore>,
     time: TimeSource,
-    /// The bucket, whose server is tried out by whoever makes a slot in it.
+    /// The bucket, whose server is tried out by whoever takes a slot in it.
     bucket: Option<Arc<Bucket>>,
     is_tried_out: Arc<AtomicBool>,
     doubts: Arc<Doubts>,
@@ -103,7 +103,7 @@ impl SlotObjects {
         Self::over(objects, TimeSource::Given(clock))
     }
 
-    /// The slots beside a log in a bucket, for whoever looks after them; none beside any other. No slot is made there.
+    /// The slots beside a log in a bucket, for whoever looks after them; none beside any other. No slot is taken there.
     pub(crate) fn beside(log: &Log) -> Option<Self> {
         let time = TimeSource::Answers(Arc::clone(log.traffic()?), Arc::default());
         Some(Self::over(Arc::clone(log.objects()), time))
@@ -116,8 +116,8 @@ impl SlotObjects {
     /// Takes a slot of a group of `limit`, for a while. None if all are held, or the limit is 0.
     ///
     /// They are tried in an order by chance, so that many who come at once do not all want the same one. It costs two requests
-    /// for a free slot that is met first, and one for each that is not free. After `Unknown` nothing is held: ask again for the
-    /// same task.
+    /// for a free slot that is met first, and one for each that is not free; and one for each process, before the first slot
+    /// that it takes. After `Unknown` nothing is held: ask again for the same task.
     pub async fn try_acquire(
         &self,
         group: &str,
@@ -128,31 +128,25 @@ impl SlotObjects {
     ) -> Result<Option<HeldSlot>> {
         let (group, worker_id) = (GroupRef::parse("group", group)?, Name::parse("worker_id", worker_id)?);
         check_limit(limit)?;
-        if lease_duration < LEAST_LEASE {
-            let rule = format!(
-                "must be at least {} for slots that are objects: a bucket tells whole seconds",
-                LEAST_LEASE.as_millis()
-            );
-            return Err(Error::invalid("lease_ms", lease_duration.as_millis(), rule));
-        }
+        check_lease(lease_duration)?;
         let own = self.settle_doubts(&group, task_id).await;
         for slot_id in in_any_order(limit, own) {
             let path = path(&group, slot_id);
             let found = self.read(&path).await?;
             let now = self.time.now()?;
-            if found.is_none() {
-                self.try_out().await?;
-            }
             let (token, version) = match found {
                 Some((slot, _)) if slot.is_taken(now) && slot.task_id != Some(task_id) => continue,
                 Some((slot, version)) => (slot.token.0, Some(version)),
                 None => (0, None),
             };
+            let token = token.checked_add(1).ok_or_else(|| worn_out(&path))?;
+            // Whatever was found: it may have come from another server.
+            self.try_out().await?;
             let held = Slot {
                 task_id: Some(task_id),
                 worker_id: Some(worker_id.clone()),
                 expires_at: Some(now.plus_ms(millis(lease_duration))),
-                token: FenceToken(token + 1),
+                token: FenceToken(token),
                 nonce: Uuid::new_v4(),
             };
             let written = self.write(&path, &held, version).await.inspect_err(|error| {
@@ -189,6 +183,7 @@ impl SlotObjects {
         lease_duration: Duration,
     ) -> Result<Time> {
         let path = path(&GroupRef::parse("group", group)?, slot_id);
+        check_lease(lease_duration)?;
         let (slot, version) = self.own(&path, task_id).await?;
         let expires_at = self.time.now()?.plus_ms(millis(lease_duration));
         let slot = Slot { expires_at: Some(expires_at), nonce: Uuid::new_v4(), ..slot };
@@ -252,6 +247,21 @@ fn check_limit(limit: u32) -> Result<()> {
     Err(Error::invalid("limit", limit, rule))
 }
 
+/// A lease that is too short is over before anybody knows, and one that is too long keeps a slot from all others when its
+/// holder is gone.
+fn check_lease(lease_duration: Duration) -> Result<()> {
+    let most = Duration::from_millis(caps::LEASE_MAX_MS);
+    let rule = if lease_duration < LEAST_LEASE {
+        let least = LEAST_LEASE.as_millis();
+        format!("must be at least {least} for slots that are objects: a bucket tells whole seconds")
+    } else if lease_duration > most {
+        format!("must be at most {}", caps::LEASE_MAX_MS)
+    } else {
+        return Ok(());
+    };
+    Err(Error::invalid("lease_ms", lease_duration.as_millis(), rule))
+}
+
 /// All slots of a group, in an order by chance, but for one that comes first.
 fn in_any_order(limit: u32, first: Option<u32>) -> Vec<u32> {
     // A new id is as good as dice.
@@ -266,6 +276,10 @@ fn millis(duration: Duration) -> u64 {
 
 fn lost(path: &Path, task_id: Uuid) -> Error {
     Error::new(ErrorKind::Fenced, format!("{path}: {task_id} does not hold it"))
+}
+
+fn worn_out(path: &Path) -> Error {
+    Error::new(ErrorKind::Data, format!("{path}: is not a slot: there is no token above {}", u64::MAX))
 }
 
 fn unavailable(path: &Path, error: &object_store::Error) -> Error {

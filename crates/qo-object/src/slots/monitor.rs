@@ -13,12 +13,14 @@ use uuid::Uuid;
 pub(crate) struct Monitor {
     every: Duration,
     next: Instant,
+    /// When it last looked, if it has.
+    last: Option<Instant>,
 }
 
 impl Monitor {
     /// Looks about once in `every`, not before half of it has passed.
     pub fn new(every: Duration) -> Self {
-        Self { every, next: Instant::now() + jittered(every) }
+        Self { every, next: Instant::now() + jittered(every), last: None }
     }
 
     /// Whether it is time, and this process is the one of `workers` that looks.
@@ -27,7 +29,16 @@ impl Monitor {
             return false;
         }
         self.next = Instant::now() + jittered(self.every);
-        dice().is_multiple_of(workers().max(1) as u128)
+        let looks = dice().is_multiple_of(workers().max(1) as u128);
+        if looks {
+            self.last = Some(Instant::now());
+        }
+        looks
+    }
+
+    /// Whether this process has looked since then.
+    pub fn has_looked_since(&self, then: Instant) -> bool {
+        self.last.is_some_and(|last| last > then)
     }
 }
 

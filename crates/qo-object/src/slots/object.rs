@@ -42,12 +42,12 @@ impl SlotObjects {
             let options = PutOptions { mode: mode(), ..PutOptions::default() };
             match self.objects.put_opts(path, bytes.clone().into(), options).await {
                 Ok(_) => return Ok(true),
-                // It is not allowed, and will not be.
+                // It is not allowed, and will not be. What an earlier try did is another matter: that is looked up below.
                 Err(
                     error @ (object_store::Error::PermissionDenied { .. }
                     | object_store::Error::Unauthenticated { .. }
                     | object_store::Error::NotImplemented { .. }),
-                ) => return Err(unavailable(path, &error)),
+                ) if attempt == 0 => return Err(unavailable(path, &error)),
                 Err(error) => why = said(&error),
             }
             match self.read(path).await {

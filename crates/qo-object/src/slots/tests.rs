@@ -2,11 +2,18 @@
 
 use super::slot::FREE_BYTES;
 use super::*;
+use async_trait::async_trait;
+use futures::FutureExt;
 use futures::future::{join, join_all};
-use object_store::ObjectStoreExt;
+use futures::stream::BoxStream;
 use object_store::memory::InMemory;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStoreExt,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result as Stored,
+};
 use qo_core::ManualClock;
 use qo_testkit::objects::{FaultyObjects, ObjectFaults};
+use std::sync::Mutex;
 use tokio::time::sleep;
 
 const NOON: Time = Time::from_millis(1_800_000_000_000);
@@ -191,4 +198,146 @@ async fn a_task_that_asks_again_after_unknown_holds_one_slot_and_not_two() {
         slots.try_acquire("g", 4, task(2), "w", LEASE).await.expect("answered").expect("free");
         assert_eq!(slots.get_status("g").await.expect("answered").active, 2, "what it holds is not in doubt");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_forgets_no_slot_in_doubt() {
+    let (slots, objects) = in_doubt(3);
+    asked_in_doubt(&slots, &objects, 1, task(1)).await;
+    objects.set_faults(ObjectFaults { always_ms: 1_000, ..ObjectFaults::default() });
+    // It has begun to give the slot back, and waits for the first answer.
+    assert!(slots.try_acquire("g", 1, task(2), "w", LEASE).now_or_never().is_none());
+    objects.set_faults(ObjectFaults::default());
+    let next = slots.try_acquire("g", 1, task(2), "w", LEASE).await.expect("answered");
+    assert_eq!(next.expect("given back").token, FenceToken(2));
+}
+
+#[tokio::test]
+async fn a_lease_is_no_longer_than_a_day_and_no_shorter_than_a_bucket_can_tell() {
+    let (slots, _) = slots();
+    let day = Duration::from_millis(caps::LEASE_MAX_MS);
+    slots.try_acquire("g", 1, task(1), "w", day).await.expect("answered").expect("free");
+    for (lease, rule) in [
+        (Duration::MAX, "must be at most 86400000"),
+        (day + Duration::from_millis(1), "lease_ms: \"86400001\": must be at most 86400000"),
+        (Duration::from_millis(4_999), "lease_ms: \"4999\": must be at least 5000"),
+    ] {
+        let asked = slots.try_acquire("h", 1, task(2), "w", lease).await.expect_err("not a lease");
+        let extended = slots.extend_lease("g", 0, task(1), lease).await.expect_err("not a lease");
+        for error in [asked, extended] {
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.message().contains(rule), "{error}");
+        }
+    }
+    slots.extend_lease("g", 0, task(1), LEAST_LEASE).await.expect("his");
+}
+
+#[tokio::test]
+async fn a_slot_without_a_next_token_is_damaged() {
+    let (slots, _) = slots();
+    let bytes = format!("{{\"token\":{},\"nonce\":\"{}\"}}", u64::MAX, Uuid::nil());
+    slots.objects.put(&Path::from("concurrency/g/slots/0"), bytes.into()).await.expect("written");
+    let error = slots.try_acquire("g", 1, task(1), "w", LEASE).await.expect_err("no token is left");
+    assert_eq!(error.kind(), ErrorKind::Data);
+    assert!(error.message().starts_with("concurrency/g/slots/0: is not a slot"), "{error}");
+}
+
+/// Objects some of which are out of order.
+#[derive(Debug, Default)]
+struct Moody {
+    inner: InMemory,
+    /// What cannot be read.
+    silent: Mutex<Option<Path>>,
+    /// What becomes of the next writes: whether they are refused, else nobody hears what became of them.
+    refused: Mutex<Vec<bool>>,
+}
+
+impl std::fmt::Display for Moody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Moody")
+    }
+}
+
+fn broke() -> object_store::Error {
+    object_store::Error::Generic { store: "moody", source: "the connection broke".into() }
+}
+
+#[async_trait]
+impl ObjectStore for Moody {
+    async fn put_opts(&self, path: &Path, bytes: PutPayload, options: PutOptions) -> Stored<PutResult> {
+        match self.refused.lock().expect("not poisoned").pop() {
+            Some(true) => {
+                let path = path.to_string();
+                return Err(object_store::Error::PermissionDenied { path, source: "not you".into() });
+            }
+            Some(false) => return Err(broke()),
+            None => {}
+        }
+        self.inner.put_opts(path, bytes, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        options: PutMultipartOptions,
+    ) -> Stored<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(path, options).await
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Stored<GetResult> {
+        if self.silent.lock().expect("not poisoned").as_ref() == Some(path) {
+            return Err(broke());
+        }
+        self.inner.get_opts(path, options).await
+    }
+
+    fn delete_stream(&self, paths: BoxStream<'static, Stored<Path>>) -> BoxStream<'static, Stored<Path>> {
+        self.inner.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Stored<ObjectMeta>> {
+        self.inner.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Stored<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Stored<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}
+
+fn moody() -> (SlotObjects, Arc<Moody>, Arc<ManualClock>) {
+    let (objects, clock) = (Arc::new(Moody::default()), Arc::new(ManualClock::new(NOON)));
+    (SlotObjects::new(objects.clone(), clock.clone()), objects, clock)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_refused_after_one_whose_answer_was_lost_leaves_doubt() {
+    let (slots, objects, _) = moody();
+    *objects.refused.lock().expect("not poisoned") = vec![true];
+    let error = slots.try_acquire("g", 1, task(1), "w", LEASE).await.expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "nothing can have happened");
+    *objects.refused.lock().expect("not poisoned") = vec![true, true, true, true, false];
+    let error = slots.try_acquire("g", 1, task(1), "w", LEASE).await.expect_err("nobody knows");
+    assert_eq!(error.kind(), ErrorKind::Unknown);
+    assert_eq!(slots.settle_doubts(&GroupRef::parse("group", "g").expect("a group"), task(1)).await, Some(0));
+}
+
+#[tokio::test]
+async fn a_slot_that_always_fails_does_not_keep_others_from_being_swept() {
+    let (slots, objects, clock) = moody();
+    for (n, group) in ["a", "b", "c"].into_iter().enumerate() {
+        slots.try_acquire(group, 1, task(n as u128), "w", LEASE).await.expect("answered").expect("free");
+    }
+    clock.advance_ms(90_000);
+    *objects.silent.lock().expect("not poisoned") = Some(Path::from("concurrency/a/slots/0"));
+    let error = slots.sweep().await.expect_err("one failed");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.message().starts_with("concurrency/a/slots/0: "), "{error}");
+    assert!(error.message().ends_with("; 2 others were freed"), "{error}");
+    slots.expired().await.expect_err("who looks is told that he does not see all");
+    *objects.silent.lock().expect("not poisoned") = None;
+    assert_eq!(slots.sweep().await, Ok(1));
 }

@@ -1,5 +1,6 @@
-//! The trial: whoever makes the first slot in a bucket tries its server out, and leaves a mark that says so to all who come
-//! later. To them it costs one request.
+//! The trial: whoever takes the first slot in a bucket tries its server out, and leaves a mark that says so to all who come
+//! later. To them it costs one request, before the first slot that a process takes. Slots that are there already say
+//! nothing: they may have been copied from another server.
 //!
 //! The mark goes where the objects go. Who copies a prefix to another server should leave `concurrency/tried_out` behind;
 //! `qo doctor --verify` tries out the server that it finds.
@@ -8,6 +9,7 @@ use super::place::ROOT;
 use super::{SlotObjects, unavailable};
 use crate::bucket::Bucket;
 use crate::log::is_absent;
+use futures::TryStreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, path::Path};
 use qo_core::Result;
 use serde::{Deserialize, Serialize};
@@ -26,8 +28,15 @@ fn mark() -> Path {
     Path::from_iter([ROOT, "tried_out"])
 }
 
-/// Whether the server was tried out by somebody who made a slot.
-pub(crate) async fn is_tried_out(objects: &dyn ObjectStore) -> Result<bool> {
+/// Whether there are slots here, or anything that says that there were.
+pub(crate) async fn are_used(objects: &dyn ObjectStore) -> Result<bool> {
+    let root = Path::from(ROOT);
+    let first = objects.list(Some(&root)).try_next().await;
+    Ok(first.map_err(|error| unavailable(&root, &error))?.is_some())
+}
+
+/// Whether the server was tried out by somebody who took a slot.
+async fn is_tried_out(objects: &dyn ObjectStore) -> Result<bool> {
     let mark = mark();
     let found = match objects.get(&mark).await {
         Ok(found) => found.bytes().await,
@@ -40,7 +49,7 @@ pub(crate) async fn is_tried_out(objects: &dyn ObjectStore) -> Result<bool> {
 }
 
 impl SlotObjects {
-    /// Makes sure that the server can be relied upon, before the first slot is made here.
+    /// Makes sure that the server can be relied upon, before this process writes its first slot.
     pub(super) async fn try_out(&self) -> Result<()> {
         let Some(bucket) = self.bucket.as_ref().filter(|_| !self.is_tried_out.load(Ordering::SeqCst)) else {
             return Ok(());

@@ -3,7 +3,7 @@
 use crate::fixtures::fresh_prefix;
 use crate::{SERVER, real_server};
 use futures::future::join_all;
-use qo_core::ErrorKind;
+use qo_core::{ErrorKind, Store};
 use qo_object::doctor::examine_bucket;
 use qo_object::{Bucket, LogStore, Options, SlotObjects};
 use qo_testkit::Bucket as Server;
@@ -63,7 +63,7 @@ async fn an_answer_that_is_lost_costs_no_slot() {
     let server = Server::start(5);
     let slots = slots(server.url(), "p");
     let task = Uuid::from_u128(1);
-    // Whoever makes the first slot tries the server out.
+    // Whoever takes the first slot tries the server out.
     let first = slots.try_acquire("g", 1, task, "w", LEASE).await.expect("answered").expect("free");
     slots.release("g", first.slot_id, task).await.expect("his");
     for fault in [Fault::ResetAfter, Fault::Conflict, Fault::SlowDown, Fault::ResetBefore] {
@@ -80,6 +80,55 @@ async fn a_server_that_replaces_carelessly_gives_no_slot() {
     server.set_conditions(Conditions::Ignored);
     let error = slots(server.url(), "p").try_acquire("g", 1, Uuid::from_u128(1), "w", LEASE).await;
     assert_eq!(error.expect_err("it is careless").kind(), ErrorKind::Invalid);
+}
+
+/// Slots that were copied to another server without the mark say nothing of that server.
+#[tokio::test]
+async fn slots_that_were_copied_to_a_careless_server_are_not_given_and_the_doctor_says_so() {
+    let server = Server::start(12);
+    let task = Uuid::from_u128(1);
+    let first = slots(server.url(), "p").try_acquire("g", 1, task, "w", LEASE).await;
+    let held = first.expect("answered").expect("free");
+    assert!(server.remove("p/concurrency/tried_out"));
+    server.set_conditions(Conditions::Ignored);
+    let later = slots(server.url(), "p");
+    server.take_requests();
+    assert_eq!(later.try_acquire("g", 1, Uuid::from_u128(2), "w", LEASE).await, Ok(None));
+    assert_eq!(server.take_requests().total(), 1, "a refusal writes nothing");
+    slots(server.url(), "p").release("g", held.slot_id, task).await.expect("his");
+    let error = later.try_acquire("g", 1, Uuid::from_u128(2), "w", LEASE).await.expect_err("it is careless");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let error = examine_bucket(&at(server.url(), "p")).await.expect_err("it is careless");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+/// The doctor tries out replacing too, although nobody has left a mark.
+#[tokio::test]
+async fn the_doctor_tries_a_server_out_for_slots_without_the_mark() {
+    let server = Server::start(13);
+    let bucket = at(server.url(), "p");
+    let examined = async || {
+        server.take_requests();
+        examine_bucket(&bucket).await.map(|_| server.take_requests().put)
+    };
+    let for_a_log = examined().await.expect("it is fine");
+    slots(server.url(), "p").try_acquire("g", 1, Uuid::from_u128(1), "w", LEASE).await.expect("answered");
+    assert!(server.remove("p/concurrency/tried_out"));
+    assert!(examined().await.expect("it is fine") > for_a_log);
+}
+
+/// A look takes as long as the server does, and nobody who ends waits for it.
+#[tokio::test]
+async fn whoever_ends_does_not_wait_for_a_look_at_slots() {
+    let server = Server::start(14);
+    let slots = slots(server.url(), "p");
+    slots.try_acquire("g", 1, Uuid::from_u128(1), "w", LEASE).await.expect("answered").expect("free");
+    let store = LogStore::open_bucket(&at(server.url(), "p"), watchful()).await.expect("it opens");
+    let begun = std::time::Instant::now();
+    server.fail_next(Kind::List, Fault::Delay(Duration::from_secs(20)));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    store.finish().await;
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
 /// Who comes later is told by one request that somebody has tried the server out.
@@ -196,7 +245,7 @@ async fn a_free_slot_costs_four_requests_and_a_full_group_one_for_each_slot() {
     let server = Server::start(6);
     let slots = slots(server.url(), "p");
     let task = Uuid::from_u128(1);
-    // Whoever makes the first slot tries the server out.
+    // Whoever takes the first slot tries the server out.
     let first = slots.try_acquire("other", 1, task, "w", LEASE).await.expect("answered").expect("free");
     slots.release("other", first.slot_id, task).await.expect("his");
     for _ in 0..2 {

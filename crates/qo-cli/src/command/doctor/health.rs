@@ -30,6 +30,7 @@ pub async fn examine(place: &Place) -> Done<Vec<Finding>> {
     }
     findings.extend(over);
     findings.extend(stuck);
+    findings.extend(holders.left_out());
     findings.extend(workflows(&store).await?);
     findings.extend(waiting(&store).await?);
     Ok(findings)
