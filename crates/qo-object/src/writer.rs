@@ -268,14 +268,17 @@ impl Writer {
         while !commands.is_empty() {
             self.take_turn(batch, requests, rung, &mut commands).await;
             let now: Vec<_> = commands.drain(..fitting(&commands)).collect();
-            let committed =
-                if now.is_empty() { Ok(Some(Vec::new())) } else { self.try_commit(&now, true).await };
+            let committed = if now.is_empty() {
+                Ok(Some(Vec::new()))
+            } else {
+                self.try_commit(&now, !requests.is_closed()).await
+            };
             if self.wanting.is_some() || self.turn.is_some() {
                 // Nothing came of it, and no record says so to those who wait.
                 self.give_turn();
             }
             match committed {
-                // Others are to be first: meanwhile whoever asks for something else is heard.
+                // Others are to be first: meanwhile whoever asks for something else is heard, if there can be anybody.
                 Ok(None) => drop(commands.splice(..0, now)),
                 Ok(Some(answers)) => {
                     for (asked, answer) in now.into_iter().zip(answers) {
@@ -491,7 +494,8 @@ impl Writer {
         Ok(self.try_commit(commands, false).await?.unwrap_or_default())
     }
 
-    /// Commits. If others were first and are to be first again, none; unless it `insists`, and waits.
+    /// Commits. If others were first and are to be first again, it waits for its turn, or, if it `may_leave`, comes to nothing:
+    /// the commands are to be tried again.
     async fn try_commit<T>(
         &mut self,
         commands: &[Asked<T>],
