@@ -9,6 +9,7 @@ use crate::{
 use crate::{ScheduleStatus, SessionId, SlotLease, SlotRequest, State, Steer, Store, Submitted, Swept};
 use crate::{TaskOptions, Time, Work, WorkerStatus, WorkflowPage, WorkflowStatus, caps};
 use async_trait::async_trait;
+use std::time::Duration;
 
 /// Takes the variant that a command answers with.
 macro_rules! answer {
@@ -56,6 +57,11 @@ pub trait Book: Send + Sync + 'static {
     /// See [`Store::renewals_cost`].
     fn renewals_cost(&self) -> bool {
         false
+    }
+
+    /// See [`Store::coarseness`].
+    fn coarseness(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// See [`Store::keep_log`].
@@ -225,6 +231,10 @@ impl<B: Book> Store for B {
 
     fn renewals_cost(&self) -> bool {
         Book::renewals_cost(self)
+    }
+
+    fn coarseness(&self) -> Duration {
+        Book::coarseness(self)
     }
 
     async fn finish(&self) {

@@ -11,6 +11,7 @@ use crate::{NewJob, NewSession, OpenedSession, QueueStatus, Result, ScheduleStat
 use crate::{SlotRequest, Steer, Submitted, Swept, TaskOptions, Time, Work, WorkerStatus, WorkflowPage};
 use async_trait::async_trait;
 use std::any::Any;
+use std::time::Duration;
 
 /// A namespace where jobs, workflows, groups, limits, schedules and sessions live.
 ///
@@ -217,6 +218,12 @@ pub trait Store: Any + Send + Sync {
     /// then, and for longer. Defaults to no.
     fn renewals_cost(&self) -> bool {
         false
+    }
+
+    /// How much earlier than agreed the store may end a lease, because it tells time coarsely: workers trust theirs for that
+    /// much less. Defaults to nothing.
+    fn coarseness(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// Whether the store was told, without having asked, that jobs have come after the change `seen`. A worker then fetches

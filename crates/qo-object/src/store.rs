@@ -24,6 +24,9 @@ const BUSY_POLL: Duration = Duration::from_millis(100);
 /// How often a fleet looks for slots that are objects and whose lease is over.
 const SLOTS_EVERY: Duration = Duration::from_secs(900);
 
+/// How far behind the time of a bucket a process may be that knows it by one answer.
+const COARSENESS: Duration = Duration::from_millis(1_250);
+
 /// How a namespace is kept.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -369,6 +372,12 @@ impl Book for LogStore {
 
     fn renewals_cost(&self) -> bool {
         self.log.traffic().is_some()
+    }
+
+    fn coarseness(&self) -> Duration {
+        // Who has just opened a bucket knows its time by one date, cut off to a whole second, that was on its way for a while:
+        // a lease that it grants is over for others by that much sooner.
+        if self.log.traffic().is_some() { COARSENESS } else { Duration::ZERO }
     }
 
     async fn archived(&self, job: JobId) -> Result<Option<JobDetail>> {

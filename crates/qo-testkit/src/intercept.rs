@@ -16,6 +16,7 @@ use qo_core::{
     ScheduleStatus, SessionId, SlotLease, SlotRequest, Steer, Store, Submitted, Swept, TaskOptions,
 };
 use qo_core::{Time, Work, WorkerStatus, WorkflowPage, WorkflowStatus};
+use std::time::Duration;
 
 /// Decides what becomes of the calls to a store.
 #[async_trait]
@@ -222,6 +223,10 @@ impl<I: Intercept> Store for Intercepted<I> {
 
     fn renewals_cost(&self) -> bool {
         self.0.renewals_cost()
+    }
+
+    fn coarseness(&self) -> Duration {
+        self.0.listen().map_or(Duration::ZERO, |store| store.coarseness())
     }
 
     fn tells_changes(&self) -> bool {

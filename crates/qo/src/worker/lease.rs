@@ -8,7 +8,7 @@
 //! an operator said so: its slot may be somebody else's.
 //!
 //! The margin is max(1 s, lease / 10), but never more than a third of the lease: a lease of a second would otherwise
-//! never be trusted.
+//! never be trusted. Where the store tells time coarsely, as a bucket does, a lease is trusted for that much less besides.
 //!
 //! This watch runs on a thread of its own. What the user's event loop does, or the store, cannot hold it up; and when
 //! the process was stopped and goes on, the watch is overdue and acts at once. Besides, a handler is not polled any more
@@ -40,6 +40,8 @@ pub(crate) struct Lease {
     /// Its usual length.
     length: Duration,
     margin: Duration,
+    /// How much earlier than agreed the store may end it.
+    coarseness: Duration,
     /// Microseconds after the origin.
     trusted_until: AtomicU64,
     /// Store time, in milliseconds.
@@ -52,12 +54,19 @@ pub(crate) struct Lease {
 
 impl Lease {
     /// A lease that was asked for at `sent`, for the first time.
-    pub fn new(session: SessionId, sent: Instant, length: Duration, lease_until: Time) -> Self {
+    pub fn new(
+        session: SessionId,
+        sent: Instant,
+        length: Duration,
+        coarseness: Duration,
+        lease_until: Time,
+    ) -> Self {
         let lease = Self {
             session,
             origin: sent,
             length,
             margin: margin(length),
+            coarseness: coarseness.min(length / 3),
             trusted_until: AtomicU64::new(0),
             lease_until: AtomicI64::new(0),
             lost: AtomicBool::new(false),
@@ -70,7 +79,7 @@ impl Lease {
     /// It was renewed for so long by what was first sent at `sent`. Says whether it had been lost meanwhile. One that was
     /// renewed for longer, because nothing ran, is shorter again when something does.
     pub fn renew(&self, sent: Instant, length: Duration, lease_until: Time) -> bool {
-        let until = sent.duration_since(self.origin) + length.saturating_sub(self.margin);
+        let until = sent.duration_since(self.origin) + length.saturating_sub(self.margin + self.coarseness);
         self.trusted_until.store(micros(until), Ordering::SeqCst);
         self.lease_until.store(lease_until.as_millis(), Ordering::SeqCst);
         self.tell_guards();
@@ -235,5 +244,26 @@ impl Watch {
         // Attempts come to an end without telling.
         let end = self.ended.load(Ordering::SeqCst).then(|| now + Duration::from_millis(50));
         trust_ends.into_iter().chain(stuck_at).chain(end).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[test]
+    fn a_lease_is_trusted_for_less_where_the_store_tells_time_coarsely() {
+        let (sent, until) = (Instant::now(), Time::from_millis(0));
+        let trusted = |length_ms, coarse_ms| {
+            let [length, coarseness] = [length_ms, coarse_ms].map(Duration::from_millis);
+            let lease = Lease::new(SessionId(Uuid::nil()), sent, length, coarseness, until);
+            (lease.trusted_until() - sent, lease.over_at() - sent)
+        };
+        let ms = Duration::from_millis;
+        assert_eq!(trusted(30_000, 0), (ms(27_000), ms(28_500)));
+        assert_eq!(trusted(5_000, 0), (ms(4_000), ms(4_500)));
+        // The store may end it after 3.75 s: nothing runs by then.
+        assert_eq!(trusted(5_000, 1_250), (ms(2_750), ms(3_250)));
     }
 }

@@ -69,7 +69,8 @@ impl Fetcher {
             let opening = self.shared.store.open_session(new);
             match self.answer(tries, opening).await {
                 Ok(opened) => {
-                    let lease = Lease::new(id, sent, self.lease_length(), opened.lease_until);
+                    let coarseness = self.shared.store.coarseness();
+                    let lease = Lease::new(id, sent, self.lease_length(), coarseness, opened.lease_until);
                     let lease = Arc::new(lease);
                     self.shared.watch.set_lease(Some(Arc::clone(&lease)));
                     return Ok(Some(Session::new(id, lease, sent, self.lease_length())));
