@@ -280,7 +280,7 @@ impl Writer {
         let Some(asked) = commands.iter().filter(|asked| asked.is_fetch).map(|asked| asked.at).max() else {
             return;
         };
-        if !self.has_looked_since(asked) && self.catch_up().await.is_err() {
+        if !self.has_looked_since(asked) && (self.has_just_looked() || self.catch_up().await.is_err()) {
             return;
         }
         // What was offered, and nobody has decided about, may be something.

@@ -505,7 +505,7 @@ impl Writer {
         // it where he last saw that; only what is answered without one rests on what was seen.
         let has_to_look = self.log.directory().is_some() || self.is_late();
         let mut has_looked = !has_to_look && commands.iter().all(|asked| self.has_looked_since(asked.at));
-        if !has_looked && (has_to_look || self.sees_others()) {
+        if !has_looked && (has_to_look || (self.sees_others() && !self.has_just_looked())) {
             self.catch_up().await?;
             has_looked = true;
         }
@@ -593,6 +593,12 @@ impl Writer {
         let next = self.end.number + 1;
         let message = format!("{}: others were first {RACES} times in a row", Log::path(next));
         Err(Error::new(ErrorKind::Unavailable, message))
+    }
+
+    /// Whether the end of a bucket's log was seen so lately that another look would not bring more than it costs: it takes as
+    /// long as a race that is lost.
+    pub(crate) fn has_just_looked(&self) -> bool {
+        self.log.directory().is_none() && self.seen_end.elapsed() < self.turns.pace() * 2
     }
 
     /// Puts a record, and looks meanwhile whether somebody pleads for a turn. The record does not wait for that.
