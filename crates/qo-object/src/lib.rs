@@ -24,7 +24,8 @@
 //! | [`log`] | numbered objects: read one, create one if it is not there |
 //! | `put` | a record at the end of the log, whatever the store answers |
 //! | `request` | what a writer is asked for, and how much of it goes into one record |
-//! | `writer` | the state, and commits: group commit, races, lost replies, the late writer |
+//! | `writer` | the state, read to the end of the log, and shown |
+//! | `commit` | what was asked for becomes the next record: group commit, races, lost replies, the late writer |
 //! | `housekeeping` | when a snapshot is due and who writes it, what leaves the state, what is swept, slots too |
 //! | `pace` | how often to look for what others wrote, and how far ahead to read |
 //! | `turn` `plea` | who tries to write the next record, and when; how one who never gets a turn says so |
@@ -44,6 +45,7 @@
 
 mod bucket;
 mod clock;
+mod commit;
 mod directory;
 pub mod doctor;
 mod format;

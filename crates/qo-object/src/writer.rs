@@ -1,21 +1,5 @@
-//! The writer: one for each opened namespace. It keeps the state, reads what others wrote, and commits what it is
-//! asked for, many commands in one record.
-//!
-//! A commit, step by step:
-//! 1. wait for one's [turn](crate::turn), if others write too; read the log to its end (in a bucket, where that takes a while,
-//!    only if others write or it was not done since the commands came);
-//! 2. decide all commands that are waiting, as a speculation, after what light clients [offered](crate::offer);
-//! 3. create the next record with what was decided;
-//! 4. **done**: keep it, and answer. **Somebody was first**: take it back, evolve by what he wrote, and decide again.
-//!    **Nobody knows**: create the same record again, until it is known. The nonce tells our own record from another.
-//!
-//! Nobody is answered before the record is there (G10): not even those whose commands changed nothing, because what they
-//! were told rests on what the record says.
-//!
-//! **The late writer.** If more than half the [sweep](crate::sweep) age passed between the moment when the end of the log
-//! was seen and the moment when the record was there, the place may have been used and swept meanwhile: the record is not
-//! acknowledged, and the state is read again from a snapshot. On a directory the log itself is asked too, because clocks
-//! jump and machines sleep: see [`is_swept_beyond`].
+//! The writer: one for each opened namespace. It keeps the state, reads what others wrote, and [commits](crate::commit) what
+//! it is asked for, many commands in one record.
 
 use crate::clock::StoreClock;
 use crate::directory::{Directory, Held, Turn};
@@ -24,23 +8,19 @@ use crate::housekeeping::Pile;
 use crate::log::Log;
 use crate::pace::{Pace, is_work};
 use crate::plea::Plea;
-use crate::put::{Put, put};
 use crate::record::Record;
 use crate::request::{Asked, BATCH, Caller, Look, Request, fitting, fitting_jobs};
 use crate::slots::Monitor;
 use crate::snapshot::{Covered, Snapshot, is_swept_beyond, missing};
 use crate::store::Options;
 use crate::turn::Turns;
-use futures::future::{Either, select, try_join};
-use qo_core::{Answer, Clock, Command, Error, ErrorKind, Event, NewJob, Result, State, Time, decide};
-use std::{pin::pin, sync::Arc, time::Duration};
+use futures::future::try_join;
+use qo_core::{Clock, Command, Error, ErrorKind, NewJob, Result, State, Time, decide};
+use std::{sync::Arc, time::Duration};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
-
-/// Races for the next record that a commit may lose before its callers are told to come back later.
-const RACES: u32 = 1_000;
 
 /// How soon to look again whether somebody else has decided about what was offered.
 const GLANCE: Duration = Duration::from_millis(1);
@@ -93,7 +73,7 @@ pub(crate) struct Writer {
     /// The date that a bucket's answer bore then: a machine that sleeps counts no time of its own.
     pub(crate) seen_date: Option<Time>,
     /// What was seen of others may not be on the disk yet.
-    unsynced: bool,
+    pub(crate) unsynced: bool,
     pub(crate) turns: Turns,
     pub(crate) plea: Plea,
     /// Races that were lost in a row.
@@ -180,7 +160,7 @@ impl Writer {
     }
 
     /// Begins again at the newest snapshot, and reads on to the end.
-    async fn begin_again(&mut self) -> Result<()> {
+    pub(crate) async fn begin_again(&mut self) -> Result<()> {
         self.reopen().await?;
         self.is_reading_back = true;
         let read = self.reach_end(true).await;
@@ -418,7 +398,7 @@ impl Writer {
     }
 
     /// Makes sure that what was seen of others is on the disk: what is answered rests on it.
-    async fn sync(&mut self) -> Result<()> {
+    pub(crate) async fn sync(&mut self) -> Result<()> {
         if std::mem::take(&mut self.unsynced) {
             self.log.sync().await.inspect_err(|_| self.unsynced = true)?;
         }
@@ -439,12 +419,12 @@ impl Writer {
         }
     }
 
-    fn is_late(&self) -> bool {
+    pub(crate) fn is_late(&self) -> bool {
         self.seen_end.elapsed() >= self.options.sweep_age / 2
     }
 
     /// Whether so much time has passed at a bucket since it bore this date, whatever has passed here.
-    fn is_late_since(&self, seen: Option<Time>) -> bool {
+    pub(crate) fn is_late_since(&self, seen: Option<Time>) -> bool {
         is_late_since(&self.log, seen, self.options.sweep_age / 2)
     }
 
@@ -483,196 +463,9 @@ impl Writer {
     }
 
     /// The state knows one more record.
-    fn passed(&mut self, number: u64, nonce: Uuid, bytes: usize) {
+    pub(crate) fn passed(&mut self, number: u64, nonce: Uuid, bytes: usize) {
         self.end = Covered { number, nonce };
         self.pile.add(bytes);
         self.applied.send_modify(|applied| *applied += 1);
-    }
-
-    /// Commits, however long it takes to get a turn.
-    pub(crate) async fn commit<T>(&mut self, commands: &[Asked<T>]) -> Result<Vec<Result<Answer>>> {
-        Ok(self.try_commit(commands, false).await?.unwrap_or_default())
-    }
-
-    /// Commits. If others were first and are to be first again, it waits for its turn, or, if it `may_leave`, comes to nothing:
-    /// the commands are to be tried again.
-    async fn try_commit<T>(
-        &mut self,
-        commands: &[Asked<T>],
-        may_leave: bool,
-    ) -> Result<Option<Vec<Result<Answer>>>> {
-        // Of a bucket every question takes a while. A record can only be written at the end of the log, so who is alone tries
-        // it where he last saw that; only what is answered without one rests on what was seen.
-        let has_to_look = self.log.directory().is_some() || self.is_late();
-        let mut has_looked = !has_to_look && commands.iter().all(|asked| self.has_looked_since(asked.at));
-        if !has_looked && (has_to_look || (self.sees_others() && !self.has_just_looked())) {
-            self.catch_up().await?;
-            has_looked = true;
-        }
-        while self.lost < RACES {
-            let at = self.hands.now(self.state.now());
-            // What was acknowledged before comes before; if it is too much for one record, the commands wait for the next.
-            let admitted = fitting_jobs(&self.offers);
-            let is_last = admitted == self.offers.len();
-            let commands = if is_last { commands } else { &[] };
-            self.state.speculate();
-            let (events, answers) = self.decide_all(at, admitted, commands);
-            if admitted == 0 && events.iter().all(|event| matches!(event, Event::Ticked(_))) {
-                // That time goes on needs no record. What is answered rests on what was seen, unless it is nothing.
-                self.state.take_back();
-                if !std::mem::replace(&mut has_looked, true) {
-                    self.catch_up().await?;
-                    continue;
-                }
-                let is_nothing = |(asked, answer): (&Asked<T>, &Result<Answer>)| {
-                    asked.is_fetch && *answer == Ok(Answer::Done)
-                };
-                if !commands.iter().zip(&answers).all(is_nothing) {
-                    self.sync().await?;
-                }
-                self.lost = 0;
-                return Ok(Some(answers));
-            }
-            if self.has_to_wait_again() {
-                self.state.take_back();
-                if may_leave {
-                    return Ok(None);
-                }
-                self.wait_for_turn().await?;
-                continue;
-            }
-            let record = Record {
-                number: self.end.number + 1,
-                writer: self.id,
-                nonce: Uuid::new_v4(),
-                after: self.end.nonce,
-                at: Some(at),
-                events,
-                admitted,
-                offered: Vec::new(),
-                snapshot: is_last && self.is_snapshot_due(),
-            };
-            let sent = Instant::now();
-            match self.put_and_look_for_pleas(&record).await {
-                Ok(Put::Ours(_)) if !self.is_trusted().await => {
-                    self.state.take_back();
-                    if let Err(error) = self.begin_again().await {
-                        // It is said to whoever asks next. That the record may be there stays true.
-                        tracing::debug!("{error}");
-                    }
-                    let what = format!("{}: written too late to be trusted", Log::path(record.number));
-                    return Err(Error::new(ErrorKind::Unknown, what));
-                }
-                Ok(Put::Ours(bytes)) => {
-                    // The others have to read it: they may begin.
-                    self.give_turn();
-                    self.state.keep();
-                    self.written(&record, bytes, sent).await;
-                    if is_last {
-                        return Ok(Some(answers));
-                    }
-                }
-                Ok(Put::Theirs(theirs, bytes)) => {
-                    self.lost += 1;
-                    self.state.take_back();
-                    self.follow(&theirs, bytes)?;
-                    self.plea.lost(&self.log, self.lost, self.id, self.turns.pace()).await;
-                    self.is_waiting = true;
-                    let caught_up = self.catch_up().await;
-                    self.is_waiting = false;
-                    caught_up?;
-                    has_looked = true;
-                }
-                Err(error) => {
-                    self.state.take_back();
-                    return Err(error);
-                }
-            }
-        }
-        self.lost = 0;
-        let next = self.end.number + 1;
-        let message = format!("{}: others were first {RACES} times in a row", Log::path(next));
-        Err(Error::new(ErrorKind::Unavailable, message))
-    }
-
-    /// Whether the end of a bucket's log was seen so lately that another look would not bring more than it costs: it takes as
-    /// long as a race that is lost.
-    pub(crate) fn has_just_looked(&self) -> bool {
-        self.log.directory().is_none() && self.seen_end.elapsed() < self.turns.pace() * 2
-    }
-
-    /// Puts a record, and looks meanwhile whether somebody pleads for a turn. The record does not wait for that.
-    async fn put_and_look_for_pleas(&mut self, record: &Record) -> Result<Put> {
-        let sent = Instant::now();
-        let look = pin!(self.plea.look(&self.log));
-        let put = pin!(put(&self.log, record, &self.options));
-        let put = match select(look, put).await {
-            Either::Left(((), put)) => put.await,
-            Either::Right((put, _)) => put,
-        };
-        if put.is_ok() {
-            self.turns.took(sent.elapsed());
-        }
-        put
-    }
-
-    /// Whether the end of a bucket's log was seen after this.
-    pub(crate) fn has_looked_since(&self, asked: Instant) -> bool {
-        self.log.directory().is_none() && self.seen_end >= asked
-    }
-
-    /// Whether a record that was just written after the end, as it is known here, is one that will be read.
-    async fn is_trusted(&self) -> bool {
-        !self.is_late()
-            && match self.log.directory() {
-                Some(_) => is_swept_beyond(&self.log, self.end.number).await.is_ok_and(|swept| !swept),
-                None => !self.is_late_since(self.seen_date),
-            }
-    }
-
-    fn decide_all<T>(
-        &mut self,
-        at: Time,
-        admitted: usize,
-        commands: &[Asked<T>],
-    ) -> (Vec<Event>, Vec<Result<Answer>>) {
-        let mut events = Vec::new();
-        if admitted > 0 {
-            match decide(&mut self.state, at, &Command::Admit(self.offers[..admitted].to_vec())) {
-                Ok(decision) => {
-                    if let Answer::Submitted(submitted) = &decision.answer {
-                        // An offer that breaks a rule cannot have come from qo; an id may have been used twice.
-                        let refused = submitted.iter().filter_map(|submitted| submitted.as_ref().err());
-                        refused.for_each(|error| tracing::error!("an offered job was refused: {error}"));
-                    }
-                    events.extend(decision.events);
-                }
-                Err(error) => tracing::error!("offered jobs were refused: {error}"),
-            }
-        }
-        let answers = commands.iter().map(|asked| {
-            let decision = asked.decide(&mut self.state, at)?;
-            events.extend(decision.events);
-            Ok(decision.answer)
-        });
-        let answers = answers.collect();
-        (events, answers)
-    }
-
-    /// A record of ours is there.
-    async fn written(&mut self, record: &Record, bytes: usize, sent: Instant) {
-        self.seen_end = sent;
-        self.seen_date = self.log.date().map(|dated| dated.date);
-        // Its folder was synced with it, and so was everything that could be seen there.
-        self.unsynced = false;
-        self.offers.drain(..record.admitted);
-        self.lost = 0;
-        self.turns.saw(record.number, self.id);
-        self.pace.saw(record);
-        self.passed(record.number, record.nonce, bytes);
-        self.owes_snapshot |= record.snapshot;
-        if let Hands::Store(clock) = &self.hands {
-            clock.observe(&self.log, &Log::path(record.number), sent).await;
-        }
     }
 }
