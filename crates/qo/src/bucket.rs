@@ -17,7 +17,7 @@ pub use qo_object::{Bucket, Requests, Traffic};
 use qo_object::{LogStore, Options};
 use std::sync::Arc;
 
-/// Opens the namespace in a bucket as [`crate::connect`] does, and returns what counts its requests, too. `Invalid` if it is
+/// Opens the namespace in a bucket as [`crate::connect()`] does, and returns what counts its requests, too. `Invalid` if it is
 /// not the URL of a bucket.
 pub async fn connect(url: &str) -> Result<(Arc<dyn Store>, Arc<Traffic>)> {
     let store = LogStore::open_bucket(&Bucket::parse(url)?, Options::bucket()).await?;
