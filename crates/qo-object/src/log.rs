@@ -108,14 +108,35 @@ impl Log {
     /// The last record, if the log has any after `covered`. The log has no gaps and grows at its end only, so a few
     /// looks find it, however long it is.
     pub(crate) async fn last_after(&self, covered: u64) -> Result<u64> {
-        // Of a bucket every look takes a while: several are made at once. Seven of them leave an eighth.
-        let (first, then) = if self.directory.is_some() { (1, 1) } else { (12, 7) };
+        if self.directory.is_none() {
+            return self.last_far_after(covered).await;
+        }
+        let (mut there, mut step) = (covered, 1);
+        while self.exists(&Self::path(there + step)).await? {
+            there += step;
+            step *= 2;
+        }
+        // `there` is there (or covered), `there + step` is not.
+        while step > 1 {
+            step /= 2;
+            if self.exists(&Self::path(there + step)).await? {
+                there += step;
+            }
+        }
+        Ok(there)
+    }
+
+    /// The same where every look takes a while: several are made at once. Twelve find a step that is too large, seven leave an
+    /// eighth of it.
+    async fn last_far_after(&self, covered: u64) -> Result<u64> {
+        const STEPS: u32 = 12;
+        const PARTS: u64 = 8;
         let (mut there, mut step) = (covered, 1);
         loop {
-            let steps: Vec<u64> = (0..first).map(|power| step << power).collect();
+            let steps: Vec<u64> = (0..STEPS).map(|power| step << power).collect();
             let found = self.how_many_exist(steps.iter().map(|step| covered + step)).await?;
             there = found.checked_sub(1).map_or(there, |last| covered + steps[last]);
-            step = steps.get(found).copied().unwrap_or(step << first);
+            step = steps.get(found).copied().unwrap_or(step << STEPS);
             if found < steps.len() {
                 break;
             }
@@ -123,9 +144,9 @@ impl Log {
         // `there` is there (or covered), `absent` is not.
         let mut absent = covered + step;
         while absent - there > 1 {
-            let width = (absent - there).div_ceil(then + 1);
+            let width = (absent - there).div_ceil(PARTS);
             let numbers: Vec<u64> =
-                (1..=then).map(|part| there + part * width).take_while(|number| *number < absent).collect();
+                (1..PARTS).map(|part| there + part * width).take_while(|number| *number < absent).collect();
             let found = self.how_many_exist(numbers.iter().copied()).await?;
             absent = numbers.get(found).copied().unwrap_or(absent);
             there = found.checked_sub(1).map_or(there, |last| numbers[last]);
