@@ -247,12 +247,11 @@ impl Writer {
         self.sort(batch, &mut commands).await;
         while !commands.is_empty() {
             self.take_turn(batch, requests, rung, &mut commands).await;
+            // With a full record there is nothing to be gained by hearing more: it waits for its turn where it is.
+            let may_leave = commands.len() < BATCH && !requests.is_closed();
             let now: Vec<_> = commands.drain(..fitting(&commands)).collect();
-            let committed = if now.is_empty() {
-                Ok(Some(Vec::new()))
-            } else {
-                self.try_commit(&now, !requests.is_closed()).await
-            };
+            let committed =
+                if now.is_empty() { Ok(Some(Vec::new())) } else { self.try_commit(&now, may_leave).await };
             if self.wanting.is_some() || self.turn.is_some() {
                 // Nothing came of it, and no record says so to those who wait.
                 self.give_turn();

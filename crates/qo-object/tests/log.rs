@@ -109,6 +109,24 @@ async fn who_comes_to_a_writer_without_a_pause_gets_his_turn() {
     assert!(!writes.is_finished(), "it writes on");
 }
 
+/// Six writers, each with more to say than goes into one record, all come to an end. (Time only passes here while everybody
+/// waits: one who spun until his turn came would do so for ever.)
+#[tokio::test(start_paused = true)]
+async fn writers_with_full_records_all_get_their_turn() {
+    let objects = FaultyObjects::new(7, ObjectFaults { always_ms: 60, ..ObjectFaults::default() });
+    let shared: Arc<dyn ObjectStore> = Arc::new(objects);
+    let writers = join_all((0..6).map(|_| open(&shared))).await;
+    let submits = writers.iter().zip(1_u128..).flat_map(|(store, writer)| {
+        (0..5_000).map(move |number| async move {
+            store.submit(vec![job(writer * 100_000 + number)]).await.expect("accepted")
+        })
+    });
+    join_all(submits).await;
+    for writer in &writers {
+        assert_eq!(due(writer).await, 30_000);
+    }
+}
+
 /// Records go when two snapshots cover them and they are old enough, by the store's stamps; what they said is there.
 #[tokio::test(start_paused = true)]
 async fn old_records_are_swept_and_nothing_is_lost() {
