@@ -1,0 +1,1 @@
+//! Two services that share a namespace keep their own configuration.

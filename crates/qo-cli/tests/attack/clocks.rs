@@ -1,0 +1,1 @@
+//! A bucket whose answers tell a wrong time.

@@ -1,0 +1,1 @@
+//! Bad jobs at every door: command line, NDJSON, SQL functions, Rust.

@@ -1,0 +1,1 @@
+//! A fleet under kills, stops, restarts, full disks and wrong clocks.

@@ -1,0 +1,1 @@
+//! What a worker and a running job say about themselves.

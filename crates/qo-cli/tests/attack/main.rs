@@ -1,0 +1,17 @@
+//! Attacks on qo from outside: real processes, real signals, damaged stores and wrong clocks.
+//!
+//! Each module is one way in. A test states what an attacker or an accident does, and what must hold all the same. The
+//! jobs of a test write down themselves when they ran; verdicts come from that, not from what qo says about it.
+
+mod apps;
+mod clocks;
+mod doors;
+mod fleet;
+#[path = "../command_line/fixture.rs"]
+#[allow(dead_code)]
+mod fixture;
+mod logs;
+mod namespaces;
+mod programs;
+mod refusals;
+mod views;

@@ -1,0 +1,1 @@
+//! Directories and buckets that vanish, are swapped or lose objects.

@@ -1,0 +1,1 @@
+//! Programs that try to outlive their worker, their lease or their job.
