@@ -27,7 +27,8 @@ Examples:
   qo concurrency set resize --limit 4                      how many at once
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 limit reached, 75 unavailable.
-With --json a command prints one JSON document: an array for a listing, an object for one thing.")]
+With --json a command prints one JSON document: an array for a listing, an object for one thing. An error is then one line
+of JSON on stderr: {\"error\": {\"kind\": …, \"message\": …}}, with \"hints\" if there are any.")]
 pub struct Cli {
     #[command(flatten)]
     global: Global,

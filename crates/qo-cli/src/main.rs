@@ -26,6 +26,13 @@ fn main() -> ExitCode {
     }
     match cli::Cli::try_parse() {
         Ok(cli) => cli.run(),
+        Err(error) if error.use_stderr() && trouble::speaks_json() => {
+            let message = error.to_string();
+            let message = message.trim_end().strip_prefix("error: ").unwrap_or(&message);
+            let told = qo::Error::new(qo::ErrorKind::Invalid, message);
+            eprintln!("{}", trouble::as_json(&told, &[]));
+            ExitCode::from(trouble::USAGE)
+        }
         Err(error) => {
             // Whoever closed the pipe does not want to read it.
             let _ = error.print();

@@ -35,6 +35,15 @@ impl Place {
         without_password(&self.settings.store)
     }
 
+    /// The command that starts a worker for a task.
+    pub fn worker_for(&self, task: &Name) -> String {
+        let has_command = self.settings.tasks.get(task).is_some_and(|task| task.command.is_some());
+        match &self.settings.file {
+            Some(file) if has_command => format!("qo worker, in the directory of {}", file.display()),
+            _ => format!("qo worker --task {task}=COMMAND"),
+        }
+    }
+
     /// The directory of the store, if it is one.
     pub fn directory(&self) -> Option<&Path> {
         self.settings.store.strip_prefix("file:").map(Path::new)
@@ -144,8 +153,7 @@ pub fn listed(names: &[String]) -> String {
 
 /// Whether a live worker runs a task; if not, the tasks that live workers run.
 pub async fn tasks_of_workers(store: &Arc<dyn Store>, task: &Name) -> Done<Result<(), Vec<String>>> {
-    let (mut workers, now) = (store.workers().await?, store.now().await?);
-    workers.retain(|worker| worker.lease_until >= now);
+    let workers = store.workers().await?;
     if workers.iter().any(|worker| worker.tasks.contains(task)) {
         return Ok(Ok(()));
     }

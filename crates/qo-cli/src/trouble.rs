@@ -62,8 +62,12 @@ impl Trouble {
     pub fn tell(&self, screen: &mut Screen) -> u8 {
         match self {
             Self::Error { error, hints } => {
-                screen.error(error);
-                hints.iter().for_each(|hint| screen.hint(hint));
+                if speaks_json() {
+                    screen.say(as_json(error, hints));
+                } else {
+                    screen.error(error);
+                    hints.iter().for_each(|hint| screen.hint(hint));
+                }
                 exit_code(error.kind())
             }
             Self::Exit(code) => *code,
@@ -74,6 +78,20 @@ impl Trouble {
             }
         }
     }
+}
+
+/// Whether the command line asks for JSON. Mistakes on it, too, are told so: then it has not been understood yet.
+pub fn speaks_json() -> bool {
+    std::env::args_os().skip(1).take_while(|argument| argument != "--").any(|argument| argument == "--json")
+}
+
+/// An error for programs, in one line.
+pub fn as_json(error: &Error, hints: &[String]) -> String {
+    let mut told = serde_json::json!({ "kind": error.kind(), "message": error.message() });
+    if let (Some(told), false) = (told.as_object_mut(), hints.is_empty()) {
+        told.insert("hints".into(), hints.into());
+    }
+    serde_json::json!({ "error": told }).to_string()
 }
 
 /// What the shell is told of an error.

@@ -4,7 +4,7 @@
 use crate::{Answer, Change, Changed, Claim, Command, Configuration, Cursor, Error, ErrorKind, Exchange};
 use crate::{ExchangeReply, Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter};
 use crate::{
-    JobId, JobPage, JobState, LeaseId, Name, NewJob, NewSession, OpenedSession, QueueStatus, Result,
+    JobId, JobPage, JobState, LeaseId, Name, NewJob, NewSession, OpenedSession, Over, QueueStatus, Result,
 };
 use crate::{ScheduleStatus, SessionId, SlotLease, SlotRequest, State, Steer, Store, Submitted, Swept};
 use crate::{TaskOptions, Time, Work, WorkerStatus, WorkflowPage, WorkflowStatus, caps};
@@ -27,11 +27,11 @@ pub trait Book: Send + Sync + 'static {
     /// Decides a command; what it decided is kept before it is answered.
     async fn decide(&self, command: Command) -> Result<Answer>;
 
-    /// Looks at the state as it is now: its time is store time.
+    /// Looks at the state at store time. The look may suppose changes ([`State::at`], [`State::foresee`]); it leaves none.
     async fn look<T, F>(&self, look: F) -> Result<T>
     where
         T: Send + 'static,
-        F: for<'a> FnOnce(&'a State) -> T + Send + 'static;
+        F: FnOnce(&mut State, Time) -> T + Send + 'static;
 
     /// What an exchange would find: [`State::work`], as of now. See [`Store::work`].
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work>;
@@ -74,7 +74,7 @@ pub trait Book: Send + Sync + 'static {
 #[async_trait]
 impl<B: Book> Store for B {
     async fn now(&self) -> Result<Time> {
-        self.look(State::now).await
+        self.look(|state, now| now.max(state.now())).await
     }
 
     async fn submit(&self, jobs: Vec<NewJob>) -> Result<Vec<Result<Submitted>>> {
@@ -100,18 +100,18 @@ impl<B: Book> Store for B {
     }
 
     async fn job(&self, job: JobId) -> Result<JobDetail> {
-        match self.look(move |state| state.job(job)).await? {
+        match self.look(move |state, now| state.at(now, |state| state.job(job))).await? {
             Err(error) if error.kind() == ErrorKind::NotFound => self.archived(job).await?.ok_or(error),
             found => found,
         }
     }
 
     async fn jobs(&self, filter: JobFilter, after: Option<Cursor>, limit: usize) -> Result<JobPage> {
-        self.look(move |state| state.jobs(&filter, after, limit)).await?
+        self.look(move |state, now| state.at(now, |state| state.jobs(&filter, after, limit))).await?
     }
 
     async fn explain(&self, job: JobId) -> Result<Explanation> {
-        match self.look(move |state| state.explain(job)).await? {
+        match self.look(move |state, now| state.explain_at(now, job)).await? {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let archived = self.archived(job).await?.ok_or(error)?;
                 Ok(Explanation { job, state: archived.view.state, reasons: Vec::new() })
@@ -121,11 +121,11 @@ impl<B: Book> Store for B {
     }
 
     async fn workflows(&self, after: Option<Name>, limit: usize) -> Result<WorkflowPage> {
-        self.look(move |state| state.workflows(after.as_ref(), limit)).await?
+        self.look(move |state, now| state.at(now, |state| state.workflows(after.as_ref(), limit))).await?
     }
 
     async fn workflow(&self, workflow: Name) -> Result<WorkflowStatus> {
-        self.look(move |state| state.workflow(&workflow)).await?
+        self.look(move |state, now| state.at(now, |state| state.workflow(&workflow))).await?
     }
 
     async fn steer_workflow(&self, workflow: Name, steer: Steer) -> Result<()> {
@@ -153,11 +153,11 @@ impl<B: Book> Store for B {
     }
 
     async fn groups(&self, after: Option<GroupRef>, limit: usize) -> Result<GroupPage> {
-        self.look(move |state| state.groups(after.as_ref(), limit)).await?
+        self.look(move |state, now| state.foresee(now, |state| state.groups(after.as_ref(), limit))).await?
     }
 
     async fn group(&self, group: GroupRef) -> Result<GroupDetail> {
-        self.look(move |state| state.group(&group)).await?
+        self.look(move |state, now| state.foresee(now, |state| state.group(&group))).await?
     }
 
     async fn release_slot(&self, group: GroupRef, slot: FenceToken) -> Result<()> {
@@ -177,7 +177,7 @@ impl<B: Book> Store for B {
     }
 
     async fn schedules(&self) -> Result<Vec<ScheduleStatus>> {
-        self.look(State::schedules).await
+        self.look(|state, now| state.at(now, State::schedules)).await
     }
 
     async fn enable_schedule(&self, schedule: Name, enabled: bool) -> Result<()> {
@@ -189,11 +189,15 @@ impl<B: Book> Store for B {
     }
 
     async fn queues(&self) -> Result<Vec<QueueStatus>> {
-        self.look(State::queues).await
+        self.look(|state, now| state.foresee(now, State::queues)).await
     }
 
     async fn workers(&self) -> Result<Vec<WorkerStatus>> {
-        self.look(State::workers).await
+        self.look(|state, now| state.foresee(now, State::workers)).await
+    }
+
+    async fn over(&self) -> Result<Over> {
+        self.look(|state, now| state.at(now, State::over)).await
     }
 
     async fn open_session(&self, session: NewSession) -> Result<OpenedSession> {

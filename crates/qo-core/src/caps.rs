@@ -72,6 +72,8 @@ pub const TICK_GRACE_MS: u64 = 60_000;
 pub const TICKS: usize = 100;
 /// Most finished jobs, and most ids of ended sessions, that one sweep forgets; the next one goes on.
 pub const FORGOTTEN: usize = 1_000;
+/// Most jobs that a view counts as expired before a command has ended them.
+pub const FORESEEN: u64 = 1_000;
 /// How long a succeeded, cancelled or expired job is remembered unless the configuration says otherwise.
 pub const RETAIN_MS: u64 = 24 * 3_600_000;
 /// How long a failed job is remembered unless the configuration says otherwise.

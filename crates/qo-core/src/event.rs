@@ -101,6 +101,13 @@ pub enum Event {
         /// When the lease is over unless it is extended.
         lease_until: Time,
     },
+    /// A job that waited for its next attempt is due.
+    Hurried {
+        /// The job.
+        job: JobId,
+        /// Since when.
+        run_at: Time,
+    },
     /// A program's lease was extended.
     SlotsExtended {
         /// The lease.

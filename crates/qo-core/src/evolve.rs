@@ -40,6 +40,11 @@ impl State {
             Event::CancelRequested(job) => self.cancel_requested(*job),
             Event::Dropped { job, state } => self.dropped(*job, *state),
             Event::Reopened { job, run_at, good_until } => self.reopened(*job, *run_at, *good_until),
+            Event::Hurried { job, run_at } => {
+                let ix = self.job_ix(*job);
+                assert!(self.jobs[ix].state() == JobState::Pending, "G4: job {job} does not wait");
+                self.change_job(ix, |job| job.run_at = *run_at);
+            }
             Event::Forgotten(job) => {
                 let ix = self.past_ix(*job);
                 self.remove_past(ix);

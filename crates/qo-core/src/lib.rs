@@ -72,6 +72,8 @@ pub use store::Store;
 pub use view::{
     Cursor, Explanation, GroupDetail, GroupPage, GroupStatus, HeldBy, Holder, JobDetail, JobFilter, JobPage,
 };
-pub use view::{JobView, LastTick, QueueStatus, Reason, Running, ScheduleStatus, StepStatus, WorkerStatus};
-pub use view::{WorkflowPage, WorkflowStatus};
+pub use view::{
+    JobView, LastTick, LeaseOver, Over, QueueStatus, Reason, Running, ScheduleStatus, SessionOver, StepStatus,
+};
+pub use view::{WorkerStatus, WorkflowPage, WorkflowStatus};
 pub use workflow::{OnFailure, Steer, WorkflowState};

@@ -3,7 +3,7 @@
 
 use crate::{Answer, Book, Claim, Clock, Command, Error, ErrorKind, Event, FenceToken, Result, SessionId};
 use crate::{Exchange, ExchangeReply, Store};
-use crate::{State, SystemClock, Work, decide};
+use crate::{State, SystemClock, Time, Work, decide};
 use async_trait::async_trait;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -67,7 +67,7 @@ impl Book for MemoryStore {
     async fn look<T, F>(&self, look: F) -> Result<T>
     where
         T: Send + 'static,
-        F: for<'a> FnOnce(&'a State) -> T + Send + 'static,
+        F: FnOnce(&mut State, Time) -> T + Send + 'static,
     {
         let mut state = self.lock()?;
         let now = self.clock.now();
@@ -76,7 +76,7 @@ impl Book for MemoryStore {
         if now > state.now() {
             state.evolve(&Event::Ticked(now));
         }
-        Ok(look(&state))
+        Ok(look(&mut state, now))
     }
 
     async fn fetch(&self, exchange: Exchange) -> Result<Option<ExchangeReply>> {

@@ -7,7 +7,9 @@ use crate::{
 use crate::{
     GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState, LeaseId, Name,
 };
-use crate::{NewJob, NewSession, OpenedSession, QueueStatus, Result, ScheduleStatus, SessionId, SlotLease};
+use crate::{
+    NewJob, NewSession, OpenedSession, Over, QueueStatus, Result, ScheduleStatus, SessionId, SlotLease,
+};
 use crate::{SlotRequest, Steer, Submitted, Swept, TaskOptions, Time, Work, WorkerStatus, WorkflowPage};
 use async_trait::async_trait;
 use std::any::Any;
@@ -26,6 +28,10 @@ use std::time::Duration;
 ///   first call did it).
 /// - **Errors.** `Invalid` means that a value broke a rule and nothing happened; `Unavailable` that nothing
 ///   happened; `Unknown` that it may have happened. Every method may return these three.
+///
+/// - **Views** (`job`, `jobs`, `explain`, `groups`, `group`, `queues`, `workers`, `workflows`, `workflow`) answer as though
+///   what is over at their time had been ended, and change nothing. But a job has ended only when a command has ended it:
+///   `job`, `jobs`, `explain`, `workflows` and `workflow` show one that would end as it is stored.
 ///
 /// Each kind of request has a `check` method for the rules that need no state; a store calls it first.
 ///
@@ -56,7 +62,8 @@ pub trait Store: Any + Send + Sync {
     /// Opens finished jobs again and says of each in which state it is now.
     ///
     /// A failed, cancelled or expired job is pending again, due now, with all its attempts; what is remembered of
-    /// its earlier attempts stays. No limit is checked again. A job that has not ended stays as it is. `Conflict` if it
+    /// its earlier attempts stays. No limit is checked again. A job that waits for its next attempt is due now; any other
+    /// that has not ended stays as it is. `Conflict` if it
     /// succeeded or its workflow was cancelled, `NotFound` if there is none or it was forgotten.
     async fn retry(&self, jobs: Vec<JobId>) -> Result<Vec<Result<JobState>>>;
 
@@ -149,8 +156,14 @@ pub trait Store: Any + Send + Sync {
     /// All queues that have live jobs, a limit, a priority or a pause, by name.
     async fn queues(&self) -> Result<Vec<QueueStatus>>;
 
-    /// All sessions that have not ended, by worker name, then session.
+    /// All sessions that have not ended and are not over, by worker name, then session.
     async fn workers(&self) -> Result<Vec<WorkerStatus>>;
+
+    /// What is over and has not been ended yet. The other views show it as ended; an operator may want to know that nothing
+    /// has ended it. Defaults to nothing.
+    async fn over(&self) -> Result<Over> {
+        Ok(Over::default())
+    }
 
     /// Opens a session. Opening the same id again changes nothing and returns the lease's end; once it has
     /// ended the same id is `Fenced` (it is remembered for 24 hours), so a late duplicate cannot revive it.

@@ -264,6 +264,36 @@ pub struct WorkerStatus {
     pub claimed: u64,
 }
 
+/// What is over and has not been ended yet: what the next claim or sweep ends, jobs that expire in line aside. Of each
+/// kind the first [`PAGE`](crate::caps::PAGE).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Over {
+    /// Sessions, the first that was over first.
+    pub sessions: Vec<SessionOver>,
+    /// Attempts past their timeout, of sessions that live, and leases of programs; of each kind the first that was over
+    /// first.
+    pub leases: Vec<LeaseOver>,
+}
+
+/// A session that is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionOver {
+    /// As it is stored.
+    #[serde(flatten)]
+    pub worker: WorkerStatus,
+    /// Slots that its jobs hold, in all groups that have a limit.
+    pub slots: u64,
+}
+
+/// A lease on slots that is over, although its session is not, or it has none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseOver {
+    /// The narrowest group whose slots it holds.
+    pub group: GroupRef,
+    /// Its holder.
+    pub holder: Holder,
+}
+
 /// A workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkflowStatus {

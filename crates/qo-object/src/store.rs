@@ -341,9 +341,9 @@ impl Book for LogStore {
     async fn look<T, F>(&self, look: F) -> Result<T>
     where
         T: Send + 'static,
-        F: for<'a> FnOnce(&'a State) -> T + Send + 'static,
+        F: FnOnce(&mut State, Time) -> T + Send + 'static,
     {
-        self.ask(Request::Look, move |state, now| Ok(state.at(now, look))).await
+        self.ask(Request::Look, move |state, now| Ok(look(state, now))).await
     }
 
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {

@@ -11,7 +11,7 @@ use qo_core::{
     FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState, LeaseId,
 };
 use qo_core::{
-    Name, NewJob, NewSession, OpenedSession, QueueStatus, Result, ScheduleStatus, SessionId, SlotLease,
+    Name, NewJob, NewSession, OpenedSession, Over, QueueStatus, Result, ScheduleStatus, SessionId, SlotLease,
 };
 use qo_core::{
     SlotRequest, Steer, Store, Submitted, Swept, TaskOptions, Time, Work, WorkerStatus, WorkflowPage,
@@ -402,6 +402,10 @@ impl Store for PostgresStore {
 
     async fn workers(&self) -> Result<Vec<WorkerStatus>> {
         self.ask("api_workers", &[]).await
+    }
+
+    async fn over(&self) -> Result<Over> {
+        self.ask("api_over", &[]).await
     }
 
     async fn open_session(&self, session: NewSession) -> Result<OpenedSession> {

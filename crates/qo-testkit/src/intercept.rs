@@ -10,7 +10,7 @@ use qo_core::{
     ExchangeReply, Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter,
 };
 use qo_core::{
-    JobId, JobPage, JobState, LeaseId, Name, NewJob, NewSession, OpenedSession, QueueStatus, Result,
+    JobId, JobPage, JobState, LeaseId, Name, NewJob, NewSession, OpenedSession, Over, QueueStatus, Result,
 };
 use qo_core::{
     ScheduleStatus, SessionId, SlotLease, SlotRequest, Steer, Store, Submitted, Swept, TaskOptions,
@@ -137,6 +137,10 @@ impl<I: Intercept> Store for Intercepted<I> {
 
     async fn workers(&self) -> Result<Vec<WorkerStatus>> {
         self.0.look()?.workers().await
+    }
+
+    async fn over(&self) -> Result<Over> {
+        self.0.look()?.over().await
     }
 
     async fn open_session(&self, session: NewSession) -> Result<OpenedSession> {

@@ -111,5 +111,8 @@ pub fn museum() -> Vec<Exhibit> {
         exhibit(ProgressOutlivesAttempt, "this design", "progress", "a new attempt begins at 90 percent", "progress::progress_is_gone_when_the_attempt_ends"),
         exhibit(WorkUsesTokens, "our own review", "G2", "a look at what there is uses up fence tokens", "work::a_look_for_work_changes_nothing"),
         exhibit(LogKeepsItsBeginning, "this design", "logs", "of a long log the end, with the error, is cut off", "log::of_a_long_log_the_end_is_kept"),
+        exhibit(ViewsCountTheDead, "our own review", "views", "a full group is blamed on a worker that was killed", "views::a_session_whose_lease_has_passed_is_gone_in_every_view"),
+        exhibit(RetryLeavesTheWait, "our own review", "retry", "an operator's retry waits for the backoff all the same", "reopen::a_job_that_waits_for_its_next_attempt_runs_now"),
+        exhibit(LastAttemptIsRetried, "our own review", "attempts", "a job failed, and its log says that it was retried", "settle::the_retry_of_the_last_attempt_fails"),
     ]
 }

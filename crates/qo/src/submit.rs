@@ -153,9 +153,18 @@ impl Submit {
         self.set(|job| job.on_failure = Some(on_failure))
     }
 
-    /// The job as it will be submitted, but for its delay; for [`Client::submit_many`].
+    /// The job as it will be submitted; for [`Client::submit_many`]. `Invalid` if it has a [delay](Self::delay): that begins
+    /// when the job is submitted, by store time, and a job that is not submitted yet has only dates. Say
+    /// [`run_at`](Self::run_at) instead.
     pub fn into_job(self) -> Result<NewJob> {
-        self.job
+        let job = self.job?;
+        match self.delay {
+            None => Ok(job),
+            Some(delay) => {
+                let rule = "must be a date, run_at, in a job that is submitted with others";
+                Err(Error::invalid("delay", format_args!("{delay:?}"), rule))
+            }
+        }
     }
 
     /// Submits it and says what became of it: accepted, known already, or skipped.

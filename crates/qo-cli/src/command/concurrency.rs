@@ -62,6 +62,8 @@ pub struct Set {
     /// How many slots it has, 0 to 1,000,000; 0 holds everything.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=caps::LIMIT as i64), allow_negative_numbers = true)]
     limit: u32,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// Take a limit back that was set by `set`; the configuration's or the code's counts again.
@@ -71,6 +73,8 @@ pub struct Unset {
     /// The group.
     #[arg(value_parser = argument::group)]
     group: GroupRef,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// Take slots away from whoever holds them: the attempt is used, its handler is told to stop.
@@ -88,6 +92,8 @@ pub struct Release {
     /// Yes, although it may still be working.
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    format: Format,
 }
 
 impl Concurrency {
@@ -95,17 +101,24 @@ impl Concurrency {
     pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
         match self {
             Self::Status(status) => status.run(place, screen).await,
-            Self::Set(Set { group, limit }) => {
+            Self::Set(Set { group, limit, format }) => {
                 let store = place.open().await?;
-                let known = store.group(group.clone()).await.is_ok();
+                let others = unknown(place, &store, &group).await?;
                 store.set_limit(group.clone(), limit).await?;
-                screen.line(format_args!("{group}: limit {limit}"))?;
-                if !known && let Some(near) = near(&store, &group).await? {
-                    screen.warn(format_args!("no job has named {group} yet; did you mean {near}?"));
+                if format.json {
+                    screen.json(&serde_json::json!({ "group": group, "limit": limit }))?;
+                } else {
+                    screen.line(format_args!("{group}: limit {limit}"))?;
+                }
+                if let Some(others) = others {
+                    let near = qo::settings::nearest(&group.to_string(), others.iter().map(String::as_str))
+                        .map(|near| format!("; did you mean {near}?"));
+                    let near = near.unwrap_or_default();
+                    screen.warn(format_args!("no job, task or limit has named {group} yet{near}"));
                 }
                 Ok(())
             }
-            Self::Unset(Unset { group }) => {
+            Self::Unset(Unset { group, format }) => {
                 let store = place.open_existing().await?;
                 if let Err(error) = store.unset_limit(group.clone()).await {
                     return Err(did_you_mean(
@@ -115,10 +128,13 @@ impl Concurrency {
                     ));
                 }
                 let now = store.group(group.clone()).await.ok().and_then(|detail| detail.status.limit);
+                if format.json {
+                    return screen.json(&serde_json::json!({ "group": group, "limit": now }));
+                }
                 let now = now.map_or_else(|| "no limit".into(), |limit| format!("limit {limit}"));
                 screen.line(format_args!("{group}: {now}"))
             }
-            Self::Release(Release { group, slot_id, force }) => {
+            Self::Release(Release { group, slot_id, force, format }) => {
                 if !force {
                     let hint = "whoever holds it loses its lease and is told to stop; say so with --force";
                     return Err(Trouble::usage("release needs --force").hint(hint));
@@ -128,18 +144,43 @@ impl Concurrency {
                     let hint = format!("`qo concurrency status {group}` shows who holds slots now");
                     return Err(Trouble::from(error).hint(hint));
                 }
+                if format.json {
+                    return screen.json(&serde_json::json!({ "group": group, "released": slot_id }));
+                }
                 screen.line(format_args!("released {slot_id} of {group}"))
             }
         }
     }
 }
 
-async fn near(store: &Arc<dyn Store>, group: &GroupRef) -> Done<Option<String>> {
-    let known: Vec<String> =
-        all_groups(store, caps::PAGE).await?.iter().map(|s| s.group.to_string()).collect();
-    let text = group.to_string();
-    let others = known.iter().map(String::as_str).filter(|known| *known != text);
-    Ok(qo::settings::nearest(&text, others).map(str::to_owned))
+/// The names that are known instead, if no job, task or limit knows a group.
+async fn unknown(place: &Place, store: &Arc<dyn Store>, group: &GroupRef) -> Done<Option<Vec<String>>> {
+    let whole = match group {
+        GroupRef::Cluster => return Ok(None),
+        GroupRef::Key(name, _) | GroupRef::EveryKey(name) => GroupRef::Group(name.clone()),
+        GroupRef::Group(_) | GroupRef::Queue(_) => group.clone(),
+    };
+    for reference in [group, &whole] {
+        if store.group(reference.clone()).await.is_ok() {
+            return Ok(None);
+        }
+    }
+    let groups = all_groups(store, caps::PAGE).await?;
+    let configured = &place.settings.configuration.limits;
+    let tasks = store.workers().await?.into_iter().flat_map(|worker| worker.tasks);
+    let tasks: Vec<String> = match whole {
+        GroupRef::Queue(_) => Vec::new(),
+        _ => tasks.chain(place.settings.tasks.keys().cloned()).map(|task| task.to_string()).collect(),
+    };
+    let known: Vec<String> = groups
+        .iter()
+        .map(|status| status.group.to_string())
+        .chain(configured.keys().map(ToString::to_string))
+        .chain(tasks)
+        .collect();
+    let whole = whole.to_string();
+    let is_known = |known: &String| *known == whole || known.starts_with(&format!("{whole}/"));
+    Ok((!known.iter().any(is_known)).then_some(known))
 }
 
 async fn set_by_operator(store: &Arc<dyn Store>) -> Done<Vec<String>> {
@@ -214,7 +255,7 @@ async fn list(store: &Arc<dyn Store>, screen: &mut Screen, most: usize) -> Done 
     let more = groups.len() > most;
     groups.truncate(most);
     if groups.is_empty() {
-        screen.say("no groups: no live job names one and nobody has set a limit");
+        screen.say("no groups: no live job names one and no limit is set");
         screen.hint("set a limit: qo concurrency set GROUP --limit N");
         return Ok(());
     }

@@ -6,9 +6,7 @@ use crate::output::{Screen, Style, Times};
 use crate::place::{Place, times};
 use crate::trouble::{Done, Trouble};
 use clap::Args;
-use qo::Store;
-use qo::core::{HeldBy, Holder, JobDetail, JobId, JobState, Reason, StepStatus, caps};
-use std::sync::Arc;
+use qo::core::{GroupRef, HeldBy, Holder, JobDetail, JobId, JobState, Name, Reason, StepStatus, caps};
 
 /// Say why a job is not running, and what to do about it.
 #[derive(Debug, Args)]
@@ -40,13 +38,16 @@ impl Explain {
         screen.line(format_args!("job {} ({}) is {state}.", self.job, detail.view.task))?;
         if explanation.reasons.is_empty() {
             screen.line(settled(&detail, &times))?;
-            return match gone(&store, &detail).await? {
+            return match gone(&detail, &times) {
                 Some(advice) => screen.line(screen.styled(&format!("  → {advice}"), Style::Dim)),
                 None => Ok(()),
             };
         }
         for reason in &explanation.reasons {
-            let (why, advice) = sentences(reason, &times);
+            let (why, advice) = match reason {
+                Reason::NoLiveWorker { queue, task } => nobody(place, queue, task),
+                reason => sentences(reason, self.job, &times),
+            };
             screen.line(format_args!("- {why}"))?;
             if let Some(advice) = advice {
                 screen.line(screen.styled(&format!("  → {advice}"), Style::Dim))?;
@@ -56,15 +57,18 @@ impl Explain {
     }
 }
 
-/// What to do if the worker of a running job is gone: its lease is over, and nobody has ended it yet.
-async fn gone(store: &Arc<dyn Store>, detail: &JobDetail) -> Done<Option<String>> {
-    let Some(run) = &detail.view.running else { return Ok(None) };
-    let now = store.now().await?;
-    let workers = store.workers().await?;
-    let is_over = workers.iter().any(|worker| worker.session == run.session && worker.lease_until <= now);
-    let advice =
-        "its worker is gone, and its lease is over: the next worker that looks takes the job back; start one";
-    Ok(is_over.then(|| advice.to_owned()))
+/// What to do if the worker of a running job is gone: its lease is over, no command has ended it yet, and the job ends
+/// with it.
+fn gone(detail: &JobDetail, times: &Times) -> Option<String> {
+    let run = detail.view.running.as_ref()?;
+    let advice = "its worker is gone, and its lease is over: the next worker that claims ends it; start one";
+    times.has_passed(run.lease_until).then(|| advice.to_owned())
+}
+
+/// No live worker has the task.
+fn nobody(place: &Place, queue: &Name, task: &Name) -> (String, Option<String>) {
+    let why = format!("No live worker has task {task} and serves queue {queue}.");
+    (why, Some(format!("start one: {}; see who is there: qo workers", place.worker_for(task))))
 }
 
 /// What there is to say of a job that runs or has ended.
@@ -107,7 +111,7 @@ fn settled(detail: &JobDetail, times: &Times) -> String {
 }
 
 /// A reason in a sentence, and what to do about it.
-fn sentences(reason: &Reason, times: &Times) -> (String, Option<String>) {
+fn sentences(reason: &Reason, job: JobId, times: &Times) -> (String, Option<String>) {
     match reason {
         Reason::HeldByLimitZero { group } => (
             format!("The limit of {group} is 0, which holds everything."),
@@ -116,7 +120,7 @@ fn sentences(reason: &Reason, times: &Times) -> (String, Option<String>) {
             )),
         ),
         Reason::CanNeverRun { group, cost, limit } => (
-            format!("It asks for {cost} slots of {group}, which has only {limit}: it can never run."),
+            format!("It asks for {} of {group}, which has only {limit}: it can never run.", slots(*cost)),
             Some(format!("qo concurrency set {group} --limit {cost}, or cancel it")),
         ),
         Reason::GroupFull { group, used, limit, cost, holders, position } => (
@@ -131,10 +135,6 @@ fn sentences(reason: &Reason, times: &Times) -> (String, Option<String>) {
             ),
             Some(format!("qo explain {job}")),
         ),
-        Reason::NoLiveWorker { queue, task } => (
-            format!("No live worker has task {task} and serves queue {queue}."),
-            Some(format!("start one: qo worker --task {task}=COMMAND; see who is there: qo workers")),
-        ),
         Reason::WorkersBusy { saturated, draining } => (
             busy(*saturated, *draining),
             Some("start another worker, or raise --max-concurrent-tasks; see them: qo workers".into()),
@@ -146,19 +146,19 @@ fn sentences(reason: &Reason, times: &Times) -> (String, Option<String>) {
             ),
             None,
         ),
-        _ => not_its_turn(reason, times),
+        _ => not_its_turn(reason, job, times),
     }
 }
 
 /// The reasons that have to do with dates, queues and order.
-fn not_its_turn(reason: &Reason, times: &Times) -> (String, Option<String>) {
+fn not_its_turn(reason: &Reason, job: JobId, times: &Times) -> (String, Option<String>) {
     match reason {
         Reason::ScheduledUntil { run_at } => {
             (format!("Its date has not come: it may start at {}.", times.full(*run_at)), None)
         }
         Reason::RetryAt { run_at } => (
             format!("It waits for its next attempt, at {}.", times.full(*run_at)),
-            Some("`qo jobs show JOB` has the errors of its attempts".into()),
+            Some(format!("run it now: qo jobs retry {job}; the errors of its attempts: qo jobs show {job}")),
         ),
         Reason::Expired { good_until } => (
             format!(
@@ -202,12 +202,25 @@ fn place(position: u32) -> String {
     }
 }
 
-fn full(group: &qo::core::GroupRef, used: u64, limit: u32, cost: u32, position: u32) -> String {
-    let needs = if cost == 1 { String::new() } else { format!(" and it needs {cost}") };
-    format!(
-        "Group {group} is full: {used} of {limit} slots are taken{needs}. It is {} in line.",
-        place(position)
-    )
+fn full(group: &GroupRef, used: u64, limit: u32, cost: u32, position: u32) -> String {
+    let place = place(position);
+    match u64::from(limit).saturating_sub(used) {
+        0 => {
+            let needs = if cost == 1 { String::new() } else { format!(", and it needs {cost}") };
+            let taken = if limit == 1 { "its slot is taken" } else { "slots are taken" };
+            let taken = if limit == 1 { taken.to_owned() } else { format!("{used} of {limit} {taken}") };
+            format!("Group {group} is full: {taken}{needs}. It is {place} in line.")
+        }
+        free => format!(
+            "Group {group} has too few free slots: {free} of {limit} {} free, and it needs {cost}. It is {place} in line.",
+            if free == 1 { "is" } else { "are" }
+        ),
+    }
+}
+
+/// A number of slots.
+fn slots(count: u32) -> String {
+    if count == 1 { "1 slot".into() } else { format!("{count} slots") }
 }
 
 fn held_by(holders: &[Holder], used: u64, times: &Times) -> String {
@@ -219,7 +232,7 @@ fn held_by(holders: &[Holder], used: u64, times: &Times) -> String {
             HeldBy::Job { job, task, .. } => format!("job {job} ({task})"),
             HeldBy::Program { .. } => "a program".into(),
         };
-        format!("\n    {by} on {}, {} slots, for {}", holder.worker, holder.slots, times.age(holder.since))
+        format!("\n    {by} on {}, {}, for {}", holder.worker, slots(holder.slots), times.age(holder.since))
     };
     let shown: u64 = holders.iter().map(|holder| u64::from(holder.slots)).sum();
     let more = if used > shown { "\n    and others" } else { "" };
@@ -228,6 +241,8 @@ fn held_by(holders: &[Holder], used: u64, times: &Times) -> String {
 
 fn busy(saturated: u32, draining: u32) -> String {
     match (saturated, draining) {
+        (1, 0) => "The only worker that has its task is saturated.".into(),
+        (0, 1) => "The only worker that has its task is draining.".into(),
         (saturated, 0) => format!("All {saturated} workers that have its task are saturated."),
         (0, draining) => format!("All {draining} workers that have its task are draining."),
         (saturated, draining) => {
@@ -235,5 +250,22 @@ fn busy(saturated: u32, draining: u32) -> String {
                 "Of the workers that have its task {saturated} are saturated and {draining} are draining."
             )
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_group_is_told_from_one_with_too_few_free_slots() {
+        let group = GroupRef::parse("group", "gpu").expect("a group");
+        assert_eq!(full(&group, 1, 1, 1, 2), "Group gpu is full: its slot is taken. It is number 2 in line.");
+        assert!(full(&group, 3, 3, 1, 1).starts_with("Group gpu is full: 3 of 3 slots are taken. It"));
+        let too_few =
+            "Group gpu has too few free slots: 2 of 3 are free, and it needs 3. It is number 1 in line.";
+        assert_eq!(full(&group, 1, 3, 3, 1), too_few);
+        assert!(full(&group, 2, 3, 2, 1).contains("1 of 3 is free, and it needs 2"));
+        assert_eq!((slots(1), slots(2)), ("1 slot".into(), "2 slots".into()));
     }
 }

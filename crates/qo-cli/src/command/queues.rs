@@ -33,6 +33,8 @@ enum Action {
         /// The queue.
         #[arg(value_parser = argument::name)]
         name: Name,
+        #[command(flatten)]
+        format: Format,
     },
     /// Start jobs from a queue again.
     #[command(after_help = "Example:\n  qo queues resume stripe")]
@@ -40,6 +42,8 @@ enum Action {
         /// The queue.
         #[arg(value_parser = argument::name)]
         name: Name,
+        #[command(flatten)]
+        format: Format,
     },
 }
 
@@ -47,8 +51,12 @@ impl Queues {
     /// Lists queues, or changes one.
     pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
         match self.action {
-            Some(Action::Pause { name }) => pause(&place.open().await?, screen, name, true).await,
-            Some(Action::Resume { name }) => pause(&place.open().await?, screen, name, false).await,
+            Some(Action::Pause { name, format }) => {
+                pause(&place.open().await?, screen, name, true, format).await
+            }
+            Some(Action::Resume { name, format }) => {
+                pause(&place.open().await?, screen, name, false, format).await
+            }
             None => {
                 let queues = place.open_existing().await?.queues().await?;
                 if self.format.json { screen.json(&queues) } else { list(screen, &queues) }
@@ -57,10 +65,20 @@ impl Queues {
     }
 }
 
-async fn pause(store: &Arc<dyn Store>, screen: &mut Screen, name: Name, paused: bool) -> Done {
+async fn pause(
+    store: &Arc<dyn Store>,
+    screen: &mut Screen,
+    name: Name,
+    paused: bool,
+    format: Format,
+) -> Done {
     let known: Vec<String> = store.queues().await?.into_iter().map(|queue| queue.queue.to_string()).collect();
     store.pause_queue(name.clone(), paused).await?;
-    screen.line(format_args!("queue {name} {}", if paused { "is paused" } else { "runs" }))?;
+    if format.json {
+        screen.json(&serde_json::json!({ "queue": name, "paused": paused }))?;
+    } else {
+        screen.line(format_args!("queue {name} {}", if paused { "is paused" } else { "runs" }))?;
+    }
     if !known.iter().any(|queue| **queue == *name) {
         let near = qo::settings::nearest(&name, known.iter().map(String::as_str));
         let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();

@@ -45,6 +45,8 @@ struct Which {
     /// The schedule.
     #[arg(value_parser = argument::name)]
     name: Name,
+    #[command(flatten)]
+    format: Format,
 }
 
 impl Schedules {
@@ -53,9 +55,9 @@ impl Schedules {
         let store = place.open_existing().await?;
         match self.action {
             None => list(&store, screen, self.format).await,
-            Some(Action::Enable(Which { name })) => enable(&store, screen, name, true).await,
-            Some(Action::Disable(Which { name })) => enable(&store, screen, name, false).await,
-            Some(Action::Trigger(Which { name })) => {
+            Some(Action::Enable(which)) => enable(&store, screen, which, true).await,
+            Some(Action::Disable(which)) => enable(&store, screen, which, false).await,
+            Some(Action::Trigger(Which { name, format })) => {
                 // The same id again is the same job: a lost answer does not fire it twice.
                 let id = JobId(uuid::Uuid::now_v7());
                 let mut answer = store.trigger_schedule(name.clone(), id).await;
@@ -63,6 +65,7 @@ impl Schedules {
                     answer = store.trigger_schedule(name.clone(), id).await;
                 }
                 match answer {
+                    Ok(submitted) if format.json => screen.json(&submitted),
                     Ok(Submitted::Accepted(job) | Submitted::Existing(job)) => screen.line(job),
                     Ok(Submitted::Skipped) => {
                         screen.say("skipped");
@@ -80,9 +83,13 @@ impl Schedules {
     }
 }
 
-async fn enable(store: &Arc<dyn Store>, screen: &mut Screen, name: Name, enabled: bool) -> Done {
+async fn enable(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, enabled: bool) -> Done {
+    let Which { name, format } = which;
     if let Err(error) = store.enable_schedule(name.clone(), enabled).await {
         return Err(with_names(store, error, &name).await?);
+    }
+    if format.json {
+        return screen.json(&serde_json::json!({ "schedule": name, "enabled": enabled }));
     }
     screen.line(format_args!("schedule {name} {}", if enabled { "fires" } else { "does not fire" }))
 }

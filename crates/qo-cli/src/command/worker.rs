@@ -126,7 +126,7 @@ impl Worker {
             builder = builder.program(&task, TaskConfig::from(options), started_in(command, &here));
         }
         let worker = builder.build()?;
-        tracing::info!(worker = %worker.name(), store = %place.shown(), tasks = %names.join(","), "at work");
+        tracing::info!(worker = %worker.name(), store = %place.shown(), tasks = %names.join(","), "starts");
         let name = worker.name().clone();
         worker.run_until_signal().await?;
         tracing::info!(worker = %name, "stopped");

@@ -35,8 +35,6 @@ impl Workers {
         let mut table = Table::new(&header);
         for worker in &workers {
             let state = match (worker.draining, worker.saturated, worker.running) {
-                // Whoever claims next ends its session; until then it only looks alive.
-                _ if times.has_passed(worker.lease_until) => ("gone", Style::Bad),
                 (true, ..) => ("draining", Style::Warn),
                 (_, true, _) => ("saturated", Style::Warn),
                 (_, _, 0) => ("idle", Style::Dim),

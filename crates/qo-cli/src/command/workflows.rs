@@ -57,6 +57,8 @@ enum Action {
         /// The workflow.
         #[arg(value_parser = argument::name)]
         name: Name,
+        #[command(flatten)]
+        format: Format,
     },
 }
 
@@ -68,6 +70,8 @@ struct Which {
     /// The step; if another one halts it nothing happens [default: the one that halts it].
     #[arg(long, value_name = "N")]
     step: Option<u32>,
+    #[command(flatten)]
+    format: Format,
 }
 
 impl Workflows {
@@ -83,15 +87,24 @@ impl Workflows {
             Some(Action::Retry(which)) => {
                 let step = halting(&store, &which).await?;
                 steer(&store, which.name.clone(), Steer::Retry(step.step)).await?;
+                if which.format.json {
+                    return screen.json(&find(&store, &which.name).await?);
+                }
                 screen.line(format_args!("workflow {}: step {} runs again", which.name, step.step))
             }
             Some(Action::Skip(which)) => {
                 let step = halting(&store, &which).await?;
                 steer(&store, which.name.clone(), Steer::Skip(step.step)).await?;
+                if which.format.json {
+                    return screen.json(&find(&store, &which.name).await?);
+                }
                 screen.line(format_args!("workflow {}: step {} is skipped", which.name, step.step))
             }
-            Some(Action::Cancel { name }) => {
+            Some(Action::Cancel { name, format }) => {
                 steer(&store, name.clone(), Steer::Cancel).await?;
+                if format.json {
+                    return screen.json(&find(&store, &name).await?);
+                }
                 screen.line(format_args!("workflow {name} is cancelled"))
             }
         }

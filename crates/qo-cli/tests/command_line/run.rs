@@ -74,7 +74,8 @@ fn a_worker_that_was_killed_is_not_shown_as_alive() {
     let worker = here.worker(&["--task", "a=true", "--default-lease-duration-secs", "1"]);
     worker.signal("KILL");
     worker.wait();
-    until("its lease is over", || here.qo(&["workers"]).ok().out.contains("gone"));
+    until("its lease is over", || here.qo(&["workers", "--json"]).json() == serde_json::json!([]));
+    here.qo(&["workers"]).ok().says("no worker is alive");
     here.qo(&["submit", "b"]).ok();
     here.qo(&["doctor"]).ok().shows("the lease of w1 is over").shows("none is alive");
 }
@@ -110,8 +111,8 @@ fn the_doctor_shows_what_a_sweep_would_end_and_ends_nothing() {
     );
     assert!(session["expired_at"].as_i64().is_some_and(|at| at > 0), "{session}");
     let shown = here.qo(&["doctor"]).ok().shows("the lease of w1 is over, it ended");
-    shown.shows("it holds 1 jobs, and they 2 slots").shows("any running worker ends it");
-    assert_eq!((state(), swept()), ("running".into(), first), "nobody has swept");
+    shown.shows("it holds 1 job and 2 slots").shows("any running worker ends it");
+    assert_eq!((state(), swept()), ("pending".into(), first), "it has not been swept");
     let _next = here.worker(&["--task", "other=true", "--name", "w2"]);
     until("it is swept", || swept().is_empty() && state() == "pending");
 }
@@ -184,5 +185,6 @@ fn a_job_whose_worker_is_gone_is_explained() {
     let id = here.qo(&["submit", "nap"]).line().to_owned();
     until("it runs", || here.qo(&["jobs", "list", "--json"]).out.contains("running"));
     worker.signal("KILL");
-    until("its lease is over", || here.qo(&["explain", &id]).out.contains("its worker is gone"));
+    until("its lease is over", || here.qo(&["explain", &id]).out.contains("No live worker has task nap"));
+    here.qo(&["explain", &id]).ok().shows("is pending").shows("start one: qo worker --task nap=COMMAND");
 }

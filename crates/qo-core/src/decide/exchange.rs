@@ -51,7 +51,7 @@ impl Decider<'_> {
         }
         // What it could not start in time it does not get again at once: somebody else may have it first.
         let held_too_long = self.state.has_overdue_claims(session);
-        self.end_what_is_over();
+        self.end_what_is_over(u64::MAX);
         self.fire_schedules();
         let prefetch = exchange.claim.prefetch.filter(|_| !held_too_long);
         let (claimed, prefetched) = self.claim(session, Claim { prefetch, ..exchange.claim });

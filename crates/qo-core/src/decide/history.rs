@@ -2,7 +2,7 @@
 
 use super::Decider;
 use crate::state::State;
-use crate::state::row::{At, Past};
+use crate::state::row::{At, Job, Past};
 use crate::state::table::Ix;
 use crate::{Answer, Change, Changed, Cursor, Error, Event, JobFilter, JobId, JobState, Result};
 use crate::{caps, job::within};
@@ -16,7 +16,10 @@ impl Decider<'_> {
 
     fn retry_one(&mut self, id: JobId) -> Result<JobState> {
         let past = match self.state.find(id) {
-            Some(At::Live(ix)) => return Ok(self.state.jobs[ix].state()),
+            Some(At::Live(ix)) => {
+                self.hurry(ix);
+                return Ok(self.state.jobs[ix].state());
+            }
             Some(At::Past(past)) => past,
             None => return Err(Error::not_found(format!("job {id}"))),
         };
@@ -28,6 +31,14 @@ impl Decider<'_> {
         }
         self.reopen(past);
         Ok(JobState::Pending)
+    }
+
+    /// A job that waits for its next attempt waits no longer.
+    fn hurry(&mut self, ix: Ix<Job>) {
+        if self.state.waits_for_attempt(ix) {
+            let (job, run_at) = (self.state.jobs[ix].id, self.state.now);
+            self.happen_to(ix, Event::Hurried { job, run_at });
+        }
     }
 
     pub(super) fn archive(&mut self, jobs: &[JobId]) -> Answer {
@@ -61,16 +72,17 @@ impl Decider<'_> {
         // is cancelled changes nothing about which others can be.
         let found: Vec<_> = self
             .state
-            .matching(filter, after)
+            .matching(filter, after, State::state_at)
             .filter(|&(_, at)| self.state.can_change(change, at))
             .take(limit + 1)
             .collect();
         for &(number, at) in found.iter().take(limit) {
-            match at {
-                At::Live(ix) => {
+            match (change, at) {
+                (Change::Cancel, At::Live(ix)) => {
                     self.cancel_live(ix);
                 }
-                At::Past(past) => self.reopen(past),
+                (Change::Retry, At::Live(ix)) => self.hurry(ix),
+                (_, At::Past(past)) => self.reopen(past),
             }
             jobs += 1;
             last = Some(Cursor(number));
@@ -86,7 +98,14 @@ impl State {
             (Change::Retry, At::Past(past)) => {
                 self.past[past].state != JobState::Succeeded && self.cancelled_workflow(past).is_none()
             }
-            (Change::Cancel, At::Past(_)) | (Change::Retry, At::Live(_)) => false,
+            (Change::Retry, At::Live(ix)) => self.waits_for_attempt(ix),
+            (Change::Cancel, At::Past(_)) => false,
         }
+    }
+
+    /// Whether a job has been tried and waits for the date of its next attempt.
+    fn waits_for_attempt(&self, ix: Ix<Job>) -> bool {
+        let job = &self.jobs[ix];
+        job.state() == JobState::Pending && job.run_at > self.now && !job.attempts().is_empty()
     }
 }

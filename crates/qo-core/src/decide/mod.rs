@@ -22,6 +22,8 @@ mod submit;
 mod tests;
 mod workflow;
 
+pub(crate) use over::GoesBack;
+
 use crate::state::{row::Job, table::Ix};
 use crate::{Answer, Command, Error, ErrorKind, Event, GroupRef, Result, State, Time, caps};
 

@@ -1,7 +1,11 @@
 //! What is over: leases end by an event, in every exchange and every sweep, never by somebody's clock.
 
 use super::Decider;
-use crate::{Answer, AttemptOutcome, Event, JobState, Result, SlotsFreedBy, Swept, Time, caps};
+use super::settle::sent_back;
+use crate::state::State;
+use crate::state::row::{At, Job, Phase};
+use crate::{Answer, AttemptOutcome, Event, Explanation, JobId, JobState, Reason, Result};
+use crate::{SlotsFreedBy, Swept, Time, caps};
 
 impl Decider<'_> {
     pub(super) fn sweep(&mut self) -> Result<Answer> {
@@ -10,14 +14,14 @@ impl Decider<'_> {
             return Ok(Answer::Swept(Swept::default()));
         }
         self.tick();
-        let mut swept = self.end_what_is_over();
+        let mut swept = self.end_what_is_over(u64::MAX);
         swept.fired = self.fire_schedules();
         swept.forgotten = self.forget();
         Ok(Answer::Swept(swept))
     }
 
-    /// Ends sessions, timeouts, claims, leases and waits whose moment has come.
-    pub(super) fn end_what_is_over(&mut self) -> Swept {
+    /// Ends sessions, timeouts, claims, leases and waits whose moment has come; of the waits `most_waits`.
+    pub(super) fn end_what_is_over(&mut self, most_waits: u64) -> Swept {
         let mut swept = Swept::default();
         let now = self.state.now;
 
@@ -47,7 +51,8 @@ impl Decider<'_> {
             self.free_slots(hold, SlotsFreedBy::LeaseEnd);
             swept.slots += 1;
         }
-        while let Some((&(at, _), &job)) = self.state.expiries.first_key_value()
+        while swept.expired < most_waits
+            && let Some((&(at, _), &job)) = self.state.expiries.first_key_value()
             && at <= now
         {
             let id = self.state.jobs[job].id;
@@ -60,11 +65,7 @@ impl Decider<'_> {
     fn is_anything_over(&self) -> bool {
         let (state, now) = (&self.state, self.now.max(self.state.now));
         let over = |first: Option<Time>| first.is_some_and(|at| at <= now);
-        over(state.session_ends.keys().next().map(|key| key.0))
-            || over(state.timeouts.keys().next().map(|key| key.0))
-            || over(state.claims.keys().next().map(|key| key.0))
-            || over(state.hold_ends.keys().next().map(|key| key.0))
-            || over(state.expiries.keys().next().map(|key| key.0))
+        state.has_leases_over(now)
             || over(state.ticks.first().map(|tick| tick.0))
             || state.retained.over(&state.retention, now).is_some()
             || over(state.ended_order.first().map(|ended| ended.0.plus_ms(caps::RETAIN_SESSION_MS)))
@@ -90,5 +91,88 @@ impl Decider<'_> {
             }
         }
         forgotten as u64
+    }
+}
+
+/// How an attempt or a claim is over, where its job goes back to line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GoesBack {
+    /// The claim is over, or its session: no attempt is used.
+    Claim,
+    /// The attempt ends like this.
+    Attempt(AttemptOutcome, &'static str),
+}
+
+impl State {
+    /// Whether a claim at `now` would end a session, an attempt, a claim, a program's lease or a wait.
+    fn has_leases_over(&self, now: Time) -> bool {
+        let over = |first: Option<Time>| first.is_some_and(|at| at <= now);
+        over(self.session_ends.keys().next().map(|key| key.0))
+            || over(self.timeouts.keys().next().map(|key| key.0))
+            || over(self.claims.keys().next().map(|key| key.0))
+            || over(self.hold_ends.keys().next().map(|key| key.0))
+            || over(self.expiries.keys().next().map(|key| key.0))
+    }
+
+    /// Looks at the state as a claim at `now` would find it, and leaves no trace: what is over counts as ended. It costs
+    /// as much as ending it does; where nothing is over, nothing.
+    ///
+    /// Of the jobs that expire in line the first [`FORESEEN`](caps::FORESEEN) are ended: where no worker lives their
+    /// number is not bounded.
+    pub fn foresee<T>(&mut self, now: Time, look: impl FnOnce(&Self) -> T) -> T {
+        let now = now.max(self.now());
+        if !self.has_leases_over(now) {
+            return self.at(now, look);
+        }
+        let end = |state: &mut Self| {
+            let mut decider = Decider { state, now, events: Vec::new() };
+            decider.tick();
+            decider.end_what_is_over(caps::FORESEEN);
+        };
+        self.suppose(end, look)
+    }
+
+    /// [`explain`](Self::explain) as a claim at `now` would find it. A job has ended only when a command has ended it
+    /// (its worker may settle it until then): one that would end is shown as it is.
+    pub fn explain_at(&mut self, now: Time, job: JobId) -> Result<Explanation> {
+        let foreseen = self.foresee(now, |state| state.explain(job))?;
+        if !foreseen.state.is_terminal() {
+            return Ok(foreseen);
+        }
+        Ok(self.at(now, |state| state.explain_end(job)).unwrap_or(foreseen))
+    }
+
+    /// Why a live job that would end does not run; none if it is not live.
+    fn explain_end(&self, job: JobId) -> Option<Explanation> {
+        let Some(At::Live(ix)) = self.find(job) else { return None };
+        let row = &self.jobs[ix];
+        let good_until = row.good_until().filter(|at| *at <= self.now && row.run().is_none());
+        let reasons = good_until.map(|good_until| Reason::Expired { good_until }).into_iter().collect();
+        Some(Explanation { job, state: row.state(), reasons })
+    }
+
+    /// How the attempt or claim of a job is over now, if its job goes back to line then. None where it is not over, and
+    /// where the job would end: that is shown when it has.
+    pub(crate) fn goes_back(&self, job: &Job) -> Option<GoesBack> {
+        let is_over = |session| self.sessions[session].row.lease_until <= self.now;
+        match job.phase() {
+            Phase::Pending => None,
+            Phase::Claimed(claimed) => {
+                let over = is_over(claimed.session) || claimed.until <= self.now;
+                let expires = job.good_until().is_some_and(|good_until| good_until <= self.now);
+                (over && !expires).then_some(GoesBack::Claim)
+            }
+            Phase::Running(run) => {
+                let (outcome, error) = if is_over(run.session) {
+                    (AttemptOutcome::LeaseEnded, "lease ended")
+                } else if run.timeout_at.is_some_and(|at| at <= self.now) {
+                    (AttemptOutcome::TimedOut, "timed out")
+                } else {
+                    return None;
+                };
+                let goes_back = sent_back(job, run, self.now, outcome) == JobState::Pending;
+                goes_back.then_some(GoesBack::Attempt(outcome, error))
+            }
+        }
     }
 }

@@ -44,7 +44,10 @@ impl Decider<'_> {
             }
             Outcome::Retry { error, delay_ms } => {
                 let then = sent_back(job, &run, now, AttemptOutcome::Retried);
-                (AttemptOutcome::Retried, Some(error.clone()), None, then, Some(now.plus_ms(*delay_ms)))
+                // It is retried only if another attempt follows.
+                let retried = then == JobState::Pending;
+                let outcome = if retried { AttemptOutcome::Retried } else { AttemptOutcome::Failed };
+                (outcome, Some(error.clone()), None, then, Some(now.plus_ms(*delay_ms)))
             }
             Outcome::Snooze { delay_ms } => {
                 let then = sent_back(job, &run, now, AttemptOutcome::Snoozed);
@@ -85,7 +88,7 @@ impl Decider<'_> {
 }
 
 /// Where an attempt that did not finish the job leaves it.
-fn sent_back(job: &Job, run: &Run, now: Time, outcome: AttemptOutcome) -> JobState {
+pub(super) fn sent_back(job: &Job, run: &Run, now: Time, outcome: AttemptOutcome) -> JobState {
     let last = outcome.uses_attempt() && job.attempts_used + 1 >= job.max_attempts;
     if run.cancel_requested {
         JobState::Cancelled

@@ -20,7 +20,7 @@ impl Decider<'_> {
             self.state.check_need(&group, request.slots, own.as_ref(), |_| "slots".into())?;
         }
         self.tick();
-        self.end_what_is_over();
+        self.end_what_is_over(u64::MAX);
         // Room is looked for with the limit that it brings: what ended may have taken the last one with it.
         let limit = |state: &mut State| {
             if request.limit.is_some() {

@@ -1,13 +1,22 @@
-//! The views: rows as people and programs see them, at the time of the last event. A store lets time pass
-//! ([`Event::Ticked`](crate::Event::Ticked)) before it looks, so that dates are judged by the present.
+//! The views: rows as people and programs see them, at the time of the last event. A store lets time pass before it
+//! looks ([`State::at`]), and ends what is over for the look ([`State::foresee`]), so that leases and dates are judged by
+//! the present. Jobs show their own lease's end by themselves, so that reading one costs no more than one.
 
 use super::State;
-use super::row::{At, Claimed, Group, Held, Job, Label, ScheduleRow, Spec, Workflow};
+use super::row::{At, Claimed, Group, Held, Job, Label, ScheduleRow, Session, Spec, Workflow};
 use super::table::Ix;
+use crate::decide::GoesBack;
 use crate::lane::Lane;
-use crate::{Cursor, Error, FenceToken, GroupDetail, GroupPage, GroupRef, GroupStatus, HeldBy, Holder};
-use crate::{JobDetail, JobFilter, JobId, JobPage, JobView, Key, Name, QueueStatus, Result, Running};
-use crate::{ScheduleStatus, StepStatus, WorkerStatus, WorkflowPage, WorkflowState, WorkflowStatus, caps};
+use crate::{
+    Attempt, Cursor, Error, FenceToken, GroupDetail, GroupPage, GroupRef, GroupStatus, HeldBy, Holder,
+};
+use crate::{
+    JobDetail, JobFilter, JobId, JobPage, JobState, JobView, Key, Name, QueueStatus, Result, Running,
+};
+use crate::{
+    LeaseOver, Over, ScheduleStatus, SessionOver, StepStatus, Time, WorkerStatus, WorkflowPage,
+    WorkflowState, WorkflowStatus, caps,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -17,14 +26,45 @@ impl State {
         let at = self.find(job).ok_or_else(|| Error::not_found(format!("job {job}")))?;
         let record = self.record(at);
         let output = record.track.as_ref().and_then(|track| track.output.clone());
-        let (payload, attempts) = (record.payload.clone(), record.attempts().to_vec());
+        let (payload, mut attempts) = (record.payload.clone(), record.attempts().to_vec());
+        if let Some(over) = self.live_at(at).and_then(|job| self.attempt_over(job)) {
+            if attempts.len() == caps::ATTEMPTS_KEPT {
+                attempts.remove(0);
+            }
+            attempts.push(over);
+        }
         Ok(JobDetail { view: self.job_view(at), payload, output, attempts })
+    }
+
+    /// The attempt of a job that a claim would end now, and send the job back, as it would be remembered.
+    fn attempt_over(&self, job: &Job) -> Option<Attempt> {
+        let (run, Some(GoesBack::Attempt(outcome, error))) = (job.run()?, self.goes_back(job)) else {
+            return None;
+        };
+        let session = &self.sessions[run.session].row.new;
+        Some(Attempt {
+            number: u32::from(job.attempts_used) + 1,
+            token: run.token,
+            worker: session.worker.clone(),
+            session: session.id,
+            started_at: run.since,
+            ended_at: self.now,
+            outcome,
+            error: Some(error.into()),
+            then: JobState::Pending,
+        })
+    }
+
+    /// Where a job stands as a claim would find it; it has ended only when a command has ended it.
+    fn shown_state(&self, at: At) -> JobState {
+        let goes_back = self.live_at(at).is_some_and(|job| self.goes_back(job).is_some());
+        if goes_back { JobState::Pending } else { self.state_at(at) }
     }
 
     /// Jobs that match a filter, in the order of their acceptance.
     pub fn jobs(&self, filter: &JobFilter, after: Option<Cursor>, limit: usize) -> Result<JobPage> {
         crate::job::within("limit", limit as u64, 1, caps::PAGE as u64)?;
-        let mut found = self.matching(filter, after);
+        let mut found = self.matching(filter, after, Self::shown_state);
         let mut jobs = Vec::new();
         let mut last = None;
         while jobs.len() < limit
@@ -36,11 +76,13 @@ impl State {
         Ok(JobPage { jobs, next: last.filter(|_| found.next().is_some()) })
     }
 
-    /// Jobs that match a filter, live and remembered, in the order of their acceptance, with their number.
+    /// Jobs that match a filter, live and remembered, in the order of their acceptance, with their number. A view
+    /// matches the state that it shows, a command the one that is stored.
     pub(crate) fn matching<'a>(
         &'a self,
         filter: &'a JobFilter,
         after: Option<Cursor>,
+        state_at: fn(&Self, At) -> JobState,
     ) -> impl Iterator<Item = (u64, At)> + 'a {
         let from = after.map_or(0, |Cursor(number)| number.saturating_add(1));
         let steps = filter.workflow.as_ref().map(|workflow| {
@@ -49,7 +91,7 @@ impl State {
         });
         let all = filter.workflow.is_none().then(|| self.in_order(from));
         let found = steps.into_iter().flatten().chain(all.into_iter().flatten());
-        found.filter(move |&(number, at)| number >= from && self.matches(at, filter))
+        found.filter(move |&(number, at)| number >= from && self.matches(at, state_at(self, at), filter))
     }
 
     pub(super) fn in_order(&self, from: u64) -> impl Iterator<Item = (u64, At)> {
@@ -68,8 +110,7 @@ impl State {
         })
     }
 
-    fn matches(&self, at: At, filter: &JobFilter) -> bool {
-        let state = self.state_at(at);
+    fn matches(&self, at: At, state: JobState, filter: &JobFilter) -> bool {
         if !filter.states.is_empty() && !filter.states.contains(&state) {
             return false;
         }
@@ -95,7 +136,10 @@ impl State {
     }
 
     fn job_view(&self, at: At) -> JobView {
-        let (record, job) = (self.record(at), self.live_at(at));
+        let (record, stored) = (self.record(at), self.live_at(at));
+        let over = stored.and_then(|job| self.goes_back(job));
+        let job = stored.filter(|_| over.is_none());
+        let just_used = u32::from(matches!(over, Some(GoesBack::Attempt(..))));
         let (membership, options) = (record.membership(), record.options.as_deref());
         let (spec, key) = self.asked_for(at);
         let past = match at {
@@ -104,7 +148,7 @@ impl State {
         };
         JobView {
             id: record.id,
-            state: self.state_at(at),
+            state: self.shown_state(at),
             queue: spec.queue,
             task: spec.task,
             group: spec.group,
@@ -119,7 +163,7 @@ impl State {
             retry: options.and_then(|own| own.retry),
             limit: options.and_then(|own| own.limit),
             idempotency_key: record.idempotency_key().cloned(),
-            attempts_used: record.attempts_used.into(),
+            attempts_used: u32::from(record.attempts_used) + just_used,
             max_attempts: record.max_attempts.into(),
             cancel_requested: job.and_then(Job::run).is_some_and(|run| run.cancel_requested),
             running: job.and_then(|job| self.running(job)),
@@ -315,29 +359,39 @@ impl State {
 
     /// All sessions that have not ended, by worker name, then session.
     pub fn workers(&self) -> Vec<WorkerStatus> {
-        let mut workers: Vec<_> = self
-            .sessions
-            .iter()
-            .map(|(_, session)| {
-                let row = &session.row;
-                WorkerStatus {
-                    worker: row.new.worker.clone(),
-                    session: row.new.id,
-                    queues: row.new.queues.clone(),
-                    tasks: row.new.tasks.clone(),
-                    permits: row.new.permits,
-                    free_permits: row.free_permits,
-                    saturated: row.is_saturated(),
-                    draining: row.draining,
-                    opened_at: row.opened_at,
-                    lease_until: row.lease_until,
-                    running: session.running.len() as u64,
-                    claimed: session.claimed.len() as u64,
-                }
-            })
-            .collect();
+        let mut workers: Vec<_> = self.sessions.iter().map(|(_, session)| worker_status(session)).collect();
         workers.sort_by(|a, b| (&a.worker, a.session).cmp(&(&b.worker, b.session)));
         workers
+    }
+
+    /// What is over and has not been ended yet.
+    pub fn over(&self) -> Over {
+        let is_over = |at: Time| at <= self.now;
+        let sessions = self.session_ends.iter().take_while(|((at, _), _)| is_over(*at)).take(caps::PAGE);
+        let sessions = sessions.map(|(_, &ix)| {
+            let session = &self.sessions[ix];
+            let needs = session.running.values().flat_map(|&job| self.needs(self.jobs[job].lane));
+            let limited = needs.filter(|&(group, _)| self.groups[group].limit.is_some());
+            let slots = limited.map(|(_, need)| u64::from(need)).sum();
+            SessionOver { worker: worker_status(session), slots }
+        });
+        let of_live = |job: Ix<Job>| {
+            let session = self.jobs[job].run().map(|run| &self.sessions[run.session].row);
+            session.is_some_and(|session| !is_over(session.lease_until))
+        };
+        let jobs = self.timeouts.iter().take_while(|((at, _), _)| is_over(*at)).map(|(_, &job)| job);
+        let jobs = jobs.filter(|&job| of_live(job)).take(caps::PAGE).map(Held::Job);
+        let programs = self.hold_ends.iter().take_while(|((at, _), _)| is_over(*at)).take(caps::PAGE);
+        let programs = programs.map(|(_, &hold)| Held::Program(hold));
+        let leases = jobs.chain(programs).filter_map(|held| {
+            let narrowest = match held {
+                Held::Job(job) => self.needs(self.jobs[job].lane).first().map(|need| need.0),
+                Held::Program(hold) => self.holds[hold].needs.first().map(|need| need.0),
+            };
+            let group = self.group_ref(&self.groups[narrowest?].label);
+            Some(LeaseOver { holder: self.holder(&group, held), group })
+        });
+        Over { sessions: sessions.collect(), leases: leases.collect() }
     }
 
     /// Workflows that are remembered, by name.
@@ -379,7 +433,7 @@ impl State {
     }
 
     pub(crate) fn step_status(&self, step: u32, at: At) -> StepStatus {
-        StepStatus { step, job: self.record(at).id, state: self.state_at(at) }
+        StepStatus { step, job: self.record(at).id, state: self.shown_state(at) }
     }
 
     /// All schedules, by name.
@@ -393,5 +447,23 @@ impl State {
             last_job: row.last_job,
         };
         self.schedules.iter().map(status).collect()
+    }
+}
+
+fn worker_status(session: &Session) -> WorkerStatus {
+    let row = &session.row;
+    WorkerStatus {
+        worker: row.new.worker.clone(),
+        session: row.new.id,
+        queues: row.new.queues.clone(),
+        tasks: row.new.tasks.clone(),
+        permits: row.new.permits,
+        free_permits: row.free_permits,
+        saturated: row.is_saturated(),
+        draining: row.draining,
+        opened_at: row.opened_at,
+        lease_until: row.lease_until,
+        running: session.running.len() as u64,
+        claimed: session.claimed.len() as u64,
     }
 }

@@ -123,6 +123,11 @@ CREATE OR REPLACE FUNCTION attempts_of(_done done) RETURNS jsonb LANGUAGE sql ST
             _done.last_worker, _done.last_session, _done.last_since, _done.finished_at, _done.last_outcome, _done.last_error, _done.state) END
 $$;
 
+-- How an attempt is remembered: it was retried only if another one follows.
+CREATE OR REPLACE FUNCTION ended_as(_outcome text, _then job_state) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN _outcome = 'retried' AND _then <> 'pending' THEN 'failed' ELSE _outcome END
+$$;
+
 -- Ends a running job's attempt, frees its slots, and says where that leaves the job.
 CREATE OR REPLACE FUNCTION end_attempt(
     _now bigint, _seq bigint, _outcome text, _error text, _output text, _run_at bigint
@@ -144,7 +149,7 @@ BEGIN
     UPDATE job SET
         attempts_used = _used,
         attempts = with_attempt(attempts, _job.attempts_used, _hold.token, _hold.worker, _hold.session, _hold.since, _now,
-                                _outcome, _error, _then),
+                                ended_as(_outcome, _then), _error, _then),
         run_at = CASE WHEN _then = 'pending' THEN coalesce(_run_at, run_at) ELSE run_at END
         WHERE seq = _seq RETURNING * INTO _job;
     PERFORM count_slots(n.ref, -n.slots) FROM needs_of(_job) n;
@@ -180,6 +185,40 @@ BEGIN
     END IF;
     PERFORM put_in_line(_now, _job);
     RETURN 'pending';
+END $$;
+
+-- How the attempt or the claim of a job is over, if the job goes back to line then. NULL where it is not over, and where the
+-- job would end: that is shown when it has.
+CREATE OR REPLACE FUNCTION goes_back(_now bigint, _job job, _hold hold) RETURNS text LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF _hold.seq IS NULL OR is_over(_job.good_until, _now)
+        OR _hold.state = 'running' AND (_hold.cancel OR _job.attempts_used + 1 >= _job.max_attempts) THEN
+        RETURN NULL;
+    END IF;
+    IF EXISTS (SELECT FROM session s WHERE s.session = _hold.session AND s.lease_until <= _now) THEN RETURN 'lease_ended'; END IF;
+    IF is_over(_hold.until, _now) THEN RETURN 'timed_out'; END IF;
+    RETURN NULL;
+END $$;
+
+-- Where a live job stands as a claim would find it; it has ended only when a command has ended it.
+CREATE OR REPLACE FUNCTION shown_state(_now bigint, _job job, _hold hold) RETURNS job_state LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN _hold.seq IS NULL OR goes_back(_now, _job, _hold) IS NOT NULL THEN 'pending' ELSE _hold.state END
+$$;
+
+-- Whether a job was tried and waits for the date of its next attempt.
+CREATE OR REPLACE FUNCTION waits_for_attempt(_now bigint, _job job) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT _job.run_at > _now AND jsonb_array_length(_job.attempts) > 0
+       AND NOT EXISTS (SELECT FROM hold h WHERE h.seq = _job.seq)
+$$;
+
+-- A job that waits for its next attempt waits no longer.
+CREATE OR REPLACE FUNCTION hurry(_now bigint, _seq bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _job job;
+BEGIN
+    UPDATE job SET run_at = _now WHERE seq = _seq RETURNING * INTO STRICT _job;
+    DELETE FROM line WHERE seq = _seq;
+    PERFORM put_in_line(_now, _job);
+    PERFORM take_turns(_now, _job.workflow);
 END $$;
 
 -- A finished job is pending again, due now, with all its attempts.

@@ -251,10 +251,13 @@ CREATE OR REPLACE FUNCTION can_be_reopened(_done done) RETURNS boolean LANGUAGE 
 $$;
 
 CREATE OR REPLACE FUNCTION retry_one(_now bigint, _id uuid) RETURNS jsonb LANGUAGE plpgsql AS $$
-DECLARE _done done; _state job_state;
+DECLARE _job job; _done done;
 BEGIN
-    SELECT coalesce(h.state, 'pending') INTO _state FROM job j LEFT JOIN hold h USING (seq) WHERE j.id = _id;
-    IF FOUND THEN RETURN success(_state); END IF;
+    SELECT * INTO _job FROM job j WHERE j.id = _id;
+    IF FOUND THEN
+        IF waits_for_attempt(_now, _job) THEN PERFORM hurry(_now, _job.seq); END IF;
+        RETURN success(coalesce((SELECT h.state FROM hold h WHERE h.seq = _job.seq), 'pending'));
+    END IF;
     SELECT * INTO _done FROM done d WHERE d.id = _id;
     IF NOT FOUND THEN RETURN failure('not_found', 'job ' || _id); END IF;
     IF NOT can_be_reopened(_done) THEN

@@ -140,33 +140,40 @@ CREATE OR REPLACE FUNCTION matches(
        AND (_filter->>'workflow' IS NULL OR coalesce(_filter->>'workflow' = _workflow, false))
 $$;
 
--- The first job after a place that matches and can be changed.
-CREATE OR REPLACE FUNCTION next_changeable(_change text, _filter jsonb, _after bigint)
+-- The first jobs after a place that match and can be changed.
+DROP FUNCTION IF EXISTS next_changeable(text, jsonb, bigint);
+CREATE OR REPLACE FUNCTION changeable(_now bigint, _change text, _filter jsonb, _after bigint, _most integer)
 RETURNS TABLE (seq bigint, id uuid) LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF _change = 'cancel' THEN
         RETURN QUERY SELECT j.seq, j.id FROM job j LEFT JOIN hold h USING (seq)
             WHERE j.seq > _after AND NOT coalesce(h.cancel, false)
               AND matches(_filter, coalesce(h.state, 'pending'), j.queue, j.task, j.grp, j.key, j.workflow)
-            ORDER BY j.seq LIMIT 1;
+            ORDER BY j.seq LIMIT _most;
     ELSE
-        RETURN QUERY SELECT d.seq, d.id FROM done d
-            WHERE d.seq > _after AND can_be_reopened(d)
-              AND matches(_filter, d.state, d.queue, d.task, d.grp, d.key, d.workflow)
-            ORDER BY d.seq LIMIT 1;
+        RETURN QUERY SELECT f.seq, f.id FROM (
+            (SELECT d.seq, d.id FROM done d
+                WHERE d.seq > _after AND can_be_reopened(d)
+                  AND matches(_filter, d.state, d.queue, d.task, d.grp, d.key, d.workflow)
+                ORDER BY d.seq LIMIT _most)
+            UNION ALL
+            (SELECT j.seq, j.id FROM job j
+                WHERE j.seq > _after AND j.run_at > _now AND waits_for_attempt(_now, j)
+                  AND matches(_filter, 'pending', j.queue, j.task, j.grp, j.key, j.workflow)
+                ORDER BY j.seq LIMIT _most)
+        ) f ORDER BY f.seq LIMIT _most;
     END IF;
 END $$;
 
+-- They are found before the first is changed: changing one changes nothing about which others can be.
 CREATE OR REPLACE FUNCTION api_change_matching(_change text, _filter jsonb, _after bigint, _limit integer) RETURNS jsonb
 LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone(); _n integer := 0; _last bigint := coalesce(_after, 0); _found record;
+DECLARE _now bigint := alone(); _n integer := 0; _last bigint; _found record;
 BEGIN
     PERFORM ring();
-    LOOP
-        SELECT * INTO _found FROM next_changeable(_change, _filter, _last);
-        EXIT WHEN NOT FOUND;
+    FOR _found IN SELECT * FROM changeable(_now, _change, _filter, coalesce(_after, 0), _limit + 1) LOOP
         IF _n = _limit THEN RETURN jsonb_build_object('jobs', _n, 'next', _last); END IF;
-        IF _change = 'cancel' THEN PERFORM cancel_one(_now, _found.id); ELSE PERFORM reopen(_now, _found.seq); END IF;
+        IF _change = 'cancel' THEN PERFORM cancel_one(_now, _found.id); ELSE PERFORM retry_one(_now, _found.id); END IF;
         _n := _n + 1;
         _last := _found.seq;
     END LOOP;

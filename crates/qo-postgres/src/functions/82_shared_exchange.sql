@@ -75,7 +75,7 @@ BEGIN
         DELETE FROM hold h USING unnest(_seqs, _thens, _outcomes, _errors, _outputs, _delays)
             o (seq, state, outcome, error, output, delay)
         WHERE h.seq = ANY (ARRAY[o.seq])
-        RETURNING h.seq, h.token, h.since, o.state, o.outcome, o.error, o.output, o.delay,
+        RETURNING h.seq, h.token, h.since, o.state, ended_as(o.outcome, o.state) AS outcome, o.error, o.output, o.delay,
                   (o.outcome NOT IN ('snoozed', 'released'))::integer AS uses
     ), back AS (
         UPDATE job j SET

@@ -1,4 +1,4 @@
--- What may be looked at. A look takes no turn: it sees what was committed when it began.
+-- What may be looked at. Where nothing is over a look takes no turn: it sees what was committed when it began.
 
 CREATE OR REPLACE FUNCTION running_view(_hold hold) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('worker', _hold.worker, 'session', _hold.session, 'token', _hold.token,
@@ -28,11 +28,23 @@ CREATE OR REPLACE FUNCTION as_job(_done done) RETURNS job LANGUAGE sql STABLE AS
 $$;
 
 CREATE OR REPLACE FUNCTION api_job(_id uuid) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
-DECLARE _job job; _hold hold; _done done;
+DECLARE _job job; _hold hold; _done done; _now bigint; _over text;
 BEGIN
     SELECT * INTO _job FROM job j WHERE j.id = _id;
     IF FOUND THEN
         SELECT * INTO _hold FROM hold h WHERE h.seq = _job.seq;
+        IF FOUND THEN
+            _now := store_time();
+            _over := goes_back(_now, _job, _hold);
+        END IF;
+        IF _over IS NOT NULL THEN
+            IF _hold.state = 'running' THEN
+                _job.attempts := with_attempt(_job.attempts, _job.attempts_used, _hold.token, _hold.worker, _hold.session,
+                    _hold.since, _now, _over, replace(_over, '_', ' '), 'pending');
+                _job.attempts_used := _job.attempts_used + 1;
+            END IF;
+            _hold := NULL;
+        END IF;
         RETURN job_view(_job, _hold, coalesce(_hold.state, 'pending'), NULL)
             || jsonb_build_object('payload', _job.payload, 'output', NULL, 'attempts', _job.attempts);
     END IF;
@@ -42,12 +54,22 @@ BEGIN
         || jsonb_build_object('payload', _done.payload, 'output', _done.output, 'attempts', attempts_of(_done));
 END $$;
 
+-- A live job in a list.
+CREATE OR REPLACE FUNCTION live_view(_now bigint, _job job, _hold hold) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE _over text := goes_back(_now, _job, _hold);
+BEGIN
+    IF _over IS NULL THEN RETURN job_view(_job, _hold, coalesce(_hold.state, 'pending'), NULL); END IF;
+    IF _hold.state = 'running' THEN _job.attempts_used := _job.attempts_used + 1; END IF;
+    RETURN job_view(_job, NULL, 'pending', NULL);
+END $$;
+
 CREATE OR REPLACE FUNCTION api_jobs(_filter jsonb, _after bigint, _limit integer) RETURNS jsonb LANGUAGE sql STABLE AS $$
-    WITH found AS (
+    WITH present AS MATERIALIZED (SELECT store_time() AS now), found AS (
         SELECT f.* FROM (
-            (SELECT j.seq, job_view(j, h, coalesce(h.state, 'pending'), NULL) AS shown FROM job j LEFT JOIN hold h USING (seq)
+            (SELECT j.seq, live_view(p.now, j, h) AS shown FROM present p CROSS JOIN job j LEFT JOIN hold h USING (seq)
                 WHERE j.seq > coalesce(_after, 0)
-                  AND matches(_filter, coalesce(h.state, 'pending'), j.queue, j.task, j.grp, j.key, j.workflow)
+                  AND matches(_filter, CASE WHEN h.seq IS NULL THEN 'pending' ELSE shown_state(p.now, j, h) END,
+                              j.queue, j.task, j.grp, j.key, j.workflow)
                 ORDER BY j.seq LIMIT _limit + 1)
             UNION ALL
             (SELECT d.seq, job_view(as_job(d), NULL, d.state, d.finished_at) FROM done d
@@ -117,7 +139,7 @@ CREATE OR REPLACE FUNCTION known_refs() RETURNS TABLE (ref text) LANGUAGE sql ST
     UNION SELECT DISTINCT n.ref FROM program p, needs_of(p) n
 $$;
 
-CREATE OR REPLACE FUNCTION api_groups(_after text, _limit integer) RETURNS jsonb LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION groups_view(_after text, _limit integer) RETURNS jsonb LANGUAGE sql STABLE AS $$
     WITH found AS (
         SELECT r.ref, rank_of(r.ref) COLLATE "C" AS rank FROM known_refs() r
         WHERE _after IS NULL OR rank_of(r.ref) COLLATE "C" > rank_of(_after) COLLATE "C" ORDER BY 2 LIMIT _limit + 1
@@ -147,7 +169,7 @@ CREATE OR REPLACE FUNCTION holders(_ref text, _most integer) RETURNS jsonb LANGU
     ) h
 $$;
 
-CREATE OR REPLACE FUNCTION api_group(_ref text) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION group_view(_ref text) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 DECLARE _status jsonb := group_status(_ref, used_by_holders(_ref));
 BEGIN
     IF _status->>'limit' IS NULL AND (_status->>'live')::bigint = 0 THEN
@@ -156,7 +178,7 @@ BEGIN
     RETURN jsonb_build_object('status', _status, 'holders', holders(_ref, NULL));
 END $$;
 
-CREATE OR REPLACE FUNCTION api_queues() RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION queues_view() RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 DECLARE _now bigint := store_time();
 BEGIN
     RETURN (SELECT coalesce(jsonb_agg(jsonb_build_object(
@@ -180,16 +202,50 @@ BEGIN
         ) c);
 END $$;
 
-CREATE OR REPLACE FUNCTION api_workers() RETURNS jsonb LANGUAGE sql STABLE AS $$
-    SELECT coalesce(jsonb_agg(jsonb_build_object('worker', s.worker, 'session', s.session, 'queues', s.queues,
-        'tasks', s.tasks, 'permits', s.permits, 'free_permits', s.free_permits,
-        'saturated', s.free_permits::bigint * 10 < s.permits, 'draining', s.draining, 'opened_at', s.opened_at,
-        'lease_until', s.lease_until,
-        'running', (SELECT count(*) FROM hold h WHERE h.session = s.session AND h.state = 'running'),
-        'claimed', (SELECT count(*) FROM hold h WHERE h.session = s.session AND h.state = 'claimed'))
-        ORDER BY s.worker, s.session), '[]')
-    FROM session s
+CREATE OR REPLACE FUNCTION worker_view(_session session) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('worker', _session.worker, 'session', _session.session, 'queues', _session.queues,
+        'tasks', _session.tasks, 'permits', _session.permits, 'free_permits', _session.free_permits,
+        'saturated', _session.free_permits::bigint * 10 < _session.permits, 'draining', _session.draining,
+        'opened_at', _session.opened_at, 'lease_until', _session.lease_until,
+        'running', (SELECT count(*) FROM hold h WHERE h.session = _session.session AND h.state = 'running'),
+        'claimed', (SELECT count(*) FROM hold h WHERE h.session = _session.session AND h.state = 'claimed'))
 $$;
+
+CREATE OR REPLACE FUNCTION workers_view() RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT coalesce(jsonb_agg(worker_view(s) ORDER BY s.worker, s.session), '[]') FROM session s
+$$;
+
+-- What is over and has not been ended yet, of each kind the first thousand.
+CREATE OR REPLACE FUNCTION api_over() RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE _now bigint := store_time(); _sessions jsonb; _attempts jsonb; _programs jsonb;
+BEGIN
+    SELECT coalesce(jsonb_agg(worker_view(s) || jsonb_build_object('slots', (
+            SELECT coalesce(sum(n.slots), 0) FROM hold h JOIN job j USING (seq), needs_of(j) n
+            WHERE h.session = s.session AND h.state = 'running' AND limit_of(n.ref) IS NOT NULL))
+        ORDER BY s.lease_until, s.session), '[]')
+    INTO _sessions FROM session s WHERE s.session IN (
+        SELECT o.session FROM session o WHERE o.lease_until <= _now ORDER BY o.lease_until, o.session LIMIT 1000);
+    SELECT coalesce(jsonb_agg(l.lease ORDER BY l.until, l.token), '[]') INTO _attempts FROM (
+        SELECT h.until, h.token, jsonb_build_object('group', n.ref, 'holder', jsonb_build_object('token', h.token,
+            'slots', slots_of(j, n.ref), 'worker', h.worker, 'since', h.since, 'lease_until', least(h.until, s.lease_until),
+            'by', jsonb_build_object('job', jsonb_build_object('job', j.id, 'task', j.task, 'session', h.session)))) AS lease
+        FROM hold h JOIN job j USING (seq) JOIN session s ON s.session = h.session
+        CROSS JOIN LATERAL (SELECT m.ref FROM needs_of(j) m ORDER BY m.place, m.ref COLLATE "C" LIMIT 1) n
+        WHERE h.until <= _now AND h.state = 'running' AND s.lease_until > _now ORDER BY h.until, h.token LIMIT 1000) l;
+    SELECT coalesce(jsonb_agg(l.lease ORDER BY l.until, l.token), '[]') INTO _programs FROM (
+        SELECT p.until, p.token, jsonb_build_object('group', p.ref, 'holder', jsonb_build_object('token', p.token,
+            'slots', p.slots, 'worker', p.holder, 'since', p.since, 'lease_until', p.until,
+            'by', jsonb_build_object('program', jsonb_build_object('lease', p.lease)))) AS lease
+        FROM program p WHERE p.until <= _now ORDER BY p.until, p.token LIMIT 1000) l;
+    RETURN jsonb_build_object('sessions', _sessions, 'leases', _attempts || _programs);
+END $$;
+
+-- The state of a step as views show it: pending, if a claim would send it back.
+CREATE OR REPLACE FUNCTION shown_step(_seq bigint, _state job_state) RETURNS job_state LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF _state NOT IN ('claimed', 'running') THEN RETURN _state; END IF;
+    RETURN (SELECT shown_state(store_time(), j, h) FROM job j LEFT JOIN hold h USING (seq) WHERE j.seq = _seq);
+END $$;
 
 CREATE OR REPLACE FUNCTION workflow_status(_workflow workflow) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('workflow', _workflow.workflow,
@@ -197,7 +253,7 @@ CREATE OR REPLACE FUNCTION workflow_status(_workflow workflow) RETURNS jsonb LAN
             WHEN h.state IN ('pending', 'claimed', 'running') THEN 'active' ELSE 'halted' END,
         'on_failure', _workflow.on_failure, 'steps', _workflow.steps,
         'live', (SELECT count(*) FROM job j WHERE j.workflow = _workflow.workflow),
-        'head', CASE WHEN h.seq IS NOT NULL THEN step_status(h.step, h.id, h.state) END)
+        'head', CASE WHEN h.seq IS NOT NULL THEN step_status(h.step, h.id, shown_step(h.seq, h.state)) END)
     FROM (SELECT 1) one LEFT JOIN head_of(_workflow.workflow) h ON true
 $$;
 
@@ -291,7 +347,7 @@ BEGIN
     RETURN _all;
 END $$;
 
-CREATE OR REPLACE FUNCTION api_explain(_id uuid) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION explain_view(_id uuid) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 DECLARE _job job; _hold hold; _state job_state; _reasons jsonb := '[]';
 BEGIN
     SELECT * INTO _job FROM job j WHERE j.id = _id;
@@ -308,6 +364,59 @@ BEGIN
         _reasons := reasons(store_time(), _job);
     END IF;
     RETURN jsonb_build_object('job', _id, 'state', coalesce(_hold.state, 'pending'), 'reasons', _reasons);
+END $$;
+
+-- A view by its name, of what is there.
+CREATE OR REPLACE FUNCTION view_of(_view text, _arguments jsonb) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN CASE _view
+        WHEN 'groups' THEN groups_view(_arguments->>'after', (_arguments->>'limit')::integer)
+        WHEN 'group' THEN group_view(_arguments->>'group')
+        WHEN 'queues' THEN queues_view()
+        WHEN 'workers' THEN workers_view()
+        WHEN 'explain' THEN explain_view((_arguments->>'job')::uuid) END;
+END $$;
+
+-- A view as a claim would find it now: what is over is ended, seen, and undone. That takes the turn, as ending it does, and
+-- only where something is over; of jobs that expire in line a thousand are ended, however many there are.
+CREATE OR REPLACE FUNCTION foresee(_view text, _arguments jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE _now bigint; _seen jsonb;
+BEGIN
+    IF NOT is_anything_over(store_time()) THEN RETURN view_of(_view, _arguments); END IF;
+    _now := alone();
+    BEGIN
+        PERFORM end_what_is_over(_now, 1000);
+        _seen := view_of(_view, _arguments);
+        RAISE EXCEPTION 'seen' USING ERRCODE = 'QONIL';
+    EXCEPTION WHEN SQLSTATE 'QONIL' THEN
+        RETURN _seen;
+    END;
+END $$;
+
+CREATE OR REPLACE FUNCTION api_groups(_after text, _limit integer) RETURNS jsonb LANGUAGE sql AS $$
+    SELECT foresee('groups', jsonb_build_object('after', _after, 'limit', _limit))
+$$;
+
+CREATE OR REPLACE FUNCTION api_group(_ref text) RETURNS jsonb LANGUAGE sql AS $$
+    SELECT foresee('group', jsonb_build_object('group', _ref))
+$$;
+
+CREATE OR REPLACE FUNCTION api_queues() RETURNS jsonb LANGUAGE sql AS $$ SELECT foresee('queues', '{}') $$;
+
+CREATE OR REPLACE FUNCTION api_workers() RETURNS jsonb LANGUAGE sql AS $$ SELECT foresee('workers', '{}') $$;
+
+-- A job has ended only when a command has ended it, and its worker may settle it until then: one that would end is shown as
+-- it is.
+CREATE OR REPLACE FUNCTION api_explain(_id uuid) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE _seen jsonb := foresee('explain', jsonb_build_object('job', _id)); _job job; _state job_state;
+BEGIN
+    IF (_seen->>'state') IN ('pending', 'claimed', 'running') THEN RETURN _seen; END IF;
+    SELECT * INTO _job FROM job j WHERE j.id = _id;
+    IF NOT FOUND THEN RETURN _seen; END IF;
+    _state := coalesce((SELECT h.state FROM hold h WHERE h.seq = _job.seq), 'pending');
+    RETURN jsonb_build_object('job', _id, 'state', _state, 'reasons',
+        CASE WHEN _state <> 'running' AND is_over(_job.good_until, store_time())
+            THEN jsonb_build_array(jsonb_build_object('reason', 'expired', 'good_until', _job.good_until)) ELSE '[]' END);
 END $$;
 
 -- Where the cache of slots in use says something else than their holders: nowhere, if all is well.

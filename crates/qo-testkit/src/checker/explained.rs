@@ -18,11 +18,15 @@ pub fn check(history: &History) -> Vec<Violation> {
 impl Watch for Explained {
     fn entry(&mut self, books: &Ledger, entry: &Entry, objections: &mut Objections) {
         let What::Audited(audit) = &entry.what else { return };
+        let foreseen = books.foresee();
         for explanation in &audit.explanations {
             let Some(index) = books.find(explanation.job) else { continue };
+            let (stored, books) = (books, books.shown(&foreseen, index));
             let given: BTreeSet<String> =
                 explanation.reasons.iter().filter_map(|reason| named(reason, &books.jobs[index])).collect();
-            let due = due(books, index);
+            let would_end = foreseen.jobs[index].state != stored.jobs[index].state
+                && foreseen.jobs[index].state.is_terminal();
+            let due = if would_end { due_of_end(stored, index) } else { due(books, index) };
             objections.unless(given == due, "explain", || {
                 format!("{} is explained by {given:?}, by the books {due:?}", explanation.job)
             });
@@ -88,6 +92,14 @@ fn busy(saturated: u32, draining: u32) -> String {
 
 fn reserved(group: &GroupRef) -> String {
     format!("{group} reserved")
+}
+
+/// Of a job that would end, only that it expires is said.
+fn due_of_end(books: &Ledger, index: usize) -> BTreeSet<String> {
+    let job = &books.jobs[index];
+    let waits = matches!(job.state, JobState::Pending | JobState::Claimed);
+    let over = job.good_until.filter(|until| waits && *until <= books.now);
+    over.map(|good_until| format!("expired {good_until}")).into_iter().collect()
 }
 
 fn due(books: &Ledger, index: usize) -> BTreeSet<String> {

@@ -36,16 +36,18 @@ impl Watch for Views {
     fn entry(&mut self, books: &Ledger, entry: &Entry, objections: &mut Objections) {
         let What::Audited(audit) = &entry.what else { return };
         let details = audit.details.iter().map(|detail| &detail.view);
-        audit.jobs.iter().chain(details).for_each(|view| compare_job(books, view, objections));
+        let (stored, books) = (books, &books.foresee());
+        audit.jobs.iter().chain(details).for_each(|view| compare_job(stored, books, view, objections));
         if audit.is_partial() {
             return;
         }
+        compare_live(stored, audit, objections);
         audit.groups.iter().for_each(|status| compare_group(books, status, objections));
         audit.holders.iter().for_each(|detail| compare_holders(books, detail, objections));
         compare_lists(books, audit, objections);
         compare_workers(books, audit, objections);
         compare_queues(books, audit, objections);
-        compare_workflows(books, audit, objections);
+        compare_workflows(stored, books, audit, objections);
     }
 }
 
@@ -108,10 +110,12 @@ fn job_lease(books: &Ledger, job: &Job) -> Option<Time> {
     Some(own_end.map_or(session_end, |end| end.min(session_end)))
 }
 
-fn compare_job(books: &Ledger, view: &JobView, objections: &mut Objections) {
-    let Some(job) = books.find(view.id).map(|index| &books.jobs[index]) else {
+fn compare_job(stored: &Ledger, foreseen: &Ledger, view: &JobView, objections: &mut Objections) {
+    let Some(index) = stored.find(view.id) else {
         return objections.add("views", format!("{} was never accepted", view.id));
     };
+    let books = stored.shown(foreseen, index);
+    let job = &books.jobs[index];
     let by = |running: &Running| (running.token, running.session, running.lease_until);
     let by_store = (
         (view.state, view.attempts_used, view.cancel_requested, &view.group),
@@ -140,10 +144,13 @@ fn compare_job(books: &Ledger, view: &JobView, objections: &mut Objections) {
     });
 }
 
-fn compare_lists(books: &Ledger, audit: &Audit, objections: &mut Objections) {
+fn compare_live(stored: &Ledger, audit: &Audit, objections: &mut Objections) {
     let live = audit.jobs.iter().filter(|view| !view.state.is_terminal()).count();
-    let due = books.pending.len() + books.claims.len() + books.running.len();
+    let due = stored.pending.len() + stored.claims.len() + stored.running.len();
     objections.unless(live == due, "views", || format!("{live} live jobs are listed, by the books {due}"));
+}
+
+fn compare_lists(books: &Ledger, audit: &Audit, objections: &mut Objections) {
     let listed: HashSet<_> = audit.groups.iter().map(|status| &status.group).collect();
     for index in books.groups.all().filter(|&index| books.groups.live(index) > 0) {
         let group = books.groups.name(index);
@@ -202,7 +209,7 @@ fn compare_queues(books: &Ledger, audit: &Audit, objections: &mut Objections) {
     }
 }
 
-fn compare_workflows(books: &Ledger, audit: &Audit, objections: &mut Objections) {
+fn compare_workflows(books: &Ledger, foreseen: &Ledger, audit: &Audit, objections: &mut Objections) {
     let by_books: Vec<WorkflowStatus> = books
         .workflows
         .iter()
@@ -212,7 +219,7 @@ fn compare_workflows(books: &Ledger, audit: &Audit, objections: &mut Objections)
             on_failure: workflow.on_failure,
             steps: workflow.accepted,
             live: books.live_steps(workflow),
-            head: books.head(workflow).map(|head| books.step_status(head)),
+            head: books.head(workflow).map(|head| books.shown(foreseen, head).step_status(head)),
         })
         .collect();
     objections.unless(audit.workflows == by_books, "views", || {

@@ -476,6 +476,13 @@ macro_rules! conformance {
                 a_worker_and_a_queue_show_what_is_claimed,
                 a_group_of_programs_is_shown_while_they_hold_it,
                 looking_fires_and_ends_nothing,
+                a_session_whose_lease_has_passed_is_gone_in_every_view,
+                a_job_that_would_end_is_shown_as_it_is_until_it_has,
+                an_attempt_past_its_timeout_holds_no_slot_in_a_view,
+                a_claim_that_is_over_shows_its_job_in_line,
+                a_programs_lease_that_has_passed_holds_nothing_in_a_view,
+                an_expired_job_keeps_no_place_in_a_view,
+                what_is_over_is_told_until_a_sweep_has_ended_it,
             }
             invalid {
                 a_bad_cost_is_invalid,
@@ -687,6 +694,8 @@ macro_rules! conformance {
                 failed_cancelled_and_expired_jobs_may_be_reopened,
                 a_reopened_job_keeps_good_until_only_if_it_is_not_over,
                 a_retry_answers_for_each_job,
+                a_job_that_waits_for_its_next_attempt_runs_now,
+                a_bulk_retry_ends_the_wait_for_the_next_attempt,
                 reopening_asks_no_limit,
                 a_reopened_job_keeps_its_group,
                 an_old_token_changes_nothing_of_a_reopened_job,

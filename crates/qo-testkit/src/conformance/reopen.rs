@@ -71,6 +71,42 @@ pub(super) async fn a_retry_answers_for_each_job(world: &World) {
     assert_eq!(world.view(pending).await, before, "a live job stays as it is");
 }
 
+pub(super) async fn a_job_that_waits_for_its_next_attempt_runs_now(world: &World) {
+    let worker = patient(world).await;
+    for outcome in [retry(60_000), snooze(60_000)] {
+        let id = world.submit(job("t")).await;
+        worker.settle(&worker.claim_one().await, outcome).await.expect("it owns the job");
+        let before = world.view(id).await;
+        assert_eq!(worker.claim(1).await, [], "it waits");
+        world.advance(1_000).await;
+        let now = world.store.now().await.expect("store time");
+        assert_eq!(world.retry(id).await, Ok(JobState::Pending));
+        assert_eq!(world.view(id).await, JobView { run_at: now, ..before }, "attempts used stay used");
+        let claimed = worker.claim_one().await;
+        assert_eq!(claimed.id, id);
+        worker.succeed(&claimed).await;
+    }
+}
+
+pub(super) async fn a_bulk_retry_ends_the_wait_for_the_next_attempt(world: &World) {
+    let worker = patient(world).await;
+    let ids = world.submit_many(3, job("t")).await;
+    let claimed = worker.claim(2).await;
+    for job in &claimed {
+        worker.settle(job, retry(60_000)).await.expect("it owns the job");
+    }
+    let scheduled = world.submit(job("t").run_at(at(9_000))).await;
+    let page = world.store.change_matching(Change::Retry, JobFilter::default(), None, 1).await;
+    let page = page.expect("a valid call");
+    assert_eq!((page.jobs, page.next.is_some()), (1, true), "page by page");
+    assert_eq!(change(world, Change::Retry, &JobFilter::default()).await.jobs, 1, "the other that waits");
+    assert_eq!(change(world, Change::Retry, &JobFilter::default()).await.jobs, 0);
+    let mut found = worker.claim_ids(10).await;
+    found.sort_unstable();
+    assert_eq!(found, ids);
+    assert_eq!(world.view(scheduled).await.run_at, at(9_000), "it was never tried");
+}
+
 pub(super) async fn reopening_asks_no_limit(world: &World) {
     let worker = patient(world).await;
     let id = ended(world, &worker, job("t").cost(3).or_reject(), failure()).await;
@@ -189,7 +225,7 @@ pub(super) async fn a_bulk_retry_opens_what_can_be_opened(world: &World) {
     ids.push(ended(world, &worker, step("off"), failure()).await);
     world.cancel_workflow("off").await.expect("it is there");
     ids.push(world.submit(job("t").run_at(at(9_000))).await);
-    let states = |views: Vec<qo_core::JobView>| views.iter().map(|view| view.state).collect::<Vec<_>>();
+    let states = |views: Vec<JobView>| views.iter().map(|view| view.state).collect::<Vec<_>>();
     let changed = change(world, Change::Retry, &JobFilter::default()).await;
     assert_eq!(changed, Changed { jobs: 3, next: None });
     let [pending, failed] = [JobState::Pending, JobState::Failed];

@@ -78,7 +78,8 @@ pub(super) async fn the_retry_of_the_last_attempt_fails(world: &World) {
     assert_eq!(worker.settle(&claimed, retry(0)).await, Ok(JobState::Failed));
     let detail = world.detail(claimed.id).await;
     let outcomes: Vec<_> = detail.attempts.iter().map(|attempt| (attempt.number, attempt.outcome)).collect();
-    assert_eq!(outcomes, [1, 2, 3].map(|number| (number, AttemptOutcome::Retried)));
+    let expected = [AttemptOutcome::Retried, AttemptOutcome::Retried, AttemptOutcome::Failed];
+    assert_eq!(outcomes, [1, 2, 3].into_iter().zip(expected).collect::<Vec<_>>());
     assert_eq!((detail.view.attempts_used, worker.claim(1).await), (3, vec![]));
 }
 

@@ -2,7 +2,7 @@
 
 use super::World;
 use qo_core::{GroupDetail, GroupRef, GroupStatus, HeldBy, Holder, JobDetail, JobFilter, JobState, JobView};
-use qo_core::{OnFailure, QueueStatus, ScheduleStatus, StepStatus, WorkerStatus, WorkflowState};
+use qo_core::{OnFailure, QueueStatus, ScheduleStatus, StepStatus, Time, WorkerStatus, WorkflowState};
 use qo_core::{WorkflowStatus, caps};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,7 +73,10 @@ impl World {
     /// Checks what must be true of any store at any time: the slots of a group are those of its running jobs and
     /// of programs, and nobody else's; what runs or is claimed belongs to live sessions; steps follow one another.
     pub async fn audit(&self) {
-        let jobs = self.all_jobs().await;
+        let (mut jobs, now) = (self.all_jobs().await, self.store.now().await.expect("store time"));
+        self.audit_workflows(&jobs).await;
+        // One that would end is listed until it has; nothing else counts it.
+        jobs.retain(|view| !would_end(view, now));
         let (running, live) = (slots(&jobs, |view| view.state == JobState::Running), slots(&jobs, is_live));
         let groups = self.all_groups().await;
         for status in groups.iter().filter(|status| !matches!(status.group, GroupRef::EveryKey(_))) {
@@ -90,7 +93,6 @@ impl World {
         self.audit_holders(&groups).await;
         self.audit_owners(&jobs).await;
         self.audit_queues(&jobs).await;
-        self.audit_workflows(&jobs).await;
     }
 
     async fn programs(&self, group: &GroupRef) -> Vec<Holder> {
@@ -207,6 +209,15 @@ type Slots = BTreeMap<GroupRef, u64>;
 
 fn is_live(view: &JobView) -> bool {
     !view.state.is_terminal()
+}
+
+/// Whether the next claim or sweep would end a job that is listed as live: had it gone back to line, it would be listed
+/// so.
+fn would_end(view: &JobView, now: Time) -> bool {
+    match view.state {
+        JobState::Pending => view.good_until.is_some_and(|until| until <= now),
+        _ => view.running.iter().chain(&view.claimed).any(|owner| owner.lease_until <= now),
+    }
 }
 
 fn ended_badly(view: &JobView) -> bool {

@@ -346,7 +346,8 @@ pub(super) async fn a_request_that_is_answered_already_ends_nothing(world: &Worl
     );
     refused(world.acquire(program("gpu").id(id)).await, ErrorKind::Conflict);
     invalid(world.acquire(program("gpu").slots(2)).await, "slots", "2");
-    assert_eq!(world.used("gpu").await, 3, "the first one is over, but nothing has ended it");
+    assert_eq!(world.used("gpu").await, 2, "the first one is over");
+    assert_eq!(world.sweep().await.slots, 1, "but nothing had ended it");
     assert!(world.is_full(program("gpu")).await);
     assert_eq!(world.used("gpu").await, 2);
 }

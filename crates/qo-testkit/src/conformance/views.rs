@@ -337,7 +337,125 @@ pub(super) async fn looking_fires_and_ends_nothing(world: &World) {
     world.advance(60_000).await;
     let before = world.snapshot().await;
     assert_eq!(world.snapshot().await, before);
-    assert_eq!((world.state(claimed.id).await, world.used("gpu").await), (JobState::Claimed, 1));
+    assert_eq!((world.state(claimed.id).await, world.used("gpu").await), (JobState::Pending, 0), "are over");
     assert_eq!(held.give_back().await, Ok(()));
     worker.run(&claimed).await;
+}
+
+pub(super) async fn a_session_whose_lease_has_passed_is_gone_in_every_view(world: &World) {
+    world.set("t", 1).await;
+    let ids = world.submit_many(2, job("t").key("k").queue("q")).await;
+    let dead = world.worker("dead", ["t"]).await;
+    let claimed = dead.claim_one().await;
+    let (full, limited) = (world.group("t").await.expect("it has a limit"), world.reasons(ids[1]).await);
+    assert_eq!((full.status.used, full.holders.len()), (1, 1));
+    assert!(matches!(&limited[..], [Reason::GroupFull { .. }]), "{limited:?}");
+    world.advance(30_000).await;
+    assert_eq!(world.store.workers().await.expect("workers"), []);
+    let free = world.group("t").await.expect("it has a limit");
+    assert_eq!((free.status.used, free.status.live, free.holders), (0, 2, vec![]));
+    assert_eq!(world.all_groups().await.iter().map(|status| status.used).sum::<u64>(), 0);
+    let queue = world.queue("q").await;
+    assert_eq!((queue.running, queue.due), (0, 2));
+    for &id in &ids {
+        assert_eq!(world.reasons(id).await, [Reason::NoLiveWorker { queue: name("q"), task: name("t") }]);
+    }
+    let detail = world.detail(claimed.id).await;
+    assert_eq!((detail.view.state, detail.view.attempts_used), (JobState::Pending, 1));
+    assert_eq!((detail.view.running, detail.view.run_at), (None, START));
+    assert_eq!(detail.attempts[0].outcome, AttemptOutcome::LeaseEnded);
+    let pending = JobFilter { states: vec![JobState::Pending], ..JobFilter::default() };
+    assert_eq!(listed(world, pending).await, ids);
+    dead.succeed(&claimed).await;
+    assert_eq!(world.detail(claimed.id).await.view.attempts_used, 1, "looking has ended nothing");
+}
+
+pub(super) async fn a_job_that_would_end_is_shown_as_it_is_until_it_has(world: &World) {
+    world.set("t", 1).await;
+    let id = world.submit(job("t").attempts(1)).await;
+    let late = world.worker("late", ["t"]).await;
+    let claimed = late.claim_one().await;
+    world.advance(30_000).await;
+    assert_eq!((world.state(id).await, world.used("t").await), (JobState::Running, 0));
+    let explained = world.store.explain(id).await.expect("the job is there");
+    assert_eq!((explained.state, explained.reasons), (JobState::Running, vec![]));
+    late.succeed(&claimed).await;
+    assert_eq!(world.state(id).await, JobState::Succeeded);
+}
+
+pub(super) async fn an_attempt_past_its_timeout_holds_no_slot_in_a_view(world: &World) {
+    world.set("t", 1).await;
+    let ids = world.submit_many(2, job("t").timeout(5_000)).await;
+    let slow = world.open(serving("slow", ["t"]).lease(90_000)).await;
+    let claimed = slow.claim_one().await;
+    world.advance(15_000).await;
+    assert_eq!((world.used("t").await, world.state(claimed.id).await), (0, JobState::Pending));
+    assert_eq!(world.detail(claimed.id).await.attempts[0].outcome, AttemptOutcome::TimedOut);
+    assert_eq!(world.reasons(ids[1]).await, [Reason::OnlyWaitingForClaim { position: 2 }]);
+    assert_eq!(world.store.workers().await.expect("workers")[0].running, 0);
+    slow.succeed(&claimed).await;
+}
+
+pub(super) async fn a_claim_that_is_over_shows_its_job_in_line(world: &World) {
+    let id = world.submit(job("t")).await;
+    let worker = world.open(serving("w1", ["t"]).lease(90_000)).await;
+    let claimed = worker.ahead_one().await;
+    world.advance(CLAIM_MS).await;
+    let view = world.view(id).await;
+    assert_eq!((view.state, view.claimed, view.attempts_used), (JobState::Pending, None, 0));
+    assert_eq!(world.reasons(id).await, [Reason::OnlyWaitingForClaim { position: 1 }]);
+    let queue = world.queue("default").await;
+    assert_eq!((queue.claimed, queue.due), (0, 1));
+    worker.run(&claimed).await;
+}
+
+pub(super) async fn a_programs_lease_that_has_passed_holds_nothing_in_a_view(world: &World) {
+    world.set("gpu", 1).await;
+    world.worker("w1", ["gpu"]).await;
+    let held = world.hold(program("gpu")).await;
+    let id = world.submit(job("gpu")).await;
+    world.advance(10_000).await;
+    let group = world.group("gpu").await.expect("it has a limit");
+    assert_eq!((group.status.used, group.status.live, group.holders), (0, 1, vec![]));
+    assert_eq!(world.reasons(id).await, [Reason::OnlyWaitingForClaim { position: 1 }]);
+    assert_eq!(held.give_back().await, Ok(()), "looking has ended nothing");
+}
+
+pub(super) async fn an_expired_job_keeps_no_place_in_a_view(world: &World) {
+    world.worker("w1", ["t"]).await;
+    let expired = world.submit(job("t").good_until(at(10))).await;
+    let next = world.submit(job("t")).await;
+    world.advance(10).await;
+    assert_eq!(world.reasons(expired).await, [Reason::Expired { good_until: at(10) }]);
+    assert_eq!(world.reasons(next).await, [Reason::OnlyWaitingForClaim { position: 1 }]);
+    assert_eq!((world.queue("default").await.due, world.status("t").await.live), (1, 1));
+    assert_eq!(world.state(expired).await, JobState::Pending, "it has not ended yet");
+}
+
+pub(super) async fn what_is_over_is_told_until_a_sweep_has_ended_it(world: &World) {
+    world.set("t", 5).await;
+    world.set("cluster", 5).await;
+    world.submit_many(2, job("t")).await;
+    let dead = world.worker("dead", ["t"]).await;
+    dead.claim(2).await;
+    let slow = world.open(serving("slow", ["u"]).lease(90_000)).await;
+    world.submit(job("u").key("k").timeout(1)).await;
+    let late = slow.claim_one().await;
+    let held = world.hold(program("gpu").slots(2)).await;
+    assert_eq!(world.store.over().await.expect("what is over"), Over::default());
+    world.advance(30_000).await;
+    for _ in 0..2 {
+        let over = world.store.over().await.expect("what is over");
+        let sessions: Vec<_> =
+            over.sessions.iter().map(|s| (&*s.worker.worker, s.worker.running, s.slots)).collect();
+        assert_eq!(sessions, [("dead", 2, 4)]);
+        let leases: Vec<_> = over
+            .leases
+            .iter()
+            .map(|lease| (lease.group.to_string(), lease.holder.token, lease.holder.slots))
+            .collect();
+        assert_eq!(leases, [("u/k".to_string(), late.token, 1), ("gpu".to_string(), held.lease.token, 2)]);
+    }
+    world.sweep().await;
+    assert_eq!(world.store.over().await.expect("what is over"), Over::default());
 }

@@ -127,6 +127,9 @@ fn views(expected: &Views, actual: &Views) -> String {
     fallible_rows("schedules", &expected.schedules, &actual.schedules, &mut parts);
     fallible_rows("queues", &expected.queues, &actual.queues, &mut parts);
     fallible_rows("workers", &expected.workers, &actual.workers, &mut parts);
+    if expected.over != actual.over {
+        parts.push(pair("over", &expected.over, &actual.over));
+    }
     rows("work", &expected.work, &actual.work, &mut parts);
     rows("listing", &expected.listings, &actual.listings, &mut parts);
     parts.truncate(4);

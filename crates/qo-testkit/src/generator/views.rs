@@ -5,7 +5,8 @@ use qo_core::{
     Claim, ErrorKind, Explanation, GroupDetail, GroupRef, GroupStatus, JobDetail, JobFilter, JobId, JobView,
 };
 use qo_core::{
-    Name, Prefetch, QueueStatus, ScheduleStatus, Store, TickOutcome, Time, Work, WorkerStatus, WorkflowStatus,
+    Name, Over, Prefetch, QueueStatus, ScheduleStatus, Store, TickOutcome, Time, Work, WorkerStatus,
+    WorkflowStatus,
 };
 
 /// All views of a store.
@@ -27,6 +28,8 @@ pub struct Views {
     pub queues: Result<Vec<QueueStatus>, ErrorKind>,
     /// The workers.
     pub workers: Result<Vec<WorkerStatus>, ErrorKind>,
+    /// What is over and has not been ended yet.
+    pub over: Result<Over, ErrorKind>,
     /// The listing of workflows, read page by page.
     pub workflows: Result<Vec<WorkflowStatus>, ErrorKind>,
     /// Each workflow that a script may speak of.
@@ -48,6 +51,7 @@ pub async fn look(store: &dyn Store, jobs: &[JobId]) -> Views {
         group_details: Vec::new(),
         queues: store.queues().await.map_err(|e| e.kind()),
         workers: store.workers().await.map_err(|e| e.kind()),
+        over: store.over().await.map_err(|e| e.kind()),
         workflows: all_pages_of_workflows(store).await,
         workflow_details: Vec::new(),
         schedules: store.schedules().await.map(without_refusals).map_err(|e| e.kind()),

@@ -10,7 +10,19 @@ const HOLDERS: usize = 10;
 
 impl Toy {
     pub fn explain(&self, job: JobId) -> Result<Explanation> {
-        let job = self.find(job).ok_or_else(|| not_found(job))?;
+        let at = self.jobs.iter().position(|row| row.new.id == job).ok_or_else(|| not_found(job))?;
+        let foreseen = self.foresee();
+        if foreseen.jobs[at].is_live() || !self.jobs[at].is_live() {
+            return Ok(foreseen.explain_now(&foreseen.jobs[at]));
+        }
+        // It would end: it is shown as it is until it has.
+        let job = &self.jobs[at];
+        let good_until = job.new.good_until.filter(|&until| until <= self.now && !job.is_running());
+        let reasons = good_until.map(|good_until| Reason::Expired { good_until }).into_iter().collect();
+        Ok(Explanation { job: job.new.id, state: job.state, reasons })
+    }
+
+    fn explain_now(&self, job: &Job) -> Explanation {
         let reasons = match (job.state, &job.ahead) {
             (JobState::Pending, _) => self.reasons(job),
             (JobState::Claimed, Some(ahead)) => vec![Reason::ClaimedByPrefetch {
@@ -20,7 +32,7 @@ impl Toy {
             }],
             _ => Vec::new(),
         };
-        Ok(Explanation { job: job.new.id, state: job.state, reasons })
+        Explanation { job: job.new.id, state: job.state, reasons }
     }
 
     fn reasons(&self, job: &Job) -> Vec<Reason> {

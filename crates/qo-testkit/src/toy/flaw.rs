@@ -163,4 +163,10 @@ pub enum Flaw {
     WorkUsesTokens,
     /// Of a long log the beginning is kept.
     LogKeepsItsBeginning,
+    /// Views count sessions and leases as alive until a command ends them.
+    ViewsCountTheDead,
+    /// A retry leaves a job that waits for its next attempt alone.
+    RetryLeavesTheWait,
+    /// The last attempt is remembered as retried.
+    LastAttemptIsRetried,
 }

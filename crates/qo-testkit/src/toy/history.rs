@@ -19,7 +19,18 @@ impl Toy {
             }
             self.reopen(at);
         }
+        if self.waits_for_attempt(&self.jobs[at]) {
+            self.jobs[at].run_at = self.now;
+        }
         Ok(self.jobs[at].state)
+    }
+
+    /// Whether it was tried, and its next attempt has a date that has not come.
+    fn waits_for_attempt(&self, job: &Job) -> bool {
+        job.state == JobState::Pending
+            && job.run_at > self.now
+            && !job.attempts.is_empty()
+            && self.flaw != Flaw::RetryLeavesTheWait
     }
 
     fn can_be_reopened(&self, job: &Job) -> bool {
@@ -74,7 +85,7 @@ impl Toy {
             }
             match change {
                 Change::Cancel => drop(self.cancel_one(self.jobs[at].new.id)?),
-                Change::Retry => self.reopen(at),
+                Change::Retry => drop(self.retry_one(self.jobs[at].new.id)?),
             }
             changed.jobs += 1;
             last = Some(cursor);
@@ -85,7 +96,7 @@ impl Toy {
     fn can_change(&self, change: Change, job: &Job) -> bool {
         match change {
             Change::Cancel => job.is_live() && !(job.is_running() && job.cancel_requested),
-            Change::Retry => self.can_be_reopened(job),
+            Change::Retry => self.can_be_reopened(job) || self.waits_for_attempt(job),
         }
     }
 

@@ -32,7 +32,9 @@ use qo_core::{
 use qo_core::{
     Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage,
 };
-use qo_core::{JobState, LeaseId, ManualClock, Name, NewJob, NewSession, OpenedSession, QueueStatus, Result};
+use qo_core::{
+    JobState, LeaseId, ManualClock, Name, NewJob, NewSession, OpenedSession, Over, QueueStatus, Result,
+};
 use qo_core::{
     ScheduleStatus, SessionId, SlotLease, SlotRequest, Steer, Store, Submitted, Swept, TaskOptions,
 };
@@ -140,11 +142,11 @@ impl Store for ToyStore {
     }
 
     async fn groups(&self, after: Option<GroupRef>, limit: usize) -> Result<GroupPage> {
-        self.toy().groups(after.as_ref(), limit)
+        self.toy().foresee().groups(after.as_ref(), limit)
     }
 
     async fn group(&self, group: GroupRef) -> Result<GroupDetail> {
-        self.toy().group(&group)
+        self.toy().foresee().group(&group)
     }
 
     async fn release_slot(&self, group: GroupRef, slot: FenceToken) -> Result<()> {
@@ -152,11 +154,15 @@ impl Store for ToyStore {
     }
 
     async fn queues(&self) -> Result<Vec<QueueStatus>> {
-        Ok(self.toy().queues())
+        Ok(self.toy().foresee().queues())
     }
 
     async fn workers(&self) -> Result<Vec<WorkerStatus>> {
-        Ok(self.toy().workers())
+        Ok(self.toy().foresee().workers())
+    }
+
+    async fn over(&self) -> Result<Over> {
+        Ok(self.toy().over())
     }
 
     async fn open_session(&self, session: NewSession) -> Result<OpenedSession> {

@@ -29,6 +29,19 @@ impl Toy {
 
     /// Ends sessions, timeouts, claims, leases of programs and `good_until`, in this order.
     pub fn end_what_is_over(&mut self) -> Swept {
+        self.end_over(usize::MAX)
+    }
+
+    /// The namespace as a claim would find it now: what is over has ended, but of jobs that expire in line a thousand.
+    pub fn foresee(&self) -> Self {
+        let mut foreseen = self.clone();
+        if self.flaw != Flaw::ViewsCountTheDead {
+            foreseen.end_over(1_000);
+        }
+        foreseen
+    }
+
+    fn end_over(&mut self, most_expired: usize) -> Swept {
         let mut swept = Swept::default();
         for session in self.sessions_over() {
             swept.sessions += 1;
@@ -39,7 +52,7 @@ impl Toy {
         swept.attempts += self.end_timeouts();
         swept.claims += self.end_claims();
         swept.slots = self.end_leases();
-        swept.expired = self.expire();
+        swept.expired = self.expire(most_expired);
         swept
     }
 
@@ -104,7 +117,7 @@ impl Toy {
         over.len() as u64
     }
 
-    fn expire(&mut self) -> u64 {
+    fn expire(&mut self, most: usize) -> u64 {
         let running_too = self.flaw == Flaw::GoodUntilEndsRunning;
         let over = |at: usize| {
             let job = &self.jobs[at];
@@ -114,6 +127,7 @@ impl Toy {
         };
         let mut over: Vec<_> = (0..self.jobs.len()).filter_map(over).collect();
         over.sort();
+        over.truncate(most);
         for &(_, _, at) in &over {
             self.jobs[at].holding = None;
             self.finish(at, JobState::Expired);

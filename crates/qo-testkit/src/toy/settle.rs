@@ -97,6 +97,10 @@ impl Toy {
         let number = job.attempts_used + 1;
         job.attempts_used += u32::from(uses_attempt);
         let then = self.state_after(at, outcome);
+        let retried_in_vain = outcome == AttemptOutcome::Retried
+            && then != JobState::Pending
+            && self.flaw != Flaw::LastAttemptIsRetried;
+        let outcome = if retried_in_vain { AttemptOutcome::Failed } else { outcome };
         let job = &mut self.jobs[at];
         job.attempts.push(Attempt {
             number,

@@ -7,15 +7,19 @@ use qo_core::{
     Cursor, Error, GroupDetail, GroupPage, GroupRef, GroupStatus, HeldBy, Holder, JobDetail, JobFilter, JobId,
 };
 use qo_core::{
-    JobPage, JobState, JobView, Name, QueueStatus, Result, Running, SlotLease, WorkerStatus, caps,
+    FenceToken, JobPage, JobState, JobView, LeaseOver, Name, Over, QueueStatus, Result, Running, SessionOver,
+    SlotLease, WorkerStatus, caps,
 };
 use std::collections::BTreeSet;
 
 impl Toy {
     pub fn job(&self, job: JobId) -> Result<JobDetail> {
-        let job = self.find(job).ok_or_else(|| not_found(job))?;
+        let at = self.jobs.iter().position(|row| row.new.id == job).ok_or_else(|| not_found(job))?;
+        let foreseen = self.foresee();
+        let shown = self.shown(&foreseen, at);
+        let job = &shown.jobs[at];
         Ok(JobDetail {
-            view: self.view(job),
+            view: shown.view(job),
             payload: job.new.payload.clone(),
             output: job.output.clone(),
             attempts: job.attempts.clone(),
@@ -25,12 +29,21 @@ impl Toy {
     pub fn jobs(&self, filter: &JobFilter, after: Option<Cursor>, limit: usize) -> Result<JobPage> {
         check_page(limit)?;
         let from = after.map_or(0, |cursor| cursor.0);
-        let mut found: Vec<&Job> =
-            self.jobs.iter().filter(|job| job.acceptance > from && matches(job, filter)).collect();
+        let foreseen = self.foresee();
+        let shown = (0..self.jobs.len()).map(|at| (self.shown(&foreseen, at), at));
+        let shown = shown.map(|(toy, at)| (toy, &toy.jobs[at]));
+        let mut found: Vec<(&Self, &Job)> =
+            shown.filter(|(_, job)| job.acceptance > from && matches(job, filter)).collect();
         let more = found.len() > limit;
         found.truncate(limit);
-        let next = found.last().filter(|_| more).map(|job| Cursor(job.acceptance));
-        Ok(JobPage { jobs: found.into_iter().map(|job| self.view(job)).collect(), next })
+        let next = found.last().filter(|_| more).map(|(_, job)| Cursor(job.acceptance));
+        Ok(JobPage { jobs: found.into_iter().map(|(toy, job)| toy.view(job)).collect(), next })
+    }
+
+    /// Where a job is shown from: from what a claim would find, unless that has ended it and nothing else has.
+    pub fn shown<'a>(&'a self, foreseen: &'a Self, at: usize) -> &'a Self {
+        let would_end = self.jobs[at].is_live() && !foreseen.jobs[at].is_live();
+        if would_end { self } else { foreseen }
     }
 
     fn view(&self, job: &Job) -> JobView {
@@ -199,6 +212,43 @@ impl Toy {
             .collect();
         workers.sort_by(|a, b| (&a.worker, a.session).cmp(&(&b.worker, b.session)));
         workers
+    }
+
+    /// What is over and has not been ended yet.
+    pub fn over(&self) -> Over {
+        let limited = |job: &Job| {
+            let needs = job.needs().into_iter().filter(|(group, _)| self.limit(group).is_some());
+            needs.map(|(_, slots)| u64::from(slots)).sum::<u64>()
+        };
+        let held =
+            |job: &Job, session| job.holding.as_ref().is_some_and(|holding| holding.session == session);
+        let slots = |session| self.jobs.iter().filter(|job| held(job, session)).map(limited).sum();
+        let workers = self.workers().into_iter().filter(|worker| worker.lease_until <= self.now);
+        let mut sessions: Vec<SessionOver> =
+            workers.map(|worker| SessionOver { slots: slots(worker.session), worker }).collect();
+        sessions.sort_by_key(|over| (over.worker.lease_until, over.worker.session));
+        let timed_out = |job: &&Job| {
+            let holding = job.holding.as_ref().filter(|h| h.timeout_at().is_some_and(|at| at <= self.now));
+            let session = holding.and_then(|holding| self.session(holding.session));
+            session.is_some_and(|session| session.lease_until > self.now)
+        };
+        let jobs = self.jobs.iter().filter(timed_out);
+        let mut jobs: Vec<LeaseOver> =
+            jobs.filter_map(|job| self.lease_over(&job.needs(), job.holding.as_ref()?.token)).collect();
+        let programs = self.programs.iter().filter(|program| program.lease.lease_until <= self.now);
+        let mut programs: Vec<LeaseOver> =
+            programs.filter_map(|program| self.lease_over(&program.needs(), program.lease.token)).collect();
+        for leases in [&mut jobs, &mut programs] {
+            leases.sort_by_key(|over| (over.holder.lease_until, over.holder.token));
+        }
+        Over { sessions, leases: [jobs, programs].concat() }
+    }
+
+    /// A lease, by the narrowest group of those that it holds slots of.
+    fn lease_over(&self, needs: &[(GroupRef, u32)], token: FenceToken) -> Option<LeaseOver> {
+        let group = needs.first()?.0.clone();
+        let holder = self.holders(&group).into_iter().find(|holder| holder.token == token)?;
+        Some(LeaseOver { group, holder })
     }
 
     fn held_by(&self, session: qo_core::SessionId) -> u64 {

@@ -154,8 +154,15 @@ impl Toy {
             on_failure: workflow.on_failure,
             steps: workflow.steps,
             live: self.live_steps(name),
-            head: head.map(step_status),
+            head: head.map(|head| self.shown_step(head)),
         })
+    }
+
+    /// A step as views show it: pending, if a claim would send it back.
+    fn shown_step(&self, step: &Job) -> StepStatus {
+        let foreseen = self.foresee();
+        let at = self.jobs.iter().position(|job| job.new.id == step.new.id);
+        step_status(at.map_or(step, |at| &self.shown(&foreseen, at).jobs[at]))
     }
 
     pub fn live_steps(&self, name: &Name) -> u32 {

@@ -76,6 +76,8 @@ impl Fetcher {
         if !self.introduce().await? {
             return Ok(());
         }
+        // Not before: a reader of the log who looks at the limits then finds them.
+        tracing::info!(worker = %self.shared.name, "at work");
         loop {
             match self.serve().await? {
                 Left::Done => return Ok(()),

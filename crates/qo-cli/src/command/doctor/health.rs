@@ -1,12 +1,12 @@
 //! Is anything stuck? Asked of any store, through the same questions that every command asks.
 
-use super::sweep::{self, Holders};
+use super::sweep;
 use super::{Finding, Level};
 use crate::command::concurrency::{all_groups, is_named_for_nothing};
 use crate::place::{Place, listed};
 use crate::trouble::Done;
 use qo::Store;
-use qo::core::{GroupRef, GroupStatus, JobFilter, JobState, Reason, Time, WorkerStatus, WorkflowState, caps};
+use qo::core::{GroupRef, GroupStatus, JobFilter, JobState, Reason, WorkflowState, caps};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -18,11 +18,9 @@ const ASKED: usize = 200;
 /// Looks at sessions, groups, workflows and waiting jobs.
 pub async fn examine(place: &Place) -> Done<Vec<Finding>> {
     let store = place.open_existing().await?;
-    let (workers, now) = (store.workers().await?, store.now().await?);
-    let mut findings = alive(&store, &workers, now).await?;
+    let mut findings = alive(&store).await?;
     let looked_at = all_groups(&store, LOOKED_AT).await?;
-    let holders = Holders::of(&store, &looked_at).await?;
-    let over = sweep::over(&workers, &holders, now);
+    let over = sweep::over(&store.over().await?, store.now().await?);
     let mut stuck = groups(&store, &looked_at).await?;
     if over.is_empty() && stuck.is_empty() {
         let what = format!("{} looked at, none is stuck", looked_at.len());
@@ -30,15 +28,13 @@ pub async fn examine(place: &Place) -> Done<Vec<Finding>> {
     }
     findings.extend(over);
     findings.extend(stuck);
-    findings.extend(holders.left_out());
     findings.extend(workflows(&store).await?);
     findings.extend(waiting(&store).await?);
     Ok(findings)
 }
 
-async fn alive(store: &Arc<dyn Store>, workers: &[WorkerStatus], now: Time) -> Done<Vec<Finding>> {
-    let workers: Vec<_> = workers.iter().filter(|worker| worker.lease_until >= now).collect();
-    let queues = store.queues().await?;
+async fn alive(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
+    let (workers, queues) = (store.workers().await?, store.queues().await?);
     let due: u64 = queues.iter().map(|queue| queue.due).sum();
     let running: u64 = workers.iter().map(|worker| worker.running).sum();
     let mut findings = Vec::new();

@@ -8,7 +8,7 @@ use crate::output::{Screen, Style, Table};
 use crate::place::Place;
 use crate::trouble::{Done, Trouble, exit_code};
 use clap::Args;
-use qo::core::{Change, Cursor, JobFilter, JobId, JobState, caps};
+use qo::core::{Change, Cursor, JobFilter, JobId, JobState, JobView, caps};
 use qo::{Error, Result, Store};
 use serde::Serialize;
 use std::io::{BufRead, IsTerminal, Write};
@@ -26,7 +26,7 @@ pub struct Cancel {
     which: Which,
 }
 
-/// Open failed, cancelled or expired jobs again, with all their attempts.
+/// Open failed, cancelled or expired jobs again, with all their attempts. One that waits for its next attempt runs now.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -129,7 +129,7 @@ async fn matching(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, cha
     let mut filter = JobFilter::from(which.filter);
     let able: &[JobState] = match change {
         Change::Cancel => &[JobState::Pending, JobState::Claimed, JobState::Running],
-        Change::Retry => &[JobState::Failed, JobState::Cancelled, JobState::Expired],
+        Change::Retry => &[JobState::Pending, JobState::Failed, JobState::Cancelled, JobState::Expired],
     };
     match filter.states.is_empty() {
         true => filter.states = able.to_vec(),
@@ -137,7 +137,7 @@ async fn matching(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, cha
     }
     let word = if change == Change::Cancel { "cancel" } else { "retry" };
     // No state is left: an empty list would mean any.
-    let count = if filter.states.is_empty() { 0 } else { count(store, &filter).await? };
+    let count = if filter.states.is_empty() { 0 } else { count(store, change, &filter).await? };
     if count > 0 && !which.yes {
         confirm(screen, word, count)?;
     }
@@ -160,15 +160,24 @@ async fn matching(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, cha
     if which.format.json {
         return screen.json(&serde_json::json!({ "jobs": changed }));
     }
-    let done = if change == Change::Cancel { "cancelled, or asked to stop" } else { "open again" };
-    screen.line(format_args!("{changed} jobs {done}"))
+    let done =
+        if change == Change::Cancel { "cancelled, or asked to stop" } else { "open again, or due now" };
+    let jobs = if changed == 1 { "job" } else { "jobs" };
+    screen.line(format_args!("{changed} {jobs} {done}"))
 }
 
-async fn count(store: &Arc<dyn Store>, filter: &JobFilter) -> Done<u64> {
-    let (mut count, mut after) = (0, None);
+/// How many jobs will be changed, as far as a listing shows it.
+async fn count(store: &Arc<dyn Store>, change: Change, filter: &JobFilter) -> Done<u64> {
+    let (mut count, mut after, now) = (0, None, store.now().await?);
+    // Of pending jobs a retry changes those that wait for their next attempt.
+    let can = |job: &&JobView| {
+        change == Change::Cancel
+            || job.state != JobState::Pending
+            || job.run_at > now && job.attempts_used > 0
+    };
     loop {
         let page = store.jobs(filter.clone(), after, caps::PAGE).await?;
-        count += page.jobs.len() as u64;
+        count += page.jobs.iter().filter(can).count() as u64;
         after = page.next;
         if after.is_none() {
             return Ok(count);

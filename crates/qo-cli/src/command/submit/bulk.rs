@@ -138,7 +138,7 @@ pub async fn copies(
     let client = submit.client(place).await?;
     let job = template.clone().job(now(&template, client.store()).await?)?;
     let feed = Feed::Copies { job, number: 0, count };
-    Bulk::new(client, submit, count).run(screen, feed).await
+    Bulk::new(place, client, submit, count).run(screen, feed).await
 }
 
 /// Submits the lines of a file.
@@ -171,7 +171,7 @@ pub async fn file(
         }
     });
     let now = client.store().now().await?;
-    Bulk::new(client, submit, total).run(screen, Feed::Lines { lines, template, now }).await
+    Bulk::new(place, client, submit, total).run(screen, Feed::Lines { lines, template, now }).await
 }
 
 /// Where jobs come from.
@@ -215,6 +215,7 @@ enum What {
 
 /// A submit of many jobs.
 struct Bulk<'a> {
+    place: &'a Place,
     client: Client,
     submit: &'a Submit,
     bar: ProgressBar,
@@ -228,7 +229,7 @@ struct Bulk<'a> {
 }
 
 impl<'a> Bulk<'a> {
-    fn new(client: Client, submit: &'a Submit, total: u64) -> Self {
+    fn new(place: &'a Place, client: Client, submit: &'a Submit, total: u64) -> Self {
         let interrupted = Arc::new(AtomicBool::new(false));
         let heard = Arc::clone(&interrupted);
         tokio::spawn(async move {
@@ -239,6 +240,7 @@ impl<'a> Bulk<'a> {
             }
         });
         Self {
+            place,
             client,
             submit,
             bar: progress(total, "submitted"),
@@ -265,8 +267,15 @@ impl<'a> Bulk<'a> {
             return Err(trouble.hint(format!("{accepted} jobs were accepted before that, and stay")));
         }
         let interrupted = self.interrupted.load(Ordering::SeqCst);
-        let unsuccessful =
-            if self.submit.wait && !interrupted { self.wait_for_all(screen).await? } else { 0 };
+        let waited = if self.submit.wait && !interrupted { self.wait_for_all(screen).await } else { Ok(0) };
+        let unsuccessful = match waited {
+            Ok(unsuccessful) => unsuccessful,
+            Err(trouble) => {
+                self.bar.finish_and_clear();
+                let _ = self.end_array(screen);
+                return Err(trouble);
+            }
+        };
         self.end_array(screen)?;
         self.tell(screen, interrupted)?;
         match (interrupted, self.refused.first()) {
@@ -367,8 +376,9 @@ impl<'a> Bulk<'a> {
         self.bar = progress(self.waiting.len() as u64, "ended");
         let mut states: BTreeMap<&'static str, u64> = BTreeMap::new();
         let mut unsuccessful = 0;
+        let deadline = self.submit.deadline();
         for (line, id) in std::mem::take(&mut self.waiting) {
-            let detail = wait::until_the_end(&self.client, screen, id).await?;
+            let detail = wait::until_the_end(self.place, &self.client, screen, id, deadline).await?;
             let state = detail.view.state;
             *states.entry(state_name(state)).or_default() += 1;
             unsuccessful += u64::from(state != JobState::Succeeded);

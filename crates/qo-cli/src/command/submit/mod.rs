@@ -18,6 +18,7 @@ use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use wait::Deadline;
 
 /// How long a submit is repeated, with the same ids, while the store cannot be reached.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,6 +35,7 @@ Examples:
   qo submit pay '{\"order\": 7}' --workflow order-7 --idempotency-key pay-7
   qo submit sync --limit 1 --on-limit reject     exit code 4 if one is there already
   qo submit report --wait                        prints the output, exit code 1 unless it succeeds
+  qo submit report --wait --wait-timeout 5m      exit code 75 if it has not ended by then
   qo submit resize '{}' --count 1000
   qo submit --file jobs.ndjson
 
@@ -52,6 +54,9 @@ pub struct Submit {
     /// Wait for the end and print the output; exit code 1 unless it succeeds.
     #[arg(long)]
     wait: bool,
+    /// Wait no longer than this; exit code 75 if it has not ended by then. The job goes on [default: for ever].
+    #[arg(long, value_name = "TIME", value_parser = argument::duration, allow_hyphen_values = true, requires = "wait")]
+    wait_timeout: Option<u64>,
     /// Submit so many jobs like this.
     #[arg(long, value_name = "N", conflicts_with_all = ["file", "idempotency_key"], allow_negative_numbers = true)]
     count: Option<u64>,
@@ -83,6 +88,12 @@ impl Submit {
         Ok(Client::new(store).deadline(PATIENCE))
     }
 
+    /// Until when jobs are waited for.
+    fn deadline(&self) -> Option<Deadline> {
+        let patience = Duration::from_millis(self.wait_timeout?);
+        Some(Deadline { patience, at: tokio::time::Instant::now().checked_add(patience)? })
+    }
+
     async fn one(&self, place: &Place, screen: &mut Screen, template: Template) -> Done {
         // What is wrong with the job is said before a store is made for it.
         template.clone().job(qo::core::Time::from_millis(0))?.check().or_else(only_dates)?;
@@ -112,7 +123,7 @@ impl Submit {
         }
         if self.wait {
             screen.say(format_args!("job {id}"));
-            return wait::one(&client, screen, id, self.format).await;
+            return wait::one(place, &client, screen, id, self.format, self.deadline()).await;
         }
         if self.format.json {
             screen.json(&submitted)?
@@ -120,23 +131,30 @@ impl Submit {
             screen.line(id)?
         }
         screen.flush()?;
-        if std::io::stderr().is_terminal() {
-            // A hint for people is worth a moment, no more.
-            let asked = tokio::time::timeout(HINT_PATIENCE, hint_nobody(client.store(), screen, &task));
+        // Looking at a bucket costs requests, which a script that submits much pays for.
+        if std::io::stderr().is_terminal() || !place.settings.store.starts_with("s3:") {
+            // A note is worth a moment, no more.
+            let asked =
+                tokio::time::timeout(HINT_PATIENCE, hint_nobody(place, client.store(), screen, &task));
             let _ = asked.await;
         }
         Ok(())
     }
 }
 
-/// Tells if no live worker has a task.
-async fn hint_nobody(store: &Arc<dyn Store>, screen: &mut Screen, task: &Name) -> Done {
+/// Tells if no live worker has a task and the configuration does not name it.
+async fn hint_nobody(place: &Place, store: &Arc<dyn Store>, screen: &mut Screen, task: &Name) -> Done {
+    let configured = &place.settings.tasks;
+    if configured.contains_key(task) {
+        return Ok(());
+    }
     let Err(tasks) = tasks_of_workers(store, task).await? else { return Ok(()) };
-    match qo::settings::nearest(task, tasks.iter().map(String::as_str)) {
+    let known = configured.keys().map(|task| &**task).chain(tasks.iter().map(String::as_str));
+    match qo::settings::nearest(task, known) {
         Some(near) => screen.warn(format_args!("no live worker has task {task}; did you mean {near}?")),
         None if tasks.is_empty() => {
-            screen.warn("no worker is alive");
-            screen.hint(format_args!("start one: qo worker --task {task}=COMMAND"));
+            screen.warn(format_args!("no live worker has task {task}: none is alive"));
+            screen.hint(format_args!("start one: {}", place.worker_for(task)));
         }
         None => screen.warn(format_args!("no live worker has task {task}; they have: {}", listed(&tasks))),
     }

@@ -4,21 +4,43 @@ use super::hint_nobody;
 use crate::cli::Format;
 use crate::command::argument::state_name;
 use crate::output::{Screen, detail as detail_json};
+use crate::place::Place;
 use crate::trouble::{Done, FAILED, INTERRUPTED, Trouble};
-use qo::Client;
 use qo::core::{JobDetail, JobId, JobState};
+use qo::{Client, Error, ErrorKind};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// After this long somebody should be told if nobody is there to run it.
 const IMPATIENCE: Duration = Duration::from_secs(1);
 
+/// How long a command waits for jobs.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline {
+    /// As it was asked for.
+    pub patience: Duration,
+    /// When that is over.
+    pub at: Instant,
+}
+
 /// Waits for a job, prints its output, and fails unless it succeeded.
-pub async fn one(client: &Client, screen: &mut Screen, id: JobId, format: Format) -> Done {
-    let detail = until_the_end(client, screen, id).await?;
+pub async fn one(
+    place: &Place,
+    client: &Client,
+    screen: &mut Screen,
+    id: JobId,
+    format: Format,
+    deadline: Option<Deadline>,
+) -> Done {
+    let detail = until_the_end(place, client, screen, id, deadline).await?;
     if format.json {
         screen.json(&detail_json(&detail))?;
     } else if let Some(output) = detail.output.as_ref().filter(|_| detail.view.state == JobState::Succeeded) {
-        screen.line(output.as_str())?;
+        match text(output.as_str()) {
+            Some(text) if text.ends_with('\n') => screen.raw(&text)?,
+            Some(text) => screen.line(text)?,
+            None => screen.line(output.as_str())?,
+        }
     }
     match detail.view.state {
         JobState::Succeeded => Ok(()),
@@ -30,21 +52,49 @@ pub async fn one(client: &Client, screen: &mut Screen, id: JobId, format: Format
     }
 }
 
+/// The text that an output is, if it is one; any other output is shown as the JSON that it is.
+fn text(output: &str) -> Option<String> {
+    serde_json::from_str(output).ok()
+}
+
 fn last_error(detail: &JobDetail) -> String {
     let error = detail.attempts.iter().rev().find_map(|attempt| attempt.error.as_ref());
     error.map(|error| format!(": {}", error.as_str().trim_end())).unwrap_or_default()
 }
 
-/// Waits for the end of a job. Ctrl-C ends the waiting, not the job.
-pub async fn until_the_end(client: &Client, screen: &mut Screen, id: JobId) -> Done<JobDetail> {
+/// Waits for the end of a job. Ctrl-C and the deadline end the waiting, not the job.
+pub async fn until_the_end(
+    place: &Place,
+    client: &Client,
+    screen: &mut Screen,
+    id: JobId,
+    deadline: Option<Deadline>,
+) -> Done<JobDetail> {
     let waiting = client.wait(id);
     tokio::pin!(waiting);
     let interrupt = crate::machine::interrupted();
     tokio::pin!(interrupt);
+    let too_late = async {
+        match deadline {
+            Some(deadline) => {
+                tokio::time::sleep_until(deadline.at).await;
+                deadline.patience
+            }
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(too_late);
     let mut told = false;
     loop {
         tokio::select! {
+            // One that has ended by the deadline has ended in time.
+            biased;
             detail = &mut waiting => return Ok(detail?),
+            patience = &mut too_late => {
+                let message = format!("job {id} has not ended within {patience:?}; it goes on");
+                let error = Error::new(ErrorKind::Unavailable, message);
+                return Err(Trouble::from(error).hint(format!("qo explain {id}")));
+            }
             signal = &mut interrupt => {
                 signal?;
                 screen.say(format_args!("job {id} goes on without us; see it with: qo jobs show {id}"));
@@ -53,7 +103,7 @@ pub async fn until_the_end(client: &Client, screen: &mut Screen, id: JobId) -> D
             () = tokio::time::sleep(IMPATIENCE), if !told => {
                 told = true;
                 if let Ok(job) = client.store().job(id).await && !job.view.state.is_terminal() {
-                    hint_nobody(client.store(), screen, &job.view.task).await?;
+                    hint_nobody(place, client.store(), screen, &job.view.task).await?;
                 }
             }
         }

@@ -8,11 +8,23 @@ impl Ledger {
         let index = self.find(id);
         let due = index.map_or(Err(ErrorKind::NotFound), |index| self.retry_due(index));
         tell(self, &Fact::Retried(id, result, due));
-        if let (Some(index), Ok(_)) = (index, due)
-            && self.jobs[index].state.is_terminal()
-        {
-            self.reopen(index, tell);
+        if let (Some(index), Ok(_)) = (index, due) {
+            self.open_or_hurry(index, tell);
         }
+    }
+
+    /// Opens a finished job again, or lets one that waits for its next attempt run now.
+    fn open_or_hurry(&mut self, index: usize, tell: &mut Tell<'_>) {
+        if self.jobs[index].state.is_terminal() {
+            self.reopen(index, tell);
+        } else if self.waits_for_attempt(index) {
+            self.jobs[index].run_at = self.now;
+        }
+    }
+
+    fn waits_for_attempt(&self, index: usize) -> bool {
+        let job = &self.jobs[index];
+        job.state == JobState::Pending && job.run_at > self.now && job.was_tried
     }
 
     /// The answer does not say which jobs were changed: these must be.
@@ -37,7 +49,8 @@ impl Ledger {
             let job = &books.jobs[index];
             match change {
                 Change::Cancel => !job.state.is_terminal() && !job.cancel_requested,
-                Change::Retry => job.state.is_terminal() && books.retry_due(index).is_ok(),
+                Change::Retry if job.state.is_terminal() => books.retry_due(index).is_ok(),
+                Change::Retry => books.waits_for_attempt(index),
             }
         };
         let matching = |books: &Self, index: usize| books.matches(index, filter) && can(books, index);
@@ -46,7 +59,7 @@ impl Ledger {
         for &index in &found {
             match change {
                 Change::Cancel => self.call_off(index, tell),
-                Change::Retry => self.reopen(index, tell),
+                Change::Retry => self.open_or_hurry(index, tell),
             }
         }
         let last = found.last().copied();

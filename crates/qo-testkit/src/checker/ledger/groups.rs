@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, HashMap};
 pub type GroupIndex = usize;
 
 /// All groups that were ever named.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Groups {
     index: HashMap<GroupRef, GroupIndex>,
     rows: Vec<Row>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Row {
     group: GroupRef,
     /// The `GROUP/*` of a `GROUP/KEY`.

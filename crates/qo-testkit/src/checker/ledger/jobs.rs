@@ -8,7 +8,7 @@ use qo_core::{
 use qo_core::{Progress, SessionId, Time, caps};
 
 /// A job that was accepted.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Job {
     /// As it was submitted.
     pub new: NewJob,
@@ -44,6 +44,8 @@ pub struct Job {
     pub finished_at: Option<Time>,
     /// An operator opened it again, once or more.
     pub reopened: bool,
+    /// An attempt of it has ended.
+    pub was_tried: bool,
     /// The schedule that it is a job of, and whether its jobs may overlap.
     pub schedule: Option<(Name, bool)>,
 }
@@ -249,6 +251,7 @@ impl Ledger {
             skipped: false,
             finished_at: None,
             reopened: false,
+            was_tried: false,
             schedule,
             new: new.clone(),
         });
@@ -323,7 +326,7 @@ impl Ledger {
         then: JobState,
     ) {
         let job = &mut self.jobs[index];
-        (job.holding, job.progress) = (None, None);
+        (job.holding, job.progress, job.was_tried) = (None, None, true);
         job.attempts_used += u32::from(outcome.uses_attempt());
         self.running.remove(&token);
         self.groups.free_up(&job.needs);

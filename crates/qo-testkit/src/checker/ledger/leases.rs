@@ -7,7 +7,7 @@ use qo_core::{
 use qo_core::{LeaseId, SessionId, SlotsFreedBy, Swept, Time};
 
 /// A session that has not ended.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Session {
     /// The worker's name.
     pub worker: Name,
@@ -92,6 +92,20 @@ impl Ledger {
         if exchange.draining {
             self.give_all_back(exchange.session, ClaimEnd::Drained, tell);
         }
+    }
+
+    /// The books as a claim would find them now: what is over has ended.
+    pub fn foresee(&self) -> Self {
+        let mut foreseen = self.clone();
+        foreseen.end_what_is_over(&mut Swept::default(), &mut |_, _| ());
+        foreseen
+    }
+
+    /// The books that a view of one job must agree with: those that a claim would find, unless the job would end
+    /// there. It has ended only when a command has ended it.
+    pub fn shown<'a>(&'a self, foreseen: &'a Self, index: usize) -> &'a Self {
+        let would_end = foreseen.jobs[index].state.is_terminal() && !self.jobs[index].state.is_terminal();
+        if would_end { self } else { foreseen }
     }
 
     /// Ends sessions, timeouts, claims, programs' leases and `good_until` that are over now, in this order, and

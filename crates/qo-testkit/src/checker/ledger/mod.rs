@@ -34,7 +34,7 @@ use qo_core::{Submitted, Swept, TaskOptions, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Who holds what, recomputed.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Ledger {
     /// Store time of the last entry.
     pub now: Time,

@@ -4,7 +4,7 @@ use super::{AcquireVerdict, Counted, Fact, GroupIndex, Ledger, Tell};
 use qo_core::{Answer, FenceToken, GroupRef, LeaseId, Result, SlotLease, SlotRequest, SlotsFreedBy};
 
 /// A program that holds slots.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Program {
     /// As it asked for them.
     pub request: SlotRequest,

@@ -10,7 +10,7 @@ use qo_core::{TickOutcome, Time, caps};
 use std::collections::BTreeMap;
 
 /// A schedule that is configured.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Planned {
     /// As configured.
     pub spec: Schedule,

@@ -5,7 +5,7 @@ use qo_core::WorkflowState;
 use qo_core::{Answer, ErrorKind, JobState, Name, NewJob, OnFailure, Result, Steer, StepStatus};
 
 /// A workflow that is remembered.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Workflow {
     /// What any end but success does to the steps behind it.
     pub on_failure: OnFailure,
