@@ -206,3 +206,22 @@ impl IntoFuture for Submit {
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qo_core::MemoryStore;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_delay_is_refused_where_it_would_be_lost() {
+        let client = Client::new(Arc::new(MemoryStore::new()));
+        let delayed = client.submit("mail", &()).delay(Duration::from_secs(60));
+        let error = delayed.into_job().expect_err("it has no date");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.message().starts_with("delay: ") && error.message().contains("run_at"), "{error}");
+        let date = Time::from_millis(5);
+        let dated = client.submit("mail", &()).delay(Duration::from_secs(60)).run_at(date);
+        assert_eq!(dated.into_job().map(|job| job.run_at), Ok(Some(date)));
+    }
+}

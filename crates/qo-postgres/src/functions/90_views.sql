@@ -63,24 +63,27 @@ BEGIN
     RETURN job_view(_job, NULL, 'pending', NULL);
 END $$;
 
-CREATE OR REPLACE FUNCTION api_jobs(_filter jsonb, _after bigint, _limit integer) RETURNS jsonb LANGUAGE sql STABLE AS $$
-    WITH present AS MATERIALIZED (SELECT store_time() AS now), found AS (
-        SELECT f.* FROM (
-            (SELECT j.seq, live_view(p.now, j, h) AS shown FROM present p CROSS JOIN job j LEFT JOIN hold h USING (seq)
-                WHERE j.seq > coalesce(_after, 0)
-                  AND matches(_filter, CASE WHEN h.seq IS NULL THEN 'pending' ELSE shown_state(p.now, j, h) END,
-                              j.queue, j.task, j.grp, j.key, j.workflow)
-                ORDER BY j.seq LIMIT _limit + 1)
-            UNION ALL
-            (SELECT d.seq, job_view(as_job(d), NULL, d.state, d.finished_at) FROM done d
-                WHERE d.seq > coalesce(_after, 0) AND matches(_filter, d.state, d.queue, d.task, d.grp, d.key, d.workflow)
-                ORDER BY d.seq LIMIT _limit + 1)
-        ) f ORDER BY f.seq LIMIT _limit + 1
-    ), page AS (SELECT * FROM found ORDER BY seq LIMIT _limit)
-    SELECT jsonb_build_object(
-        'jobs', coalesce((SELECT jsonb_agg(p.shown ORDER BY p.seq) FROM page p), '[]'),
-        'next', CASE WHEN (SELECT count(*) FROM found) > _limit THEN (SELECT max(p.seq) FROM page p) END)
-$$;
+CREATE OR REPLACE FUNCTION api_jobs(_filter jsonb, _after bigint, _limit integer) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE _now bigint := store_time();
+BEGIN
+    RETURN (
+        WITH found AS (
+            SELECT f.* FROM (
+                (SELECT j.seq, live_view(_now, j, h) AS shown FROM job j LEFT JOIN hold h USING (seq)
+                    WHERE j.seq > coalesce(_after, 0)
+                      AND matches(_filter, CASE WHEN h.seq IS NULL THEN 'pending' ELSE shown_state(_now, j, h) END,
+                                  j.queue, j.task, j.grp, j.key, j.workflow)
+                    ORDER BY j.seq LIMIT _limit + 1)
+                UNION ALL
+                (SELECT d.seq, job_view(as_job(d), NULL, d.state, d.finished_at) FROM done d
+                    WHERE d.seq > coalesce(_after, 0) AND matches(_filter, d.state, d.queue, d.task, d.grp, d.key, d.workflow)
+                    ORDER BY d.seq LIMIT _limit + 1)
+            ) f ORDER BY f.seq LIMIT _limit + 1
+        ), page AS (SELECT * FROM found ORDER BY seq LIMIT _limit)
+        SELECT jsonb_build_object(
+            'jobs', coalesce((SELECT jsonb_agg(p.shown ORDER BY p.seq) FROM page p), '[]'),
+            'next', CASE WHEN (SELECT count(*) FROM found) > _limit THEN (SELECT max(p.seq) FROM page p) END));
+END $$;
 
 CREATE OR REPLACE FUNCTION limits_of(_ref text) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object(
