@@ -45,7 +45,7 @@ impl Explain {
         }
         for reason in &explanation.reasons {
             let (why, advice) = match reason {
-                Reason::NoLiveWorker { queue, task } => nobody(place, queue, task),
+                Reason::NoLiveWorker { queue, task } => no_worker(place, queue, task),
                 reason => sentences(reason, self.job, &times),
             };
             screen.line(format_args!("- {why}"))?;
@@ -66,7 +66,7 @@ fn gone(detail: &JobDetail, times: &Times) -> Option<String> {
 }
 
 /// No live worker has the task.
-fn nobody(place: &Place, queue: &Name, task: &Name) -> (String, Option<String>) {
+fn no_worker(place: &Place, queue: &Name, task: &Name) -> (String, Option<String>) {
     let why = format!("No live worker has task {task} and serves queue {queue}.");
     (why, Some(format!("start one: {}; see who is there: qo workers", place.worker_for(task))))
 }

@@ -51,7 +51,7 @@ fn a_worker_works_on_when_its_own_log_cannot_be_written() {
     let full = fs::File::options().write(true).open("/dev/full").expect("a full disk");
     let mut command = here.command(&["worker", "--task", "hello=echo hi"]);
     let _worker = Worker::of(command.stdout(Stdio::null()).stderr(full).spawn().expect("qo starts"));
-    assert_eq!(here.qo(&["submit", "hello", "--wait"]).line(), "\"hi\"");
+    assert_eq!(here.qo(&["submit", "hello", "--wait"]).line(), "hi");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_worker_waits_for_a_store_that_is_gone_and_makes_no_other_in_its_place() {
     until("it is missed", || log().contains("is not there any more"));
     assert!(!store.exists(), "it was made anew");
     fs::rename(&aside, &store).expect("moved back");
-    assert_eq!(here.qo(&["submit", "hello", "--wait"]).line(), "\"hi\"");
+    assert_eq!(here.qo(&["submit", "hello", "--wait"]).line(), "hi");
     here.qo(&["doctor", "--verify"]).ok();
 
     // Another one in its place is not its own.

@@ -167,7 +167,7 @@ fn jobs_are_submitted_run_and_shown() {
     here.qo(&["explain", &first]).ok().shows("No live worker has task shout");
     let worker =
         here.worker(&["--task", "shout=tr a-z A-Z; echo heard $QO_KEY >&2", "--task", "nap=exec sleep 600"]);
-    assert_eq!(here.qo(&["submit", "shout", "\"hello\"", "--wait"]).line(), "\"HELLO\"");
+    assert_eq!(here.qo(&["submit", "shout", "\"hello\"", "--wait"]).line(), "HELLO");
     until("the first has ended", || {
         here.qo(&["jobs", "show", &first, "--json"]).json()["state"] == "succeeded"
     });
@@ -178,7 +178,7 @@ fn jobs_are_submitted_run_and_shown() {
     here.qo(&["concurrency", "set", "nap", "--limit", "1"]).ok();
     let [running, waiting] = [(), ()].map(|()| here.qo(&["submit", "nap"]).line());
     until("one naps", || here.qo(&["jobs", "show", &running, "--json"]).json()["state"] == "running");
-    here.qo(&["explain", &waiting]).ok().shows("Group nap is full: 1 of 1 slots are taken").shows(&running);
+    here.qo(&["explain", &waiting]).ok().shows("Group nap is full: its slot is taken").shows(&running);
     let status = here.qo(&["concurrency", "status", "nap", "--json"]).json();
     assert_eq!((&status["status"]["used"], &status["status"]["limit"]), (&json!(1), &json!(1)));
     here.qo(&["jobs", "cancel", &running, &waiting]).ok();

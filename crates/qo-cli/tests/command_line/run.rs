@@ -127,7 +127,7 @@ fn a_running_job_holds_its_slot_and_an_operator_can_take_it_away() {
     until("the first runs", || state(&first) == "running");
     let second = here.qo(&["submit", "long"]).line();
     let why = here.qo(&["explain", &second]).ok();
-    let why = why.shows("Group long is full: 1 of 1 slots are taken").shows(&first).shows("number 1 in line");
+    let why = why.shows("Group long is full: its slot is taken").shows(&first).shows("number 1 in line");
     assert!(why.out.contains("qo concurrency set long --limit N"), "{}", why.out);
     assert_eq!(here.qo(&["explain", &second, "--json"]).json()["reasons"][0]["reason"], "group_full");
     here.qo(&["explain", &first]).ok().shows("It runs on w1");

@@ -12,7 +12,7 @@ use crate::place::{Place, listed, tasks_of_workers};
 use crate::trouble::{Done, Trouble};
 use clap::Args;
 use options::{Options, Template};
-use qo::core::{JobId, Json, Name, Submitted};
+use qo::core::{JobId, Json, Name, Submitted, Time};
 use qo::{Client, Error, ErrorKind, Store};
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
@@ -96,11 +96,11 @@ impl Submit {
 
     async fn one(&self, place: &Place, screen: &mut Screen, template: Template) -> Done {
         // What is wrong with the job is said before a store is made for it.
-        template.clone().job(qo::core::Time::from_millis(0))?.check().or_else(only_dates)?;
+        template.clone().job(Time::from_millis(0))?.check().or_else(only_dates)?;
         let client = self.client(place).await?;
         let now = options::now(&template, client.store()).await?;
         let job = template.job(now)?;
-        let task = job.task.clone();
+        let (task, good_until) = (job.task.clone(), job.good_until);
         let outcomes = client.submit_many(vec![job]).await.map_err(without_index)?;
         let outcome = outcomes
             .into_iter()
@@ -134,12 +134,28 @@ impl Submit {
         // Looking at a bucket costs requests, which a script that submits much pays for.
         if std::io::stderr().is_terminal() || !place.settings.store.starts_with("s3:") {
             // A note is worth a moment, no more.
-            let asked =
-                tokio::time::timeout(HINT_PATIENCE, hint_nobody(place, client.store(), screen, &task));
+            let notes = notes(place, client.store(), screen, &task, good_until);
+            let asked = tokio::time::timeout(HINT_PATIENCE, notes);
             let _ = asked.await;
         }
         Ok(())
     }
+}
+
+/// Tells what looks like a mistake in a job that was accepted.
+async fn notes(
+    place: &Place,
+    store: &Arc<dyn Store>,
+    screen: &mut Screen,
+    task: &Name,
+    good_until: Option<Time>,
+) -> Done {
+    if let Some(good_until) = good_until
+        && good_until <= store.now().await?
+    {
+        screen.warn("good_until has passed: the job expires with the next claim or sweep");
+    }
+    hint_nobody(place, store, screen, task).await
 }
 
 /// Tells if no live worker has a task and the configuration does not name it.
