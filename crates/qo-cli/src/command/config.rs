@@ -198,7 +198,7 @@ fn in_words(change: &SettingChange) -> SettingChange {
 /// Says what of a configuration does not count, because another app's push is newer.
 fn overruled(screen: &mut Screen, configuration: &Configuration, said: &[Configuration]) {
     let app = &configuration.app;
-    let newer = || said.iter().skip_while(|said| said.app != *app).skip(1).rev();
+    let newer = || said.iter().rev().take_while(|said| said.app != *app);
     let mut tell = |setting: Setting, name: &dyn std::fmt::Display, by: Option<&Configuration>| {
         if let Some(by) = by {
             screen.say(format_args!(

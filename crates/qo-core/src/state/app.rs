@@ -95,7 +95,7 @@ impl State {
             None => Push::new(self.now, app.clone(), changes),
         };
         self.pushes.push_back(Arc::new(push));
-        if self.pushes.len() > caps::PUSHES {
+        while self.pushes.len() > caps::PUSHES {
             self.pushes.pop_front();
         }
         if let Some(old) = old {

@@ -49,7 +49,7 @@ END $$;
 CREATE OR REPLACE FUNCTION api_register(_tasks jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _now bigint := alone(); _task jsonb; _name text; _grp text; _app text; _before text; _old jsonb;
-    _n integer := 0; _change jsonb; _changes jsonb[] := '{}';
+    _n integer := 0; _change jsonb; _changes jsonb[] := '{}'; _unsaid jsonb[] := '{}'; _of text;
 BEGIN
     FOR _task IN SELECT * FROM jsonb_array_elements(_tasks) LOOP
         _name := _task->>'task';
@@ -80,9 +80,17 @@ BEGIN
         PERFORM recount(_grp);
         _change := setting_change('task', _name, CASE WHEN _old IS NOT NULL THEN task_text(_old) END, task_text(_task));
         _changes := _changes || _change;
-        PERFORM remember_push(_now, _app, jsonb_build_array(_change));
+        IF _of <> _app THEN
+            PERFORM remember_push(_now, _of, to_jsonb(_unsaid));
+            _unsaid := '{}';
+        END IF;
+        _of := _app;
+        _unsaid := _unsaid || _change;
     END LOOP;
-    IF cardinality(_changes) > 0 THEN PERFORM ring(); END IF;
+    IF cardinality(_changes) > 0 THEN
+        PERFORM remember_push(_now, _of, to_jsonb(_unsaid));
+        PERFORM ring();
+    END IF;
     RETURN jsonb_build_object('changes', to_jsonb(_changes));
 END $$;
 
