@@ -105,6 +105,9 @@ impl Cli {
         if let Command::Worker(worker) = &command {
             flags.extend(worker.flags());
         }
+        if let Command::Config(config) = &command {
+            flags.extend(config.flags());
+        }
         let place = Place::find(global.config, flags)?;
         for warning in &place.settings.warnings {
             screen.warn(warning);
@@ -132,7 +135,7 @@ impl Cli {
 impl Command {
     /// Whether it is for something that shall last.
     fn keeps_something(&self) -> bool {
-        !matches!(self, Self::Config(_) | Self::Completions(_))
+        !matches!(self, Self::Config(config::Config::Show(_)) | Self::Completions(_))
     }
 
     async fn run(self, place: &Place, screen: &mut Screen, stdin: Option<OwnedFd>) -> Done {
@@ -149,7 +152,7 @@ impl Command {
             Self::Slot(command) => command.run(place, screen, stdin).await,
             Self::Doctor(command) => command.run(place, screen).await,
             Self::Migrate(command) => command.run(place, screen).await,
-            Self::Config(command) => command.run(place, screen),
+            Self::Config(command) => command.run(place, screen).await,
             Self::Completions(_)
             | Self::Demo(_)
             | Self::DemoWorker(_)

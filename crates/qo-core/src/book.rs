@@ -4,7 +4,8 @@
 use crate::{Answer, Change, Changed, Claim, Command, Configuration, Cursor, Error, ErrorKind, Exchange};
 use crate::{ExchangeReply, Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter};
 use crate::{
-    JobId, JobPage, JobState, LeaseId, Name, NewJob, NewSession, OpenedSession, Over, QueueStatus, Result,
+    JobId, JobPage, JobState, LeaseId, Name, NewJob, NewSession, OpenedSession, Over, Push, Pushed,
+    QueueStatus, Result,
 };
 use crate::{ScheduleStatus, SessionId, SlotLease, SlotRequest, State, Steer, Store, Submitted, Swept};
 use crate::{TaskOptions, Time, Work, WorkerStatus, WorkflowPage, WorkflowStatus, caps};
@@ -132,12 +133,20 @@ impl<B: Book> Store for B {
         self.decide(Command::SteerWorkflow(workflow, steer)).await.map(drop)
     }
 
-    async fn register(&self, tasks: Vec<TaskOptions>) -> Result<()> {
-        self.decide(Command::Register(tasks)).await.map(drop)
+    async fn register(&self, tasks: Vec<TaskOptions>) -> Result<Pushed> {
+        answer!(self, Command::Register(tasks), Pushed)
     }
 
-    async fn configure(&self, configuration: Configuration) -> Result<()> {
-        self.decide(Command::Configure(configuration)).await.map(drop)
+    async fn configure(&self, configuration: Configuration) -> Result<Pushed> {
+        answer!(self, Command::Configure(configuration), Pushed)
+    }
+
+    async fn configurations(&self) -> Result<Vec<Configuration>> {
+        self.look(State::configurations).await
+    }
+
+    async fn pushes(&self) -> Result<Vec<Push>> {
+        self.look(State::pushes).await
     }
 
     async fn set_limit(&self, group: GroupRef, limit: u32) -> Result<()> {

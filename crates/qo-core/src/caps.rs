@@ -44,6 +44,14 @@ pub const PROGRESS: usize = 10_000;
 pub const SERVED: usize = 10_000;
 /// Most limits, queues or schedules in one pushed configuration.
 pub const CONFIGURED: usize = 10_000;
+/// Most apps whose configuration a namespace keeps, and most apps that register one task.
+pub const APPS: usize = 1_000;
+/// Pushes of configurations and registrations that are remembered; the oldest are forgotten first.
+pub const PUSHES: usize = 100;
+/// Changes that are remembered of one push.
+pub const PUSH_CHANGES: usize = 50;
+/// Characters that are remembered of a schedule that a push changed.
+pub const PUSH_TEXT_CHARS: usize = 120;
 /// Mistakes of a configuration that are listed at once.
 pub const MISTAKES: usize = 100;
 /// Most jobs named by one cancel or retry call.

@@ -3,7 +3,9 @@
 use crate::{
     Configuration, Cursor, Exchange, ExchangeReply, FenceToken, GroupRef, JobFilter, JobId, JobState,
 };
-use crate::{LeaseId, Name, NewJob, NewSession, Result, SessionId, SlotLease, SlotRequest, Steer, Submitted};
+use crate::{
+    LeaseId, Name, NewJob, NewSession, Pushed, Result, SessionId, SlotLease, SlotRequest, Steer, Submitted,
+};
 use crate::{TaskOptions, Time};
 use serde::{Deserialize, Serialize};
 
@@ -102,6 +104,8 @@ pub enum Answer {
     Extended(SlotLease),
     /// A schedule's job, triggered.
     Triggered(Submitted),
+    /// What a configuration or registration changed.
+    Pushed(Pushed),
     /// Done; there is nothing else to say.
     Done,
 }

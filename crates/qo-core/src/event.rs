@@ -145,9 +145,9 @@ pub enum Event {
         /// What became of it.
         outcome: TickOutcome,
     },
-    /// A task was declared.
+    /// An app declared a task.
     Registered(Arc<TaskOptions>),
-    /// A configuration replaced the last one.
+    /// A configuration replaced the last one of its app.
     Configured(Arc<Configuration>),
     /// An operator set (or, with none, took back) a limit.
     LimitSet {

@@ -1,17 +1,26 @@
 //! `evolve`: what an event means. It decides nothing and refuses nothing; the assertions say which
 //! guarantee an impossible event would break, and stay on in release builds.
 
+use crate::app::{Apps, changes, task_change};
 use crate::state::row::{Claimed, Group, Hold, Job, JobOptions, Past, Phase, Record, Run, ScheduleRow};
 use crate::state::row::{Session, SessionRow, Track, WorkflowRow};
 use crate::state::{State, table::Ix};
-use crate::{Attempt, AttemptEnded, AttemptOutcome, ClaimedJob, Configuration, Event, ExchangeReply};
+use crate::{
+    Attempt, AttemptEnded, AttemptOutcome, ClaimedJob, CodeLimit, Configuration, Event, ExchangeReply,
+};
 use crate::{Exchanged, FenceToken, Json};
 use crate::{
     Granted, GroupRef, JobId, JobProgress, JobState, Key, LastTick, LeaseId, Name, NewJob, NewSession, Note,
     PrefetchedJob,
 };
 use crate::{SessionId, SlotRequest, Stop, StopReason, TaskOptions, TickOutcome, Time, caps};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// The keys of two maps.
+fn keys<'a, K: Ord, V>(a: &'a BTreeMap<K, V>, b: &'a BTreeMap<K, V>) -> BTreeSet<&'a K> {
+    a.keys().chain(b.keys()).collect()
+}
 
 impl State {
     /// Applies one event. Events must come in the order in which they were decided.
@@ -345,52 +354,57 @@ impl State {
 
     fn registered(&mut self, task: &Arc<TaskOptions>) {
         let ix = self.intern_task(&task.task);
-        if let Some(old) = &self.tasks[ix].options {
-            let group = GroupRef::Group(old.group().clone());
-            self.change_limits(&group, |limits| limits.code.retain(|(name, _)| *name != task.task));
+        let old = self.registered_by(&task.app, &task.task);
+        let change = task_change(old, task);
+        if let Some(group) = old.map(|old| GroupRef::Group(old.group().clone())) {
+            let mine = |code: &CodeLimit| (&code.task, &code.app) == (&task.task, &task.app);
+            self.change_limits(&group, |limits| limits.code.retain(|code| !mine(code)));
         }
         if let Some(limit) = task.limit {
             let group = GroupRef::Group(task.group().clone());
-            self.change_limits(&group, |limits| limits.code.push((task.task.clone(), limit)));
+            let code = CodeLimit { task: task.task.clone(), limit, app: task.app.clone() };
+            self.change_limits(&group, |limits| limits.code.push(code));
         }
-        self.change_task(ix, Arc::clone(task));
+        let others = self.tasks[ix].registered.iter().filter(|other| other.app != task.app).cloned();
+        self.change_task(ix, others.chain([Arc::clone(task)]).collect());
+        self.remember_push(&task.app, change.into_iter().collect());
     }
 
-    fn configured(&mut self, new: &Configuration) {
-        let gone = |group: &GroupRef| !new.limits.contains_key(group);
-        let old = self.limits.iter().filter(|(_, limits)| limits.config.is_some()).map(|(group, _)| group);
-        for group in old.filter(|group| gone(group)).cloned().collect::<Vec<_>>() {
-            self.change_limits(&group, |limits| limits.config = None);
+    /// What the app named before and names now may have another value; the rest of the namespace has not.
+    fn configured(&mut self, new: &Arc<Configuration>) {
+        let apps = self.apps_with(new);
+        let old = self.configuration(&new.app).cloned().unwrap_or_else(|| Configuration::of(new.app.clone()));
+        let changes = changes(Some(&old), new);
+        self.set_apps(apps);
+        for group in keys(&old.limits, &new.limits) {
+            let newest = self.apps.newest(|app| Some((*app.limits.get(group)?, app.app.clone())));
+            self.change_limits(group, |limits| (limits.config, limits.config_app) = newest.unzip());
         }
-        for (group, &limit) in &new.limits {
-            self.change_limits(group, |limits| limits.config = Some(limit));
+        self.count_retention();
+        for name in keys(&old.schedules, &new.schedules) {
+            let row = self.apps.newest(|app| app.schedules.get(name).cloned()).map(|spec| {
+                let fresh = || ScheduleRow {
+                    spec: spec.clone(),
+                    enabled: true,
+                    next: None,
+                    last: None,
+                    last_job: None,
+                };
+                let row =
+                    self.schedules.get(name).map(|old| ScheduleRow { spec: spec.clone(), ..old.clone() });
+                row.unwrap_or_else(fresh)
+            });
+            self.set_schedule(name, row);
         }
-        if self.retention != new.retention {
-            self.set_retention(new.retention);
-        }
-        let gone: Vec<_> =
-            self.schedules.keys().filter(|name| !new.schedules.contains_key(*name)).cloned().collect();
-        for name in gone {
-            self.set_schedule(&name, None);
-        }
-        for (name, spec) in &new.schedules {
-            let fresh =
-                ScheduleRow { spec: spec.clone(), enabled: true, next: None, last: None, last_job: None };
-            let row = match self.schedules.get(name) {
-                Some(old) => ScheduleRow { spec: spec.clone(), ..old.clone() },
-                None => fresh,
-            };
-            self.set_schedule(name, Some(row));
-        }
-        for queue in new.queue_priorities.keys() {
-            self.intern_queue(queue);
-        }
-        for (queue, ix) in self.queue_by_name.clone() {
-            let (priority, row) = (new.queue_priorities.get(&queue).copied(), &self.queues[ix]);
+        for queue in keys(&old.queue_priorities, &new.queue_priorities) {
+            let priority = self.apps.newest(|app| app.queue_priorities.get(queue).copied());
+            let ix = self.intern_queue(queue);
+            let row = &self.queues[ix];
             if row.priority != priority {
                 self.change_queue(ix, priority, row.paused);
             }
         }
+        self.remember_push(&new.app, changes);
     }
 
     fn session_opened(&mut self, new: &Arc<NewSession>, lease_until: Time) {

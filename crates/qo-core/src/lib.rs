@@ -12,12 +12,13 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`id`], [`group`], [`job`], [`workflow`], [`schedule`] | the words: names, groups, jobs and how they follow one another |
-//! | [`limit`], [`lease`], [`progress`], [`slot`], [`retry`], [`retention`], [`settings`] | limits, sessions and the exchange, slots for programs, backoff, what is remembered, how a worker claims |
+//! | [`limit`], [`app`], [`lease`], [`progress`], [`slot`], [`retry`], [`retention`], [`settings`] | limits and whose they are, sessions and the exchange, slots for programs, backoff, what is remembered, how a worker claims |
 //! | [`command`], [`event`], [`view`], [`error`](Error), [`caps`] | what may be asked, what happened, what may be looked at, what can go wrong |
 //! | [`decide()`], [`State::evolve`] | the rules: what happens, and what that means |
 //! | [`State`] | rows and the indexes that make claiming cheap |
 //! | [`store`], [`book`], [`memory`], [`clock`] | the seam that every store implements, what a store of this state needs for it, the simplest one, and store time |
 
+pub mod app;
 pub mod book;
 pub mod caps;
 pub mod clock;
@@ -46,6 +47,7 @@ pub mod store;
 pub mod view;
 pub mod workflow;
 
+pub use app::{Push, Pushed, Setting, SettingChange, default_app};
 pub use book::Book;
 pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use command::{Answer, Change, Changed, Command, OpenedSession, Swept};
@@ -58,10 +60,10 @@ pub use id::{FenceToken, JobId, Key, LeaseId, Name, SessionId};
 pub use job::{Attempt, AttemptOutcome, ErrorText, JobState, Json, NewJob, OnLimit, Submitted};
 pub use lease::{Claim, ClaimedJob, Exchange, ExchangeReply, Granted, NewSession, Outcome, Prefetch};
 pub use lease::{PrefetchedJob, Settle, Start, Started, Stop, StopReason, Work};
-pub use limit::{Configuration, DEFAULT_QUEUE_PRIORITY, LimitSource, Limits, TaskOptions};
+pub use limit::{CodeLimit, Configuration, DEFAULT_QUEUE_PRIORITY, LimitSource, Limits, TaskOptions};
 pub use memory::MemoryStore;
 pub use progress::{JobProgress, Note, Progress};
-pub use retention::Retention;
+pub use retention::{PartialRetention, Retention};
 pub use retry::RetryPolicy;
 pub use schedule::{Missed, Schedule, TickOutcome};
 pub use settings::ClaimSettings;

@@ -1,6 +1,7 @@
 //! Limits: how many slots a group has, who may say so, and which of them counts.
 
-use crate::{Error, GroupRef, Name, Result, Retention, RetryPolicy, Schedule, caps, job::within};
+use crate::retention::PartialRetention;
+use crate::{Error, GroupRef, Name, Result, RetryPolicy, Schedule, app::default_app, caps, job::within};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -10,9 +11,9 @@ use std::collections::BTreeMap;
 pub enum LimitSource {
     /// A person: `qo concurrency set`, the dashboard.
     Operator,
-    /// The configuration file that a worker or server pushed last.
+    /// A configuration file that a worker, a server or `qo config apply` pushed.
     Config,
-    /// The code that registered a task last.
+    /// The code that registered a task.
     Code,
     /// A submitted job. It only fills a gap: any limit of another source, exact or `*`, comes first.
     Submit,
@@ -23,19 +24,34 @@ pub enum LimitSource {
 pub struct Limits {
     /// Set by a person.
     pub operator: Option<u32>,
-    /// From the configuration file.
+    /// From the configuration of the newest app that names the group.
     pub config: Option<u32>,
-    /// From registered tasks, the newest registration last. Each task speaks for itself: a task that is
-    /// registered again without a limit takes back its own word, not that of another task of the group.
-    pub code: Vec<(Name, u32)>,
+    /// That app.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_app: Option<Name>,
+    /// From registered tasks, the newest registration last. Each task of each app stands for itself: an app that registers
+    /// a task again without a limit clears that one, not the limit of another task or app of the group.
+    pub code: Vec<CodeLimit>,
     /// From the newest submitted job that carried one.
     pub submit: Option<u32>,
+}
+
+/// The limit that a registered task gives its group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeLimit {
+    /// The task.
+    pub task: Name,
+    /// The limit.
+    pub limit: u32,
+    /// The app that registered it.
+    #[serde(default = "default_app")]
+    pub app: Name,
 }
 
 impl Limits {
     /// The limit of the highest source but `Submit`, which [`in_force`] adds.
     pub fn declared(&self) -> Option<(u32, LimitSource)> {
-        let code = self.code.last().map(|&(_, limit)| limit);
+        let code = self.code.last().map(|code| code.limit);
         let by = |limit: Option<u32>, source| limit.map(|limit| (limit, source));
         by(self.operator, LimitSource::Operator)
             .or(by(self.config, LimitSource::Config))
@@ -55,10 +71,13 @@ pub fn in_force(exact: Option<&Limits>, every_key: Option<&Limits>) -> Option<(u
     exact.and_then(Limits::declared).or_else(|| every_key.and_then(Limits::declared)).or_else(submit)
 }
 
-/// What a worker or server found in its configuration file. It replaces the last one as a whole: what it
-/// does not mention is cleared.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What a worker or server found in its configuration file. It replaces the last one of its app as a whole: what it
+/// does not mention is cleared. What other apps said stays; see [`app`](crate::app).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
+    /// Whose configuration it is. Defaults to `default`.
+    #[serde(default = "default_app")]
+    pub app: Name,
     /// Limits by group: `cluster_wide_cap`, `max_concurrency` of a queue, `[concurrency.limits]`.
     #[serde(default)]
     pub limits: BTreeMap<GroupRef, u32>,
@@ -70,13 +89,39 @@ pub struct Configuration {
     pub schedules: BTreeMap<Name, Schedule>,
     /// How long finished jobs are remembered.
     #[serde(default)]
-    pub retention: Retention,
+    pub retention: PartialRetention,
+}
+
+impl Default for Configuration {
+    fn default() -> Self {
+        Self::of(default_app())
+    }
 }
 
 /// The priority of a queue that nobody configured; lower goes first.
 pub const DEFAULT_QUEUE_PRIORITY: u32 = 100;
 
 impl Configuration {
+    /// The configuration of an app that says nothing.
+    pub fn of(app: Name) -> Self {
+        Self {
+            app,
+            limits: BTreeMap::new(),
+            queue_priorities: BTreeMap::new(),
+            schedules: BTreeMap::new(),
+            retention: PartialRetention::default(),
+        }
+    }
+
+    /// Whether it says nothing: as if the app had never pushed one.
+    pub fn is_empty(&self) -> bool {
+        let Self { app: _, limits, queue_priorities, schedules, retention } = self;
+        limits.is_empty()
+            && queue_priorities.is_empty()
+            && schedules.is_empty()
+            && *retention == PartialRetention::default()
+    }
+
     /// Checks every rule that needs no state, and lists every mistake. A store calls it before anything else.
     pub fn check(&self) -> Result<()> {
         Error::all(self.mistakes())
@@ -118,9 +163,12 @@ impl Configuration {
 pub struct TaskOptions {
     /// The task.
     pub task: Name,
+    /// Whose code registers it. Defaults to `default`.
+    #[serde(default = "default_app")]
+    pub app: Name,
     /// The group of its jobs. Defaults to the task's name.
     pub group: Option<Name>,
-    /// The limit of that group (`max_concurrent`); none clears what this task registered before.
+    /// The limit of that group (`max_concurrent`); none clears what this app registered for this task before.
     pub limit: Option<u32>,
     /// How long an attempt may run. Defaults to no limit.
     pub timeout_ms: Option<u64>,
@@ -131,7 +179,7 @@ pub struct TaskOptions {
 impl TaskOptions {
     /// A task with every option at its default.
     pub fn new(task: Name) -> Self {
-        Self { task, group: None, limit: None, timeout_ms: None, retry: None }
+        Self { task, app: default_app(), group: None, limit: None, timeout_ms: None, retry: None }
     }
 
     /// The group of the task's jobs.

@@ -44,6 +44,18 @@ impl Retention {
         if has_idempotency_key { ms.max(caps::RETAIN_KEY_MS) } else { ms }
     }
 
+    /// What of it is not the default.
+    pub(crate) fn beyond_default(&self) -> PartialRetention {
+        let default = Self::default();
+        let beyond = |ms: u64, default: u64| (ms != default).then_some(ms);
+        PartialRetention {
+            succeeded_ms: beyond(self.succeeded_ms, default.succeeded_ms),
+            failed_ms: beyond(self.failed_ms, default.failed_ms),
+            cancelled_ms: beyond(self.cancelled_ms, default.cancelled_ms),
+            expired_ms: beyond(self.expired_ms, default.expired_ms),
+        }
+    }
+
     /// Checks every rule that needs no state.
     pub fn check(&self) -> Result<()> {
         for (field, ms) in [
@@ -55,5 +67,63 @@ impl Retention {
             within(field, ms, 0, caps::DURATION_MS)?;
         }
         Ok(())
+    }
+}
+
+/// What one app says about retention. What it leaves out another app may say, else the default counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PartialRetention {
+    /// Of jobs that succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub succeeded_ms: Option<u64>,
+    /// Of jobs that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_ms: Option<u64>,
+    /// Of jobs that were cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled_ms: Option<u64>,
+    /// Of jobs that expired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expired_ms: Option<u64>,
+}
+
+impl From<Retention> for PartialRetention {
+    fn from(retention: Retention) -> Self {
+        let Retention { succeeded_ms, failed_ms, cancelled_ms, expired_ms } = retention;
+        Self {
+            succeeded_ms: Some(succeeded_ms),
+            failed_ms: Some(failed_ms),
+            cancelled_ms: Some(cancelled_ms),
+            expired_ms: Some(expired_ms),
+        }
+    }
+}
+
+impl PartialRetention {
+    /// What it says, by how a job ended.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let all = [
+            ("succeeded", self.succeeded_ms),
+            ("failed", self.failed_ms),
+            ("cancelled", self.cancelled_ms),
+            ("expired", self.expired_ms),
+        ];
+        all.into_iter().filter_map(|(state, ms)| Some((state, ms?)))
+    }
+
+    /// With the default for what it leaves out.
+    pub fn or_default(&self) -> Retention {
+        let default = Retention::default();
+        Retention {
+            succeeded_ms: self.succeeded_ms.unwrap_or(default.succeeded_ms),
+            failed_ms: self.failed_ms.unwrap_or(default.failed_ms),
+            cancelled_ms: self.cancelled_ms.unwrap_or(default.cancelled_ms),
+            expired_ms: self.expired_ms.unwrap_or(default.expired_ms),
+        }
+    }
+
+    /// Checks every rule that needs no state.
+    pub fn check(&self) -> Result<()> {
+        self.or_default().check()
     }
 }

@@ -8,7 +8,8 @@ use crate::{
     GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState, LeaseId, Name,
 };
 use crate::{
-    NewJob, NewSession, OpenedSession, Over, QueueStatus, Result, ScheduleStatus, SessionId, SlotLease,
+    NewJob, NewSession, OpenedSession, Over, Push, Pushed, QueueStatus, Result, ScheduleStatus, SessionId,
+    SlotLease,
 };
 use crate::{SlotRequest, Steer, Submitted, Swept, TaskOptions, Time, Work, WorkerStatus, WorkflowPage};
 use async_trait::async_trait;
@@ -100,12 +101,20 @@ pub trait Store: Any + Send + Sync {
     /// (A retry that is made again after its step has run and failed once more opens it once more.)
     async fn steer_workflow(&self, workflow: Name, steer: Steer) -> Result<()>;
 
-    /// Declares tasks: their group, limit, timeout and backoff. A task that is declared again replaces
-    /// what it said before; without a limit it takes its old one back.
-    async fn register(&self, tasks: Vec<TaskOptions>) -> Result<()>;
+    /// Declares tasks: their group, limit, timeout and backoff, and says what that changed. An app that declares a task
+    /// again replaces what it said about it before; without a limit it takes its old one back.
+    async fn register(&self, tasks: Vec<TaskOptions>) -> Result<Pushed>;
 
-    /// Replaces what the configuration file says about limits, queue priorities, schedules and retention, as a whole.
-    async fn configure(&self, configuration: Configuration) -> Result<()>;
+    /// Replaces what an app's configuration file says about limits, queue priorities, schedules and retention, as a whole,
+    /// and says what that changed. What other apps said stays. See [`app`](crate::app) for which of them counts.
+    async fn configure(&self, configuration: Configuration) -> Result<Pushed>;
+
+    /// What each app's configuration says, in the order of their newest push that changed something: where two name the
+    /// same, the later one counts.
+    async fn configurations(&self) -> Result<Vec<Configuration>>;
+
+    /// The last pushes of configurations and registrations that changed something, the newest first.
+    async fn pushes(&self) -> Result<Vec<Push>>;
 
     /// Sets the operator's limit of a group, or with `GROUP/*` of every key. After `Ok` no claim exceeds
     /// it (G8). Lowering takes nothing away from running jobs; raising lets waiting jobs go at once.

@@ -1,7 +1,8 @@
 //! Schedules that are due. The server finds them; what they fire is reckoned here, because SQL knows no cron.
 
-use qo_core::{Missed, NewJob, Result, Schedule, ScheduleStatus, Time, caps};
+use qo_core::{Configuration, Missed, Name, NewJob, Result, Schedule, ScheduleStatus, Time, caps};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// An answer that says: schedules are due, call again and say what they fire. Nothing has happened.
 #[derive(Deserialize)]
@@ -13,7 +14,7 @@ pub(crate) struct Due {
 /// What a schedule fires, if its next tick is still `from`.
 #[derive(Serialize)]
 struct Fire {
-    schedule: qo_core::Name,
+    schedule: Name,
     from: Time,
     /// A tick is left out while the job of the one before it is live.
     alone: bool,
@@ -60,6 +61,32 @@ fn fire(row: &ScheduleStatus, now: Time) -> Result<Option<Fire>> {
         ticks: ticks.into_iter().map(tick).collect::<Result<_>>()?,
         next,
     }))
+}
+
+/// The first tick of a schedule after now, and the expression that it was found by.
+#[derive(Serialize)]
+pub(crate) struct FirstTick {
+    cron: String,
+    timezone: String,
+    next: Option<Time>,
+}
+
+/// The first ticks of the schedules that a push concerns: those that its app names, and those that it named and another app
+/// names too, by the newest one.
+pub(crate) fn first_ticks(
+    new: &Configuration,
+    said: &[Configuration],
+    now: Time,
+) -> Result<BTreeMap<Name, FirstTick>> {
+    let before = said.iter().filter(|said| said.app == new.app).flat_map(|said| said.schedules.keys());
+    let dropped = before.filter(|name| !new.schedules.contains_key(*name));
+    let others = || said.iter().rev().filter(|said| said.app != new.app);
+    let others = dropped.filter_map(|name| Some((name, others().find_map(|said| said.schedules.get(name))?)));
+    let first = |(name, spec): (&Name, &Schedule)| {
+        let (cron, timezone) = (spec.cron.clone(), spec.timezone.clone());
+        Ok((name.clone(), FirstTick { cron, timezone, next: spec.first_after(now)? }))
+    };
+    new.schedules.iter().chain(others).map(first).collect()
 }
 
 /// The ticks that run now, and the next tick after that.

@@ -17,12 +17,15 @@ use tokio_postgres::{Client, Connection, NoTls, Socket};
 pub enum LockLevel {
     /// It makes tables that nobody uses yet.
     Nobody,
+    /// It changes small tables that claims read: they wait until it commits, some milliseconds later.
+    Briefly,
 }
 
 impl fmt::Display for LockLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Nobody => "nobody has to wait",
+            Self::Briefly => "claims wait for some milliseconds",
         })
     }
 }
@@ -40,12 +43,20 @@ impl fmt::Display for Step {
     }
 }
 
-const STEPS: &[Step] = &[Step {
-    version: 1,
-    name: "tables",
-    lock: LockLevel::Nobody,
-    sql: include_str!("migrations/0001_tables.sql"),
-}];
+const STEPS: &[Step] = &[
+    Step {
+        version: 1,
+        name: "tables",
+        lock: LockLevel::Nobody,
+        sql: include_str!("migrations/0001_tables.sql"),
+    },
+    Step {
+        version: 2,
+        name: "apps: each service keeps its own configuration",
+        lock: LockLevel::Briefly,
+        sql: include_str!("migrations/0002_apps.sql"),
+    },
+];
 
 /// The functions, in the order in which they are made.
 const FUNCTIONS: &[&str] = &[
@@ -70,10 +81,11 @@ const FUNCTIONS: &[&str] = &[
 ];
 
 /// The version of the schema that this release works with. Functions count, too: raise it when they change.
-pub const VERSION: i32 = 1;
+pub const VERSION: i32 = 2;
 
-/// The oldest release, by version of the schema, that may use what this one makes.
-const OLDEST_CLIENT: i32 = 1;
+/// The oldest release, by version of the schema, that may use what this one makes. Version 1 pushes configurations in a form
+/// that `api_configure` no longer takes.
+const OLDEST_CLIENT: i32 = 2;
 
 /// Makes the schema, or raises it to this release, and says what was done, step by step. Doing it again does nothing.
 pub async fn up(url: &Url) -> Result<Vec<String>> {

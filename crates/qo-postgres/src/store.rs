@@ -1,7 +1,8 @@
 //! The store: each method is one function of the schema.
 
 use crate::call::{Calls, Parameter};
-use crate::{Url, exchange::Shared, fire::Due, listen::Listener, migrate};
+use crate::fire::{Due, first_ticks};
+use crate::{Url, exchange::Shared, listen::Listener, migrate};
 use async_trait::async_trait;
 use qo_core::{
     Change, Changed, Claim, Clock, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply,
@@ -14,12 +15,12 @@ use qo_core::{
     Name, NewJob, NewSession, OpenedSession, Over, QueueStatus, Result, ScheduleStatus, SessionId, SlotLease,
 };
 use qo_core::{
-    SlotRequest, Steer, Store, Submitted, Swept, TaskOptions, Time, Work, WorkerStatus, WorkflowPage,
+    Push, Pushed, SlotRequest, Steer, Store, Submitted, Swept, TaskOptions, Time, Work, WorkerStatus,
+    WorkflowPage,
 };
 use qo_core::{WorkflowStatus, caps};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -299,23 +300,35 @@ impl Store for PostgresStore {
         self.tell("api_steer_workflow", &parameters).await
     }
 
-    async fn register(&self, tasks: Vec<TaskOptions>) -> Result<()> {
+    async fn register(&self, tasks: Vec<TaskOptions>) -> Result<Pushed> {
         at_most("tasks", tasks.len(), caps::SERVED)?;
         for (index, task) in tasks.iter().enumerate() {
             task.check().map_err(|error| error.at(format_args!("tasks[{index}]")))?;
         }
-        self.tell("api_register", &[(&JsonParameter(&written(&tasks)?), Type::JSONB)]).await
+        self.ask("api_register", &[(&JsonParameter(&written(&tasks)?), Type::JSONB)]).await
     }
 
-    async fn configure(&self, configuration: Configuration) -> Result<()> {
+    async fn configure(&self, configuration: Configuration) -> Result<Pushed> {
         configuration.check()?;
-        let now = self.now().await?;
-        let next = configuration.schedules.iter().map(|(name, spec)| Ok((name, spec.first_after(now)?)));
-        let next: BTreeMap<&Name, Option<Time>> = next.collect::<Result<_>>()?;
-        let (configuration, next) = (written(&configuration)?, written(&next)?);
-        let parameters: [Parameter<'_>; 2] =
-            [(&JsonParameter(&configuration), Type::JSONB), (&JsonParameter(&next), Type::JSONB)];
-        self.tell("api_configure", &parameters).await
+        let new = written(&configuration)?;
+        loop {
+            let next = first_ticks(&configuration, &self.configurations().await?, self.now().await?)?;
+            let next = written(&next)?;
+            let parameters: [Parameter<'_>; 2] =
+                [(&JsonParameter(&new), Type::JSONB), (&JsonParameter(&next), Type::JSONB)];
+            // Another app may have pushed between the two.
+            if let Some(pushed) = self.ask("api_configure", &parameters).await? {
+                return Ok(pushed);
+            }
+        }
+    }
+
+    async fn configurations(&self) -> Result<Vec<Configuration>> {
+        self.ask("api_configurations", &[]).await
+    }
+
+    async fn pushes(&self) -> Result<Vec<Push>> {
+        self.ask("api_pushes", &[]).await
     }
 
     async fn set_limit(&self, group: GroupRef, limit: u32) -> Result<()> {

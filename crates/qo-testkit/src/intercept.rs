@@ -10,7 +10,8 @@ use qo_core::{
     ExchangeReply, Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter,
 };
 use qo_core::{
-    JobId, JobPage, JobState, LeaseId, Name, NewJob, NewSession, OpenedSession, Over, QueueStatus, Result,
+    JobId, JobPage, JobState, LeaseId, Name, NewJob, NewSession, OpenedSession, Over, Push, Pushed,
+    QueueStatus, Result,
 };
 use qo_core::{
     ScheduleStatus, SessionId, SlotLease, SlotRequest, Steer, Store, Submitted, Swept, TaskOptions,
@@ -99,12 +100,20 @@ impl<I: Intercept> Store for Intercepted<I> {
         self.0.look()?.explain(job).await
     }
 
-    async fn register(&self, tasks: Vec<TaskOptions>) -> Result<()> {
-        self.0.command(Command::Register(tasks)).await.map(drop)
+    async fn register(&self, tasks: Vec<TaskOptions>) -> Result<Pushed> {
+        answered!(self, Command::Register(tasks), Pushed)
     }
 
-    async fn configure(&self, configuration: Configuration) -> Result<()> {
-        self.0.command(Command::Configure(configuration)).await.map(drop)
+    async fn configure(&self, configuration: Configuration) -> Result<Pushed> {
+        answered!(self, Command::Configure(configuration), Pushed)
+    }
+
+    async fn configurations(&self) -> Result<Vec<Configuration>> {
+        self.0.look()?.configurations().await
+    }
+
+    async fn pushes(&self) -> Result<Vec<Push>> {
+        self.0.look()?.pushes().await
     }
 
     async fn set_limit(&self, group: GroupRef, limit: u32) -> Result<()> {

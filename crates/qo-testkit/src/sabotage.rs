@@ -71,6 +71,7 @@ pub fn museum() -> Vec<Exhibit> {
         exhibit(LimitForNewJobsOnly, "this design", "G8", "a limit holds only for jobs submitted after it", "slots::a_limit_binds_workers_that_were_there_before_it"),
         exhibit(SubmitLimitWins, "this design", "which limit counts", "a submit overrules the operator", "sources::operator_beats_config_beats_code_beats_submit"),
         exhibit(ConfigurationMerges, "this design", "which limit counts", "a limit that left the file stays", "sources::a_configuration_replaces_the_last_one_whole"),
+        exhibit(PushReplacesAllApps, "this design", "which limit counts", "a second service wipes the limits of the first", "apps::a_push_replaces_nothing_of_another_app"),
         exhibit(PauseSeenLate, "this design", "G8", "a claim leaks through after a pause", "queues::nothing_is_claimed_from_a_paused_queue"),
         exhibit(PriorityReversed, "this design", "claim order", "higher numbers run first", "order::a_lower_priority_runs_first"),
         exhibit(LostLeaseIsFree, "this design", "attempts", "a job that kills its worker is tried for ever", "crash::a_lost_lease_uses_an_attempt_and_says_so"),

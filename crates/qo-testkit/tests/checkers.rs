@@ -35,6 +35,7 @@ fn every_flaw_of_the_toy_is_noticed_under_the_name_of_its_guarantee() {
         (Flaw::LimitForNewJobsOnly, "G1"),
         (Flaw::SubmitLimitWins, "G1"),
         (Flaw::ConfigurationMerges, "views"),
+        (Flaw::PushReplacesAllApps, "views"),
         (Flaw::SettleByJob, "G2"),
         (Flaw::SettleByWorker, "G2"),
         (Flaw::SettleAfterLeaseEnd, "G2"),

@@ -185,7 +185,10 @@ fn a_bulk_change_that_misses_a_job_is_noticed() {
 fn a_job_that_is_forgotten_too_early_is_noticed() {
     let tell = |fable: &mut Fable, waited_ms: u64| {
         let retention = Retention { failed_ms: 5_000, ..Retention::default() };
-        fable.done(Command::Configure(Configuration { retention, ..Configuration::default() }));
+        fable.done(Command::Configure(Configuration {
+            retention: retention.into(),
+            ..Configuration::default()
+        }));
         fable.submit(&[job(1)]);
         fable.exchange(ANNA, Talk::claims(&[(1, 1)]));
         fable.exchange(ANNA, Talk::fails(1, 1));

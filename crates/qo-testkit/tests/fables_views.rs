@@ -150,7 +150,10 @@ fn a_job_that_was_forgotten_may_come_again_and_another_may_not() {
         scene.exchange(vec![Settle { job: JOB, token, outcome: Outcome::Cancelled }], 0);
         if forgets {
             let retention = qo_core::Retention { cancelled_ms: 100, ..qo_core::Retention::default() };
-            scene.call(Command::Configure(Configuration { retention, ..Configuration::default() }));
+            scene.call(Command::Configure(Configuration {
+                retention: retention.into(),
+                ..Configuration::default()
+            }));
             scene.wait(100);
             scene.call(Command::Sweep);
         }

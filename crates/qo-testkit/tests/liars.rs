@@ -99,7 +99,7 @@ impl Liar {
             }
         }
         if self.lie == Lie::NothingIsForgotten {
-            configuration.retention = Retention::default();
+            configuration.retention = Retention::default().into();
         }
         configuration
     }

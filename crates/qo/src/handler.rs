@@ -75,7 +75,7 @@ impl TaskConfig {
             limit: self.max_concurrent,
             timeout_ms: self.timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
             retry: self.retry,
-            task,
+            ..TaskOptions::new(task)
         };
         options.check().map_err(|error| error.at(format_args!("tasks[{}]", options.task)))?;
         Ok(options)

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use qo::Store;
 use qo::core::{
     FenceToken, GroupDetail, GroupRef, GroupStatus, HeldBy, JobFilter, JobState, LimitSource, caps,
+    default_app,
 };
 use std::sync::Arc;
 
@@ -271,7 +272,7 @@ async fn list(store: &Arc<dyn Store>, screen: &mut Screen, most: usize) -> Done 
             (status.used.to_string(), Style::Plain),
             limit(status),
             (waiting.to_string(), Style::Plain),
-            (status.source.map_or("-", source).to_owned(), Style::Dim),
+            (source(status).unwrap_or_else(|| "-".into()), Style::Dim),
             note,
         ]);
     }
@@ -299,20 +300,26 @@ fn note(status: &GroupStatus, waiting: u64) -> (String, Style) {
     }
 }
 
-fn source(source: LimitSource) -> &'static str {
-    match source {
-        LimitSource::Operator => "operator",
-        LimitSource::Config => "config",
-        LimitSource::Code => "code",
-        LimitSource::Submit => "submit",
-    }
+/// Who set the limit that counts; of a configuration or code also which app, unless it is the default one.
+fn source(status: &GroupStatus) -> Option<String> {
+    let code = status.sources.code.last().map(|code| &code.app);
+    let (source, app) = match status.source? {
+        LimitSource::Operator => ("operator", None),
+        LimitSource::Config => ("config", status.sources.config_app.as_ref()),
+        LimitSource::Code => ("code", code),
+        LimitSource::Submit => ("submit", None),
+    };
+    Some(match app.filter(|app| **app != default_app()) {
+        Some(app) => format!("{source} of {app}"),
+        None => source.to_owned(),
+    })
 }
 
 fn show(screen: &mut Screen, detail: &GroupDetail, times: &Times) -> Done {
     let status = &detail.status;
     let waiting = status.live.saturating_sub(status.used);
     let of = status.limit.map_or_else(|| "no limit".into(), |limit| format!("limit {limit}"));
-    let by = status.source.map(|by| format!(" set by {}", source(by))).unwrap_or_default();
+    let by = source(status).map(|by| format!(" set by {by}")).unwrap_or_default();
     let (note, _) = note(status, waiting);
     let note = if note.is_empty() { note } else { format!(" ({note})") };
     screen.line(format_args!("{}: {} used, {waiting} waiting, {of}{by}{note}", status.group, status.used))?;

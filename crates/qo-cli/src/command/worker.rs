@@ -29,6 +29,9 @@ pub struct Worker {
     /// What the worker is called [default: the host's name and the process id].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// The service whose configuration and tasks it pushes; those of other apps are left alone [default: default].
+    #[arg(long, value_name = "NAME")]
+    app: Option<String>,
     /// The queues it serves, separated by commas [default: all].
     #[arg(long, value_name = "NAMES")]
     queues: Option<String>,
@@ -87,6 +90,7 @@ impl Worker {
     pub fn flags(&self) -> BTreeMap<&'static str, String> {
         let flags = [
             ("--name", &self.name),
+            ("--app", &self.app),
             ("--queues", &self.queues),
             ("--max-concurrent-tasks", &self.max_concurrent_tasks),
             ("--processes", &self.processes),

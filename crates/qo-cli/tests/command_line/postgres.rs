@@ -92,7 +92,7 @@ fn migrate_makes_the_schema_and_says_what_it_did() {
     there.here.qo(&["migrate", "up"]).ok().shows("up to date");
     let again = there.here.qo(&["migrate", "up", "--json"]).json();
     assert_eq!(again["done"], json!([]), "doing it again does nothing");
-    there.here.qo(&["migrate", "status"]).ok().shows("up to date").shows("oldest that is let in: 1");
+    there.here.qo(&["migrate", "status"]).ok().shows("up to date").shows("oldest that is let in: 2");
 }
 
 #[test]
@@ -109,6 +109,8 @@ fn four_deploys_may_migrate_at_once() {
         steps.extend(raised["done"].as_array().expect("an array").clone());
     }
     let pending = There::new().here.qo(&["migrate", "status", "--json"]).json();
+    // Each deploy says what it did; another may have done the step before.
+    steps.sort_by_key(ToString::to_string);
     assert_eq!(json!(steps), pending["pending"], "every step was done by one of them");
 }
 

@@ -25,7 +25,7 @@ fn a_worker_runs_the_programs_of_the_file_wherever_it_is_started() {
         found.map(|status| (status["limit"].clone(), status["source"].clone()))
     };
     assert_eq!(limit("api"), Some((3.into(), "config".into())));
-    assert_eq!(limit("where"), Some((2.into(), "code".into())));
+    assert_eq!(limit("where"), Some((2.into(), "config".into())), "max_concurrent of the file");
     let schedules = here.qo(&["schedules", "--json"]).json();
     assert_eq!(
         (&schedules[0]["schedule"], &schedules[0]["spec"]["payload"]["n"]),

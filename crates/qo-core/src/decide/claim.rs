@@ -150,7 +150,7 @@ impl Decider<'_> {
     fn grant(&self, ix: Ix<Job>) -> (Granted, usize) {
         let state = &self.state;
         let row = &state.jobs[ix];
-        let task = state.tasks[state.desk(state.class(row.lane)).task].options.as_deref();
+        let task = state.tasks[state.desk(state.class(row.lane)).task].options();
         let own = row.options.as_deref();
         let timeout_ms = own.and_then(|own| own.timeout_ms).or_else(|| task?.timeout_ms);
         let retry = own.and_then(|own| own.retry).or_else(|| task?.retry).unwrap_or_default();

@@ -1,12 +1,13 @@
 //! What people, configuration files and registering code ask for.
 
 use super::Decider;
+use crate::app::{changes, task_change};
 use crate::state::row::{At, Held, Job};
 use crate::state::table::Ix;
 use crate::{
     Answer, AttemptOutcome, Configuration, Error, Event, FenceToken, GroupRef, JobId, JobState, Name, Result,
 };
-use crate::{SlotsFreedBy, TaskOptions, caps, job::within};
+use crate::{Pushed, SlotsFreedBy, TaskOptions, caps, job::within};
 use std::sync::Arc;
 
 impl Decider<'_> {
@@ -46,17 +47,35 @@ impl Decider<'_> {
         for (index, task) in tasks.iter().enumerate() {
             task.check().map_err(|error| error.at(format_args!("tasks[{index}]")))?;
         }
-        self.tick();
-        for task in tasks {
-            self.happen(Event::Registered(Arc::new(task.clone())));
+        for (index, task) in tasks.iter().enumerate() {
+            if self.state.registrations(&task.task).len() >= caps::APPS
+                && self.state.registered_by(&task.app, &task.task).is_none()
+            {
+                return Err(too_many_apps(&task.app).at(format_args!("tasks[{index}]")));
+            }
         }
-        Ok(Answer::Done)
+        let mut pushed = Pushed::default();
+        for task in tasks {
+            // What is so already must not cost a log a record, nor make an app the newest.
+            let change = task_change(self.state.registered_by(&task.app, &task.task), task);
+            if let Some(change) = change {
+                pushed.changes.push(change);
+                self.tick();
+                self.happen(Event::Registered(Arc::new(task.clone())));
+            }
+        }
+        Ok(Answer::Pushed(pushed))
     }
 
     pub(super) fn configure(&mut self, configuration: &Configuration) -> Result<Answer> {
         configuration.check()?;
-        self.configure_schedules(configuration)?;
-        Ok(Answer::Done)
+        let said = self.state.configuration(&configuration.app);
+        if said.is_none() && self.state.apps.len() >= caps::APPS && !configuration.is_empty() {
+            return Err(too_many_apps(&configuration.app));
+        }
+        let changes = changes(said, configuration);
+        self.configure_schedules(configuration, !changes.is_empty())?;
+        Ok(Answer::Pushed(Pushed { changes }))
     }
 
     pub(super) fn set_limit(&mut self, group: &GroupRef, limit: u32) -> Result<Answer> {
@@ -99,4 +118,8 @@ impl Decider<'_> {
         }
         Ok(Answer::Done)
     }
+}
+
+fn too_many_apps(app: &Name) -> Error {
+    Error::invalid("app", app, format_args!("must be one of at most {} apps of the namespace", caps::APPS))
 }

@@ -1,16 +1,28 @@
 //! When schedules fire. The arithmetic of cron is the crate's; which ticks run, and once, is decided here.
 
 use super::Decider;
+use crate::app::Apps;
 use crate::state::row::ScheduleRow;
 use crate::{Answer, Configuration, Error, Event, JobId, Missed, Name, Result, Submitted, TickOutcome, Time};
 use crate::{caps, schedule::Schedule};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Decider<'_> {
-    pub(super) fn configure_schedules(&mut self, configuration: &Configuration) -> Result<()> {
+    /// Lets a configuration count, if it changes anything, and finds the next ticks of the schedules that it concerns: those
+    /// that the app names, and those that it named and another app names too.
+    pub(super) fn configure_schedules(&mut self, configuration: &Configuration, changes: bool) -> Result<()> {
         let now = self.now.max(self.state.now);
+        let apps = match changes {
+            true => self.state.apps_with(&Arc::new(configuration.clone())),
+            false => self.state.apps.clone(),
+        };
+        let before = self.state.configuration(&configuration.app);
+        let before = before.into_iter().flat_map(|said| said.schedules.keys());
+        let names: BTreeSet<&Name> = before.chain(configuration.schedules.keys()).collect();
         let mut moved = Vec::new();
-        for (name, spec) in &configuration.schedules {
+        for name in names {
+            let Some(spec) = apps.newest(|app| app.schedules.get(name).cloned()) else { continue };
             let old = self.state.schedules.get(name);
             let same =
                 old.is_some_and(|old| (&old.spec.cron, &old.spec.timezone) == (&spec.cron, &spec.timezone));
@@ -19,8 +31,16 @@ impl Decider<'_> {
                 moved.push((name.clone(), spec.first_after(now)?));
             }
         }
-        self.tick();
-        self.happen(Event::Configured(Arc::new(configuration.clone())));
+        // What is so already must not cost a log a record, nor make an app the newest.
+        if !changes {
+            moved.retain(|(_, next)| next.is_some());
+        }
+        if changes || !moved.is_empty() {
+            self.tick();
+        }
+        if changes {
+            self.happen(Event::Configured(Arc::new(configuration.clone())));
+        }
         for (schedule, next) in moved {
             self.happen(Event::ScheduleMoved { schedule, next });
         }

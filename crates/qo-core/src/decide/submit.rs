@@ -158,7 +158,7 @@ fn needs<'a>(job: &'a NewJob, group: &Name) -> impl Iterator<Item = (GroupRef, u
 impl State {
     /// A job's group: given, else its task's registered one, else the task's name.
     fn group_of<'a>(&'a self, job: &'a NewJob) -> &'a Name {
-        let registered = || self.tasks[*self.task_by_name.get(&job.task)?].options.as_deref()?.group.as_ref();
+        let registered = || self.tasks[*self.task_by_name.get(&job.task)?].options()?.group.as_ref();
         job.group.as_ref().or_else(registered).unwrap_or(&job.task)
     }
 

@@ -17,6 +17,7 @@ impl State {
         self.audit_counts(&mut faults);
         self.audit_refs(&mut faults);
         self.audit_timers(&mut faults);
+        self.audit_apps(&mut faults);
         for (ix, lane) in self.lanes.iter() {
             self.audit_lane(ix, lane, &mut faults);
         }
@@ -155,6 +156,34 @@ impl State {
         ] {
             check(faults, have == should, || format!("{what}: {have}, should be {should}"));
         }
+    }
+
+    /// What counts of what apps said, found again.
+    pub(super) fn audit_apps(&self, faults: &mut Faults) {
+        let mut limits = BTreeMap::new();
+        let (mut schedules, mut priorities) = (BTreeMap::new(), BTreeMap::new());
+        // The later one overwrites.
+        for said in &self.apps {
+            limits.extend(said.limits.iter().map(|(group, limit)| (group, (*limit, &said.app))));
+            schedules.extend(&said.schedules);
+            priorities.extend(&said.queue_priorities);
+        }
+        let counted = self
+            .limits
+            .iter()
+            .filter_map(|(group, limits)| Some((group, (limits.config?, limits.config_app.as_ref()?))));
+        let counted: BTreeMap<_, _> = counted.collect();
+        check(faults, counted == limits, || format!("configured limits: {counted:?}, not {limits:?}"));
+        let counted: BTreeMap<_, _> = self.schedules.iter().map(|(name, row)| (name, &row.spec)).collect();
+        check(faults, counted == schedules, || format!("schedules: {counted:?}, not {schedules:?}"));
+        let queues = self.queues.iter();
+        let counted: BTreeMap<_, _> =
+            queues.filter_map(|(_, queue)| Some((&queue.name, queue.priority.as_ref()?))).collect();
+        check(faults, counted == priorities, || format!("priorities: {counted:?}, not {priorities:?}"));
+        let code = self.tasks.iter().flat_map(|(_, task)| &task.registered);
+        let code = code.filter(|task| task.limit.is_some()).count();
+        let counted: usize = self.limits.values().map(|limits| limits.code.len()).sum();
+        check(faults, counted == code, || format!("limits of code: {counted}, not {code}"));
     }
 
     fn is_turn(&self, ix: Ix<Job>) -> bool {

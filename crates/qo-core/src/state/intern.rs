@@ -48,8 +48,13 @@ impl State {
         if let Some(&ix) = self.task_by_name.get(name) {
             return ix;
         }
-        let task =
-            Task { name: name.clone(), options: None, refs: 0, desks: BTreeSet::new(), sessions: Vec::new() };
+        let task = Task {
+            name: name.clone(),
+            registered: Vec::new(),
+            refs: 0,
+            desks: BTreeSet::new(),
+            sessions: Vec::new(),
+        };
         let ix = self.tasks.insert(task);
         self.task_by_name.insert(name.clone(), ix);
         ix

@@ -8,8 +8,10 @@ use super::State;
 use super::row::{Hold, Job, Past, Queue, ScheduleRow, Session, SessionRow, Task, Workflow, WorkflowRow};
 use super::table::Ix;
 use crate::{
-    Event, FenceToken, GroupRef, JobProgress, Limits, Name, Retention, SessionId, Stop, TaskOptions, Time,
+    Configuration, Event, FenceToken, GroupRef, JobProgress, Limits, Name, Push, Retention, SessionId, Stop,
+    TaskOptions, Time,
 };
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -36,7 +38,9 @@ pub(super) enum Undo {
     Stop(Ix<Session>, FenceToken, Option<Stop>),
     Limits(GroupRef, Option<Box<Limits>>),
     Queue(Ix<Queue>, Option<u32>, bool),
-    Task(Ix<Task>, Option<Arc<TaskOptions>>),
+    Task(Ix<Task>, Vec<Arc<TaskOptions>>),
+    Apps(Vec<Arc<Configuration>>),
+    Pushes(VecDeque<Arc<Push>>),
 }
 
 impl State {
@@ -97,6 +101,10 @@ impl State {
 
     fn counters(&self) -> Undo {
         Undo::Counters { next_number: self.next_number, next_token: self.next_token }
+    }
+
+    pub(super) fn is_speculating(&self) -> bool {
+        self.journal.is_some()
     }
 
     pub(super) fn note(&mut self, undo: impl FnOnce() -> Undo) {
@@ -185,8 +193,10 @@ impl State {
             Undo::Queue(ix, priority, paused) => {
                 self.put_queue(ix, priority, paused);
             }
+            Undo::Apps(old) => self.apps = old,
+            Undo::Pushes(old) => self.pushes = old,
             Undo::Task(ix, options) => {
-                self.tasks[ix].options = options;
+                self.tasks[ix].registered = options;
                 self.vacant.push(super::Vacant::Task(ix));
             }
         }

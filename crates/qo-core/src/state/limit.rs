@@ -98,8 +98,8 @@ impl State {
         old
     }
 
-    pub(crate) fn change_task(&mut self, ix: Ix<Task>, options: Arc<TaskOptions>) {
-        let old = self.tasks[ix].options.replace(options);
+    pub(crate) fn change_task(&mut self, ix: Ix<Task>, registered: Vec<Arc<TaskOptions>>) {
+        let old = std::mem::replace(&mut self.tasks[ix].registered, registered);
         self.note(|| Undo::Task(ix, old));
     }
 }

@@ -5,6 +5,7 @@
 //! notes the old row in the [journal] while a speculation is under way. So taking a
 //! decision back is the same few functions in reverse, and no rule has to know about it.
 
+mod app;
 mod audit;
 mod history;
 mod hold;
@@ -23,11 +24,13 @@ mod workflow;
 
 use crate::Time;
 use crate::lane::{Class, Desk, Lane};
-use crate::{FenceToken, GroupRef, JobId, JobProgress, Key, LeaseId, Limits, Name, Retention, SessionId};
+use crate::{Configuration, FenceToken, GroupRef, JobId, JobProgress, Key, LeaseId, Limits, Name, Push};
+use crate::{Retention, SessionId};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use journal::Undo;
 use row::{At, Group, Hold, Job, Label, Past, Phase, Queue, ScheduleRow, Session, Task, Workflow};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use table::{Ix, Table};
 
 /// Everything that a namespace holds. See [`decide`](crate::decide()) and [`State::evolve`].
@@ -50,6 +53,11 @@ pub struct State {
     pub(crate) tasks: Table<Task>,
     pub(crate) groups: Table<Group>,
     pub(crate) limits: BTreeMap<GroupRef, Limits>,
+    /// What the configuration of each app says, in the order of their newest push: where two name the same, the later one
+    /// counts. The rows above hold what counts.
+    pub(crate) apps: Vec<Arc<Configuration>>,
+    /// The last pushes that changed something, the oldest first.
+    pub(crate) pushes: VecDeque<Arc<Push>>,
     /// Sessions that ended, so that a late request cannot bring one back to life.
     pub(crate) ended_sessions: BTreeMap<SessionId, Time>,
 
@@ -133,6 +141,8 @@ impl State {
             tasks: Table::default(),
             groups: Table::default(),
             limits: BTreeMap::new(),
+            apps: Vec::new(),
+            pushes: VecDeque::new(),
             ended_sessions: BTreeMap::new(),
             desks: Table::default(),
             classes: Table::default(),

@@ -45,9 +45,11 @@ impl State {
         lines.extend(self.ended_sessions.iter().map(|(id, at)| format!("ended session {id} at {at}")));
         lines.extend(self.limits.iter().map(|(group, limits)| format!("limits of {group}: {limits:?}")));
         lines.extend(self.queues().iter().map(|queue| format!("{queue:?}")));
-        let mut tasks: Vec<_> = self.tasks.iter().filter_map(|(_, task)| task.options.clone()).collect();
-        tasks.sort_by(|a, b| a.task.cmp(&b.task));
-        lines.extend(tasks.iter().map(|task| format!("{task:?}")));
+        let mut tasks: Vec<_> = self.tasks.iter().map(|(_, task)| task).collect();
+        tasks.sort_by(|a, b| a.name.cmp(&b.name));
+        lines.extend(tasks.iter().flat_map(|task| &task.registered).map(|task| format!("{task:?}")));
+        lines.extend(self.apps.iter().map(|said| format!("{said:?}")));
+        lines.extend(self.pushes.iter().map(|push| format!("{push:?}")));
         lines
     }
 }

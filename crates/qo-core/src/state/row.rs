@@ -366,7 +366,8 @@ impl Queue {
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) name: Name,
-    pub(crate) options: Option<Arc<TaskOptions>>,
+    /// What apps registered, one row an app, the newest last: that one counts.
+    pub(crate) registered: Vec<Arc<TaskOptions>>,
     /// Desks, and sessions that name it.
     pub(crate) refs: u32,
     /// Derived: desks where somebody stands.
@@ -378,7 +379,12 @@ pub(crate) struct Task {
 impl Task {
     /// Nobody refers to it, and nobody registered it.
     pub(crate) fn is_vacant(&self) -> bool {
-        self.refs == 0 && self.options.is_none()
+        self.refs == 0 && self.registered.is_empty()
+    }
+
+    /// What counts of what apps registered.
+    pub(crate) fn options(&self) -> Option<&TaskOptions> {
+        self.registered.last().map(|options| &**options)
     }
 }
 

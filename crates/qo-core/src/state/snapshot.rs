@@ -10,8 +10,8 @@ use super::row::{Serves, SessionRow, Spec, Track, Workflow, WorkflowRow};
 use super::table::Ix;
 use crate::job::{default_cost, is_default, is_one};
 use crate::{
-    Attempt, Error, ErrorKind, ExchangeReply, FenceToken, GroupRef, JobDetail, JobId, JobProgress, JobState,
-    JobView, Json, Key, Limits,
+    Attempt, Configuration, Error, ErrorKind, ExchangeReply, FenceToken, GroupRef, JobDetail, JobId,
+    JobProgress, JobState, JobView, Json, Key, Limits, Push,
 };
 use crate::{
     Name, NewSession, OnFailure, Result, Retention, RetryPolicy, ScheduleStatus, SessionId, SlotRequest,
@@ -36,7 +36,7 @@ pub enum SnapshotRow {
         /// How long ended jobs are remembered.
         retention: Retention,
     },
-    /// A task that was registered.
+    /// A task as an app registered it; of one task the newest comes last.
     Task(Arc<TaskOptions>),
     /// A queue that was configured or paused.
     Queue {
@@ -89,6 +89,11 @@ pub enum SnapshotRow {
     },
     /// A schedule.
     Schedule(Box<ScheduleStatus>),
+    /// What an app's configuration says; the newest push comes last. A snapshot of before there were apps has none: what is
+    /// configured then belongs to the app `default`.
+    App(Arc<Configuration>),
+    /// A push that changed something; the newest comes last.
+    Push(Arc<Push>),
 }
 
 /// A live session, whole.
@@ -262,7 +267,8 @@ impl State {
     pub fn snapshot(&self) -> impl Iterator<Item = SnapshotRow> {
         let State { now, next_number, next_token, retention, .. } = *self;
         let clock = SnapshotRow::Clock { now, next_number, next_token, retention };
-        let tasks = self.tasks.iter().filter_map(|(_, task)| task.options.clone()).map(SnapshotRow::Task);
+        let tasks = self.tasks.iter().flat_map(|(_, task)| task.registered.iter().cloned());
+        let tasks = tasks.map(SnapshotRow::Task);
         let queues = self.queues.iter().map(|(_, queue)| queue);
         let queues = queues.filter(|queue| queue.priority.is_some() || queue.paused).map(|queue| {
             SnapshotRow::Queue { queue: queue.name.clone(), priority: queue.priority, paused: queue.paused }
@@ -299,8 +305,11 @@ impl State {
             lease_until: hold.until,
         });
         let schedules = self.schedules().into_iter().map(|row| SnapshotRow::Schedule(Box::new(row)));
+        let apps = self.apps.iter().cloned().map(SnapshotRow::App);
+        let pushes = self.pushes.iter().cloned().map(SnapshotRow::Push);
         let said = std::iter::once(clock).chain(tasks).chain(queues).chain(limits).chain(sessions);
-        said.chain(ended).chain(workflows).chain(jobs).chain(programs).chain(schedules)
+        let all = said.chain(ended).chain(workflows).chain(jobs).chain(programs).chain(schedules);
+        all.chain(apps).chain(pushes)
     }
 
     pub(super) fn job_snapshot(&self, at: At) -> JobSnapshot {
@@ -365,8 +374,16 @@ impl State {
         }
         rows.try_for_each(|row| restored.take(row))?;
         let mut state = restored.state;
+        if state.apps.is_empty() {
+            state.adopt_configuration();
+        }
         if state.workflows.iter().any(|(_, workflow)| workflow.steps.is_empty()) {
             return Err(bad("a workflow has no steps"));
+        }
+        let mut faults = Vec::new();
+        state.audit_apps(&mut faults);
+        if let Some(fault) = faults.pop() {
+            return Err(bad(format_args!("what apps said is not what counts: {fault}")));
         }
         state.free_vacant();
         Ok(state)
@@ -391,7 +408,9 @@ impl Restored {
             SnapshotRow::Clock { .. } => return Err(bad("it has two clocks")),
             SnapshotRow::Task(options) => {
                 let ix = state.intern_task(&options.task);
-                state.change_task(ix, options);
+                let others = state.tasks[ix].registered.iter().filter(|other| other.app != options.app);
+                let registered = others.cloned().chain([Arc::clone(&options)]).collect();
+                state.change_task(ix, registered);
             }
             SnapshotRow::Queue { queue, priority, paused } => {
                 let ix = state.intern_queue(&queue);
@@ -424,6 +443,8 @@ impl Restored {
                 let ScheduleStatus { schedule, spec, enabled, next, last, last_job } = *schedule;
                 state.set_schedule(&schedule, Some(ScheduleRow { spec, enabled, next, last, last_job }));
             }
+            SnapshotRow::App(said) => state.set_apps(state.apps_with(&said)),
+            SnapshotRow::Push(push) => state.pushes.push_back(push),
         }
         Ok(())
     }

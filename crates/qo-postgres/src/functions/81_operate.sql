@@ -1,22 +1,97 @@
 -- What registrations, configurations and operators say.
 
-CREATE OR REPLACE FUNCTION api_register(_tasks jsonb) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone(); _task jsonb; _name text; _grp text; _before text;
+-- A registration in words, for those who look at what was pushed.
+CREATE OR REPLACE FUNCTION task_text(_task jsonb) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT concat_ws(' ', 'group=' || coalesce(_task->>'group', _task->>'task'), 'limit=' || (_task->>'limit'),
+        'timeout_ms=' || (_task->>'timeout_ms'),
+        'retry=' || (_task#>>'{retry,base_ms}') || '/' || (_task#>>'{retry,factor_percent}') || '/'
+                 || (_task#>>'{retry,max_ms}') || '/' || (_task#>>'{retry,jitter_percent}'))
+$$;
+
+-- A value of a configuration in words.
+CREATE OR REPLACE FUNCTION setting_text(_setting text, _value jsonb) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN _setting = 'schedule'
+        THEN left((_value->>'cron') || ' ' || (_value->>'timezone') || ' ' || (_value->>'task'), 120)
+        ELSE _value #>> '{}' END
+$$;
+
+-- What a push changed of one setting: without `old` it was added, without `new` removed.
+CREATE OR REPLACE FUNCTION setting_change(_setting text, _name text, _old text, _new text) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT jsonb_strip_nulls(jsonb_build_object('setting', _setting, 'name', _name, 'old', _old, 'new', _new))
+$$;
+
+-- Remembers a push that changed something: of the last hundred, fifty changes of each. What an app changes at one moment, with
+-- nothing of another app between, is one push.
+CREATE OR REPLACE FUNCTION remember_push(_now bigint, _app text, _changes jsonb) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _last push; _all jsonb := _changes; _listed jsonb; _unlisted bigint;
 BEGIN
-    PERFORM ring();
+    IF jsonb_array_length(_changes) = 0 THEN RETURN; END IF;
+    SELECT * INTO _last FROM push p ORDER BY p.n DESC LIMIT 1;
+    IF _last.pushed_at = _now AND _last.app = _app THEN _all := _last.changes || _changes; END IF;
+    SELECT jsonb_agg(c.value ORDER BY c.ordinality) INTO _listed
+        FROM jsonb_array_elements(_all) WITH ORDINALITY c WHERE c.ordinality <= 50;
+    _unlisted := greatest(jsonb_array_length(_all) - 50, 0);
+    IF _last.pushed_at = _now AND _last.app = _app THEN
+        UPDATE push p SET changes = _listed, unlisted = p.unlisted + _unlisted WHERE p.n = _last.n;
+    ELSE
+        INSERT INTO push (pushed_at, app, changes, unlisted) VALUES (_now, _app, _listed, _unlisted);
+        DELETE FROM push p WHERE p.n <= (SELECT o.n FROM push o ORDER BY o.n DESC OFFSET 100 LIMIT 1);
+    END IF;
+END $$;
+
+-- A namespace keeps what a thousand apps say.
+CREATE OR REPLACE FUNCTION refuse_app(_field text, _app text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM refuse('invalid', invalid(_field, _app, 'must be one of at most 1000 apps of the namespace'));
+END $$;
+
+-- Answers what the registration changed. What an app said before, word for word, changes nothing, not even which app is newest.
+CREATE OR REPLACE FUNCTION api_register(_tasks jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    _now bigint := alone(); _task jsonb; _name text; _grp text; _app text; _before text; _old jsonb;
+    _n integer := 0; _change jsonb; _changes jsonb[] := '{}'; _unsaid jsonb[] := '{}'; _of text;
+BEGIN
+    FOR _task IN SELECT * FROM jsonb_array_elements(_tasks) LOOP
+        _name := _task->>'task';
+        _app := coalesce(_task->>'app', 'default');
+        IF NOT EXISTS (SELECT FROM registration r WHERE r.task = _name AND r.app = _app)
+            AND (SELECT count(*) FROM registration r WHERE r.task = _name) >= 1000 THEN
+            PERFORM refuse_app('tasks[' || _n || '].app', _app);
+        END IF;
+        _n := _n + 1;
+    END LOOP;
     FOR _task IN SELECT * FROM jsonb_array_elements(_tasks) LOOP
         _name := _task->>'task';
         _grp := coalesce(_task->>'group', _name);
+        _app := coalesce(_task->>'app', 'default');
+        _old := NULL;
+        SELECT r.options INTO _old FROM registration r WHERE r.task = _name AND r.app = _app;
+        CONTINUE WHEN _old - 'app' = _task - 'app';
         _before := NULL;
-        DELETE FROM code_limit c WHERE c.task = _name RETURNING c.grp INTO _before;
+        DELETE FROM code_limit c WHERE c.task = _name AND c.app = _app RETURNING c.grp INTO _before;
         IF _task->>'limit' IS NOT NULL THEN
-            INSERT INTO code_limit (task, grp, slots) VALUES (_name, _grp, (_task->>'limit')::integer);
+            INSERT INTO code_limit (task, app, grp, slots) VALUES (_name, _app, _grp, (_task->>'limit')::integer);
         END IF;
+        INSERT INTO registration AS r (task, app, options) VALUES (_name, _app, _task)
+            ON CONFLICT (task, app) DO UPDATE SET options = excluded.options;
         INSERT INTO task AS t (task, grp, options) VALUES (_name, _task->>'group', _task)
             ON CONFLICT (task) DO UPDATE SET grp = excluded.grp, options = excluded.options;
         IF _before IS NOT NULL THEN PERFORM recount(_before); END IF;
         PERFORM recount(_grp);
+        _change := setting_change('task', _name, CASE WHEN _old IS NOT NULL THEN task_text(_old) END, task_text(_task));
+        _changes := _changes || _change;
+        IF _of <> _app THEN
+            PERFORM remember_push(_now, _of, to_jsonb(_unsaid));
+            _unsaid := '{}';
+        END IF;
+        _of := _app;
+        _unsaid := _unsaid || _change;
     END LOOP;
+    IF cardinality(_changes) > 0 THEN
+        PERFORM remember_push(_now, _of, to_jsonb(_unsaid));
+        PERFORM ring();
+    END IF;
+    RETURN jsonb_build_object('changes', to_jsonb(_changes));
 END $$;
 
 -- Limits that nobody sets any more leave no row behind.
@@ -24,37 +99,115 @@ CREATE OR REPLACE FUNCTION drop_empty_limits() RETURNS void LANGUAGE sql AS $$
     DELETE FROM limits l WHERE l.operator IS NULL AND l.config IS NULL
 $$;
 
--- `_next` has, by schedule, the first tick after now.
-CREATE OR REPLACE FUNCTION api_configure(_configuration jsonb, _next jsonb) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone(); _refs text[]; _ref text; _retention jsonb := coalesce(_configuration->'retention', '{}');
+-- A configuration, one row for each thing that it says.
+CREATE OR REPLACE FUNCTION settings_of(_configuration jsonb) RETURNS TABLE (setting text, name text, value jsonb)
+LANGUAGE sql STABLE AS $$
+    SELECT 'limit', e.key, e.value FROM jsonb_each(coalesce(_configuration->'limits', '{}')) e
+    UNION ALL SELECT 'queue_priority', e.key, e.value FROM jsonb_each(coalesce(_configuration->'queue_priorities', '{}')) e
+    UNION ALL SELECT 'schedule', e.key, e.value FROM jsonb_each(coalesce(_configuration->'schedules', '{}')) e
+    UNION ALL SELECT 'retention', left(e.key, -3), e.value FROM jsonb_each(coalesce(_configuration->'retention', '{}')) e
+        WHERE jsonb_typeof(e.value) <> 'null'
+$$;
+
+-- What the newest app says that names it.
+CREATE OR REPLACE FUNCTION newest_setting(_setting text, _name text) RETURNS TABLE (value jsonb, app text) LANGUAGE sql STABLE AS $$
+    SELECT s.value, s.app FROM app_setting s JOIN app a USING (app)
+        WHERE s.setting = _setting AND s.name = _name ORDER BY a.place DESC LIMIT 1
+$$;
+
+-- Replaces what an app's configuration says, and answers what that changed. `_next` has, by schedule, an expression, its time
+-- zone and its first tick after now: for each schedule that the app names or named. If one of them counts with another
+-- expression by now, the answer is null, and nothing has happened. What the app said before, word for word, changes nothing.
+CREATE OR REPLACE FUNCTION api_configure(_configuration jsonb, _next jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+    _now bigint := alone(); _app text := coalesce(_configuration->>'app', 'default'); _changes jsonb;
+    _refs text[]; _queues text[]; _schedules text[]; _name text; _newest record; _spec jsonb; _before integer;
 BEGIN
+    SELECT coalesce(jsonb_agg(
+            setting_change(d.setting, d.name, setting_text(d.setting, d.old), setting_text(d.setting, d.new))
+            ORDER BY array_position(ARRAY['limit', 'queue_priority', 'schedule', 'retention'], d.setting), d.name COLLATE "C"), '[]')
+        INTO _changes FROM (
+            SELECT coalesce(n.setting, o.setting) AS setting, coalesce(n.name, o.name) AS name, o.value AS old, n.value AS new
+            FROM (SELECT * FROM app_setting s WHERE s.app = _app) o
+            FULL JOIN settings_of(_configuration) n ON n.setting = o.setting AND n.name = o.name
+            WHERE o.value::text IS DISTINCT FROM n.value::text) d;
+    IF _changes = '[]' THEN
+        -- A schedule that had stopped goes on, if this release finds a tick.
+        UPDATE schedule s SET next = (_next->s.schedule->>'next')::bigint WHERE s.enabled AND s.next IS NULL
+            AND _next->s.schedule->>'cron' = s.spec->>'cron' AND _next->s.schedule->>'timezone' = s.spec->>'timezone';
+        RETURN jsonb_build_object('changes', _changes);
+    END IF;
+    IF NOT EXISTS (SELECT FROM app a WHERE a.app = _app) AND (SELECT count(*) FROM app) >= 1000 THEN
+        PERFORM refuse_app('app', _app);
+    END IF;
+    SELECT array_agg(t.name) FILTER (WHERE t.setting = 'limit'), array_agg(t.name) FILTER (WHERE t.setting = 'queue_priority'),
+            array_agg(t.name) FILTER (WHERE t.setting = 'schedule') INTO _refs, _queues, _schedules
+        FROM (SELECT s.setting, s.name FROM app_setting s WHERE s.app = _app
+              UNION SELECT n.setting, n.name FROM settings_of(_configuration) n) t;
+    FOREACH _name IN ARRAY coalesce(_schedules, '{}') LOOP
+        _spec := coalesce(_configuration->'schedules'->_name, (
+            SELECT s.value FROM app_setting s JOIN app a USING (app)
+            WHERE s.setting = 'schedule' AND s.name = _name AND s.app <> _app ORDER BY a.place DESC LIMIT 1));
+        IF _spec IS NOT NULL AND (_next->_name->>'cron', _next->_name->>'timezone')
+                IS DISTINCT FROM (_spec->>'cron', _spec->>'timezone') THEN
+            RETURN NULL;
+        END IF;
+    END LOOP;
     PERFORM ring();
-    SELECT array_agg(DISTINCT r) INTO _refs FROM (
-        SELECT l.ref FROM limits l WHERE l.config IS NOT NULL
-        UNION SELECT e.key FROM jsonb_each(coalesce(_configuration->'limits', '{}')) e) a (r);
-    UPDATE limits l SET config = NULL WHERE l.config IS NOT NULL;
-    INSERT INTO limits AS l (ref, config)
-        SELECT e.key, e.value::integer FROM jsonb_each_text(coalesce(_configuration->'limits', '{}')) e
-        ON CONFLICT (ref) DO UPDATE SET config = excluded.config;
-    PERFORM drop_empty_limits();
-    UPDATE queue q SET priority = NULL WHERE q.priority IS NOT NULL;
-    INSERT INTO queue AS q (queue, priority)
-        SELECT e.key, e.value::integer FROM jsonb_each_text(coalesce(_configuration->'queue_priorities', '{}')) e
-        ON CONFLICT (queue) DO UPDATE SET priority = excluded.priority;
-    DELETE FROM queue q WHERE q.priority IS NULL AND NOT q.paused;
-    UPDATE retention r SET retain_ms = coalesce((_retention->>(r.state || '_ms'))::bigint,
+    DELETE FROM app_setting s WHERE s.app = _app;
+    INSERT INTO app_setting SELECT _app, n.setting, n.name, n.value FROM settings_of(_configuration) n;
+    DELETE FROM app a WHERE a.app = _app;
+    INSERT INTO app SELECT _app, (SELECT coalesce(max(a.place), 0) + 1 FROM app a)
+        WHERE EXISTS (SELECT FROM app_setting s WHERE s.app = _app);
+    UPDATE retention r SET retain_ms = coalesce((SELECT (n.value #>> '{}')::bigint FROM newest_setting('retention', r.state::text) n),
         CASE r.state WHEN 'failed' THEN 1209600000 ELSE 86400000 END);
-    DELETE FROM schedule s WHERE NOT coalesce(_configuration->'schedules', '{}') ? s.schedule;
-    INSERT INTO schedule AS s (schedule, spec, next)
-        SELECT e.key, e.value, (_next->>e.key)::bigint FROM jsonb_each(coalesce(_configuration->'schedules', '{}')) e
-        ON CONFLICT (schedule) DO UPDATE SET
-            spec = excluded.spec,
-            next = CASE
-                WHEN s.spec->>'cron' = excluded.spec->>'cron' AND s.spec->>'timezone' = excluded.spec->>'timezone'
-                     AND s.next IS NOT NULL THEN s.next
-                WHEN s.enabled THEN excluded.next END;
-    FOREACH _ref IN ARRAY coalesce(_refs, '{}') LOOP PERFORM recount(_ref); END LOOP;
+    FOREACH _name IN ARRAY coalesce(_queues, '{}') LOOP
+        INSERT INTO queue AS q (queue, priority)
+            VALUES (_name, (SELECT (n.value #>> '{}')::integer FROM newest_setting('queue_priority', _name) n))
+            ON CONFLICT (queue) DO UPDATE SET priority = excluded.priority;
+    END LOOP;
+    DELETE FROM queue q WHERE q.priority IS NULL AND NOT q.paused;
+    FOREACH _name IN ARRAY coalesce(_schedules, '{}') LOOP
+        SELECT * INTO _newest FROM newest_setting('schedule', _name);
+        IF NOT FOUND THEN
+            DELETE FROM schedule s WHERE s.schedule = _name;
+            CONTINUE;
+        END IF;
+        INSERT INTO schedule AS s (schedule, spec, next) VALUES (_name, _newest.value, (_next->_name->>'next')::bigint)
+            ON CONFLICT (schedule) DO UPDATE SET
+                spec = excluded.spec,
+                next = CASE
+                    WHEN s.spec->>'cron' = excluded.spec->>'cron' AND s.spec->>'timezone' = excluded.spec->>'timezone'
+                         AND s.next IS NOT NULL THEN s.next
+                    WHEN s.enabled THEN excluded.next END;
+    END LOOP;
+    FOREACH _name IN ARRAY coalesce(_refs, '{}') LOOP
+        SELECT * INTO _newest FROM newest_setting('limit', _name);
+        SELECT l.config INTO _before FROM limits l WHERE l.ref = _name;
+        INSERT INTO limits AS l (ref, config, config_app) VALUES (_name, (_newest.value #>> '{}')::integer, _newest.app)
+            ON CONFLICT (ref) DO UPDATE SET config = excluded.config, config_app = excluded.config_app;
+        IF _before IS DISTINCT FROM (_newest.value #>> '{}')::integer THEN PERFORM recount(_name); END IF;
+    END LOOP;
+    PERFORM drop_empty_limits();
+    PERFORM remember_push(_now, _app, _changes);
+    RETURN jsonb_build_object('changes', _changes);
 END $$;
+
+CREATE OR REPLACE FUNCTION said_by(_app text, _setting text, _suffix text) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT coalesce(jsonb_object_agg(s.name || _suffix, s.value), '{}') FROM app_setting s
+        WHERE s.app = _app AND s.setting = _setting
+$$;
+
+CREATE OR REPLACE FUNCTION api_configurations() RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT coalesce(jsonb_agg(jsonb_build_object('app', a.app, 'limits', said_by(a.app, 'limit', ''),
+        'queue_priorities', said_by(a.app, 'queue_priority', ''), 'schedules', said_by(a.app, 'schedule', ''),
+        'retention', said_by(a.app, 'retention', '_ms')) ORDER BY a.place), '[]') FROM app a
+$$;
+
+CREATE OR REPLACE FUNCTION api_pushes() RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT coalesce(jsonb_agg(jsonb_build_object('at', p.pushed_at, 'app', p.app, 'changes', p.changes,
+        'unlisted', p.unlisted) ORDER BY p.n DESC), '[]') FROM push p
+$$;
 
 CREATE OR REPLACE FUNCTION api_set_limit(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

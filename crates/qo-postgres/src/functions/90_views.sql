@@ -89,7 +89,9 @@ CREATE OR REPLACE FUNCTION limits_of(_ref text) RETURNS jsonb LANGUAGE sql STABL
     SELECT jsonb_build_object(
         'operator', (SELECT l.operator FROM limits l WHERE l.ref = _ref),
         'config', (SELECT l.config FROM limits l WHERE l.ref = _ref),
-        'code', coalesce((SELECT jsonb_agg(jsonb_build_array(c.task, c.slots) ORDER BY c.n) FROM code_limit c WHERE c.grp = _ref), '[]'),
+        'config_app', (SELECT l.config_app FROM limits l WHERE l.ref = _ref),
+        'code', coalesce((SELECT jsonb_agg(jsonb_build_object('task', c.task, 'limit', c.slots, 'app', c.app) ORDER BY c.n)
+            FROM code_limit c WHERE c.grp = _ref), '[]'),
         'submit', (SELECT b.slots FROM submit_limit b WHERE b.ref = _ref ORDER BY b.n DESC LIMIT 1))
 $$;
 

@@ -153,6 +153,22 @@ macro_rules! conformance {
                 setting_the_same_again_changes_nothing,
                 a_configured_limit_binds_in_every_kind_of_group,
             }
+            apps {
+                a_push_replaces_nothing_of_another_app,
+                a_push_replaces_what_its_app_said_as_a_whole,
+                of_two_apps_the_newest_push_counts,
+                what_the_newest_app_drops_the_other_app_says_again,
+                the_same_push_again_changes_nothing_not_even_the_order,
+                a_push_says_by_name_what_it_added_changed_and_removed,
+                pushes_are_remembered_with_time_app_and_changes,
+                what_an_app_changes_at_one_moment_is_one_push,
+                the_last_pushes_are_remembered_and_large_ones_cut,
+                a_registration_is_of_its_app,
+                the_newest_registration_of_any_app_gives_group_and_timeout,
+                a_schedule_that_two_apps_name_stays_with_the_other,
+                a_disabled_schedule_stays_so_whichever_app_it_is_of,
+                apps_say_each_part_of_the_retention_by_itself,
+            }
             costs {
                 a_cost_is_taken_in_group_and_key_and_one_slot_elsewhere,
                 a_cost_that_equals_the_limit_runs_alone,

@@ -76,7 +76,7 @@ pub(super) async fn a_bad_retention_is_invalid_as_a_whole_configuration(world: &
         (Retention { expired_ms: long, ..fine }, "retention.expired_ms"),
     ];
     for (retention, field) in bad {
-        let configuration = Configuration { retention, ..Configuration::default() };
+        let configuration = Configuration { retention: retention.into(), ..Configuration::default() };
         invalid(world.store.configure(configuration).await, field, "315360000001");
     }
     assert_eq!(world.snapshot().await, before);
@@ -87,7 +87,8 @@ pub(super) async fn every_mistake_of_a_configuration_is_named(world: &World) {
         limits: [(group_ref("big"), caps::LIMIT + 1)].into(),
         queue_priorities: [(name("q"), 0)].into(),
         schedules: [(name("s"), cron("nonsense", "t"))].into(),
-        retention: Retention { failed_ms: u64::MAX, ..Retention::default() },
+        retention: Retention { failed_ms: u64::MAX, ..Retention::default() }.into(),
+        ..Configuration::default()
     };
     let error = refused(world.store.configure(configuration).await, ErrorKind::Invalid);
     for part in ["limits[big]", "queue_priorities[q]", "schedules[s].cron", "retention.failed_ms"] {

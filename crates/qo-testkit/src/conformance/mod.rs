@@ -9,6 +9,7 @@
 //! which makes one `#[test]` per case. As a library, [`cases`] lists them and [`run`] runs one, so that a
 //! broken store can be shown to fail. Cases see a store through the [`Store`](qo_core::Store) trait alone.
 
+mod apps;
 mod catalog;
 mod job_spec;
 mod program;
@@ -73,6 +74,7 @@ use job_spec::{at, cron, failure, group_ref, key, name, retry, snooze, step, suc
 use qo_core::{
     Attempt, AttemptOutcome, Change, Changed, Claim, ClaimedJob, ConcurrencyManager, Configuration,
 };
+use qo_core::{CodeLimit, PartialRetention, Push, Pushed, Setting, SettingChange, default_app};
 use qo_core::{DEFAULT_QUEUE_PRIORITY, ErrorKind, Exchange, FenceToken, HeldBy, JobFilter, JobId, JobState};
 use qo_core::{
     JobView, Json, LimitSource, Missed, NewSession, OnFailure, Outcome, Over, Prefetch, Reason, Retention,

@@ -258,7 +258,8 @@ pub(super) async fn the_status_shows_what_each_source_said(world: &World) {
     world.set("api", 4).await;
     let sources = world.status("api").await.sources;
     assert_eq!((sources.operator, sources.config, sources.submit), (Some(4), Some(3), Some(1)));
-    assert_eq!(sources.code, [(name("api"), 2)]);
+    let code = CodeLimit { task: name("api"), limit: 2, app: default_app() };
+    assert_eq!((sources.code, sources.config_app), (vec![code], Some(default_app())));
 }
 
 pub(super) async fn setting_the_same_again_changes_nothing(world: &World) {

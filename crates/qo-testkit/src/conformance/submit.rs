@@ -142,7 +142,7 @@ pub(super) async fn an_empty_call_does_nothing(world: &World) {
     let before = world.snapshot().await;
     assert_eq!(world.store.submit(vec![]).await, Ok(vec![]));
     assert_eq!(world.store.cancel(vec![]).await, Ok(vec![]));
-    assert_eq!(world.store.register(vec![]).await, Ok(()));
+    assert_eq!(world.store.register(vec![]).await, Ok(Pushed::default()));
     assert_eq!(world.snapshot().await, before);
 }
 

@@ -7,7 +7,7 @@ use crate::{Fixture, TestClock};
 use futures::channel::oneshot;
 use futures::future::{Either, select};
 use qo_core::{
-    Configuration, Error, ErrorKind, GroupDetail, GroupStatus, JobDetail, JobId, JobState, JobView,
+    Configuration, Error, ErrorKind, GroupDetail, GroupStatus, JobDetail, JobId, JobState, JobView, Pushed,
 };
 use qo_core::{LeaseId, NewJob, QueueStatus, Reason, Result, Retention, Schedule, ScheduleStatus, SessionId};
 use qo_core::{SlotRequest, Steer, Store, Submitted, Swept, TaskOptions, WorkflowStatus};
@@ -167,7 +167,7 @@ impl World {
 
     /// Pushes a configuration file with this retention.
     pub async fn remember(&self, retention: Retention) {
-        let configuration = Configuration { retention, ..Configuration::default() };
+        let configuration = Configuration { retention: retention.into(), ..Configuration::default() };
         self.store.configure(configuration).await.expect("a valid configuration");
     }
 
@@ -230,6 +230,11 @@ impl World {
         let queue_priorities = queues.into_iter().map(|(queue, priority)| (name(queue), priority)).collect();
         let configuration = Configuration { queue_priorities, ..Configuration::default() };
         self.store.configure(configuration).await.expect("a valid configuration");
+    }
+
+    /// Pushes the configuration of an app, and says what that changed.
+    pub async fn push(&self, configuration: Configuration) -> Pushed {
+        self.store.configure(configuration).await.expect("a valid configuration")
     }
 
     /// Registers one task.

@@ -62,7 +62,7 @@ fn check_inner(answer: &Answer) -> Result<(), String> {
             settled.chain(reply.started.iter().filter_map(|r| r.as_ref().err())).collect()
         }
         Answer::Opened(_) | Answer::Swept(_) | Answer::Done | Answer::Changed(_) => Vec::new(),
-        Answer::Acquired(_) | Answer::Extended(_) | Answer::Triggered(_) => Vec::new(),
+        Answer::Acquired(_) | Answer::Extended(_) | Answer::Triggered(_) | Answer::Pushed(_) => Vec::new(),
     };
     errors.into_iter().try_for_each(check_error)
 }

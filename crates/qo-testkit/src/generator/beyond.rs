@@ -150,7 +150,11 @@ pub(super) fn configuration() -> impl Strategy<Value = Configuration> {
     );
     let schedule = prop_oneof![3 => nearly_good_schedule(), 1 => schedule()];
     (btree_map(schedule_name(), schedule, 0..2), of(retention)).prop_map(|(schedules, retention)| {
-        Configuration { schedules, retention: retention.unwrap_or_default(), ..Configuration::default() }
+        Configuration {
+            schedules,
+            retention: retention.map(Into::into).unwrap_or_default(),
+            ..Configuration::default()
+        }
     })
 }
 

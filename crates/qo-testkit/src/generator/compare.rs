@@ -81,6 +81,7 @@ fn without(script: &Script, at: usize) -> Vec<Script> {
         }
         Step::Configure(configuration) => {
             let fewer = [
+                ConfigurationSpec { app: 0, ..configuration.clone() },
                 ConfigurationSpec { limits: Vec::new(), ..configuration.clone() },
                 ConfigurationSpec { priorities: Vec::new(), ..configuration.clone() },
                 ConfigurationSpec { schedules: Vec::new(), ..configuration.clone() },
@@ -125,6 +126,8 @@ fn views(expected: &Views, actual: &Views) -> String {
     rows("workflow", &expected.workflow_details, &actual.workflow_details, &mut parts);
     fallible_rows("workflows", &expected.workflows, &actual.workflows, &mut parts);
     fallible_rows("schedules", &expected.schedules, &actual.schedules, &mut parts);
+    fallible_rows("configurations", &expected.configurations, &actual.configurations, &mut parts);
+    fallible_rows("pushes", &expected.pushes, &actual.pushes, &mut parts);
     fallible_rows("queues", &expected.queues, &actual.queues, &mut parts);
     fallible_rows("workers", &expected.workers, &actual.workers, &mut parts);
     if expected.over != actual.over {

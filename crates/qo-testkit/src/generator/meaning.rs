@@ -8,6 +8,7 @@ use qo_core::{
 
 pub(super) fn registration(spec: &TaskSpec) -> TaskOptions {
     TaskOptions {
+        app: pool::app(spec.app),
         group: spec.group.map(pool::group),
         limit: spec.limit,
         timeout_ms: spec.timeout_ms,
@@ -24,6 +25,7 @@ pub(super) fn configuration(spec: &ConfigurationSpec) -> Configuration {
         expired_ms,
     });
     Configuration {
+        app: pool::app(spec.app),
         limits: spec.limits.iter().map(|&(k, limit)| (pool::limited(k), limit)).collect(),
         queue_priorities: spec.priorities.iter().map(|&(k, priority)| (pool::queue(k), priority)).collect(),
         schedules: spec
@@ -31,7 +33,7 @@ pub(super) fn configuration(spec: &ConfigurationSpec) -> Configuration {
             .iter()
             .map(|spec| (pool::schedule(spec.schedule), schedule(spec)))
             .collect(),
-        retention: retention.unwrap_or_default(),
+        retention: retention.map(Into::into).unwrap_or_default(),
     }
 }
 

@@ -15,6 +15,7 @@ pub(super) const STATES: [JobState; 7] = [
 ];
 
 const TASKS: [&str; 3] = ["mail", "resize", "report"];
+const APPS: [&str; 3] = ["default", "shop", "billing"];
 const QUEUES: [&str; 3] = ["default", "slow", "stripe"];
 const GROUPS: [&str; 3] = ["api", "mail", "gpu"];
 const KEYS: [&str; 2] = ["ann", "bob/1"];
@@ -52,6 +53,10 @@ fn name(pool: &[&str], k: Pick) -> Name {
 
 pub(super) fn task(k: Pick) -> Name {
     name(&TASKS, k)
+}
+
+pub(super) fn app(k: Pick) -> Name {
+    name(&APPS, k)
 }
 
 pub(super) fn queue(k: Pick) -> Name {

@@ -118,7 +118,7 @@ fn comparable(mut answer: Answer) -> Answer {
         }
         Answer::Changed(changed) => changed.next = changed.next.map(|_| Cursor(0)),
         Answer::Opened(_) | Answer::Swept(_) | Answer::Done => {}
-        Answer::Acquired(_) | Answer::Extended(_) | Answer::Triggered(_) => {}
+        Answer::Acquired(_) | Answer::Extended(_) | Answer::Triggered(_) | Answer::Pushed(_) => {}
     }
     answer
 }

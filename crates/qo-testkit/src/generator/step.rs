@@ -102,6 +102,8 @@ pub struct JobSpec {
 /// A task's registration in symbols.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskSpec {
+    /// Which app.
+    pub app: Pick,
     /// Which task.
     pub task: Pick,
     /// Which group.
@@ -213,6 +215,8 @@ pub enum OutcomeSpec {
 /// A configuration in symbols.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ConfigurationSpec {
+    /// Which app.
+    pub app: Pick,
     /// Which limits.
     pub limits: Vec<(Pick, u32)>,
     /// Priorities of which queues.

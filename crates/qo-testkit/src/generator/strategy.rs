@@ -111,8 +111,9 @@ pub(super) fn job() -> impl Strategy<Value = JobSpec> {
 
 fn task() -> impl Strategy<Value = TaskSpec> {
     let timeout = weighted(0.3, prop::sample::select(vec![1_000_u64, 8_000]));
-    (any::<u8>(), of(any::<u8>()), of(limit()), timeout, of(0..5_000_u64)).prop_map(
-        |(task, group, limit, timeout_ms, retry_base_ms)| TaskSpec {
+    (app(), any::<u8>(), of(any::<u8>()), of(limit()), timeout, of(0..5_000_u64)).prop_map(
+        |(app, task, group, limit, timeout_ms, retry_base_ms)| TaskSpec {
+            app,
             task,
             group,
             limit,
@@ -244,11 +245,17 @@ pub(super) fn program() -> impl Strategy<Value = ProgramPick> {
     ]
 }
 
+/// Mostly the same app: so that pushes replace each other.
+fn app() -> impl Strategy<Value = u8> {
+    prop_oneof![3 => Just(0_u8), 2 => Just(1_u8), 1 => Just(2_u8)]
+}
+
 fn configuration() -> impl Strategy<Value = ConfigurationSpec> {
     let limits = vec((any::<u8>(), limit()), 0..3);
     let priorities = vec((any::<u8>(), 1..4_u32), 0..3);
-    (limits, priorities, vec(schedule(), 0..4), weighted(0.3, retention())).prop_map(
-        |(limits, priorities, schedules, retention)| ConfigurationSpec {
+    (app(), limits, priorities, vec(schedule(), 0..4), weighted(0.3, retention())).prop_map(
+        |(app, limits, priorities, schedules, retention)| ConfigurationSpec {
+            app,
             limits,
             priorities,
             schedules,

@@ -2,10 +2,11 @@
 
 use super::pool::{STATES, all_limited, all_workflows, group, key, queue, task};
 use qo_core::{
-    Claim, ErrorKind, Explanation, GroupDetail, GroupRef, GroupStatus, JobDetail, JobFilter, JobId, JobView,
+    Claim, Configuration, ErrorKind, Explanation, GroupDetail, GroupRef, GroupStatus, JobDetail, JobFilter,
+    JobId, JobView,
 };
 use qo_core::{
-    Name, Over, Prefetch, QueueStatus, ScheduleStatus, Store, TickOutcome, Time, Work, WorkerStatus,
+    Name, Over, Prefetch, Push, QueueStatus, ScheduleStatus, Store, TickOutcome, Time, Work, WorkerStatus,
     WorkflowStatus,
 };
 
@@ -36,6 +37,10 @@ pub struct Views {
     pub workflow_details: Vec<(Name, Result<WorkflowStatus, ErrorKind>)>,
     /// The schedules.
     pub schedules: Result<Vec<ScheduleStatus>, ErrorKind>,
+    /// What each app's configuration says.
+    pub configurations: Result<Vec<Configuration>, ErrorKind>,
+    /// The last pushes.
+    pub pushes: Result<Vec<Push>, ErrorKind>,
     /// What each live session would find, if it asked for one job, for none, and for some ahead of time.
     pub work: Vec<Result<Work, ErrorKind>>,
 }
@@ -55,6 +60,8 @@ pub async fn look(store: &dyn Store, jobs: &[JobId]) -> Views {
         workflows: all_pages_of_workflows(store).await,
         workflow_details: Vec::new(),
         schedules: store.schedules().await.map(without_refusals).map_err(|e| e.kind()),
+        configurations: store.configurations().await.map_err(|e| e.kind()),
+        pushes: store.pushes().await.map_err(|e| e.kind()),
         work: Vec::new(),
     };
     let sessions = views.workers.iter().flatten().map(|worker| worker.session);

@@ -225,6 +225,7 @@ impl fmt::Display for Answered<'_> {
             Ok(Answer::Acquired(lease)) => write!(f, "{lease:?}"),
             Ok(Answer::Extended(lease)) => write!(f, "{lease:?}"),
             Ok(Answer::Triggered(outcome)) => write!(f, "{outcome:?}"),
+            Ok(Answer::Pushed(pushed)) => write!(f, "{} changes", pushed.changes.len()),
             Ok(Answer::Done) => f.write_str("ok"),
         }
     }

@@ -59,7 +59,8 @@ pub(super) fn any_limit(random: &mut Random, group: &GroupRef) -> u32 {
 
 /// What a configuration file might say.
 pub(super) fn any_configuration(random: &mut Random) -> Configuration {
-    let mut configuration = Configuration::default();
+    let app = ["default", "default", "shop"];
+    let mut configuration = Configuration::of(name(random.pick(&app)));
     for _ in 0..random.below(7) {
         let group = any_group(random);
         let limit = any_limit(random, &group).max(1);
@@ -76,7 +77,7 @@ pub(super) fn any_configuration(random: &mut Random) -> Configuration {
         }
     }
     if random.percent(40) {
-        configuration.retention = any_retention(random);
+        configuration.retention = any_retention(random).into();
     }
     configuration
 }

@@ -83,6 +83,8 @@ pub enum Flaw {
     SubmitLimitWins,
     /// A configuration adds to the last one instead of replacing it.
     ConfigurationMerges,
+    /// A configuration replaces that of every app.
+    PushReplacesAllApps,
     /// A worker learns of a pause with its next exchange.
     PauseSeenLate,
     /// Higher priorities run first.

@@ -1,46 +1,10 @@
-//! What registrations, configurations, operators and submits say about limits.
+//! What operators and submits say about limits.
 
 use super::state::Toy;
-use super::{Flaw, at_most, not_found};
-use qo_core::{
-    AttemptOutcome, Configuration, Error, GroupRef, LimitSource, Limits, Name, Result, TaskOptions, caps,
-};
+use super::{Flaw, not_found};
+use qo_core::{AttemptOutcome, Error, GroupRef, LimitSource, Limits, Name, Result, caps};
 
 impl Toy {
-    pub fn register(&mut self, tasks: Vec<TaskOptions>) -> Result<()> {
-        at_most("tasks", tasks.len(), caps::SERVED)?;
-        for (index, task) in tasks.iter().enumerate() {
-            task.check().map_err(|e| e.at(format_args!("tasks[{index}]")))?;
-        }
-        for task in tasks {
-            for limits in self.limits.values_mut() {
-                limits.code.retain(|(of, _)| *of != task.task);
-            }
-            if let Some(limit) = task.limit {
-                let group = GroupRef::Group(task.group().clone());
-                self.limits.entry(group).or_default().code.push((task.task.clone(), limit));
-            }
-            self.tasks.insert(task.task.clone(), task);
-        }
-        self.drop_empty_limits();
-        Ok(())
-    }
-
-    pub fn configure(&mut self, configuration: Configuration) -> Result<()> {
-        configuration.check()?;
-        if self.flaw != Flaw::ConfigurationMerges {
-            self.limits.values_mut().for_each(|limits| limits.config = None);
-        }
-        for (group, limit) in configuration.limits {
-            self.limits.entry(group).or_default().config = Some(limit);
-        }
-        self.queue_priorities = configuration.queue_priorities;
-        self.retention = configuration.retention;
-        self.set_schedules(configuration.schedules);
-        self.drop_empty_limits();
-        Ok(())
-    }
-
     pub fn set_limit(&mut self, group: GroupRef, limit: u32) -> Result<()> {
         if limit > caps::LIMIT {
             return Err(Error::invalid("limit", limit, format_args!("must be 0 to {}", caps::LIMIT)));
@@ -91,7 +55,7 @@ impl Toy {
         }
     }
 
-    fn drop_empty_limits(&mut self) {
+    pub fn drop_empty_limits(&mut self) {
         self.limits.retain(|_, limits| !Limits::is_empty(limits));
     }
 

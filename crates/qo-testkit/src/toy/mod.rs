@@ -5,6 +5,7 @@
 //! Every rule stands in one place, and a [`Flaw`] can break exactly one of them: that is how the museum
 //! finds out whether the tests would notice.
 
+mod apps;
 mod claim;
 mod explain;
 mod flaw;
@@ -27,7 +28,8 @@ pub use flaw::Flaw;
 use crate::{Fixture, Fixtures, START};
 use async_trait::async_trait;
 use qo_core::{
-    Change, Changed, Claim, Clock, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply,
+    Change, Changed, Claim, Clock, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply, Push,
+    Pushed,
 };
 use qo_core::{
     Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage,
@@ -120,12 +122,20 @@ impl Store for ToyStore {
         self.toy().explain(job)
     }
 
-    async fn register(&self, tasks: Vec<TaskOptions>) -> Result<()> {
+    async fn register(&self, tasks: Vec<TaskOptions>) -> Result<Pushed> {
         self.toy().register(tasks)
     }
 
-    async fn configure(&self, configuration: Configuration) -> Result<()> {
+    async fn configure(&self, configuration: Configuration) -> Result<Pushed> {
         self.toy().configure(configuration)
+    }
+
+    async fn configurations(&self) -> Result<Vec<Configuration>> {
+        Ok(self.toy().apps.clone())
+    }
+
+    async fn pushes(&self) -> Result<Vec<Push>> {
+        Ok(self.toy().pushes.iter().rev().cloned().collect())
     }
 
     async fn set_limit(&self, group: GroupRef, limit: u32) -> Result<()> {

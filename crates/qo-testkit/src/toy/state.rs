@@ -4,11 +4,11 @@
 use super::Flaw;
 use super::{slot::Program, workflow::Workflow};
 use qo_core::{
-    Attempt, ExchangeReply, FenceToken, GroupRef, JobId, JobProgress, JobState, Json, LimitSource, Limits,
-    Name,
+    Attempt, Configuration, ExchangeReply, FenceToken, GroupRef, JobId, JobProgress, JobState, Json,
+    LimitSource, Limits, Name,
 };
 use qo_core::{
-    NewJob, NewSession, Retention, ScheduleStatus, SessionId, Stop, TaskOptions, Time, caps, limit,
+    NewJob, NewSession, Push, Retention, ScheduleStatus, SessionId, Stop, TaskOptions, Time, caps, limit,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,14 @@ pub(super) struct Toy {
     /// When each ended.
     pub ended_sessions: BTreeMap<SessionId, Time>,
     pub limits: BTreeMap<GroupRef, Limits>,
+    /// What counts of what apps registered.
     pub tasks: BTreeMap<Name, TaskOptions>,
+    /// What apps registered, the newest last.
+    pub registrations: Vec<TaskOptions>,
+    /// What the configuration of each app says, the newest push last.
+    pub apps: Vec<Configuration>,
+    /// Pushes that changed something, the newest last.
+    pub pushes: Vec<Push>,
     pub queue_priorities: BTreeMap<Name, u32>,
     pub paused: BTreeSet<Name>,
     pub workflows: BTreeMap<Name, Workflow>,

@@ -6,7 +6,9 @@
 //! | part of the file | becomes |
 //! |---|---|
 //! | `store` | [`Settings::store`] |
+//! | `app` | [`Settings::app`] |
 //! | `[concurrency]` `[queues.NAME]` `[schedules.NAME]` `[retention]` | the [`Configuration`] that a worker pushes |
+//! | `max_concurrent` of `[tasks.NAME]` | a limit of that configuration |
 //! | `[tasks.NAME]` | [`TaskSettings`]: programs, and options of tasks |
 //! | `[worker]` | [`WorkerOptions`] |
 
@@ -27,7 +29,8 @@ pub use source::{Environment, Source};
 pub use task::{Command, TaskSettings};
 
 use crate::worker::WorkerOptions;
-use qo_core::{Configuration, Error, ErrorKind, GroupRef, Name, Result, Retention, caps};
+use qo_core::default_app;
+use qo_core::{Configuration, Error, ErrorKind, GroupRef, Name, PartialRetention, Result, Retention, caps};
 use reading::{Entry, Reading, Section};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -63,6 +66,8 @@ pub struct Settings {
     /// The store's URL; the path of a `file:` store is absolute. Defaults to `file:.qo` beside the file, else in the
     /// current directory.
     pub store: String,
+    /// The service whose configuration and code this is. Defaults to `default`.
+    pub app: Name,
     /// Limits, priorities, schedules and retention: what a worker pushes when it starts.
     pub configuration: Configuration,
     /// Tasks, by name.
@@ -104,7 +109,7 @@ impl Settings {
         for error in errors {
             let line = reading.line(error.span().map_or(0, |span| span.start));
             let message = format!("{}:{line}: {}", reading.file, error.message());
-            reading.mistake(Error::new(ErrorKind::Invalid, message));
+            reading.mistakes.borrow_mut().push((Some(line), Error::new(ErrorKind::Invalid, message)));
         }
         fail(&reading)?;
         let home = file.as_deref().and_then(Path::parent).unwrap_or(&places.directory);
@@ -114,7 +119,7 @@ impl Settings {
         fail(&reading)?;
         settings.warnings = reading.environment.suspects();
         // A worker that has no file and no cap of its own must not clear what the file of another says.
-        let says_something = file.is_some() || settings.configuration != Configuration::default();
+        let says_something = file.is_some() || !settings.configuration.is_empty();
         settings.worker.configuration = says_something.then(|| settings.configuration.clone());
         settings.file = file;
         settings.shown = reading.shown.take();
@@ -123,7 +128,7 @@ impl Settings {
 
     /// The rules that need more than one setting. What was wrong on its own is left out by now.
     fn check(&self, reading: &Reading) {
-        let about_worker = |mistake: &Error| {
+        let about_worker = |(_, mistake): &(Option<usize>, Error)| {
             ["prefetch_buffer", "claim_lease_ms", "PREFETCH_BUFFER", "CLAIM_LEASE_MS"]
                 .iter()
                 .any(|part| mistake.message().contains(part))
@@ -146,7 +151,7 @@ pub fn current_directory() -> Result<PathBuf> {
 }
 
 fn fail(reading: &Reading) -> Result<()> {
-    let mistakes = reading.mistakes.take();
+    let mistakes = reading.take_mistakes();
     match mistakes.as_slice() {
         [] => Ok(()),
         [only] => Err(only.clone()),
@@ -197,8 +202,9 @@ fn line_starts(text: &str) -> Vec<usize> {
 
 fn read(mut root: Section<'_>, home: &Path, directory: &Path) -> Settings {
     let reading = root.reading;
-    let mut configuration = Configuration::default();
     let store = read_store(reading, root.take("store"), home, directory);
+    let app = read_app(reading, root.take("app"));
+    let mut configuration = Configuration::of(app.clone());
     let mut concurrency = root.take_section("concurrency");
     let (lease_ms, cap) = read_concurrency(reading, concurrency.as_mut());
     if let Some(limits) = concurrency.as_mut().and_then(|section| section.take_section("limits")) {
@@ -216,16 +222,19 @@ fn read(mut root: Section<'_>, home: &Path, directory: &Path) -> Settings {
     for (name, section) in named(root.take_section("queues")) {
         read_queue(name, section, &mut configuration);
     }
-    let task = |(name, section): (Name, Section<'_>)| (name.clone(), task::read(name, section, home));
-    let tasks = named(root.take_section("tasks")).into_iter().map(task).collect();
+    let mut tasks = BTreeMap::new();
+    for (name, section) in named(root.take_section("tasks")) {
+        tasks.insert(name.clone(), task::read(name, section, home, &mut configuration));
+    }
     let schedules = named(root.take_section("schedules")).into_iter();
     configuration.schedules =
         schedules.filter_map(|(name, section)| Some((name, schedule::read(section)?))).collect();
-    let worker = WorkerOptions { lease_ms, ..worker::read(reading, root.take_section("worker")) };
-    configuration.retention = root.take_section("retention").map(read_retention).unwrap_or_default();
+    let worker = worker::read(reading, root.take_section("worker"));
+    let worker = WorkerOptions { lease_ms, app: Some(app.clone()), ..worker };
+    configuration.retention = read_retention(reading, root.take_section("retention"));
     root.finish();
     let (shown, warnings) = (Vec::new(), Vec::new());
-    Settings { file: None, store, configuration, tasks, worker, shown, warnings }
+    Settings { file: None, store, app, configuration, tasks, worker, shown, warnings }
 }
 
 /// The sections of a table whose keys are names.
@@ -233,8 +242,7 @@ fn named(section: Option<Section<'_>>) -> Vec<(Name, Section<'_>)> {
     let entries = section.map(Section::take_all).unwrap_or_default();
     let named = entries.into_iter().filter_map(|(key, entry)| {
         let name = Name::parse("name", &key).map_err(|error| {
-            let place = format!("{}:{}: {}", entry.reading.file, entry.line, entry.field);
-            entry.reading.mistake(Error::invalid(place, &key, rule(&error)));
+            entry.reading.mistake_at(entry.line, &entry.field, &key, rule(&error));
         });
         Some((name.ok()?, entry.section()?))
     });
@@ -281,6 +289,15 @@ pub fn without_password(url: &str) -> String {
     format!("{scheme}://{}{place}{query}", user.unwrap_or_default())
 }
 
+fn read_app(reading: &Reading, in_file: Option<Entry<'_>>) -> Name {
+    let read = |raw: &reading::Raw<'_>| {
+        let text = raw.text()?;
+        Name::parse("app", &text).map_err(|error| rule(&error).to_owned()).map(String::from)
+    };
+    let app = reading.settle(source::APP, in_file, default_app().into(), read);
+    Name::parse("app", &app).unwrap_or_else(|_| default_app())
+}
+
 fn read_concurrency(reading: &Reading, section: Option<&mut Section<'_>>) -> (u64, Option<u32>) {
     let (mut lease, mut cap) = (None, None);
     if let Some(section) = section {
@@ -308,8 +325,7 @@ fn read_limits(section: Section<'_>, configuration: &mut Configuration) {
                 }
             }
             Err(error) => {
-                let place = format!("{}:{}: {}", entry.reading.file, entry.line, entry.field);
-                entry.reading.mistake(Error::invalid(place, &key, rule(&error)));
+                entry.reading.mistake_at(entry.line, &entry.field, &key, rule(&error));
             }
         }
     }
@@ -333,19 +349,24 @@ fn read_queue(name: Name, mut section: Section<'_>, configuration: &mut Configur
     section.finish();
 }
 
-fn read_retention(mut section: Section<'_>) -> Retention {
+fn read_retention(reading: &Reading, mut section: Option<Section<'_>>) -> PartialRetention {
     let default = Retention::default();
-    let mut read = |key, default| {
-        let ms = section.take(key).and_then(|entry| entry.note(|raw| raw.duration_ms()));
-        ms.unwrap_or(default)
+    let mut read = |key, default: u64| {
+        let entry = section.as_mut().and_then(|section| section.take(key));
+        if entry.is_none() {
+            reading.show(format!("retention.{key}"), show_ms(default).into(), Source::Default);
+        }
+        entry.and_then(|entry| entry.note(|raw| raw.duration_ms()))
     };
-    let retention = Retention {
+    let retention = PartialRetention {
         succeeded_ms: read("succeeded", default.succeeded_ms),
         failed_ms: read("failed", default.failed_ms),
         cancelled_ms: read("cancelled", default.cancelled_ms),
         expired_ms: read("expired", default.expired_ms),
     };
-    section.finish();
+    if let Some(section) = section {
+        section.finish();
+    }
     retention
 }
 

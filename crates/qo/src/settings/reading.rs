@@ -6,6 +6,7 @@ use qo_core::{Error, Json};
 use serde::Serialize;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::RangeInclusive;
 use toml::de::{DeTable, DeValue};
 
@@ -28,13 +29,34 @@ pub(super) struct Reading {
     pub lines: Vec<usize>,
     pub environment: Environment,
     pub flags: BTreeMap<&'static str, String>,
-    pub mistakes: RefCell<Vec<Error>>,
+    /// With their lines; one that is not in the file has none.
+    pub mistakes: RefCell<Vec<(Option<usize>, Error)>>,
     pub shown: RefCell<Vec<Shown>>,
 }
 
 impl Reading {
+    /// Keeps a mistake in a flag, the environment or several places.
     pub fn mistake(&self, mistake: Error) {
-        self.mistakes.borrow_mut().push(mistake);
+        self.mistakes.borrow_mut().push((None, mistake));
+    }
+
+    /// Keeps a mistake in a line of the file.
+    pub fn mistake_at(&self, line: usize, field: &str, value: impl fmt::Display, rule: impl fmt::Display) {
+        let place = format!("{}:{line}: {field}", self.file);
+        self.mistakes.borrow_mut().push((Some(line), Error::invalid(place, value, rule)));
+    }
+
+    /// Keeps what a check found in a line of the file; its message begins with the field.
+    pub fn error_at(&self, line: usize, section: &str, error: &Error) {
+        let message = format!("{}:{line}: {section}.{}", self.file, error.message());
+        self.mistakes.borrow_mut().push((Some(line), Error::new(error.kind(), message)));
+    }
+
+    /// The mistakes, in the order of their lines; those that are not in the file come last.
+    pub fn take_mistakes(&self) -> Vec<Error> {
+        let mut mistakes = self.mistakes.take();
+        mistakes.sort_by_key(|(line, _)| line.unwrap_or(usize::MAX));
+        mistakes.into_iter().map(|(_, mistake)| mistake).collect()
     }
 
     pub fn show(&self, setting: impl Into<String>, value: serde_json::Value, source: Source) {
@@ -265,8 +287,7 @@ impl<'a> Entry<'a> {
 
     /// Keeps a mistake about the value.
     pub fn wrong(&self, rule: &str) {
-        let place = format!("{}:{}: {}", self.reading.file, self.line, self.field);
-        self.reading.mistake(Error::invalid(place, self.raw.shown(), rule));
+        self.reading.mistake_at(self.line, &self.field, self.raw.shown(), rule);
     }
 
     /// The value as a section of its own.
@@ -330,19 +351,17 @@ impl<'a> Section<'a> {
 
     /// Says that a key must be there.
     pub fn missing(&self, key: &str, rule: &str) {
-        let place = format!("{}:{}: {}", self.reading.file, self.line, self.field_of(key));
-        self.reading.mistake(Error::invalid(place, "", rule));
+        self.reading.mistake_at(self.line, &self.field_of(key), "", rule);
     }
 
     /// Every key that nobody took is a mistake, with what it probably meant.
     pub fn finish(self) {
         for (key, (line, _)) in &self.left {
-            let place = format!("{}:{line}: {}", self.reading.file, self.field_of(key));
             let rule = match nearest(key, self.known.iter().copied()) {
                 Some(near) => format!("is not a setting; did you mean {near}?"),
                 None => format!("is not a setting; there are: {}", self.known.join(", ")),
             };
-            self.reading.mistake(Error::invalid(place, key, rule));
+            self.reading.mistake_at(*line, &self.field_of(key), key, rule);
         }
     }
 }

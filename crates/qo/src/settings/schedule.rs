@@ -2,7 +2,7 @@
 
 use super::reading::{Raw, Section};
 use super::rule::rule;
-use qo_core::{Error, Json, Missed, Name, Schedule, caps};
+use qo_core::{Json, Missed, Name, Schedule, caps};
 
 /// A schedule; none if it is switched off (`enabled = false`), which is as if it were not in the file, or wrong.
 pub(super) fn read(mut section: Section<'_>) -> Option<Schedule> {
@@ -14,10 +14,10 @@ pub(super) fn read(mut section: Section<'_>) -> Option<Schedule> {
     if has_task.is_none() {
         section.missing("task", "must be given: the task that it submits");
     }
-    let cron = in_file.and_then(|entry| entry.note(|raw| raw.text()));
+    let cron = in_file.and_then(|entry| entry.note(read_cron));
     let task = has_task.and_then(|entry| entry.note(name));
-    let timezone = section.take("timezone").and_then(|entry| entry.note(|raw| raw.text()));
-    let payload = section.take("payload").and_then(|entry| entry.note(|raw| raw.json()));
+    let timezone = section.take("timezone").and_then(|entry| entry.note(read_timezone));
+    let payload = section.take("payload").and_then(|entry| entry.note(read_payload));
     let queue = section.take("queue").and_then(|entry| entry.note(name));
     let priority = |raw: &Raw<'_>| {
         raw.integer(i32::MIN.into()..=i32::MAX.into()).map(|priority| i32::try_from(priority).unwrap_or(0))
@@ -30,6 +30,9 @@ pub(super) fn read(mut section: Section<'_>) -> Option<Schedule> {
     let missed = section.take("missed").and_then(|entry| entry.note(read_missed));
     let overlap = section.take("overlap").and_then(|entry| entry.note(|raw| raw.boolean()));
     let enabled = section.take("enabled").and_then(|entry| entry.note(|raw| raw.boolean()));
+    let (line, field, reading) = (section.line, section.field.clone(), section.reading);
+    // Before it is left: what is wrong with the other keys is listed too.
+    section.finish();
     let default = Schedule::new(cron?, task?);
     let schedule = Schedule {
         timezone: timezone.unwrap_or(default.timezone),
@@ -42,14 +45,34 @@ pub(super) fn read(mut section: Section<'_>) -> Option<Schedule> {
         overlap: overlap.unwrap_or_default(),
         ..default
     };
-    let place = format!("{}:{}: {}", section.reading.file, section.line, section.field);
-    let reading = section.reading;
-    section.finish();
     if let Err(error) = schedule.check() {
-        reading.mistake(Error::new(error.kind(), format!("{place}.{}", error.message())));
+        reading.error_at(line, &field, &error);
         return None;
     }
     enabled.unwrap_or(true).then_some(schedule)
+}
+
+/// What a schedule's own check says of one part of it, whatever the others are.
+fn checked(change: impl FnOnce(&mut Schedule)) -> Result<(), String> {
+    let any = Name::parse("task", "any").map_err(|error| rule(&error).to_owned())?;
+    let mut schedule = Schedule::new("@daily", any);
+    change(&mut schedule);
+    schedule.check().map_err(|error| rule(&error).to_owned())
+}
+
+fn read_cron(raw: &Raw<'_>) -> Result<String, String> {
+    let text = raw.text()?;
+    checked(|schedule| schedule.cron.clone_from(&text)).map(|()| text)
+}
+
+fn read_timezone(raw: &Raw<'_>) -> Result<String, String> {
+    let text = raw.text()?;
+    checked(|schedule| schedule.timezone.clone_from(&text)).map(|()| text)
+}
+
+fn read_payload(raw: &Raw<'_>) -> Result<Json, String> {
+    let json = raw.json()?;
+    checked(|schedule| schedule.payload = json.clone()).map(|()| json)
 }
 
 fn read_missed(raw: &Raw<'_>) -> Result<Missed, String> {

@@ -76,6 +76,7 @@ const fn ours(field: &'static str, variable: &'static str, flag: &'static str) -
 }
 
 pub(super) const STORE: Known = ours("store", "QO_STORE", "--store");
+pub(super) const APP: Known = ours("app", "QO_APP", "--app");
 pub(super) const LEASE: Known = both(
     "concurrency.default_lease_duration_secs",
     "QO_DEFAULT_LEASE_DURATION_SECS",
@@ -127,8 +128,9 @@ pub(super) const MEMORY: Known = both(
 );
 
 /// Every setting that the environment and flags can give.
-pub(super) const ALL: [Known; 16] = [
+pub(super) const ALL: [Known; 17] = [
     STORE,
+    APP,
     LEASE,
     CLUSTER,
     NAME,

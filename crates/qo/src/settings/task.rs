@@ -2,14 +2,14 @@
 
 use super::reading::{Raw, Section};
 use super::rule::rule;
-use qo_core::{Name, RetryPolicy, TaskOptions, caps};
+use qo_core::{Configuration, GroupRef, Name, RetryPolicy, TaskOptions, caps};
 use std::path::{Path, PathBuf};
 use toml::de::DeValue;
 
 /// A task as the file, or `--task`, declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskSettings {
-    /// Its group, limit, timeout and backoff.
+    /// Its group, timeout and backoff; its limit is in the configuration.
     pub options: TaskOptions,
     /// The program that runs its jobs; none for a task that is a handler of some program's code.
     pub command: Option<Command>,
@@ -51,7 +51,13 @@ impl Command {
     }
 }
 
-pub(super) fn read(name: Name, mut section: Section<'_>, home: &Path) -> TaskSettings {
+/// A task. Its `max_concurrent` is a limit that the configuration gives its group, like one of `[concurrency.limits]`.
+pub(super) fn read(
+    name: Name,
+    mut section: Section<'_>,
+    home: &Path,
+    configuration: &mut Configuration,
+) -> TaskSettings {
     let command = section.take("command").and_then(|entry| {
         entry.note(|raw| match raw {
             Raw::Toml(DeValue::String(line)) => Command::line(line, home),
@@ -60,7 +66,8 @@ pub(super) fn read(name: Name, mut section: Section<'_>, home: &Path) -> TaskSet
         })
     });
     let number = |raw: &Raw<'_>| raw.number(0..=caps::LIMIT);
-    let limit = section.take("max_concurrent").and_then(|entry| entry.note(number));
+    let max_concurrent = section.take("max_concurrent");
+    let limit = max_concurrent.clone().and_then(|entry| entry.note(number));
     let timeout = |raw: &Raw<'_>| raw.seconds_as_ms(1..=caps::DURATION_MS);
     let timeout_ms = section.take("timeout_secs").and_then(|entry| entry.note(timeout));
     let group = section.take("group").and_then(|entry| {
@@ -68,7 +75,18 @@ pub(super) fn read(name: Name, mut section: Section<'_>, home: &Path) -> TaskSet
     });
     let retry = section.take_section("retry").map(read_retry);
     section.finish();
-    TaskSettings { options: TaskOptions { task: name, group, limit, timeout_ms, retry }, command }
+    let options = TaskOptions { group, timeout_ms, retry, ..TaskOptions::new(name) };
+    if let (Some(limit), Some(entry)) = (limit, max_concurrent) {
+        let group = GroupRef::Group(options.group().clone());
+        let other = configuration.limits.insert(group.clone(), limit);
+        if other.is_some_and(|other| other != limit) {
+            entry.wrong(&format!(
+                "is given twice: [concurrency.limits], or another task of group {group}, says {}",
+                other.unwrap_or_default()
+            ));
+        }
+    }
+    TaskSettings { options, command }
 }
 
 fn read_retry(mut section: Section<'_>) -> RetryPolicy {
@@ -89,8 +107,7 @@ fn read_retry(mut section: Section<'_>) -> RetryPolicy {
         jitter_percent: percent("jitter_percent", 100, default.jitter_percent),
     };
     if let Err(error) = policy.check() {
-        let place = format!("{}:{}: {}", section.reading.file, section.line, section.field);
-        section.reading.mistake(qo_core::Error::new(error.kind(), format!("{place}.{}", error.message())));
+        section.reading.error_at(section.line, &section.field, &error);
     }
     section.finish();
     policy

@@ -6,6 +6,7 @@ use tempfile::TempDir;
 /// The file of the contract, and a little more.
 const WHOLE: &str = r#"
 store = "file:.qo"
+app = "shop"
 [concurrency]
 default_lease_duration_secs = 30
 cluster_wide_cap = 15
@@ -86,7 +87,10 @@ fn a_whole_file_becomes_configuration_tasks_and_worker() {
     let command = resize.command.as_ref().expect("a command");
     assert_eq!(command.arguments, [format!("{home}/./resize.sh"), "--fast".into()]);
     assert_eq!(command.directory, directory.path());
-    assert_eq!((resize.options.limit, resize.options.timeout_ms), (Some(4), Some(60_000)));
+    assert_eq!((resize.options.limit, resize.options.timeout_ms), (None, Some(60_000)));
+    assert_eq!(limit("images"), Some(&4), "max_concurrent is a limit that the file sets");
+    assert_eq!((&settings.app, &settings.configuration.app), (&name("shop"), &name("shop")));
+    assert_eq!(settings.worker.app(), name("shop"));
     let retry = RetryPolicy { base_ms: 100, max_ms: 500, ..RetryPolicy::default() };
     assert_eq!((resize.options.group.clone(), resize.options.retry), (Some(name("images")), Some(retry)));
     let line = settings.tasks[&name("report")].command.as_ref().expect("a command");
@@ -96,7 +100,8 @@ fn a_whole_file_becomes_configuration_tasks_and_worker() {
     let nightly = &settings.configuration.schedules[&name("nightly")];
     assert_eq!((nightly.timezone.as_str(), nightly.missed), ("Europe/Berlin", Missed::Skip));
     assert_eq!(nightly.payload.as_str(), r#"{"kind":"daily","pages":[1,2]}"#);
-    assert_eq!(settings.configuration.retention.succeeded_ms, 5_400_000);
+    let retention = settings.configuration.retention;
+    assert_eq!((retention.succeeded_ms, retention.cancelled_ms), (Some(5_400_000), None));
     assert_eq!(settings.worker.queues, [name("stripe"), name("default")]);
     assert_eq!((settings.worker.max_concurrent_tasks, settings.worker.lease_ms), (20, 30_000));
 }
@@ -177,7 +182,7 @@ failed = 14
         ".qo.toml:9: queues.stripe.priority: \"0\": must be a whole number from 1 to 1000",
         ".qo.toml:11: tasks.resize.comand: \"comand\": is not a setting; did you mean command?",
         ".qo.toml:12: tasks.resize.timeout_secs: \"long\": must be a number of seconds",
-        "schedules.nightly.cron: \"every day\": must be a cron expression",
+        ".qo.toml:14: schedules.nightly.cron: \"every day\": must be a cron expression",
         "schedules.empty.cron: \"\": must be given",
         "schedules.empty.task: \"\": must be given",
         ".qo.toml:18: worker.claim_batch_size: \"0\": must be a whole number from 1 to 10000",
@@ -242,4 +247,74 @@ fn a_password_is_not_shown() {
     for url in ["file:/a@b", "file:///a:b@c", "postgres://ann@db:5432/qo?application_name=a@b", "memory:"] {
         assert_eq!(without_password(url), url);
     }
+}
+
+#[test]
+fn mistakes_are_listed_in_the_order_of_their_lines() {
+    let text = r#"
+[worker]
+claim_batch_size = 0
+[schedules.b]
+cron = "61 * * * *"
+timezone = "Mars/Base"
+priority = "high"
+[schedules.a]
+cron = "0 0 30 2 *"
+timezone = "Berlin"
+[retention]
+failed = 14
+[tasks.t]
+retry = { base_ms = 9, max_ms = 1 }
+[concurrency.limits]
+api = -1
+"#;
+    let error = load(text, &[("QO_PREFETCH_BUFFER", "many")], &[]).expect_err("mistakes").to_string();
+    let places: Vec<&str> =
+        error.lines().skip(1).map(|line| line.split(": \"").next().unwrap_or(line).trim()).collect();
+    assert_eq!(
+        places,
+        [
+            ".qo.toml:3: worker.claim_batch_size",
+            ".qo.toml:4: schedules.b.task",
+            ".qo.toml:5: schedules.b.cron",
+            ".qo.toml:6: schedules.b.timezone",
+            ".qo.toml:7: schedules.b.priority",
+            ".qo.toml:8: schedules.a.task",
+            ".qo.toml:9: schedules.a.cron",
+            ".qo.toml:10: schedules.a.timezone",
+            ".qo.toml:12: retention.failed",
+            ".qo.toml:14: tasks.t.retry.max_ms",
+            ".qo.toml:16: concurrency.limits.api",
+            "QO_PREFETCH_BUFFER",
+        ]
+    );
+}
+
+#[test]
+fn the_app_comes_from_the_file_the_environment_or_a_flag() {
+    let app = |text: &str, environment: &[(&str, &str)], flags: &[(&'static str, &str)]| {
+        let settings = load(text, environment, flags).expect("settings");
+        assert_eq!(settings.configuration.app, settings.app);
+        settings.app.to_string()
+    };
+    let file = "app = \"shop\"";
+    assert_eq!(app("", &[], &[]), "default");
+    assert_eq!(app(file, &[], &[]), "shop");
+    assert_eq!(app(file, &[("QO_APP", "billing")], &[]), "billing");
+    assert_eq!(app(file, &[("QO_APP", "billing")], &[("--app", "mail")]), "mail");
+    let error = mistakes("app = \"a b\"");
+    assert!(error.contains(".qo.toml:1: app: \"a b\": must match"), "{error}");
+    let directory = tempfile::tempdir().expect("a directory");
+    let settings = Settings::load(places(&directory, &[("QO_APP", "shop")], &[])).expect("settings");
+    assert_eq!(settings.worker.configuration, None, "an app without a file clears nothing");
+}
+
+#[test]
+fn a_limit_that_a_task_and_the_limits_give_differently_is_refused() {
+    let text = "[concurrency.limits]\nresize = 3\n[tasks.resize]\nmax_concurrent = 4";
+    assert!(mistakes(text).contains(".qo.toml:4: tasks.resize.max_concurrent: \"4\": is given twice"));
+    let two = "[tasks.a]\ngroup = \"g\"\nmax_concurrent = 4\n[tasks.b]\ngroup = \"g\"\nmax_concurrent = 4";
+    let settings = load(two, &[], &[]).expect("the same value twice is no contradiction");
+    assert_eq!(settings.configuration.limits.len(), 1);
+    assert!(mistakes(&two.replacen('4', "5", 1)).contains("another task of group g"));
 }

@@ -149,6 +149,15 @@ impl WorkerBuilder {
         self
     }
 
+    /// The service whose code and configuration it pushes: what other apps pushed stays. Defaults to `default`.
+    pub fn app(mut self, app: &str) -> Self {
+        match Name::parse("app", app) {
+            Ok(app) => self.options.app = Some(app),
+            Err(error) => self.mistakes.push(error),
+        }
+        self
+    }
+
     /// A queue that it serves. May be called several times. Defaults to all queues.
     pub fn queue(mut self, queue: &str) -> Self {
         match Name::parse("queue", queue) {
@@ -214,6 +223,8 @@ impl WorkerBuilder {
             mistakes.push(Error::invalid("tasks", tasks.len(), rule));
         }
         Error::all(mistakes)?;
+        let app = options.app();
+        let tasks = tasks.into_iter().map(|task| TaskOptions { app: app.clone(), ..task }).collect();
         let attempts = Arc::new(Attempts::default());
         let grace = Duration::from_millis(options.cancel_grace_ms);
         let shared = Shared {

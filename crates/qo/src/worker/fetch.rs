@@ -8,7 +8,7 @@ use crate::worker::pressure::Pressure;
 use crate::worker::run::{End, Ended};
 use crate::worker::session::Session;
 use crate::worker::shutdown::{Phase, ShutdownHandle};
-use qo_core::{Error, ErrorKind, Result};
+use qo_core::{Error, ErrorKind, Name, Pushed, Result, caps};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -123,10 +123,12 @@ impl Fetcher {
     }
 
     async fn declare(&self) -> Result<()> {
+        let (store, app) = (&self.shared.store, self.shared.options.app());
         if let Some(configuration) = &self.shared.options.configuration {
-            self.shared.store.configure(configuration.clone()).await?;
+            tell_pushed(&app, &store.configure(configuration.clone()).await?);
         }
-        self.shared.store.register(self.shared.tasks.clone()).await
+        tell_pushed(&app, &store.register(self.shared.tasks.clone()).await?);
+        Ok(())
     }
 
     /// Opens a session and works under it until it is closed or lost.
@@ -219,4 +221,14 @@ impl Fetcher {
 /// Whether the same call may go well a little later.
 pub(super) fn passes(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable)
+}
+
+/// Logs by name what a push changed. What was said before is not said again.
+fn tell_pushed(app: &Name, pushed: &Pushed) {
+    for change in pushed.changes.iter().take(caps::PUSH_CHANGES) {
+        tracing::info!(%app, "{} {change}", change.verb());
+    }
+    if let more @ 1.. = pushed.changes.len().saturating_sub(caps::PUSH_CHANGES) {
+        tracing::info!(%app, "and {more} more changes");
+    }
 }

@@ -1,6 +1,6 @@
 //! How a worker behaves, as plain data.
 
-use qo_core::{ClaimSettings, Configuration, Error, Name, Result, caps};
+use qo_core::{ClaimSettings, Configuration, Error, Name, Result, caps, default_app};
 
 /// The settings of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,9 @@ pub struct WorkerOptions {
     pub memory_threshold_percent: u32,
     /// While the p99 of recent attempts is above this it claims 0.7 times as much. Defaults to off.
     pub latency_threshold_ms: Option<u64>,
+    /// The service whose code and configuration it pushes: what other apps pushed stays. Defaults to the app of its
+    /// configuration, else `default`.
+    pub app: Option<Name>,
     /// What the configuration file says; it is pushed when the worker starts. Defaults to none: nothing is pushed.
     pub configuration: Option<Configuration>,
 }
@@ -40,12 +43,19 @@ impl Default for WorkerOptions {
             cancel_grace_ms: 10_000,
             memory_threshold_percent: 80,
             latency_threshold_ms: None,
+            app: None,
             configuration: None,
         }
     }
 }
 
 impl WorkerOptions {
+    /// The service whose code and configuration it pushes.
+    pub fn app(&self) -> Name {
+        let configured = || self.configuration.as_ref().map(|configuration| configuration.app.clone());
+        self.app.clone().or_else(configured).unwrap_or_else(default_app)
+    }
+
     /// Checks every rule and lists every mistake.
     pub fn check(&self) -> Result<()> {
         let within = |field: &str, value: u64, least: u64, most: u64| {
@@ -53,7 +63,13 @@ impl WorkerOptions {
             (!(least..=most).contains(&value)).then(|| Error::invalid(field, value, rule))
         };
         let most = caps::DURATION_MS;
+        let pushed = self.configuration.as_ref().map(|configuration| &configuration.app);
+        let another = self.app.as_ref().zip(pushed).filter(|(app, pushed)| app != pushed);
+        let another = another.map(|(app, pushed)| {
+            Error::invalid("app", app, format_args!("must be that of the configuration, {pushed}"))
+        });
         let mistakes = [
+            another,
             within("max_concurrent_tasks", self.max_concurrent_tasks.into(), 1, caps::LIMIT.into()),
             within("lease_ms", self.lease_ms, caps::LEASE_MIN_MS, caps::LEASE_MAX_MS),
             within("poll_interval_ms", self.poll_interval_ms.unwrap_or(1), 1, most),

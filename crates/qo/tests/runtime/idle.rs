@@ -238,7 +238,10 @@ async fn however_much_is_to_be_forgotten_is_forgotten_without_waiting_for_the_ne
     let store = TokioClock::store();
     let client = Client::new(store.clone());
     let retention = Retention { cancelled_ms: 0, ..Retention::default() };
-    store.configure(Configuration { retention, ..Configuration::default() }).await.expect("configured");
+    store
+        .configure(Configuration { retention: retention.into(), ..Configuration::default() })
+        .await
+        .expect("configured");
     let jobs: Vec<_> = (0..5_000).map(|_| client.submit("gone", &()).into_job().expect("a job")).collect();
     let ids = jobs.iter().map(|job| job.id).collect();
     client.submit_many(jobs).await.expect("accepted");

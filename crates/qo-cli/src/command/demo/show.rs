@@ -273,7 +273,7 @@ pub async fn clean_up(store: &Arc<dyn Store>, names: &Names, with_cluster: bool)
     }
     let tasks: Vec<TaskOptions> =
         Task::ALL.into_iter().map(|task| names.task(task).map(TaskOptions::new)).collect::<Result<_>>()?;
-    store.register(tasks).await
+    store.register(tasks).await.map(drop)
 }
 
 /// Whether nobody uses a namespace: no job lives, no worker, and nobody has limited everything.

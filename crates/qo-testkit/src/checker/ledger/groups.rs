@@ -1,6 +1,6 @@
 //! Groups of the books: limits by source, slots taken.
 
-use qo_core::{GroupRef, Limits, Name};
+use qo_core::{CodeLimit, GroupRef, Limits, TaskOptions};
 use std::collections::{BTreeMap, HashMap};
 
 /// A group's number in the books: names are compared once, numbers often.
@@ -26,7 +26,7 @@ struct Row {
 }
 
 fn declared(limits: &Limits) -> Option<u32> {
-    limits.operator.or(limits.config).or(limits.code.last().map(|&(_, limit)| limit))
+    limits.operator.or(limits.config).or(limits.code.last().map(|code| code.limit))
 }
 
 impl Groups {
@@ -130,6 +130,7 @@ impl Groups {
         self.rows[index].limits.operator = limit;
     }
 
+    /// What counts of what the apps say.
     pub(super) fn configure(&mut self, limits: &BTreeMap<GroupRef, u32>) {
         self.rows.iter_mut().for_each(|row| row.limits.config = None);
         for (group, &limit) in limits {
@@ -138,11 +139,13 @@ impl Groups {
         }
     }
 
-    pub(super) fn register(&mut self, task: &Name, group: &Name, limit: Option<u32>) {
-        self.rows.iter_mut().for_each(|row| row.limits.code.retain(|(by, _)| by != task));
-        if let Some(limit) = limit {
-            let index = self.index(&GroupRef::Group(group.clone()));
-            self.rows[index].limits.code.push((task.clone(), limit));
+    pub(super) fn register(&mut self, task: &TaskOptions) {
+        let mine = |code: &CodeLimit| code.task == task.task && code.app == task.app;
+        self.rows.iter_mut().for_each(|row| row.limits.code.retain(|code| !mine(code)));
+        if let Some(limit) = task.limit {
+            let index = self.index(&GroupRef::Group(task.group().clone()));
+            let code = CodeLimit { task: task.task.clone(), limit, app: task.app.clone() };
+            self.rows[index].limits.code.push(code);
         }
     }
 

@@ -27,7 +27,8 @@ pub use schedules::Planned;
 pub use workflows::Workflow;
 
 use qo_core::{
-    Answer, AttemptOutcome, Command, Cursor, Exchange, ExchangeReply, FenceToken, GroupRef, JobId,
+    Answer, AttemptOutcome, Command, Configuration, Cursor, Exchange, ExchangeReply, FenceToken, GroupRef,
+    JobId,
 };
 use qo_core::{JobState, Key, LeaseId, Name, Outcome, Result, Retention, SessionId, Settle, SlotsFreedBy};
 use qo_core::{Submitted, Swept, TaskOptions, Time};
@@ -72,6 +73,10 @@ pub struct Ledger {
     cursors: BTreeMap<Cursor, usize>,
     ended_sessions: HashSet<SessionId>,
     tasks: HashMap<Name, TaskOptions>,
+    /// By app and task.
+    registered: HashMap<(Name, Name), TaskOptions>,
+    /// What each app's configuration says, the newest push last.
+    apps: Vec<Configuration>,
     by_id: HashMap<JobId, usize>,
     by_idempotency_key: HashMap<Key, usize>,
 }
@@ -116,16 +121,16 @@ impl Ledger {
             (Command::SetLimit(group, limit), Ok(_)) => self.groups.set_operator(group, Some(*limit)),
             (Command::UnsetLimit(group), Ok(_)) => self.groups.set_operator(group, None),
             (Command::Configure(configuration), Ok(_)) => {
-                self.groups.configure(&configuration.limits);
-                self.priorities =
-                    configuration.queue_priorities.iter().map(|(queue, &p)| (queue.clone(), p)).collect();
-                self.retention = configuration.retention;
-                self.plan(&configuration.schedules);
+                self.configure(configuration);
             }
             (Command::Register(tasks), Ok(_)) => {
                 for task in tasks {
-                    self.groups.register(&task.task, task.group(), task.limit);
-                    self.tasks.insert(task.task.clone(), task.clone());
+                    // The same again changes nothing, not even which app is the newest.
+                    let said = (task.app.clone(), task.task.clone());
+                    if self.registered.insert(said, task.clone()).as_ref() != Some(task) {
+                        self.groups.register(task);
+                        self.tasks.insert(task.task.clone(), task.clone());
+                    }
                 }
             }
             (Command::AcquireSlots(request), answer) => self.acquire(request, answer, tell),
@@ -146,6 +151,31 @@ impl Ledger {
             (Command::TriggerSchedule(schedule, job), answer) => self.trigger(schedule, *job, answer, tell),
             _ => {}
         }
+    }
+
+    /// A push replaces what its app said; of all that apps say, the newest counts. The same again changes nothing.
+    fn configure(&mut self, new: &Configuration) {
+        let before = self.apps.iter().find(|said| said.app == new.app);
+        if before.map_or(new.is_empty(), |before| before == new) {
+            return;
+        }
+        self.apps.retain(|said| said.app != new.app);
+        self.apps.push(new.clone());
+        let (mut limits, mut schedules) = (BTreeMap::new(), BTreeMap::new());
+        self.priorities.clear();
+        self.retention = Retention::default();
+        for said in &self.apps {
+            limits.extend(said.limits.clone());
+            schedules.extend(said.schedules.clone());
+            self.priorities.extend(said.queue_priorities.clone());
+            let (all, says) = (&mut self.retention, &said.retention);
+            all.succeeded_ms = says.succeeded_ms.unwrap_or(all.succeeded_ms);
+            all.failed_ms = says.failed_ms.unwrap_or(all.failed_ms);
+            all.cancelled_ms = says.cancelled_ms.unwrap_or(all.cancelled_ms);
+            all.expired_ms = says.expired_ms.unwrap_or(all.expired_ms);
+        }
+        self.groups.configure(&limits);
+        self.plan(&schedules);
     }
 
     /// The index of a job.

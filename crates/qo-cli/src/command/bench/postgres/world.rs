@@ -248,7 +248,7 @@ pub async fn retain(store: &Arc<dyn Store>, is_kept: bool) -> Result<()> {
         return Ok(());
     }
     let retention = Retention { succeeded_ms: 0, ..Retention::default() };
-    store.configure(Configuration { retention, ..Configuration::default() }).await
+    store.configure(Configuration { retention: retention.into(), ..Configuration::default() }).await.map(drop)
 }
 
 async fn submit_all(store: &Arc<dyn Store>, count: u64, make: impl Fn(u64) -> Result<NewJob>) -> Result<()> {

@@ -1,0 +1,55 @@
+-- Apps: services that share the namespace. Each pushes its own configuration and registrations, and replaces nothing of
+-- another app. What was said before there were apps belongs to the app `default`.
+
+-- Apps whose configuration says something. `place` orders them: where two name the same, the one with the greater place counts.
+CREATE TABLE app (
+    app   text COLLATE "C" PRIMARY KEY,
+    place bigint NOT NULL
+);
+
+-- What their configurations say. `setting` is limit, queue_priority, schedule or retention. What counts of it is in the
+-- tables `limits`, `queue`, `schedule` and `retention`.
+CREATE TABLE app_setting (
+    app     text COLLATE "C" NOT NULL,
+    setting text COLLATE "C" NOT NULL,
+    name    text COLLATE "C" NOT NULL,
+    value   jsonb NOT NULL,
+    PRIMARY KEY (app, setting, name)
+);
+CREATE INDEX app_setting_name ON app_setting (setting, name);
+
+-- What their code registered. What counts of it is in the table `task`.
+CREATE TABLE registration (
+    task    text COLLATE "C" NOT NULL,
+    app     text COLLATE "C" NOT NULL,
+    options jsonb NOT NULL,
+    PRIMARY KEY (task, app)
+);
+
+-- The last pushes that changed something.
+CREATE TABLE push (
+    n         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pushed_at bigint NOT NULL,
+    app       text COLLATE "C" NOT NULL,
+    changes   jsonb NOT NULL,
+    unlisted  bigint NOT NULL DEFAULT 0
+);
+
+-- The app whose configuration gives `config`.
+ALTER TABLE limits ADD COLUMN config_app text COLLATE "C";
+ALTER TABLE code_limit ADD COLUMN app text COLLATE "C" NOT NULL DEFAULT 'default';
+ALTER TABLE code_limit DROP CONSTRAINT code_limit_pkey;
+ALTER TABLE code_limit ADD PRIMARY KEY (task, app);
+
+UPDATE limits SET config_app = 'default' WHERE config IS NOT NULL;
+INSERT INTO app_setting SELECT 'default', 'limit', l.ref, to_jsonb(l.config) FROM limits l WHERE l.config IS NOT NULL;
+INSERT INTO app_setting SELECT 'default', 'queue_priority', q.queue, to_jsonb(q.priority) FROM queue q WHERE q.priority IS NOT NULL;
+INSERT INTO app_setting SELECT 'default', 'schedule', s.schedule, s.spec FROM schedule s;
+INSERT INTO app_setting SELECT 'default', 'retention', r.state::text, to_jsonb(r.retain_ms) FROM retention r
+    WHERE r.retain_ms <> CASE r.state WHEN 'failed' THEN 1209600000 ELSE 86400000 END;
+INSERT INTO app SELECT 'default', 1 WHERE EXISTS (SELECT FROM app_setting);
+INSERT INTO registration SELECT t.task, 'default', t.options FROM task t;
+
+-- They answer now what a push changed; a function cannot be replaced by one that answers something else.
+DROP FUNCTION IF EXISTS api_register(jsonb);
+DROP FUNCTION IF EXISTS api_configure(jsonb, jsonb);
