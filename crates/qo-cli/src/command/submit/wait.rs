@@ -18,7 +18,10 @@ pub async fn one(client: &Client, screen: &mut Screen, id: JobId, format: Format
     if format.json {
         screen.json(&detail_json(&detail))?;
     } else if let Some(output) = detail.output.as_ref().filter(|_| detail.view.state == JobState::Succeeded) {
-        screen.line(output.as_str())?;
+        match qo::program::bytes(output) {
+            Some(bytes) => screen.bytes(&bytes)?,
+            None => screen.line(output.as_str())?,
+        }
     }
     match detail.view.state {
         JobState::Succeeded => Ok(()),
