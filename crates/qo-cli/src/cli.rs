@@ -4,7 +4,7 @@ use crate::command::{
     bench, completions, concurrency, config, demo, doctor, explain, jobs, migrate, queues, schedules,
 };
 use crate::command::{slot, submit, worker, workers, workflows};
-use crate::logging;
+use crate::logging::{self, Speaker};
 use crate::output::{Colour, Screen};
 use crate::place::Place;
 use crate::trouble::{Done, FAILED};
@@ -83,9 +83,13 @@ impl Cli {
     /// Runs the command and says how it went.
     pub fn run(self) -> ExitCode {
         let mut screen = Screen::new(self.global.color);
-        let is_worker = matches!(self.command, Command::Worker(_));
-        logging::start(if is_worker { "info" } else { "warn" }, screen.colours_on_stderr());
+        let speaker = match &self.command {
+            Command::Worker(worker) => Speaker::Worker { quiet: worker.quiet },
+            _ => Speaker::Command,
+        };
+        logging::start(speaker, screen.colours_on_stderr());
         let done = self.start(&mut screen).and_then(|()| screen.flush());
+        logging::finish();
         ExitCode::from(done.map_or_else(|trouble| trouble.tell(&mut screen), |()| 0))
     }
 

@@ -260,7 +260,8 @@ pub trait Store: Any + Send + Sync {
     async fn finish(&self) {}
 
     /// Keeps the log of an attempt: what a program wrote to stderr. It is found by the attempt's token, as long as its job
-    /// is remembered. Of a long one the last [`LOG_BYTES`](crate::caps::LOG_BYTES) are kept.
+    /// is remembered. Of a long one the last [`LOG_BYTES`](crate::caps::LOG_BYTES) are kept. A log that is kept again for the
+    /// same token replaces the one before as a whole: workers do that while the attempt runs.
     ///
     /// Logs are beside the order of events: keeping one decides nothing, and a lost one breaks no guarantee. A store that
     /// has no place for them drops them, which is what the default does.

@@ -14,7 +14,7 @@
 //! wanting/turn                    (a bucket only) changed by somebody who has lost too many races
 //! ```
 //!
-//! Objects are created, never changed (but for `wanting/turn` and slots, on which no record rests). **Whoever creates record N decided it**; everyone who reads the log reaches the
+//! Objects are created, never changed (but for `wanting/turn`, slots and logs of attempts, on which no record rests). **Whoever creates record N decided it**; everyone who reads the log reaches the
 //! same state. There is no leader, no lock and no hot object: a writer that loses the race for a number reads what the
 //! winner wrote, decides again, and tries the next number.
 //!

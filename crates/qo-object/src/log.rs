@@ -21,6 +21,8 @@ const LAST: u64 = u64::MAX >> 1;
 #[derive(Debug, Clone)]
 pub struct Log {
     objects: Arc<dyn ObjectStore>,
+    /// The same objects, without waiting for the disk: for what may be lost when the machine crashes.
+    unsynced: Arc<dyn ObjectStore>,
     directory: Option<Arc<Directory>>,
     /// What goes to a bucket and comes back.
     traffic: Option<Arc<Traffic>>,
@@ -41,17 +43,21 @@ pub enum Created {
 impl Log {
     /// The log in an object store.
     pub fn new(objects: Arc<dyn ObjectStore>) -> Self {
-        Self { objects, directory: None, traffic: None }
+        Self { unsynced: Arc::clone(&objects), objects, directory: None, traffic: None }
     }
 
     /// The log in a bucket.
     pub(crate) fn in_bucket(objects: Arc<dyn ObjectStore>, traffic: Arc<Traffic>) -> Self {
-        Self { objects, directory: None, traffic: Some(traffic) }
+        Self { unsynced: Arc::clone(&objects), objects, directory: None, traffic: Some(traffic) }
     }
 
     /// The log in a directory.
-    pub(crate) fn in_directory(objects: Arc<dyn ObjectStore>, directory: Directory) -> Self {
-        Self { objects, directory: Some(Arc::new(directory)), traffic: None }
+    pub(crate) fn in_directory(
+        objects: Arc<dyn ObjectStore>,
+        unsynced: Arc<dyn ObjectStore>,
+        directory: Directory,
+    ) -> Self {
+        Self { objects, unsynced, directory: Some(Arc::new(directory)), traffic: None }
     }
 
     pub(crate) fn objects(&self) -> &Arc<dyn ObjectStore> {
@@ -222,6 +228,13 @@ impl Log {
         if let Err(error) = self.objects.put(path, bytes.into()).await {
             tracing::debug!("{path}: {}", said(&error));
         }
+    }
+
+    /// Writes an object, whether there is one or not. A crash of the machine may undo that.
+    pub(crate) async fn write(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
+        self.still_there()?;
+        self.unsynced.put(path, bytes.into()).await.map_err(|error| unavailable(path, &error))?;
+        Ok(())
     }
 
     /// The bytes of an object, if it is there.

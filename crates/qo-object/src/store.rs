@@ -3,7 +3,7 @@
 use crate::bucket::Bucket;
 use crate::directory::Directory;
 use crate::history;
-use crate::log::{Created, Log, numbered};
+use crate::log::{Log, numbered};
 use crate::offer::{Offered, Offerer};
 use crate::request::{Caller, Look, Request};
 use crate::traffic::Traffic;
@@ -240,8 +240,9 @@ pub(crate) fn existing_log(path: &Path) -> Result<Log> {
 
 fn log_in(directory: Directory, path: &Path) -> Result<Log> {
     let unusable = |error| Error::new(ErrorKind::Unavailable, format!("store {}: {error}", path.display()));
-    let objects = LocalFileSystem::new_with_prefix(path).map_err(unusable)?;
-    Ok(Log::in_directory(Arc::new(objects.with_fsync(true)), directory))
+    let unsynced = LocalFileSystem::new_with_prefix(path).map_err(unusable)?;
+    let objects = LocalFileSystem::new_with_prefix(path).map_err(unusable)?.with_fsync(true);
+    Ok(Log::in_directory(Arc::new(objects), Arc::new(unsynced), directory))
 }
 
 impl Start {
@@ -385,10 +386,7 @@ impl Book for LogStore {
     }
 
     async fn keep_log(&self, token: FenceToken, log: String) -> Result<()> {
-        match self.log.create(&attempt_log(token), log.into_bytes()).await {
-            Created::Done | Created::Exists => Ok(()),
-            Created::Unknown(why) => Err(Error::new(ErrorKind::Unknown, why)),
-        }
+        self.log.write(&attempt_log(token), log.into_bytes()).await
     }
 
     async fn log(&self, token: FenceToken) -> Result<Option<String>> {

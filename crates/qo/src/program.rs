@@ -1,13 +1,23 @@
 //! Program tasks: any executable as a handler.
 //!
 //! The payload is on its stdin, as one line of JSON. What it writes to stdout is the output: JSON if it is JSON, else a
-//! string, nothing is `null`. Exit code 0 succeeds, 75 retries, 100 fails for good, any other retries; the end of its
-//! stderr is the error, and the last 64 KiB of it are kept as the attempt's log. The environment has `QO_JOB_ID`,
+//! string, nothing is `null`; what is not UTF-8 is `{"base64": "…"}`, without loss, and [`bytes`] reads it. Exit code 0
+//! succeeds, 75 retries, 100 fails for good, any other retries; the end of its stderr is the error, and the last 64 KiB of
+//! it are the attempt's [log](log), which can be read while it runs. The environment has `QO_JOB_ID`,
 //! `QO_ATTEMPT`, `QO_FENCE_TOKEN`, `QO_TASK` and `QO_KEY` (empty if there is none).
 //!
 //! It runs under a [guard](crate::guard), in a process group that does not outlive the lease of the job. When it shall
 //! stop it gets SIGTERM, and SIGKILL after the grace. What it leaves behind in its group is killed when it ends; what
 //! leaves the group (`setsid`, a daemon) is out of the guard's reach, and holds no slot.
+
+mod executable;
+pub mod log;
+mod output;
+
+pub(crate) use executable::find;
+pub(crate) use log::Keeper;
+pub use log::{cut, cut_mark, news};
+pub use output::bytes;
 
 use crate::CancelReason;
 use crate::context::Context;
@@ -15,21 +25,21 @@ use crate::failure::Failure;
 use crate::guard::monotonic_ns;
 use crate::handler::Handler;
 use futures::future::{BoxFuture, FusedFuture, FutureExt};
-use qo_core::{Error, Json, Result, Store, caps};
+use log::{Log, Tail};
+use output::Head;
+use qo_core::{Error, Json, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, timeout};
 
@@ -39,8 +49,6 @@ const EXIT_RETRY: i32 = 75;
 const EXIT_FAIL: i32 = 100;
 /// How long a pipe may stay open after everything that wrote to it should be gone.
 const PIPE_PATIENCE: Duration = Duration::from_millis(500);
-/// How long a worker waits for a log to be kept. Nothing rests on it.
-const LOG_PATIENCE: Duration = Duration::from_secs(5);
 /// Lines of stderr in an error, at most so many bytes.
 const ERROR_LINES: usize = 5;
 const ERROR_BYTES: usize = 1 << 10;
@@ -48,36 +56,34 @@ const ERROR_BYTES: usize = 1 << 10;
 /// A program as a handler.
 #[derive(Clone)]
 pub(crate) struct Program {
-    store: Arc<dyn Store>,
+    keeper: Arc<Keeper>,
     command: Arc<[String]>,
     guard: PathBuf,
 }
 
 impl Program {
-    pub fn new(store: Arc<dyn Store>, command: Vec<String>, guard: Option<&Path>) -> Result<Self> {
+    /// Refuses a program that is not there: its jobs would all fail, one attempt after the other.
+    pub fn new(keeper: Arc<Keeper>, command: Vec<String>, guard: Option<&Path>) -> Result<Self> {
         if command.first().is_none_or(String::is_empty) {
             return Err(Error::invalid("command", command.join(" "), "must name a program"));
         }
         if let Some(argument) = command.iter().find(|argument| argument.contains('\0')) {
             return Err(Error::invalid("command", argument, "must not contain a NUL"));
         }
+        // A bare `Path::new("")` joins to what the system looks up: the worker's own directory.
+        find(&command[0], Path::new("")).map_err(|rule| Error::invalid("command", &command[0], rule))?;
         let guard = match guard {
             Some(guard) => guard.to_owned(),
             None => default_guard()?,
         };
-        Ok(Self { store, command: command.into(), guard })
+        Ok(Self { keeper, command: command.into(), guard })
     }
 }
 
 /// The current executable if it is `qo`, else `qo` on the `PATH`.
 fn default_guard() -> Result<PathBuf> {
     let own = std::env::current_exe().ok().filter(|path| path.file_name() == Some(OsStr::new("qo")));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_executable = |file: &PathBuf| {
-        file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-    };
-    let on_path = || std::env::split_paths(&path).map(|folder| folder.join("qo")).find(is_executable);
-    own.or_else(on_path).ok_or_else(|| {
+    own.or_else(|| find("qo", Path::new("")).ok()).ok_or_else(|| {
         let rule =
             "program tasks run under `qo guard`: put qo on the PATH, or name an executable that guards";
         Error::invalid("guard", "qo", rule)
@@ -89,21 +95,13 @@ impl Handler for Program {
         let program = self.clone();
         Box::pin(async move {
             let mut running = Running::start(&program, &payload, &context).await?;
-            let ended = running.end(&context).await;
-            let log = running.stderr.text();
-            if !log.is_empty() {
-                let kept = timeout(LOG_PATIENCE, program.store.keep_log(context.fence_token(), log.clone()));
-                match kept
-                    .await
-                    .map_err(|_| "it took too long".to_owned())
-                    .map(|kept| kept.map_err(|e| e.to_string()))
-                {
-                    Ok(Ok(())) => {}
-                    Ok(Err(why)) | Err(why) => {
-                        tracing::warn!(job = %context.job(), "its log is not kept: {why}")
-                    }
-                }
-            }
+            let mut log = Log::new(program.keeper, context.fence_token(), running.stderr.clone());
+            let ended = tokio::select! {
+                biased;
+                ended = running.end(&context) => ended,
+                never = log.keep() => match never {},
+            };
+            let log = log.finish(context.job()).await;
             if ended == Ended::Exited(0) && running.was_cut_short(&context) {
                 return Err(Failure::Cancelled);
             }
@@ -322,82 +320,9 @@ fn spawn(program: &Program, theirs: UnixStream, context: &Context) -> io::Result
     command.spawn()
 }
 
-/// What is kept of stdout: as much as an output may have, white space around it, and one byte that is too much.
-const HEAD_BYTES: usize = caps::PAYLOAD_BYTES + 16;
-
-/// The beginning of what a program wrote to stdout.
-#[derive(Debug, Default)]
-struct Head(Vec<u8>);
-
-impl Head {
-    async fn read(&mut self, pipe: Option<&mut (impl AsyncRead + Unpin)>) {
-        let Some(pipe) = pipe else { return };
-        let mut chunk = vec![0; 64 << 10];
-        while let Ok(bytes @ 1..) = pipe.read(&mut chunk).await {
-            // All of it is read: a program must not be held up because it talks too much.
-            let room = HEAD_BYTES - self.0.len();
-            self.0.extend_from_slice(&chunk[..bytes.min(room)]);
-        }
-    }
-
-    fn output(&self) -> Result<Json, Failure> {
-        let text = String::from_utf8_lossy(&self.0);
-        let text = text.trim();
-        if self.0.len() == HEAD_BYTES || text.len() > caps::PAYLOAD_BYTES {
-            let most = caps::PAYLOAD_BYTES;
-            return Err(Failure::fail(format_args!("output: stdout must have at most {most} bytes")));
-        }
-        if text.is_empty() {
-            return Ok(Json::null());
-        }
-        Json::parse("output", text)
-            .or_else(|_| Json::parse("output", &serde_json::Value::from(text).to_string()))
-            .map_err(|error| Failure::fail(error.message()))
-    }
-}
-
-/// The end of what a program wrote to stderr.
-#[derive(Debug, Default)]
-struct Tail(VecDeque<u8>);
-
-impl Tail {
-    async fn read(&mut self, pipe: Option<&mut (impl AsyncRead + Unpin)>) {
-        let Some(pipe) = pipe else { return };
-        let mut chunk = vec![0; 64 << 10];
-        while let Ok(bytes @ 1..) = pipe.read(&mut chunk).await {
-            self.0.extend(&chunk[..bytes]);
-            let over = self.0.len().saturating_sub(caps::LOG_BYTES);
-            self.0.drain(..over);
-        }
-    }
-
-    fn text(&mut self) -> String {
-        let text = String::from_utf8_lossy(self.0.make_contiguous()).into_owned();
-        // What was no text has become longer.
-        let from = text.ceil_char_boundary(text.len().saturating_sub(caps::LOG_BYTES));
-        text[from..].to_owned()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_output_is_json_if_it_can_be_else_a_string() {
-        for (written, output) in [
-            ("", "null"),
-            (" \n", "null"),
-            ("{\"a\": 1}\n", "{\"a\": 1}"),
-            ("7", "7"),
-            ("done\n", "\"done\""),
-            ("two\nlines\n", "\"two\\nlines\""),
-        ] {
-            assert_eq!(Head(written.into()).output().expect("an output").as_str(), output);
-        }
-        assert!(matches!(Head(vec![b'x'; HEAD_BYTES]).output(), Err(Failure::Fail { .. })));
-        assert_eq!(Head(vec![b'"', 0xff]).output().expect("lossy").as_str(), "\"\\\"\u{fffd}\"");
-    }
 
     #[test]
     fn an_error_has_the_last_lines() {

@@ -21,11 +21,19 @@ Examples:
 
 A program gets the payload on stdin; its stdout is the output. Exit code 0 succeeds, 75 tries again, 100 fails for good,
 any other tries again. The environment has QO_JOB_ID, QO_ATTEMPT, QO_FENCE_TOKEN, QO_TASK and QO_KEY.
+Output that is JSON is kept as that, other text as a string, and what is not UTF-8 as {\"base64\": \"…\"}, without loss.
+The last 64 KiB of stderr are the attempt's log, also while it runs: qo jobs logs JOB --follow.
+A program that is not there is an error at the start; of a command that the shell reads only the shell is looked for.
+On stderr is a line when a job starts and one when it ends, failures and retries as warnings; payloads never.
+QO_LOG says how much: warn, debug, or qo::job=off,info for everything but these lines.
 The first Ctrl-C or SIGTERM drains: what runs ends, nothing new starts. The second gives back what runs.")]
 pub struct Worker {
     /// A task and the command that runs its jobs, read by the shell; may be repeated.
     #[arg(long = "task", value_name = "NAME=COMMAND", value_parser = task)]
     tasks: Vec<(Name, String)>,
+    /// Show warnings and errors only, and no line for each job that goes well; beats QO_LOG.
+    #[arg(long, short)]
+    pub quiet: bool,
     /// What the worker is called [default: the host's name and the process id].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -119,6 +127,7 @@ impl Worker {
                 "name one: qo worker --task NAME=COMMAND, or [tasks.NAME] with a command in .qo.toml",
             ));
         }
+        Error::all(tasks.iter().filter_map(|(options, command)| missing(&options.task, command)).collect())?;
         let store = place.open().await?;
         let mut builder = qo::Worker::builder(store).options(place.settings.worker.clone());
         if let Ok(executable) = std::env::current_exe() {
@@ -151,6 +160,13 @@ impl Worker {
         let programs = tasks.into_values().filter_map(|task| Some((task.options, task.command?)));
         Ok(programs.collect())
     }
+}
+
+/// What is wrong with the program of a task, as far as can be known before its first job.
+fn missing(task: &Name, command: &Command) -> Option<Error> {
+    let rule = command.check().err()?;
+    let program = command.arguments.first().map(String::as_str).unwrap_or_default();
+    Some(Error::invalid(&format!("tasks.{task}.command"), program, rule))
 }
 
 /// The arguments that start a command in its directory.

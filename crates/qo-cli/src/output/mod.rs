@@ -67,6 +67,18 @@ impl Screen {
         Ok(self.out.write_all(text.as_bytes())?)
     }
 
+    /// Bytes of the result, as they are; on a terminal, which they could steer, a word about them instead.
+    pub fn bytes(&mut self, bytes: &[u8]) -> Done {
+        if io::stdout().is_terminal() {
+            let bytes = bytes.len();
+            self.say(format_args!(
+                "{bytes} bytes that are not text: redirect stdout to get them, or use --json"
+            ));
+            return Ok(());
+        }
+        Ok(self.out.write_all(bytes)?)
+    }
+
     /// A table of the result.
     pub fn table(&mut self, table: Table) -> Done {
         let text = table.render(self.colour_out);

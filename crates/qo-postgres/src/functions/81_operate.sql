@@ -429,7 +429,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION api_keep_log(_token bigint, _log bytea) RETURNS void LANGUAGE sql AS $$
-    INSERT INTO attempt_log AS a VALUES (_token, _log) ON CONFLICT (token) DO UPDATE SET log = excluded.log
+    INSERT INTO attempt_log AS a VALUES (_token, _log) ON CONFLICT (token) DO UPDATE SET log = excluded.log WHERE a.log <> excluded.log
 $$;
 
 CREATE OR REPLACE FUNCTION api_log(_token bigint) RETURNS bytea LANGUAGE sql STABLE AS $$

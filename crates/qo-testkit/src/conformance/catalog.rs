@@ -96,6 +96,7 @@ macro_rules! conformance {
                 a_log_is_kept_by_the_token_of_its_attempt,
                 an_attempt_without_a_log_has_none,
                 of_a_long_log_the_end_is_kept,
+                a_log_that_is_kept_again_replaces_the_one_before,
             }
             progress {
                 a_running_job_shows_its_newest_progress,

@@ -42,3 +42,17 @@ pub(super) async fn of_a_long_log_the_end_is_kept(world: &World) {
     world.store.keep_log(held[2].token, format!("aü{}", &whole[1..])).await.expect("it is kept");
     assert_eq!(world.store.log(held[2].token).await, Ok(Some(whole[1..].to_string())));
 }
+
+pub(super) async fn a_log_that_is_kept_again_replaces_the_one_before(world: &World) {
+    world.submit(job("t")).await;
+    let worker = world.worker("w", ["t"]).await;
+    let held = worker.claim_one().await;
+    // While the attempt runs, and once more after its end.
+    for said in ["one\n", "one\ntwo\n", "… 4 bytes before this were cut …\ntwo\n", ""] {
+        world.store.keep_log(held.token, said.into()).await.expect("it is kept");
+        assert_eq!(world.store.log(held.token).await, Ok(Some(said.to_string())));
+    }
+    worker.succeed(&held).await;
+    world.store.keep_log(held.token, "late".into()).await.expect("it is kept");
+    assert_eq!(world.store.log(held.token).await, Ok(Some("late".to_string())));
+}

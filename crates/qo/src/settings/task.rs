@@ -2,6 +2,7 @@
 
 use super::reading::{Raw, Section};
 use super::rule::rule;
+use crate::program;
 use qo_core::{Configuration, GroupRef, Name, RetryPolicy, TaskOptions, caps};
 use std::path::{Path, PathBuf};
 use toml::de::DeValue;
@@ -37,6 +38,13 @@ impl Command {
             return Err("must not contain NUL".into());
         }
         Ok(Self { arguments, directory: directory.to_owned() })
+    }
+
+    /// Whether the program is there, as far as can be known before it is started; if not, the rule that it breaks. For a
+    /// line that the shell reads this is about the shell.
+    pub fn check(&self) -> Result<(), String> {
+        let program = self.arguments.first().map(String::as_str).unwrap_or_default();
+        program::find(program, &self.directory).map(drop)
     }
 
     /// A command as one line, which the shell reads.

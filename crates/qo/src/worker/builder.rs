@@ -5,7 +5,7 @@ use crate::dice::Dice;
 use crate::failure::IntoFailure;
 use crate::handler::{Blocking, Handler, TaskConfig, Typed};
 use crate::metrics::Metrics;
-use crate::program::Program;
+use crate::program::{Keeper, Program};
 use crate::worker::attempt::Attempts;
 use crate::worker::lease::{OnStuck, Watch};
 use crate::worker::options::{WorkerOptions, default_name};
@@ -32,6 +32,8 @@ pub struct WorkerBuilder {
     handlers: BTreeMap<Name, Arc<dyn Handler>>,
     mistakes: Vec<Error>,
     guard: Option<PathBuf>,
+    /// For the logs of programs, if there are any.
+    keeper: Option<Arc<Keeper>>,
     own_threads: bool,
     seed: Option<u64>,
     on_stuck: OnStuck,
@@ -56,6 +58,7 @@ impl WorkerBuilder {
             handlers: BTreeMap::new(),
             mistakes: Vec::new(),
             guard: None,
+            keeper: None,
             own_threads: true,
             seed: None,
             on_stuck: Arc::new(|_| std::process::exit(EXIT_STUCK)),
@@ -102,7 +105,8 @@ impl WorkerBuilder {
         self.handler(name, config, Blocking::new(handler))
     }
 
-    /// A task that is any program: the payload on its stdin, its stdout the output. See [`program`](crate::program).
+    /// A task that is any program: the payload on its stdin, its stdout the output. See [`program`](crate::program). A
+    /// program that is not there is a mistake; for `sh -c LINE` that is the shell.
     pub fn program<S: Into<String>>(
         mut self,
         name: &str,
@@ -110,7 +114,8 @@ impl WorkerBuilder {
         command: impl IntoIterator<Item = S>,
     ) -> Self {
         let command = command.into_iter().map(Into::into).collect();
-        match Program::new(Arc::clone(&self.store), command, self.guard.as_deref()) {
+        let keeper = self.keeper.get_or_insert_with(|| Keeper::new(Arc::clone(&self.store)));
+        match Program::new(Arc::clone(keeper), command, self.guard.as_deref()) {
             Ok(program) => self.handler(name, config, program),
             Err(error) => {
                 self.mistakes.push(error.at(format_args!("tasks[{name}]")));

@@ -11,6 +11,7 @@ use crate::worker::fetch::{Fetcher, passes};
 use crate::worker::run::run;
 use crate::worker::session::Session;
 use crate::worker::shutdown::Phase;
+use crate::worker::voice;
 use qo_core::{Claim, ClaimedJob, ErrorKind, Exchange, ExchangeReply, Granted, JobState, Outcome};
 use qo_core::{Result, Settle, Start, Started, Stop, StopReason, caps};
 use std::sync::Arc;
@@ -226,6 +227,7 @@ impl Fetcher {
         let lease = Arc::clone(&session.lease);
         let attempt = self.shared.attempts.begin(Claimed::of(&job), lease, sent);
         self.shared.metrics.started();
+        voice::started(&attempt.claim);
         let (handler, report) = (Arc::clone(handler), self.report.clone());
         self.runtime.spawn(run(attempt, handler, job.payload, self.cancel_grace(), report));
     }

@@ -8,6 +8,7 @@ use crate::worker::pressure::Pressure;
 use crate::worker::run::{End, Ended};
 use crate::worker::session::Session;
 use crate::worker::shutdown::{Phase, ShutdownHandle};
+use crate::worker::voice;
 use qo_core::{Error, ErrorKind, Name, Pushed, Result, caps};
 use std::sync::Arc;
 use std::time::Duration;
@@ -202,18 +203,17 @@ impl Fetcher {
 
     pub(super) fn finish(&mut self, ended: Ended) {
         let Some(attempt) = self.shared.attempts.remove(ended.token) else { return };
-        let took = attempt.started.elapsed();
+        let took = ended.at.saturating_duration_since(attempt.started);
         self.shared.metrics.ended(took);
         self.pressure.took(took);
         if matches!(ended.end, End::Vanished) {
             // The runtime that handlers run on is gone: whatever else is claimed could not run either.
             ShutdownHandle(Arc::clone(&self.shared)).release();
         }
-        match settle(&attempt, ended.end, &mut self.dice) {
-            Some(settle) => self.settles.push(settle),
-            None => {
-                tracing::warn!(job = %attempt.claim.job, token = %ended.token, "stopped: the store ended its claim")
-            }
+        let settle = settle(&attempt, ended.end, &mut self.dice);
+        voice::ended(&attempt, settle.as_ref().map(|settle| &settle.outcome), took);
+        if let Some(settle) = settle {
+            self.settles.push(settle);
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | `session`, `exchange` | a session from its opening to its end; what an exchange asks for and brings |
 //! | `run`, `attempt` | a handler under supervision |
 //! | `finish` | what the store is told when a handler has ended |
+//! | `voice` | the events of each attempt, for logs |
 //! | `lease` | whether the worker still owns what it runs |
 //! | `pressure` | taking less when memory is short or tasks are slow |
 //!
@@ -25,6 +26,7 @@ mod pressure;
 mod run;
 mod session;
 mod shutdown;
+mod voice;
 
 pub use attempt::Hold;
 pub use builder::{EXIT_STUCK, WorkerBuilder};

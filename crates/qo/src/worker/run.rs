@@ -33,6 +33,7 @@ pub(crate) enum End {
 pub(crate) struct Ended {
     pub token: FenceToken,
     pub end: End,
+    pub at: Instant,
 }
 
 /// Says that an attempt is over, whatever becomes of the task that runs it.
@@ -48,7 +49,7 @@ impl Drop for Report {
         // The watch asks the attempt itself: the worker's loop may be waiting for its store for a long time.
         self.attempt.end();
         // Nobody listens: the worker is gone, and its session with it.
-        self.ended.send(Ended { token: self.attempt.claim.token, end }).ok();
+        self.ended.send(Ended { token: self.attempt.claim.token, end, at: Instant::now() }).ok();
     }
 }
 

@@ -3,6 +3,7 @@
 mod change;
 mod filter;
 mod list;
+mod logs;
 mod show;
 
 use crate::output::{Screen, Style};
@@ -21,7 +22,7 @@ Examples:
 pub enum Jobs {
     List(list::List),
     Show(show::Show),
-    Logs(show::Logs),
+    Logs(logs::Logs),
     Cancel(change::Cancel),
     Retry(change::Retry),
 }

@@ -1,17 +1,15 @@
-//! `qo jobs show` and `qo jobs logs`
+//! `qo jobs show`
 
 use super::style;
 use crate::cli::Format;
 use crate::command::argument::{self, state_name};
-use crate::output::{Screen, Style, Table, Times, clean, detail as detail_json};
+use crate::output::{Screen, Style, Table, Times, detail as detail_json};
 use crate::place::{Place, times};
 use crate::trouble::{Done, Trouble};
 use clap::Args;
-use qo::core::{Attempt, AttemptOutcome, FenceToken, JobDetail, JobId, JobState};
+use qo::Store;
+use qo::core::{Attempt, AttemptOutcome, JobDetail, JobId, JobState, Json};
 use qo::settings::show_ms;
-use qo::{Error, ErrorKind, Store};
-use serde::Serialize;
-use std::io::IsTerminal;
 use std::sync::Arc;
 
 /// Show everything about a job: payload, output, attempts.
@@ -25,21 +23,8 @@ pub struct Show {
     format: Format,
 }
 
-/// Print what a job's attempts wrote to stderr.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  qo jobs logs JOB\n  qo jobs logs JOB --attempt 2")]
-pub struct Logs {
-    /// The job's id.
-    #[arg(value_parser = argument::job)]
-    job: JobId,
-    /// Only of this attempt, 1 for the first.
-    #[arg(long, value_name = "N")]
-    attempt: Option<u32>,
-    #[command(flatten)]
-    format: Format,
-}
-
-async fn find(store: &Arc<dyn Store>, job: JobId) -> Done<JobDetail> {
+/// A job, or a hint where jobs are found.
+pub(super) async fn find(store: &Arc<dyn Store>, job: JobId) -> Done<JobDetail> {
     store.job(job).await.map_err(|error| {
         let hint = "`qo jobs list` shows the jobs that are remembered; finished ones are forgotten after [retention]";
         Trouble::from(error).hint(hint)
@@ -130,9 +115,16 @@ fn facts(job: &JobDetail, times: &Times) -> Table {
     }
     table.fact("payload", shown(job.payload.as_str()));
     if let Some(output) = &job.output {
-        table.fact("output", shown(output.as_str()));
+        table.fact("output", shown_output(output));
     }
     table
+}
+
+fn shown_output(output: &Json) -> String {
+    match qo::program::bytes(output) {
+        Some(bytes) => format!("{} bytes that are not text (--json has them as base64)", bytes.len()),
+        None => shown(output.as_str()),
+    }
 }
 
 /// A long text is not for a table.
@@ -174,54 +166,4 @@ fn outcome(outcome: AttemptOutcome) -> (&'static str, Style) {
         AttemptOutcome::TimedOut => ("timed out", Style::Bad),
         AttemptOutcome::ReleasedByOperator => ("released by operator", Style::Warn),
     }
-}
-
-/// The log of one attempt.
-#[derive(Debug, Serialize)]
-struct Log {
-    attempt: u32,
-    token: FenceToken,
-    log: Option<String>,
-}
-
-impl Logs {
-    /// Prints them.
-    pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
-        let store = place.open_existing().await?;
-        let job = find(&store, self.job).await?;
-        let running = job.view.running.as_ref().map(|run| (job.view.attempts_used + 1, run.token));
-        let tries = job.attempts.iter().map(|attempt| (attempt.number, attempt.token)).chain(running);
-        let wanted = tries.filter(|(number, _)| self.attempt.is_none_or(|wanted| wanted == *number));
-        let mut logs = Vec::new();
-        for (attempt, token) in wanted {
-            logs.push(Log { attempt, token, log: store.log(token).await? });
-        }
-        if let (Some(attempt), true) = (self.attempt, logs.is_empty()) {
-            let message = format!("job {} has no attempt {attempt}", self.job);
-            return Err(Error::new(ErrorKind::NotFound, message).into());
-        }
-        if self.format.json { screen.json(&logs) } else { print(screen, &logs) }
-    }
-}
-
-fn print(screen: &mut Screen, logs: &[Log]) -> Done {
-    if logs.iter().all(|log| log.log.is_none()) {
-        screen.say("no attempt of it has a log; a log is what a program task wrote to stderr");
-        return Ok(());
-    }
-    for log in logs {
-        let Some(text) = &log.log else { continue };
-        if logs.len() > 1 {
-            screen.line(screen.styled(&format!("--- attempt {} ---", log.attempt), Style::Dim))?;
-        }
-        if !std::io::stdout().is_terminal() {
-            screen.raw(text)?;
-            continue;
-        }
-        // What a program wrote must not steer the terminal of whoever reads it.
-        for line in text.lines() {
-            screen.line(clean(&line.replace('\t', "    ")))?;
-        }
-    }
-    Ok(())
 }

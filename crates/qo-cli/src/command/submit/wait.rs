@@ -36,10 +36,11 @@ pub async fn one(
     if format.json {
         screen.json(&detail_json(&detail))?;
     } else if let Some(output) = detail.output.as_ref().filter(|_| detail.view.state == JobState::Succeeded) {
-        match text(output.as_str()) {
-            Some(text) if text.ends_with('\n') => screen.raw(&text)?,
-            Some(text) => screen.line(text)?,
-            None => screen.line(output.as_str())?,
+        match (qo::program::bytes(output), text(output.as_str())) {
+            (Some(bytes), _) => screen.bytes(&bytes)?,
+            (None, Some(text)) if text.ends_with('\n') => screen.raw(&text)?,
+            (None, Some(text)) => screen.line(text)?,
+            (None, None) => screen.line(output.as_str())?,
         }
     }
     match detail.view.state {

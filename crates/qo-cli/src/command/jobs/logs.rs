@@ -1,0 +1,189 @@
+//! `qo jobs logs`
+
+use super::show::find;
+use crate::cli::Format;
+use crate::command::argument;
+use crate::machine;
+use crate::output::{Screen, Style, clean};
+use crate::place::Place;
+use crate::trouble::Done;
+use clap::Args;
+use qo::core::{FenceToken, JobDetail, JobId};
+use qo::program;
+use qo::{Error, ErrorKind, Store};
+use serde::Serialize;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Print what a job's attempts wrote to stderr, also while they run.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  qo jobs logs JOB
+  qo jobs logs JOB --attempt 2
+  qo jobs logs JOB --follow
+
+Of each attempt the last 64 KiB are kept; the first line says what was cut. Bytes that are not UTF-8 are shown as \\xNN.
+Of a running attempt a log is kept about every second, in a bucket after 2 seconds and then every 4 to 30.")]
+pub struct Logs {
+    /// The job's id.
+    #[arg(value_parser = argument::job)]
+    job: JobId,
+    /// Only of this attempt, 1 for the first.
+    #[arg(long, value_name = "N")]
+    attempt: Option<u32>,
+    /// Go on printing until the job ends, or Ctrl-C.
+    #[arg(long, short, conflicts_with = "json")]
+    follow: bool,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// How often a followed log is looked at; in a bucket looks cost something.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LOOK_EVERY_WHERE_IT_COSTS: Duration = Duration::from_secs(2);
+
+/// The log of one attempt.
+#[derive(Debug, Serialize)]
+struct Log {
+    attempt: u32,
+    token: FenceToken,
+    /// The attempt has not ended.
+    running: bool,
+    log: Option<String>,
+}
+
+impl Logs {
+    /// Prints them.
+    pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
+        let store = place.open_existing().await?;
+        if self.follow {
+            return self.follow(&store, screen).await;
+        }
+        let (_, logs) = self.look(&store).await?;
+        if let (Some(attempt), true) = (self.attempt, logs.is_empty()) {
+            let message = format!("job {} has no attempt {attempt}", self.job);
+            return Err(Error::new(ErrorKind::NotFound, message).into());
+        }
+        if self.format.json { screen.json(&logs) } else { print(screen, &logs) }
+    }
+
+    /// The job, and then the logs of its attempts: the log of an attempt that has ended by then is whole.
+    async fn look(&self, store: &Arc<dyn Store>) -> Done<(JobDetail, Vec<Log>)> {
+        let job = find(store, self.job).await?;
+        let running = job.view.running.as_ref().map(|run| (job.view.attempts_used + 1, run.token, true));
+        let ended = job.attempts.iter().map(|attempt| (attempt.number, attempt.token, false));
+        let wanted = |number: u32| self.attempt.is_none_or(|wanted| wanted == number);
+        let mut logs = Vec::new();
+        for (attempt, token, running) in ended.chain(running).filter(|(number, ..)| wanted(*number)) {
+            logs.push(Log { attempt, token, running, log: store.log(token).await? });
+        }
+        Ok((job, logs))
+    }
+
+    async fn follow(&self, store: &Arc<dyn Store>, screen: &mut Screen) -> Done {
+        let pause = if store.renewals_cost() { LOOK_EVERY_WHERE_IT_COSTS } else { LOOK_EVERY };
+        let interrupt = machine::interrupted();
+        tokio::pin!(interrupt);
+        let mut followed = Followed::default();
+        loop {
+            let is_over = tokio::select! {
+                signal = &mut interrupt => return Ok(signal?),
+                looked = self.look(store) => {
+                    let (job, logs) = looked?;
+                    logs.iter().try_for_each(|log| followed.show(screen, log))?;
+                    screen.flush()?;
+                    // An attempt that was asked for and has ended will not run again.
+                    let is_last = self.attempt.is_some() && logs.iter().all(|log| !log.running);
+                    job.view.state.is_terminal() || (is_last && !logs.is_empty())
+                }
+            };
+            if is_over {
+                return Ok(());
+            }
+            tokio::select! {
+                signal = &mut interrupt => return Ok(signal?),
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+}
+
+/// What of the logs of a job was printed.
+#[derive(Debug, Default)]
+struct Followed {
+    /// Attempts that have ended and were printed whole.
+    done: Vec<FenceToken>,
+    /// The one that was printed last, and its log up to where it was.
+    last: Option<(FenceToken, String)>,
+}
+
+impl Followed {
+    /// Prints what is new; of a running attempt whole lines only.
+    fn show(&mut self, screen: &mut Screen, log: &Log) -> Done {
+        if self.done.contains(&log.token) {
+            return Ok(());
+        }
+        if let Some(text) = &log.log {
+            let end = if log.running { text.rfind('\n').map_or(0, |at| at + 1) } else { text.len() };
+            let now = &text[..end];
+            let before = self.last.take().filter(|(token, _)| *token == log.token);
+            if before.is_none() && log.attempt > 1 && end > 0 {
+                heading(screen, log)?;
+            }
+            let before = before.map(|(_, before)| before).unwrap_or_default();
+            let (missed, new) = program::news(&before, now);
+            if missed > 0 {
+                raw(screen, &format!("{}\n", program::cut_mark(missed)))?;
+            }
+            raw(screen, new)?;
+            self.last = Some((log.token, now.to_owned()));
+        }
+        if !log.running {
+            self.done.push(log.token);
+        }
+        Ok(())
+    }
+}
+
+fn heading(screen: &mut Screen, log: &Log) -> Done {
+    let running = if log.running { ", still running" } else { "" };
+    screen.line(screen.styled(&format!("--- attempt {}{running} ---", log.attempt), Style::Dim))
+}
+
+/// Text that a program wrote. It must not steer a terminal.
+fn raw(screen: &mut Screen, text: &str) -> Done {
+    if !std::io::stdout().is_terminal() {
+        return screen.raw(text);
+    }
+    text.lines().try_for_each(|line| screen.line(clean(&line.replace('\t', "    "))))
+}
+
+fn print(screen: &mut Screen, logs: &[Log]) -> Done {
+    let running = logs.iter().find(|log| log.running);
+    if logs.iter().all(|log| log.log.is_none()) {
+        match running {
+            None => screen.say("no attempt of it has a log; a log is what a program task wrote to stderr"),
+            Some(log) => screen.say(format_args!(
+                "attempt {} is still running, and has no log so far; --follow waits for one",
+                log.attempt
+            )),
+        }
+        return Ok(());
+    }
+    for log in logs {
+        let Some(text) = &log.log else { continue };
+        if logs.len() > 1 {
+            heading(screen, log)?;
+        }
+        raw(screen, text)?;
+    }
+    if let Some(log) = running {
+        screen.say(format_args!(
+            "attempt {} is still running: this is its log so far; --follow goes on",
+            log.attempt
+        ));
+    }
+    Ok(())
+}
