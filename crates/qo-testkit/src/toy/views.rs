@@ -60,6 +60,7 @@ impl Toy {
             step: job.step,
             skipped: job.skipped,
             finished_at: job.finished_at,
+            unreadable: None,
         }
     }
 
