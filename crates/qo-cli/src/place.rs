@@ -108,8 +108,13 @@ impl Place {
     /// An error on the way to the store, with what to do about it.
     pub fn explained(&self, error: Error) -> Trouble {
         let kind = error.kind();
+        let is_from_server = error.message().starts_with("PostgreSQL: ");
         let trouble = Trouble::from(error);
         match (kind, qo::doctor::server(&self.settings.store)) {
+            (ErrorKind::Invalid, Some(server)) if is_from_server => trouble.hint(format!(
+                "PostgreSQL at {server} answers and refuses: user, password, database or rights of {} must change first",
+                self.shown()
+            )),
             (ErrorKind::Unavailable, Some(server)) => trouble.hint(format!(
                 "is PostgreSQL reachable at {server}, and do user, password and database of {} exist there?",
                 self.shown()

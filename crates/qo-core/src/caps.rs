@@ -2,6 +2,8 @@
 
 /// Largest payload or output of a job, in bytes.
 pub const PAYLOAD_BYTES: usize = 1 << 20;
+/// How deep JSON may be nested: what the parser of every worker reads, and no more.
+pub const JSON_DEPTH: usize = 127;
 /// Most payload bytes in one submit call.
 pub const SUBMIT_BYTES: usize = 8 << 20;
 /// Most jobs in one submit call.

@@ -137,7 +137,6 @@ macro_rules! written_as_text {
         }
     };
 }
-pub(crate) use written_as_text;
 written_as_text!(Name, "name");
 written_as_text!(Key, "key");
 

@@ -7,10 +7,16 @@ use serde::{Deserialize, Serialize};
 use std::sync::{Arc, LazyLock};
 use std::{collections::BTreeMap, fmt};
 
-/// A JSON text. It has been parsed once, so every holder may rely on it.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Json(Arc<str>);
-crate::id::written_as_text!(Json, "json");
+/// A JSON text.
+///
+/// One that came through [`parse`](Self::parse) is JSON. One that was read from a store, or from a caller's message, is taken
+/// as it is: a record with a payload that is no JSON must not stop everything that reads the record. [`check`](Self::check)
+/// tells; a door calls it on what comes in, and a worker on what it is about to run.
+#[derive(Clone)]
+pub struct Json {
+    text: Arc<str>,
+    is_parsed: bool,
+}
 
 impl Json {
     /// Checks that `text` is JSON; `field` is what the error calls it.
@@ -20,39 +26,86 @@ impl Json {
         }
         // A whole parse, not a skim: a lone surrogate, say, would be found by whoever reads the text next.
         match serde_json::from_str::<serde_json::Value>(text) {
-            Ok(_) => Ok(Self(text.into())),
+            Ok(_) => Ok(Self { text: text.into(), is_parsed: true }),
+            Err(error) if error.to_string().starts_with("recursion limit") => {
+                let rule = format_args!("must be nested at most {} deep", caps::JSON_DEPTH);
+                Err(Error::invalid(field, text, rule))
+            }
             Err(error) => Err(Error::invalid(field, text, format_args!("must be JSON: {error}"))),
         }
     }
 
     /// The JSON `null`.
     pub fn null() -> Self {
-        static NULL: LazyLock<Json> = LazyLock::new(|| Json("null".into()));
+        static NULL: LazyLock<Json> = LazyLock::new(|| Json { text: "null".into(), is_parsed: true });
         NULL.clone()
+    }
+
+    /// A text as it is stored, JSON or not.
+    pub fn as_stored(text: &str) -> Self {
+        if text == "null" { Self::null() } else { Self { text: text.into(), is_parsed: false } }
     }
 
     /// Whether it is the JSON `null`.
     pub fn is_null(&self) -> bool {
-        &*self.0 == "null"
+        &*self.text == "null"
     }
 
     /// The text itself.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
-    pub(crate) fn check_size(&self, field: &str) -> Result<()> {
-        if self.0.len() > caps::PAYLOAD_BYTES {
-            let rule = format_args!("must be at most {} bytes, has {}", caps::PAYLOAD_BYTES, self.0.len());
-            return Err(Error::invalid(field, &self.0, rule));
+    /// `Invalid` if it is too large, or no JSON; `field` is what the error calls it. It is parsed here unless it was before.
+    pub fn check(&self, field: &str) -> Result<()> {
+        let size = self.text.len();
+        if size > caps::PAYLOAD_BYTES {
+            let rule = format_args!("must be at most {} bytes, has {size}", caps::PAYLOAD_BYTES);
+            return Err(Error::invalid(field, &self.text, rule));
         }
-        Ok(())
+        if self.is_parsed { Ok(()) } else { Self::parse(field, &self.text).map(drop) }
+    }
+}
+
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Json {}
+
+impl std::hash::Hash for Json {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+impl Serialize for Json {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        struct Text;
+        impl serde::de::Visitor<'_> for Text {
+            type Value = Json;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> std::result::Result<Json, E> {
+                Ok(Json::as_stored(text))
+            }
+        }
+        deserializer.deserialize_str(Text)
     }
 }
 
 impl fmt::Debug for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -65,7 +118,7 @@ impl TryFrom<String> for Json {
 
 impl From<Json> for String {
     fn from(json: Json) -> Self {
-        json.0.as_ref().into()
+        json.text.as_ref().into()
     }
 }
 
@@ -249,7 +302,7 @@ impl NewJob {
 
     /// Checks every rule that needs no state. A store calls it before anything else.
     pub fn check(&self) -> Result<()> {
-        self.payload.check_size("payload")?;
+        self.payload.check("payload")?;
         within("max_attempts", self.max_attempts.into(), 1, caps::ATTEMPTS.into())?;
         within("cost", self.cost.into(), 1, caps::LIMIT.into())?;
         for (field, time) in [("run_at", self.run_at), ("good_until", self.good_until)] {
@@ -455,5 +508,30 @@ impl Attempt {
     /// How long it took.
     pub fn duration_ms(&self) -> u64 {
         self.ended_at.ms_since(self.started_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_read_up_to_its_depth_and_its_largest_number() {
+        let nested = |deep: usize| format!("{}{}", "[".repeat(deep), "]".repeat(deep));
+        assert!(Json::parse("payload", &nested(caps::JSON_DEPTH)).is_ok());
+        let error = Json::parse("payload", &nested(caps::JSON_DEPTH + 1)).expect_err("too deep").to_string();
+        assert!(error.ends_with("must be nested at most 127 deep"), "{error}");
+        for good in ["1.7e308", "-1.7e308", "1e-400", "0e999", "12345678901234567890123", "\"\\u0000\""] {
+            assert!(Json::parse("payload", good).is_ok(), "{good}");
+        }
+        let stored: Json = serde_json::from_str("\"{\"").expect("a text is read as it is stored");
+        assert!(
+            stored
+                .check("payload")
+                .is_err_and(|error| error.message().starts_with("payload: \"{\": must be JSON"))
+        );
+        for bad in ["1e400", "1.8e308", "\"\\ud800\"", "{\"a\":1", "[1,]", "NaN", ""] {
+            assert!(Json::parse("payload", bad).is_err(), "{bad}");
+        }
     }
 }

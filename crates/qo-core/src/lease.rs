@@ -255,7 +255,7 @@ impl Outcome {
     /// Checks every rule that needs no state.
     pub fn check(&self) -> Result<()> {
         match self {
-            Self::Succeed { output } => output.check_size("output"),
+            Self::Succeed { output } => output.check("output"),
             Self::Retry { delay_ms, .. } | Self::Snooze { delay_ms } => {
                 within("delay_ms", *delay_ms, 0, caps::DURATION_MS)
             }

@@ -13,7 +13,7 @@
 //! |---|---|
 //! | [`id`], [`group`], [`job`], [`workflow`], [`schedule`] | the words: names, groups, jobs and how they follow one another |
 //! | [`limit`], [`app`], [`lease`], [`progress`], [`slot`], [`retry`], [`retention`], [`settings`] | limits and whose they are, sessions and the exchange, slots for programs, backoff, what is remembered, how a worker claims |
-//! | [`command`], [`event`], [`view`], [`error`](Error), [`caps`] | what may be asked, what happened, what may be looked at, what can go wrong |
+//! | [`command`], [`event`], [`view`], [`unreadable`], [`error`](Error), [`caps`] | what may be asked, what happened, what may be looked at, what can go wrong |
 //! | [`decide()`], [`State::evolve`] | the rules: what happens, and what that means |
 //! | [`State`] | rows and the indexes that make claiming cheap |
 //! | [`store`], [`book`], [`memory`], [`clock`] | the seam that every store implements, what a store of this state needs for it, the simplest one, and store time |
@@ -44,6 +44,7 @@ pub mod settings;
 pub mod slot;
 mod state;
 pub mod store;
+pub mod unreadable;
 pub mod view;
 pub mod workflow;
 

@@ -94,7 +94,7 @@ impl Schedule {
                 "must name a moment that comes; this one never does",
             ));
         }
-        self.payload.check_size("payload")?;
+        self.payload.check("payload")?;
         within("max_attempts", self.max_attempts.into(), 1, caps::ATTEMPTS.into())?;
         self.timeout_ms.map_or(Ok(()), |ms| within("timeout_ms", ms, 1, caps::DURATION_MS))
     }

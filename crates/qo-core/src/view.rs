@@ -64,6 +64,9 @@ pub struct JobView {
     pub skipped: bool,
     /// When it reached its terminal state.
     pub finished_at: Option<Time>,
+    /// What of it is stored and cannot be read, and why: a stand-in is shown for that. None if all of it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<String>,
 }
 
 /// Who runs a job, or has claimed it.

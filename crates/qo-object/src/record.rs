@@ -9,7 +9,7 @@
 //! Each record names the nonce of the one before it, so that a log which was mixed up, or written on after a gap, is
 //! noticed at the first record that does not follow.
 
-use qo_core::{Error, ErrorKind, Event, NewJob, Result, Time};
+use qo_core::{Error, ErrorKind, Event, NewJob, Result, Time, unreadable};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
@@ -104,8 +104,13 @@ fn decode<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T> {
 
 /// One value of an object.
 pub(crate) fn parse<T: DeserializeOwned>(name: &str, line: &[u8]) -> Result<T> {
-    let bad = |error| Error::new(ErrorKind::Data, format!("{name}: cannot be read: {error}"));
-    serde_json::from_slice(line).map_err(bad)
+    serde_json::from_slice(line).or_else(|error| {
+        let bad = || Error::new(ErrorKind::Data, format!("{name}: cannot be read: {error}"));
+        // It is whole, so it was written like this: if that is for one job, that job fails alone.
+        let read = unreadable::read_record(line).ok_or_else(bad)?;
+        tracing::warn!("{name}: has a job that cannot be read: {error}");
+        Ok(read)
+    })
 }
 
 /// What comes after the first line, if it is whole.

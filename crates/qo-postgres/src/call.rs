@@ -113,7 +113,8 @@ impl Calls {
 
     async fn connection(&self) -> Result<Object> {
         self.pool.get().await.map_err(|error| match error {
-            PoolError::Backend(error) => unavailable(&error),
+            // Passwords and roles change while workers run, and those go on once that is done.
+            PoolError::Backend(error) => Error::new(ErrorKind::Unavailable, described(&error)),
             PoolError::Timeout(TimeoutType::Wait) => {
                 let connections = match self.pool.status().max_size {
                     1 => "its 1 connection is busy".into(),
@@ -280,9 +281,15 @@ fn failure(error: &tokio_postgres::Error) -> Failure {
         _ if *code == SqlState::READ_ONLY_SQL_TRANSACTION => {
             return Failure::ReadOnly(Error::new(ErrorKind::Unavailable, db.message()));
         }
-        _ if [SqlState::LOCK_NOT_AVAILABLE, SqlState::INSUFFICIENT_PRIVILEGE].contains(code) => {
-            ErrorKind::Unavailable
+        _ if *code == SqlState::LOCK_NOT_AVAILABLE => ErrorKind::Unavailable,
+        _ if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
+            let message = format!(
+                "{}: the owner of the schema can allow it: SELECT SCHEMA.allow('ROLE', 'work')",
+                db.message()
+            );
+            return Failure::Told(Error::new(ErrorKind::Invalid, message));
         }
+        _ if is_for_good(code) => ErrorKind::Invalid,
         _ if [SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME, SqlState::UNDEFINED_TABLE]
             .contains(code) =>
         {
@@ -300,11 +307,33 @@ fn failure(error: &tokio_postgres::Error) -> Failure {
     Failure::Told(Error::new(kind, db.message()))
 }
 
-pub(crate) fn unavailable(error: &tokio_postgres::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, described(error))
+/// What it means that a server could not be reached, or did not let us in, or refused a statement of a call that has to
+/// be made again as a whole. `Invalid` if it will be so tomorrow, too.
+pub(crate) fn refused(error: &tokio_postgres::Error) -> Error {
+    let kind = match error.code() {
+        Some(code) if is_for_good(code) => ErrorKind::Invalid,
+        _ => ErrorKind::Unavailable,
+    };
+    Error::new(kind, described(error))
+}
+
+/// Whether a server refuses for good: somebody must change a right, a password, a URL or a database first.
+fn is_for_good(code: &SqlState) -> bool {
+    // Not our kind of user, or of password; no such database; no right; a text that the database cannot hold.
+    code.code().starts_with("28")
+        || [
+            SqlState::INVALID_CATALOG_NAME,
+            SqlState::INSUFFICIENT_PRIVILEGE,
+            SqlState::UNTRANSLATABLE_CHARACTER,
+            SqlState::CHARACTER_NOT_IN_REPERTOIRE,
+        ]
+        .contains(code)
 }
 
 fn described(error: &tokio_postgres::Error) -> String {
+    if let Some(db) = error.as_db_error() {
+        return format!("PostgreSQL: {} ({})", db.message(), db.code().code());
+    }
     let source = std::error::Error::source(error).map(|source| format!(": {source}"));
     format!("PostgreSQL: {error}{}", source.unwrap_or_default())
 }

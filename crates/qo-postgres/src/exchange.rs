@@ -6,7 +6,10 @@ use crate::store::number;
 use qo_core::{
     ClaimedJob, Error, ErrorKind, Exchange, ExchangeReply, FenceToken, JobId, JobState, Json, Key, Name,
 };
-use qo_core::{Outcome, Result, RetryPolicy, Time};
+use qo_core::{Outcome, Result, RetryPolicy, SessionId, Time};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -14,11 +17,25 @@ use uuid::Uuid;
 /// What became of an exchange that tried to do without being alone.
 pub(crate) enum Shared {
     /// It was answered.
-    Reply(ExchangeReply),
+    Reply(Reply),
     /// It only asked, and there is nothing: nothing has happened.
     Nothing,
     /// It is not a usual one: nothing has happened.
     MustBeAlone,
+}
+
+/// An answer, and the jobs that it should have given and that cannot be read.
+pub(crate) struct Reply {
+    pub reply: ExchangeReply,
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// A job that its worker holds from now on, and cannot read.
+pub(crate) struct Unreadable {
+    pub job: JobId,
+    pub token: FenceToken,
+    /// What of it is bad.
+    pub error: Error,
 }
 
 /// Settles, column by column.
@@ -68,6 +85,29 @@ fn is_usual(exchange: &Exchange) -> bool {
 }
 
 impl PostgresStore {
+    /// The answer to an exchange, once the jobs in it that cannot be read have failed: each fails alone, and for good. If
+    /// that cannot be told to the server the outcome is `Unknown`: the same exchange again gets the same answer.
+    pub(crate) async fn without_unreadable(&self, session: SessionId, reply: Reply) -> Result<ExchangeReply> {
+        let Reply { reply, unreadable } = reply;
+        for Unreadable { job, token, error } in unreadable {
+            tracing::error!(%job, "cannot be read, and fails: {error}");
+            let said = format!("this job cannot be read: {}", error.message());
+            let parameters: [Parameter<'_>; 4] = [
+                (&session.0, Type::UUID),
+                (&job.0, Type::UUID),
+                (&number(token.0), Type::INT8),
+                (&said, Type::TEXT),
+            ];
+            self.calls.call("api_fail_unreadable", &parameters).await.map_err(|error| {
+                match error.kind() {
+                    ErrorKind::Unavailable => Error::new(ErrorKind::Unknown, error.message()),
+                    _ => error,
+                }
+            })?;
+        }
+        Ok(reply)
+    }
+
     pub(crate) async fn exchange_shared(&self, exchange: &Exchange, only_asks: bool) -> Result<Shared> {
         if !is_usual(exchange) {
             return Ok(Shared::MustBeAlone);
@@ -105,20 +145,27 @@ impl PostgresStore {
 }
 
 /// Puts an answer together. Its rows come in no order.
-fn reply(number: u64, rows: &[Row]) -> Result<ExchangeReply> {
+fn reply(number: u64, rows: &[Row]) -> Result<Reply> {
     let (mut settled, mut claimed, mut times) = (Vec::new(), Vec::new(), None);
+    let mut unreadable = Vec::new();
     for row in rows {
         let place: i64 = column(row, 1)?;
         match column::<i32>(row, 0)? {
             0 => times = Some((Time::from_millis(column(row, 14)?), Time::from_millis(column(row, 15)?))),
             1 => settled.push((place, Ok(state(column(row, 4)?)?))),
-            _ => claimed.push((place, claimed_job(row)?)),
+            _ => match claimed_job(row) {
+                Ok(job) => claimed.push((place, job)),
+                Err(error) => {
+                    let token = FenceToken(unsigned(column(row, 3)?)?);
+                    unreadable.push(Unreadable { job: JobId(column(row, 2)?), token, error });
+                }
+            },
         }
     }
     let (now, lease_until) = times.ok_or_else(|| bad("an answer without a time"))?;
     settled.sort_by_key(|(place, _)| *place);
     claimed.sort_by_key(|(place, _)| *place);
-    Ok(ExchangeReply {
+    let reply = ExchangeReply {
         number,
         settled: settled.into_iter().map(|(_, state)| state).collect(),
         started: Vec::new(),
@@ -127,22 +174,61 @@ fn reply(number: u64, rows: &[Row]) -> Result<ExchangeReply> {
         stop: Vec::new(),
         now,
         lease_until,
-    })
+    };
+    Ok(Reply { reply, unreadable })
+}
+
+/// Reads an answer in JSON. Jobs that it gives are read one by one where reading all of them at once fails.
+pub(crate) fn read_reply(answer: &str) -> Result<Reply> {
+    if let Ok(reply) = serde_json::from_str(answer) {
+        return Ok(Reply { reply, unreadable: Vec::new() });
+    }
+    let mut value: Value = crate::store::read(answer)?;
+    let mut unreadable = Vec::new();
+    let claimed = read_jobs(value["claimed"].take(), |job| job, &mut unreadable)?;
+    let prefetched = read_jobs(value["prefetched"].take(), |ahead| &ahead["job"], &mut unreadable)?;
+    (value["claimed"], value["prefetched"]) = (Value::Array(Vec::new()), Value::Array(Vec::new()));
+    let mut reply: ExchangeReply = serde_json::from_value(value).map_err(|error| bad(&error.to_string()))?;
+    (reply.claimed, reply.prefetched) = (claimed, prefetched);
+    Ok(Reply { reply, unreadable })
+}
+
+fn read_jobs<T: DeserializeOwned>(
+    list: Value,
+    job: impl Fn(&Value) -> &Value,
+    unreadable: &mut Vec<Unreadable>,
+) -> Result<Vec<T>> {
+    let mut jobs = Vec::new();
+    let Value::Array(list) = list else { return Ok(jobs) };
+    for item in list {
+        match T::deserialize(&item) {
+            Ok(item) => jobs.push(item),
+            Err(error) => {
+                let (id, token) = (&job(&item)["id"], &job(&item)["token"]);
+                let id = JobId::deserialize(id).map_err(|error| bad(&error.to_string()))?;
+                let token = FenceToken::deserialize(token).map_err(|error| bad(&error.to_string()))?;
+                let error = Error::new(ErrorKind::Data, error.to_string());
+                unreadable.push(Unreadable { job: id, token, error });
+            }
+        }
+    }
+    Ok(jobs)
 }
 
 fn claimed_job(row: &Row) -> Result<ClaimedJob> {
-    let name = |at: usize| Name::parse("name", column(row, at)?);
+    let name = |field: &str, at: usize| Name::parse(field, column(row, at)?);
     let retry: Option<&str> = column(row, 13)?;
     Ok(ClaimedJob {
         id: JobId(column(row, 2)?),
         token: FenceToken(unsigned(column(row, 3)?)?),
         attempt: small(column(row, 5)?)?,
         max_attempts: small(column(row, 6)?)?,
-        queue: name(7)?,
-        task: name(8)?,
-        group: name(9)?,
+        queue: name("queue", 7)?,
+        task: name("task", 8)?,
+        group: name("group", 9)?,
         key: column::<Option<&str>>(row, 10)?.map(|key| Key::parse("key", key)).transpose()?,
-        payload: Json::parse("payload", column(row, 11)?)?,
+        // Whoever runs it checks that it is JSON.
+        payload: Json::as_stored(column(row, 11)?),
         timeout_ms: column::<Option<i64>>(row, 12)?.map(unsigned).transpose()?,
         retry: retry.map(crate::store::read).transpose()?.unwrap_or_else(RetryPolicy::default),
     })

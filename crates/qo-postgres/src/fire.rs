@@ -1,13 +1,16 @@
 //! Schedules that are due. The server finds them; what they fire is reckoned here, because SQL knows no cron.
 
-use qo_core::{Configuration, Missed, Name, NewJob, Result, Schedule, ScheduleStatus, Time, caps};
+use qo_core::{
+    Configuration, Error, ErrorKind, Missed, Name, NewJob, Result, Schedule, ScheduleStatus, Time, caps,
+};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// An answer that says: schedules are due, call again and say what they fire. Nothing has happened.
 #[derive(Deserialize)]
 pub(crate) struct Due {
-    due: Vec<ScheduleStatus>,
+    due: Vec<Value>,
     now: Time,
 }
 
@@ -39,8 +42,12 @@ impl Due {
     pub fn fires(&self) -> Result<String> {
         // One that this release cannot reckon with must not hold up everybody's exchange.
         let reckoned = self.due.iter().filter_map(|row| {
-            fire(row, self.now)
-                .inspect_err(|error| tracing::warn!(schedule = %row.schedule, "this release cannot reckon with it: {error}"))
+            let read = ScheduleStatus::deserialize(row);
+            let read = read.map_err(|error| Error::new(ErrorKind::Data, error.to_string()));
+            read.and_then(|row| fire(&row, self.now))
+                .inspect_err(|error| {
+                    tracing::warn!(schedule = %row["schedule"], "this release cannot reckon with it: {error}");
+                })
                 .ok()
                 .flatten()
         });

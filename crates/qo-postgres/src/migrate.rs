@@ -4,8 +4,8 @@
 //! last of them. Several deploys may do it at once: an advisory lock lets one go first, and the others find it done.
 //! The schema remembers its version and the oldest release that may use it.
 
-use crate::{Url, call::unavailable};
-use qo_core::{Error, ErrorKind, Result};
+use crate::{Url, call::refused};
+use qo_core::{Error, ErrorKind, Result, caps};
 use std::fmt;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
@@ -17,7 +17,7 @@ use tokio_postgres::{Client, Connection, NoTls, Socket};
 pub enum LockLevel {
     /// It makes tables that nobody uses yet.
     Nobody,
-    /// It changes small tables that claims read: they wait until it commits, some milliseconds later.
+    /// It changes tables that calls use: they wait until it commits, some milliseconds later.
     Briefly,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for LockLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Nobody => "nobody has to wait",
-            Self::Briefly => "claims wait for some milliseconds",
+            Self::Briefly => "calls wait for some milliseconds",
         })
     }
 }
@@ -56,11 +56,18 @@ const STEPS: &[Step] = &[
         lock: LockLevel::Briefly,
         sql: include_str!("migrations/0002_apps.sql"),
     },
+    Step {
+        version: 3,
+        name: "rules of jobs",
+        lock: LockLevel::Briefly,
+        sql: include_str!("migrations/0003_rules_of_jobs.sql"),
+    },
 ];
 
 /// The functions, in the order in which they are made.
 const FUNCTIONS: &[&str] = &[
     include_str!("functions/10_time_and_turn.sql"),
+    include_str!("functions/15_checks.sql"),
     include_str!("functions/20_groups.sql"),
     include_str!("functions/30_jobs.sql"),
     include_str!("functions/40_workflows.sql"),
@@ -81,7 +88,39 @@ const FUNCTIONS: &[&str] = &[
 ];
 
 /// The version of the schema that this release works with. Functions count, too: raise it when they change.
-pub const VERSION: i32 = 2;
+pub const VERSION: i32 = 3;
+
+/// What stands in double braces in a function: the caps of qo-core, so that SQL has no figures of its own.
+const CAPS: &[(&str, u64)] = &[
+    ("{{ATTEMPTS}}", caps::ATTEMPTS as u64),
+    ("{{CLAIM}}", caps::CLAIM as u64),
+    ("{{CLAIM_BYTES}}", caps::CLAIM_BYTES as u64),
+    ("{{CONFIGURED}}", caps::CONFIGURED as u64),
+    ("{{CRON_BYTES}}", caps::CRON_BYTES as u64),
+    ("{{DURATION_MS}}", caps::DURATION_MS),
+    ("{{ERROR_BYTES}}", caps::ERROR_BYTES as u64),
+    ("{{EXTRA_LIMITS}}", caps::EXTRA_LIMITS as u64),
+    ("{{JSON_DEPTH}}", caps::JSON_DEPTH as u64),
+    ("{{KEY_BYTES}}", caps::KEY_BYTES as u64),
+    ("{{LEASE_MAX_MS}}", caps::LEASE_MAX_MS),
+    ("{{LEASE_MIN_MS}}", caps::LEASE_MIN_MS),
+    ("{{LIMIT}}", caps::LIMIT as u64),
+    ("{{NAME_BYTES}}", caps::NAME_BYTES as u64),
+    ("{{NOTE_BYTES}}", caps::NOTE_BYTES as u64),
+    ("{{PAGE}}", caps::PAGE as u64),
+    ("{{PAYLOAD_BYTES}}", caps::PAYLOAD_BYTES as u64),
+    ("{{QUEUE_PRIORITY}}", caps::QUEUE_PRIORITY as u64),
+    ("{{SERVED}}", caps::SERVED as u64),
+    ("{{SETTLES}}", caps::SETTLES as u64),
+    ("{{SUBMIT_BYTES}}", caps::SUBMIT_BYTES as u64),
+    ("{{SUBMIT_JOBS}}", caps::SUBMIT_JOBS as u64),
+    ("{{TIME_MS}}", caps::TIME_MS as u64),
+];
+
+/// A function with the caps in their places.
+fn with_caps(sql: &str) -> String {
+    CAPS.iter().fold(sql.to_owned(), |sql, (name, value)| sql.replace(name, &value.to_string()))
+}
 
 /// The oldest release, by version of the schema, that may use what this one makes. Version 1 pushes configurations in a form
 /// that `api_configure` no longer takes.
@@ -100,15 +139,15 @@ pub async fn up(url: &Url) -> Result<Vec<String>> {
 /// The next step, in a transaction of its own; none if there is none. The lock ends with the transaction, so a pooler does
 /// no harm, and whoever waited for it finds the step done.
 async fn raise(client: &mut Client, schema: &str) -> Result<Option<&'static Step>> {
-    let transaction = client.transaction().await.map_err(|error| unavailable(&error))?;
+    let transaction = client.transaction().await.map_err(|error| refused(&error))?;
     let lock = "SELECT pg_advisory_xact_lock(29551, hashtext('qo migrate'))";
-    transaction.batch_execute(lock).await.map_err(|error| unavailable(&error))?;
+    transaction.batch_execute(lock).await.map_err(|error| refused(&error))?;
     let known = format!("SELECT to_regclass('{schema}.version') IS NOT NULL");
-    let known = transaction.query_typed(&known, &[]).await.map_err(|error| unavailable(&error))?;
+    let known = transaction.query_typed(&known, &[]).await.map_err(|error| refused(&error))?;
     let mut version: Option<i32> = None;
     if known.first().is_some_and(|row| row.get(0)) {
         let rows = transaction.query_typed(&format!("SELECT version FROM {schema}.version"), &[]).await;
-        version = rows.map_err(|error| unavailable(&error))?.first().map(|row| row.get(0));
+        version = rows.map_err(|error| refused(&error))?.first().map(|row| row.get(0));
     }
     if let Some(version) = version.filter(|version| *version > VERSION) {
         let rule = format!("schema {schema} is newer than this release: {version} > {VERSION}");
@@ -117,29 +156,44 @@ async fn raise(client: &mut Client, schema: &str) -> Result<Option<&'static Step
     let Some(step) = STEPS.iter().find(|step| version.is_none_or(|version| step.version > version)) else {
         return Ok(None);
     };
+    check_encoding(&transaction).await?;
+    // With IF NOT EXISTS a role that owns the schema, and may make no other, would be refused.
+    let known = format!("SELECT to_regnamespace('{schema}') IS NOT NULL");
+    let known = transaction.query_typed(&known, &[]).await.map_err(|error| refused(&error))?;
+    let is_there = known.first().is_some_and(|row| row.get(0));
+    let make = if is_there { String::new() } else { format!("CREATE SCHEMA {schema};") };
     let begin = format!(
-        "CREATE SCHEMA IF NOT EXISTS {schema};
+        "{make}
          SET LOCAL search_path = {schema};
          SET LOCAL check_function_bodies = off;
          CREATE TABLE IF NOT EXISTS version (version integer NOT NULL, oldest_client integer NOT NULL);"
     );
     let end = format!("DELETE FROM version; INSERT INTO version VALUES ({}, {OLDEST_CLIENT});", step.version);
     let functions = if step.version == VERSION { FUNCTIONS } else { &[] };
-    let all = [begin.as_str(), step.sql].into_iter().chain(functions.iter().copied()).chain([end.as_str()]);
+    let functions = functions.iter().map(|sql| with_caps(sql));
+    let all = [begin, step.sql.to_owned()].into_iter().chain(functions).chain([end]);
     for sql in all {
-        transaction.batch_execute(sql).await.map_err(|error| {
-            let message = format!("step {} of schema {schema}: {}", step.version, reason(&error));
-            Error::new(ErrorKind::Unavailable, message)
+        transaction.batch_execute(&sql).await.map_err(|error| {
+            let error = refused(&error);
+            let message = format!("step {} of schema {schema}: {}", step.version, error.message());
+            Error::new(error.kind(), message)
         })?;
     }
-    transaction.commit().await.map_err(|error| unavailable(&error))?;
+    transaction.commit().await.map_err(|error| refused(&error))?;
     Ok(Some(step))
 }
 
-fn reason(error: &tokio_postgres::Error) -> String {
-    error
-        .as_db_error()
-        .map_or_else(|| error.to_string(), |db| format!("{} ({})", db.message(), db.code().code()))
+/// `Invalid` if the database cannot hold every text that is UTF-8.
+async fn check_encoding(transaction: &tokio_postgres::Transaction<'_>) -> Result<()> {
+    let asked = "SELECT getdatabaseencoding()::text, current_database()::text";
+    let rows = transaction.query_typed(asked, &[]).await.map_err(|error| refused(&error))?;
+    let Some(row) = rows.first() else { return Err(Error::new(ErrorKind::Internal, "no answer")) };
+    let (encoding, database): (&str, &str) = (row.get(0), row.get(1));
+    if encoding == "UTF8" {
+        return Ok(());
+    }
+    let rule = format_args!("must be UTF8: make database {database} anew with ENCODING 'UTF8'");
+    Err(Error::invalid("encoding", encoding, rule))
 }
 
 /// The version of the schema and the oldest client that may use it; none if there is no schema.
@@ -160,11 +214,11 @@ async fn version_of(client: &Client, schema: &str) -> Result<Option<(i32, i32)>>
         Ok(rows) => Ok(rows.first().map(|row| (row.get(0), row.get(1)))),
         Err(error) if error.code().is_some_and(|code| MISSING.contains(code)) => Ok(None),
         Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
-            let message =
-                format!("{}: the owner can allow it: SELECT {schema}.allow('ROLE', 'work')", reason(&error));
-            Err(Error::new(ErrorKind::Unavailable, message))
+            let said = error.as_db_error().map_or_else(|| error.to_string(), |db| db.message().into());
+            let message = format!("{said}: the owner can allow it: SELECT {schema}.allow('ROLE', 'work')");
+            Err(Error::new(ErrorKind::Invalid, message))
         }
-        Err(error) => Err(unavailable(&error)),
+        Err(error) => Err(refused(&error)),
     }
 }
 
@@ -191,5 +245,22 @@ pub(crate) async fn open(url: &Url) -> Result<(Client, Connection<Socket, NoTlsS
     let connected = tokio::time::timeout(patience, config.connect(NoTls)).await.map_err(|_| {
         Error::new(ErrorKind::Unavailable, format!("PostgreSQL: no answer within {patience:?}"))
     })?;
-    connected.map_err(|error| unavailable(&error))
+    connected.map_err(|error| refused(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cap_that_a_function_names_is_filled_in() {
+        for sql in FUNCTIONS {
+            let filled = with_caps(sql);
+            let left = filled.lines().find(|line| line.contains("{{") && !line.starts_with("-- {{NAMES}}"));
+            assert_eq!(left, None);
+        }
+        for (name, _) in CAPS {
+            assert!(FUNCTIONS.iter().any(|sql| sql.contains(name)), "no function uses {name}");
+        }
+    }
 }

@@ -1,8 +1,9 @@
 //! The store: each method is one function of the schema.
 
 use crate::call::{Calls, Parameter};
+use crate::exchange::{Shared, read_reply};
 use crate::fire::{Due, first_ticks};
-use crate::{Url, exchange::Shared, listen::Listener, migrate};
+use crate::{Url, listen::Listener, migrate};
 use async_trait::async_trait;
 use qo_core::{
     Change, Changed, Claim, Clock, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply,
@@ -18,7 +19,7 @@ use qo_core::{
     Push, Pushed, SlotRequest, Steer, Store, Submitted, Swept, TaskOptions, Time, Work, WorkerStatus,
     WorkflowPage,
 };
-use qo_core::{WorkflowStatus, caps};
+use qo_core::{WorkflowStatus, caps, unreadable};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -105,6 +106,22 @@ impl PostgresStore {
 
     async fn ask<T: DeserializeOwned>(&self, function: &str, parameters: &[Parameter<'_>]) -> Result<T> {
         read(&self.answer(function, parameters).await?)
+    }
+
+    /// Asks for what is to be looked at: a row that cannot be read is shown with stand-ins.
+    async fn look<T: DeserializeOwned>(&self, function: &str, parameters: &[Parameter<'_>]) -> Result<T> {
+        let answer = self.answer(function, parameters).await?;
+        unreadable::read(&answer).map_or_else(|| read(&answer), Ok)
+    }
+
+    /// The same, of a list: a row that cannot be shown even so is left out.
+    async fn list<T: DeserializeOwned>(&self, function: &str) -> Result<Vec<T>> {
+        let answer = self.answer(function, &[]).await?;
+        let Some((list, left_out)) = unreadable::read_list(&answer) else { return read(&answer) };
+        if left_out > 0 {
+            tracing::warn!("{function}: {left_out} rows cannot be read and are left out");
+        }
+        Ok(list)
     }
 
     async fn answer(&self, function: &str, parameters: &[Parameter<'_>]) -> Result<String> {
@@ -264,27 +281,27 @@ impl Store for PostgresStore {
     }
 
     async fn job(&self, job: JobId) -> Result<JobDetail> {
-        self.ask("api_job", &[(&job.0, Type::UUID)]).await
+        self.look("api_job", &[(&job.0, Type::UUID)]).await
     }
 
     async fn jobs(&self, filter: JobFilter, after: Option<Cursor>, limit: usize) -> Result<JobPage> {
         let limit = check_page(limit)?;
         let (filter, after) = (written(&filter)?, after.map(|after| number(after.0)));
         let filter = JsonParameter(&filter);
-        self.ask("api_jobs", &[(&filter, Type::JSONB), (&after, Type::INT8), (&limit, Type::INT4)]).await
+        self.look("api_jobs", &[(&filter, Type::JSONB), (&after, Type::INT8), (&limit, Type::INT4)]).await
     }
 
     async fn explain(&self, job: JobId) -> Result<Explanation> {
-        self.ask("api_explain", &[(&job.0, Type::UUID)]).await
+        self.look("api_explain", &[(&job.0, Type::UUID)]).await
     }
 
     async fn workflows(&self, after: Option<Name>, limit: usize) -> Result<WorkflowPage> {
         let limit = check_page(limit)?;
-        self.ask("api_workflows", &[(&after.as_deref(), Type::TEXT), (&limit, Type::INT4)]).await
+        self.look("api_workflows", &[(&after.as_deref(), Type::TEXT), (&limit, Type::INT4)]).await
     }
 
     async fn workflow(&self, workflow: Name) -> Result<WorkflowStatus> {
-        self.ask("api_workflow", &[(&&*workflow, Type::TEXT)]).await
+        self.look("api_workflow", &[(&&*workflow, Type::TEXT)]).await
     }
 
     async fn steer_workflow(&self, workflow: Name, steer: Steer) -> Result<()> {
@@ -349,11 +366,11 @@ impl Store for PostgresStore {
     async fn groups(&self, after: Option<GroupRef>, limit: usize) -> Result<GroupPage> {
         let limit = check_page(limit)?;
         let after = after.map(|after| after.to_string());
-        self.ask("api_groups", &[(&after, Type::TEXT), (&limit, Type::INT4)]).await
+        self.look("api_groups", &[(&after, Type::TEXT), (&limit, Type::INT4)]).await
     }
 
     async fn group(&self, group: GroupRef) -> Result<GroupDetail> {
-        self.ask("api_group", &[(&group.to_string(), Type::TEXT)]).await
+        self.look("api_group", &[(&group.to_string(), Type::TEXT)]).await
     }
 
     async fn release_slot(&self, group: GroupRef, slot: FenceToken) -> Result<()> {
@@ -382,7 +399,7 @@ impl Store for PostgresStore {
     }
 
     async fn schedules(&self) -> Result<Vec<ScheduleStatus>> {
-        self.ask("api_schedules", &[]).await
+        self.list("api_schedules").await
     }
 
     async fn enable_schedule(&self, schedule: Name, enabled: bool) -> Result<()> {
@@ -410,11 +427,11 @@ impl Store for PostgresStore {
     }
 
     async fn queues(&self) -> Result<Vec<QueueStatus>> {
-        self.ask("api_queues", &[]).await
+        self.list("api_queues").await
     }
 
     async fn workers(&self) -> Result<Vec<WorkerStatus>> {
-        self.ask("api_workers", &[]).await
+        self.list("api_workers").await
     }
 
     async fn over(&self) -> Result<Over> {
@@ -428,11 +445,13 @@ impl Store for PostgresStore {
 
     async fn exchange(&self, exchange: Exchange) -> Result<ExchangeReply> {
         exchange.check()?;
+        let session = exchange.session;
         if let Shared::Reply(reply) = self.exchange_shared(&exchange, false).await? {
-            return Ok(reply);
+            return self.without_unreadable(session, reply).await;
         }
         let exchange = exchange_json(&exchange)?;
-        read(&self.ask_and_fire("api_exchange", &[(&JsonParameter(&exchange), Type::JSONB)]).await?)
+        let answer = self.ask_and_fire("api_exchange", &[(&JsonParameter(&exchange), Type::JSONB)]).await?;
+        self.without_unreadable(session, read_reply(&answer)?).await
     }
 
     async fn fetch(&self, exchange: Exchange) -> Result<Option<ExchangeReply>> {
@@ -441,12 +460,18 @@ impl Store for PostgresStore {
             return self.exchange(exchange).await.map(Some);
         }
         match self.exchange_shared(&exchange, true).await? {
-            Shared::Reply(reply) => return Ok(Some(reply)),
+            Shared::Reply(reply) => {
+                return self.without_unreadable(exchange.session, reply).await.map(Some);
+            }
             Shared::Nothing => return Ok(None),
             Shared::MustBeAlone => {}
         }
-        let exchange = exchange_json(&exchange)?;
-        read(&self.ask_and_fire("api_fetch", &[(&JsonParameter(&exchange), Type::JSONB)]).await?)
+        let (session, exchange) = (exchange.session, exchange_json(&exchange)?);
+        let answer = self.ask_and_fire("api_fetch", &[(&JsonParameter(&exchange), Type::JSONB)]).await?;
+        if answer == "null" {
+            return Ok(None);
+        }
+        self.without_unreadable(session, read_reply(&answer)?).await.map(Some)
     }
 
     async fn close_session(&self, session: SessionId) -> Result<()> {

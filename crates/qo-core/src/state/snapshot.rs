@@ -256,6 +256,7 @@ impl JobSnapshot {
             step: self.step.as_ref().map(|&(_, step)| step),
             skipped,
             finished_at: Some(at),
+            unreadable: None,
         };
         let (payload, output, attempts) = (self.payload.clone(), self.output.clone(), self.attempts.clone());
         Some(JobDetail { view, payload, output, attempts })

@@ -172,6 +172,7 @@ impl State {
             step: membership.map(|at| at.step),
             skipped: past.is_some_and(|past| past.skipped),
             finished_at: past.map(|past| past.finished_at),
+            unreadable: None,
         }
     }
 

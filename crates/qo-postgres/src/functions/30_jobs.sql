@@ -38,9 +38,9 @@ CREATE OR REPLACE FUNCTION is_over(_moment bigint, _now bigint) RETURNS boolean 
 $$;
 
 -- Gives a job in line to a session, with all its slots, under the next token; answers with the token.
-CREATE OR REPLACE FUNCTION start_job(_now bigint, _job job, _session uuid, _worker text) RETURNS bigint
+CREATE OR REPLACE FUNCTION start_job(_now bigint, _job job, _session uuid, _worker text, _trial boolean) RETURNS bigint
 LANGUAGE plpgsql AS $$
-DECLARE _token bigint := next_token(); _timeout_ms bigint := timeout_of(_job);
+DECLARE _token bigint := next_token(_trial); _timeout_ms bigint := timeout_of(_job);
 BEGIN
     DELETE FROM line WHERE seq = _job.seq;
     DELETE FROM hold WHERE seq = _job.seq;
@@ -52,9 +52,9 @@ BEGIN
 END $$;
 
 -- Gives a job in line to a session ahead of time.
-CREATE OR REPLACE FUNCTION claim_ahead(_now bigint, _job job, _session uuid, _worker text, _lease_ms bigint)
+CREATE OR REPLACE FUNCTION claim_ahead(_now bigint, _job job, _session uuid, _worker text, _lease_ms bigint, _trial boolean)
 RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE _token bigint := next_token();
+DECLARE _token bigint := next_token(_trial);
 BEGIN
     DELETE FROM line WHERE seq = _job.seq;
     INSERT INTO hold (seq, state, session, worker, token, since, until)

@@ -98,7 +98,7 @@ END $$;
 -- One walk along the line for a session: starts what may run (or claims it ahead of time) until there is enough.
 -- `_given` has what the walk before it gave: as jobs, by queue, and in bytes.
 CREATE OR REPLACE FUNCTION walk(
-    _now bigint, _session session, _max integer, _per_queue integer, _ahead boolean, _lease_ms bigint,
+    _now bigint, _session session, _max integer, _per_queue integer, _ahead boolean, _lease_ms bigint, _trial boolean,
     INOUT _given jsonb[], INOUT _queues text[], INOUT _bytes bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -109,14 +109,14 @@ DECLARE
     _kept_ref text[] := '{}'; _kept_need integer[] := '{}'; _kept_before integer;
     _any_big boolean; _place bigint[]; _next record; _limit integer;
 BEGIN
-    IF _max <= 0 OR _bytes >= 8388608 THEN RETURN; END IF;
+    IF _max <= 0 OR _bytes >= {{CLAIM_BYTES}} THEN RETURN; END IF;
     SELECT EXISTS (SELECT FROM line l WHERE l.big) INTO _any_big;
     SELECT array_agg(a.queue), array_agg(a.lane), array_agg(queue_priority(a.queue)),
            array_agg(a.seq), array_agg(a.priority), array_agg(a.run_at), array_agg(true), count(*)
     INTO _lane_queue, _lane, _lane_priority, _seq, _priority, _run_at, _alive, _lanes
     FROM lanes_of(_session) a;
     LOOP
-        EXIT WHEN _n >= _max OR _bytes >= 8388608;
+        EXIT WHEN _n >= _max OR _bytes >= {{CLAIM_BYTES}};
         _best := NULL;
         FOR _i IN 1 .. _lanes LOOP
             IF _alive[_i] AND (_best IS NULL
@@ -199,9 +199,9 @@ BEGIN
         ORDER BY l.priority, l.run_at, l.seq LIMIT 1;
         IF NOT _held THEN
             IF _ahead THEN
-                _token := claim_ahead(_now, _job, _session.session, _session.worker, _lease_ms);
+                _token := claim_ahead(_now, _job, _session.session, _session.worker, _lease_ms, _trial);
             ELSE
-                _token := start_job(_now, _job, _session.session, _session.worker);
+                _token := start_job(_now, _job, _session.session, _session.worker, _trial);
             END IF;
             _given := _given || as_claimed(_job, _token);
             _queues := _queues || _job.queue;

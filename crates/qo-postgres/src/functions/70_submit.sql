@@ -207,6 +207,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION api_submit(_jobs jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM check_jobs(_jobs);
     PERFORM ring('job');
     RETURN submit_all(store_time(), _jobs);
 END $$;

@@ -1,8 +1,11 @@
 -- Sessions and the exchange.
 
 CREATE OR REPLACE FUNCTION api_open_session(_new jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone(); _id uuid := (_new->>'id')::uuid; _session session;
+DECLARE _now bigint; _id uuid; _session session;
 BEGIN
+    PERFORM check_session(_new);
+    _now := alone();
+    _id := (_new->>'id')::uuid;
     IF EXISTS (SELECT FROM ended_session e WHERE e.session = _id) THEN
         PERFORM refuse('fenced', 'session ' || _id || ' has ended');
     END IF;
@@ -33,6 +36,7 @@ DECLARE
     _said jsonb := _settle->'outcome'; _outcome text; _detail jsonb; _hold hold; _attempts jsonb; _attempt jsonb;
 BEGIN
     IF _settle ? 'invalid' THEN RETURN jsonb_build_object('Err', _settle->'invalid'); END IF;
+    IF outcome_mistake(_said) IS NOT NULL THEN RETURN failure('invalid', outcome_mistake(_said)); END IF;
     _outcome := CASE WHEN jsonb_typeof(_said) = 'string' THEN _said #>> '{}'
                      ELSE (SELECT k FROM jsonb_object_keys(_said) k LIMIT 1) END;
     _detail := CASE WHEN jsonb_typeof(_said) = 'object' THEN _said->_outcome END;
@@ -47,7 +51,7 @@ BEGIN
         RETURN success(end_attempt(_now, _hold.seq,
             CASE _outcome WHEN 'succeed' THEN 'succeeded' WHEN 'retry' THEN 'retried' WHEN 'fail' THEN 'failed'
                 WHEN 'snooze' THEN 'snoozed' WHEN 'release' THEN 'released' ELSE 'cancelled' END,
-            _detail->>'error', _detail->>'output', _now + (_detail->>'delay_ms')::bigint));
+            left_bytes(_detail->>'error', {{ERROR_BYTES}}), _detail->>'output', _now + (_detail->>'delay_ms')::bigint));
     END IF;
     -- The token that settled it before hears the recorded state again.
     SELECT j.attempts INTO _attempts FROM job j WHERE j.id = _id;
@@ -58,6 +62,24 @@ BEGIN
         RETURN jsonb_build_object('Ok', _attempt->'then');
     END IF;
     RETURN failure('fenced', 'token ' || _token || ' does not own job ' || _id);
+END $$;
+
+-- A job that its worker holds and cannot read fails for good, with the attempt that it was claimed for; the others that were
+-- claimed with it run. Without effect where the token does not own it any more: the worker may say so again.
+CREATE OR REPLACE FUNCTION api_fail_unreadable(_session uuid, _id uuid, _token bigint, _error text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _now bigint := alone(); _said text := left_bytes(_error, {{ERROR_BYTES}}); _hold hold;
+BEGIN
+    SELECT h.* INTO _hold FROM job j JOIN hold h USING (seq) WHERE j.id = _id AND h.session = _session AND h.token = _token;
+    IF NOT FOUND THEN RETURN; END IF;
+    PERFORM ring();
+    IF _hold.state = 'running' THEN
+        PERFORM end_attempt(_now, _hold.seq, 'failed', _said, NULL, NULL);
+        RETURN;
+    END IF;
+    UPDATE job j SET attempts_used = j.attempts_used + 1, attempts = with_attempt(j.attempts, j.attempts_used, _hold.token,
+        _hold.worker, _hold.session, _hold.since, _now, 'failed', _said, 'failed') WHERE j.seq = _hold.seq;
+    DELETE FROM stop s WHERE s.session = _session AND s.token = _token;
+    PERFORM finish(_now, _hold.seq, 'failed', NULL);
 END $$;
 
 -- One start of an exchange.
@@ -79,7 +101,7 @@ BEGIN
     IF NOT _may THEN
         RETURN success(jsonb_build_object('then', give_back(_now, _job.seq), 'run', NULL));
     END IF;
-    _token := start_job(_now, _job, _session.session, _session.worker);
+    _token := start_job(_now, _job, _session.session, _session.worker, false);
     RETURN success(jsonb_build_object('then', 'running', 'run', jsonb_build_object(
         'token', _token, 'timeout_ms', timeout_of(_job), 'retry', retry_of(_job))));
 END $$;
@@ -106,8 +128,8 @@ BEGIN
                 _outcome := '"skipped"';
             ELSE
                 _mistake := NULL;
-                IF NOT EXISTS (SELECT FROM earlier((_tick->'job'->>'id')::uuid, _tick->'job'->>'idempotency_key')) THEN
-                    _mistake := mistake_in(_tick->'job');
+                IF NOT is_uuid(_tick->'job'->>'id') OR NOT EXISTS (SELECT FROM earlier((_tick->'job'->>'id')::uuid, _tick->'job'->>'idempotency_key')) THEN
+                    _mistake := coalesce(mistake_of(_tick->'job', false), mistake_in(_tick->'job'));
                 END IF;
                 _answer := CASE WHEN _mistake IS NOT NULL THEN failure('invalid', 'jobs[0].' || _mistake)
                                 ELSE submit_one(_now, _tick->'job', true) END;
@@ -148,17 +170,21 @@ CREATE OR REPLACE FUNCTION recorded_reply(_session session) RETURNS jsonb LANGUA
         'now', _session.reply_now, 'lease_until', _session.reply_now + _session.lease_ms))
 $$;
 
--- The exchange. If schedules are due and `_fires` does not say what they fire, nothing happens and they are the answer.
-CREATE OR REPLACE FUNCTION exchange_alone(_exchange jsonb, _fires jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+-- The exchange. If schedules are due and `_fires` does not say what they fire, nothing happens and they are the answer. A
+-- trial is undone by its caller, and draws no fence tokens.
+CREATE OR REPLACE FUNCTION exchange_alone(_exchange jsonb, _fires jsonb, _trial boolean) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-    _now bigint := alone();
-    _id uuid := (_exchange->>'session')::uuid; _number bigint := (_exchange->>'number')::bigint;
+    _now bigint; _id uuid; _number bigint;
     _session session; _settled jsonb[] := '{}'; _started jsonb[] := '{}'; _item jsonb; _due jsonb;
     _draining boolean := coalesce((_exchange->>'draining')::boolean, false);
     _claim jsonb := _exchange->'claim'; _prefetch jsonb; _hold hold; _late boolean; _held integer;
     _given jsonb[] := '{}'; _ahead jsonb[] := '{}'; _prefetched jsonb := '[]'; _queues text[] := '{}'; _bytes bigint := 0; _n integer;
     _stops jsonb; _reply jsonb; _over jsonb; _fired bigint; _idle bigint;
 BEGIN
+    PERFORM check_exchange(_exchange);
+    _now := alone();
+    _id := (_exchange->>'session')::uuid;
+    _number := (_exchange->>'number')::bigint;
     SELECT * INTO _session FROM session s WHERE s.session = _id;
     IF NOT FOUND THEN PERFORM refuse('fenced', 'session ' || _id || ' has ended or never was'); END IF;
     IF _number = _session.number AND _number > 0 THEN RETURN recorded_reply(_session); END IF;
@@ -204,13 +230,13 @@ BEGIN
 
     SELECT w._given, w._queues, w._bytes INTO _given, _queues, _bytes
         FROM walk(_now, _session, coalesce((_claim->>'max')::integer, 0), (_claim->>'max_per_queue')::integer, false, NULL,
-                  _given, _queues, _bytes) w;
+                  _trial, _given, _queues, _bytes) w;
     _prefetch := nullif(_claim->'prefetch', 'null');
     IF _prefetch IS NOT NULL AND NOT _late THEN
         SELECT count(*) INTO _held FROM hold h WHERE h.session = _id AND h.state = 'claimed';
         SELECT w._given INTO _ahead
             FROM walk(_now, _session, (_prefetch->>'hold')::integer - _held, (_claim->>'max_per_queue')::integer, true,
-                      (_prefetch->>'lease_ms')::bigint, '{}', _queues, _bytes) w;
+                      (_prefetch->>'lease_ms')::bigint, _trial, '{}', _queues, _bytes) w;
         SELECT coalesce(jsonb_agg(jsonb_build_object('job', a, 'claim_until', _now + (_prefetch->>'lease_ms')::bigint)
                         ORDER BY n), '[]')
             INTO _prefetched FROM unnest(_ahead) WITH ORDINALITY e (a, n);
@@ -228,7 +254,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION api_exchange(_exchange jsonb, _fires jsonb) RETURNS jsonb LANGUAGE sql AS $$
-    SELECT exchange_alone(_exchange, _fires)
+    SELECT exchange_alone(_exchange, _fires, false)
 $$;
 
 -- Whether a reply brings a worker anything that it asked for.
@@ -241,10 +267,11 @@ $$;
 CREATE OR REPLACE FUNCTION api_fetch(_exchange jsonb, _fires jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE _reply jsonb; _again boolean;
 BEGIN
+    PERFORM check_exchange(_exchange);
     SELECT EXISTS (SELECT FROM session s WHERE s.session = (_exchange->>'session')::uuid
         AND s.number = (_exchange->>'number')::bigint) INTO _again;
     BEGIN
-        _reply := exchange_alone(_exchange, _fires);
+        _reply := exchange_alone(_exchange, _fires, false);
         IF _reply ? 'number' AND NOT _again AND NOT brings(_reply) THEN
             RAISE EXCEPTION 'nothing' USING ERRCODE = 'QONIL';
         END IF;
@@ -261,10 +288,9 @@ BEGIN
     SELECT * INTO _session FROM session s WHERE s.session = _id;
     IF NOT FOUND THEN PERFORM refuse('fenced', 'session ' || _id || ' has ended or never was'); END IF;
     BEGIN
-        PERFORM set_config('qo.trial', 'on', true);
         _reply := exchange_alone(jsonb_build_object('session', _id, 'number', _session.number + 1,
             'claim', _claim || jsonb_build_object('max', least((_claim->>'max')::integer, 1)),
-            'free_permits', _session.free_permits, 'draining', false), _fires);
+            'free_permits', _session.free_permits, 'draining', false), _fires, true);
         RAISE EXCEPTION 'tried' USING ERRCODE = 'QONIL';
     EXCEPTION WHEN SQLSTATE 'QONIL' THEN
         NULL;

@@ -48,9 +48,11 @@ END $$;
 -- Answers what the registration changed. What an app said before, word for word, changes nothing, not even which app is newest.
 CREATE OR REPLACE FUNCTION api_register(_tasks jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-    _now bigint := alone(); _task jsonb; _name text; _grp text; _app text; _before text; _old jsonb;
+    _now bigint; _task jsonb; _name text; _grp text; _app text; _before text; _old jsonb;
     _n integer := 0; _change jsonb; _changes jsonb[] := '{}'; _unsaid jsonb[] := '{}'; _of text;
 BEGIN
+    PERFORM check_tasks(_tasks);
+    _now := alone();
     FOR _task IN SELECT * FROM jsonb_array_elements(_tasks) LOOP
         _name := _task->>'task';
         _app := coalesce(_task->>'app', 'default');
@@ -120,9 +122,11 @@ $$;
 -- expression by now, the answer is null, and nothing has happened. What the app said before, word for word, changes nothing.
 CREATE OR REPLACE FUNCTION api_configure(_configuration jsonb, _next jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-    _now bigint := alone(); _app text := coalesce(_configuration->>'app', 'default'); _changes jsonb;
+    _now bigint; _app text := coalesce(_configuration->>'app', 'default'); _changes jsonb;
     _refs text[]; _queues text[]; _schedules text[]; _name text; _newest record; _spec jsonb; _before integer;
 BEGIN
+    PERFORM check_configuration(_configuration);
+    _now := alone();
     SELECT coalesce(jsonb_agg(
             setting_change(d.setting, d.name, setting_text(d.setting, d.old), setting_text(d.setting, d.new))
             ORDER BY array_position(ARRAY['limit', 'queue_priority', 'schedule', 'retention'], d.setting), d.name COLLATE "C"), '[]')
@@ -211,6 +215,7 @@ $$;
 
 CREATE OR REPLACE FUNCTION api_set_limit(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM check_none(group_mistake('group', _ref), slots_mistake('limit', _slots, 0, {{LIMIT}}));
     PERFORM ring();
     PERFORM alone();
     INSERT INTO limits AS l (ref, operator) VALUES (_ref, _slots) ON CONFLICT (ref) DO UPDATE SET operator = excluded.operator;
@@ -229,6 +234,8 @@ END $$;
 
 CREATE OR REPLACE FUNCTION api_pause_queue(_queue text, _paused boolean) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+    PERFORM check_none(CASE WHEN NOT is_name(_queue) THEN invalid('queue', coalesce(_queue, ''), name_rule()) END,
+        CASE WHEN _paused IS NULL THEN invalid('paused', 'null'::text, 'must be true or false') END);
     PERFORM ring();
     PERFORM alone();
     INSERT INTO queue AS q (queue, paused) VALUES (_queue, _paused) ON CONFLICT (queue) DO UPDATE SET paused = excluded.paused;
@@ -253,6 +260,8 @@ END $$;
 CREATE OR REPLACE FUNCTION api_steer_workflow(_name text, _steer text, _step integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _now bigint; _workflow workflow; _head record; _id uuid;
 BEGIN
+    PERFORM check_none(CASE WHEN coalesce(_steer NOT IN ('retry', 'skip', 'cancel'), true)
+        THEN invalid('steer', coalesce(_steer, ''), 'must be retry, skip or cancel') END);
     PERFORM ring();
     -- A caller's open transaction may hold this row, because it submits to the workflow: wait for that before everybody
     -- else waits for us.
@@ -321,8 +330,11 @@ END $$;
 -- They are found before the first is changed: changing one changes nothing about which others can be.
 CREATE OR REPLACE FUNCTION api_change_matching(_change text, _filter jsonb, _after bigint, _limit integer) RETURNS jsonb
 LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone(); _n integer := 0; _last bigint; _found record;
+DECLARE _now bigint; _n integer := 0; _last bigint; _found record;
 BEGIN
+    PERFORM check_none(CASE WHEN coalesce(_change NOT IN ('cancel', 'retry'), true)
+        THEN invalid('change', coalesce(_change, ''), 'must be cancel or retry') END, slots_mistake('limit', _limit, 1, {{PAGE}}));
+    _now := alone();
     PERFORM ring();
     FOR _found IN SELECT * FROM changeable(_now, _change, _filter, coalesce(_after, 0), _limit + 1) LOOP
         IF _n = _limit THEN RETURN jsonb_build_object('jobs', _n, 'next', _last); END IF;
@@ -339,10 +351,14 @@ $$;
 
 CREATE OR REPLACE FUNCTION api_acquire_slots(_request jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-    _now bigint := alone(); _id uuid := (_request->>'id')::uuid; _ref text := _request->>'group';
-    _slots integer := coalesce((_request->>'slots')::integer, 1); _own integer := (_request->>'limit')::integer;
+    _now bigint; _id uuid; _ref text := _request->>'group'; _slots integer; _own integer;
     _program program; _need record; _limit integer; _n bigint;
 BEGIN
+    PERFORM check_slot_request(_request);
+    _now := alone();
+    _id := (_request->>'id')::uuid;
+    _slots := coalesce((_request->>'slots')::integer, 1);
+    _own := (_request->>'limit')::integer;
     SELECT * INTO _program FROM program p WHERE p.lease = _id AND p.until > _now;
     IF FOUND THEN
         IF _program.ref = _ref AND _program.slots = _slots THEN RETURN slot_lease(_program); END IF;
@@ -373,15 +389,17 @@ BEGIN
     END LOOP;
     IF _own IS NOT NULL THEN DELETE FROM submit_limit b WHERE b.ref = _ref AND b.n < _n; END IF;
     INSERT INTO program (lease, ref, slots, holder, token, since, until)
-        VALUES (_id, _ref, _slots, _request->>'holder', next_token(), _now, _now + (_request->>'lease_ms')::bigint)
+        VALUES (_id, _ref, _slots, _request->>'holder', next_token(false), _now, _now + (_request->>'lease_ms')::bigint)
         RETURNING * INTO _program;
     PERFORM count_slots(n.ref, n.slots) FROM needs_of(_program) n;
     RETURN slot_lease(_program);
 END $$;
 
 CREATE OR REPLACE FUNCTION api_extend_slots(_lease uuid, _token bigint, _lease_ms bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone(); _program program;
+DECLARE _now bigint; _program program;
 BEGIN
+    PERFORM check_none(slots_mistake('lease_ms', _lease_ms, {{LEASE_MIN_MS}}, {{LEASE_MAX_MS}}));
+    _now := alone();
     UPDATE program p SET until = _now + _lease_ms WHERE p.lease = _lease AND p.token = _token RETURNING * INTO _program;
     IF NOT FOUND THEN PERFORM refuse('fenced', 'token ' || _token || ' does not hold lease ' || _lease); END IF;
     RETURN slot_lease(_program);

@@ -166,7 +166,7 @@ BEGIN
         ORDER BY t.n) g;
     -- What we took may have come with something unusual after we looked: a limit of its own, a big job, a moment by which it
     -- is over.
-    IF _taken IS NULL OR _unusual OR _bytes >= 8388608 OR cardinality(_taken) > 0 AND must_be_alone(_now, _id) THEN
+    IF _taken IS NULL OR _unusual OR _bytes >= {{CLAIM_BYTES}} OR cardinality(_taken) > 0 AND must_be_alone(_now, _id) THEN
         RAISE EXCEPTION 'this exchange must be alone' USING ERRCODE = 'QOALO';
     END IF;
     IF _only_asks AND cardinality(_taken) = 0 THEN

@@ -147,7 +147,8 @@ $$;
 CREATE OR REPLACE FUNCTION groups_view(_after text, _limit integer) RETURNS jsonb LANGUAGE sql STABLE AS $$
     WITH found AS (
         SELECT r.ref, rank_of(r.ref) COLLATE "C" AS rank FROM known_refs() r
-        WHERE _after IS NULL OR rank_of(r.ref) COLLATE "C" > rank_of(_after) COLLATE "C" ORDER BY 2 LIMIT _limit + 1
+        -- One that cannot be read could not be asked for either. The jobs that name it say so.
+        WHERE is_group(r.ref) AND (_after IS NULL OR rank_of(r.ref) COLLATE "C" > rank_of(_after) COLLATE "C") ORDER BY 2 LIMIT _limit + 1
     ), page AS MATERIALIZED (SELECT * FROM found ORDER BY rank LIMIT _limit)
     SELECT jsonb_build_object(
         'groups', coalesce((SELECT jsonb_agg(group_status(p.ref, coalesce(u.slots, 0)) ORDER BY p.rank)
@@ -272,7 +273,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION api_workflows(_after text, _limit integer) RETURNS jsonb LANGUAGE sql STABLE AS $$
     WITH found AS (
-        SELECT w.* FROM workflow w WHERE _after IS NULL OR w.workflow > _after ORDER BY w.workflow LIMIT _limit + 1
+        SELECT w.* FROM workflow w WHERE is_name(w.workflow) AND (_after IS NULL OR w.workflow > _after) ORDER BY w.workflow LIMIT _limit + 1
     ), page AS (SELECT * FROM found ORDER BY workflow LIMIT _limit)
     SELECT jsonb_build_object(
         'workflows', coalesce((SELECT jsonb_agg(workflow_status((p.workflow, p.on_failure, p.cancelled, p.steps)::workflow) ORDER BY p.workflow) FROM page p), '[]'),

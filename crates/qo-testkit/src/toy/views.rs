@@ -73,6 +73,7 @@ impl Toy {
             step: job.step,
             skipped: job.skipped,
             finished_at: job.finished_at,
+            unreadable: None,
         }
     }
 

@@ -224,6 +224,13 @@ impl Fetcher {
             self.settles.push(Settle { job: job.id, token: job.token, outcome: Outcome::Release });
             return;
         };
+        // It was checked when it was submitted; but a store holds what it holds, and no handler is to get anything else.
+        if let Err(error) = job.payload.check("payload") {
+            tracing::error!(job = %job.id, task = %job.task, "cannot be read, and fails: {error}");
+            let outcome = Outcome::Fail { error: error.to_string().into() };
+            self.settles.push(Settle { job: job.id, token: job.token, outcome });
+            return;
+        }
         let lease = Arc::clone(&session.lease);
         let attempt = self.shared.attempts.begin(Claimed::of(&job), lease, sent);
         self.shared.metrics.started();

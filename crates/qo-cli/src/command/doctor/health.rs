@@ -3,10 +3,11 @@
 use super::sweep;
 use super::{Finding, Level};
 use crate::command::concurrency::{all_groups, is_named_for_nothing};
+use crate::output::clean;
 use crate::place::{Place, listed};
 use crate::trouble::Done;
 use qo::Store;
-use qo::core::{GroupRef, GroupStatus, JobFilter, JobState, Reason, WorkflowState, caps};
+use qo::core::{GroupRef, GroupStatus, JobFilter, JobState, JobView, Reason, WorkflowState, caps};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -100,6 +101,7 @@ async fn workflows(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
 async fn waiting(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
     let filter = JobFilter { states: vec![JobState::Pending], ..JobFilter::default() };
     let page = store.jobs(filter, None, ASKED).await?;
+    let mut findings: Vec<Finding> = page.jobs.iter().filter_map(unreadable).collect();
     let mut reasons: BTreeMap<(String, String), (u64, String)> = BTreeMap::new();
     for job in &page.jobs {
         let Ok(explanation) = store.explain(job.id).await else { continue };
@@ -120,5 +122,13 @@ async fn waiting(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
         Finding::new(level, about, format!("{what}: {jobs} of the first {} waiting jobs", page.jobs.len()))
             .advice(format!("qo explain {first}"))
     };
-    Ok(reasons.into_iter().map(finding).collect())
+    findings.extend(reasons.into_iter().map(finding));
+    Ok(findings)
+}
+
+/// A job that breaks a rule: it fails as soon as a worker claims it, and if none can it waits for ever.
+fn unreadable(job: &JobView) -> Option<Finding> {
+    let what = format!("cannot be read: {}", clean(job.unreadable.as_ref()?));
+    let finding = Finding::new(Level::Problem, format!("job {}", job.id), what);
+    Some(finding.advice(format!("qo jobs cancel {}", job.id)))
 }

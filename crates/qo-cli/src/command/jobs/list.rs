@@ -4,7 +4,7 @@ use super::filter::Filter;
 use super::style;
 use crate::cli::Format;
 use crate::command::argument::{self, state_name};
-use crate::output::{Array, Screen, Style, Table, Times};
+use crate::output::{Array, Screen, Style, Table, Times, clean};
 use crate::place::{Place, did_you_mean, times};
 use crate::trouble::{Done, Trouble};
 use clap::Args;
@@ -127,6 +127,9 @@ fn table(jobs: &[JobView], times: &Times) -> Table {
 
 fn note(job: &JobView, times: &Times) -> String {
     let mut notes = Vec::new();
+    if let Some(unreadable) = &job.unreadable {
+        notes.push(format!("cannot be read: {}", clean(unreadable)));
+    }
     if let Some(run) = &job.running {
         let progress = run.progress.as_ref().map(|progress| format!(", {} %", progress.percent));
         let progress = progress.unwrap_or_default();

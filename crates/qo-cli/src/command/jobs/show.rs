@@ -62,6 +62,9 @@ fn facts(job: &JobDetail, times: &Times) -> Table {
     let mut table = Table::of_facts();
     table.fact("job", view.id.to_string());
     table.row([("state".into(), Style::Dim), (state_name(view.state).into(), style(view.state))]);
+    if let Some(unreadable) = &view.unreadable {
+        table.row([("cannot be read".into(), Style::Dim), (clean(unreadable), Style::Bad)]);
+    }
     table.fact("task", view.task.to_string());
     table.fact("queue", format!("{} (priority {})", view.queue, view.priority));
     let key = view.key.as_ref().map(|key| format!("/{key}")).unwrap_or_default();

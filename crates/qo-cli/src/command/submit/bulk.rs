@@ -137,6 +137,9 @@ pub async fn copies(
     template.clone().job(Time::from_millis(0))?.check().or_else(super::only_dates)?;
     let client = submit.client(place).await?;
     let job = template.clone().job(now(&template, client.store()).await?)?;
+    if let Some(good_until) = job.good_until {
+        super::note_if_past(client.store(), screen, good_until).await;
+    }
     let feed = Feed::Copies { job, number: 0, count };
     Bulk::new(place, client, submit, count).run(screen, feed).await
 }

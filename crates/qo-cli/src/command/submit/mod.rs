@@ -121,6 +121,9 @@ impl Submit {
         if let Submitted::Existing(_) = submitted {
             screen.say("it was submitted before");
         }
+        if let (Submitted::Accepted(_), Some(good_until)) = (submitted, good_until) {
+            note_if_past(client.store(), screen, good_until).await;
+        }
         if self.wait {
             screen.say(format_args!("job {id}"));
             return wait::one(place, &client, screen, id, self.format, self.deadline()).await;
@@ -177,6 +180,16 @@ async fn hint_nobody(place: &Place, store: &Arc<dyn Store>, screen: &mut Screen,
     Ok(())
 }
 
+/// Tells that a job will never run: it is good until a moment that has passed.
+async fn note_if_past(store: &Arc<dyn Store>, screen: &mut Screen, good_until: Time) {
+    // It is submitted: that the store does not say how late it is changes nothing.
+    if let Ok(now) = store.now().await
+        && good_until <= now
+    {
+        screen.warn(format_args!("good_until, {good_until}, has passed: the job expires and never runs"));
+    }
+}
+
 /// With one job the index says nothing.
 fn without_index(error: Error) -> Trouble {
     let message = error.message().strip_prefix("jobs[0].").unwrap_or(error.message());
@@ -191,8 +204,8 @@ fn only_dates(error: Error) -> qo::Result<()> {
 fn read_payload(text: &str) -> Done<Json> {
     if text != "-" {
         return Json::parse("payload", text).map_err(|error| {
-            let quoted = "a JSON string needs its own quotes: '\"text\"'";
-            Trouble::from(error).hint(quoted)
+            let hint = hint_for(text, error.message());
+            Trouble::from(error).hint(hint)
         });
     }
     let mut read = Vec::new();
@@ -209,6 +222,27 @@ fn read_payload(text: &str) -> Done<Json> {
     }
     let text = String::from_utf8(read).map_err(|_| Error::invalid("payload", "-", "must be UTF-8"))?;
     Ok(Json::parse("payload", text.trim())?)
+}
+
+/// What is probably meant by a text that is no JSON.
+fn hint_for(text: &str, error: &str) -> &'static str {
+    let is_cut = error.contains("EOF while parsing");
+    match text.trim_start().chars().next() {
+        None => "the payload is empty: leave it out for null, or say '\"\"' for an empty text",
+        Some('{' | '[') if is_cut => "it ends too early: a bracket or a quote is opened and not closed",
+        Some('{' | '[') if error.contains("trailing characters") => {
+            "it goes on after its end: a bracket is closed too often, or a quote is missing"
+        }
+        Some('{' | '[') if error.contains("nested") => {
+            "pass a file's name or a key, and let the handler read it"
+        }
+        Some('{' | '[') => {
+            "keys and texts need double quotes, and the shell wants single ones around all: '{\"key\": \"text\"}'"
+        }
+        Some('"') if is_cut => "its last double quote is missing",
+        _ if error.contains("number out of range") => "a number that large must be a text: '\"1e400\"'",
+        _ => "a JSON string needs its own quotes: '\"text\"'",
+    }
 }
 
 /// A new id.
