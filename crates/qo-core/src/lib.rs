@@ -16,7 +16,7 @@
 //! | [`command`], [`event`], [`view`], [`error`](Error), [`caps`] | what may be asked, what happened, what may be looked at, what can go wrong |
 //! | [`decide()`], [`State::evolve`] | the rules: what happens, and what that means |
 //! | [`State`] | rows and the indexes that make claiming cheap |
-//! | [`store`], [`book`], [`memory`], [`clock`] | the seam that every store implements, what a store of this state needs for it, the simplest one, and store time |
+//! | [`store`], [`book`], [`memory`], [`clock`], [`watch`] | the seam that every store implements, what a store of this state needs for it, the simplest one, store time, and who may end a lease |
 
 pub mod book;
 pub mod caps;
@@ -44,13 +44,14 @@ pub mod slot;
 mod state;
 pub mod store;
 pub mod view;
+pub mod watch;
 pub mod workflow;
 
 pub use book::Book;
 pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use command::{Answer, Change, Changed, Command, OpenedSession, Swept};
 pub use concurrency::{ConcurrencyManager, ConcurrencyStatus, SlotInfo};
-pub use decide::{Decision, decide};
+pub use decide::{Decision, decide, decide_watching};
 pub use error::{Error, ErrorKind, Result};
 pub use event::{AttemptEnded, Event, Exchanged};
 pub use group::GroupRef;
@@ -74,4 +75,5 @@ pub use view::{
 };
 pub use view::{JobView, LastTick, QueueStatus, Reason, Running, ScheduleStatus, StepStatus, WorkerStatus};
 pub use view::{WorkflowPage, WorkflowStatus};
+pub use watch::{StoreTime, Watch};
 pub use workflow::{OnFailure, Steer, WorkflowState};
