@@ -107,7 +107,9 @@ impl State {
             Event::SessionOpened { session, lease_until } => self.session_opened(session, *lease_until),
             Event::Renewed { session, lease_until, free_permits, draining } => {
                 let ix = self.session_ix(*session);
+                let now = self.now;
                 self.change_session(ix, |row| {
+                    row.renewed_at = now;
                     row.lease_until = *lease_until;
                     row.free_permits = *free_permits;
                     row.draining = *draining;
@@ -341,7 +343,14 @@ impl State {
         }
         self.assert_room(&needs);
         self.take_token(token);
-        self.insert_hold(Hold { request: Arc::clone(request), token, since: self.now, until, needs });
+        self.insert_hold(Hold {
+            request: Arc::clone(request),
+            token,
+            since: self.now,
+            renewed_at: self.now,
+            until,
+            needs,
+        });
     }
 
     fn change_schedule(&mut self, schedule: &Name, change: impl FnOnce(&mut ScheduleRow)) {
@@ -413,6 +422,7 @@ impl State {
             new: Arc::clone(new),
             serves: Arc::new(serves),
             opened_at: self.now,
+            renewed_at: self.now,
             lease_until,
             free_permits: new.permits,
             draining: false,

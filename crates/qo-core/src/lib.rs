@@ -16,7 +16,7 @@
 //! | [`command`], [`event`], [`view`], [`unreadable`], [`error`](Error), [`caps`] | what may be asked, what happened, what may be looked at, what can go wrong |
 //! | [`decide()`], [`State::evolve`] | the rules: what happens, and what that means |
 //! | [`State`] | rows and the indexes that make claiming cheap |
-//! | [`store`], [`book`], [`memory`], [`clock`] | the seam that every store implements, what a store of this state needs for it, the simplest one, and store time |
+//! | [`store`], [`book`], [`memory`], [`clock`], [`watch`] | the seam that every store implements, what a store of this state needs for it, the simplest one, store time, and who may end a lease |
 
 pub mod app;
 pub mod book;
@@ -46,6 +46,7 @@ mod state;
 pub mod store;
 pub mod unreadable;
 pub mod view;
+pub mod watch;
 pub mod workflow;
 
 pub use app::{Push, Pushed, Setting, SettingChange, default_app};
@@ -53,7 +54,7 @@ pub use book::Book;
 pub use clock::{Clock, ManualClock, SystemClock, Time};
 pub use command::{Answer, Change, Changed, Command, OpenedSession, Swept};
 pub use concurrency::{ConcurrencyManager, ConcurrencyStatus, SlotInfo};
-pub use decide::{Decision, decide};
+pub use decide::{Decision, decide, decide_watching};
 pub use error::{Error, ErrorKind, Result};
 pub use event::{AttemptEnded, Event, Exchanged};
 pub use group::GroupRef;
@@ -79,4 +80,5 @@ pub use view::{
     JobView, LastTick, LeaseOver, Over, QueueStatus, Reason, Running, ScheduleStatus, SessionOver, StepStatus,
 };
 pub use view::{WorkerStatus, WorkflowPage, WorkflowStatus};
+pub use watch::{StoreTime, Watch};
 pub use workflow::{OnFailure, Steer, WorkflowState};

@@ -8,7 +8,7 @@
 //! that. Some servers check first and write later, or do not check at all; there a log would lose records without anybody
 //! noticing. So whoever makes a namespace [tries it out](probe), and refuses such a server.
 
-use crate::log::{Log, is_absent, said};
+use crate::log::{Log, are_credentials_bad, in_full, is_absent, said};
 use crate::profile::{Profile, Variables};
 use crate::traffic::{Traffic, Watched};
 use futures::TryStreamExt;
@@ -229,28 +229,33 @@ impl Bucket {
 
     /// What an error means to somebody who opens the bucket.
     fn explained(&self, error: &object_store::Error) -> Error {
-        let said = said(error);
-        let code = between(&said, "<Code>", "</Code>").unwrap_or_default();
-        let why = match between(&said, "<Message>", "</Message>") {
-            Some(message) => format!("{code}: {message}"),
-            None => said.clone(),
-        };
-        let is_refused = said.contains("403 Forbidden") || said.contains("401 Unauthorized");
-        let (kind, what) = match code {
-            "NoSuchBucket" => (ErrorKind::NotFound, "there is no such bucket"),
-            "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "ExpiredToken" | "InvalidToken" => {
-                (ErrorKind::Unavailable, "the credentials are not accepted")
+        let (in_full, why) = (in_full(error), said(error));
+        // What answers there is this machine's cloud, or a proxy in its place; the bucket was not asked.
+        if in_full.contains("169.254.") {
+            let what = format!(
+                "{self}: no credentials were found: qo looked for AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the \
+                 environment, for a profile (AWS_PROFILE, else `default`) in ~/.aws/credentials and ~/.aws/config, and \
+                 for a role of this machine"
+            );
+            return Error::new(ErrorKind::Unavailable, what);
+        }
+        let is_refused = in_full.contains("403 Forbidden") || in_full.contains("401 Unauthorized");
+        let (kind, what) = match () {
+            () if in_full.contains("<Code>NoSuchBucket</Code>") => {
+                (ErrorKind::NotFound, "there is no such bucket".to_owned())
             }
-            _ if is_refused => (
-                ErrorKind::Unavailable,
-                "the credentials may not do this; they need s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket",
-            ),
-            _ if said.contains("169.254.") => (
-                ErrorKind::Unavailable,
-                "no credentials: neither AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, nor a profile, nor a role \
-                 of this machine",
-            ),
-            _ => (ErrorKind::Unavailable, "the bucket cannot be reached"),
+            () if are_credentials_bad(error) => {
+                (ErrorKind::Unavailable, "the credentials are not accepted".to_owned())
+            }
+            () if is_refused => {
+                let what = format!(
+                    "the credentials may not do this; they need s3:GetObject, s3:PutObject and s3:DeleteObject on {self}/*, \
+                     and s3:ListBucket on s3://{}",
+                    self.name
+                );
+                (ErrorKind::Invalid, what)
+            }
+            () => (ErrorKind::Unavailable, "the bucket cannot be reached".to_owned()),
         };
         Error::new(kind, format!("{self}: {what}: {why}"))
     }
@@ -356,11 +361,6 @@ fn shown(url: &str) -> String {
 
 fn host_of(endpoint: Option<&str>) -> Option<String> {
     Url::parse(endpoint?).ok()?.host_str().map(str::to_owned)
-}
-
-/// The text between two others.
-fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
-    text.split_once(before)?.1.split_once(after).map(|(found, _)| found)
 }
 
 const SHAPE: &str = "must name a bucket, as in s3://bucket/prefix";

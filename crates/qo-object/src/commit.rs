@@ -23,13 +23,16 @@ use crate::request::{Asked, fitting_jobs};
 use crate::snapshot::is_swept_beyond;
 use crate::writer::{Hands, Writer};
 use futures::future::{Either, select};
-use qo_core::{Answer, Command, Error, ErrorKind, Event, Result, Time, decide};
+use qo_core::{Answer, Command, Error, ErrorKind, Event, Result, Time, decide_watching};
 use std::pin::pin;
+use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 /// Races for the next record that a commit may lose before its callers are told to come back later.
 const RACES: u32 = 1_000;
+/// How long a process that could write asks again after its writes are refused.
+const REFUSED: Duration = Duration::from_secs(60);
 
 impl Writer {
     /// Commits, however long it takes to get a turn.
@@ -128,7 +131,7 @@ impl Writer {
                 }
                 Err(error) => {
                     self.state.take_back();
-                    return Err(error);
+                    return Err(self.refused(error));
                 }
             }
         }
@@ -159,6 +162,19 @@ impl Writer {
         put
     }
 
+    /// What the callers of a commit are told about an error. Rights that this process never had are missing for good. Rights
+    /// that it had may come back, as they do when policies are changed: for a while that is `Unavailable`.
+    fn refused(&mut self, error: Error) -> Error {
+        if error.kind() != ErrorKind::Invalid || !self.has_written {
+            return error;
+        }
+        let since = *self.refused_since.get_or_insert_with(Instant::now);
+        match since.elapsed() < REFUSED {
+            true => Error::new(ErrorKind::Unavailable, error.message()),
+            false => error,
+        }
+    }
+
     /// Whether the end of a bucket's log was seen after this.
     pub(crate) fn has_looked_since(&self, asked: Instant) -> bool {
         self.log.directory().is_none() && self.seen_end >= asked
@@ -169,7 +185,7 @@ impl Writer {
         !self.is_late()
             && match self.log.directory() {
                 Some(_) => is_swept_beyond(&self.log, self.end.number).await.is_ok_and(|swept| !swept),
-                None => !self.is_late_since(self.seen_date),
+                None => !self.is_late_since(self.seen_date).await,
             }
     }
 
@@ -180,8 +196,10 @@ impl Writer {
         commands: &[Asked<T>],
     ) -> (Vec<Event>, Vec<Result<Answer>>) {
         let mut events = Vec::new();
+        let watch = self.watched.now();
         if admitted > 0 {
-            match decide(&mut self.state, at, &Command::Admit(self.offers[..admitted].to_vec())) {
+            let admit = Command::Admit(self.offers[..admitted].to_vec());
+            match decide_watching(&mut self.state, at, &admit, &watch) {
                 Ok(decision) => {
                     if let Answer::Submitted(submitted) = &decision.answer {
                         // An offer that breaks a rule cannot have come from qo; an id may have been used twice.
@@ -194,7 +212,7 @@ impl Writer {
             }
         }
         let answers = commands.iter().map(|asked| {
-            let decision = asked.decide(&mut self.state, at)?;
+            let decision = asked.decide(&mut self.state, at, &watch)?;
             events.extend(decision.events);
             Ok(decision.answer)
         });
@@ -205,13 +223,15 @@ impl Writer {
     /// A record of ours is there.
     async fn written(&mut self, record: &Record, bytes: usize, sent: Instant) {
         self.seen_end = sent;
-        self.seen_date = self.log.date().map(|dated| dated.date);
+        self.seen_date = self.log.believed_now();
         // Its folder was synced with it, and so was everything that could be seen there.
         self.unsynced = false;
         self.offers.drain(..record.admitted);
         self.lost = 0;
+        (self.has_written, self.refused_since) = (true, None);
         self.turns.saw(record.number, self.id);
         self.pace.saw(record);
+        self.watched.saw(self.state.now(), record.number);
         self.passed(record.number, record.nonce, bytes);
         self.owes_snapshot |= record.snapshot;
         if let Hands::Store(clock) = &self.hands {

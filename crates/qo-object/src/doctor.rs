@@ -109,6 +109,34 @@ pub async fn examine_bucket(bucket: &Bucket) -> Result<Health> {
     Ok(Examination::of(&log).await?.health)
 }
 
+/// Tries out whether the credentials may write to a bucket, and delete what they wrote. It leaves nothing behind, unless they
+/// may write and not delete. `Invalid` if they may not write.
+pub async fn may_write_to_bucket(bucket: &Bucket) -> Result<MayWrite> {
+    let log = bucket_log(bucket).await?;
+    let path = Path::from(format!("probe/{}", Uuid::new_v4()));
+    match log.create(&path, Vec::new()).await {
+        Created::Done => {}
+        Created::Exists => return Ok(MayWrite::NotKnown(format!("{path}: it exists, although it is new"))),
+        Created::Refused(error) => return Err(error),
+        Created::Unknown(why) => return Ok(MayWrite::NotKnown(why)),
+    }
+    Ok(match log.delete(&path).await {
+        Ok(()) => MayWrite::AndDelete,
+        Err(error) => MayWrite::NotDelete(error.message().to_owned()),
+    })
+}
+
+/// What credentials may do besides reading.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MayWrite {
+    /// Write and delete.
+    AndDelete,
+    /// Write; to delete was refused, or failed, for this reason.
+    NotDelete(String),
+    /// It cannot be told, for this reason.
+    NotKnown(String),
+}
+
 /// Gets a damaged namespace in a bucket going again; see [`repair`].
 pub async fn repair_bucket(bucket: &Bucket) -> Result<Repair> {
     repair_log(&bucket_log(bucket).await?).await
@@ -122,7 +150,7 @@ pub async fn format_levels_of_bucket(bucket: &Bucket) -> Result<(Option<u64>, u6
 
 async fn bucket_log(bucket: &Bucket) -> Result<Log> {
     let traffic = Arc::default();
-    let log = Log::in_bucket(bucket.objects(&traffic)?, traffic);
+    let log = Log::in_bucket(bucket.objects(&traffic)?, traffic).at(bucket);
     bucket.check(log.objects()).await?;
     Ok(log)
 }
@@ -231,6 +259,9 @@ async fn repair_log(log: &Log) -> Result<Repair> {
         set_aside(log, &snapshot::path(number), &mut repair).await?;
     }
     let written = log.create(&snapshot::path(covered.number), snapshot::encode(covered, &state)?).await;
+    if let Created::Refused(error) = written {
+        return Err(error);
+    }
     if written != Created::Done {
         let what = format!("{}: could not be written: try again", snapshot::path(covered.number));
         return Err(Error::new(ErrorKind::Unknown, what));
@@ -277,7 +308,7 @@ async fn set_aside(log: &Log, path: &Path, repair: &mut Repair) -> Result<()> {
     let aside = Path::from(format!("damaged/{path}-{}", Uuid::new_v4().simple()));
     match log.create(&aside, bytes).await {
         Created::Done => {}
-        Created::Exists | Created::Unknown(_) => {
+        Created::Exists | Created::Refused(_) | Created::Unknown(_) => {
             return Err(Error::new(ErrorKind::Unavailable, format!("{aside}: could not be written")));
         }
     }

@@ -3,7 +3,7 @@
 //! The level is an object `format/N` that is created once; raising it creates the next. A release refuses a namespace whose
 //! level it does not know before it has written anything there.
 
-use crate::log::{Log, numbered};
+use crate::log::{Created, Log, numbered};
 use crate::record::{Encoder, LEVEL};
 use qo_core::{Error, ErrorKind, Result};
 use serde::Serialize;
@@ -33,9 +33,11 @@ pub(crate) async fn check(log: &Log) -> Result<()> {
         None => {
             let mut encoder = Encoder::new();
             encoder.line(&Level { level: ours })?;
-            // If it cannot be written, the first record cannot be either, and that one will say so.
-            log.create(&numbered("format", ours), encoder.finish()).await;
-            Ok(())
+            match log.create(&numbered("format", ours), encoder.finish()).await {
+                Created::Refused(error) => Err(error),
+                // If it cannot be written, the first record cannot be either, and that one will say so.
+                Created::Done | Created::Exists | Created::Unknown(_) => Ok(()),
+            }
         }
     }
 }

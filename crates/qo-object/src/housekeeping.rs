@@ -127,9 +127,10 @@ impl Writer {
             self.last_long_sweep = Some(self.last_sweep);
         }
         let (log, age) = (self.log.clone(), self.options.sweep_age);
+        let known = self.watched.known_for(age);
         let remembered_ms = self.state.retention().succeeded_ms;
         self.sweeping = Some(tokio::spawn(async move {
-            if let Err(error) = sweep(&log, age).await {
+            if let Err(error) = sweep(&log, age, known).await {
                 tracing::debug!("sweeping was cut short: {error}");
             }
             if long_sweep_is_due && let Err(error) = sweep_old(&log, remembered_ms).await {
@@ -147,7 +148,9 @@ impl Writer {
         {
             return;
         }
-        let Some(slots) = SlotObjects::beside(&self.log) else { return };
+        // One for the life of the process: it remembers since when it has watched which slot.
+        let slots = self.slots.get_or_insert_with(|| SlotObjects::beside(&self.log)).clone();
+        let Some(slots) = slots else { return };
         self.sweeping = Some(tokio::spawn(async move {
             match slots.sweep().await {
                 Ok(0) => {}

@@ -33,6 +33,7 @@
 //! | `snapshot` `sweep` | the state as an object; deleting what nobody will read again |
 //! | `history` | jobs that succeeded some time ago, out of the state and into segments |
 //! | `clock` | store time: what the store stamps |
+//! | `watch` | what this process has watched: in a bucket it ends no lease of another one before |
 //! | `format` | which releases can work with a namespace |
 //! | `bucket` `profile` | where a bucket is, who may use it, and whether it can be relied upon |
 //! | `traffic` `prices` | the requests of a bucket, what they cost, and the time that its answers bear |
@@ -66,6 +67,7 @@ pub mod store;
 mod sweep;
 mod traffic;
 mod turn;
+mod watch;
 mod writer;
 
 pub use bucket::Bucket;

@@ -14,6 +14,9 @@ use uuid::Uuid;
 /// Objects that are deleted with one request, at most.
 const DELETED_AT_ONCE: usize = 1_000;
 
+/// Answers that must agree, most of them, before a process believes that it has slept.
+const CONFIRMATIONS: usize = 3;
+
 /// The last number that an object can have. What is called by a larger one is not qo's.
 const LAST: u64 = u64::MAX >> 1;
 
@@ -26,6 +29,8 @@ pub struct Log {
     directory: Option<Arc<Directory>>,
     /// What goes to a bucket and comes back.
     traffic: Option<Arc<Traffic>>,
+    /// The bucket and the prefix, for people.
+    place: Option<Arc<str>>,
 }
 
 /// What became of an attempt to create an object.
@@ -36,6 +41,8 @@ pub enum Created {
     /// There was one already. It may be ours all the same, if an earlier attempt succeeded and its answer was lost:
     /// the nonce tells.
     Exists,
+    /// It is not there, and will not be: the store refuses to write it.
+    Refused(Error),
     /// Nobody knows.
     Unknown(String),
 }
@@ -43,12 +50,17 @@ pub enum Created {
 impl Log {
     /// The log in an object store.
     pub fn new(objects: Arc<dyn ObjectStore>) -> Self {
-        Self { unsynced: Arc::clone(&objects), objects, directory: None, traffic: None }
+        Self { unsynced: Arc::clone(&objects), objects, directory: None, traffic: None, place: None }
     }
 
     /// The log in a bucket.
     pub(crate) fn in_bucket(objects: Arc<dyn ObjectStore>, traffic: Arc<Traffic>) -> Self {
-        Self { unsynced: Arc::clone(&objects), objects, directory: None, traffic: Some(traffic) }
+        Self { unsynced: Arc::clone(&objects), objects, directory: None, traffic: Some(traffic), place: None }
+    }
+
+    /// The same log, which says where it is when something is wrong.
+    pub(crate) fn at(self, place: impl std::fmt::Display) -> Self {
+        Self { place: Some(place.to_string().into()), ..self }
     }
 
     /// The log in a directory.
@@ -57,7 +69,7 @@ impl Log {
         unsynced: Arc<dyn ObjectStore>,
         directory: Directory,
     ) -> Self {
-        Self { objects, unsynced, directory: Some(Arc::new(directory)), traffic: None }
+        Self { objects, unsynced, directory: Some(Arc::new(directory)), traffic: None, place: None }
     }
 
     pub(crate) fn objects(&self) -> &Arc<dyn ObjectStore> {
@@ -219,6 +231,9 @@ impl Log {
             Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
                 Created::Exists
             }
+            Err(error) if is_refused(&error) => {
+                Created::Refused(refused(self.place.as_deref().unwrap_or("store"), &error))
+            }
             Err(error) => Created::Unknown(said(&error)),
         }
     }
@@ -302,6 +317,27 @@ impl Log {
         Ok(last)
     }
 
+    /// Checks that the records of a bucket after `covered` follow each other without a gap, as far as they are listed. `Data`
+    /// if one is missing: to write behind it would be to acknowledge what no reader gets to.
+    pub(crate) async fn check_no_gap(&self, covered: u64) -> Result<()> {
+        let (folder, offset) = (Path::from("log"), Self::path(covered));
+        let mut listing = self.objects.list_with_offset(Some(&folder), &offset);
+        let mut next = covered + 1;
+        while let Some(meta) = listing.next().await {
+            let meta = meta.map_err(|error| unavailable(&folder, &error))?;
+            let Some(number) = number_of(&meta.location) else { continue };
+            // A listing may be late.
+            while next < number {
+                if !self.exists(&Self::path(next)).await? {
+                    return Err(crate::snapshot::missing(next));
+                }
+                next += 1;
+            }
+            next = number + 1;
+        }
+        Ok(())
+    }
+
     /// The numbers of the numbered objects in a folder, in order.
     pub(crate) async fn numbers(&self, folder: &str) -> Result<Vec<u64>> {
         Ok(self.numbers_aged(folder).await?.into_iter().map(|(number, _)| number).collect())
@@ -381,9 +417,50 @@ impl Log {
         stamped?.ok_or_else(gone)
     }
 
-    /// The date that the newest answer of a bucket bore; none if this is no bucket, or its answers bear none.
+    /// The date that the newest answer of a bucket bore, right or wrong; none if this is no bucket, or its answers bear none.
     pub(crate) fn date(&self) -> Option<Dated> {
         self.traffic.as_ref().and_then(|traffic| traffic.date())
+    }
+
+    /// The date that most of the newest answers of a bucket agree with.
+    pub(crate) fn believed(&self) -> Option<Dated> {
+        self.traffic.as_ref().and_then(|traffic| traffic.believed())
+    }
+
+    /// The time of a bucket now, as most of the newest answers have it.
+    pub(crate) fn believed_now(&self) -> Option<Time> {
+        self.traffic.as_ref().and_then(|traffic| traffic.believed_now())
+    }
+
+    /// Asks a bucket until at least so many of its answers have borne a date, if they do.
+    pub(crate) async fn hear_dates(&self, count: u64) -> Result<()> {
+        let Some(traffic) = &self.traffic else { return Ok(()) };
+        let missing = count.saturating_sub(traffic.dates_heard());
+        let path = Path::from("clock/now");
+        // At once: each is a question of its own, and nobody waits longer than for one.
+        futures::future::try_join_all((0..missing).map(|_| self.exists(&path))).await.map(drop)
+    }
+
+    /// Whether so much time has passed at a bucket since it was `seen` there. A date that says so is confirmed by two more
+    /// answers: one may be wrong. Where answers bear no date nobody knows.
+    pub(crate) async fn is_late_since(&self, seen: Option<Time>, age: Duration) -> bool {
+        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        let (Some(traffic), Some(seen)) = (&self.traffic, seen) else { return false };
+        let says_so = |dated: &Dated| dated.date.ms_since(seen) >= age_ms;
+        if !traffic.date().is_some_and(|dated| says_so(&dated)) {
+            return false;
+        }
+        let mut late = 1;
+        for _ in 1..CONFIRMATIONS {
+            // A question that fails says nothing: to be late is what is safe.
+            let answered = self.exists(&Path::from("clock/now")).await.is_ok();
+            late += usize::from(!answered || traffic.date().is_some_and(|dated| says_so(&dated)));
+        }
+        let is_late = late * 2 > CONFIRMATIONS;
+        if is_late {
+            traffic.believe_newest(CONFIRMATIONS);
+        }
+        is_late
     }
 
     /// The time of an answer that a bucket gives now: whatever is asked, it bears one.
@@ -393,7 +470,7 @@ impl Log {
         }
         let asked = Instant::now();
         self.exists(&Path::from("clock/now")).await?;
-        Ok(self.date().filter(|dated| dated.sent >= asked).map(|dated| dated.date))
+        Ok(self.date().filter(|dated| dated.sent >= asked).and_then(|_| self.believed_now()))
     }
 
     /// Makes sure that every record that can be seen is on the disk: one that another process is just writing can be
@@ -447,8 +524,72 @@ pub(crate) fn is_absent(error: &object_store::Error) -> bool {
     matches!(error, object_store::Error::NotFound { .. }) && !said(error).contains("NoSuchBucket")
 }
 
-/// What an error says, with all its causes: "no space left on device" is never the outermost.
+/// Whether a store refused a request, and nothing can have come of it: not of an earlier try of the same request either.
+pub(crate) fn is_refused(error: &object_store::Error) -> bool {
+    matches!(
+        error,
+        object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. }
+    ) && !in_full(error).contains(" retries, max_retries")
+}
+
+/// Codes of S3 that say that credentials are wrong or have expired. Others come with the next rotation.
+const BAD_CREDENTIALS: [&str; 7] = [
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "ExpiredToken",
+    "InvalidToken",
+    "TokenRefreshRequired",
+    "RequestTimeTooSkewed",
+    "RequestExpired",
+];
+
+/// Whether an error says that credentials are not accepted.
+pub(crate) fn are_credentials_bad(error: &object_store::Error) -> bool {
+    let (code, _) = code_and_message(&in_full(error)).unwrap_or_default();
+    BAD_CREDENTIALS.contains(&code.as_str())
+}
+
+/// What it means that a store refused a write. Nothing was written: `Invalid` if the right to write is missing, which nothing
+/// but another right will change; `Unavailable` if the credentials are not accepted, which pass.
+pub(crate) fn refused(place: &str, error: &object_store::Error) -> Error {
+    let why = said(error);
+    match are_credentials_bad(error) {
+        true => {
+            Error::new(ErrorKind::Unavailable, format!("{place}: the credentials are not accepted: {why}"))
+        }
+        false => {
+            let what = format!(
+                "{place}: the credentials may not write there, and nothing was written: they need s3:PutObject on {place}/*: {why}"
+            );
+            Error::new(ErrorKind::Invalid, what)
+        }
+    }
+}
+
+/// The code and the message of an answer of S3.
+fn code_and_message(said: &str) -> Option<(String, String)> {
+    let between = |before: &str, after: &str| {
+        said.split_once(before)?.1.split_once(after).map(|(found, _)| found.trim().to_owned())
+    };
+    Some((between("<Code>", "</Code>")?, between("<Message>", "</Message>").unwrap_or_default()))
+}
+
+/// What an error says to people: of an answer of S3 its status, code and message, not the XML around them.
 pub(crate) fn said(error: &object_store::Error) -> String {
+    let said = in_full(error);
+    let Some((code, message)) = code_and_message(&said) else {
+        // Some refuse without a word.
+        return said.trim_end_matches([' ', ':']).to_owned();
+    };
+    let status = ["status code: ", "error response: "].into_iter().find_map(|before| said.split_once(before));
+    let status = status.and_then(|(_, rest)| rest.split_once(':')).map_or("", |(status, _)| status);
+    let status = if status.contains('<') { "" } else { status };
+    let parts = [status, code.as_str(), message.as_str()];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ")
+}
+
+/// What an error says, with all its causes: "no space left on device" is never the outermost.
+pub(crate) fn in_full(error: &object_store::Error) -> String {
     let mut said = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {

@@ -12,8 +12,7 @@ use crate::put::{Put, put};
 use crate::record::Record;
 use crate::snapshot::{Snapshot, is_swept_beyond};
 use crate::store::Options;
-use crate::writer::is_late_since;
-use futures::future::{join, try_join_all};
+use futures::future::{join, try_join, try_join_all};
 use qo_core::{Command, Error, ErrorKind, NewJob, Result, Submitted, Time, caps};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -181,7 +180,7 @@ impl Offerer {
             let Some(record) = self.log.read(last).await? else { return Ok(None) };
             records = vec![Some(record)];
         }
-        if is_late_since(&self.log, known.date, self.options.sweep_age / 2) {
+        if self.log.is_late_since(known.date, self.options.sweep_age / 2).await {
             return Ok(None);
         }
         for record in records.into_iter().map_while(|record| record) {
@@ -200,7 +199,11 @@ impl Offerer {
             let covered = Snapshot::newest_number(&self.log).await?;
             // Of the first answer: what the next ones say is not older.
             let date = self.date();
-            let number = self.log.last_after(covered).await?;
+            let number = match self.log.directory() {
+                Some(_) => self.log.last_after(covered).await?,
+                // Several looks find the end of a bucket's log, gap or no gap; a listing tells. Both at once.
+                None => try_join(self.log.last_after(covered), self.log.check_no_gap(covered)).await?.0,
+            };
             if number - covered >= PILE {
                 return Ok(None);
             }
@@ -218,7 +221,7 @@ impl Offerer {
     }
 
     fn date(&self) -> Option<Time> {
-        self.log.date().map(|dated| dated.date)
+        self.log.believed_now()
     }
 
     /// Whether a record that was just written after an end is one that will be read.
@@ -227,7 +230,7 @@ impl Offerer {
         end.seen.elapsed() < age
             && match self.log.directory() {
                 Some(_) => is_swept_beyond(&self.log, end.number).await.is_ok_and(|swept| !swept),
-                None => !is_late_since(&self.log, end.date, age),
+                None => !self.log.is_late_since(end.date, age).await,
             }
     }
 }

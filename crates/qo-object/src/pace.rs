@@ -110,7 +110,7 @@ impl Writer {
             while let Some(record) = records.next().await {
                 let Some((record, bytes)) = record? else {
                     self.seen_end = asked;
-                    self.seen_date = self.log.date().map(|dated| dated.date);
+                    self.seen_date = self.log.believed_now();
                     return Ok(());
                 };
                 largest = largest.max(bytes as u64);

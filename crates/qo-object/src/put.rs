@@ -13,8 +13,8 @@ pub(crate) enum Put {
     Theirs(Box<Record>, usize),
 }
 
-/// Creates a record, or says who was first. `Unavailable` means that it is not there and will not be, `Unknown` that
-/// nobody knows.
+/// Creates a record, or says who was first. `Unavailable` means that it is not there and will not be, `Invalid` the same
+/// because the right to write is missing, `Unknown` that nobody knows.
 pub(crate) async fn put(log: &Log, record: &Record, options: &Options) -> Result<Put> {
     let (path, bytes) = (Log::path(record.number), record.encode()?);
     let size = bytes.len();
@@ -32,6 +32,10 @@ pub(crate) async fn put(log: &Log, record: &Record, options: &Options) -> Result
                 return Ok(Put::Ours(size));
             }
             Created::Exists => {}
+            // Not of the first try either: nothing is there, and asking again would bring the same answer.
+            Created::Refused(error) if attempt == 0 => return Err(error),
+            // What an earlier try did is another matter: that is looked up below.
+            Created::Refused(error) => why = error.message().to_owned(),
             Created::Unknown(error) => why = error,
         }
         // It may be there all the same, and be ours: an answer can be lost after the deed.

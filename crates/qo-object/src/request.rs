@@ -1,6 +1,7 @@
 //! What a writer is asked for, and how much of it goes into one record.
 
-use qo_core::{Answer, Command, Decision, Exchange, NewJob, Outcome, Result, Settle, State, Time, decide};
+use qo_core::{Answer, Command, Decision, Exchange, NewJob, Outcome, Result, Settle, State, Time};
+use qo_core::{Watch, decide_watching};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -26,8 +27,8 @@ pub(crate) enum Request {
     Finish(oneshot::Sender<()>),
 }
 
-/// A look at the state at a time, or the reason why there is none.
-pub(crate) type Look = Box<dyn FnOnce(Result<(&mut State, Time)>) + Send>;
+/// A look at the state at a time, by a process that has watched so much, or the reason why there is none.
+pub(crate) type Look = Box<dyn FnOnce(Result<(&mut State, Time, &dyn Watch)>) + Send>;
 
 /// Who waits for an answer.
 pub(crate) type Caller = oneshot::Sender<Result<Answer>>;
@@ -47,17 +48,17 @@ impl<T> Asked<T> {
         Self { command: Box::new(command), is_fetch: false, at: Instant::now(), caller }
     }
 
-    pub(crate) fn decide(&self, state: &mut State, at: Time) -> Result<Decision> {
-        if self.is_barren(state, at) {
+    pub(crate) fn decide(&self, state: &mut State, at: Time, watch: &dyn Watch) -> Result<Decision> {
+        if self.is_barren(state, at, watch) {
             return Ok(Decision { events: Vec::new(), answer: Answer::Done });
         }
-        decide(state, at, &self.command)
+        decide_watching(state, at, &self.command, watch)
     }
 
     /// Whether it is to fetch something, and there is nothing.
-    pub(crate) fn is_barren(&self, state: &mut State, at: Time) -> bool {
+    pub(crate) fn is_barren(&self, state: &mut State, at: Time, watch: &dyn Watch) -> bool {
         match &*self.command {
-            Command::Exchange(exchange) => self.is_fetch && state.may_leave(at, exchange),
+            Command::Exchange(exchange) => self.is_fetch && state.may_leave_watching(at, exchange, watch),
             _ => false,
         }
     }

@@ -11,7 +11,7 @@ use crate::writer::Writer;
 use async_trait::async_trait;
 use object_store::{ObjectStore, local::LocalFileSystem};
 use qo_core::{Answer, Book, Claim, Clock, Command, Error, ErrorKind, Exchange, ExchangeReply, FenceToken};
-use qo_core::{JobDetail, JobId, State, Time, Work};
+use qo_core::{JobDetail, JobId, State, Time, Watch, Work};
 use qo_core::{Result, SessionId};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{path::Path, sync::Arc, time::Duration};
@@ -25,7 +25,7 @@ const BUSY_POLL: Duration = Duration::from_millis(100);
 const SLOTS_EVERY: Duration = Duration::from_secs(900);
 
 /// How far behind the time of a bucket a process may be that knows it by one answer.
-const COARSENESS: Duration = Duration::from_millis(1_250);
+pub(crate) const COARSENESS: Duration = Duration::from_millis(1_250);
 
 /// How a namespace is kept.
 #[derive(Debug, Clone)]
@@ -149,8 +149,8 @@ impl LogStore {
     async fn start_in_bucket(bucket: &Bucket, options: Options, light: bool) -> Result<Self> {
         let traffic = Arc::new(Traffic::default());
         // The thread of the log and its callers have connections of their own: these live as long as who made them.
-        let ours = Log::in_bucket(bucket.objects(&traffic)?, Arc::clone(&traffic));
-        let theirs = Log::in_bucket(bucket.objects(&traffic)?, Arc::clone(&traffic));
+        let ours = Log::in_bucket(bucket.objects(&traffic)?, Arc::clone(&traffic)).at(bucket);
+        let theirs = Log::in_bucket(bucket.objects(&traffic)?, Arc::clone(&traffic)).at(bucket);
         bucket.prepare(&ours).await?;
         let store = Self::start(theirs, None, options, light).await?;
         Ok(Self { log: ours, ..store })
@@ -173,6 +173,16 @@ impl LogStore {
     /// Opens the namespace in an object store, on the time that the store itself keeps.
     pub async fn open_objects(objects: Arc<dyn ObjectStore>, options: Options) -> Result<Self> {
         Self::start(Log::new(objects), None, options, false).await
+    }
+
+    /// Opens the namespace in an object store that puts the date of each of its answers into `traffic`, as a bucket does: for
+    /// simulations of one.
+    pub async fn open_dated(
+        objects: Arc<dyn ObjectStore>,
+        traffic: Arc<Traffic>,
+        options: Options,
+    ) -> Result<Self> {
+        Self::start(Log::in_bucket(objects, traffic), None, options, false).await
     }
 
     /// Opens the namespace in an object store for somebody who will do little more than submit.
@@ -213,14 +223,14 @@ impl LogStore {
     async fn ask<T>(
         &self,
         request: impl FnOnce(Look) -> Request,
-        look: impl FnOnce(&mut State, Time) -> Result<T> + Send + 'static,
+        look: impl FnOnce(&mut State, Time, &dyn Watch) -> Result<T> + Send + 'static,
     ) -> Result<T>
     where
         T: Send + 'static,
     {
         let (seen, shown) = oneshot::channel();
-        let look = move |state: Result<(&mut State, Time)>| {
-            seen.send(state.and_then(|(state, now)| look(state, now))).ok();
+        let look = move |state: Result<(&mut State, Time, &dyn Watch)>| {
+            seen.send(state.and_then(|(state, now, watch)| look(state, now, watch))).ok();
         };
         let sent = self.requests.send(request(Box::new(look))).await;
         sent.map_err(|_| stopped())?;
@@ -344,7 +354,7 @@ impl Book for LogStore {
         T: Send + 'static,
         F: FnOnce(&mut State, Time) -> T + Send + 'static,
     {
-        self.ask(Request::Look, move |state, now| Ok(look(state, now))).await
+        self.ask(Request::Look, move |state, now, _| Ok(look(state, now))).await
     }
 
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
@@ -352,7 +362,9 @@ impl Book for LogStore {
         let seen = *self.applied.borrow();
         let is_told = self.told.swap(false, Ordering::SeqCst);
         let glance = move |look| Request::Glance { look, is_told };
-        let work = self.ask(glance, move |state, now| state.work(now, session, claim)).await?;
+        let work =
+            move |state: &mut State, now, watch: &dyn Watch| state.work_watching(now, session, claim, watch);
+        let work = self.ask(glance, work).await?;
         Ok(Work { seen, ..work })
     }
 

@@ -4,6 +4,9 @@
 //! snapshot is whole, and the record is older than the sweep age, by the store's own stamps. Whoever has not looked at the
 //! log for half that time does not trust what it knows of its end: it begins again at a snapshot. So a writer that slept
 //! cannot write a record in a place that was swept, and have it believed.
+//!
+//! In a bucket stamps and dates may be wrong, so there a process also sweeps only records that it has itself known for the
+//! sweep age, by its own monotonic clock ([`crate::watch`]).
 
 use crate::history;
 use crate::log::Log;
@@ -16,13 +19,18 @@ const LOGS_MS: u64 = qo_core::caps::RETAIN_FAILED_MS;
 /// Objects that were only made to be stamped, or that were never finished, and were left behind.
 const LEFT_BEHIND_MS: u64 = 3_600_000;
 
-/// Deletes records and snapshots that nobody will read again, and returns how many records that were.
-pub(crate) async fn sweep(log: &Log, age: Duration) -> Result<u64> {
+/// Deletes records and snapshots that nobody will read again, and returns how many records that were. With `known` only those
+/// up to that number.
+pub(crate) async fn sweep(log: &Log, age: Duration, known: Option<u64>) -> Result<u64> {
     let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+    if known == Some(0) {
+        return Ok(0);
+    }
+    let is_known = |number: &u64| known.is_none_or(|known| *number <= known);
     let snapshots = log.numbers_aged("snapshot").await?;
     let [older @ .., (covered, _), _] = &snapshots[..] else { return Ok(0) };
     let mut records = log.numbers_aged("log").await?;
-    records.retain(|(number, _)| number <= covered);
+    records.retain(|(number, _)| number <= covered && is_known(number));
     if records.is_empty() && older.is_empty() {
         return Ok(0);
     }
@@ -30,7 +38,7 @@ pub(crate) async fn sweep(log: &Log, age: Duration) -> Result<u64> {
     let is_over = |(_, written): &&(u64, Time)| now.ms_since(*written) > age_ms;
     // In order: a sweep that is cut short leaves no gap in the middle.
     let records: Vec<_> = records.iter().take_while(is_over).collect();
-    let older: Vec<_> = older.iter().filter(is_over).collect();
+    let older: Vec<_> = older.iter().filter(is_over).filter(|(number, _)| is_known(number)).collect();
     if (records.is_empty() && older.is_empty()) || !Snapshot::is_whole(log, *covered).await? {
         return Ok(0);
     }

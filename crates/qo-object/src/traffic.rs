@@ -9,8 +9,10 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
 use qo_core::Time;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// The requests of one opened bucket, and the time that its answers bear.
@@ -20,9 +22,23 @@ pub struct Traffic {
     gets: AtomicU64,
     lists: AtomicU64,
     deletes: AtomicU64,
-    /// What the newest answer said.
-    date: Mutex<Option<Dated>>,
+    /// What the newest answers said.
+    dates: Mutex<Dates>,
 }
+
+/// The dates that the newest answers bore.
+#[derive(Debug, Default)]
+struct Dates {
+    newest: VecDeque<Dated>,
+    /// How many answers bore one so far.
+    heard: u64,
+}
+
+/// Answers whose dates are remembered. One that is wrong counts when most of these say the same.
+pub(crate) const ANSWERS: usize = 15;
+
+/// How far dates of one clock may lie apart: they are cut off to whole seconds, and answers are on their way for a while.
+const COARSE_MS: i64 = 1_500;
 
 /// A date that an answer bore. It is cut off to whole seconds.
 #[derive(Debug, Clone, Copy)]
@@ -46,9 +62,63 @@ impl Traffic {
         }
     }
 
-    /// The date that the newest answer bore.
+    /// The date that the newest answer bore, right or wrong.
     pub(crate) fn date(&self) -> Option<Dated> {
-        *self.date.lock().unwrap_or_else(PoisonError::into_inner)
+        self.dates().newest.back().copied()
+    }
+
+    /// The best date among those that most of the newest answers agree with. A single wrong answer, or a few among many, are
+    /// not heard. Of two that disagree the earlier counts.
+    pub(crate) fn believed(&self) -> Option<Dated> {
+        let dates = self.dates();
+        let origin = dates.newest.front()?.heard;
+        let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+        // How far the bucket's clock is ahead of this process's, as each answer has it.
+        let ahead_ms =
+            |dated: &Dated| dated.date.as_millis() - ms(dated.heard.saturating_duration_since(origin));
+        let mut sorted: Vec<i64> = dates.newest.iter().map(ahead_ms).collect();
+        sorted.sort_unstable();
+        let median = sorted[(sorted.len() - 1) / 2];
+        let agrees = |dated: &&Dated| {
+            let way_ms = ms(dated.heard.saturating_duration_since(dated.sent));
+            (ahead_ms(dated) - median).abs() <= COARSE_MS.saturating_add(way_ms)
+        };
+        // The later a date is, the less was cut off.
+        dates.newest.iter().filter(agrees).max_by_key(|dated| ahead_ms(dated)).copied()
+    }
+
+    /// The time at the bucket now, as most of the newest answers have it.
+    pub(crate) fn believed_now(&self) -> Option<Time> {
+        self.believed().map(|dated| {
+            let passed = u64::try_from(dated.heard.elapsed().as_millis()).unwrap_or(u64::MAX);
+            dated.date.plus_ms(passed)
+        })
+    }
+
+    /// How many answers bore a date so far.
+    pub(crate) fn dates_heard(&self) -> u64 {
+        self.dates().heard
+    }
+
+    /// Forgets all dates but the newest `count`: the bucket's clock has leapt, and these say so.
+    pub(crate) fn believe_newest(&self, count: usize) {
+        let mut dates = self.dates();
+        let old = dates.newest.len().saturating_sub(count);
+        dates.newest.drain(..old);
+    }
+
+    /// An answer bore this date; it was asked for at `sent`.
+    pub fn answered(&self, date: Time, sent: Instant) {
+        let mut dates = self.dates();
+        if dates.newest.len() == ANSWERS {
+            dates.newest.pop_front();
+        }
+        dates.newest.push_back(Dated { date, sent, heard: Instant::now() });
+        dates.heard += 1;
+    }
+
+    fn dates(&self) -> MutexGuard<'_, Dates> {
+        self.dates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ask(&self, request: &HttpRequest) {
@@ -65,9 +135,7 @@ impl Traffic {
     fn hear(&self, response: &HttpResponse, sent: Instant) {
         let date = response.headers().get("date").and_then(|date| date.to_str().ok());
         let Some(date) = date.and_then(|date| DateTime::parse_from_rfc2822(date).ok()) else { return };
-        let date = Time::from_millis(date.timestamp_millis());
-        let dated = Dated { date, sent, heard: Instant::now() };
-        *self.date.lock().unwrap_or_else(PoisonError::into_inner) = Some(dated);
+        self.answered(Time::from_millis(date.timestamp_millis()), sent);
     }
 }
 
@@ -127,5 +195,61 @@ impl HttpService for WatchedClient {
         let response = self.client.execute(request).await?;
         self.traffic.hear(&response, sent);
         Ok(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOON: Time = Time::from_millis(1_800_000_000_000);
+    const HOUR_MS: i64 = 3_600_000;
+
+    /// Answers, 100 ms apart, each wrong by so many milliseconds; says how wrong the believed date is after each.
+    async fn believed_after(wrong_ms: &[i64]) -> Vec<i64> {
+        let (traffic, begun) = (Traffic::default(), Instant::now());
+        let mut believed = Vec::new();
+        for wrong_ms in wrong_ms {
+            tokio::time::advance(Duration::from_millis(100)).await;
+            let true_ms = NOON.as_millis() + begun.elapsed().as_millis() as i64;
+            traffic.answered(Time::from_millis((true_ms + wrong_ms) / 1_000 * 1_000), Instant::now());
+            let dated = traffic.believed().expect("a date");
+            let now_ms = dated.date.as_millis() + dated.heard.elapsed().as_millis() as i64;
+            believed.push(now_ms - true_ms);
+        }
+        believed
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_date_counts_when_most_of_the_newest_answers_agree_with_it() {
+        for lie in [HOUR_MS, -HOUR_MS] {
+            // The third answer; two in a row; every second one.
+            for wrong in
+                [vec![0, 0, lie, 0, 0], vec![0, 0, 0, lie, lie, 0], vec![0, 0, lie, 0, lie, 0, lie, 0]]
+            {
+                let off = believed_after(&wrong).await;
+                assert!(off[1..].iter().all(|off| (-1_000..=0).contains(off)), "{wrong:?}: {off:?}");
+            }
+            // It has really leapt: eight of fifteen say so.
+            let wrong = [vec![0; 20], vec![lie; 15]].concat();
+            let off = believed_after(&wrong).await;
+            assert!(off[..27].iter().all(|off| off.abs() <= 1_000), "{off:?}");
+            assert!(off[28..].iter().all(|off| (off - lie).abs() <= 1_000), "{off:?}");
+        }
+        let first = believed_after(&[HOUR_MS, 0]).await;
+        assert!(first[1].abs() <= 1_000, "of two that disagree the earlier counts: {first:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leap_that_was_confirmed_counts_at_once() {
+        let traffic = Traffic::default();
+        for date in [NOON; ANSWERS] {
+            traffic.answered(date, Instant::now());
+        }
+        let later = NOON.plus_ms(HOUR_MS as u64);
+        (0..2).for_each(|_| traffic.answered(later, Instant::now()));
+        assert_eq!(traffic.believed().map(|dated| dated.date), Some(NOON));
+        traffic.believe_newest(2);
+        assert_eq!(traffic.believed().map(|dated| dated.date), Some(later));
     }
 }

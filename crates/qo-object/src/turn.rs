@@ -288,7 +288,8 @@ impl Writer {
             return;
         }
         let now = self.hands.now(self.state.now());
-        let barren = commands.extract_if(.., |asked| asked.is_barren(&mut self.state, now));
+        let watch = self.watched.now();
+        let barren = commands.extract_if(.., |asked| asked.is_barren(&mut self.state, now, &watch));
         for asked in barren {
             asked.caller.send(Ok(Answer::Done)).ok();
         }

@@ -10,12 +10,13 @@ use crate::pace::{Pace, is_work};
 use crate::plea::Plea;
 use crate::record::Record;
 use crate::request::{Asked, BATCH, Caller, Look, Request, fitting, fitting_jobs};
-use crate::slots::Monitor;
+use crate::slots::{Monitor, SlotObjects};
 use crate::snapshot::{Covered, Snapshot, is_swept_beyond, missing};
 use crate::store::Options;
 use crate::turn::Turns;
+use crate::watch::Watched;
 use futures::future::try_join;
-use qo_core::{Clock, Command, Error, ErrorKind, NewJob, Result, State, Time, decide};
+use qo_core::{Clock, Command, Error, ErrorKind, NewJob, Result, State, Time, Watch, decide_watching};
 use std::{sync::Arc, time::Duration};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, yield_now};
@@ -49,13 +50,6 @@ impl Hands {
     }
 }
 
-/// Whether so much time has passed at a bucket since its answer bore a date. Where answers bear none nobody knows.
-pub(crate) fn is_late_since(log: &Log, seen: Option<Time>, age: Duration) -> bool {
-    let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-    let now = log.date().map(|dated| dated.date);
-    seen.zip(now).is_some_and(|(seen, now)| now > seen && now.ms_since(seen) >= age_ms)
-}
-
 pub(crate) struct Writer {
     pub(crate) log: Log,
     pub(crate) hands: Hands,
@@ -70,10 +64,16 @@ pub(crate) struct Writer {
     admit_at: Instant,
     /// When the end of the log was last known to be the end.
     pub(crate) seen_end: Instant,
-    /// The date that a bucket's answer bore then: a machine that sleeps counts no time of its own.
+    /// The time at a bucket then, as its answers have it: a machine that sleeps counts no time of its own.
     pub(crate) seen_date: Option<Time>,
+    /// This process has written a record.
+    pub(crate) has_written: bool,
+    /// Since when its writes are refused, if they are.
+    pub(crate) refused_since: Option<Instant>,
     /// What was seen of others may not be on the disk yet.
     pub(crate) unsynced: bool,
+    /// What this process has watched: it ends no lease of another one before.
+    pub(crate) watched: Watched,
     pub(crate) turns: Turns,
     pub(crate) plea: Plea,
     /// Races that were lost in a row.
@@ -105,6 +105,8 @@ pub(crate) struct Writer {
     pub(crate) last_long_sweep: Option<Instant>,
     /// When to look after slots that are objects beside the log.
     pub(crate) monitor: Monitor,
+    /// Those slots, once they were looked at; none where there can be none.
+    pub(crate) slots: Option<Option<SlotObjects>>,
 }
 
 impl Writer {
@@ -123,6 +125,7 @@ impl Writer {
         let id = Uuid::new_v4();
         let (now, has_directory) = (Instant::now(), log.directory().is_some());
         let monitor = Monitor::new(options.slots_every);
+        let watched = Watched::new(!has_directory && matches!(hands, Hands::Store(_)));
         let mut writer = Self {
             log,
             hands,
@@ -134,7 +137,10 @@ impl Writer {
             admit_at: now,
             seen_end: now,
             seen_date: None,
+            has_written: false,
+            refused_since: None,
             unsynced: false,
+            watched,
             turns: Turns::new(id, has_directory),
             plea: Plea::default(),
             lost: 0,
@@ -153,6 +159,7 @@ impl Writer {
             last_sweep: now,
             last_long_sweep: None,
             monitor,
+            slots: None,
         };
         writer.begin_again().await?;
         writer.check_end().await?;
@@ -172,6 +179,7 @@ impl Writer {
     async fn reopen(&mut self) -> Result<()> {
         let Snapshot { covered, state, bytes } = Snapshot::newest(&self.log).await?;
         (self.state, self.end) = (state, covered);
+        self.watched.begin(self.state.now(), self.end.number);
         self.offers.clear();
         self.pile = self.pile.begun_again(bytes);
         self.owes_snapshot = false;
@@ -222,7 +230,7 @@ impl Writer {
         if let Err(error) = self.catch_up().await {
             tracing::debug!("{error}");
         }
-        if let (Hands::Store(clock), Some(dated)) = (&self.hands, self.log.date()) {
+        if let (Hands::Store(clock), Some(dated)) = (&self.hands, self.log.believed()) {
             clock.hear(&dated);
         }
     }
@@ -314,8 +322,9 @@ impl Writer {
                 self.sync().await.map_err(|error| Error::new(ErrorKind::Unavailable, error.message()));
         }
         let now = self.hands.now(self.state.now());
+        let watch = self.watched.now();
         for look in looks {
-            look(caught_up.clone().map(|()| (&mut self.state, now)));
+            look(caught_up.clone().map(|()| (&mut self.state, now, &watch as &dyn Watch)));
         }
     }
 
@@ -323,12 +332,13 @@ impl Writer {
     /// instead of two, and nobody waits for the first.
     fn show_as_if_admitted(&mut self, looks: Vec<Look>) {
         let now = self.hands.now(self.state.now());
+        let watch = self.watched.now();
         self.state.speculate();
         if !self.offers.is_empty() {
             // What is wrong with an offer is told when it is decided about.
-            decide(&mut self.state, now, &Command::Admit(self.offers.clone())).ok();
+            decide_watching(&mut self.state, now, &Command::Admit(self.offers.clone()), &watch).ok();
         }
-        looks.into_iter().for_each(|look| look(Ok((&mut self.state, now))));
+        looks.into_iter().for_each(|look| look(Ok((&mut self.state, now, &watch))));
         self.state.take_back();
     }
 
@@ -372,7 +382,7 @@ impl Writer {
                 // What one who slept finds may be left of what was swept, and what others who slept have put between.
                 Err(error)
                     if error.kind() == ErrorKind::Data
-                        && self.is_late_since(seen)
+                        && self.is_late_since(seen).await
                         && Snapshot::newest_number(&self.log).await? > self.end.number =>
                 {
                     self.reopen().await?;
@@ -384,7 +394,7 @@ impl Writer {
                 Some(_) => check && is_swept_beyond(&self.log, self.end.number).await?,
                 // A bucket's records may go in any order; a snapshot behind the end tells all the same.
                 None => {
-                    (check || self.is_late_since(seen))
+                    (check || self.is_late_since(seen).await)
                         && Snapshot::newest_number(&self.log).await? > self.end.number
                 }
             };
@@ -423,8 +433,8 @@ impl Writer {
     }
 
     /// Whether so much time has passed at a bucket since it bore this date, whatever has passed here.
-    pub(crate) fn is_late_since(&self, seen: Option<Time>) -> bool {
-        is_late_since(&self.log, seen, self.options.sweep_age / 2)
+    pub(crate) async fn is_late_since(&self, seen: Option<Time>) -> bool {
+        self.log.is_late_since(seen, self.options.sweep_age / 2).await
     }
 
     pub(crate) fn follow(&mut self, record: &Record, bytes: usize) -> Result<()> {
@@ -433,6 +443,10 @@ impl Writer {
             return Err(Error::new(ErrorKind::Data, what));
         }
         record.events.iter().for_each(|event| self.state.evolve(event));
+        if !record.events.is_empty() {
+            // An offer grants no lease, and lets no time pass.
+            self.watched.saw(self.state.now(), record.number);
+        }
         self.offers.drain(..record.admitted.min(self.offers.len()));
         if self.offers.is_empty() && !record.offered.is_empty() {
             self.admit_at = self.admit_at();

@@ -3,6 +3,7 @@
 pub mod bucket;
 pub mod checker;
 pub mod conformance;
+pub mod dated;
 pub mod faulty;
 pub mod fixture;
 pub mod generator;
@@ -14,7 +15,8 @@ pub mod sabotage;
 pub mod simulation;
 pub mod toy;
 
-pub use bucket::Bucket;
+pub use bucket::{Bucket, DateLies};
+pub use dated::DatedObjects;
 pub use faulty::{Fault, FaultRates, FaultyStore};
 pub use fixture::{Fixture, Fixtures, MemoryFixtures, START, TestClock};
 pub use history::History;

@@ -89,7 +89,7 @@ impl FaultyObjects {
         names
     }
 
-    fn now(&self) -> DateTime<Utc> {
+    pub(crate) fn now(&self) -> DateTime<Utc> {
         let passed = i64::try_from(self.born.elapsed().as_millis()).unwrap_or(i64::MAX);
         DateTime::from_timestamp_millis(START.as_millis() + passed).unwrap_or_default()
     }
@@ -102,7 +102,7 @@ impl FaultyObjects {
         happens
     }
 
-    fn count(&self, fault: &'static str) {
+    pub(crate) fn count(&self, fault: &'static str) {
         *lock(&self.happened).entry(fault).or_default() += 1;
     }
 

@@ -4,7 +4,7 @@ use crate::connect::Place;
 use qo_core::{Error, ErrorKind, Result};
 use qo_object::SlotObjects;
 use qo_object::doctor as directory;
-pub use qo_object::doctor::{Damage, Health as DirectoryHealth, Repair as DirectoryRepair};
+pub use qo_object::doctor::{Damage, Health as DirectoryHealth, MayWrite, Repair as DirectoryRepair};
 pub use qo_object::slots::{ExpiredSlot, ExpiredSlots, SlotObject};
 use qo_postgres::doctor as postgres;
 pub use qo_postgres::doctor::{Drift, Health as PostgresHealth};
@@ -35,6 +35,15 @@ pub async fn examine(url: &str) -> Result<Option<Health>> {
         Place::Postgres(url) => Some(Health::Postgres(postgres::examine(&url).await?)),
         Place::Memory => None,
     })
+}
+
+/// Whether the credentials may write to a bucket, and delete what they wrote. `Invalid` if they may not write. None for any other
+/// store.
+pub async fn may_write(url: &str) -> Result<Option<MayWrite>> {
+    match Place::parse(url)? {
+        Place::Bucket(bucket) => directory::may_write_to_bucket(&bucket).await.map(Some),
+        Place::Directory(_) | Place::Postgres(_) | Place::Memory => Ok(None),
+    }
 }
 
 /// Gets a damaged store going again and says what that cost. `Conflict` if there is nothing to repair. Stop all workers

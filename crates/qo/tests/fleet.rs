@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use object_store::ObjectStore;
 use qo::core::{Answer, Command, Error, ErrorKind, JobFilter, JobId, JobState, Key, Name, NewJob};
 use qo::{Client, Context, Failure, Result, Store, Worker};
-use qo_object::{Host, LogStore, Options};
+use qo_object::{Host, LogStore, Options, Traffic};
 use qo_testkit::generator::call;
 use qo_testkit::intercept::{Intercept, Intercepted};
 use qo_testkit::random::Random;
-use qo_testkit::{FaultyObjects, ObjectFaults};
+use qo_testkit::{DateLies, DatedObjects, FaultyObjects, ObjectFaults};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -171,6 +171,34 @@ struct Ground {
     faults: ObjectFaults,
     /// The longest that most jobs take.
     job_ms: u64,
+    /// Whether answers bear dates, as a bucket's do, and which of them are wrong.
+    dates: Option<WrongDates>,
+}
+
+/// Which dates are wrong, each by an hour.
+#[derive(Debug, Clone, Copy)]
+enum WrongDates {
+    /// One answer to each process, which the dice choose.
+    OneAnswer,
+    /// Every answer to every third process.
+    OneProcess,
+    /// So many in a hundred.
+    Sometimes(u32),
+}
+
+const HOUR_MS: i64 = 3_600_000;
+
+impl WrongDates {
+    /// What the process with this number is told.
+    fn of(self, process: u64, dice: &mut Random) -> DateLies {
+        let wrong_ms = if dice.percent(50) { HOUR_MS } else { -HOUR_MS };
+        match self {
+            Self::OneAnswer => DateLies::once(dice.within(0..=60), wrong_ms),
+            Self::OneProcess if process % 3 == 1 => DateLies::always(wrong_ms),
+            Self::OneProcess => DateLies::default(),
+            Self::Sometimes(percent) => DateLies::sometimes(percent, HOUR_MS),
+        }
+    }
 }
 
 /// What came of some seeds.
@@ -194,11 +222,28 @@ impl Fleet {
     async fn open(&self) -> LogStore {
         let shared: Arc<dyn ObjectStore> = Arc::new(self.objects.clone());
         loop {
-            match LogStore::open_objects(Arc::clone(&shared), self.ground.options.clone()).await {
+            let opened = match self.ground.dates {
+                None => LogStore::open_objects(Arc::clone(&shared), self.ground.options.clone()).await,
+                Some(wrong) => self.open_dated(wrong).await,
+            };
+            match opened {
                 Ok(store) => return store,
                 Err(error) => assert!(is_passing(&error), "{error}"),
             }
         }
+    }
+
+    /// Opens the namespace through a gateway of its own.
+    async fn open_dated(&self, wrong: WrongDates) -> Result<LogStore> {
+        let (lies, dice) = {
+            let mut dice = self.dice.lock().expect("nobody panicked with the dice");
+            (wrong.of(self.started, &mut dice), dice.fork())
+        };
+        let traffic = Arc::new(Traffic::default());
+        let told = Arc::clone(&traffic);
+        let tell = Arc::new(move |date, sent| told.answered(date, sent));
+        let objects = DatedObjects::new(self.objects.clone(), lies, dice, tell);
+        LogStore::open_dated(Arc::new(objects), traffic, self.ground.options.clone()).await
     }
 
     async fn start(&mut self) -> Process {
@@ -340,24 +385,24 @@ fn seeds(range: Range<u64>, ground: &Ground) -> Sum {
     sum
 }
 
-/// Two hundred of them, unless `QO_SEED=17` asks for one.
-fn fleets(ground: &Ground) {
+/// So many of them, unless `QO_SEED=17` asks for one.
+fn fleets(ground: &Ground, count: u64, faults: &[&str]) {
     if let Some(seed) = std::env::var("QO_SEED").ok().and_then(|seed| seed.parse().ok()) {
         seeds(seed..seed + 1, ground);
         return;
     }
     let sums = std::thread::scope(|scope| {
-        let halves = [0..100, 100..200].map(|half| scope.spawn(|| seeds(half, ground)));
+        let halves = [0..count / 2, count / 2..count].map(|half| scope.spawn(|| seeds(half, ground)));
         halves.map(|half| half.join().expect("no guarantee is broken"))
     });
     // A limit that nobody comes near is easily kept.
-    let all = LIMITS.len() * 200;
+    let all = LIMITS.len() * count as usize;
     let reached: usize = sums.iter().map(|sum| sum.reached).sum();
     assert!(reached * 10 >= all * 9, "of {all} limits only {reached} were reached");
     // So is any rule where nothing goes wrong.
-    for fault in ["before", "after", "undecided", "repeated", "torn", "late_ms", "delay_ms", "held"] {
+    for fault in faults {
         let times: u64 = sums.iter().filter_map(|sum| sum.happened.get(fault)).sum();
-        assert!(times >= 100, "{fault} happened {times} times only");
+        assert!(times * 2 >= count, "{fault} happened {times} times only");
     }
 }
 
@@ -375,13 +420,17 @@ fn ground(options: Options) -> Ground {
             always_ms: 0,
         },
         job_ms: 600,
+        dates: None,
     }
 }
+
+/// What goes wrong in every fleet.
+const FAULTS: [&str; 8] = ["before", "after", "undecided", "repeated", "torn", "late_ms", "delay_ms", "held"];
 
 /// What is written is swept after a minute: whoever was held up for longer may come too late.
 #[test]
 fn two_hundred_fleets_keep_every_limit_and_lose_nothing() {
-    fleets(&ground(Options::default()));
+    fleets(&ground(Options::default()), 200, &FAULTS);
 }
 
 /// As in a bucket: others are looked for less often, nobody asks for long whether something was written, and requests take
@@ -390,5 +439,33 @@ fn two_hundred_fleets_keep_every_limit_and_lose_nothing() {
 fn two_hundred_fleets_kept_as_in_a_bucket_keep_every_limit_and_lose_nothing() {
     let ground = ground(Options::bucket());
     let faults = ObjectFaults { delay_ms: 150, ..ground.faults };
-    fleets(&Ground { faults, job_ms: 2_500, ..ground });
+    fleets(&Ground { faults, job_ms: 2_500, ..ground }, 200, &FAULTS);
+}
+
+/// Fleets in a bucket, some of whose answers bear dates that are wrong by an hour.
+fn misled(wrong: WrongDates) {
+    let ground = ground(Options::bucket());
+    let faults = ObjectFaults { delay_ms: 150, ..ground.faults };
+    let ground = Ground { faults, job_ms: 2_500, dates: Some(wrong), ..ground };
+    fleets(&ground, 60, &["before", "after", "held", "wrong_date"]);
+}
+
+#[test]
+fn sixty_fleets_told_a_wrong_time_once_keep_every_limit() {
+    misled(WrongDates::OneAnswer);
+}
+
+#[test]
+fn sixty_fleets_with_a_process_that_is_told_a_wrong_time_keep_every_limit() {
+    misled(WrongDates::OneProcess);
+}
+
+#[test]
+fn sixty_fleets_with_two_answers_in_a_hundred_wrong_keep_every_limit() {
+    misled(WrongDates::Sometimes(2));
+}
+
+#[test]
+fn sixty_fleets_with_five_answers_in_a_hundred_wrong_keep_every_limit() {
+    misled(WrongDates::Sometimes(5));
 }

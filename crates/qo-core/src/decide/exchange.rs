@@ -1,10 +1,10 @@
 //! Sessions and the exchange: settle, start, renew, end what is over, claim, in one step.
 
-use super::{Decider, decide};
+use super::{Decider, decide_watching};
 use crate::state::{State, row::Session, table::Ix};
 use crate::{
     Answer, AttemptOutcome, Claim, Command, Error, Event, Exchange, Exchanged, NewSession, OpenedSession,
-    Result, SessionId, Time, Work,
+    Result, SessionId, StoreTime, Time, Watch, Work,
 };
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ impl Decider<'_> {
             }
         }
         // What it could not start in time it does not get again at once: somebody else may have it first.
-        let held_too_long = self.state.has_overdue_claims(session);
+        let held_too_long = self.state.has_overdue_claims(session, self.watch);
         self.end_what_is_over(u64::MAX);
         self.fire_schedules();
         let prefetch = exchange.claim.prefetch.filter(|_| !held_too_long);
@@ -105,6 +105,17 @@ impl State {
     /// What an exchange of a session that asks for this much would find at `now`; nothing changes. `seen` is the
     /// caller's.
     pub fn work(&mut self, now: Time, session: SessionId, claim: Claim) -> Result<Work> {
+        self.work_watching(now, session, claim, &StoreTime)
+    }
+
+    /// The same for a process that ends only those leases which it has [watched](Watch) for their whole length.
+    pub fn work_watching(
+        &mut self,
+        now: Time,
+        session: SessionId,
+        claim: Claim,
+        watch: &dyn Watch,
+    ) -> Result<Work> {
         let now = now.max(self.now);
         let ended = || Error::fenced(format!("session {session} has ended or never was"));
         let row = &self.sessions[*self.session_by_id.get(&session).ok_or_else(ended)?].row;
@@ -113,27 +124,33 @@ impl State {
         let exchange = Exchange { claim, free_permits: row.free_permits, ..Exchange::renew(session, number) };
         let mut answer = Ok(Answer::Done);
         let try_it = |state: &mut Self| {
-            answer = decide(state, now, &Command::Exchange(exchange)).map(|decision| decision.answer);
+            let command = Command::Exchange(exchange);
+            answer = decide_watching(state, now, &command, watch).map(|decision| decision.answer);
         };
         self.suppose(try_it, |_| ());
         let Answer::Exchanged(reply) = answer? else { unreachable!("an exchange is answered as one") };
         let brings = !(reply.claimed.is_empty() && reply.prefetched.is_empty() && reply.stop.is_empty());
-        Ok(Work { now: brings, next: self.next_date(now, session), at: now, seen: 0 })
+        Ok(Work { now: brings, next: self.next_date(now, session, watch), at: now, seen: 0 })
     }
 
     /// Whether an exchange may be left alone at `now`: it only asks for work, and there is none. See
     /// [`Store::fetch`](crate::Store::fetch). One that was answered before, and one that is to be refused, may not.
     pub fn may_leave(&mut self, now: Time, exchange: &Exchange) -> bool {
+        self.may_leave_watching(now, exchange, &StoreTime)
+    }
+
+    /// The same for a process that ends only those leases which it has [watched](Watch) for their whole length.
+    pub fn may_leave_watching(&mut self, now: Time, exchange: &Exchange, watch: &dyn Watch) -> bool {
         let row = self.session_by_id.get(&exchange.session).map(|&ix| &self.sessions[ix].row);
         let is_next = row.is_some_and(|row| row.number + 1 == exchange.number);
         is_next
             && exchange.only_asks()
             && exchange.check().is_ok()
-            && self.work(now, exchange.session, exchange.claim).is_ok_and(|work| !work.now)
+            && self.work_watching(now, exchange.session, exchange.claim, watch).is_ok_and(|work| !work.now)
     }
 
     /// The next moment after `now` at which something happens by itself, the end of this session aside.
-    fn next_date(&self, now: Time, session: SessionId) -> Option<Time> {
+    fn next_date(&self, now: Time, session: SessionId, watch: &dyn Watch) -> Option<Time> {
         let later = |at: &Time| *at > now;
         let ends = self.session_ends.keys().filter(|key| key.1 != session).map(|key| key.0);
         let dates = [
@@ -145,13 +162,14 @@ impl State {
             // A step that expires lets the next one go, and a big job what it keeps.
             self.expiries.keys().map(|key| key.0).find(later),
             self.ticks.iter().map(|tick| tick.0).find(later),
+            self.first_watched_out_ms(now, watch).map(|ms| now.plus_ms(ms)),
         ];
         dates.into_iter().flatten().min()
     }
 
-    fn has_overdue_claims(&self, session: Ix<Session>) -> bool {
+    fn has_overdue_claims(&self, session: Ix<Session>, watch: &dyn Watch) -> bool {
         let mut claims = self.sessions[session].claimed.values().filter_map(|&job| self.jobs[job].claimed());
-        claims.any(|claim| claim.until <= self.now)
+        claims.any(|claim| claim.until <= self.now && watch.left_ms(claim.since, claim.until) == 0)
     }
 }
 

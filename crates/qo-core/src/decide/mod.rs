@@ -25,7 +25,9 @@ mod workflow;
 pub(crate) use over::GoesBack;
 
 use crate::state::{row::Job, table::Ix};
-use crate::{Answer, Command, Error, ErrorKind, Event, GroupRef, Result, State, Time, caps};
+use crate::{
+    Answer, Command, Error, ErrorKind, Event, GroupRef, Result, State, StoreTime, Time, Watch, caps,
+};
 
 /// What a command decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,12 +43,22 @@ pub struct Decision {
 /// On an error nothing happened and the state is as it was. To be able to take a decision back, begin
 /// a [speculation](State::speculate) before it.
 pub fn decide(state: &mut State, now: Time, command: &Command) -> Result<Decision> {
+    decide_watching(state, now, command, &StoreTime)
+}
+
+/// The same for a process that ends only those leases which it has [watched](Watch) for their whole length.
+pub fn decide_watching(
+    state: &mut State,
+    now: Time,
+    command: &Command,
+    watch: &dyn Watch,
+) -> Result<Decision> {
     if !(0..=caps::TIME_MS).contains(&now.as_millis()) {
         // A lease would end before it begins at the end of time: no clock that shows it is right.
         let message = format!("store time: {now}: must lie between the years 1970 and 9999");
         return Err(Error::new(ErrorKind::Internal, message));
     }
-    let mut decider = Decider { state, now, events: Vec::new() };
+    let mut decider = Decider { state, now, watch, events: Vec::new() };
     let answer = decider.decide(command)?;
     let events = decider.events;
     Ok(Decision { events, answer })
@@ -55,6 +67,7 @@ pub fn decide(state: &mut State, now: Time, command: &Command) -> Result<Decisio
 struct Decider<'a> {
     state: &'a mut State,
     now: Time,
+    watch: &'a dyn Watch,
     events: Vec<Event>,
 }
 

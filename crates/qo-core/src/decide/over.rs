@@ -1,11 +1,15 @@
-//! What is over: leases end by an event, in every exchange and every sweep, never by somebody's clock.
+//! What is over: leases end by an event, in every exchange and every sweep, never by a process's wall clock.
+//!
+//! A lease that is over by store time and that the deciding process has not [watched](Watch) for its whole length is
+//! spared: it stays as it is, and its slots stay taken. Walking over spared leases costs their number. There are some only
+//! for about one lease after a process opens the namespace, and after store time has leapt.
 
 use super::Decider;
 use super::settle::sent_back;
-use crate::state::State;
-use crate::state::row::{At, Job, Phase};
+use crate::state::row::{At, Hold, Job, Phase, Session};
+use crate::state::{State, table::Ix};
 use crate::{Answer, AttemptOutcome, Event, Explanation, JobId, JobState, Reason, Result};
-use crate::{SlotsFreedBy, Swept, Time, caps};
+use crate::{SlotsFreedBy, StoreTime, Swept, Time, Watch, caps};
 
 impl Decider<'_> {
     pub(super) fn sweep(&mut self) -> Result<Answer> {
@@ -25,29 +29,22 @@ impl Decider<'_> {
         let mut swept = Swept::default();
         let now = self.state.now;
 
-        while let Some((&(at, _), &session)) = self.state.session_ends.first_key_value()
-            && at <= now
-        {
+        // Ending one lease of a kind changes no other of that kind, so each list holds until it is worked off.
+        for session in over(self.watch, self.state.sessions_due(now)).collect::<Vec<_>>() {
             let (attempts, claims) = self.end_session(session, "lease ended");
             swept.attempts += attempts;
             swept.claims += claims;
             swept.sessions += 1;
         }
-        while let Some((&(at, _), &job)) = self.state.timeouts.first_key_value()
-            && at <= now
-        {
+        for job in over(self.watch, self.state.timeouts_due(now)).collect::<Vec<_>>() {
             self.take_away(job, AttemptOutcome::TimedOut, "timed out", true);
             swept.attempts += 1;
         }
-        while let Some((&(at, _), &job)) = self.state.claims.first_key_value()
-            && at <= now
-        {
+        for job in over(self.watch, self.state.claims_due(now)).collect::<Vec<_>>() {
             self.give_back(job, true);
             swept.claims += 1;
         }
-        while let Some((&(at, _), &hold)) = self.state.hold_ends.first_key_value()
-            && at <= now
-        {
+        for hold in over(self.watch, self.state.holds_due(now)).collect::<Vec<_>>() {
             self.free_slots(hold, SlotsFreedBy::LeaseEnd);
             swept.slots += 1;
         }
@@ -64,11 +61,15 @@ impl Decider<'_> {
 
     fn is_anything_over(&self) -> bool {
         let (state, now) = (&self.state, self.now.max(self.state.now));
-        let over = |first: Option<Time>| first.is_some_and(|at| at <= now);
-        state.has_leases_over(now)
-            || over(state.ticks.first().map(|tick| tick.0))
+        let has_passed = |first: Option<Time>| first.is_some_and(|at| at <= now);
+        over(self.watch, state.sessions_due(now)).next().is_some()
+            || over(self.watch, state.timeouts_due(now)).next().is_some()
+            || over(self.watch, state.claims_due(now)).next().is_some()
+            || over(self.watch, state.holds_due(now)).next().is_some()
+            || has_passed(state.expiries.keys().next().map(|key| key.0))
+            || has_passed(state.ticks.first().map(|tick| tick.0))
             || state.retained.over(&state.retention, now).is_some()
-            || over(state.ended_order.first().map(|ended| ended.0.plus_ms(caps::RETAIN_SESSION_MS)))
+            || has_passed(state.ended_order.first().map(|ended| ended.0.plus_ms(caps::RETAIN_SESSION_MS)))
     }
 
     /// Forgets what finished long ago, some of it: nobody waits for it, and a step should stay small.
@@ -125,7 +126,7 @@ impl State {
             return self.at(now, look);
         }
         let end = |state: &mut Self| {
-            let mut decider = Decider { state, now, events: Vec::new() };
+            let mut decider = Decider { state, now, watch: &StoreTime, events: Vec::new() };
             decider.tick();
             decider.end_what_is_over(caps::FORESEEN);
         };
@@ -174,5 +175,65 @@ impl State {
                 goes_back.then_some(GoesBack::Attempt(outcome, error))
             }
         }
+    }
+}
+
+/// A lease that is over by store time.
+pub(super) struct Due<T> {
+    pub of: T,
+    granted: Time,
+    until: Time,
+}
+
+impl<T> Due<T> {
+    /// How long the process that decides still has to watch it.
+    pub fn left_ms(&self, watch: &dyn Watch) -> u64 {
+        watch.left_ms(self.granted, self.until)
+    }
+}
+
+/// Those that may be ended.
+fn over<T>(watch: &dyn Watch, due: impl Iterator<Item = Due<T>>) -> impl Iterator<Item = T> {
+    due.filter(move |due| due.left_ms(watch) == 0).map(|due| due.of)
+}
+
+impl State {
+    /// Sessions whose lease is over at `now`.
+    pub(super) fn sessions_due(&self, now: Time) -> impl Iterator<Item = Due<Ix<Session>>> {
+        let due = self.session_ends.iter().take_while(move |((at, _), _)| *at <= now);
+        due.map(|(&(until, _), &of)| Due { of, granted: self.sessions[of].row.renewed_at, until })
+    }
+
+    /// Running jobs whose timeout, and the grace after it, is over at `now`.
+    pub(super) fn timeouts_due(&self, now: Time) -> impl Iterator<Item = Due<Ix<Job>>> {
+        let due = self.timeouts.iter().take_while(move |((at, _), _)| *at <= now);
+        due.map(|(&(until, _), &of)| {
+            let since = self.jobs[of].run().map_or(until, |run| run.since);
+            Due { of, granted: since, until }
+        })
+    }
+
+    /// Jobs that were claimed ahead of time and whose claim is over at `now`.
+    pub(super) fn claims_due(&self, now: Time) -> impl Iterator<Item = Due<Ix<Job>>> {
+        let due = self.claims.iter().take_while(move |((at, _), _)| *at <= now);
+        due.map(|(&(until, _), &of)| {
+            let since = self.jobs[of].claimed().map_or(until, |claimed| claimed.since);
+            Due { of, granted: since, until }
+        })
+    }
+
+    /// Slots of programs whose lease is over at `now`.
+    pub(super) fn holds_due(&self, now: Time) -> impl Iterator<Item = Due<Ix<Hold>>> {
+        let due = self.hold_ends.iter().take_while(move |((at, _), _)| *at <= now);
+        due.map(|(&(until, _), &of)| Due { of, granted: self.holds[of].renewed_at, until })
+    }
+
+    /// How long until the first lease that is over at `now`, and spared, has been watched for its whole length.
+    pub(super) fn first_watched_out_ms(&self, now: Time, watch: &dyn Watch) -> Option<u64> {
+        let sessions = self.sessions_due(now).map(|due| due.left_ms(watch));
+        let timeouts = self.timeouts_due(now).map(|due| due.left_ms(watch));
+        let claims = self.claims_due(now).map(|due| due.left_ms(watch));
+        let holds = self.holds_due(now).map(|due| due.left_ms(watch));
+        sessions.chain(timeouts).chain(claims).chain(holds).filter(|left_ms| *left_ms > 0).min()
     }
 }

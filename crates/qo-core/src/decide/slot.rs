@@ -21,6 +21,10 @@ impl Decider<'_> {
         }
         self.tick();
         self.end_what_is_over(u64::MAX);
+        if let Some(&ix) = self.state.hold_by_id.get(&request.id) {
+            // Its own lease is over and was spared, because this process has not watched it. Its holder may let go of it.
+            self.free_slots(ix, SlotsFreedBy::LeaseEnd);
+        }
         // Room is looked for with the limit that it brings: what ended may have taken the last one with it.
         let limit = |state: &mut State| {
             if request.limit.is_some() {

@@ -26,7 +26,7 @@ impl State {
     }
 
     pub(crate) fn extend_hold(&mut self, ix: Ix<Hold>, until: Time) {
-        let old = self.put_hold_end(ix, until);
+        let old = self.put_hold_end(ix, self.now, until);
         self.note(|| Undo::HoldExtended(ix, old));
     }
 
@@ -59,11 +59,13 @@ impl State {
         hold
     }
 
-    pub(super) fn put_hold_end(&mut self, ix: Ix<Hold>, until: Time) -> Time {
+    /// Sets when a lease was renewed and when it ends. Returns what these were.
+    pub(super) fn put_hold_end(&mut self, ix: Ix<Hold>, renewed_at: Time, until: Time) -> (Time, Time) {
         let hold = &mut self.holds[ix];
-        let old = std::mem::replace(&mut hold.until, until);
+        let old = (hold.renewed_at, hold.until);
+        (hold.renewed_at, hold.until) = (renewed_at, until);
         let token = hold.token;
-        self.hold_ends.remove(&(old, token));
+        self.hold_ends.remove(&(old.1, token));
         self.hold_ends.insert((until, token), ix);
         old
     }

@@ -28,7 +28,7 @@ pub(super) enum Undo {
     Retention(Retention),
     Workflow(Ix<Workflow>, WorkflowRow),
     HoldInserted(Ix<Hold>),
-    HoldExtended(Ix<Hold>, Time),
+    HoldExtended(Ix<Hold>, (Time, Time)),
     HoldRemoved(Ix<Hold>, Box<Hold>),
     Schedule(Name, Option<Box<ScheduleRow>>),
     SessionInserted(Ix<Session>),
@@ -156,8 +156,8 @@ impl State {
             Undo::HoldInserted(ix) => {
                 self.drop_hold(ix);
             }
-            Undo::HoldExtended(ix, until) => {
-                self.put_hold_end(ix, until);
+            Undo::HoldExtended(ix, (renewed_at, until)) => {
+                self.put_hold_end(ix, renewed_at, until);
             }
             Undo::HoldRemoved(ix, old) => {
                 let again = self.add_hold(*old);

@@ -23,7 +23,10 @@ impl State {
         lines.extend(shown.map(|workflow| format!("workflow {}: {:?}", workflow.name, workflow.row)));
         let mut holds: Vec<_> = self.holds.iter().map(|(_, hold)| hold).collect();
         holds.sort_by_key(|hold| hold.token);
-        let hold = |hold: &Hold| format!("{:?} {} {} {}", hold.request, hold.token, hold.since, hold.until);
+        let hold = |hold: &Hold| {
+            let Hold { request, token, since, renewed_at, until, .. } = hold;
+            format!("{request:?} {token} {since} {renewed_at} {until}")
+        };
         lines.extend(holds.into_iter().map(hold));
         lines.extend(self.schedules().iter().map(|schedule| format!("{schedule:?}")));
         lines.push(format!("{:?}", self.retention));
@@ -38,8 +41,8 @@ impl State {
                 .collect();
             let told = (&session.stops, row.number, row.free_permits, &row.reply);
             lines.push(format!(
-                "session {id}: {:?} {:?} {} {} {told:?} {owns:?}",
-                row.new, row.opened_at, row.lease_until, row.draining
+                "session {id}: {:?} {:?} {} {} {} {told:?} {owns:?}",
+                row.new, row.opened_at, row.renewed_at, row.lease_until, row.draining
             ));
         }
         lines.extend(self.ended_sessions.iter().map(|(id, at)| format!("ended session {id} at {at}")));

@@ -270,6 +270,8 @@ pub(crate) struct Hold {
     pub(crate) request: Arc<SlotRequest>,
     pub(crate) token: FenceToken,
     pub(crate) since: Time,
+    /// When the lease was granted or last extended.
+    pub(crate) renewed_at: Time,
     pub(crate) until: Time,
     /// Its groups and the slots that it holds there: key, group.
     pub(crate) needs: Needs,
@@ -302,6 +304,8 @@ pub(crate) struct SessionRow {
     pub(crate) new: Arc<NewSession>,
     pub(crate) serves: Arc<Serves>,
     pub(crate) opened_at: Time,
+    /// When it was opened or last renewed.
+    pub(crate) renewed_at: Time,
     pub(crate) lease_until: Time,
     pub(crate) free_permits: u32,
     pub(crate) draining: bool,

@@ -84,6 +84,9 @@ pub enum SnapshotRow {
         token: FenceToken,
         /// Since when.
         since: Time,
+        /// When the lease was last extended; none if it never was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        renewed_at: Option<Time>,
         /// Until when.
         lease_until: Time,
     },
@@ -103,6 +106,9 @@ pub struct SessionSnapshot {
     pub session: Arc<NewSession>,
     /// When.
     pub opened_at: Time,
+    /// When it was last renewed; none if it never was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renewed_at: Option<Time>,
     /// When it ends unless it is renewed.
     pub lease_until: Time,
     /// What it last reported, less what it got since.
@@ -283,6 +289,7 @@ impl State {
             SnapshotRow::Session(Box::new(SessionSnapshot {
                 session: Arc::clone(&row.new),
                 opened_at: row.opened_at,
+                renewed_at: Some(row.renewed_at).filter(|at| *at != row.opened_at),
                 lease_until: row.lease_until,
                 free_permits: row.free_permits,
                 draining: row.draining,
@@ -303,6 +310,7 @@ impl State {
             request: Arc::clone(&hold.request),
             token: hold.token,
             since: hold.since,
+            renewed_at: Some(hold.renewed_at).filter(|at| *at != hold.since),
             lease_until: hold.until,
         });
         let schedules = self.schedules().into_iter().map(|row| SnapshotRow::Schedule(Box::new(row)));
@@ -432,13 +440,14 @@ impl Restored {
                 state.workflow_by_name.insert(workflow, ix);
             }
             SnapshotRow::Job(job) => self.take_job(*job)?,
-            SnapshotRow::Program { request, token, since, lease_until } => {
+            SnapshotRow::Program { request, token, since, renewed_at, lease_until } => {
                 if state.hold_by_id.contains_key(&request.id) || token.0 >= state.next_token {
                     return Err(bad(format_args!("lease {} comes twice or from the future", request.id)));
                 }
                 request.check().map_err(|error| bad(error.message()))?;
                 let needs = state.intern_needs(&request.group, request.slots);
-                state.insert_hold(Hold { request, token, since, until: lease_until, needs });
+                let renewed_at = renewed_at.unwrap_or(since);
+                state.insert_hold(Hold { request, token, since, renewed_at, until: lease_until, needs });
             }
             SnapshotRow::Schedule(schedule) => {
                 let ScheduleStatus { schedule, spec, enabled, next, last, last_job } = *schedule;
@@ -461,6 +470,7 @@ impl Restored {
             new: session.session,
             serves: Arc::new(serves),
             opened_at: session.opened_at,
+            renewed_at: session.renewed_at.unwrap_or(session.opened_at),
             lease_until: session.lease_until,
             free_permits: session.free_permits,
             draining: session.draining,

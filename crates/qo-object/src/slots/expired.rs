@@ -1,4 +1,8 @@
-//! Slots whose lease is over. Whoever wants a slot takes such a one anyway: to free them is to tidy up, for those who look.
+//! Slots whose lease is over. A process that waits for a slot takes such a one anyway: to free them is to tidy up, for those who
+//! look.
+//!
+//! What is shown goes by the bucket's dates. What is freed was also watched, for a whole lease, by the process that frees it
+//! ([`super::watched`]): the look reads each slot, waits, and then writes over the version that it read, if it is still there.
 
 use super::place::{self, ROOT, folder};
 use super::slot::{ExpiredSlot, ExpiredSlots, FREE_BYTES, Slot, SlotObject};
@@ -6,10 +10,14 @@ use super::{SlotObjects, unavailable};
 use futures::TryStreamExt;
 use object_store::{UpdateVersion, path::Path};
 use qo_core::{Error, ErrorKind, GroupRef, Result, Time};
+use std::time::Duration;
+use tokio::time::sleep;
 use uuid::Uuid;
 
 /// How long a lease must be over before the slot is swept: who comes a little late to extend it has it again until then.
 const LATE_MS: u64 = 60_000;
+/// A look does not wait longer than this for a lease to be over; the next look of the same process goes on.
+const WAIT: Duration = Duration::from_secs(600);
 /// So many requests that come to nothing end a look: the server is away. As slots are looked at in an order by chance, a few
 /// that always fail do not keep the others from being swept by and by.
 const FAILURES: usize = 3;
@@ -33,8 +41,9 @@ struct Found {
 }
 
 impl SlotObjects {
-    /// Frees every slot of a group whose lease is over, and returns how many there were. Whoever wants a slot takes such a one
-    /// anyway; this is for those who look at the objects.
+    /// Frees every slot of a group whose lease is over, and returns how many there were. A process that waits for a slot takes
+    /// such a one anyway; this is for those who look at the objects. It takes as long as the longest of those leases: each is
+    /// watched.
     pub async fn cleanup_expired(&self, group: &str) -> Result<u32> {
         let found = self.taken(&folder(&GroupRef::parse("group", group)?)).await?;
         self.free(found, |taken| taken.slot.is_expired(taken.at)).await
@@ -74,10 +83,14 @@ impl SlotObjects {
     async fn free(&self, found: Found, is_over: impl Fn(&Taken) -> bool) -> Result<u32> {
         let Found { taken, mut failed, .. } = found;
         let mut freed = 0;
-        for Taken { path, slot, version, .. } in taken.into_iter().filter(is_over) {
-            if failed.len() >= FAILURES {
+        let mut over: Vec<_> = taken.into_iter().filter(is_over).collect();
+        over.sort_by_cached_key(|taken| self.left_to_watch(&taken.path, &taken.slot, taken.at));
+        for Taken { path, slot, version, at, .. } in over {
+            let left = self.left_to_watch(&path, &slot, at);
+            if failed.len() >= FAILURES || left > WAIT {
                 break;
             }
+            sleep(left).await;
             match self.write(&path, &slot.freed(), Some(version)).await {
                 Ok(is_freed) => freed += u32::from(is_freed),
                 Err(error) => failed.push(error),
@@ -104,11 +117,10 @@ impl SlotObjects {
                 break;
             }
             let Some((group, slot_id)) = place::slot(&path) else { continue };
-            let before = self.time.heard()?;
             match self.read(&path).await {
                 Ok(Some((slot, version))) if slot.task_id.is_some() => {
-                    // By the earlier of two dates: one that is far ahead must not end anybody's lease.
-                    let at = before.min(self.time.heard()?);
+                    let at = self.time.now()?;
+                    self.left_to_watch(&path, &slot, at);
                     found.taken.push(Taken { group, slot_id, path, slot, version, at });
                 }
                 Ok(_) => {}

@@ -1,21 +1,24 @@
 //! Slots as objects: a limit for any program on a bare bucket, without a log to read.
 //!
 //! ```text
-//! concurrency/{group}/slots/{i}    { task_id, worker_id, expires_at, token, nonce }
+//! concurrency/{group}/slots/{i}    { task_id, worker_id, expires_at, lease_ms, token, nonce }
 //! concurrency/tried_out            the bucket's server was tried out, before the first slot was taken
 //! ```
 //!
 //! Each slot of a group is an object of its own, from 0 to the limit. It is taken by a **conditional write**: created if it is
-//! absent, else replaced if it is still the version that was read, which said that nobody holds it, or that the lease is
+//! absent, else replaced if it is still the version that was read, which said that nobody holds it, or whose lease is
 //! over. So of several who want the same slot one gets it. Who gives a slot back writes that it is free; the object stays,
 //! because it knows the last fence token, and the next holder's is one higher.
+//!
+//! **A lease is over** for a process that has itself seen the same version of the slot for a whole lease, by its own monotonic
+//! clock: its holder would have extended it. So the slot of a dead holder is free for a process that has waited for it that
+//! long, and for no other. The dates of a bucket's answers end no lease, because they may be wrong.
 //!
 //! These slots keep a count of their own: jobs and [shared slots](qo_core::ConcurrencyManager) of a group of the same name
 //! know nothing of them. All who use a group must name the same limit.
 //!
-//! **Time** is the bucket's: leases are written and judged by the dates that its answers bear, which are whole seconds cut
-//! off. So a lease may seem over up to a second early, and whoever holds it must let go by then: trust it until the moment at
-//! which it was asked for, plus its length, less a second at least.
+//! **Time**: when a lease ends is written, and shown, by the dates that the bucket's answers bear, which are whole seconds cut
+//! off. A holder trusts its lease until the moment at which it was asked for, plus its length, less a second at least.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -25,6 +28,7 @@
 //! | `time` | how late it is |
 //! | `trial` | whether the server can be relied upon, tried out once for each bucket |
 //! | `doubt` | slots of which nobody knows whether they were taken |
+//! | `watched` | which version of a slot this process has seen, and since when |
 //! | `expired` | slots whose lease is over: shown, and freed |
 //! | `monitor` | when somebody who holds a namespace in the bucket looks for those |
 
@@ -38,6 +42,7 @@ mod slot;
 mod tests;
 mod time;
 mod trial;
+mod watched;
 
 pub(crate) use monitor::Monitor;
 pub use slot::{ExpiredSlot, ExpiredSlots, HeldSlot, SlotObject, SlotsStatus};
@@ -45,6 +50,7 @@ pub(crate) use trial::{are_used, try_out};
 
 use crate::bucket::Bucket;
 use crate::log::{Log, said};
+use crate::store::COARSENESS;
 use crate::traffic::Traffic;
 use doubt::{Doubt, Doubts};
 use futures::TryStreamExt;
@@ -58,6 +64,7 @@ use std::time::Duration;
 use time::TimeSource;
 use tokio::time::Instant;
 use uuid::Uuid;
+use watched::Watched;
 
 /// The largest limit in this form: a full group is found to be full by reading each of its slots.
 pub const MOST: u32 = 50;
@@ -73,6 +80,7 @@ pub struct SlotObjects {
     bucket: Option<Arc<Bucket>>,
     is_tried_out: Arc<AtomicBool>,
     doubts: Arc<Doubts>,
+    watched: Arc<Watched>,
 }
 
 impl std::fmt::Debug for SlotObjects {
@@ -86,7 +94,7 @@ impl SlotObjects {
     pub fn in_bucket(bucket: &Bucket) -> Result<Self> {
         let traffic = Arc::new(Traffic::default());
         let objects = bucket.objects(&traffic)?;
-        let time = TimeSource::Answers(traffic, Arc::default());
+        let time = TimeSource::Answers(traffic);
         Ok(Self { bucket: Some(Arc::new(bucket.clone())), ..Self::over(objects, time) })
     }
 
@@ -94,7 +102,15 @@ impl SlotObjects {
     pub fn traffic(&self) -> Option<&Arc<Traffic>> {
         match &self.time {
             TimeSource::Given(_) => None,
-            TimeSource::Answers(traffic, _) => Some(traffic),
+            TimeSource::Answers(traffic) => Some(traffic),
+        }
+    }
+
+    /// How much earlier than agreed a lease may be over for others: dates are cut off to whole seconds.
+    pub fn coarseness(&self) -> Duration {
+        match &self.time {
+            TimeSource::Given(_) => Duration::ZERO,
+            TimeSource::Answers(..) => COARSENESS,
         }
     }
 
@@ -105,15 +121,17 @@ impl SlotObjects {
 
     /// The slots beside a log in a bucket, for whoever looks after them; none beside any other. No slot is taken there.
     pub(crate) fn beside(log: &Log) -> Option<Self> {
-        let time = TimeSource::Answers(Arc::clone(log.traffic()?), Arc::default());
+        let time = TimeSource::Answers(Arc::clone(log.traffic()?));
         Some(Self::over(Arc::clone(log.objects()), time))
     }
 
     fn over(objects: Arc<dyn ObjectStore>, time: TimeSource) -> Self {
-        Self { objects, time, bucket: None, is_tried_out: Arc::default(), doubts: Arc::default() }
+        let (is_tried_out, doubts, watched) = (Arc::default(), Arc::default(), Arc::default());
+        Self { objects, time, bucket: None, is_tried_out, doubts, watched }
     }
 
-    /// Takes a slot of a group of `limit`, for a while. None if all are held, or the limit is 0.
+    /// Takes a slot of a group of `limit`, for a while. None if all are held, or the limit is 0. A slot whose holder is gone is
+    /// taken by a process that has asked for it again and again for a whole lease.
     ///
     /// They are tried in an order by chance, so that many who come at once do not all want the same one. It costs two requests
     /// for a free slot that is met first, and one for each that is not free; and one for each process, before the first slot
@@ -135,7 +153,9 @@ impl SlotObjects {
             let found = self.read(&path).await?;
             let now = self.time.now()?;
             let (token, version) = match found {
-                Some((slot, _)) if slot.is_taken(now) && slot.task_id != Some(task_id) => continue,
+                Some((slot, _)) if slot.task_id != Some(task_id) && !self.may_take(&path, &slot, now) => {
+                    continue;
+                }
                 Some((slot, version)) => (slot.token.0, Some(version)),
                 None => (0, None),
             };
@@ -146,6 +166,7 @@ impl SlotObjects {
                 task_id: Some(task_id),
                 worker_id: Some(worker_id.clone()),
                 expires_at: Some(now.plus_ms(millis(lease_duration))),
+                lease_ms: Some(millis(lease_duration)),
                 token: FenceToken(token),
                 nonce: Uuid::new_v4(),
             };
@@ -186,7 +207,8 @@ impl SlotObjects {
         check_lease(lease_duration)?;
         let (slot, version) = self.own(&path, task_id).await?;
         let expires_at = self.time.now()?.plus_ms(millis(lease_duration));
-        let slot = Slot { expires_at: Some(expires_at), nonce: Uuid::new_v4(), ..slot };
+        let lease_ms = Some(millis(lease_duration));
+        let slot = Slot { expires_at: Some(expires_at), lease_ms, nonce: Uuid::new_v4(), ..slot };
         match self.write(&path, &slot, Some(version)).await? {
             true => Ok(expires_at),
             false => Err(lost(&path, task_id)),
@@ -214,6 +236,20 @@ impl SlotObjects {
         let listed = listed.map_err(|error| unavailable(&folder, &error))?;
         let folders = listed.common_prefixes.iter();
         Ok(folders.filter_map(|path| place::group(path.filename()?)).collect())
+    }
+
+    /// Whether a slot that was just read is free, or its lease is over.
+    fn may_take(&self, path: &Path, slot: &Slot, now: Time) -> bool {
+        slot.task_id.is_none() || self.left_to_watch(path, slot, now).is_zero()
+    }
+
+    /// How much longer a slot that was just read has to be watched before its lease is over. Where a clock of the caller's
+    /// stamps everything, that clock tells.
+    fn left_to_watch(&self, path: &Path, slot: &Slot, now: Time) -> Duration {
+        match &self.time {
+            TimeSource::Answers(..) => self.watched.left(path, slot),
+            TimeSource::Given(_) => Duration::from_millis(slot.expires_at.map_or(0, |end| end.ms_since(now))),
+        }
     }
 
     /// The slot of somebody who says that he holds it.

@@ -2,7 +2,7 @@
 
 use super::slot::Slot;
 use super::{SlotObjects, unavailable};
-use crate::log::{is_absent, said};
+use crate::log::{is_absent, is_refused, refused, said};
 use object_store::{ObjectStoreExt, PutMode, PutOptions, UpdateVersion, path::Path};
 use qo_core::{Error, ErrorKind, Result};
 use std::time::Duration;
@@ -43,11 +43,13 @@ impl SlotObjects {
             match self.objects.put_opts(path, bytes.clone().into(), options).await {
                 Ok(_) => return Ok(true),
                 // It is not allowed, and will not be. What an earlier try did is another matter: that is looked up below.
-                Err(
-                    error @ (object_store::Error::PermissionDenied { .. }
-                    | object_store::Error::Unauthenticated { .. }
-                    | object_store::Error::NotImplemented { .. }),
-                ) if attempt == 0 => return Err(unavailable(path, &error)),
+                Err(error) if attempt == 0 && is_refused(&error) => {
+                    let place = self.bucket.as_ref().map_or_else(|| path.to_string(), ToString::to_string);
+                    return Err(refused(&place, &error));
+                }
+                Err(error @ object_store::Error::NotImplemented { .. }) if attempt == 0 => {
+                    return Err(unavailable(path, &error));
+                }
                 Err(error) => why = said(&error),
             }
             match self.read(path).await {

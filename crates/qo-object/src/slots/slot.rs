@@ -18,6 +18,9 @@ pub(super) struct Slot {
     pub worker_id: Option<Name>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Time>,
+    /// How long its lease is: whoever takes the slot over has watched it for that long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
     /// The token of its last holder.
     pub token: FenceToken,
     /// Tells this version from any other: a write whose answer was lost is found again by it.
@@ -35,7 +38,8 @@ impl Slot {
     }
 
     pub fn freed(self) -> Self {
-        Self { task_id: None, worker_id: None, expires_at: None, nonce: Uuid::new_v4(), ..self }
+        let (task_id, worker_id, expires_at, lease_ms) = (None, None, None, None);
+        Self { task_id, worker_id, expires_at, lease_ms, nonce: Uuid::new_v4(), ..self }
     }
 }
 
@@ -72,7 +76,7 @@ pub struct SlotObject {
     pub worker_id: Option<Name>,
     /// When the lease is, or was, over.
     pub expires_at: Option<Time>,
-    /// Whether that has passed: the next who wants it takes it.
+    /// Whether that has passed, by the bucket's dates: a process that wants it takes it, after it has watched it for a lease.
     pub is_expired: bool,
     /// The last token.
     pub token: FenceToken,

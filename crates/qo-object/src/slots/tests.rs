@@ -146,6 +146,7 @@ fn a_listing_tells_a_free_slot_from_one_that_somebody_took() {
         task_id: Some(task(0)),
         worker_id: Some(Name::parse("name", "w").expect("a name")),
         expires_at: Some(NOON),
+        lease_ms: Some(30_000),
         token: FenceToken(1),
         nonce: Uuid::nil(),
     };
@@ -318,7 +319,7 @@ async fn a_write_that_is_refused_after_one_whose_answer_was_lost_leaves_doubt() 
     let (slots, objects, _) = moody();
     *objects.refused.lock().expect("not poisoned") = vec![true];
     let error = slots.try_acquire("g", 1, task(1), "w", LEASE).await.expect_err("refused");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "nothing can have happened");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "nothing can have happened");
     *objects.refused.lock().expect("not poisoned") = vec![true, true, true, true, false];
     let error = slots.try_acquire("g", 1, task(1), "w", LEASE).await.expect_err("nobody knows");
     assert_eq!(error.kind(), ErrorKind::Unknown);

@@ -12,6 +12,8 @@ use std::time::Duration;
 use uuid::Uuid;
 
 const LEASE: Duration = Duration::from_secs(30);
+/// The shortest.
+const SHORT: Duration = Duration::from_secs(5);
 
 fn at(server: &str, prefix: &str) -> Bucket {
     Bucket::parse(&format!("s3://{NAME}/{prefix}?endpoint={server}")).expect("a bucket")
@@ -43,18 +45,29 @@ async fn of_many_who_want_a_slot_as_many_as_the_limit_get_one() {
 }
 
 #[tokio::test]
-async fn a_lease_ends_by_the_servers_clock() {
+async fn a_process_takes_over_a_slot_that_it_has_watched_for_a_lease() {
     let server = Server::start(4);
     let (first, second) = (Uuid::from_u128(1), Uuid::from_u128(2));
-    let slots = slots(server.url(), "p");
-    let held = slots.try_acquire("g", 1, first, "w", LEASE).await.expect("answered").expect("free");
-    assert_eq!(slots.try_acquire("g", 1, second, "v", LEASE).await, Ok(None));
-    server.advance(LEASE + Duration::from_secs(1));
-    // A date that is far ahead is believed when it is heard twice.
-    slots.get_status("g").await.expect("answered");
-    let next = slots.try_acquire("g", 1, second, "v", LEASE).await.expect("answered").expect("over");
-    assert!(next.token > held.token);
-    let error = slots.extend_lease("g", 0, first, LEASE).await.expect_err("another's");
+    let holder = slots(server.url(), "p");
+    let held = holder.try_acquire("g", 1, first, "w", SHORT).await.expect("answered").expect("free");
+    // However late the bucket says it is.
+    server.advance(Duration::from_secs(3_600));
+    let (begun, next) = (std::time::Instant::now(), slots(server.url(), "p"));
+    let mut extended = None;
+    let taken = loop {
+        if let Some(taken) = next.try_acquire("g", 1, second, "v", SHORT).await.expect("answered") {
+            break taken;
+        }
+        // The holder extends its lease once more: it is another version, and watched anew.
+        if extended.is_none() && begun.elapsed() > SHORT / 4 {
+            holder.extend_lease("g", 0, first, SHORT).await.expect("its own");
+            extended = Some(std::time::Instant::now());
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(extended.is_some_and(|extended| extended.elapsed() >= SHORT), "{:?}", begun.elapsed());
+    assert!(taken.token > held.token);
+    let error = holder.extend_lease("g", 0, first, SHORT).await.expect_err("another's");
     assert_eq!(error.kind(), ErrorKind::Fenced);
 }
 
@@ -188,12 +201,9 @@ async fn whoever_holds_a_namespace_frees_slots_beside_it_whose_lease_is_over_and
     let slots = slots(server.url(), "p");
     let [dead, living, late] = [1, 2, 3].map(Uuid::from_u128);
     for (group, task) in [("a", dead), ("b", living), ("c", late)] {
-        slots.try_acquire(group, 1, task, "w", LEASE).await.expect("answered").expect("free");
+        slots.try_acquire(group, 1, task, "w", SHORT).await.expect("answered").expect("free");
     }
-    server.advance(LEASE + Duration::from_secs(61));
-    // A date that is far ahead is believed when it is heard twice.
-    slots.get_status("b").await.expect("answered");
-    slots.extend_lease("b", 0, living, LEASE).await.expect("nobody has taken it");
+    server.advance(SHORT + Duration::from_secs(61));
     let store = LogStore::open_bucket(&at(server.url(), "p"), watchful()).await.expect("it opens");
     let holders = async || {
         let mut holders = Vec::new();
@@ -204,6 +214,7 @@ async fn whoever_holds_a_namespace_frees_slots_beside_it_whose_lease_is_over_and
     };
     let freed = async {
         while holders().await != [None, Some(living), None] {
+            slots.extend_lease("b", 0, living, SHORT).await.expect("nobody has taken it");
             tokio::task::yield_now().await;
         }
     };

@@ -3,16 +3,19 @@
 //!
 //! Checking a condition and writing are one step under one lock, unless [`Bucket::set_conditions`] says otherwise.
 
+mod client;
 mod fault;
 mod objects;
 mod request;
 mod server;
 
+pub use client::DateLies;
 pub use fault::{Fault, FaultRates};
 pub use objects::Conditions;
 pub use request::{Kind, Requests};
 
 use crate::random::Random;
+use client::Clients;
 use fault::Plans;
 use object_store::aws::AmazonS3Builder;
 use objects::Objects;
@@ -23,7 +26,7 @@ use tokio::sync::Notify;
 
 /// The one bucket that exists there; any other is `NoSuchBucket`.
 pub const NAME: &str = "qo-test";
-/// Who may use it; anybody else is refused with 403. `scripts/with_s3.py` gives real servers the same credentials.
+/// Who may use it; so may keys that begin with it and a dash, each a client of its own. Any other is refused with 403. `scripts/with_s3.py` gives real servers the same credentials.
 pub const ACCESS_KEY: &str = "qo-test-key";
 /// The secret that goes with [`ACCESS_KEY`].
 pub const SECRET_KEY: &str = "qo-test-secret";
@@ -42,6 +45,7 @@ pub struct Bucket {
 struct State {
     objects: Mutex<Objects>,
     plans: Mutex<Plans>,
+    clients: Mutex<Clients>,
 }
 
 impl Bucket {
@@ -51,6 +55,7 @@ impl Bucket {
         let state = Arc::new(State {
             objects: Mutex::new(Objects::new()),
             plans: Mutex::new(Plans::new(Random::new(seed))),
+            clients: Mutex::new(Clients::new(Random::new(seed ^ 0xda7e))),
         });
         let stop = Arc::new(Notify::new());
         let (url, thread) = server::start(state.clone(), stop.clone());
@@ -76,6 +81,24 @@ impl Bucket {
             ("AWS_SECRET_ACCESS_KEY", SECRET_KEY.to_owned()),
             ("AWS_REGION", REGION.to_owned()),
         ]
+    }
+
+    /// The same for a client of its own, whose key ends with a dash and this name.
+    pub fn environment_of(&self, client: &str) -> [(&'static str, String); 5] {
+        self.environment().map(|(name, value)| match name {
+            "AWS_ACCESS_KEY_ID" => (name, format!("{ACCESS_KEY}-{client}")),
+            _ => (name, value),
+        })
+    }
+
+    /// Which answers to a client bear a wrong date from now on.
+    pub fn set_dates(&self, client: &str, lies: DateLies) {
+        self.state.clients().set_lies(&format!("{ACCESS_KEY}-{client}"), lies);
+    }
+
+    /// Whether a client may only read from now on: what it writes is refused with 403 `AccessDenied`.
+    pub fn set_may_only_read(&self, client: &str, may_only_read: bool) {
+        self.state.clients().set_may_only_read(&format!("{ACCESS_KEY}-{client}"), may_only_read);
     }
 
     /// How long every request takes from now on: half of it before the deed and half after.
@@ -165,6 +188,10 @@ impl State {
 
     fn plans(&self) -> MutexGuard<'_, Plans> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

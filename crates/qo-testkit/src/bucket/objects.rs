@@ -64,6 +64,14 @@ impl Objects {
         (SystemTime::UNIX_EPOCH + Duration::from_millis(since_epoch) + self.ahead).into()
     }
 
+    /// The time now, wrong by so many milliseconds.
+    pub fn told(&self, wrong_ms: i64) -> Timestamp {
+        let right_ms =
+            self.clock.now().as_millis() + i64::try_from(self.ahead.as_millis()).unwrap_or_default();
+        let since_epoch = u64::try_from(right_ms + wrong_ms).unwrap_or_default();
+        (SystemTime::UNIX_EPOCH + Duration::from_millis(since_epoch)).into()
+    }
+
     pub fn get(&self, name: &str) -> Option<&Object> {
         self.by_name.get(name)
     }

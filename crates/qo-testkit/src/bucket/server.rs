@@ -1,13 +1,14 @@
 //! The door: a thread that listens, and what becomes of each request on its way in and out.
 
+use super::client::{is_known, key_of};
 use super::fault::Fault;
 use super::objects::Operations;
 use super::request::Kind;
-use super::{ACCESS_KEY, SECRET_KEY, State};
+use super::{SECRET_KEY, State};
 use async_trait::async_trait;
 use futures::{StreamExt, future, stream};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONTENT_TYPE, DATE, HeaderValue, IF_MATCH, IF_NONE_MATCH};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use hyper::server::conn::http1;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -86,11 +87,15 @@ async fn answer(
     cut: mpsc::Sender<Cut>,
 ) -> Result<HttpResponse, HttpError> {
     let kind = Kind::of(&request);
+    let authorization = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let key = key_of(authorization).unwrap_or_default();
     let conditional = [IF_MATCH, IF_NONE_MATCH].iter().any(|name| request.headers().contains_key(name));
     let (latency, fault) = state.plans().request(kind, conditional);
     let begun = Instant::now();
     wait(begun + latency / 2).await;
+    let is_refused = state.clients().refuses(&key, kind);
     let mut response = match fault {
+        _ if is_refused => refuse(request, StatusCode::FORBIDDEN, "AccessDenied").await,
         Some(Fault::ResetBefore) => return end(&cut, Cut::Reset).await,
         Some(Fault::Error) => refuse(request, StatusCode::INTERNAL_SERVER_ERROR, "InternalError").await,
         Some(Fault::SlowDown) => refuse(request, StatusCode::SERVICE_UNAVAILABLE, "SlowDown").await,
@@ -107,7 +112,7 @@ async fn answer(
         Some(Fault::Truncated) if kind != Kind::Head => response = halved(response, cut).await?,
         _ => {}
     }
-    stamp(&mut response, &state);
+    stamp(&mut response, &state, &key);
     Ok(response)
 }
 
@@ -146,21 +151,23 @@ async fn halved(response: HttpResponse, cut: mpsc::Sender<Cut>) -> Result<HttpRe
     Ok(HttpResponse::from_parts(head, StreamingBlob::wrap(sent).into()))
 }
 
-/// The time by the server's clock.
-fn stamp(response: &mut HttpResponse, state: &State) {
+/// The time by the server's clock, or what a client is told instead.
+fn stamp(response: &mut HttpResponse, state: &State, key: &str) {
     let mut date = Vec::new();
-    let written = state.objects().now().format(TimestampFormat::HttpDate, &mut date);
+    let wrong_ms = state.clients().wrong_ms(key);
+    let told = state.objects().told(wrong_ms);
+    let written = told.format(TimestampFormat::HttpDate, &mut date);
     if let (Ok(()), Ok(date)) = (written, HeaderValue::from_bytes(&date)) {
         response.headers_mut().insert(DATE, date);
     }
 }
 
-/// The only one who may do anything.
+/// The only account; it has several keys.
 struct OneAccount;
 
 #[async_trait]
 impl S3Auth for OneAccount {
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        if access_key == ACCESS_KEY { Ok(SECRET_KEY.into()) } else { Err(s3_error!(InvalidAccessKeyId)) }
+        if is_known(access_key) { Ok(SECRET_KEY.into()) } else { Err(s3_error!(InvalidAccessKeyId)) }
     }
 }

@@ -32,6 +32,12 @@ pub fn margin(lease: Duration) -> Duration {
     Duration::from_secs(1).max(lease / 10).min(lease / 3)
 }
 
+/// How long a lease of this length is trusted after the moment at which it was first asked for, on a store that may end it so
+/// much earlier than agreed. One rule for the sessions of workers and for the slots of programs.
+pub fn trusted_for(lease: Duration, coarseness: Duration) -> Duration {
+    lease.saturating_sub(margin(lease) + coarseness.min(lease / 3))
+}
+
 /// The lease of one session.
 #[derive(Debug)]
 pub(crate) struct Lease {
@@ -66,7 +72,7 @@ impl Lease {
             origin: sent,
             length,
             margin: margin(length),
-            coarseness: coarseness.min(length / 3),
+            coarseness,
             trusted_until: AtomicU64::new(0),
             lease_until: AtomicI64::new(0),
             lost: AtomicBool::new(false),
@@ -79,11 +85,16 @@ impl Lease {
     /// It was renewed for so long by what was first sent at `sent`. Says whether it had been lost meanwhile. One that was
     /// renewed for longer, because nothing ran, is shorter again when something does.
     pub fn renew(&self, sent: Instant, length: Duration, lease_until: Time) -> bool {
-        let until = sent.duration_since(self.origin) + length.saturating_sub(self.margin + self.coarseness);
+        let until = sent.duration_since(self.origin) + self.trusted_for(length);
         self.trusted_until.store(micros(until), Ordering::SeqCst);
         self.lease_until.store(lease_until.as_millis(), Ordering::SeqCst);
         self.tell_guards();
         self.lost.swap(false, Ordering::SeqCst)
+    }
+
+    /// How long it is trusted if it was renewed for so long: a longer one has the margin of the usual one.
+    fn trusted_for(&self, length: Duration) -> Duration {
+        length.saturating_sub(self.length - trusted_for(self.length, self.coarseness))
     }
 
     /// Until when it is trusted.
@@ -265,5 +276,8 @@ mod tests {
         assert_eq!(trusted(5_000, 0), (ms(4_000), ms(4_500)));
         // The store may end it after 3.75 s: nothing runs by then.
         assert_eq!(trusted(5_000, 1_250), (ms(2_750), ms(3_250)));
+        // The same rule for the slots of programs.
+        assert_eq!(trusted_for(ms(5_000), ms(1_250)), ms(2_750));
+        assert_eq!(trusted_for(ms(1_000), ms(1_250)).as_millis(), 333);
     }
 }

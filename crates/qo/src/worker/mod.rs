@@ -30,7 +30,7 @@ mod voice;
 
 pub use attempt::Hold;
 pub use builder::{EXIT_STUCK, WorkerBuilder};
-pub use lease::margin;
+pub use lease::{margin, trusted_for};
 pub use options::WorkerOptions;
 pub use shutdown::ShutdownHandle;
 

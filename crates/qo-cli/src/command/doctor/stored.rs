@@ -4,13 +4,16 @@ use super::{Finding, Level};
 use crate::place::{Place, listed};
 use crate::trouble::{Done, Trouble};
 use qo::ErrorKind;
-use qo::doctor::{DirectoryHealth, DirectoryRepair, Drift, Health, PostgresHealth, Repair};
+use qo::doctor::{DirectoryHealth, DirectoryRepair, Drift, Health, MayWrite, PostgresHealth, Repair};
 
 /// Looks at what is stored; with `repair` a damaged store is got going again first. Where there is no namespace none is
 /// made.
 pub async fn examine(place: &Place, is_there: bool, verify: bool, repair: bool) -> Done<Vec<Finding>> {
     let url = &place.settings.store;
-    let mut findings = Vec::new();
+    let mut findings = writing(place).await?;
+    if findings.iter().any(|finding| finding.level == Level::Problem) {
+        return Ok(findings);
+    }
     if !is_there {
         let what = format!("there is no namespace at {} yet", place.shown());
         let advice = "the first `qo submit` or `qo worker` makes it";
@@ -48,6 +51,28 @@ pub async fn examine(place: &Place, is_there: bool, verify: bool, repair: bool) 
     }
     findings.extend(examined(place).await?);
     Ok(findings)
+}
+
+/// Whether a bucket can be written to, where that is not as it should be. Reading tells nothing of it.
+async fn writing(place: &Place) -> Done<Vec<Finding>> {
+    let finding = match qo::doctor::may_write(&place.settings.store).await {
+        Ok(None | Some(MayWrite::AndDelete)) => return Ok(Vec::new()),
+        Ok(Some(MayWrite::NotDelete(why))) => {
+            let what = format!("the credentials may write, and not delete what they wrote: {why}");
+            let advice = "they need s3:DeleteObject too, or what nobody reads any more is never swept";
+            Finding::new(Level::Note, "store", what).advice(advice)
+        }
+        Ok(Some(MayWrite::NotKnown(why))) => {
+            let what = format!("whether {} can be written to cannot be told: {why}", place.shown());
+            Finding::new(Level::Note, "store", what).advice("try again")
+        }
+        Err(error) if error.kind() == ErrorKind::Invalid => {
+            Finding::new(Level::Problem, "store", error.message())
+                .advice("with these credentials nothing can be submitted, and no worker can run")
+        }
+        Err(error) => return Err(place.explained(error)),
+    };
+    Ok(vec![finding])
 }
 
 /// Everything, read.

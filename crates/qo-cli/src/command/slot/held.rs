@@ -2,6 +2,7 @@
 
 use super::keeper::{Grant, Keeper};
 use qo::core::{FenceToken, SlotRequest};
+use qo::worker::trusted_for;
 use qo::{Error, ErrorKind, Result};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -21,6 +22,8 @@ pub struct Held {
     request: SlotRequest,
     grant: Grant,
     lease: Duration,
+    /// How long it is trusted after each renewal: by the rule that workers follow.
+    trusted_for: Duration,
     state: Mutex<State>,
 }
 
@@ -31,19 +34,13 @@ struct State {
     lost: Option<Error>,
 }
 
-/// Until when a lease is trusted: from the moment at which it was asked for, less a margin, because clocks differ.
-fn trusted(sent: Instant, lease: Duration) -> Instant {
-    let margin = Duration::from_secs(1).max(lease / 10);
-    // Of a lease that is shorter than the margin half is better than nothing.
-    sent + lease.checked_sub(margin).filter(|left| *left > lease / 2).unwrap_or(lease / 2)
-}
-
 impl Held {
     /// Slots that were asked for at `sent`.
     pub fn new(keeper: Keeper, request: SlotRequest, grant: Grant, sent: Instant) -> Self {
         let lease = Duration::from_millis(request.lease_ms);
-        let state = State { trusted_until: trusted(sent, lease), renew_at: sent + lease / 3, lost: None };
-        Self { keeper, request, grant, lease, state: Mutex::new(state) }
+        let trusted_for = trusted_for(lease, keeper.coarseness());
+        let state = State { trusted_until: sent + trusted_for, renew_at: sent + lease / 3, lost: None };
+        Self { keeper, request, grant, lease, trusted_for, state: Mutex::new(state) }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -98,7 +95,7 @@ impl Held {
             match extended {
                 Ok(_) => {
                     state.renew_at = sent + self.lease / 3;
-                    state.trusted_until = trusted(sent, self.lease);
+                    state.trusted_until = sent + self.trusted_for;
                     return Some(state.trusted_until);
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {

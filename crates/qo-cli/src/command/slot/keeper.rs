@@ -40,6 +40,14 @@ impl Keeper {
         }
     }
 
+    /// How much earlier than agreed a lease may be over for others.
+    pub fn coarseness(&self) -> Duration {
+        match self {
+            Self::Namespace(store) => store.coarseness(),
+            Self::Objects(slots) => slots.coarseness(),
+        }
+    }
+
     /// Takes slots. None if there is no room.
     pub async fn acquire(&self, request: &SlotRequest) -> Result<Option<Grant>> {
         match self {

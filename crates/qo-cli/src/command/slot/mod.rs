@@ -50,7 +50,8 @@ pub struct Run {
     /// How long to wait for them [default: for ever].
     #[arg(long, value_name = "TIME", value_parser = argument::duration, allow_hyphen_values = true, conflicts_with = "no_wait")]
     wait: Option<u64>,
-    /// Do not wait: exit code 4 if they are taken.
+    /// Do not wait: exit code 4 if they are taken. With --objects a slot whose holder was killed stays taken for such a
+    /// command: to know that a lease is over it would have to watch the slot for that long.
     #[arg(long)]
     no_wait: bool,
     /// How long they are held without renewal, which happens by itself [default: 30s].
@@ -179,7 +180,12 @@ impl Run {
     }
 
     fn taken(&self) -> Error {
-        let message = format!("all slots of {} are taken, or too few are free", self.group);
+        let mut message = format!("all slots of {} are taken, or too few are free", self.group);
+        if self.objects {
+            let lease = "; a slot whose holder is gone is taken by a command that waits for it for a whole lease, \
+                         not with --no-wait";
+            message.push_str(lease);
+        }
         Error::new(ErrorKind::LimitReached, message)
     }
 

@@ -2,6 +2,7 @@
 
 mod archive;
 mod offer;
+mod watch;
 
 use crate::*;
 use uuid::Uuid;
