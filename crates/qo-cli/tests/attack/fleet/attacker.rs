@@ -24,6 +24,10 @@ pub enum Fault {
     KillProgram,
     /// SIGKILL to a submit.
     KillSubmit,
+    /// SIGKILL to a script that holds slots: its guard kills the command.
+    KillScript,
+    /// SIGSTOP to a script that holds slots, for longer than its lease. Its guard goes on.
+    StopScript,
     /// SIGSTOP to a worker for longer than its lease. Its guards go on: its programs have no excuse.
     StopWorker,
     /// SIGSTOP to a worker, its guards and its programs for longer than its lease.
@@ -46,6 +50,8 @@ pub enum Fault {
 
 /// Faults that are known to break something which is being mended. The attack leaves them out.
 pub const HELD_BACK: &[Fault] = &[Fault::TermTree, Fault::KillWithGuards, Fault::Escape];
+/// The same for a bucket alone.
+pub const HELD_BACK_IN_A_BUCKET: &[Fault] = &[Fault::StopScript];
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,6 +61,8 @@ impl fmt::Display for Fault {
             Self::KillGuard => "guard killed",
             Self::KillProgram => "program killed",
             Self::KillSubmit => "submit killed",
+            Self::KillScript => "script killed",
+            Self::StopScript => "script stopped",
             Self::StopWorker => "worker stopped",
             Self::StopTree => "worker stopped with all its processes",
             Self::TermWorker => "worker terminated",
@@ -211,7 +219,7 @@ impl<'a> Attacker<'a> {
                 let Ground::Postgres(server) = ground else { return false };
                 return server.cut();
             }
-            Fault::KillSubmit | Fault::Escape => return false,
+            Fault::KillSubmit | Fault::KillScript | Fault::StopScript | Fault::Escape => return false,
         }
         true
     }

@@ -47,6 +47,15 @@ fn the_judge_finds_a_limit_that_was_exceeded() {
 }
 
 #[test]
+fn a_run_that_was_killed_at_once_counts_for_its_moment_alone() {
+    let once = [(1, 1, 1, 0, 9), (2, 2, 1, 1, 1), (3, 3, 1, 2, 5), (4, 4, 1, 5, 9)];
+    let fine = judge(&book(&once), &ledger());
+    assert!(fine.holds(), "{fine}");
+    let over = judge(&book(&[&once[..], &[(5, 5, 1, 6, 6)]].concat()), &ledger());
+    assert_eq!(over.over_limit, 1, "{over}");
+}
+
+#[test]
 fn the_judge_finds_a_start_under_a_limit_that_was_lowered() {
     let mut ledger = ledger();
     let set = |asked: u64, limit| Change {

@@ -15,11 +15,12 @@ mod operator;
 mod plan;
 mod probe;
 mod process;
+mod scripts;
 mod stage;
 mod submitter;
 mod verdict;
 
-use attacker::Attacker;
+use attacker::{Attacker, Fault, HELD_BACK_IN_A_BUCKET};
 use diary::now_us;
 use ground::{Disk, Ground, Server};
 use qo_testkit::Bucket;
@@ -128,8 +129,10 @@ fn attack(mut ground: Ground, order: &Order) {
             let dice = dice.fork();
             scope.spawn(move || submitter::submit(stage, dice, first, SUBMITTERS));
         }
-        let dice = dice.fork();
-        scope.spawn(move || operator::operate(stage, dice));
+        let (operators, scripts) = (dice.fork(), dice.fork());
+        scope.spawn(move || operator::operate(stage, operators));
+        let may_stop = name != "bucket" || !HELD_BACK_IN_A_BUCKET.contains(&Fault::StopScript);
+        scope.spawn(move || scripts::run(stage, scripts, may_stop));
         scope.spawn(move || {
             if stage.pace.rest(order.length) {
                 stage.pace.end();
@@ -150,7 +153,7 @@ fn attack(mut ground: Ground, order: &Order) {
     let drained = healed.elapsed();
     attacker.end();
     look_behind(&stage);
-    let mut verdict = Verdict::of(&stage.diary.book(), &stage.ledger(), stage.lease, true);
+    let mut verdict = stage.judge(true);
     verdict.stuck = stuck.len();
     verdict.violations.extend(stuck);
     let faults: Vec<String> =
@@ -170,7 +173,7 @@ fn attack(mut ground: Ground, order: &Order) {
 
 /// How an attack goes so far, in one line.
 fn progress(stage: &Stage) -> String {
-    let verdict = Verdict::of(&stage.diary.book(), &stage.ledger(), stage.lease, false);
+    let verdict = stage.judge(false);
     let Verdict { attempts, acknowledged, over_limit, overlaps, disorder, .. } = verdict;
     let faults: usize = stage.ledger().faults.values().sum();
     format!(

@@ -19,6 +19,8 @@ pub const LIMITS: [(&str, u32); 8] = [
 /// The key of the schedule's jobs: one at a time.
 pub const TICK: &str = "tick/tick";
 const KEYS: u64 = 5;
+/// Numbers from here on are those of scripts that take slots. A script that is killed is not run again.
+pub const SCRIPTS: u64 = 1_000_000_000;
 
 /// The limit of a group at its highest.
 pub fn limit(group: &str) -> u32 {

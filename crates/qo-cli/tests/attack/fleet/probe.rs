@@ -54,8 +54,10 @@ fn run(diary: &Path) -> i32 {
     std::io::stdin().read_to_string(&mut text).expect("a payload");
     let orders: Orders = serde_json::from_str(&text).expect("orders");
     let mut diary: File = OpenOptions::new().append(true).open(diary).expect("a diary");
-    let [job, attempt, token, task, key] =
-        ["QO_JOB_ID", "QO_ATTEMPT", "QO_FENCE_TOKEN", "QO_TASK", "QO_KEY"].map(variable);
+    let [attempt, token, task, key] = ["QO_ATTEMPT", "QO_FENCE_TOKEN", "QO_TASK", "QO_KEY"].map(variable);
+    // A script that takes slots is no job, and has one attempt.
+    let job = std::env::var("QO_JOB_ID").unwrap_or_else(|_| format!("script-{}", orders.number));
+    let attempt: u64 = attempt.parse().unwrap_or(1);
     let who = format!("{} {} {job} {attempt} {token} {task} {key}", variable(WORKER), orders.number);
     let started = now_us();
     let mut write = |what: &str| {
@@ -63,7 +65,6 @@ fn run(diary: &Path) -> i32 {
         diary.write_all(format!("{what} {} {who}\n", now_us()).as_bytes()).expect("written");
     };
     write("start");
-    let attempt: u64 = attempt.parse().unwrap_or(1);
     let ends_us = if orders.hangs && attempt == 1 { u64::MAX } else { started + orders.ms * 1_000 };
     while now_us() < ends_us {
         let left = Duration::from_micros(ends_us - now_us().min(ends_us));

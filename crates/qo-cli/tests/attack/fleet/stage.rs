@@ -6,6 +6,7 @@ use super::ledger::Ledger;
 use super::plan;
 use super::probe::{DIARY, WORKER};
 use super::process::Worker;
+use super::verdict::Verdict;
 use crate::fixture::{Here, Ran};
 use qo_testkit::random::Random;
 use std::fs::File;
@@ -111,6 +112,13 @@ impl Stage {
         let said = File::create(&log).expect("a log");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
         Worker { number, child: command.spawn().expect("qo starts"), log, was_stopped: false }
+    }
+
+    /// What the judge says so far, or at the end.
+    pub fn judge(&self, is_over: bool) -> Verdict {
+        // Always in this order: the ledger, then the diary.
+        let (ledger, book) = (self.ledger(), self.diary.book());
+        Verdict::of(&book, &ledger, self.lease, is_over)
     }
 
     /// Jobs that were acknowledged and have not said that they came to their end.

@@ -2,7 +2,7 @@
 
 use super::diary::{Book, Run};
 use super::ledger::Ledger;
-use super::plan::{self, LIMITS, TICK};
+use super::plan::{self, LIMITS, SCRIPTS, TICK};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -17,6 +17,7 @@ const TOLD: usize = 12;
 pub struct Verdict {
     pub attempts: usize,
     pub ticks: usize,
+    pub scripts: usize,
     pub jobs: usize,
     pub acknowledged: usize,
     pub over_limit: usize,
@@ -38,7 +39,8 @@ impl Verdict {
         let mut verdict = Self {
             attempts: book.runs.len(),
             ticks: book.runs.values().filter(|run| run.number == 0).count(),
-            jobs: ledger.jobs.len(),
+            scripts: book.runs.values().filter(|run| run.number >= SCRIPTS).count(),
+            jobs: ledger.jobs.range(..SCRIPTS).count(),
             acknowledged: ledger.acknowledged.len(),
             violations: book.strange.iter().chain(&ledger.complaints).cloned().collect(),
             ..Self::default()
@@ -81,13 +83,16 @@ impl Verdict {
                 })
                 .collect();
             moments.sort_by_key(|(at_us, begins, _, run)| (*at_us, *begins, run.token));
-            let (mut used, mut most) = (0_u32, 0);
+            let (mut held, mut most) = (0_u32, 0);
             for (at_us, begins, slots, run) in moments {
+                // A run that was killed right after its first line was there at that moment, and at no other.
+                let stays = run.to_us > run.from_us;
                 if !begins {
-                    used = used.saturating_sub(slots);
+                    held -= if stays { slots } else { 0 };
                     continue;
                 }
-                used += slots;
+                let used = held + slots;
+                held += if stays { slots } else { 0 };
                 most = most.max(used);
                 // A run that started now was claimed within the window, under a limit that was in force then.
                 let allowed = ledger.highest(group, at_us.saturating_sub(window_us), at_us);
@@ -152,7 +157,7 @@ impl Verdict {
 
     /// What was acknowledged came to its end, and so did what ever began.
     fn judge_ends(&mut self, book: &Book, ledger: &Ledger) {
-        let began = book.runs.values().map(|run| run.number).filter(|number| *number != 0);
+        let began = book.runs.values().map(|run| run.number).filter(|number| (1..SCRIPTS).contains(number));
         let due: std::collections::BTreeSet<u64> = began.chain(ledger.acknowledged.iter().copied()).collect();
         for number in due.difference(&book.done) {
             self.lost += 1;
@@ -185,6 +190,7 @@ impl fmt::Display for Verdict {
         let Self {
             attempts,
             ticks,
+            scripts,
             jobs,
             acknowledged,
             over_limit,
@@ -197,7 +203,7 @@ impl fmt::Display for Verdict {
         } = self;
         writeln!(
             f,
-            "attempts {attempts} ({ticks} by the schedule), jobs {jobs}, acknowledged {acknowledged}"
+            "attempts {attempts} ({ticks} by the schedule, {scripts} of scripts), jobs {jobs}, acknowledged {acknowledged}"
         )?;
         let peaks: Vec<String> = LIMITS
             .iter()
