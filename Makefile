@@ -1,13 +1,18 @@
 # `make test` is the one command that proves this checkout. CARGO_TARGET_DIR is honoured.
 CARGO ?= cargo
 SEEDS ?= 2000
+MINUTES ?= 20
+STORE ?= all
+SEED ?=
 
-.PHONY: help test lint bench bench-postgres bench-bucket plans sim
+.PHONY: help test attack lint bench bench-postgres bench-bucket plans sim
 
 help:
 	@echo "make test            every suite: units, conformance, properties, sabotage, 300 simulated seeds;"
 	@echo "                     with throw-away PostgreSQL 15 and 18, a PgBouncer and two S3 servers, which it"
 	@echo "                     starts itself"
+	@echo "make attack MINUTES=60 [STORE=directory|postgres|bucket|all] [SEED=17]"
+	@echo "                     a fleet under attack for so long on each store, with a report: docs/testing.md"
 	@echo "make lint            formatting, clippy and licences"
 	@echo "make bench           the figures of the rule book, as a table"
 	@echo "make bench-postgres  qo on PostgreSQL, beside graphile-worker: bench/results/postgres.md; about two hours"
@@ -17,6 +22,11 @@ help:
 
 test:
 	scripts/with_postgres.py --versions 15,18 --bouncer -- scripts/with_s3.py -- $(CARGO) test --workspace --locked
+
+attack:
+	QO_ATTACK_MINUTES=$(MINUTES) QO_ATTACK_STORE=$(STORE) QO_ATTACK_SEED=$(SEED) \
+	scripts/with_postgres.py --versions 15 -- \
+	$(CARGO) test --locked -q -p qo-cli --test attack -- --nocapture --test-threads 1 holds_under_attack
 
 lint:
 	$(CARGO) fmt --all --check

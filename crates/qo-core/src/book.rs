@@ -142,11 +142,11 @@ impl<B: Book> Store for B {
     }
 
     async fn configurations(&self) -> Result<Vec<Configuration>> {
-        self.look(State::configurations).await
+        self.look(|state, _| state.configurations()).await
     }
 
     async fn pushes(&self) -> Result<Vec<Push>> {
-        self.look(State::pushes).await
+        self.look(|state, _| state.pushes()).await
     }
 
     async fn set_limit(&self, group: GroupRef, limit: u32) -> Result<()> {

@@ -10,6 +10,7 @@ mod doors;
 #[allow(dead_code)]
 mod fixture;
 mod fleet;
+mod fuzz;
 mod logs;
 mod namespaces;
 mod programs;

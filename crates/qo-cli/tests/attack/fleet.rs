@@ -1,1 +1,0 @@
-//! A fleet under kills, stops, restarts, full disks and wrong clocks.

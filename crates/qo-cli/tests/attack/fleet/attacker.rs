@@ -1,0 +1,339 @@
+//! The faults: what is done to workers, guards, programs and the store, one after another, in an order by dice.
+
+use super::ground::Ground;
+use super::ledger::Excuse;
+use super::process::{Worker, below, signal};
+use super::stage::{Stage, pause};
+use qo_testkit::random::Random;
+use rustix::process::Signal;
+use std::fmt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Everything that can be done to a fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// SIGKILL to a worker: its guards kill its programs.
+    KillWorker,
+    /// SIGKILL to a worker and its guards, as `pkill -9 qo` does.
+    KillWithGuards,
+    /// SIGKILL to one guard.
+    KillGuard,
+    /// SIGKILL to one program.
+    KillProgram,
+    /// SIGKILL to a submit.
+    KillSubmit,
+    /// SIGKILL to a script that holds slots: its guard kills the command.
+    KillScript,
+    /// SIGSTOP to a script that holds slots, for longer than its lease. Its guard goes on.
+    StopScript,
+    /// SIGSTOP to a worker for longer than its lease. Its guards go on: its programs have no excuse.
+    StopWorker,
+    /// SIGSTOP to a worker, its guards and its programs for longer than its lease.
+    StopTree,
+    /// SIGTERM to a worker: it ends what it runs, and exits with 0.
+    TermWorker,
+    /// SIGTERM to a worker, its guards and its programs at once, as systemd does by default.
+    TermTree,
+    /// A worker whose wall clock is off, by decades where the store allows it.
+    WrongClock,
+    /// A worker that may write no file larger than some KiB: its disk is full, those of the others are not.
+    SmallDisk,
+    /// The store is away: its disk is full, its server crashes, or its network resets every connection.
+    Outage,
+    /// Every connection to the server is cut.
+    Cut,
+    /// Some jobs start their work with `timeout`, which makes a process group of its own.
+    Escape,
+}
+
+/// Faults that are known to break something which is being mended. The attack leaves them out.
+pub const HELD_BACK: &[Fault] = &[Fault::TermTree, Fault::KillWithGuards, Fault::Escape];
+/// The same for a bucket alone.
+pub const HELD_BACK_IN_A_BUCKET: &[Fault] = &[Fault::StopScript];
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::KillWorker => "worker killed",
+            Self::KillWithGuards => "worker killed with its guards",
+            Self::KillGuard => "guard killed",
+            Self::KillProgram => "program killed",
+            Self::KillSubmit => "submit killed",
+            Self::KillScript => "script killed",
+            Self::StopScript => "script stopped",
+            Self::StopWorker => "worker stopped",
+            Self::StopTree => "worker stopped with all its processes",
+            Self::TermWorker => "worker terminated",
+            Self::TermTree => "worker terminated with all its processes",
+            Self::WrongClock => "process with a wrong clock",
+            Self::SmallDisk => "worker with a full disk",
+            Self::Outage => "store away",
+            Self::Cut => "connections cut",
+            Self::Escape => "jobs in a process group of their own",
+        })
+    }
+}
+
+/// Workers of the fleet.
+const WORKERS: usize = 4;
+/// Longest that a worker may take to end by itself, or to be gone after a fault.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A worker that is not to stay as it is.
+struct Passing {
+    worker: Worker,
+    until: Instant,
+    what: Then,
+}
+
+/// What happens to it when its time is over.
+#[derive(PartialEq, Eq)]
+enum Then {
+    /// It goes on, as one of the fleet.
+    GoOn,
+    /// It goes on for a moment, and is killed.
+    GoOnAndDie,
+    Die,
+    /// It must have ended by then.
+    BeGone,
+}
+
+/// The fleet and its faults.
+pub struct Attacker<'a> {
+    stage: &'a Stage,
+    dice: Random,
+    workers: Vec<Worker>,
+    passing: Vec<Passing>,
+    deck: Vec<Fault>,
+}
+
+impl<'a> Attacker<'a> {
+    /// Starts the workers.
+    pub fn new(stage: &'a Stage, dice: Random) -> Self {
+        let workers = (0..WORKERS).map(|_| stage.start_worker(|_| {})).collect();
+        Self { stage, dice, workers, passing: Vec::new(), deck: Vec::new() }
+    }
+
+    /// Does harm until the attack is over. `progress` is called now and then.
+    pub fn rage(&mut self, ground: &mut Ground, every: (u64, u64), mut progress: impl FnMut()) {
+        ground.annoy(true);
+        while self.stage.pace.rest(Duration::from_millis(self.dice.within(every.0..=every.1))) {
+            self.tend(false);
+            let fault = self.next(ground);
+            if self.harm(ground, fault) {
+                self.stage.ledger().count(fault);
+            }
+            progress();
+        }
+        ground.annoy(false);
+    }
+
+    /// Every fault once, in a new order each time. What takes long comes first.
+    fn next(&mut self, ground: &Ground) -> Fault {
+        use Fault::*;
+        if let Some(fault) = self.deck.pop() {
+            return fault;
+        }
+        let all =
+            [KillWorker, KillWithGuards, KillGuard, KillProgram, TermWorker, TermTree, WrongClock, Outage];
+        self.deck = [&all[..], &[KillWorker]].concat();
+        match ground {
+            Ground::Directory(_) => self.deck.push(SmallDisk),
+            Ground::Postgres(_) => self.deck.push(Cut),
+            Ground::Bucket(_) => {}
+        }
+        self.deck.retain(|fault| !HELD_BACK.contains(fault));
+        for last in (1..self.deck.len()).rev() {
+            let other = self.dice.below(last + 1);
+            self.deck.swap(last, other);
+        }
+        self.deck.push(StopTree);
+        StopWorker
+    }
+
+    /// Does one thing. Returns whether it could.
+    fn harm(&mut self, ground: &mut Ground, fault: Fault) -> bool {
+        let past_its_lease = self.stage.lease + Duration::from_millis(self.dice.within(300..=1_500));
+        match fault {
+            Fault::KillWorker => {
+                let mut worker = self.take();
+                worker.kill();
+                self.gone(worker, None);
+            }
+            Fault::KillWithGuards => {
+                let mut worker = self.take();
+                let (guards, _) = below(worker.id());
+                worker.signal(Signal::KILL);
+                guards.into_iter().for_each(|guard| signal(guard, Signal::KILL));
+                worker.kill();
+                self.gone(worker, None);
+            }
+            Fault::KillGuard | Fault::KillProgram => {
+                let running = self.workers.iter().map(|worker| below(worker.id()));
+                let found: Vec<u32> = running
+                    .flat_map(|(guards, programs)| if fault == Fault::KillGuard { guards } else { programs })
+                    .collect();
+                if found.is_empty() {
+                    return false;
+                }
+                signal(self.dice.pick(&found), Signal::KILL);
+            }
+            Fault::StopWorker => {
+                let mut worker = self.take();
+                worker.stop(false);
+                self.pass(worker, past_its_lease, Then::GoOn);
+            }
+            Fault::StopTree => {
+                let mut worker = self.take();
+                let since_us = worker.stop(true);
+                self.stage.ledger().excuses.push(Excuse { worker: worker.number, since_us });
+                self.pass(worker, past_its_lease, Then::GoOnAndDie);
+            }
+            Fault::TermWorker => {
+                let worker = self.take();
+                worker.signal(Signal::TERM);
+                self.pass(worker, PATIENCE, Then::BeGone);
+            }
+            Fault::TermTree => {
+                let worker = self.take();
+                let (guards, programs) = below(worker.id());
+                worker.signal(Signal::TERM);
+                guards.into_iter().chain(programs).for_each(|pid| signal(pid, Signal::TERM));
+                self.pass(worker, PATIENCE, Then::BeGone);
+            }
+            Fault::WrongClock => {
+                let (stage, dice, mut wrong) = (self.stage, &mut self.dice, false);
+                let other = stage.start_worker(|command| wrong = stage.set_wrong_clock(command, dice));
+                self.replace_one(other);
+                return wrong;
+            }
+            Fault::SmallDisk => {
+                let blocks = self.dice.within(1..=8);
+                let worker = self.stage.start_worker(|command| *command = with_a_small_disk(command, blocks));
+                self.pass(worker, self.stage.lease, Then::Die);
+            }
+            Fault::Outage => return ground.outage(&mut self.dice, pause),
+            Fault::Cut => {
+                let Ground::Postgres(server) = ground else { return false };
+                return server.cut();
+            }
+            Fault::KillSubmit | Fault::KillScript | Fault::StopScript | Fault::Escape => return false,
+        }
+        true
+    }
+
+    /// Takes a worker out of the fleet; a new one takes its place.
+    fn take(&mut self) -> Worker {
+        let victim = self.dice.below(self.workers.len());
+        let worker = self.workers.swap_remove(victim);
+        self.workers.push(self.stage.start_worker(|_| {}));
+        worker
+    }
+
+    /// Puts a worker in the place of another one, which is killed.
+    fn replace_one(&mut self, worker: Worker) {
+        let victim = self.dice.below(self.workers.len());
+        let mut other = std::mem::replace(&mut self.workers[victim], worker);
+        other.kill();
+        self.gone(other, None);
+        self.stage.ledger().count(Fault::KillWorker);
+    }
+
+    fn pass(&mut self, worker: Worker, time: Duration, what: Then) {
+        self.passing.push(Passing { worker, until: Instant::now() + time, what });
+    }
+
+    fn gone(&self, worker: Worker, code: Option<i32>) {
+        self.stage.complain(worker.complaint(code));
+    }
+
+    /// Looks after those that are due, and starts new ones for those that ended by themselves. When all is to end it
+    /// waits for those that are not due.
+    fn tend(&mut self, wait: bool) {
+        for passing in std::mem::take(&mut self.passing) {
+            self.tend_one(passing, wait);
+        }
+        for index in 0..self.workers.len() {
+            if let Some(status) = self.workers[index].child.try_wait().expect("a child") {
+                let ended = std::mem::replace(&mut self.workers[index], self.stage.start_worker(|_| {}));
+                self.gone(ended, status.code());
+            }
+        }
+    }
+
+    fn tend_one(&mut self, mut passing: Passing, wait: bool) {
+        let mut ended = passing.worker.child.try_wait().expect("a child");
+        while wait && ended.is_none() && Instant::now() < passing.until {
+            pause(Duration::from_millis(10));
+            ended = passing.worker.child.try_wait().expect("a child");
+        }
+        if let Some(status) = ended {
+            return self.gone(passing.worker, status.code());
+        }
+        if Instant::now() < passing.until {
+            return self.passing.push(passing);
+        }
+        match passing.what {
+            Then::GoOn => {
+                passing.worker.go_on();
+                self.replace_one(passing.worker);
+            }
+            Then::GoOnAndDie => {
+                passing.worker.go_on();
+                self.pass(passing.worker, Duration::from_millis(700), Then::Die);
+                if wait {
+                    self.tend(true);
+                }
+            }
+            Then::Die => {
+                passing.worker.kill();
+                self.gone(passing.worker, None);
+            }
+            Then::BeGone => {
+                let complaint = format!("a worker did not end within {PATIENCE:?} of SIGTERM");
+                self.stage.complain(Some(format!("{complaint}: {}", passing.worker.last_words())));
+            }
+        }
+    }
+
+    /// Ends all faults: nothing stands still, and the fleet is complete.
+    pub fn heal(&mut self) {
+        self.tend(true);
+    }
+
+    /// Starts a new worker for each that has ended.
+    pub fn keep_up(&mut self) {
+        self.tend(false);
+    }
+
+    /// Tells the workers to end, and waits for it.
+    pub fn end(mut self) {
+        let workers = std::mem::take(&mut self.workers);
+        workers.iter().for_each(|worker| worker.signal(Signal::TERM));
+        for worker in workers {
+            self.pass(worker, PATIENCE, Then::BeGone);
+        }
+        self.tend(true);
+    }
+}
+
+/// The same command, in a process that may write no file of more than some blocks of 512 bytes.
+fn with_a_small_disk(command: &Command, blocks: u64) -> Command {
+    let mut limited = Command::new("sh");
+    // The signal that comes with it is ignored, so that the write itself fails, as on a full disk.
+    limited.arg("-c").arg(format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\""));
+    limited.arg(command.get_program()).args(command.get_args());
+    if let Some(directory) = command.get_current_dir() {
+        limited.current_dir(directory);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    limited.process_group(0);
+    limited
+}

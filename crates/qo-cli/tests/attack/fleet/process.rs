@@ -1,0 +1,145 @@
+//! Processes as the kernel knows them, and the workers of the fleet.
+
+use super::diary::now_us;
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Child;
+
+/// Sends a signal. The process may be gone by now.
+pub fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// A process, its parent and its name.
+struct Entry {
+    pid: u32,
+    parent: u32,
+    name: String,
+}
+
+fn numbers() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").expect("a process table").flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn table() -> Vec<Entry> {
+    let read = |pid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (before, after) = stat.rsplit_once(") ")?;
+        let name = before.split_once('(')?.1.to_owned();
+        let mut words = after.split(' ');
+        if words.next()? == "Z" {
+            return None;
+        }
+        Some(Entry { pid, parent: words.next()?.parse().ok()?, name })
+    };
+    numbers().filter_map(read).collect()
+}
+
+/// The processes that a process started, and those that they started: guards, and everything else.
+pub fn below(root: u32) -> (Vec<u32>, Vec<u32>) {
+    let table = table();
+    let mut family = BTreeSet::from([root]);
+    let (mut guards, mut programs) = (Vec::new(), Vec::new());
+    while let Some(found) =
+        table.iter().find(|entry| family.contains(&entry.parent) && !family.contains(&entry.pid))
+    {
+        family.insert(found.pid);
+        // Between fork and exec a program has the name of its guard, but not the guard's parent.
+        let is_guard = found.parent == root && found.name == "qo";
+        if is_guard { guards.push(found.pid) } else { programs.push(found.pid) }
+    }
+    (guards, programs)
+}
+
+/// Processes with this entry in their environment, whatever became of their parents.
+pub fn marked(entry: &str) -> Vec<u32> {
+    let has = |pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|found| found == entry.as_bytes())
+    };
+    numbers().filter(|pid| *pid != std::process::id()).filter(has).collect()
+}
+
+/// A worker of the fleet.
+pub struct Worker {
+    pub number: u32,
+    pub child: Child,
+    /// What it says.
+    pub log: PathBuf,
+    /// It was stopped once: a lease that ended meanwhile may end the process.
+    pub was_stopped: bool,
+}
+
+impl Worker {
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&self, which: Signal) {
+        signal(self.id(), which);
+    }
+
+    /// Stops it, with everything below it or alone, and says since when.
+    pub fn stop(&mut self, with_all: bool) -> u64 {
+        self.was_stopped = true;
+        let since_us = now_us();
+        self.signal(Signal::STOP);
+        if with_all {
+            let (guards, programs) = below(self.id());
+            guards.into_iter().chain(programs).for_each(|pid| signal(pid, Signal::STOP));
+        }
+        since_us
+    }
+
+    /// Lets it and everything below it go on.
+    pub fn go_on(&self) {
+        let (guards, programs) = below(self.id());
+        programs.into_iter().chain(guards).for_each(|pid| signal(pid, Signal::CONT));
+        self.signal(Signal::CONT);
+    }
+
+    /// Kills it and waits for its end.
+    pub fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        let _ = self.child.wait();
+    }
+
+    /// What it said last.
+    pub fn last_words(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let from = text.ceil_char_boundary(text.len().saturating_sub(600));
+        text[from..].to_owned()
+    }
+
+    /// What is wrong with the way it ended, or with what it said.
+    pub fn complaint(&self, code: Option<i32>) -> Option<String> {
+        let fine = match code {
+            // Its supervisor starts it again: the store was away when it began.
+            Some(0 | 75) => true,
+            // A handler outlived its lease.
+            Some(70) => self.was_stopped,
+            // The attacker killed it.
+            None => true,
+            Some(_) => false,
+        };
+        let said = self.last_words();
+        (!fine || said.contains("panicked"))
+            .then(|| format!("worker {} ended with {code:?}: {said}", self.number))
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // If it has ended, its id is still its own: it was not waited for, or this does nothing.
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            self.kill();
+        }
+        let _ = fs::remove_file(&self.log);
+    }
+}

@@ -1,0 +1,136 @@
+//! What all parts of an attack share: the folder, the store's URL, the diary, the ledger and the time.
+
+use super::diary::Diary;
+use super::ground::{Ground, wrong_clock};
+use super::ledger::Ledger;
+use super::plan;
+use super::probe::{DIARY, WORKER};
+use super::process::Worker;
+use super::verdict::Verdict;
+use crate::fixture::{Here, Ran};
+use qo_testkit::random::Random;
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// Lets time pass until it is stopped.
+#[derive(Default)]
+pub struct Pace {
+    over: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Pace {
+    /// Waits for so long, or until the end. Returns whether it goes on.
+    pub fn rest(&self, time: Duration) -> bool {
+        let over = self.over.lock().expect("a flag");
+        let (over, _) = self.changed.wait_timeout_while(over, time, |over| !*over).expect("a flag");
+        !*over
+    }
+
+    pub fn end(&self) {
+        *self.over.lock().expect("a flag") = true;
+        self.changed.notify_all();
+    }
+}
+
+/// Waits, whatever happens meanwhile.
+pub fn pause(time: Duration) {
+    Pace::default().rest(time);
+}
+
+pub struct Stage {
+    pub here: Here,
+    pub lease: Duration,
+    pub diary: Diary,
+    pub pace: Pace,
+    environment: Vec<(&'static str, String)>,
+    ledger: Mutex<Ledger>,
+    clock: Option<PathBuf>,
+    clock_shifts: &'static [i64],
+    workers: AtomicU32,
+}
+
+impl Stage {
+    pub fn new(ground: &Ground) -> Self {
+        let here = Here::new();
+        let lease_secs = ground.lease_secs();
+        here.write(".qo.toml", &plan::configuration(&ground.url(), lease_secs));
+        Self {
+            diary: Diary::open(&here.path("diary")),
+            clock: wrong_clock(&here.path("")),
+            clock_shifts: ground.clock_shifts(),
+            environment: ground.environment(),
+            lease: Duration::from_secs(lease_secs),
+            pace: Pace::default(),
+            ledger: Mutex::default(),
+            workers: AtomicU32::new(0),
+            here,
+        }
+    }
+
+    pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().expect("a ledger")
+    }
+
+    /// `qo`, ready to run.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.here.command(arguments);
+        command.envs(self.environment.iter().cloned());
+        command
+    }
+
+    pub fn qo(&self, arguments: &[&str]) -> Ran {
+        let output = self.command(arguments).output().expect("qo starts");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ran { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// Gives a process a wall clock that is wrong; false where that cannot be done.
+    pub fn set_wrong_clock(&self, command: &mut Command, dice: &mut Random) -> bool {
+        let Some(library) = &self.clock else { return false };
+        let shift = dice.pick(self.clock_shifts);
+        command.env("LD_PRELOAD", library).env("ATTACK_CLOCK_SHIFT", shift.to_string());
+        true
+    }
+
+    /// What every process of the fleet has in its environment, and no other.
+    pub fn mark(&self) -> String {
+        format!("{DIARY}={}", self.diary.path().display())
+    }
+
+    /// Starts a worker, after a change to the command.
+    pub fn start_worker(&self, change: impl FnOnce(&mut Command)) -> Worker {
+        let number = self.workers.fetch_add(1, Ordering::Relaxed) + 1;
+        let log = self.here.path(&format!("worker-{number}.log"));
+        let mut command = self.command(&["worker", "--name", &format!("w{number}")]);
+        change(&mut command);
+        command.env(DIARY, self.diary.path()).env(WORKER, number.to_string());
+        let said = File::create(&log).expect("a log");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+        Worker { number, child: command.spawn().expect("qo starts"), log, was_stopped: false }
+    }
+
+    /// What the judge says so far, or at the end.
+    pub fn judge(&self, is_over: bool) -> Verdict {
+        // Always in this order: the ledger, then the diary.
+        let (ledger, book) = (self.ledger(), self.diary.book());
+        Verdict::of(&book, &ledger, self.lease, is_over)
+    }
+
+    /// Jobs that were acknowledged and have not said that they came to their end.
+    pub fn open(&self) -> Vec<u64> {
+        let (ledger, book) = (self.ledger(), self.diary.book());
+        ledger.acknowledged.difference(&book.done).copied().collect()
+    }
+
+    /// Notes what must not be.
+    pub fn complain(&self, complaint: Option<String>) {
+        if let Some(complaint) = complaint {
+            self.ledger().complaints.push(complaint);
+        }
+    }
+}
