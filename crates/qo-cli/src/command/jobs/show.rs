@@ -3,7 +3,7 @@
 use super::style;
 use crate::cli::Format;
 use crate::command::argument::{self, state_name};
-use crate::output::{Screen, Style, Table, Times, detail as detail_json};
+use crate::output::{Screen, Style, Table, Times, clean, detail as detail_json};
 use crate::place::{Place, times};
 use crate::trouble::{Done, Trouble};
 use clap::Args;
