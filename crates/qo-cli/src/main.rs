@@ -17,6 +17,7 @@ mod place;
 mod trouble;
 
 use clap::Parser;
+use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -30,7 +31,8 @@ fn main() -> ExitCode {
             let message = error.to_string();
             let message = message.trim_end().strip_prefix("error: ").unwrap_or(&message);
             let told = qo::Error::new(qo::ErrorKind::Invalid, message);
-            eprintln!("{}", trouble::as_json(&told, &[]));
+            // As below: a reader that closed stderr does not want it.
+            let _ = writeln!(std::io::stderr(), "{}", trouble::as_json(&told, &[]));
             ExitCode::from(trouble::USAGE)
         }
         Err(error) => {
