@@ -26,7 +26,7 @@ fn version_1(schema: &str) -> String {
          INSERT INTO gate VALUES ('api', 3, NULL), ('mail', 9, NULL), ('user/*', 5, NULL), ('images', 4, NULL);
          INSERT INTO queue VALUES ('stripe', 1, false), ('held', NULL, true);
          INSERT INTO schedule VALUES ('nightly', '{{\"cron\": \"0 3 * * *\", \"timezone\": \"UTC\", \"task\": \"report\",
-             \"payload\": null, \"queue\": \"default\", \"priority\": 0, \"max_attempts\": 3, \"timeout_ms\": null,
+             \"payload\": \"null\", \"queue\": \"default\", \"priority\": 0, \"max_attempts\": 3, \"timeout_ms\": null,
              \"missed\": \"latest\", \"overlap\": false}}', false, NULL, NULL, NULL);
          UPDATE retention SET retain_ms = 5000 WHERE state = 'failed';",
         include_str!("../src/migrations/0001_tables.sql")
