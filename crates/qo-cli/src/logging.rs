@@ -6,7 +6,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 use tracing::{Level, Metadata};
@@ -74,6 +74,8 @@ struct Queue {
     said: SyncSender<Said>,
     /// Lines for which there was no room.
     dropped: AtomicU64,
+    /// The thread was waited for in vain, and has written nothing since.
+    stuck: AtomicBool,
 }
 
 enum Said {
@@ -86,7 +88,7 @@ enum Said {
 fn queue() {
     let (said, lines) = sync_channel(QUEUED);
     if std::thread::Builder::new().name("qo-stderr".into()).spawn(move || write(&lines)).is_ok() {
-        let _ = QUEUE.set(Queue { said, dropped: AtomicU64::new(0) });
+        let _ = QUEUE.set(Queue { said, dropped: AtomicU64::new(0), stuck: AtomicBool::new(false) });
     }
 }
 
@@ -95,7 +97,9 @@ fn write(lines: &Receiver<Said>) {
         match said {
             Said::Line(line) => {
                 let _ = io::stderr().write_all(&line);
-                let dropped = QUEUE.get().map_or(0, |queue| queue.dropped.swap(0, Ordering::Relaxed));
+                let Some(queue) = QUEUE.get() else { continue };
+                queue.stuck.store(false, Ordering::Relaxed);
+                let dropped = queue.dropped.swap(0, Ordering::Relaxed);
                 if dropped > 0 {
                     let _ = writeln!(io::stderr(), "… {dropped} lines were dropped: stderr was not read …");
                 }
@@ -114,10 +118,14 @@ impl Queue {
         }
     }
 
+    /// Waits until all lines are written; not again for a stderr that was not read the last time.
     fn finish(&self) {
         let (done, written) = sync_channel(1);
-        if self.said.try_send(Said::Finish(done)).is_ok() {
-            let _ = written.recv_timeout(PATIENCE);
+        if self.stuck.load(Ordering::Relaxed) || self.said.try_send(Said::Finish(done)).is_err() {
+            return;
+        }
+        if written.recv_timeout(PATIENCE).is_err() {
+            self.stuck.store(true, Ordering::Relaxed);
         }
     }
 }

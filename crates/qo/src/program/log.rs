@@ -15,6 +15,7 @@
 //! So a log that was kept while the program ran never replaces the last one. Each write is a task of its own: neither the
 //! program nor the exchange waits for it, and one that fails is made again with the next line, or at the end.
 
+use futures::future::BoxFuture;
 use qo_core::{FenceToken, JobId, Result, Store, caps};
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -237,9 +238,12 @@ impl Pace {
     const AFTER_FAILURE: Duration = Duration::from_secs(15);
 }
 
+/// Gives a log to the store.
+type Keep = Box<dyn Fn(FenceToken, String) -> BoxFuture<'static, Result<()>> + Send + Sync>;
+
 /// Keeps the logs of a worker's programs.
 pub(crate) struct Keeper {
-    store: Arc<dyn Store>,
+    keep: Keep,
     pace: Pace,
     writing: Arc<Semaphore>,
     /// When the next log of a running program may be kept.
@@ -249,8 +253,16 @@ pub(crate) struct Keeper {
 impl Keeper {
     pub fn new(store: Arc<dyn Store>) -> Arc<Self> {
         let pace = if store.renewals_cost() { Pace::WHERE_WRITES_COST } else { Pace::USUAL };
+        let keep = move |token, log| -> BoxFuture<'static, Result<()>> {
+            let store = Arc::clone(&store);
+            Box::pin(async move { store.keep_log(token, log).await })
+        };
+        Self::with(Box::new(keep), pace)
+    }
+
+    fn with(keep: Keep, pace: Pace) -> Arc<Self> {
         let writing = Arc::new(Semaphore::new(AT_ONCE));
-        Arc::new(Self { store, pace, writing, next: tokio::sync::Mutex::new(Instant::now()) })
+        Arc::new(Self { keep, pace, writing, next: tokio::sync::Mutex::new(Instant::now()) })
     }
 
     /// Waits for its turn to keep the log of a running program. The turn lasts as long as the permit.
@@ -309,14 +321,14 @@ impl Log {
 
     /// Begins to write, when the write before that has ended.
     fn write(&mut self, text: String, total: u64, permit: Option<OwnedSemaphorePermit>) {
-        let (store, token, before) = (Arc::clone(&self.keeper.store), self.token, self.writing.take());
+        let (keeper, token, before) = (Arc::clone(&self.keeper), self.token, self.writing.take());
         self.writing = Some(tokio::spawn(async move {
             let _permit = permit;
             if let Some(before) = before {
                 // However it went: this one replaces it.
                 let _ = before.await;
             }
-            match timeout(WRITE_PATIENCE, store.keep_log(token, text)).await {
+            match timeout(WRITE_PATIENCE, (keeper.keep)(token, text)).await {
                 Ok(kept) => kept.map(|()| total).map_err(|error| error.to_string()),
                 Err(_) => Err("it took too long".to_owned()),
             }
@@ -464,5 +476,77 @@ mod tests {
         tail.write(b"two\n");
         assert_eq!(log.finish(JobId(uuid::Uuid::nil())).await, "one\ntwo\n");
         assert_eq!(kept().await.as_deref(), Some("one\ntwo\n"));
+    }
+
+    /// A store that takes its time for every log, and remembers them in the order in which they arrived.
+    #[derive(Debug, Default)]
+    struct Slow {
+        arrived: Mutex<Vec<String>>,
+        under_way: Mutex<(usize, usize)>,
+    }
+
+    impl Slow {
+        fn keeper(self: &Arc<Self>, takes: Duration) -> Arc<Keeper> {
+            let slow = Arc::clone(self);
+            let keep = move |_, log| -> BoxFuture<'static, Result<()>> {
+                let slow = Arc::clone(&slow);
+                Box::pin(async move {
+                    let count = |change: fn(usize) -> usize| {
+                        let mut under_way = slow.under_way.lock().expect("no panic");
+                        under_way.0 = change(under_way.0);
+                        under_way.1 = under_way.1.max(under_way.0);
+                    };
+                    count(|now| now + 1);
+                    tokio::time::sleep(takes).await;
+                    count(|now| now - 1);
+                    slow.arrived.lock().expect("no panic").push(log);
+                    Ok(())
+                })
+            };
+            Keeper::with(Box::new(keep), Pace::USUAL)
+        }
+
+        /// The most that were under way at once.
+        fn most(&self) -> usize {
+            self.under_way.lock().expect("no panic").1
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_log_arrives_after_one_that_was_under_way() {
+        let slow = Arc::new(Slow::default());
+        let tail = tail(&[b"one\n"]);
+        let mut log = Log::new(slow.keeper(Duration::from_secs(3)), FenceToken(7), tail.clone());
+        assert!(timeout(Duration::from_secs(2), log.keep()).await.is_err());
+        tail.write(b"two\n");
+        assert_eq!(log.finish(JobId(uuid::Uuid::nil())).await, "one\ntwo\n");
+        // The job did not wait for all of it; the store gets it all the same.
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(*slow.arrived.lock().expect("no panic"), ["one\n", "one\ntwo\n"]);
+        assert_eq!(slow.most(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_with_many_programs_keeps_few_logs_at_once() {
+        let slow = Arc::new(Slow::default());
+        let keeper = slow.keeper(Duration::from_millis(10));
+        let talks = |token| {
+            let tail = Tail::default();
+            let mut log = Log::new(Arc::clone(&keeper), FenceToken(token), tail.clone());
+            async move {
+                let talk = async {
+                    loop {
+                        tail.write(b"line\n");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                };
+                tokio::select! { () = talk => {}, never = log.keep() => match never {} }
+            }
+        };
+        let all = futures::future::join_all((0..500).map(talks));
+        assert!(timeout(Duration::from_secs(10), all).await.is_err());
+        let kept = slow.arrived.lock().expect("no panic").len();
+        assert!((100..=200).contains(&kept), "{kept} in ten seconds");
+        assert!(slow.most() <= AT_ONCE, "{} at once", slow.most());
     }
 }

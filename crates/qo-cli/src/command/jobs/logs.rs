@@ -12,6 +12,7 @@ use qo::core::{FenceToken, JobDetail, JobId};
 use qo::program;
 use qo::{Error, ErrorKind, Store};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,7 @@ Examples:
   qo jobs logs JOB --follow
 
 Of each attempt the last 64 KiB are kept; the first line says what was cut. Bytes that are not UTF-8 are shown as \\xNN.
-Of a running attempt a log is kept about every second, in a bucket after 2 seconds and then every 4 to 30.")]
+Of a running attempt a log is kept about every second, in a bucket after 2 seconds and then every 2 to 30.")]
 pub struct Logs {
     /// The job's id.
     #[arg(value_parser = argument::job)]
@@ -61,52 +62,66 @@ impl Logs {
         if self.follow {
             return self.follow(&store, screen).await;
         }
-        let (_, logs) = self.look(&store).await?;
-        if let (Some(attempt), true) = (self.attempt, logs.is_empty()) {
-            let message = format!("job {} has no attempt {attempt}", self.job);
-            return Err(Error::new(ErrorKind::NotFound, message).into());
+        let job = find(&store, self.job).await?;
+        let tries = self.tries(&job);
+        self.must_exist(&tries)?;
+        let mut logs = Vec::new();
+        for (attempt, token, running) in tries {
+            logs.push(Log { attempt, token, running, log: store.log(token).await? });
         }
         if self.format.json { screen.json(&logs) } else { print(screen, &logs) }
     }
 
-    /// The job, and then the logs of its attempts: the log of an attempt that has ended by then is whole.
-    async fn look(&self, store: &Arc<dyn Store>) -> Done<(JobDetail, Vec<Log>)> {
-        let job = find(store, self.job).await?;
+    /// The attempts that were asked for, the oldest first, and whether they still run.
+    fn tries(&self, job: &JobDetail) -> Vec<(u32, FenceToken, bool)> {
         let running = job.view.running.as_ref().map(|run| (job.view.attempts_used + 1, run.token, true));
         let ended = job.attempts.iter().map(|attempt| (attempt.number, attempt.token, false));
         let wanted = |number: u32| self.attempt.is_none_or(|wanted| wanted == number);
-        let mut logs = Vec::new();
-        for (attempt, token, running) in ended.chain(running).filter(|(number, ..)| wanted(*number)) {
-            logs.push(Log { attempt, token, running, log: store.log(token).await? });
+        ended.chain(running).filter(|(number, ..)| wanted(*number)).collect()
+    }
+
+    fn must_exist(&self, tries: &[(u32, FenceToken, bool)]) -> Done {
+        match self.attempt {
+            Some(attempt) if tries.is_empty() => {
+                let message = format!("job {} has no attempt {attempt}", self.job);
+                Err(Error::new(ErrorKind::NotFound, message).into())
+            }
+            _ => Ok(()),
         }
-        Ok((job, logs))
     }
 
     async fn follow(&self, store: &Arc<dyn Store>, screen: &mut Screen) -> Done {
         let pause = if store.renewals_cost() { LOOK_EVERY_WHERE_IT_COSTS } else { LOOK_EVERY };
-        let interrupt = machine::interrupted();
-        tokio::pin!(interrupt);
-        let mut followed = Followed::default();
-        loop {
-            let is_over = tokio::select! {
-                signal = &mut interrupt => return Ok(signal?),
-                looked = self.look(store) => {
-                    let (job, logs) = looked?;
-                    logs.iter().try_for_each(|log| followed.show(screen, log))?;
-                    screen.flush()?;
-                    // An attempt that was asked for and has ended will not run again.
-                    let is_last = self.attempt.is_some() && logs.iter().all(|log| !log.running);
-                    job.view.state.is_terminal() || (is_last && !logs.is_empty())
-                }
-            };
-            if is_over {
-                return Ok(());
+        let following = async {
+            let mut followed = Followed::default();
+            while !self.look(store, screen, &mut followed).await? {
+                tokio::time::sleep(pause).await;
             }
-            tokio::select! {
-                signal = &mut interrupt => return Ok(signal?),
-                () = tokio::time::sleep(pause) => {}
+            Ok(())
+        };
+        tokio::select! {
+            done = following => done,
+            signal = machine::interrupted() => Ok(signal?),
+        }
+    }
+
+    /// Prints what is new. Says whether nothing more will come.
+    async fn look(&self, store: &Arc<dyn Store>, screen: &mut Screen, followed: &mut Followed) -> Done<bool> {
+        // First the job, then its logs: the log of an attempt that has ended by then is whole.
+        let job = find(store, self.job).await?;
+        let tries = self.tries(&job);
+        for &(attempt, token, running) in &tries {
+            if !followed.done.contains(&token) {
+                followed.show(screen, &Log { attempt, token, running, log: store.log(token).await? })?;
             }
         }
+        screen.flush()?;
+        if job.view.state.is_terminal() {
+            self.must_exist(&tries)?;
+            return Ok(true);
+        }
+        // An attempt that was asked for and has ended will not run again.
+        Ok(self.attempt.is_some() && !tries.is_empty() && tries.iter().all(|(.., running)| !running))
     }
 }
 
@@ -114,7 +129,7 @@ impl Logs {
 #[derive(Debug, Default)]
 struct Followed {
     /// Attempts that have ended and were printed whole.
-    done: Vec<FenceToken>,
+    done: BTreeSet<FenceToken>,
     /// The one that was printed last, and its log up to where it was.
     last: Option<(FenceToken, String)>,
 }
@@ -122,9 +137,6 @@ struct Followed {
 impl Followed {
     /// Prints what is new; of a running attempt whole lines only.
     fn show(&mut self, screen: &mut Screen, log: &Log) -> Done {
-        if self.done.contains(&log.token) {
-            return Ok(());
-        }
         if let Some(text) = &log.log {
             let end = if log.running { text.rfind('\n').map_or(0, |at| at + 1) } else { text.len() };
             let now = &text[..end];
@@ -141,7 +153,7 @@ impl Followed {
             self.last = Some((log.token, now.to_owned()));
         }
         if !log.running {
-            self.done.push(log.token);
+            self.done.insert(log.token);
         }
         Ok(())
     }
