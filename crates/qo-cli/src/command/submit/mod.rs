@@ -85,7 +85,7 @@ impl Submit {
 
     async fn one(&self, place: &Place, screen: &mut Screen, template: Template) -> Done {
         // What is wrong with the job is said before a store is made for it.
-        template.clone().job(qo::core::Time::from_millis(0))?.check().or_else(only_dates)?;
+        template.clone().job(Time::from_millis(0))?.check().or_else(only_dates)?;
         let client = self.client(place).await?;
         let now = options::now(&template, client.store()).await?;
         let job = template.job(now)?;
