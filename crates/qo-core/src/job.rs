@@ -303,6 +303,10 @@ impl NewJob {
     /// Checks every rule that needs no state. A store calls it before anything else.
     pub fn check(&self) -> Result<()> {
         self.payload.check("payload")?;
+        self.check_options()
+    }
+
+    fn check_options(&self) -> Result<()> {
         within("max_attempts", self.max_attempts.into(), 1, caps::ATTEMPTS.into())?;
         within("cost", self.cost.into(), 1, caps::LIMIT.into())?;
         for (field, time) in [("run_at", self.run_at), ("good_until", self.good_until)] {
@@ -342,7 +346,14 @@ impl NewJob {
     /// Checks it as an offer. Whoever offers a job holds no state and hears no answer, so beyond [`check`](Self::check) a
     /// job that needs one is `Invalid`: the message names what it asks for.
     pub fn check_offer(&self) -> Result<()> {
-        self.check()?;
+        self.payload.check("payload")?;
+        self.check_admission()
+    }
+
+    /// Checks an offer that is stored, whose submitter was told that it is safe: one with a payload that is no JSON is
+    /// admitted, and fails when it is claimed.
+    pub(crate) fn check_admission(&self) -> Result<()> {
+        self.check_options()?;
         let needs_an_answer = |field, value: &dyn fmt::Display| {
             Err(Error::invalid(field, value, "needs an answer: such a job can be submitted, but not offered"))
         };

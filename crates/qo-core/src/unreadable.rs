@@ -171,8 +171,14 @@ fn mend_number(field: &str, value: &mut Value, bad: &mut Vec<String>) {
     if value.as_u64().is_some_and(|number| u32::try_from(number).is_ok()) || !value.is_number() {
         return;
     }
-    bad.push(format!("{field}: {value}: must be a whole number from 0 on"));
-    *value = if value.as_f64().is_some_and(|number| number < 0.0) { 0.into() } else { u32::MAX.into() };
+    let (least, most) = match field {
+        "cost" => (1, caps::LIMIT),
+        "limit" => (0, caps::LIMIT),
+        "max_attempts" => (1, caps::ATTEMPTS),
+        _ => (0, u32::MAX),
+    };
+    bad.push(format!("{field}: {value}: must be {least} to {most}"));
+    *value = if value.as_f64().is_some_and(|number| number < 0.0) { least } else { most }.into();
 }
 
 fn mend_limits(value: &mut Value, bad: &mut Vec<String>) {
@@ -254,7 +260,7 @@ mod tests {
             panic!("{events:?}")
         };
         assert_eq!((good.check(), good.payload.as_str()), (Ok(()), "1"));
-        assert_eq!((&*bad.task, bad.cost), ("a_b", 0));
+        assert_eq!((&*bad.task, bad.cost), ("a_b", 1));
         let error = bad.payload.check("payload").expect_err("no handler may get it").to_string();
         assert!(error.contains("unreadable: ") && error.contains("cost: -5"), "{error}");
         assert!(read_record::<Vec<crate::Event>>(br#"[{"accepted": 7}]"#).is_none(), "that is no job");

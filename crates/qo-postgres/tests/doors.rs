@@ -93,8 +93,8 @@ impl House {
         self.owner.batch_execute(&format!("DROP SCHEMA {} CASCADE", self.schema)).await.expect("it goes");
         for part in PARTS {
             let role = format!("{}_{part}", self.schema);
-            let gone = self.owner.batch_execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
-            gone.await.expect("it goes");
+            let end = format!("DROP OWNED BY {role}; DROP ROLE {role}");
+            self.owner.batch_execute(&end).await.expect("it goes");
         }
         assert!(!self.server.is_empty());
     }

@@ -363,3 +363,54 @@ fn a_whole_record_with_a_bad_job_stops_nothing_but_that_job() {
         all_views_answer(&here);
     }
 }
+
+#[test]
+fn what_sql_refuses_the_command_line_and_its_files_refuse_too() {
+    let here = Here::new();
+    let deep = format!("{}{}", "[".repeat(128), "]".repeat(128));
+    for (field, value) in [
+        ("task", "\"bad name!\""),
+        ("task", "\"cluster\""),
+        ("queue", "\"a b\""),
+        ("group", "\"a/b\""),
+        ("workflow", "\"\""),
+        ("key", "\"a\\u0001\""),
+        ("key", "\"*\""),
+        ("idempotency_key", "5"),
+        ("cost", "-5"),
+        ("cost", "1000001"),
+        ("limit", "1000001"),
+        ("limits", "{\"gpu\": -1}"),
+        ("limits", "{\"gpu/*\": 1}"),
+        ("priority", "2147483648"),
+        ("max_attempts", "0"),
+        ("max_attempts", "1001"),
+        ("timeout", "\"11y\""),
+        ("payload", "1e400"),
+        ("payload", &deep),
+        ("payload", "\"\\ud800\""),
+        ("on_limit", "\"drop\""),
+        ("on_failure", "\"halt\""),
+        ("good_until", "\"10000-01-01T00:00:00Z\""),
+        ("wat", "1"),
+    ] {
+        let task = if field == "task" { "" } else { "\"task\": \"t\", " };
+        let bad = format!("{{{task}\"{field}\": {value}}}");
+        here.write("jobs.ndjson", &format!("{{\"task\": \"fine\"}}\n{bad}\n"));
+        let ran = here.qo(&["submit", "--file", "jobs.ndjson"]).code(2);
+        assert!(ran.err.contains("line 2"), "{bad}: {ran:?}");
+    }
+    for bad in ["null", "5", "[]", "[null]", "\"x\"", "{\"task\": null}", "{\"task\": \"t\""] {
+        here.write("jobs.ndjson", &format!("{bad}\n"));
+        here.qo(&["submit", "--file", "jobs.ndjson"]).code(2);
+    }
+    for bad in [
+        &["submit", "bad name!"][..],
+        &["submit", "t", "1e400"],
+        &["submit", "t", &deep],
+        &["submit", "t", "--cost", "-5"],
+    ] {
+        here.qo(bad).code(2);
+    }
+    assert!(!here.path(".qo").exists(), "nothing was made");
+}

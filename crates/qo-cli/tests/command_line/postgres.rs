@@ -140,25 +140,29 @@ fn without_its_schema_every_command_says_how_to_make_it() {
 }
 
 #[test]
-fn a_server_that_does_not_let_us_in_is_unavailable_and_no_password_is_shown() {
+fn a_server_that_is_away_is_unavailable_and_no_password_is_shown() {
     let here = Here::new();
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
-    let nobody_listens = url_with_password("postgres", Some(free.port()));
-    let nobody_knows = url_with_password("qo_stranger", None);
-    for (url, part) in
-        [(&nobody_listens, format!("127.0.0.1:{}", free.port())), (&nobody_knows, "qo_stranger".into())]
-    {
-        for arguments in [&["jobs", "list"][..], &["submit", "mail"], &["migrate", "up"], &["doctor"]] {
-            let ran = here.qo(&[arguments, &["--store", url]].concat()).code(75);
-            keeps_its_password(ran)
-                .says("error: unavailable:")
-                .says("hint: is PostgreSQL reachable")
-                .says(&part);
-        }
-        keeps_its_password(here.qo(&["config", "show", "--store", url]).ok()).shows(":***@");
+    let url = url_with_password("postgres", Some(free.port()));
+    for arguments in [&["jobs", "list"][..], &["submit", "mail"], &["migrate", "up"], &["doctor"]] {
+        let ran = here.qo(&[arguments, &["--store", &url]].concat()).code(75);
+        let ran = keeps_its_password(ran).says("error: unavailable:").says("hint: is PostgreSQL reachable");
+        ran.says(&format!("127.0.0.1:{}", free.port()));
     }
-    let ran = here.qo(&["bench", "--quick", "--store", &nobody_listens]);
-    keeps_its_password(ran);
+    keeps_its_password(here.qo(&["config", "show", "--store", &url]).ok()).shows(":***@");
+    keeps_its_password(here.qo(&["bench", "--quick", "--store", &url]));
+}
+
+#[test]
+fn a_server_that_does_not_let_us_in_refuses_for_good_and_no_password_is_shown() {
+    let here = Here::new();
+    let url = url_with_password("qo_stranger", None);
+    for arguments in [&["jobs", "list"][..], &["submit", "mail"], &["migrate", "up"], &["doctor"]] {
+        let ran = here.qo(&[arguments, &["--store", &url]].concat()).code(2);
+        let ran =
+            keeps_its_password(ran).says("error: invalid:").says("answers and refuses").says("qo_stranger");
+        assert!(!ran.err.contains("reachable"), "{ran:?}");
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ impl Decider<'_> {
     /// no reason for one; only what could not have been offered is answered with an error, by itself.
     pub(super) fn admit_offered(&mut self, jobs: &[NewJob]) -> Answer {
         self.tick();
-        let admitted = jobs.iter().map(|job| job.check_offer().and_then(|()| self.submit_one(job)));
+        let admitted = jobs.iter().map(|job| job.check_admission().and_then(|()| self.submit_one(job)));
         Answer::Submitted(admitted.collect())
     }
 

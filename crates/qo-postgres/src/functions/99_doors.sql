@@ -26,7 +26,7 @@ DO $$
 DECLARE _grant record;
 BEGIN
     FOR _grant IN SELECT p.oid::regprocedure AS door, r.rolname FROM pg_proc p CROSS JOIN pg_roles r
-        WHERE p.pronamespace = current_schema()::regnamespace AND p.proname LIKE 'api\_%' AND r.oid IN (
+        WHERE p.pronamespace = (SELECT n.oid FROM pg_namespace n WHERE n.nspname = current_schema()) AND p.proname LIKE 'api\_%' AND r.oid IN (
             SELECT a.grantee FROM pg_proc o CROSS JOIN LATERAL aclexplode(o.proacl) a
             WHERE o.pronamespace = p.pronamespace AND o.proname = 'api_submit' AND a.grantee NOT IN (0, o.proowner))
           AND NOT has_function_privilege(r.oid, p.oid, 'EXECUTE') LOOP

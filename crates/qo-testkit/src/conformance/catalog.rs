@@ -513,6 +513,7 @@ macro_rules! conformance {
                 the_jobs_own_group_as_an_extra_limit_is_invalid,
                 too_many_extra_limits_are_invalid,
                 a_payload_too_large_is_invalid,
+                a_payload_that_no_worker_could_read_is_invalid,
                 a_call_with_too_many_bytes_is_invalid,
                 a_call_with_too_many_jobs_is_invalid,
                 a_bad_session_is_invalid,

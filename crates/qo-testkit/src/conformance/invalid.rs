@@ -124,6 +124,23 @@ pub(super) async fn a_payload_too_large_is_invalid(world: &World) {
     assert_eq!(world.detail(id).await.payload.as_str().len(), caps::PAYLOAD_BYTES);
 }
 
+pub(super) async fn a_payload_that_no_worker_could_read_is_invalid(world: &World) {
+    let nested = |deep: usize| format!("{}{}", "[".repeat(deep), "]".repeat(deep));
+    let bad = [
+        ("1e400", "1e400"),
+        ("{", "{"),
+        ("", "\"\""),
+        ("nan", "nan"),
+        ("\"\\ud800\"", "ud800"),
+        (&nested(caps::JSON_DEPTH + 1), "[[["),
+    ];
+    refuse_jobs(world, bad.map(|(text, shown)| (job("t").raw_payload(text), "payload", shown))).await;
+    for good in ["1e308", "\"\\u0000\"", &nested(caps::JSON_DEPTH)] {
+        let id = world.submit(job("t").raw_payload(good)).await;
+        assert_eq!(world.detail(id).await.payload.as_str(), good);
+    }
+}
+
 pub(super) async fn a_call_with_too_many_bytes_is_invalid(world: &World) {
     let spec = job("t").payload(&json_of(caps::PAYLOAD_BYTES));
     let mut specs = vec![spec; 8];

@@ -33,6 +33,8 @@ macro_rules! options {
 options! {
     /// What the handler gets.
     payload(json: &str) |new| new.payload = Json::parse("payload", json).expect("a case sends JSON");
+    /// What the handler gets, JSON or not.
+    raw_payload(text: &str) |new| new.payload = Json::as_stored(text);
     /// The line it stands in.
     queue(queue: &str) |new| new.queue = name(queue);
     /// Lower runs first.
