@@ -314,7 +314,11 @@ impl Writer {
         let mut caught_up = self.catch_up().await;
         if caught_up.is_ok() && !self.offers.is_empty() {
             // What was offered is to be seen.
-            caught_up = self.admit().await;
+            caught_up = match self.admit().await {
+                // A process that may only read shows what the next writer will decide.
+                Err(error) if error.kind() == ErrorKind::Invalid => return self.show_as_if_admitted(looks),
+                admitted => admitted,
+            };
         }
         if caught_up.is_ok() && is_firm {
             // Nothing happened, whatever the disk says.
@@ -394,8 +398,14 @@ impl Writer {
                 Some(_) => check && is_swept_beyond(&self.log, self.end.number).await?,
                 // A bucket's records may go in any order; a snapshot behind the end tells all the same.
                 None => {
-                    (check || self.is_late_since(seen).await)
-                        && Snapshot::newest_number(&self.log).await? > self.end.number
+                    let is_late = self.is_late_since(seen).await;
+                    let is_swept =
+                        (check || is_late) && Snapshot::newest_number(&self.log).await? > self.end.number;
+                    if is_late && !is_swept {
+                        // The end was looked for since: this process has slept, and is not late any more.
+                        self.seen_date = self.log.believed_now();
+                    }
+                    is_swept
                 }
             };
             if !is_swept {

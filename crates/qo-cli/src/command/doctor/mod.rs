@@ -23,6 +23,8 @@ Examples:
 What is over and not ended yet is shown: sessions and leases, and slots that are objects in a bucket. Workers sweep it by
 themselves; looking changes nothing. With --json such a finding has it as `would_sweep`.
 
+In a bucket the doctor tries out whether the credentials may write: it creates an object under probe/ and deletes it.
+
 Exit code 1 if something is wrong.")]
 pub struct Doctor {
     /// Read everything that is stored and check it.
