@@ -111,7 +111,7 @@ impl Plan {
                 job
             }
             4 => {
-                let mut job = self.bare("line", again);
+                let mut job = self.bare("par", again);
                 job.line["queue"] = json!("slow");
                 job.needs.push(("queue:slow".to_owned(), 1));
                 job
@@ -135,6 +135,8 @@ impl Plan {
         self.next += self.stride;
         let mut orders = Orders { number, ms: self.dice.within(20..=250), ..Orders::default() };
         match self.dice.below(10) {
+            // A line that ends with `wait` succeeds however its programs end: they have to do well.
+            0 | 2 if task == "par" => {}
             0 => orders.good_from = 2,
             1 => orders.hangs = true,
             // A step that fails would halt its workflow: only jobs without an answer that matters do.
@@ -166,6 +168,7 @@ pub fn configuration(store: &str, lease_secs: u64) -> String {
     // A shell would give a background command no stdin of its own.
     let escape = if HELD_BACK.contains(&Fault::Escape) { "" } else { "timeout 60 " };
     let line = json!(format!("exec 3<&0; {escape}{probe} <&3 & wait $!"));
+    let par = json!(format!("exec 3<&0; {probe} <&3 & wait"));
     let [(_, cluster), (_, slow), (_, plain), ..] = LIMITS;
     let mut limits = String::new();
     for (group, limit) in LIMITS.iter().skip(3) {
@@ -181,6 +184,7 @@ pub fn configuration(store: &str, lease_secs: u64) -> String {
          [tasks.keyed]\ncommand = {list}\n{retry}\
          [tasks.free]\ncommand = {list}\n{retry}\
          [tasks.line]\ncommand = {line}\n{retry}\
+         [tasks.par]\ncommand = {par}\n{retry}\
          [tasks.tick]\ncommand = {list}\n{retry}\
          [schedules.tick]\ncron = \"* * * * * *\"\ntask = \"tick\"\nmax_attempts = 500\n\
          payload = {{ number = 0, ms = 100 }}\n\
