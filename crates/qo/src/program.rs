@@ -5,14 +5,18 @@
 //! stderr is the error, and the last 64 KiB of it are kept as the attempt's log. The environment has `QO_JOB_ID`,
 //! `QO_ATTEMPT`, `QO_FENCE_TOKEN`, `QO_TASK` and `QO_KEY` (empty if there is none).
 //!
-//! It runs under a [guard](crate::guard), in a process group that does not outlive the lease of the job. When it shall
-//! stop it gets SIGTERM, and SIGKILL after the grace. What it leaves behind in its group is killed when it ends; what
-//! leaves the group (`setsid`, a daemon) is out of the guard's reach, and holds no slot.
+//! It runs under a [guard](crate::guard): neither it nor a process that it started outlives the lease of the job. When it
+//! shall stop it gets SIGTERM, and SIGKILL after the grace. What it leaves behind, daemons included, is killed when it
+//! ends.
+//!
+//! An exit code of 0 is no success if the program was told to stop: by its worker at its timeout, or by a signal to the
+//! whole tree of processes, as systemd sends it by default. The job runs again; if its worker is being stopped, no
+//! attempt is used.
 
 use crate::CancelReason;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::guard::monotonic_ns;
+use crate::guard::{self, keeper, monotonic_ns};
 use crate::handler::Handler;
 use futures::future::{BoxFuture, FusedFuture, FutureExt};
 use qo_core::{Error, Json, Result, Store, caps};
@@ -41,6 +45,8 @@ const EXIT_FAIL: i32 = 100;
 const PIPE_PATIENCE: Duration = Duration::from_millis(500);
 /// How long a worker waits for a log to be kept. Nothing rests on it.
 const LOG_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a signal to a whole tree of processes may take from the first of them to the last.
+const SIGNAL_PATIENCE: Duration = Duration::from_millis(250);
 /// Lines of stderr in an error, at most so many bytes.
 const ERROR_LINES: usize = 5;
 const ERROR_BYTES: usize = 1 << 10;
@@ -88,7 +94,10 @@ impl Handler for Program {
     fn call(&self, payload: Json, context: Context) -> BoxFuture<'static, Result<Json, Failure>> {
         let program = self.clone();
         Box::pin(async move {
-            let mut running = Running::start(&program, &payload, &context).await?;
+            let mut running = match Running::start(&program, &payload, &context).await {
+                Ok(running) => running,
+                Err(failure) => return Err(not_started(failure, &context).await),
+            };
             let ended = running.end(&context).await;
             let log = running.stderr.text();
             if !log.is_empty() {
@@ -104,12 +113,21 @@ impl Handler for Program {
                     }
                 }
             }
-            if ended == Ended::Exited(0) && running.was_cut_short(&context) {
-                return Err(Failure::Cancelled);
+            if let Some(failure) = running.cut_short(&ended, &context).await {
+                return Err(failure);
             }
             judge(&ended, &running.stdout, &log)
         })
     }
+}
+
+/// What becomes of an attempt whose guard did not start. A signal to all processes may have ended the guard before it
+/// listened; the job is given back then.
+async fn not_started(failure: Failure, context: &Context) -> Failure {
+    if context.state().worker_stops_within(SIGNAL_PATIENCE).await {
+        context.state().cancel(CancelReason::ShuttingDown, Instant::now() + SIGNAL_PATIENCE);
+    }
+    failure
 }
 
 /// How a program ended, as its guard said.
@@ -121,6 +139,22 @@ enum Ended {
     Failed(String),
     /// The guard was gone before it said.
     Unguarded,
+}
+
+impl Ended {
+    /// Whether a signal that asks processes to end may have brought it about, by what the program says itself: a shell
+    /// exits with 128 and the signal.
+    fn is_by_signal(&self) -> bool {
+        let asks_to_end = |signal: i32| {
+            [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT].map(Signal::as_raw).contains(&signal)
+        };
+        match self {
+            Self::Exited(code) => asks_to_end(code - 128),
+            Self::Killed(signal) => asks_to_end(*signal),
+            Self::Failed(_) => false,
+            Self::Unguarded => true,
+        }
+    }
 }
 
 fn judge(ended: &Ended, stdout: &Head, log: &str) -> Result<Json, Failure> {
@@ -163,6 +197,11 @@ impl Control {
         self.say(&format!("stop {}\n", grace.as_millis()));
     }
 
+    /// The worker is being stopped, perhaps by a signal to all processes: one that the guard has not heard yet.
+    fn linger(&self) {
+        self.say(&format!("linger {}\n", SIGNAL_PATIENCE.as_millis()));
+    }
+
     fn say(&self, line: &str) {
         let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // A guard that is gone, or does not listen, has its last deadline.
@@ -194,15 +233,36 @@ struct Running {
     stderr: Tail,
     /// It was told to stop while it ran.
     stopped: bool,
+    /// It, or its guard, got this signal from elsewhere.
+    signalled: Option<i32>,
 }
 
 impl Running {
-    /// Whether it ended because its time was over, or its worker's. Many programs exit with 0 when they are told to
-    /// terminate: that they came to an end does not mean that their work did. (A job that was called off is another
-    /// matter: nobody will run it again, so a success stays a success.)
-    fn was_cut_short(&self, context: &Context) -> bool {
-        let reason = context.state().stopping().map(|stopping| stopping.reason);
-        self.stopped && matches!(reason, Some(CancelReason::TimedOut | CancelReason::ShuttingDown))
+    /// What becomes of the attempt if its program was told to stop, by its worker or by a signal to all processes. Many
+    /// programs exit with 0 then: that they came to an end does not mean that their work did. (A job that was called off
+    /// is another matter: it does not run again, so a success stays a success.)
+    async fn cut_short(&self, ended: &Ended, context: &Context) -> Option<Failure> {
+        let attempt = context.state();
+        match attempt.stopping().map(|stopping| stopping.reason) {
+            Some(CancelReason::Cancelled) => return None,
+            Some(CancelReason::TimedOut | CancelReason::ShuttingDown) if self.stopped => {
+                return (*ended == Ended::Exited(0)).then_some(Failure::Cancelled);
+            }
+            _ => {}
+        }
+        let is_final = matches!(ended, Ended::Exited(EXIT_FAIL) | Ended::Failed(_));
+        if is_final || (self.signalled.is_none() && !ended.is_by_signal()) {
+            return None;
+        }
+        // The worker may hear its own signal last.
+        if attempt.worker_stops_within(SIGNAL_PATIENCE).await {
+            attempt.cancel(CancelReason::ShuttingDown, Instant::now() + SIGNAL_PATIENCE);
+            return Some(Failure::Cancelled);
+        }
+        let signal = self.signalled.filter(|_| *ended == Ended::Exited(0))?;
+        Some(Failure::retry(format_args!(
+            "exit code 0 after signal {signal}, which its worker did not send: its work may be undone"
+        )))
     }
 
     async fn start(program: &Program, payload: &Json, context: &Context) -> Result<Self, Failure> {
@@ -242,12 +302,13 @@ impl Running {
             stdout: Head::default(),
             stderr: Tail::default(),
             stopped: false,
+            signalled: None,
         })
     }
 
     /// Waits for the end of the program, and for all that it wrote.
     async fn end(&mut self, context: &Context) -> Ended {
-        let Self { control, said, child_stdout, child_stderr, stdout, stderr, stopped } = self;
+        let Self { control, said, child_stdout, child_stderr, stdout, stderr, stopped, signalled } = self;
         let reading = async {
             tokio::join!(stdout.read(child_stdout.as_mut()), stderr.read(child_stderr.as_mut()));
         };
@@ -260,18 +321,24 @@ impl Running {
             *stopped = true;
             std::future::pending::<()>().await;
         };
-        let mut ended = pin!(said_of(said));
-        let mut stopping = pin!(stopping);
+        let lingering = async {
+            context.state().worker_stops().await;
+            control.linger();
+            std::future::pending::<()>().await;
+        };
+        let mut ended = pin!(said_of(said, signalled, context));
+        let (mut stopping, mut lingering) = (pin!(stopping), pin!(lingering));
         let ended = loop {
             tokio::select! {
                 biased;
                 ended = &mut ended => break ended,
                 () = &mut reading, if !reading.is_terminated() => {}
                 () = &mut stopping => unreachable!("it pends"),
+                () = &mut lingering => unreachable!("it pends"),
             }
         };
         if !reading.is_terminated() {
-            // A process that left the group may hold the pipes open for ever.
+            // A process that is out of the guard's reach may hold the pipes open for ever.
             let _ = timeout(PIPE_PATIENCE, reading).await;
         }
         ended
@@ -279,21 +346,34 @@ impl Running {
 }
 
 /// What the guard says of the program, to its end.
-async fn said_of(said: &mut BufReader<tokio::net::UnixStream>) -> Ended {
+async fn said_of(
+    said: &mut BufReader<tokio::net::UnixStream>,
+    signalled: &mut Option<i32>,
+    context: &Context,
+) -> Ended {
     let mut group = None;
     let mut line = String::new();
     loop {
         line.clear();
         if !said.read_line(&mut line).await.is_ok_and(|bytes| bytes > 0) {
-            // Somebody killed the guard; the program must not go on without one.
+            // The guard was killed; the program must not go on without one.
             if let Some(group) = group.and_then(Pid::from_raw) {
                 let _ = kill_process_group(group, Signal::KILL);
+            }
+            if let Some(mark) = keeper::mark() {
+                let marks = [
+                    format!("{}={mark}", keeper::VARIABLE),
+                    format!("QO_JOB_ID={}", context.job()),
+                    format!("QO_FENCE_TOKEN={}", context.fence_token()),
+                ];
+                let _ = tokio::task::spawn_blocking(move || keeper::kill_marked(&marks)).await;
             }
             return Ended::Unguarded;
         }
         let (word, rest) = line.trim_end().split_once(' ').unwrap_or_default();
         match (word, rest.parse::<i32>()) {
             ("started", Ok(pid)) => group = Some(pid),
+            ("signalled", Ok(number)) => *signalled = Some(number),
             ("exited", Ok(code)) => return Ended::Exited(code),
             ("killed", Ok(signal)) => return Ended::Killed(signal),
             ("failed", _) => return Ended::Failed(rest.to_owned()),
@@ -304,10 +384,8 @@ async fn said_of(said: &mut BufReader<tokio::net::UnixStream>) -> Ended {
 
 /// Starts the guard, which waits for the payload.
 fn spawn(program: &Program, theirs: UnixStream, context: &Context) -> io::Result<Child> {
-    let mut command = Command::new(&program.guard);
+    let mut command = Command::from(guard::command(&program.guard));
     command
-        .arg("guard")
-        .arg("--")
         .args(program.command.iter())
         .env("QO_JOB_ID", context.job().to_string())
         .env("QO_ATTEMPT", context.attempt().to_string())
@@ -316,9 +394,7 @@ fn spawn(program: &Program, theirs: UnixStream, context: &Context) -> io::Result
         .env("QO_KEY", context.key().map_or("", |key| key))
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        // A Ctrl-C at the terminal is for the worker, which drains.
-        .process_group(0);
+        .stderr(Stdio::piped());
     command.spawn()
 }
 

@@ -30,6 +30,8 @@ pub struct WorkerBuilder {
     options: WorkerOptions,
     tasks: Vec<TaskOptions>,
     handlers: BTreeMap<Name, Arc<dyn Handler>>,
+    /// How many of the handlers are programs.
+    programs: usize,
     mistakes: Vec<Error>,
     guard: Option<PathBuf>,
     own_threads: bool,
@@ -54,6 +56,7 @@ impl WorkerBuilder {
             options: WorkerOptions::default(),
             tasks: Vec::new(),
             handlers: BTreeMap::new(),
+            programs: 0,
             mistakes: Vec::new(),
             guard: None,
             own_threads: true,
@@ -111,7 +114,10 @@ impl WorkerBuilder {
     ) -> Self {
         let command = command.into_iter().map(Into::into).collect();
         match Program::new(Arc::clone(&self.store), command, self.guard.as_deref()) {
-            Ok(program) => self.handler(name, config, program),
+            Ok(program) => {
+                self.programs += 1;
+                self.handler(name, config, program)
+            }
             Err(error) => {
                 self.mistakes.push(error.at(format_args!("tasks[{name}]")));
                 self
@@ -158,9 +164,9 @@ impl WorkerBuilder {
         self
     }
 
-    /// Jobs that it runs at once. Defaults to 100.
+    /// Jobs that it runs at once. Defaults to 100; to the number of CPUs if every task is a program.
     pub fn max_concurrent_tasks(mut self, permits: u32) -> Self {
-        self.options.max_concurrent_tasks = permits;
+        self.options.max_concurrent_tasks = Some(permits);
         self
     }
 
@@ -207,24 +213,28 @@ impl WorkerBuilder {
 
     /// The worker, or every mistake that was made.
     pub fn build(self) -> Result<Worker> {
-        let Self { store, options, tasks, handlers, mut mistakes, own_threads, seed, on_stuck, .. } = self;
+        let Self {
+            store, options, tasks, handlers, programs, mut mistakes, own_threads, seed, on_stuck, ..
+        } = self;
         mistakes.extend(options.check().err());
         if mistakes.is_empty() && (tasks.is_empty() || tasks.len() > caps::SERVED) {
             let rule = format_args!("a worker needs 1 to {} tasks", caps::SERVED);
             mistakes.push(Error::invalid("tasks", tasks.len(), rule));
         }
         Error::all(mistakes)?;
-        let attempts = Arc::new(Attempts::default());
+        let phase = watch::Sender::default();
+        let attempts = Arc::new(Attempts::new(phase.subscribe()));
         let grace = Duration::from_millis(options.cancel_grace_ms);
         let shared = Shared {
             store,
             name: options.name.clone().unwrap_or_else(default_name),
             tasks,
+            permits: options.permits(programs == handlers.len()),
             handlers,
             watch: Watch::new(Arc::clone(&attempts), grace, on_stuck),
             attempts,
             metrics: Arc::new(Metrics::default()),
-            phase: watch::Sender::default(),
+            phase,
             options,
         };
         let dice = seed.map_or_else(Dice::new, Dice::seeded);
