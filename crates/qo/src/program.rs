@@ -6,23 +6,27 @@
 //! it are the attempt's [log](log), which can be read while it runs. The environment has `QO_JOB_ID`,
 //! `QO_ATTEMPT`, `QO_FENCE_TOKEN`, `QO_TASK` and `QO_KEY` (empty if there is none).
 //!
-//! It runs under a [guard](crate::guard), in a process group that does not outlive the lease of the job. When it shall
-//! stop it gets SIGTERM, and SIGKILL after the grace. What it leaves behind in its group is killed when it ends; what
-//! leaves the group (`setsid`, a daemon) is out of the guard's reach, and holds no slot.
+//! It runs under a [guard](crate::guard): neither it nor a process that it started outlives the lease of the job. When it
+//! shall stop it gets SIGTERM, and SIGKILL after the grace. What it leaves behind, daemons included, is killed when it
+//! ends.
+//!
+//! An exit code of 0 is no success if the program was told to stop: by its worker at its timeout, or by a signal to the
+//! whole tree of processes, as systemd sends it by default. The job runs again; if its worker is being stopped, no
+//! attempt is used.
 
 mod executable;
 pub mod log;
 mod output;
 
 pub(crate) use executable::find;
-pub(crate) use log::Keeper;
+pub(crate) use log::AttemptLogs;
 pub use log::{cut, cut_mark, news};
 pub use output::bytes;
 
 use crate::CancelReason;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::guard::monotonic_ns;
+use crate::guard::{self, keeper, monotonic_ns};
 use crate::handler::Handler;
 use futures::future::{BoxFuture, FusedFuture, FutureExt};
 use log::{Log, Tail};
@@ -49,6 +53,8 @@ const EXIT_RETRY: i32 = 75;
 const EXIT_FAIL: i32 = 100;
 /// How long a pipe may stay open after everything that wrote to it should be gone.
 const PIPE_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a signal to a whole tree of processes may take from the first of them to the last.
+const SIGNAL_PATIENCE: Duration = Duration::from_millis(250);
 /// Lines of stderr in an error, at most so many bytes.
 const ERROR_LINES: usize = 5;
 const ERROR_BYTES: usize = 1 << 10;
@@ -56,14 +62,14 @@ const ERROR_BYTES: usize = 1 << 10;
 /// A program as a handler.
 #[derive(Clone)]
 pub(crate) struct Program {
-    keeper: Arc<Keeper>,
+    logs: Arc<AttemptLogs>,
     command: Arc<[String]>,
     guard: PathBuf,
 }
 
 impl Program {
     /// Refuses a program that is not there: its jobs would all fail, one attempt after the other.
-    pub fn new(keeper: Arc<Keeper>, command: Vec<String>, guard: Option<&Path>) -> Result<Self> {
+    pub fn new(logs: Arc<AttemptLogs>, command: Vec<String>, guard: Option<&Path>) -> Result<Self> {
         if command.first().is_none_or(String::is_empty) {
             return Err(Error::invalid("command", command.join(" "), "must name a program"));
         }
@@ -76,7 +82,7 @@ impl Program {
             Some(guard) => guard.to_owned(),
             None => default_guard()?,
         };
-        Ok(Self { keeper, command: command.into(), guard })
+        Ok(Self { logs, command: command.into(), guard })
     }
 }
 
@@ -94,20 +100,32 @@ impl Handler for Program {
     fn call(&self, payload: Json, context: Context) -> BoxFuture<'static, Result<Json, Failure>> {
         let program = self.clone();
         Box::pin(async move {
-            let mut running = Running::start(&program, &payload, &context).await?;
-            let mut log = Log::new(program.keeper, context.fence_token(), running.stderr.clone());
+            let mut running = match Running::start(&program, &payload, &context).await {
+                Ok(running) => running,
+                Err(failure) => return Err(not_started(failure, &context).await),
+            };
+            let mut log = Log::new(program.logs, context.fence_token(), running.stderr.clone());
             let ended = tokio::select! {
                 biased;
                 ended = running.end(&context) => ended,
                 never = log.keep() => match never {},
             };
             let log = log.finish(context.job()).await;
-            if ended == Ended::Exited(0) && running.was_cut_short(&context) {
-                return Err(Failure::Cancelled);
+            if let Some(failure) = running.cut_short(&ended, &context).await {
+                return Err(failure);
             }
             judge(&ended, &running.stdout, &log)
         })
     }
+}
+
+/// What becomes of an attempt whose guard did not start. A signal to all processes may have ended the guard before it
+/// listened; the job is given back then.
+async fn not_started(failure: Failure, context: &Context) -> Failure {
+    if context.state().worker_stops_within(SIGNAL_PATIENCE).await {
+        context.state().cancel(CancelReason::ShuttingDown, Instant::now() + SIGNAL_PATIENCE);
+    }
+    failure
 }
 
 /// How a program ended, as its guard said.
@@ -119,6 +137,22 @@ enum Ended {
     Failed(String),
     /// The guard was gone before it said.
     Unguarded,
+}
+
+impl Ended {
+    /// Whether a signal that asks processes to end may have brought it about, by what the program says itself: a shell
+    /// exits with 128 and the signal.
+    fn is_by_signal(&self) -> bool {
+        let asks_to_end = |signal: i32| {
+            [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT].map(Signal::as_raw).contains(&signal)
+        };
+        match self {
+            Self::Exited(code) => asks_to_end(code - 128),
+            Self::Killed(signal) => asks_to_end(*signal),
+            Self::Failed(_) => false,
+            Self::Unguarded => true,
+        }
+    }
 }
 
 fn judge(ended: &Ended, stdout: &Head, log: &str) -> Result<Json, Failure> {
@@ -161,6 +195,11 @@ impl Control {
         self.say(&format!("stop {}\n", grace.as_millis()));
     }
 
+    /// The worker is being stopped, perhaps by a signal to all processes: one that the guard has not heard yet.
+    fn linger(&self) {
+        self.say(&format!("linger {}\n", SIGNAL_PATIENCE.as_millis()));
+    }
+
     fn say(&self, line: &str) {
         let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // A guard that is gone, or does not listen, has its last deadline.
@@ -192,15 +231,36 @@ struct Running {
     stderr: Tail,
     /// It was told to stop while it ran.
     stopped: bool,
+    /// It, or its guard, got this signal from elsewhere.
+    signalled: Option<i32>,
 }
 
 impl Running {
-    /// Whether it ended because its time was over, or its worker's. Many programs exit with 0 when they are told to
-    /// terminate: that they came to an end does not mean that their work did. (A job that was called off is another
-    /// matter: nobody will run it again, so a success stays a success.)
-    fn was_cut_short(&self, context: &Context) -> bool {
-        let reason = context.state().stopping().map(|stopping| stopping.reason);
-        self.stopped && matches!(reason, Some(CancelReason::TimedOut | CancelReason::ShuttingDown))
+    /// What becomes of the attempt if its program was told to stop, by its worker or by a signal to all processes. Many
+    /// programs exit with 0 then: that they came to an end does not mean that their work did. (A job that was called off
+    /// is another matter: it does not run again, so a success stays a success.)
+    async fn cut_short(&self, ended: &Ended, context: &Context) -> Option<Failure> {
+        let attempt = context.state();
+        match attempt.stopping().map(|stopping| stopping.reason) {
+            Some(CancelReason::Cancelled) => return None,
+            Some(CancelReason::TimedOut | CancelReason::ShuttingDown) if self.stopped => {
+                return (*ended == Ended::Exited(0)).then_some(Failure::Cancelled);
+            }
+            _ => {}
+        }
+        let is_final = matches!(ended, Ended::Exited(EXIT_FAIL) | Ended::Failed(_));
+        if is_final || (self.signalled.is_none() && !ended.is_by_signal()) {
+            return None;
+        }
+        // The worker may hear its own signal last.
+        if attempt.worker_stops_within(SIGNAL_PATIENCE).await {
+            attempt.cancel(CancelReason::ShuttingDown, Instant::now() + SIGNAL_PATIENCE);
+            return Some(Failure::Cancelled);
+        }
+        let signal = self.signalled.filter(|_| *ended == Ended::Exited(0))?;
+        Some(Failure::retry(format_args!(
+            "exit code 0 after signal {signal}, which its worker did not send: its work may be undone"
+        )))
     }
 
     async fn start(program: &Program, payload: &Json, context: &Context) -> Result<Self, Failure> {
@@ -240,12 +300,13 @@ impl Running {
             stdout: Head::default(),
             stderr: Tail::default(),
             stopped: false,
+            signalled: None,
         })
     }
 
     /// Waits for the end of the program, and for all that it wrote.
     async fn end(&mut self, context: &Context) -> Ended {
-        let Self { control, said, child_stdout, child_stderr, stdout, stderr, stopped } = self;
+        let Self { control, said, child_stdout, child_stderr, stdout, stderr, stopped, signalled } = self;
         let reading = async {
             tokio::join!(stdout.read(child_stdout.as_mut()), stderr.read(child_stderr.as_mut()));
         };
@@ -258,18 +319,24 @@ impl Running {
             *stopped = true;
             std::future::pending::<()>().await;
         };
-        let mut ended = pin!(said_of(said));
-        let mut stopping = pin!(stopping);
+        let lingering = async {
+            context.state().worker_stops().await;
+            control.linger();
+            std::future::pending::<()>().await;
+        };
+        let mut ended = pin!(said_of(said, signalled, context));
+        let (mut stopping, mut lingering) = (pin!(stopping), pin!(lingering));
         let ended = loop {
             tokio::select! {
                 biased;
                 ended = &mut ended => break ended,
                 () = &mut reading, if !reading.is_terminated() => {}
                 () = &mut stopping => unreachable!("it pends"),
+                () = &mut lingering => unreachable!("it pends"),
             }
         };
         if !reading.is_terminated() {
-            // A process that left the group may hold the pipes open for ever.
+            // A process that is out of the guard's reach may hold the pipes open for ever.
             let _ = timeout(PIPE_PATIENCE, reading).await;
         }
         ended
@@ -277,21 +344,34 @@ impl Running {
 }
 
 /// What the guard says of the program, to its end.
-async fn said_of(said: &mut BufReader<tokio::net::UnixStream>) -> Ended {
+async fn said_of(
+    said: &mut BufReader<tokio::net::UnixStream>,
+    signalled: &mut Option<i32>,
+    context: &Context,
+) -> Ended {
     let mut group = None;
     let mut line = String::new();
     loop {
         line.clear();
         if !said.read_line(&mut line).await.is_ok_and(|bytes| bytes > 0) {
-            // Somebody killed the guard; the program must not go on without one.
+            // The guard was killed; the program must not go on without one.
             if let Some(group) = group.and_then(Pid::from_raw) {
                 let _ = kill_process_group(group, Signal::KILL);
+            }
+            if let Some(mark) = keeper::mark() {
+                let marks = [
+                    format!("{}={mark}", keeper::VARIABLE),
+                    format!("QO_JOB_ID={}", context.job()),
+                    format!("QO_FENCE_TOKEN={}", context.fence_token()),
+                ];
+                let _ = tokio::task::spawn_blocking(move || keeper::kill_marked(&marks)).await;
             }
             return Ended::Unguarded;
         }
         let (word, rest) = line.trim_end().split_once(' ').unwrap_or_default();
         match (word, rest.parse::<i32>()) {
             ("started", Ok(pid)) => group = Some(pid),
+            ("signalled", Ok(number)) => *signalled = Some(number),
             ("exited", Ok(code)) => return Ended::Exited(code),
             ("killed", Ok(signal)) => return Ended::Killed(signal),
             ("failed", _) => return Ended::Failed(rest.to_owned()),
@@ -302,10 +382,8 @@ async fn said_of(said: &mut BufReader<tokio::net::UnixStream>) -> Ended {
 
 /// Starts the guard, which waits for the payload.
 fn spawn(program: &Program, theirs: UnixStream, context: &Context) -> io::Result<Child> {
-    let mut command = Command::new(&program.guard);
+    let mut command = Command::from(guard::command(&program.guard));
     command
-        .arg("guard")
-        .arg("--")
         .args(program.command.iter())
         .env("QO_JOB_ID", context.job().to_string())
         .env("QO_ATTEMPT", context.attempt().to_string())
@@ -314,9 +392,7 @@ fn spawn(program: &Program, theirs: UnixStream, context: &Context) -> io::Result
         .env("QO_KEY", context.key().map_or("", |key| key))
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        // A Ctrl-C at the terminal is for the worker, which drains.
-        .process_group(0);
+        .stderr(Stdio::piped());
     command.spawn()
 }
 

@@ -43,7 +43,7 @@ pub struct Worker {
     /// The queues it serves, separated by commas [default: all].
     #[arg(long, value_name = "NAMES")]
     queues: Option<String>,
-    /// Jobs that it runs at once [default: 100].
+    /// Jobs that it runs at once [default: as many as there are CPUs].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_concurrent_tasks: Option<String>,
     /// The same, for people who count processes; it beats --max-concurrent-tasks.

@@ -242,7 +242,7 @@ impl Pace {
 type Keep = Box<dyn Fn(FenceToken, String) -> BoxFuture<'static, Result<()>> + Send + Sync>;
 
 /// Keeps the logs of a worker's programs.
-pub(crate) struct Keeper {
+pub(crate) struct AttemptLogs {
     keep: Keep,
     pace: Pace,
     writing: Arc<Semaphore>,
@@ -250,7 +250,7 @@ pub(crate) struct Keeper {
     next: tokio::sync::Mutex<Instant>,
 }
 
-impl Keeper {
+impl AttemptLogs {
     pub fn new(store: Arc<dyn Store>) -> Arc<Self> {
         let pace = if store.renewals_cost() { Pace::WHERE_WRITES_COST } else { Pace::USUAL };
         let keep = move |token, log| -> BoxFuture<'static, Result<()>> {
@@ -278,7 +278,7 @@ impl Keeper {
 
 /// The log of one attempt.
 pub(super) struct Log {
-    keeper: Arc<Keeper>,
+    logs: Arc<AttemptLogs>,
     token: FenceToken,
     tail: Tail,
     /// How many bytes of it the store has.
@@ -288,19 +288,19 @@ pub(super) struct Log {
 }
 
 impl Log {
-    pub fn new(keeper: Arc<Keeper>, token: FenceToken, tail: Tail) -> Self {
-        Self { keeper, token, tail, kept: 0, writing: None }
+    pub fn new(logs: Arc<AttemptLogs>, token: FenceToken, tail: Tail) -> Self {
+        Self { logs, token, tail, kept: 0, writing: None }
     }
 
     /// Keeps the log now and then. It may be dropped at any time.
     pub async fn keep(&mut self) -> Infallible {
-        let pace = self.keeper.pace;
+        let pace = self.logs.pace;
         let mut distance = pace.next;
         let mut next = Instant::now() + pace.first;
         loop {
             sleep_until(next).await;
             self.tail.past(self.kept).await;
-            let permit = self.keeper.turn().await;
+            let permit = self.logs.turn().await;
             let (text, total) = self.tail.text_so_far();
             let seconds = (text.len() / pace.bytes_a_second) as u64;
             // Nothing but the beginning of a character is no news.
@@ -321,14 +321,14 @@ impl Log {
 
     /// Begins to write, when the write before that has ended.
     fn write(&mut self, text: String, total: u64, permit: Option<OwnedSemaphorePermit>) {
-        let (keeper, token, before) = (Arc::clone(&self.keeper), self.token, self.writing.take());
+        let (logs, token, before) = (Arc::clone(&self.logs), self.token, self.writing.take());
         self.writing = Some(tokio::spawn(async move {
             let _permit = permit;
             if let Some(before) = before {
                 // However it went: this one replaces it.
                 let _ = before.await;
             }
-            match timeout(WRITE_PATIENCE, (keeper.keep)(token, text)).await {
+            match timeout(WRITE_PATIENCE, (logs.keep)(token, text)).await {
                 Ok(kept) => kept.map(|()| total).map_err(|error| error.to_string()),
                 Err(_) => Err("it took too long".to_owned()),
             }
@@ -452,10 +452,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_running_log_is_kept_when_it_has_changed_and_the_last_one_wins() {
         let store = Arc::new(MemoryStore::new());
-        let keeper = Keeper::new(store.clone());
+        let logs = AttemptLogs::new(store.clone());
         let tail = Tail::default();
         let token = FenceToken(7);
-        let mut log = Log::new(Arc::clone(&keeper), token, tail.clone());
+        let mut log = Log::new(Arc::clone(&logs), token, tail.clone());
         let kept = async || store.log(token).await.expect("a look");
         let wait = async |log: &mut Log, ms| {
             timeout(Duration::from_millis(ms), log.keep())
@@ -486,7 +486,7 @@ mod tests {
     }
 
     impl Slow {
-        fn keeper(self: &Arc<Self>, takes: Duration) -> Arc<Keeper> {
+        fn logs(self: &Arc<Self>, takes: Duration) -> Arc<AttemptLogs> {
             let slow = Arc::clone(self);
             let keep = move |_, log| -> BoxFuture<'static, Result<()>> {
                 let slow = Arc::clone(&slow);
@@ -503,7 +503,7 @@ mod tests {
                     Ok(())
                 })
             };
-            Keeper::with(Box::new(keep), Pace::USUAL)
+            AttemptLogs::with(Box::new(keep), Pace::USUAL)
         }
 
         /// The most that were under way at once.
@@ -516,7 +516,7 @@ mod tests {
     async fn the_last_log_arrives_after_one_that_was_under_way() {
         let slow = Arc::new(Slow::default());
         let tail = tail(&[b"one\n"]);
-        let mut log = Log::new(slow.keeper(Duration::from_secs(3)), FenceToken(7), tail.clone());
+        let mut log = Log::new(slow.logs(Duration::from_secs(3)), FenceToken(7), tail.clone());
         assert!(timeout(Duration::from_secs(2), log.keep()).await.is_err());
         tail.write(b"two\n");
         assert_eq!(log.finish(JobId(uuid::Uuid::nil())).await, "one\ntwo\n");
@@ -529,10 +529,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_worker_with_many_programs_keeps_few_logs_at_once() {
         let slow = Arc::new(Slow::default());
-        let keeper = slow.keeper(Duration::from_millis(10));
+        let logs = slow.logs(Duration::from_millis(10));
         let talks = |token| {
             let tail = Tail::default();
-            let mut log = Log::new(Arc::clone(&keeper), FenceToken(token), tail.clone());
+            let mut log = Log::new(Arc::clone(&logs), FenceToken(token), tail.clone());
             async move {
                 let talk = async {
                     loop {

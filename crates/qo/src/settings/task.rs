@@ -2,7 +2,7 @@
 
 use super::reading::{Raw, Section};
 use super::rule::rule;
-use crate::program;
+use crate::{guard, program};
 use qo_core::{Configuration, GroupRef, Name, RetryPolicy, TaskOptions, caps};
 use std::path::{Path, PathBuf};
 use toml::de::DeValue;
@@ -52,9 +52,7 @@ impl Command {
         if line.trim().is_empty() {
             return Err("must name a program, as in \"./resize.sh --fast\"".into());
         }
-        // A shell that dies of SIGTERM would take the grace from what it runs: it waits for that first, and then ends as
-        // that did.
-        let script = format!("trap exit TERM; {line}");
+        let script = format!("{}{line}", guard::LINE);
         Self::new(vec!["sh".into(), "-c".into(), script], directory)
     }
 }

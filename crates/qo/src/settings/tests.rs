@@ -94,7 +94,7 @@ fn a_whole_file_becomes_configuration_tasks_and_worker() {
     let retry = RetryPolicy { base_ms: 100, max_ms: 500, ..RetryPolicy::default() };
     assert_eq!((resize.options.group.clone(), resize.options.retry), (Some(name("images")), Some(retry)));
     let line = settings.tasks[&name("report")].command.as_ref().expect("a command");
-    assert_eq!(line.arguments, ["sh", "-c", "trap exit TERM; report | mail"]);
+    assert_eq!(line.arguments, ["sh", "-c", &format!("{}report | mail", crate::guard::LINE)]);
 
     assert_eq!(settings.configuration.schedules.len(), 1, "one that is switched off is not pushed");
     let nightly = &settings.configuration.schedules[&name("nightly")];
@@ -103,7 +103,7 @@ fn a_whole_file_becomes_configuration_tasks_and_worker() {
     let retention = settings.configuration.retention;
     assert_eq!((retention.succeeded_ms, retention.cancelled_ms), (Some(5_400_000), None));
     assert_eq!(settings.worker.queues, [name("stripe"), name("default")]);
-    assert_eq!((settings.worker.max_concurrent_tasks, settings.worker.lease_ms), (20, 30_000));
+    assert_eq!((settings.worker.max_concurrent_tasks, settings.worker.lease_ms), (Some(20), 30_000));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn without_a_file_everything_is_at_its_default() {
     let directory = tempfile::tempdir().expect("a directory");
     let settings = Settings::load(places(&directory, &[], &[])).expect("settings");
     assert_eq!(settings.store, format!("file:{}/.qo", directory.path().display()));
-    assert_eq!((settings.worker.max_concurrent_tasks, settings.worker.claim.claim_batch_size), (100, 50));
+    assert_eq!((settings.worker.max_concurrent_tasks, settings.worker.claim.claim_batch_size), (None, 50));
     assert_eq!(settings.configuration, Configuration::default());
     assert!(settings.shown.iter().all(|shown| shown.source == Source::Default), "{:?}", settings.shown);
 }
@@ -122,7 +122,7 @@ fn the_environment_beats_the_file_and_flags_beat_both() {
     let tasks = |environment: &[(&str, &str)], flags: &[(&'static str, &str)]| {
         let settings = load(text, environment, flags).expect("settings");
         let shown = settings.shown.iter().find(|shown| shown.setting == "worker.max_concurrent_tasks");
-        (settings.worker.max_concurrent_tasks, shown.expect("shown").source.to_string())
+        (settings.worker.max_concurrent_tasks.unwrap_or(0), shown.expect("shown").source.to_string())
     };
     let (bare, ours) = (("MAX_CONCURRENT_TASKS", "3"), ("QO_MAX_CONCURRENT_TASKS", "4"));
     assert_eq!(tasks(&[], &[]), (1, ".qo.toml:3".into()));

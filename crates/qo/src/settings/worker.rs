@@ -12,12 +12,12 @@ pub(super) fn read(reading: &Reading, section: Option<Section<'_>>) -> WorkerOpt
     let default = WorkerOptions::default();
     let any_ms = 1..=caps::DURATION_MS;
     let (name, queues) = (from.name(), from.queues());
-    let permits = from.number(source::TASKS, default.max_concurrent_tasks, 1..=caps::LIMIT);
+    let permits = from.optional_number(source::TASKS, 1..=caps::LIMIT);
     let options = WorkerOptions {
         name,
         queues,
-        // Whoever counts processes means them.
-        max_concurrent_tasks: from.optional_number(source::PROCESSES, 1..=caps::LIMIT).unwrap_or(permits),
+        // A number of processes is the narrower one.
+        max_concurrent_tasks: from.optional_number(source::PROCESSES, 1..=caps::LIMIT).or(permits),
         claim: read_claim(&mut from),
         poll_interval_ms: from.optional_ms(source::POLL, any_ms.clone()),
         latency_threshold_ms: from.optional_ms(source::LATENCY, any_ms),

@@ -2,13 +2,15 @@
 
 use crate::context::CancelReason;
 use crate::worker::lease::Lease;
+use crate::worker::shutdown::Phase;
 use qo_core::{ClaimedJob, FenceToken, JobId, Key, Name, Progress, RetryPolicy, SessionId, caps};
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// What is known of a claim, but for the payload.
 #[derive(Debug, Clone)]
@@ -78,10 +80,18 @@ pub(crate) struct Attempt {
     news: Arc<AtomicBool>,
     /// Nothing of it runs any more; the loop may not have taken note of it yet.
     over: AtomicBool,
+    /// Whether its worker is on its way to the end.
+    phase: watch::Receiver<Phase>,
 }
 
 impl Attempt {
-    fn new(claim: Claimed, lease: Arc<Lease>, sent: Instant, news: Arc<AtomicBool>) -> Self {
+    fn new(
+        claim: Claimed,
+        lease: Arc<Lease>,
+        sent: Instant,
+        news: Arc<AtomicBool>,
+        phase: watch::Receiver<Phase>,
+    ) -> Self {
         Self {
             claim,
             lease,
@@ -92,7 +102,21 @@ impl Attempt {
             report: Mutex::default(),
             news,
             over: AtomicBool::new(false),
+            phase,
         }
+    }
+
+    /// Waits until its worker is being stopped.
+    pub async fn worker_stops(&self) {
+        // The sender outlives every attempt but those of a worker that is gone.
+        if self.phase.clone().wait_for(|phase| *phase != Phase::Working).await.is_err() {
+            pending().await
+        }
+    }
+
+    /// Whether its worker is being stopped, or is so within this time.
+    pub async fn worker_stops_within(&self, patience: Duration) -> bool {
+        timeout(patience, self.worker_stops()).await.is_ok()
     }
 
     /// Tells the handler to stop. What it is told first is the reason that counts; the earliest date counts.
@@ -197,21 +221,27 @@ impl Drop for Hold {
 }
 
 /// All attempts that run in a worker, of all its sessions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Attempts {
     by_token: Mutex<BTreeMap<FenceToken, Arc<Attempt>>>,
     /// One of them has something to report.
     news: Arc<AtomicBool>,
+    phase: watch::Receiver<Phase>,
 }
 
 impl Attempts {
+    /// None yet, of a worker that is in this phase.
+    pub fn new(phase: watch::Receiver<Phase>) -> Self {
+        Self { by_token: Mutex::default(), news: Arc::default(), phase }
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<FenceToken, Arc<Attempt>>> {
         self.by_token.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An attempt begins, under a lease; what claimed it was first sent at `sent`.
     pub fn begin(&self, claim: Claimed, lease: Arc<Lease>, sent: Instant) -> Arc<Attempt> {
-        let attempt = Arc::new(Attempt::new(claim, lease, sent, Arc::clone(&self.news)));
+        let attempt = Arc::new(Attempt::new(claim, lease, sent, Arc::clone(&self.news), self.phase.clone()));
         self.lock().insert(attempt.claim.token, Arc::clone(&attempt));
         attempt
     }

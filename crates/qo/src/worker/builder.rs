@@ -5,7 +5,7 @@ use crate::dice::Dice;
 use crate::failure::IntoFailure;
 use crate::handler::{Blocking, Handler, TaskConfig, Typed};
 use crate::metrics::Metrics;
-use crate::program::{Keeper, Program};
+use crate::program::{AttemptLogs, Program};
 use crate::worker::attempt::Attempts;
 use crate::worker::lease::{OnStuck, Watch};
 use crate::worker::options::{WorkerOptions, default_name};
@@ -30,10 +30,12 @@ pub struct WorkerBuilder {
     options: WorkerOptions,
     tasks: Vec<TaskOptions>,
     handlers: BTreeMap<Name, Arc<dyn Handler>>,
+    /// How many of the handlers are programs.
+    programs: usize,
     mistakes: Vec<Error>,
     guard: Option<PathBuf>,
     /// For the logs of programs, if there are any.
-    keeper: Option<Arc<Keeper>>,
+    logs: Option<Arc<AttemptLogs>>,
     own_threads: bool,
     seed: Option<u64>,
     on_stuck: OnStuck,
@@ -56,9 +58,10 @@ impl WorkerBuilder {
             options: WorkerOptions::default(),
             tasks: Vec::new(),
             handlers: BTreeMap::new(),
+            programs: 0,
             mistakes: Vec::new(),
             guard: None,
-            keeper: None,
+            logs: None,
             own_threads: true,
             seed: None,
             on_stuck: Arc::new(|_| std::process::exit(EXIT_STUCK)),
@@ -114,9 +117,12 @@ impl WorkerBuilder {
         command: impl IntoIterator<Item = S>,
     ) -> Self {
         let command = command.into_iter().map(Into::into).collect();
-        let keeper = self.keeper.get_or_insert_with(|| Keeper::new(Arc::clone(&self.store)));
-        match Program::new(Arc::clone(keeper), command, self.guard.as_deref()) {
-            Ok(program) => self.handler(name, config, program),
+        let logs = self.logs.get_or_insert_with(|| AttemptLogs::new(Arc::clone(&self.store)));
+        match Program::new(Arc::clone(logs), command, self.guard.as_deref()) {
+            Ok(program) => {
+                self.programs += 1;
+                self.handler(name, config, program)
+            }
             Err(error) => {
                 self.mistakes.push(error.at(format_args!("tasks[{name}]")));
                 self
@@ -172,9 +178,9 @@ impl WorkerBuilder {
         self
     }
 
-    /// Jobs that it runs at once. Defaults to 100.
+    /// Jobs that it runs at once. Defaults to 100; to the number of CPUs if every task is a program.
     pub fn max_concurrent_tasks(mut self, permits: u32) -> Self {
-        self.options.max_concurrent_tasks = permits;
+        self.options.max_concurrent_tasks = Some(permits);
         self
     }
 
@@ -221,7 +227,9 @@ impl WorkerBuilder {
 
     /// The worker, or every mistake that was made.
     pub fn build(self) -> Result<Worker> {
-        let Self { store, options, tasks, handlers, mut mistakes, own_threads, seed, on_stuck, .. } = self;
+        let Self {
+            store, options, tasks, handlers, programs, mut mistakes, own_threads, seed, on_stuck, ..
+        } = self;
         mistakes.extend(options.check().err());
         if mistakes.is_empty() && (tasks.is_empty() || tasks.len() > caps::SERVED) {
             let rule = format_args!("a worker needs 1 to {} tasks", caps::SERVED);
@@ -230,17 +238,19 @@ impl WorkerBuilder {
         Error::all(mistakes)?;
         let app = options.app();
         let tasks = tasks.into_iter().map(|task| TaskOptions { app: app.clone(), ..task }).collect();
-        let attempts = Arc::new(Attempts::default());
+        let phase = watch::Sender::default();
+        let attempts = Arc::new(Attempts::new(phase.subscribe()));
         let grace = Duration::from_millis(options.cancel_grace_ms);
         let shared = Shared {
             store,
             name: options.name.clone().unwrap_or_else(default_name),
             tasks,
+            permits: options.permits(programs == handlers.len()),
             handlers,
             watch: Watch::new(Arc::clone(&attempts), grace, on_stuck),
             attempts,
             metrics: Arc::new(Metrics::default()),
-            phase: watch::Sender::default(),
+            phase,
             options,
         };
         let dice = seed.map_or_else(Dice::new, Dice::seeded);

@@ -82,7 +82,7 @@ impl Fetcher {
     /// Permits that no handler uses.
     pub(super) fn free_permits(&self) -> u32 {
         let running = u32::try_from(self.shared.attempts.len()).unwrap_or(u32::MAX);
-        self.shared.options.max_concurrent_tasks.saturating_sub(running)
+        self.shared.permits.saturating_sub(running)
     }
 
     fn starts(&self, session: &Session) -> Vec<Start> {
@@ -99,7 +99,7 @@ impl Fetcher {
             return Claim::default();
         }
         let options = &self.shared.options;
-        let permits = options.max_concurrent_tasks;
+        let permits = self.shared.permits;
         let running = u32::try_from(self.shared.attempts.len()).unwrap_or(u32::MAX);
         let starts = u32::try_from(starts).unwrap_or(u32::MAX);
         let free = permits.saturating_sub(running).saturating_sub(starts);

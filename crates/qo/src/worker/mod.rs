@@ -57,6 +57,8 @@ pub(crate) struct Shared {
     pub store: Arc<dyn Store>,
     pub options: WorkerOptions,
     pub name: Name,
+    /// Jobs that it runs at once.
+    pub permits: u32,
     pub tasks: Vec<TaskOptions>,
     pub handlers: BTreeMap<Name, Arc<dyn Handler>>,
     pub attempts: Arc<Attempts>,
@@ -164,13 +166,13 @@ impl Worker {
         let cap = options.configuration.as_ref().and_then(|said| said.limits.get(&GroupRef::Cluster));
         let shown = |limit: Option<&u32>| limit.map_or_else(|| "none".to_owned(), u32::to_string);
         let held = match options.claim.max_claim_per_worker {
-            0 => options.max_concurrent_tasks.saturating_add(options.claim.prefetch_buffer),
+            0 => self.shared.permits.saturating_add(options.claim.prefetch_buffer),
             held => held,
         };
         tracing::info!(
             worker = %self.shared.name,
             "Concurrency config: processes={}, cluster_wide_cap={}, max_claim_per_worker={held}, max_claim_batch={}",
-            options.max_concurrent_tasks,
+            self.shared.permits,
             shown(cap),
             shown(options.claim.max_claim_batch.as_ref()),
         );

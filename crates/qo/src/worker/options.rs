@@ -9,8 +9,8 @@ pub struct WorkerOptions {
     pub name: Option<Name>,
     /// The queues it serves; empty means all of them. Defaults to all.
     pub queues: Vec<Name>,
-    /// Jobs that it runs at once: its permits. Defaults to 100.
-    pub max_concurrent_tasks: u32,
+    /// Jobs that it runs at once: its permits. Defaults to 100; to the number of CPUs if every task is a program.
+    pub max_concurrent_tasks: Option<u32>,
     /// How long its session lives after each exchange. Defaults to 30,000.
     pub lease_ms: u64,
     /// How many jobs it takes, and whether ahead of time. Defaults to [`ClaimSettings::default`].
@@ -36,7 +36,7 @@ impl Default for WorkerOptions {
         Self {
             name: None,
             queues: Vec::new(),
-            max_concurrent_tasks: 100,
+            max_concurrent_tasks: None,
             lease_ms: 30_000,
             claim: ClaimSettings::default(),
             poll_interval_ms: None,
@@ -49,11 +49,21 @@ impl Default for WorkerOptions {
     }
 }
 
+/// Jobs that a worker runs at once, unless it was told or runs programs only.
+pub(crate) const PERMITS: u32 = 100;
+
 impl WorkerOptions {
     /// The service whose code and configuration it pushes.
     pub fn app(&self) -> Name {
         let configured = || self.configuration.as_ref().map(|configuration| configuration.app.clone());
         self.app.clone().or_else(configured).unwrap_or_else(default_app)
+    }
+
+    /// Jobs that a worker with these settings runs at once.
+    pub(crate) fn permits(&self, all_are_programs: bool) -> u32 {
+        let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
+        let usual = || if all_are_programs { u32::try_from(cpus()).unwrap_or(PERMITS) } else { PERMITS };
+        self.max_concurrent_tasks.unwrap_or_else(usual)
     }
 
     /// Checks every rule and lists every mistake.
@@ -70,7 +80,12 @@ impl WorkerOptions {
         });
         let mistakes = [
             another,
-            within("max_concurrent_tasks", self.max_concurrent_tasks.into(), 1, caps::LIMIT.into()),
+            within(
+                "max_concurrent_tasks",
+                self.max_concurrent_tasks.unwrap_or(1).into(),
+                1,
+                caps::LIMIT.into(),
+            ),
             within("lease_ms", self.lease_ms, caps::LEASE_MIN_MS, caps::LEASE_MAX_MS),
             within("poll_interval_ms", self.poll_interval_ms.unwrap_or(1), 1, most),
             within("cancel_grace_ms", self.cancel_grace_ms, 0, caps::LEASE_MAX_MS),
@@ -118,7 +133,7 @@ mod tests {
     #[test]
     fn every_mistake_in_the_options_is_listed() {
         let options = WorkerOptions {
-            max_concurrent_tasks: 0,
+            max_concurrent_tasks: Some(0),
             lease_ms: 1,
             memory_threshold_percent: 101,
             ..WorkerOptions::default()

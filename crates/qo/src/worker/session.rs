@@ -64,7 +64,7 @@ impl Fetcher {
                 queues: self.shared.options.queues.clone(),
                 tasks: self.shared.handlers.keys().cloned().collect(),
                 lease_ms: self.shared.options.lease_ms,
-                permits: self.shared.options.max_concurrent_tasks,
+                permits: self.shared.permits,
             };
             let opening = self.shared.store.open_session(new);
             match self.answer(tries, opening).await {

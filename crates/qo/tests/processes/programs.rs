@@ -141,8 +141,9 @@ pub async fn whatever_a_program_writes_is_read_and_bounded() {
 pub async fn what_a_program_leaves_behind_is_killed() {
     let shell = Shell::new(&[
         ("leaves", "sleep 300 & echo $! > FOLDER/left; echo done"),
-        // One that leaves the group, too, and holds the pipes open, does not hold up the job.
-        ("flees", "setsid sleep 3 & echo fled"),
+        // One that leaves the group, too, and holds the pipes open.
+        ("flees", "setsid sleep 300 & echo $! > FOLDER/fled; echo fled"),
+        ("forks", "setsid sh -c 'while :; do sleep 0.01 & done' & sleep 0.2; echo forked"),
     ])
     .await;
     let started = Instant::now();
@@ -152,7 +153,10 @@ pub async fn what_a_program_leaves_behind_is_killed() {
     until("it is dead", async || !is_alive(left)).await;
     let detail = shell.run("flees", "").await;
     assert_eq!(detail.output.expect("an output").as_str(), "\"fled\"");
-    assert!(started.elapsed() < Duration::from_secs(3), "nobody waited for them");
+    assert!(!is_alive(shell.stage.number("fled").await), "it ended before the job did");
+    let detail = shell.run("forks", "").await;
+    assert_eq!(detail.output.expect("an output").as_str(), "\"forked\"");
+    assert!(started.elapsed() < Duration::from_secs(20), "nothing waited for them");
     shell.end().await;
 }
 
@@ -177,10 +181,13 @@ pub async fn a_program_that_shall_stop_is_asked_then_killed() {
     shell.end().await;
 }
 
-pub async fn a_guard_is_deaf_to_signals_and_one_that_is_killed_takes_its_program_along() {
-    let script = "[ $QO_ATTEMPT = 2 ] && exit 0; echo $PPID > FOLDER/guard; echo $$ > FOLDER/program; \
-                  while ! [ -e FOLDER/go ]; do sleep 0.01; done";
-    let shell = Shell::new(&[("wait", script), ("again", script)]).await;
+const WAITS: &str = "[ $QO_ATTEMPT = 2 ] && exit 0; echo $PPID > FOLDER/guard; echo $$ > FOLDER/program; \
+                     setsid sleep 300 & echo $! > FOLDER/child; \
+                     while ! [ -e FOLDER/go ]; do sleep 0.01; done";
+
+/// Its program got them too, as far as the guard knows: that it then exits with 0 is no success.
+pub async fn a_guard_does_not_end_of_signals_but_says_that_they_came() {
+    let shell = Shell::new(&[("wait", WAITS)]).await;
     let job = shell.stage.client.submit("wait", &()).await.expect("submitted");
     let program = shell.stage.number("program").await;
     for kind in [Signal::TERM, Signal::INT, Signal::HUP] {
@@ -188,18 +195,20 @@ pub async fn a_guard_is_deaf_to_signals_and_one_that_is_killed_takes_its_program
     }
     std::fs::write(shell.stage.path("go"), "").expect("written");
     let detail = ended(&shell.stage.client, job).await;
-    assert_eq!((detail.view.state, detail.attempts.len()), (JobState::Succeeded, 1));
+    assert_eq!((detail.view.state, detail.attempts.len()), (JobState::Succeeded, 2));
+    assert!(errors(&detail)[0].starts_with("exit code 0 after signal "), "{:?}", errors(&detail));
     assert!(!is_alive(program));
+    shell.end().await;
+}
 
-    for file in ["go", "guard", "program"] {
-        std::fs::remove_file(shell.stage.path(file)).expect("removed");
-    }
-    let job = shell.stage.client.submit("again", &()).await.expect("submitted");
-    let program = shell.stage.number("program").await;
+pub async fn a_guard_that_is_killed_takes_its_program_and_its_descendants_along() {
+    let shell = Shell::new(&[("wait", WAITS)]).await;
+    let job = shell.stage.client.submit("wait", &()).await.expect("submitted");
+    let (program, child) = (shell.stage.number("program").await, shell.stage.number("child").await);
     signal(shell.stage.number("guard").await, Signal::KILL);
     let detail = ended(&shell.stage.client, job).await;
     assert_eq!((detail.view.state, errors(&detail)), (JobState::Succeeded, vec!["its guard is gone"]));
-    assert!(!is_alive(program));
+    assert!(!is_alive(program) && !is_alive(child));
     shell.end().await;
 }
 

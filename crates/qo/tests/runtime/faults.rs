@@ -33,7 +33,7 @@ async fn nothing_is_lost_or_done_twice(seed: u64, claim: ClaimSettings) {
             };
             let options = WorkerOptions {
                 claim: claim.clone(),
-                max_concurrent_tasks: 5,
+                max_concurrent_tasks: Some(5),
                 memory_threshold_percent: 100,
                 ..WorkerOptions::default()
             };
@@ -191,7 +191,7 @@ fn trace(seed: u64) -> Vec<String> {
         };
         let options = WorkerOptions {
             name: Some(Name::parse("name", "worker").expect("a name")),
-            max_concurrent_tasks: 4,
+            max_concurrent_tasks: Some(4),
             memory_threshold_percent: 100,
             ..WorkerOptions::default()
         };

@@ -76,6 +76,10 @@ async fn a_limit_is_kept_and_reached_by_three_workers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_is_kept_and_reached_by_workers_that_claim_ahead() {
     let claim = ClaimSettings { prefetch_buffer: 5, claim_lease_ms: Some(5_000), ..ClaimSettings::default() };
-    a_limit_is_kept_and_reached(WorkerOptions { claim, max_concurrent_tasks: 2, ..WorkerOptions::default() })
-        .await;
+    a_limit_is_kept_and_reached(WorkerOptions {
+        claim,
+        max_concurrent_tasks: Some(2),
+        ..WorkerOptions::default()
+    })
+    .await;
 }

@@ -81,7 +81,7 @@ pub async fn run(
                 Ok::<(), Failure>(())
             }
         };
-        let options = WorkerOptions { max_concurrent_tasks: permits, ..options() };
+        let options = WorkerOptions { max_concurrent_tasks: Some(permits), ..options() };
         let worker = Worker::builder(Arc::clone(store)).options(options).task(TASK, sleeps).build()?;
         shutdowns.push(worker.shutdown_handle());
         running.spawn(worker.run());

@@ -152,7 +152,7 @@ impl Noop {
 /// How the worker works.
 pub fn options() -> WorkerOptions {
     WorkerOptions {
-        max_concurrent_tasks: PERMITS,
+        max_concurrent_tasks: Some(PERMITS),
         claim: ClaimSettings { claim_batch_size: BATCH, ..ClaimSettings::default() },
         ..WorkerOptions::default()
     }

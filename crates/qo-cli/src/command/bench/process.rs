@@ -54,7 +54,7 @@ impl BenchWorker {
         let batch = self.batch.unwrap_or(usual.claim.claim_batch_size);
         let options = WorkerOptions {
             lease_ms: self.lease_ms.unwrap_or(usual.lease_ms),
-            max_concurrent_tasks: self.permits.unwrap_or(usual.max_concurrent_tasks),
+            max_concurrent_tasks: self.permits.or(usual.max_concurrent_tasks),
             claim: ClaimSettings { claim_batch_size: batch, ..usual.claim },
             ..usual
         };

@@ -35,7 +35,7 @@ impl DemoWorker {
         let options = WorkerOptions {
             name: Some(names.worker(self.number)?),
             queues: names.queues()?.into(),
-            max_concurrent_tasks: PERMITS,
+            max_concurrent_tasks: Some(PERMITS),
             lease_ms: LEASE_MS,
             cancel_grace_ms: 1_000,
             // Small bites, so that every worker has something to hold.

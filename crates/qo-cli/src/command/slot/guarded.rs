@@ -28,6 +28,8 @@ pub struct Guarded {
     heard: BufReader<OwnedReadHalf>,
     tell: OwnedWriteHalf,
     line: Vec<u8>,
+    /// The command, or its guard, got this signal from elsewhere.
+    signalled: Option<i32>,
     /// Kept open for the command.
     _stdin: Option<OwnedFd>,
 }
@@ -48,18 +50,15 @@ impl Guarded {
         let (ours, theirs) = UnixStream::pair().map_err(|error| cannot("make a socket", &error))?;
         ours.set_nonblocking(true).map_err(|error| cannot("make a socket", &error))?;
         let ours = tokio::net::UnixStream::from_std(ours).map_err(|error| cannot("make a socket", &error))?;
-        let guard = Command::new(executable)
-            .arg("guard")
-            .arg("--")
+        let guard = Command::from(qo::guard::command(&executable))
             .args(with_stdin(command, stdin.as_ref()))
             .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            // A Ctrl-C at the terminal is for us; we tell the guard.
-            .process_group(0)
             .spawn()
             .map_err(|error| cannot("start the guard", &error))?;
         let (heard, tell) = ours.into_split();
-        let mut guarded = Self { guard, heard: BufReader::new(heard), tell, line: Vec::new(), _stdin: stdin };
+        let heard = BufReader::new(heard);
+        let mut guarded = Self { guard, heard, tell, line: Vec::new(), signalled: None, _stdin: stdin };
         guarded.until(until).await;
         guarded.say("payload 0\n").await;
         Ok(guarded)
@@ -85,6 +84,11 @@ impl Guarded {
         self.say(&format!("stop {}\n", grace.as_millis())).await;
     }
 
+    /// The signal that asked the command to end, if it came from elsewhere.
+    pub fn signalled(&self) -> Option<i32> {
+        self.signalled
+    }
+
     /// Waits for the end of the command. May be dropped and called again.
     pub async fn ended(&mut self) -> Result<Ended> {
         loop {
@@ -100,6 +104,10 @@ impl Guarded {
                 ("exited", Ok(code)) => Ended::Exited(code),
                 ("killed", Ok(signal)) => Ended::Killed(signal),
                 ("failed", _) => Ended::Failed(rest.to_owned()),
+                ("signalled", Ok(number)) => {
+                    self.signalled = Some(number);
+                    continue;
+                }
                 _ => continue,
             };
             let _ = self.guard.wait().await;

@@ -35,7 +35,8 @@ Examples:
   qo slot run --group deploy/eu --limit 1 --no-wait -- make deploy    exit code 4 if it is taken
   qo --store s3://bucket/prefix slot run --objects --group nightly --limit 1 -- ./nightly.sh
 
-The exit code is that of the command. It does not outlive its slot: if the lease cannot be renewed it is killed.
+The exit code is that of the command; if it was told to stop and exits with 0 it is 128 and the signal, as for any
+command that a signal ends. It does not outlive its slot: if the lease cannot be renewed it is killed.
 Its environment has QO_GROUP and QO_FENCE_TOKEN.")]
 pub struct Run {
     /// The group: GROUP or GROUP/KEY.
@@ -104,8 +105,20 @@ impl Slot {
                 "the slot could not be given back: {error}; it is free again when its lease ends"
             ));
         }
-        match ended? {
-            Ended::Exited(0) => Ok(()),
+        let (ended, stopped) = ended?;
+        match ended {
+            Ended::Exited(0) => match stopped {
+                None => Ok(()),
+                // Many commands exit with 0 when they are told to terminate. That is no success.
+                Some(Stopped::Signal(signal)) => {
+                    screen.say("the command was told to stop and exited with 0; its work may be undone");
+                    Err(Trouble::Exit(u8::try_from(128 + signal).unwrap_or(255)))
+                }
+                Some(Stopped::Lost) => {
+                    held.lost().iter().for_each(|error| screen.error(error));
+                    Err(Trouble::Exit(75))
+                }
+            },
             Ended::Exited(code) => Err(Trouble::Exit(u8::try_from(code).unwrap_or(1))),
             Ended::Killed(signal) => {
                 let code = u8::try_from(128 + signal).unwrap_or(255);
@@ -122,6 +135,15 @@ impl Slot {
             }
         }
     }
+}
+
+/// Why a command was told to stop.
+#[derive(Debug, Clone, Copy)]
+enum Stopped {
+    /// A signal to us, or to all processes.
+    Signal(i32),
+    /// The slot is lost.
+    Lost,
 }
 
 impl Run {
@@ -174,7 +196,7 @@ impl Run {
                 deadline.map_or(Instant::now() + poll, |deadline| deadline.min(Instant::now() + poll));
             tokio::select! {
                 _ = tokio::time::timeout_at(until, keeper.change(seen)) => {}
-                () = signals.heard() => return Ok(None),
+                _ = signals.heard() => return Ok(None),
             }
         }
     }
@@ -189,31 +211,39 @@ impl Run {
         Error::new(ErrorKind::LimitReached, message)
     }
 
-    /// Runs the command while the slot is held.
+    /// Runs the command while the slot is held. How it ended, and why it was told to stop, if it was.
     async fn hold(
         &self,
         held: &Held,
         screen: &mut Screen,
         stdin: Option<OwnedFd>,
         signals: &mut Signals,
-    ) -> Done<Ended> {
+    ) -> Done<(Ended, Option<Stopped>)> {
         let variables = [("QO_GROUP", self.group.to_string()), ("QO_FENCE_TOKEN", held.token().to_string())];
         let mut guarded = Guarded::start(&self.command, &variables, stdin, held.trusted_until()).await?;
         let grace = Duration::from_millis(self.grace);
+        let mut stopped = None;
         loop {
             tokio::select! {
-                ended = guarded.ended() => return Ok(ended?),
+                // First: a signal to all processes that has come is heard before the end that it brought about.
+                biased;
+                signal = signals.heard() => {
+                    screen.say("stopping the command; its slot is given back when it has ended");
+                    stopped = stopped.or(Some(Stopped::Signal(signal)));
+                    guarded.stop(grace).await;
+                }
+                ended = guarded.ended() => {
+                    let ended = ended?;
+                    return Ok((ended, stopped.or(guarded.signalled().map(Stopped::Signal))));
+                }
                 renewed = held.renew() => match renewed {
                     Some(until) => guarded.until(until).await,
                     None => {
                         screen.say("the slot is lost; stopping the command");
+                        stopped = stopped.or(Some(Stopped::Lost));
                         guarded.stop(Duration::ZERO).await;
                     }
                 },
-                () = signals.heard() => {
-                    screen.say("stopping the command; its slot is given back when it has ended");
-                    guarded.stop(grace).await;
-                }
             }
         }
     }
@@ -237,10 +267,11 @@ impl Signals {
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 
-    async fn heard(&mut self) {
+    /// Waits for one of them: its number.
+    async fn heard(&mut self) -> i32 {
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
+            _ = self.terminate.recv() => SignalKind::terminate().as_raw_value(),
         }
     }
 }

@@ -29,5 +29,5 @@ pub const BATCH: u32 = 200;
 /// How the workers work.
 pub fn options() -> WorkerOptions {
     let claim = ClaimSettings { claim_batch_size: BATCH, ..ClaimSettings::default() };
-    WorkerOptions { max_concurrent_tasks: PERMITS, claim, ..noop::options() }
+    WorkerOptions { max_concurrent_tasks: Some(PERMITS), claim, ..noop::options() }
 }

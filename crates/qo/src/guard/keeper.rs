@@ -1,0 +1,104 @@
+//! The keeper: what is left when a worker and all its guards are killed at once.
+//!
+//! A worker process has one, from its first program on. It waits for the end of the worker, on a pipe, and then kills
+//! every process that carries the worker's mark in its environment: programs whose guard is gone, and what they started.
+//! (Guards that live kill their own; a guard does not carry the mark.) When it finds none it ends.
+//!
+//! It is a shell, and no child of the worker: what kills `qo` by its name, by its executable or along the tree of
+//! processes does not reach it. Where there is no `sh` there is no keeper, and guards are alone.
+//!
+//! Programs that clear or overwrite their environment are not found.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// What every program of a worker process has in its environment: the mark of that process.
+pub const VARIABLE: &str = "QO_GUARDED_BY";
+
+/// `$1` is `VARIABLE=MARK`. It reads until the worker is gone, and then kills until nothing is left, at most for a minute.
+const SCRIPT: &str = "\
+exec 3<&0 </dev/null
+trap '' TERM INT HUP QUIT
+( while read -r _ <&3; do :; done
+  round=0
+  while [ $round -lt 600 ]; do
+    found=$(grep -lszxF -- \"$1\" /proc/[0-9]*/environ)
+    [ \"$found\" ] || exit 0
+    for file in $found; do file=${file#/proc/}; kill -9 \"${file%/environ}\"; done
+    round=$((round + 1))
+    sleep 0.1
+  done ) >/dev/null 2>&1 &";
+
+/// How long to look for processes of a dead guard.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// This process's mark, and the pipe whose end says that this process is gone.
+struct Keeper {
+    mark: String,
+    _alive: ChildStdin,
+}
+
+static KEEPER: OnceLock<Option<Keeper>> = OnceLock::new();
+
+impl Keeper {
+    fn start() -> Option<Self> {
+        if cfg!(not(target_os = "linux")) {
+            return None;
+        }
+        let mark = uuid::Uuid::new_v4().to_string();
+        let mut starting = Command::new("sh");
+        starting.args(["-c", SCRIPT, "task-keeper", &format!("{VARIABLE}={mark}")]).current_dir("/");
+        starting.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        let started = starting.spawn().and_then(|mut shell| {
+            let alive = shell.stdin.take();
+            // The shell leaves the keeper behind and ends, so that the keeper is not this process's child.
+            shell.wait()?;
+            Ok(alive)
+        });
+        match started {
+            Ok(alive) => alive.map(|alive| Self { mark, _alive: alive }),
+            Err(error) => {
+                tracing::warn!(
+                    "no keeper: programs may outlive this worker if it is killed together with their guards: {error}"
+                );
+                None
+            }
+        }
+    }
+}
+
+/// The mark of this process, if it has a keeper. The first call starts it.
+pub fn mark() -> Option<&'static str> {
+    KEEPER.get_or_init(Keeper::start).as_ref().map(|keeper| keeper.mark.as_str())
+}
+
+/// Kills every process whose environment has all of these `NAME=VALUE`, until none is left. It blocks.
+pub fn kill_marked(variables: &[String]) {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let found = marked(variables);
+        for process in &found {
+            // It may have ended just now.
+            let _ = kill_process(*process, Signal::KILL);
+        }
+        if found.is_empty() || Instant::now() >= until {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn marked(variables: &[String]) -> Vec<Pid> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let has_all = |number: &i32| {
+        let environment = fs::read(format!("/proc/{number}/environ")).unwrap_or_default();
+        let all: Vec<&[u8]> = environment.split(|byte| *byte == 0).collect();
+        variables.iter().all(|variable| all.contains(&variable.as_bytes()))
+    };
+    numbers.filter(has_all).filter_map(Pid::from_raw).collect()
+}
