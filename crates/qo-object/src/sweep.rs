@@ -5,6 +5,7 @@
 //! log for half that time does not trust what it knows of its end: it begins again at a snapshot. So a writer that slept
 //! cannot write a record in a place that was swept, and have it believed.
 
+use crate::format;
 use crate::history;
 use crate::log::Log;
 use crate::snapshot::{self, Snapshot};
@@ -46,6 +47,7 @@ pub(crate) async fn sweep_old(log: &Log, remembered_ms: u64) -> Result<()> {
     let is_over = |written: Time, age_ms: u64| now.ms_since(written) > age_ms;
     history::forget(log, now, remembered_ms).await?;
     delete_older(log, "attempt", |written| is_over(written, LOGS_MS)).await?;
+    format::sweep_marks(log).await?;
     delete_older(log, "clock", |written| is_over(written, LEFT_BEHIND_MS)).await?;
     // Who still uses his makes it anew.
     delete_older(log, "wanting", |written| is_over(written, LEFT_BEHIND_MS)).await?;
