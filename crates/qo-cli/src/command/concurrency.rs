@@ -99,6 +99,7 @@ impl Concurrency {
                 let store = place.open().await?;
                 let known = store.group(group.clone()).await.is_ok();
                 store.set_limit(group.clone(), limit).await?;
+                end_hold(place, &group).await?;
                 screen.line(format_args!("{group}: limit {limit}"))?;
                 if !known && let Some(near) = near(&store, &group).await? {
                     screen.warn(format_args!("no job has named {group} yet; did you mean {near}?"));
@@ -114,6 +115,7 @@ impl Concurrency {
                         set_by_operator(&store).await?,
                     ));
                 }
+                end_hold(place, &group).await?;
                 let now = store.group(group.clone()).await.ok().and_then(|detail| detail.status.limit);
                 let now = now.map_or_else(|| "no limit".into(), |limit| format!("limit {limit}"));
                 screen.line(format_args!("{group}: {now}"))
@@ -131,6 +133,16 @@ impl Concurrency {
                 screen.line(format_args!("released {slot_id} of {group}"))
             }
         }
+    }
+}
+
+/// An operator who speaks about `cluster` ends what a repair has closed.
+async fn end_hold(place: &Place, group: &GroupRef) -> Done {
+    match group {
+        GroupRef::Cluster => {
+            qo::doctor::end_hold(&place.settings.store).await.map_err(|e| place.explained(e))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -177,6 +189,7 @@ pub async fn is_named_for_nothing(store: &Arc<dyn Store>, status: &GroupStatus) 
 impl Status {
     async fn run(self, place: &Place, screen: &mut Screen) -> Done {
         let store = place.open_existing().await?;
+        place.tell_hold(&store, screen).await?;
         let Some(group) = self.group else {
             let most = if self.all { usize::MAX } else { self.limit };
             return if self.format.json {

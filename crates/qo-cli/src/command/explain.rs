@@ -3,11 +3,11 @@
 use super::argument::{self, state_name};
 use crate::cli::Format;
 use crate::output::{Screen, Style, Times};
-use crate::place::{Place, times};
+use crate::place::{Place, SPEAK, times};
 use crate::trouble::{Done, Trouble};
 use clap::Args;
 use qo::Store;
-use qo::core::{HeldBy, Holder, JobDetail, JobId, JobState, Reason, StepStatus, caps};
+use qo::core::{GroupRef, HeldBy, Holder, JobDetail, JobId, JobState, Reason, StepStatus, caps};
 use std::sync::Arc;
 
 /// Say why a job is not running, and what to do about it.
@@ -51,6 +51,14 @@ impl Explain {
             if let Some(advice) = advice {
                 screen.line(screen.styled(&format!("  → {advice}"), Style::Dim))?;
             }
+        }
+        let by_cluster =
+            |reason: &Reason| matches!(reason, Reason::HeldByLimitZero { group: GroupRef::Cluster });
+        if explanation.reasons.iter().any(by_cluster)
+            && let Some(hold) = place.hold(&store).await?
+        {
+            screen.line(format_args!("- the namespace is {hold}"))?;
+            screen.line(screen.styled(&format!("  → {SPEAK}"), Style::Dim))?;
         }
         Ok(())
     }
@@ -202,7 +210,7 @@ fn place(position: u32) -> String {
     }
 }
 
-fn full(group: &qo::core::GroupRef, used: u64, limit: u32, cost: u32, position: u32) -> String {
+fn full(group: &GroupRef, used: u64, limit: u32, cost: u32, position: u32) -> String {
     let needs = if cost == 1 { String::new() } else { format!(" and it needs {cost}") };
     format!(
         "Group {group} is full: {used} of {limit} slots are taken{needs}. It is {} in line.",

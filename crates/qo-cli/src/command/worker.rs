@@ -116,6 +116,7 @@ impl Worker {
             ));
         }
         let store = place.open().await?;
+        place.tell_hold(&store, screen).await?;
         let mut builder = qo::Worker::builder(store).options(place.settings.worker.clone());
         if let Ok(executable) = std::env::current_exe() {
             builder = builder.guard(executable);

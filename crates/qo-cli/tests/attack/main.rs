@@ -6,10 +6,10 @@
 mod apps;
 mod clocks;
 mod doors;
-mod fleet;
 #[path = "../command_line/fixture.rs"]
 #[allow(dead_code)]
 mod fixture;
+mod fleet;
 mod logs;
 mod namespaces;
 mod programs;
