@@ -39,7 +39,7 @@ pub struct Cli {
 /// What every command takes.
 #[derive(Debug, Args)]
 struct Global {
-    /// The store: file:DIR, postgres://USER@HOST/DATABASE?schema=NAME or memory: [default: QO_STORE, else the configuration's, else file:.qo].
+    /// The store: file:DIR, s3://BUCKET/PREFIX, postgres://USER@HOST/DATABASE?schema=NAME or memory: [default: QO_STORE, else the configuration's, else file:.qo].
     #[arg(long, value_name = "URL", global = true, help_heading = "Global options")]
     store: Option<String>,
     /// The configuration [default: QO_CONFIG, else .qo.toml here or in a directory above].

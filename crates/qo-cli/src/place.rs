@@ -1,11 +1,14 @@
 //! Where a command works: the settings and the store.
 
-use crate::output::Times;
+use crate::output::{Screen, Times};
 use crate::trouble::{Done, Trouble};
-use qo::core::Name;
+use qo::connect::{Opened, Purpose};
+use qo::core::{GroupRef, Name};
+use qo::doctor::{Hold, Namespace};
 use qo::settings::{Environment, Places, current_directory, without_password};
 use qo::{Error, ErrorKind, Settings, Store};
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -45,18 +48,29 @@ impl Place {
     }
 
     /// The directory of the store, if it is one.
-    pub fn directory(&self) -> Option<&Path> {
-        self.settings.store.strip_prefix("file:").map(Path::new)
+    pub fn directory(&self) -> Option<PathBuf> {
+        qo::connect::directory(&self.settings.store)
     }
 
-    /// Opens the store, and makes it if there is none.
+    /// Opens the store. If there is none, makes it, and says so.
     pub async fn open(&self) -> Done<Arc<dyn Store>> {
-        self.noted(qo::connect(&self.settings.store).await)
+        self.open_for(Purpose::Work).await
     }
 
-    /// Opens the store for little more than a submit, and makes it if there is none.
+    /// Opens the store for little more than a submit. If there is none, makes it, and says so.
     pub async fn open_to_submit(&self) -> Done<Arc<dyn Store>> {
-        self.noted(qo::connect_to_submit(&self.settings.store).await)
+        self.open_for(Purpose::Submit).await
+    }
+
+    async fn open_for(&self, purpose: Purpose) -> Done<Arc<dyn Store>> {
+        let opened = qo::connect::open(&self.settings.store, purpose).await;
+        let Opened { store, has_made } = opened.map_err(|error| self.explained(error))?;
+        if has_made {
+            // A store that is away (moved, not mounted) looks like one that was never made.
+            let _ = writeln!(std::io::stderr(), "made a new namespace: {}", self.shown());
+        }
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&store));
+        Ok(store)
     }
 
     /// The command is done: lets its store finish what it does on the side, such as a snapshot that would otherwise be cut
@@ -69,16 +83,10 @@ impl Place {
         }
     }
 
-    fn noted(&self, store: qo::Result<Arc<dyn Store>>) -> Done<Arc<dyn Store>> {
-        let store = store.map_err(|error| self.explained(error))?;
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&store));
-        Ok(store)
-    }
-
-    /// Opens the store if there is one: who only looks at a place should not leave a new store behind in it.
+    /// Opens the store if there is one: a command that only looks at a place leaves no new store behind in it.
     pub async fn open_existing(&self) -> Done<Arc<dyn Store>> {
         self.must_exist()?;
-        self.open().await
+        self.open_for(Purpose::Look).await
     }
 
     /// Whether there is something at the place of the store, as far as can be seen without asking a server.
@@ -86,30 +94,63 @@ impl Place {
         let is_missing = |directory: &Path| {
             std::fs::symlink_metadata(directory).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
         };
-        if !self.directory().is_some_and(is_missing) {
+        if !self.directory().as_deref().is_some_and(is_missing) {
             return Ok(());
         }
         let error = Error::new(ErrorKind::NotFound, format!("there is no store at {}", self.shown()));
-        let hint =
-            "the first `qo submit` or `qo worker` makes it; --store, QO_STORE or .qo.toml name another";
-        Err(Trouble::from(error).hint(hint))
+        Err(Trouble::from(error).hint(FIRST))
     }
 
-    /// Whether there is a namespace at the place of the store. A bucket may have none; any other store is one, or an error.
+    /// The namespace at the place of the store, if that is a directory or a bucket.
+    pub async fn namespace(&self) -> Done<Option<Namespace>> {
+        let namespace = qo::doctor::namespace(&self.settings.store).await;
+        namespace.map_err(|error| self.explained(error))
+    }
+
+    /// Whether there is a namespace at the place of the store. A bucket may have none, for it may have slots that are objects
+    /// all the same; any other store is one, or an error.
     pub async fn has_namespace(&self) -> Done<bool> {
         self.must_exist()?;
-        if !self.settings.store.starts_with("s3:") {
+        let is_bucket = self.settings.store.starts_with("s3:");
+        if !is_bucket && self.directory().is_none() || self.namespace().await?.is_some() {
             return Ok(true);
         }
-        let level = qo::migrate::status(&self.settings.store).await;
-        Ok(level.map_err(|error| self.explained(error))?.store.is_some())
+        if is_bucket {
+            return Ok(false);
+        }
+        let what = format!("there is no namespace at {}", self.shown());
+        Err(self.explained(Error::new(ErrorKind::NotFound, what)))
+    }
+
+    /// Why nothing may start, if that is because a repair lost records. It costs a request only if `cluster` is closed.
+    pub async fn hold(&self, store: &Arc<dyn Store>) -> Done<Option<String>> {
+        let cluster = store.group(GroupRef::Cluster).await;
+        if !cluster.is_ok_and(|cluster| cluster.status.limit == Some(0)) {
+            return Ok(None);
+        }
+        let hold = self.namespace().await?.and_then(|namespace| namespace.hold);
+        Ok(hold.map(|hold| on_hold(&hold)))
+    }
+
+    /// Says that nothing may start, if that is because a repair lost records.
+    pub async fn tell_hold(&self, store: &Arc<dyn Store>, screen: &mut Screen) -> Done {
+        if let Some(hold) = self.hold(store).await? {
+            screen.warn(format_args!("the namespace is {hold}"));
+            screen.hint(SPEAK);
+        }
+        Ok(())
     }
 
     /// An error on the way to the store, with what to do about it.
     pub fn explained(&self, error: Error) -> Trouble {
         let kind = error.kind();
         let is_from_server = error.message().starts_with("PostgreSQL: ");
+        let (is_absent, is_refused) =
+            ["there is no namespace", "create=never"].map(|part| error.message().contains(part)).into();
         let trouble = Trouble::from(error);
+        if is_absent {
+            return if is_refused { trouble } else { trouble.hint(FIRST) };
+        }
         match (kind, qo::doctor::server(&self.settings.store)) {
             (ErrorKind::Invalid, Some(server)) if is_from_server => trouble.hint(format!(
                 "PostgreSQL at {server} answers and refuses: user, password, database or rights of {} must change first",
@@ -129,6 +170,23 @@ impl Place {
             _ => trouble,
         }
     }
+}
+
+/// What to do where there is no namespace.
+const FIRST: &str =
+    "the first `qo submit` or `qo worker` makes it; --store, QO_STORE or .qo.toml name another";
+
+/// What to do about a hold.
+pub const SPEAK: &str =
+    "see qo concurrency status and qo queues, set what is missing, then: qo doctor --release";
+
+/// A hold, in words.
+pub fn on_hold(hold: &Hold) -> String {
+    format!(
+        "on hold: nothing starts, because a repair at {} lost records ({}), and limits or pauses may have been in them",
+        hold.at,
+        listed(&hold.lost)
+    )
 }
 
 /// Moments relative to the store's now.

@@ -108,9 +108,10 @@ pub fn exit_code(kind: ErrorKind) -> u8 {
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         // A format that this release does not know is no damage; its error says what to do.
-        let is_something_else =
-            ["has format", "is another directory"].map(|what| error.message().contains(what));
-        let is_damage = error.kind() == ErrorKind::Data && is_something_else == [false, false];
+        let is_something_else = ["has format", "is another directory", "opened was"]
+            .iter()
+            .any(|what| error.message().contains(what));
+        let is_damage = error.kind() == ErrorKind::Data && !is_something_else;
         let doctor = "`qo doctor --verify` says what is damaged, `qo doctor --repair` gets it going again";
         let hints = is_damage.then(|| doctor.to_owned()).into_iter().collect();
         Self::Error { error, hints }

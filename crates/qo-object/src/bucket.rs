@@ -1,13 +1,14 @@
 //! A bucket: S3, and whatever speaks its protocol and writes conditionally.
 //!
 //! The URL says where: `s3://bucket/prefix`, and after a `?` what is not as it is at AWS: `endpoint`, `region`,
-//! `path_style`, `allow_http`. Credentials never stand in it. They come from the environment (`AWS_ACCESS_KEY_ID` …), from a
+//! `path_style`, `allow_http`; `create=never` makes no namespace where there is none. Credentials never stand in it. They come from the environment (`AWS_ACCESS_KEY_ID` …), from a
 //! [profile](crate::profile), or from the machine's role.
 //!
 //! **What a bucket must do.** Of several who create the same object at once exactly one may succeed: everything rests on
 //! that. Some servers check first and write later, or do not check at all; there a log would lose records without anybody
 //! noticing. So whoever makes a namespace [tries it out](probe), and refuses such a server.
 
+use crate::format::{self, Absent};
 use crate::log::{Log, are_credentials_bad, in_full, is_absent, said};
 use crate::profile::{Profile, Variables};
 use crate::traffic::{Traffic, Watched};
@@ -53,6 +54,7 @@ pub struct Bucket {
     region: Option<String>,
     path_style: bool,
     allow_http: bool,
+    may_make: bool,
 }
 
 impl Bucket {
@@ -76,8 +78,15 @@ impl Bucket {
             ));
         }
         let prefix = Path::from_url_path(parsed.path()).map_err(|error| refused(error.to_string()))?;
-        let mut bucket =
-            Self { name, prefix, endpoint: None, region: None, path_style: true, allow_http: false };
+        let mut bucket = Self {
+            name,
+            prefix,
+            endpoint: None,
+            region: None,
+            path_style: true,
+            allow_http: false,
+            may_make: true,
+        };
         for (key, value) in parsed.query_pairs() {
             let flag = || match &*value {
                 "true" => Ok(true),
@@ -89,14 +98,22 @@ impl Bucket {
                 "region" => bucket.region = Some(value.into_owned()),
                 "path_style" => bucket.path_style = flag()?,
                 "allow_http" => bucket.allow_http = flag()?,
+                "create" if value == "never" => bucket.may_make = false,
+                "create" => return Err(refused("create must be never".into())),
                 _ => {
-                    let rule =
-                        format!("{key} is not known: there are endpoint, region, path_style and allow_http");
+                    let rule = format!(
+                        "{key} is not known: there are endpoint, region, path_style, allow_http and create"
+                    );
                     return Err(refused(rule));
                 }
             }
         }
         Ok(bucket)
+    }
+
+    /// Whether a namespace is made where there is none: not if the URL says `create=never`.
+    pub fn may_make(&self) -> bool {
+        self.may_make
     }
 
     /// The objects under the prefix, as a client of their own sees them; what goes to and fro is counted in `traffic`.
@@ -209,12 +226,15 @@ impl Bucket {
         log.delete_all(names.map_err(|error| self.explained(&error))?).await
     }
 
-    /// Makes sure that a namespace can be kept in the bucket: of one that is there that was done.
-    pub(crate) async fn prepare(&self, log: &Log) -> Result<()> {
-        match self.check(log.objects()).await? {
-            true => Ok(()),
-            false => self.probe(log.objects()).await,
+    /// Makes the namespace if there is none, in a bucket whose server can be relied upon. Returns whether this process made
+    /// it.
+    pub(crate) async fn prepare(&self, log: &Log, absent: Absent) -> Result<bool> {
+        let absent = if absent == Absent::Make && !self.may_make { Absent::Refuse } else { absent };
+        if self.check(log.objects()).await? || !format::is_to_be_made(log, absent, &self.to_string()).await? {
+            return Ok(false);
         }
+        self.probe(log.objects()).await?;
+        format::make(log).await
     }
 
     /// Whether there is a namespace in the bucket. If it cannot be used at all, says what is wrong so that somebody can mend
@@ -413,6 +433,7 @@ mod tests {
             region: Some("eu-central-1".into()),
             path_style: false,
             allow_http: true,
+            may_make: true,
         };
         assert_eq!(bucket, due);
         assert_eq!(bucket.to_string(), "s3://jobs/eu/mail", "not how to get there");

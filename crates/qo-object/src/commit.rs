@@ -16,6 +16,7 @@
 //! acknowledged, and the state is read again from a snapshot. On a directory the log itself is asked too, because clocks
 //! jump and machines sleep: see [`is_swept_beyond`].
 
+use crate::format::{self, is_closed};
 use crate::log::Log;
 use crate::put::{Put, put};
 use crate::record::Record;
@@ -49,6 +50,7 @@ impl Writer {
     ) -> Result<Option<Vec<Result<Answer>>>> {
         // Of a bucket every question takes a while. A record can only be written at the end of the log, so who is alone tries
         // it where he last saw that; only what is answered without one rests on what was seen.
+        self.recognise().await?;
         let has_to_look = self.log.directory().is_some() || self.is_late();
         let mut has_looked = !has_to_look && commands.iter().all(|asked| self.has_looked_since(asked.at));
         if !has_looked && (has_to_look || (self.sees_others() && !self.has_just_looked())) {
@@ -212,6 +214,10 @@ impl Writer {
             }
         }
         let answers = commands.iter().map(|asked| {
+            if self.is_held && matches!(*asked.command, Command::AcquireSlots(_)) && is_closed(&self.state) {
+                // A job takes a slot of `cluster`, which is closed; a program takes none there.
+                return Ok(Answer::Acquired(None));
+            }
             let decision = asked.decide(&mut self.state, at, &watch)?;
             events.extend(decision.events);
             Ok(decision.answer)
@@ -234,6 +240,8 @@ impl Writer {
         self.watched.saw(self.state.now(), record.number);
         self.passed(record.number, record.nonce, bytes);
         self.owes_snapshot |= record.snapshot;
+        self.wrote = record.number;
+        self.owes_mark |= format::is_marked(record.number);
         if let Hands::Store(clock) = &self.hands {
             clock.observe(&self.log, &Log::path(record.number), sent).await;
         }

@@ -4,20 +4,24 @@
 //! rings that nobody has heard yet are heard as one. Nothing rests on it: a ring that is lost (a process that died before
 //! it rang, a file system that tells nobody) is made up for by a look now and then.
 //!
+//! **The mark** is a file with the number of the newest record, written after it and not synced: see
+//! [`format`](crate::format).
+//!
 //! **Who wants to write** holds a lock on a file that is called like him. Others see that, and let him go first if it is his
 //! [turn](crate::turn); nobody waits for one who wants nothing. **Who writes** holds a lock on the file `turn`, so that
 //! nobody prepares a record for a place that is about to be taken. The kernel lets go of a lock when its holder ends,
 //! however he ends. If he is only stopped, others wait a moment and go on without him: nothing rests on these locks but
 //! speed, and who decided a record is still whoever creates it.
 
+use crate::format::{self, Identity};
 use crate::log::Created;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use qo_core::{Error, ErrorKind, Result};
-use std::fs::{File, TryLockError};
+use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -30,6 +34,23 @@ pub(crate) struct Directory {
     bell: Option<File>,
     /// The folder of the records, held open so that no other one can be taken for it.
     log: Option<File>,
+    /// Which folder that is.
+    log_place: Option<Place>,
+    /// None for a process that only looks, or may not write there.
+    mark: Option<File>,
+    /// The namespace that was opened here.
+    resident: OnceLock<Resident>,
+}
+
+/// A file or folder of the machine: device and number.
+type Place = (u64, u64);
+
+/// A namespace that lives in a directory. Its format object is held open, so that no other file gets its number.
+#[derive(Debug)]
+struct Resident {
+    identity: Identity,
+    format: Place,
+    _file: File,
 }
 
 /// A lock that is held until this is dropped.
@@ -70,17 +91,22 @@ impl Directory {
         let bell = File::options().create(true).truncate(false).write(true).open(path.join("bell"));
         let bell = bell.map_err(unusable)?;
         let log = File::open(path.join("log")).map_err(unusable)?;
-        // Whoever changes his current directory stays in this one.
+        let log_place = Some(place(&log.metadata().map_err(unusable)?));
+        let mark =
+            File::options().create(true).truncate(false).read(true).write(true).open(path.join("mark"));
+        // A process that changes its current directory stays in this one.
         let path = path.canonicalize().map_err(unusable)?;
-        Ok(Self { path, bell: Some(bell), log: Some(log) })
+        let (bell, log, mark) = (Some(bell), Some(log), mark.ok());
+        Ok(Self { path, bell, log, log_place, mark, resident: OnceLock::new() })
     }
 
     /// A directory that is there already; nothing is made. `NotFound` if it is not.
     pub(crate) fn existing(path: &Path) -> Result<Self> {
         if path.is_dir() {
             let log = File::open(path.join("log")).ok();
+            let log_place = log.as_ref().and_then(|log| log.metadata().ok()).map(|log| place(&log));
             let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-            return Ok(Self { path, bell: None, log });
+            return Ok(Self { path, bell: None, log, log_place, mark: None, resident: OnceLock::new() });
         }
         let (kind, why) = match path.exists() {
             true => (ErrorKind::Unavailable, "it is a file: a store is a directory"),
@@ -89,23 +115,64 @@ impl Directory {
         Err(Error::new(kind, format!("store {}: {why}", path.display())))
     }
 
-    /// Whether what is at the path is still what was opened. A directory that was removed or unmounted must not be made
-    /// anew by the next record: that would be another log, which begins in the middle. `Unavailable` if nothing is
-    /// there, which may pass; `Data` if it is another one.
+    /// The namespace that was opened is this one: from now on no other is taken for it.
+    pub(crate) fn moved_into(&self, identity: Identity) -> Result<()> {
+        if self.resident.get().is_none() {
+            let gone = |error: io::Error| self.gone(&error);
+            let file = File::open(self.path.join(format::path().as_ref())).map_err(gone)?;
+            let format = place(&file.metadata().map_err(gone)?);
+            self.resident.get_or_init(|| Resident { identity, format, _file: file });
+        }
+        self.still_there()
+    }
+
+    /// Whether what is at the path is still what was opened: two calls of `stat`. A directory that was removed or unmounted
+    /// must not be made anew by the next record: that would be another log, which begins in the middle. `Unavailable` if
+    /// nothing is there, which may pass; `Data` if it is another one.
     pub(crate) fn still_there(&self) -> Result<()> {
-        let Some(log) = &self.log else { return Ok(()) };
-        let shown = self.path.display();
-        let gone = |error: io::Error| {
-            Error::new(ErrorKind::Unavailable, format!("store {shown}: is not there any more: {error}"))
+        let Some(opened) = self.log_place else { return Ok(()) };
+        let found = |name: &str| {
+            let found = std::fs::metadata(self.path.join(name)).map_err(|error| self.gone(&error))?;
+            Ok::<_, Error>(place(&found))
         };
-        let opened = log.metadata().map_err(gone)?;
-        let found = std::fs::metadata(self.path.join("log")).map_err(gone)?;
-        if (opened.dev(), opened.ino()) == (found.dev(), found.ino()) {
+        let resident = self.resident.get();
+        let is_same = found("log")? == opened
+            && match resident {
+                Some(resident) => found(format::path().as_ref())? == resident.format,
+                None => true,
+            };
+        if is_same {
             return Ok(());
         }
-        let message =
-            format!("store {shown}: is another directory than the one that was opened: start again");
-        Err(Error::new(ErrorKind::Data, message))
+        let mut what = "is another directory than the one that was opened".to_owned();
+        if let Some(resident) = resident {
+            let now = std::fs::read(self.path.join(format::path().as_ref())).ok();
+            let now = now.and_then(|bytes| format::identity_in(&bytes));
+            let now = now.map_or_else(|| "no namespace, or one without an id".into(), |now| now.to_string());
+            what = format!("{what}: opened was {}; there now is {now}", resident.identity);
+        }
+        Err(Error::new(ErrorKind::Data, format!("store {}: {what}: start again", self.path.display())))
+    }
+
+    fn gone(&self, error: &io::Error) -> Error {
+        let shown = self.path.display();
+        Error::new(ErrorKind::Unavailable, format!("store {shown}: is not there any more: {error}"))
+    }
+
+    /// Says that the log has reached a record, which is on the disk. It costs a read and a write of the page cache. A
+    /// process that is overtaken between the two sets the mark back by a record or two; the next record makes up for it.
+    pub(crate) fn mark(&self, number: u64) {
+        let Some(file) = &self.mark else { return };
+        if marked(file).is_none_or(|before| before < number) {
+            // Nothing rests on it: a log with an old mark is a log whose last records nothing vouches for.
+            file.write_all_at(mark_of(number).as_bytes(), 0).ok();
+        }
+    }
+
+    /// The record that the log has reached, as the mark says; 0 if it says nothing.
+    pub(crate) fn marked(&self) -> u64 {
+        // By its name: what was held open may be the mark of a directory that is gone.
+        File::open(self.path.join("mark")).ok().and_then(|file| marked(&file)).unwrap_or(0)
     }
 
     /// Tells every process that watches.
@@ -282,6 +349,27 @@ fn stage(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     unreachable!("there are more numbers than files")
 }
 
+/// How long a mark is.
+const MARK: usize = "qo mark 00000000000000000000 00000000\n".len();
+
+/// The text of a mark, with a checksum: what is damaged is no mark.
+fn mark_of(number: u64) -> String {
+    let text = format!("qo mark {number:020}");
+    format!("{text} {:08x}\n", crc32fast::hash(text.as_bytes()))
+}
+
+/// The number in a mark, if it is one.
+fn marked(file: &File) -> Option<u64> {
+    let mut bytes = [0; MARK];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    let number = std::str::from_utf8(&bytes).ok()?.split(' ').nth(2)?.parse().ok()?;
+    (mark_of(number).as_bytes() == bytes).then_some(number)
+}
+
+fn place(file: &Metadata) -> Place {
+    (file.dev(), file.ino())
+}
+
 fn lockable(path: &Path) -> io::Result<File> {
     File::options().create(true).truncate(false).write(true).open(path)
 }
@@ -396,6 +484,25 @@ mod tests {
             assert!(!theirs.is_wanting(Uuid::from_u128(8)), "another one");
             drop(wanting);
             assert!(!theirs.is_wanting(me));
+        }
+    }
+
+    #[test]
+    fn a_mark_only_grows_and_a_damaged_one_says_nothing() {
+        let above = tempfile::tempdir().expect("a temporary directory");
+        let path = above.path().join("store");
+        let directory = Directory::open(&path).expect("made");
+        assert_eq!(directory.marked(), 0);
+        for (number, due) in [(7, 7), (12, 12), (9, 12)] {
+            directory.mark(number);
+            assert_eq!(directory.marked(), due);
+        }
+        let whole = std::fs::read(path.join("mark")).expect("readable");
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            std::fs::write(path.join("mark"), damaged).expect("damaged");
+            assert_eq!(directory.marked(), 0, "byte {at}");
         }
     }
 

@@ -1,26 +1,32 @@
 //! The doctor: is everything there that a reader needs, and if not, how does a damaged namespace get going again?
 //!
+//! What the log should hold is also known from beside it: a [mark](crate::format) of how far it has reached, history segments,
+//! and the logs of attempts, whose names are fence tokens that a record must have given. So a log without its last records
+//! is not taken for a shorter one.
+//!
 //! A record that is torn, flipped or gone, and that no snapshot covers, stops every reader: going on without it would be
 //! to make something up. [`repair`] goes on all the same, because somebody decided to, and says exactly what that cost:
 //!
 //! 1. it reads what can be read before the damage, and then what later records *say* about jobs, limits and pauses, which
 //!    is submitted and set again;
-//! 2. it writes the result as a snapshot in the place of the *last* record, under a fresh nonce, and one record after it: a
+//! 2. it closes `cluster`: a limit, a pause or a cancel may have been in what was lost, so nothing starts until an operator has
+//!    [spoken](release);
+//! 3. it writes the result as a snapshot in the place of the *last* record, under a fresh nonce, and one record after it: a
 //!    process that still runs on what was lost finds that its log does not go on, and stops;
-//! 3. it moves the records that were not used to `damaged/`. Nothing is deleted.
+//! 4. it moves the records that were not used to `damaged/`. Nothing is deleted.
 
 use crate::bucket::Bucket;
 use crate::clock::StoreClock;
-use crate::format;
-use crate::log::{Created, Log};
+use crate::format::{self, Absent, Found, Hold, Identity};
+use crate::log::{Created, Log, number_of, numbered};
 use crate::record::Record;
 use crate::slots;
 use crate::snapshot::{self, Covered, Snapshot, missing};
-use crate::store::existing_log;
+use crate::store::{LogStore, Options, existing_log};
 use object_store::path::Path;
 use qo_core::{
-    Answer, Clock, Command, Error, ErrorKind, Event, JobId, NewJob, OnLimit, Result, SnapshotRow, State,
-    Time, decide,
+    Answer, Clock, Command, Error, ErrorKind, Event, GroupRef, JobId, NewJob, OnLimit, Result, SnapshotRow,
+    State, Store, Time, decide,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +41,12 @@ const LOST_TOKENS: u64 = 1_000_000_000;
 pub struct Health {
     /// The format of the namespace; none if it is new.
     pub format: Option<u64>,
+    /// Which namespace it is; none if it is new.
+    pub identity: Option<Identity>,
+    /// The record that the log has reached at least, as its mark says; 0 if there is none.
+    pub mark: u64,
+    /// A repair lost records, and no operator has spoken since.
+    pub hold: Option<Hold>,
     /// Records in the log.
     pub records: u64,
     /// The record up to which the newest snapshot that can be read reaches; 0 if there is none.
@@ -78,6 +90,8 @@ pub struct Repair {
     pub set_again: Vec<String>,
     /// Where what was not used is now.
     pub moved: Vec<String>,
+    /// The namespace is on hold: what was lost may have been a limit. None if no record was lost.
+    pub hold: Option<Hold>,
 }
 
 /// Looks at every object of the namespace in a directory. It changes nothing, and makes nothing: `NotFound` if there is no
@@ -148,6 +162,82 @@ pub async fn format_levels_of_bucket(bucket: &Bucket) -> Result<(Option<u64>, u6
     Ok((level, crate::record::LEVEL.into()))
 }
 
+/// What is known of the namespace in a directory without reading its log. `NotFound` if there is no such directory, none if
+/// there is no namespace in it.
+pub async fn namespace(directory: impl AsRef<std::path::Path>) -> Result<Option<Namespace>> {
+    Namespace::of(&existing_log(directory.as_ref())?).await
+}
+
+/// What is known of the namespace in a bucket without reading its log; none if there is none.
+pub async fn namespace_of_bucket(bucket: &Bucket) -> Result<Option<Namespace>> {
+    Namespace::of(&bucket_log(bucket).await?).await
+}
+
+/// An operator has spoken: ends the hold of a namespace in a directory, and puts back the operator's limit of `cluster`.
+/// Returns what had been lost; none if the namespace is not on hold.
+pub async fn release(directory: impl AsRef<std::path::Path>) -> Result<Option<Hold>> {
+    let options = Options { absent: Absent::NotFound, ..Options::default() };
+    let store = LogStore::open_directory(directory.as_ref(), options).await?;
+    let hold = reopen(&existing_log(directory.as_ref())?, &store).await?;
+    end_hold(directory).await.map(|()| hold)
+}
+
+/// Ends the hold of a namespace in a bucket; see [`release`].
+pub async fn release_bucket(bucket: &Bucket) -> Result<Option<Hold>> {
+    let options = Options { absent: Absent::NotFound, ..Options::bucket() };
+    let store = LogStore::open_bucket(bucket, options).await?;
+    let hold = reopen(&bucket_log(bucket).await?, &store).await?;
+    store.finish().await;
+    end_hold_of_bucket(bucket).await.map(|()| hold)
+}
+
+/// An operator has set or unset the limit of `cluster` of a namespace in a directory: that ends a hold too.
+pub async fn end_hold(directory: impl AsRef<std::path::Path>) -> Result<()> {
+    let log = existing_log(directory.as_ref())?;
+    log.delete_all(format::find(&log).await?.holds).await
+}
+
+/// The same of a namespace in a bucket.
+pub async fn end_hold_of_bucket(bucket: &Bucket) -> Result<()> {
+    let log = bucket_log(bucket).await?;
+    log.delete_all(format::find(&log).await?.holds).await
+}
+
+/// Opens `cluster` again, as far as it was open before the hold.
+async fn reopen(log: &Log, store: &LogStore) -> Result<Option<Hold>> {
+    let Found { holds, .. } = format::find(log).await?;
+    let Some(hold) = format::held(log, &holds).await? else { return Ok(None) };
+    let cluster = store.group(GroupRef::Cluster).await;
+    if cluster.is_ok_and(|group| group.status.sources.operator == Some(0)) {
+        match hold.cluster {
+            Some(limit) => store.set_limit(GroupRef::Cluster, limit).await?,
+            None => store.unset_limit(GroupRef::Cluster).await?,
+        }
+    }
+    Ok(Some(hold))
+}
+
+/// What is known of a namespace without reading its log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Namespace {
+    /// Which one it is; none if its format object is missing.
+    pub identity: Option<Identity>,
+    /// A repair lost records, and no operator has spoken since.
+    pub hold: Option<Hold>,
+}
+
+impl Namespace {
+    async fn of(log: &Log) -> Result<Option<Self>> {
+        let Found { level, identity, mark, holds } = format::find(log).await?;
+        let is_there = level.is_some()
+            || mark > 0
+            || !log.numbers("log").await?.is_empty()
+            || !log.numbers("snapshot").await?.is_empty();
+        let hold = format::held(log, &holds).await?;
+        Ok(is_there.then_some(Self { identity, hold }))
+    }
+}
+
 async fn bucket_log(bucket: &Bucket) -> Result<Log> {
     let traffic = Arc::default();
     let log = Log::in_bucket(bucket.objects(&traffic)?, traffic).at(bucket);
@@ -169,7 +259,11 @@ struct Examination {
 
 impl Examination {
     async fn of(log: &Log) -> Result<Self> {
-        let format = format::level(log).await?;
+        // Before the records: what speaks of a record is written after it.
+        let Found { level, identity, mark, holds } = format::find(log).await?;
+        let hold = format::held(log, &holds).await.unwrap_or_default();
+        let archived = last_archived(log).await?;
+        let attempt = log.numbers("attempt").await?.pop();
         let mut damage = Vec::new();
         // Before the records: a snapshot is written after what it covers.
         let snapshots = log.numbers("snapshot").await?;
@@ -181,8 +275,22 @@ impl Examination {
         let Snapshot { covered, state, .. } = Snapshot::newest(log).await?;
         let records = log.numbers("log").await?;
         let newest = snapshots.last().copied().unwrap_or(0);
-        let last = records.last().copied().unwrap_or(0).max(covered.number).max(newest);
-        let health = Health { format, records: records.len() as u64, snapshot: covered.number, last, damage };
+        let last =
+            records.last().copied().unwrap_or(0).max(covered.number).max(newest).max(mark).max(archived);
+        if level.is_none() && last > 0 {
+            let what = format!("{}: is missing", format::path());
+            damage.push(Damage { what, needed: true });
+        }
+        let health = Health {
+            format: level,
+            identity,
+            mark,
+            hold,
+            records: records.len() as u64,
+            snapshot: covered.number,
+            last,
+            damage,
+        };
         let mut this = Self { health, state, end: covered, offers: Vec::new(), rest: BTreeMap::new() };
         // The next record that a reader needs.
         let mut next = covered.number + 1;
@@ -192,7 +300,27 @@ impl Examination {
             next = next.max(number + 1);
         }
         this.miss(next, last);
+        this.miss_claims(attempt);
         Ok(this)
+    }
+
+    /// The log of an attempt is called by the token of its claim. If the log knows no such token, the claim is missing.
+    fn miss_claims(&mut self, attempt: Option<u64>) {
+        let (Some(token), true) = (attempt, self.health.is_usable()) else { return };
+        let next = self.state.snapshot().find_map(|row| match row {
+            SnapshotRow::Clock { next_token, .. } => Some(next_token),
+            _ => None,
+        });
+        if next.is_some_and(|next| token >= next) {
+            let what = format!(
+                "records after {} are missing: {} is of a claim that no record tells",
+                Log::path(self.health.last),
+                numbered("attempt", token)
+            );
+            self.health.damage.push(Damage { what, needed: true });
+            // A repair writes where none of them was.
+            self.health.last += 1;
+        }
     }
 
     /// One record that is there, or was a moment ago.
@@ -235,8 +363,24 @@ impl Examination {
     }
 }
 
+/// The last record after which a history segment was written; 0 if there is none.
+async fn last_archived(log: &Log) -> Result<u64> {
+    let after = |path: &Path| number_of(&Path::from(path.as_ref().split_once('-')?.0));
+    Ok(log.list("history").await?.iter().filter_map(after).max().unwrap_or(0))
+}
+
 async fn repair_log(log: &Log) -> Result<Repair> {
-    let Examination { health, mut state, end, offers, rest } = Examination::of(log).await?;
+    let Examination { mut health, mut state, end, offers, rest } = Examination::of(log).await?;
+    let mut remade = Vec::new();
+    if health.format.is_none() && health.last > 0 {
+        format::make(log).await?;
+        health.damage.retain(|damage| !damage.what.starts_with(format::path().as_ref()));
+        remade.push(format!("{}: is missing: made anew, with another identity", format::path()));
+        if health.is_usable() {
+            // No record was lost.
+            return Ok(Repair { lost: remade, ..Repair::default() });
+        }
+    }
     if health.is_usable() {
         return Err(Error::new(
             ErrorKind::Conflict,
@@ -246,12 +390,16 @@ async fn repair_log(log: &Log) -> Result<Repair> {
     let now = StoreClock::ask(log).await?.now().max(state.now());
     let needed = health.damage.iter().filter(|damage| damage.needed);
     let mut repair = Repair {
-        lost: needed.map(|damage| damage.what.clone()).collect(),
+        lost: remade.into_iter().chain(needed.map(|damage| damage.what.clone())).collect(),
         not_used: rest.len() as u64,
         ..Repair::default()
     };
     salvage(&mut state, now, offers, rest.values(), &mut repair);
+    let hold = close(&mut state, now, health.hold.as_ref(), &repair.lost)?;
     let state = with_fresh_tokens(&state)?;
+    // First: what is closed without it would look like a limit of an operator.
+    format::hold(log, health.last, &hold).await?;
+    repair.hold = Some(hold);
 
     // In the place of the last record, under a nonce that nobody knows. Snapshots that cannot be read are in the way.
     let covered = Covered { number: health.last, nonce: Uuid::new_v4() };
@@ -282,11 +430,26 @@ async fn repair_log(log: &Log) -> Result<Repair> {
             format!("{}: somebody is writing: stop all workers and repair again", Log::path(record.number));
         return Err(Error::new(ErrorKind::Conflict, what));
     }
+    format::mark(log, record.number).await;
     let not_used = log.numbers("log").await?.into_iter();
     for number in not_used.filter(|number| (end.number + 1..=covered.number).contains(number)) {
         set_aside(log, &Log::path(number), &mut repair).await?;
     }
     Ok(repair)
+}
+
+/// Closes `cluster`, and remembers what an operator had set there. What was lost may have been a limit, a pause or a cancel
+/// of any group, so nothing may start.
+fn close(state: &mut State, now: Time, before: Option<&Hold>, lost: &[String]) -> Result<Hold> {
+    const MOST: usize = 20;
+    let cluster = state.group(&GroupRef::Cluster).ok().and_then(|group| group.status.sources.operator);
+    // A namespace that is on hold already remembers what was set before that.
+    let cluster = match before {
+        Some(before) if cluster == Some(0) => before.cluster,
+        _ => cluster,
+    };
+    decide(state, now, &Command::SetLimit(GroupRef::Cluster, 0))?;
+    Ok(Hold { at: now, lost: lost.iter().take(MOST).cloned().collect(), cluster })
 }
 
 /// A state that gives no fence token which a lost record may have given: whoever holds one of those must not own what

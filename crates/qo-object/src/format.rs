@@ -1,43 +1,324 @@
-//! Format levels: a namespace has one, and a release says which it can work with.
+//! What a namespace is: its format level, its identity, how far its log has reached, and whether a repair holds it.
 //!
-//! The level is an object `format/N` that is created once; raising it creates the next. A release refuses a namespace whose
+//! ```text
+//! format/00000000000000000001        level 1; the identity of the namespace is in it
+//! format/mark-00000000000000000300   (not in a directory) record 300 was there
+//! format/hold-00000000000000000301   a repair lost records: nothing starts until an operator has spoken
+//! ```
+//!
+//! **Level.** The object `format/N` is created once; raising the level creates the next. A release refuses a namespace whose
 //! level it does not know before it has written anything there.
+//!
+//! **Identity.** A random id, and the store's time when the namespace was made. Create-if-absent decides between several
+//! first users: the losers read what the winner wrote. A process that has a namespace open compares: what is there may be
+//! another one, made after its own was moved, unmounted or deleted. The format object of an older release has no id; then
+//! only the time tells.
+//!
+//! **Mark.** A log that lost its last records looks like a shorter log. So a number that the log has reached is kept beside
+//! it. A mark is written after its record is durable, so it is never ahead of the log; it may be behind. In a directory it
+//! is the file `mark`, written after every record and not synced. Elsewhere it is an object, and every PUT costs
+//! something: record 1, every [`MARK_EVERY`]th record, the last record of a process that ends in order, and one of its
+//! records in [`MARK_AFTER`] for a process that goes on. All of them are in the listing that says the level, so a process
+//! that opens a namespace asks nothing more.
 
-use crate::log::{Created, Log, numbered};
-use crate::record::{Encoder, LEVEL};
-use qo_core::{Error, ErrorKind, Result};
-use serde::Serialize;
+use crate::log::{Created, Log, number_of, numbered};
+use crate::record::{Encoder, LEVEL, body, parse};
+use crate::snapshot::lost;
+use futures::future::try_join;
+use object_store::path::Path;
+use qo_core::{Error, ErrorKind, GroupRef, Result, State, Time};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
+use uuid::Uuid;
 
-#[derive(Serialize)]
+/// Of so many records in a bucket one is marked …
+pub(crate) const MARK_EVERY: u64 = 100;
+/// … and one after so long.
+pub(crate) const MARK_AFTER: Duration = Duration::from_secs(600);
+/// How often a namespace is tried to be made, and how long to wait in between.
+const TRIES: (u32, Duration) = (10, Duration::from_millis(100));
+/// Old marks that are kept.
+const MARKS_KEPT: usize = 2;
+
+/// Which namespace it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Identity {
+    /// A random id; none in a namespace that an older release made.
+    pub id: Option<Uuid>,
+    /// The store's time when it was made.
+    pub made_at: Option<Time>,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.id {
+            Some(id) => write!(f, "namespace {id}")?,
+            None => f.write_str("namespace without an id")?,
+        }
+        self.made_at.map_or(Ok(()), |at| write!(f, ", made {at}"))
+    }
+}
+
+/// What to do where there is no namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absent {
+    /// Make one.
+    Make,
+    /// `Unavailable`: it should be there, and may come back. For a place that is mounted.
+    Refuse,
+    /// `NotFound`: for a caller that only looks.
+    NotFound,
+}
+
+/// A repair lost records: what they said is not known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// When the repair was made.
+    pub at: Time,
+    /// What was lost; of very much the first.
+    pub lost: Vec<String>,
+    /// The operator's limit of `cluster` before the hold, which [`release`](crate::doctor::release) puts back.
+    #[serde(default)]
+    pub cluster: Option<u32>,
+}
+
+#[derive(Serialize, Deserialize)]
 struct Level {
     level: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    made_at: Option<Time>,
 }
 
-/// The level of a namespace; none if nobody has written to it.
+/// What is found in `format/`.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Found {
+    /// None if no process has written to the namespace.
+    pub(crate) level: Option<u64>,
+    pub(crate) identity: Option<Identity>,
+    /// The highest record that is known to have been there.
+    pub(crate) mark: u64,
+    /// Repairs that hold the namespace.
+    pub(crate) holds: Vec<Path>,
+}
+
+/// The format object of this release.
+pub(crate) fn path() -> Path {
+    numbered("format", LEVEL.into())
+}
+
+/// The level of a namespace; none if it has none yet.
 pub(crate) async fn level(log: &Log) -> Result<Option<u64>> {
-    Ok(log.numbers("format").await?.pop())
+    Ok(find(log).await?.level)
 }
 
-/// Checks that this release can work with the namespace; a new one gets this release's level.
-pub(crate) async fn check(log: &Log) -> Result<()> {
-    let ours = u64::from(LEVEL);
-    match level(log).await? {
-        Some(level) if level == ours => Ok(()),
+/// Looks at `format/`. The listing and the format object are asked for at once.
+pub(crate) async fn find(log: &Log) -> Result<Found> {
+    let (names, object) = try_join(log.list("format"), read_identity(log)).await?;
+    let numbers = |kind: &str| {
+        let prefix = format!("format/{kind}-");
+        let number = |path: &Path| {
+            let number = path.as_ref().strip_prefix(&prefix)?;
+            number_of(&Path::from(format!("format/{number}")))
+        };
+        names.iter().filter_map(number).collect::<Vec<_>>()
+    };
+    // A listing may be late.
+    let level = names.iter().filter_map(number_of).max().or(object.map(|_| LEVEL.into()));
+    let mark = numbers("mark").into_iter().max().unwrap_or(0).max(log.directory_mark());
+    let holds = numbers("hold").into_iter().map(hold_path).collect();
+    Ok(Found { level, identity: object, mark, holds })
+}
+
+/// The identity that the format object of this release tells; none if there is no such object.
+async fn read_identity(log: &Log) -> Result<Option<Identity>> {
+    let Some((bytes, written)) = log.get_stamped(&path()).await? else { return Ok(None) };
+    // A damaged one still says by its name that this is a namespace, and which format it has.
+    let identity = identity_in(&bytes).unwrap_or(Identity { id: None, made_at: None });
+    Ok(Some(Identity { made_at: identity.made_at.or(Some(written)), ..identity }))
+}
+
+/// What the bytes of a format object tell; none if they are damaged.
+pub(crate) fn identity_in(bytes: &[u8]) -> Option<Identity> {
+    let name = path();
+    let level = body(name.as_ref(), bytes).and_then(|body| parse::<Level>(name.as_ref(), body)).ok()?;
+    Some(Identity { id: level.id, made_at: level.made_at })
+}
+
+/// Whether there is no namespace at a place, so that one has to be made. `Unavailable` or `NotFound` if none may be made,
+/// `Data` if there was one.
+pub(crate) async fn is_to_be_made(log: &Log, absent: Absent, place: &str) -> Result<bool> {
+    let found = find(log).await?;
+    if found.level.is_some() {
+        return Ok(false);
+    }
+    if found.mark > 0 || !log.numbers("log").await?.is_empty() || !log.numbers("snapshot").await?.is_empty() {
+        // Another process may have made it since, and written.
+        return if find(log).await?.level.is_some() { Ok(false) } else { Err(without_format(place)) };
+    }
+    if absent == Absent::Make { Ok(true) } else { Err(self::absent(absent, place)) }
+}
+
+/// There is no namespace, and none is made.
+pub(crate) fn absent(absent: Absent, place: &str) -> Error {
+    match absent {
+        Absent::Refuse => {
+            let why = "and none is made: the URL says create=never. Is it mounted? `qo migrate up` with a URL that does \
+                       not say so makes one";
+            Error::new(ErrorKind::Unavailable, format!("there is no namespace at {place}, {why}"))
+        }
+        Absent::Make | Absent::NotFound => {
+            Error::new(ErrorKind::NotFound, format!("there is no namespace at {place}"))
+        }
+    }
+}
+
+fn without_format(place: &str) -> Error {
+    let what = format!("{place}: {} is missing, and there are records: run qo doctor", path());
+    Error::new(ErrorKind::Data, what)
+}
+
+/// Makes a namespace. False if another process was first.
+pub(crate) async fn make(log: &Log) -> Result<bool> {
+    // Only a directory has to write something in order to know its time.
+    let made_at = match log.directory() {
+        Some(_) => log.store_time().await.ok(),
+        None => log.date().map(|dated| dated.date),
+    };
+    let (id, mut encoder) = (Some(Uuid::new_v4()), Encoder::new());
+    encoder.line(&Level { level: LEVEL.into(), id, made_at })?;
+    let (bytes, mut why) = (encoder.finish(), String::new());
+    for attempt in 0..TRIES.0 {
+        if attempt > 0 {
+            tokio::time::sleep(TRIES.1).await;
+        }
+        match log.create(&path(), bytes.clone()).await {
+            Created::Done => return Ok(true),
+            Created::Exists => {}
+            Created::Refused(error) => return Err(error),
+            Created::Unknown(error) => why = error,
+        }
+        // An answer can be lost after the deed: the id tells which process made it. And a server may refuse one of two who
+        // try at once, and the other too.
+        match read_identity(log).await {
+            Ok(Some(identity)) => return Ok(identity.id == id),
+            Ok(None) if why.is_empty() => why = "it exists, and it does not".into(),
+            Ok(None) => {}
+            Err(error) => why = error.message().to_owned(),
+        }
+    }
+    Err(Error::new(ErrorKind::Unavailable, format!("{}: {why}", path())))
+}
+
+/// Checks that this release can work with the namespace, and that it is the one that this process has opened. Returns what
+/// was found.
+pub(crate) async fn check(log: &Log) -> Result<Found> {
+    let (found, ours) = (find(log).await?, u64::from(LEVEL));
+    match found.level {
+        Some(level) if level == ours => {}
         Some(level) => {
             let advice = if level > ours { "use a newer release of qo" } else { "run qo migrate up" };
             let what = format!(
                 "store: it has format {level}, this release of qo works with format {ours}: {advice}"
             );
-            Err(Error::new(ErrorKind::Data, what))
+            return Err(Error::new(ErrorKind::Data, what));
         }
-        None => {
-            let mut encoder = Encoder::new();
-            encoder.line(&Level { level: ours })?;
-            match log.create(&numbered("format", ours), encoder.finish()).await {
-                Created::Refused(error) => Err(error),
-                // If it cannot be written, the first record cannot be either, and that one will say so.
-                Created::Done | Created::Exists | Created::Unknown(_) => Ok(()),
-            }
-        }
+        None if found.mark > 0 || log.exists(&Log::path(1)).await? => return Err(without_format("store")),
+        None => return Err(away()),
     }
+    if let Some(identity) = found.identity {
+        log.recognise(identity)?;
+    }
+    Ok(found)
+}
+
+/// Whether what is there is still the namespace that this process has opened. What cannot be asked is not answered: the
+/// caller's own request says what is wrong then.
+pub(crate) async fn still_ours(log: &Log) -> Result<()> {
+    match read_identity(log).await {
+        Ok(Some(identity)) => log.recognise(identity),
+        Ok(None) => Err(away()),
+        Err(_) => Ok(()),
+    }
+}
+
+fn away() -> Error {
+    Error::new(ErrorKind::Unavailable, "store: the namespace is not there any more")
+}
+
+/// Another namespace is in the place of the one that was opened.
+pub(crate) fn another(opened: Identity, found: Identity) -> Error {
+    let what = format!("store: opened was {opened}; there now is another one, {found}: start again");
+    Error::new(ErrorKind::Data, what)
+}
+
+/// A log ends before its mark.
+pub(crate) fn check_mark(end: u64, mark: u64) -> Result<()> {
+    if end < mark { Err(lost(end + 1, mark)) } else { Ok(()) }
+}
+
+/// Marks that a log outside a directory has reached a record. A mark that fails is made up for by the next.
+pub(crate) async fn mark(log: &Log, number: u64) -> bool {
+    if log.directory().is_some() {
+        return true;
+    }
+    let marked = log.create(&mark_path(number), Vec::new()).await;
+    matches!(marked, Created::Done | Created::Exists)
+}
+
+/// Whether a record is one that every process marks, however short it lives.
+pub(crate) fn is_marked(number: u64) -> bool {
+    number == 1 || number.is_multiple_of(MARK_EVERY)
+}
+
+fn mark_path(number: u64) -> Path {
+    Path::from(format!("format/mark-{number:020}"))
+}
+
+/// Deletes marks that newer ones make needless.
+pub(crate) async fn sweep_marks(log: &Log) -> Result<()> {
+    let mut marks: Vec<_> = log.list("format").await?;
+    marks.retain(|path| {
+        let number = path.as_ref().strip_prefix("format/mark-");
+        number.is_some_and(|number| number_of(&Path::from(format!("format/{number}"))).is_some())
+    });
+    marks.truncate(marks.len().saturating_sub(MARKS_KEPT));
+    log.delete_all(marks).await
+}
+
+fn hold_path(number: u64) -> Path {
+    Path::from(format!("format/hold-{number:020}"))
+}
+
+/// Says that a repair holds the namespace.
+pub(crate) async fn hold(log: &Log, number: u64, hold: &Hold) -> Result<()> {
+    let (path, mut encoder) = (hold_path(number), Encoder::new());
+    encoder.line(hold)?;
+    match log.create(&path, encoder.finish()).await {
+        Created::Done | Created::Exists => Ok(()),
+        Created::Refused(error) => Err(error),
+        Created::Unknown(why) => Err(Error::new(ErrorKind::Unavailable, format!("{path}: {why}"))),
+    }
+}
+
+/// Whether no job may start: what a repair that lost records leaves behind.
+pub(crate) fn is_closed(state: &State) -> bool {
+    state.group(&GroupRef::Cluster).is_ok_and(|group| group.status.limit == Some(0))
+}
+
+/// The first repair that holds the namespace: it knows what was set before.
+pub(crate) async fn held(log: &Log, holds: &[Path]) -> Result<Option<Hold>> {
+    for path in holds {
+        let Some(bytes) = log.get(path).await? else { continue };
+        let hold = body(path.as_ref(), &bytes).and_then(|body| parse(path.as_ref(), body));
+        return Ok(Some(hold.unwrap_or_else(|error| Hold {
+            at: Time::default(),
+            lost: vec![error.message().to_owned()],
+            // What was set before is not known: only an operator who says a limit opens it.
+            cluster: Some(0),
+        })));
+    }
+    Ok(None)
 }

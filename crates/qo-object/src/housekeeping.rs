@@ -5,6 +5,7 @@
 //! to replay. Everybody who reads the record leaves it to him. So a fleet writes one snapshot and not one each, and if he
 //! is killed on the way somebody else does it when there is as much again.
 
+use crate::format::{self, MARK_AFTER};
 use crate::history;
 use crate::request::Asked;
 use crate::slots::SlotObjects;
@@ -78,6 +79,9 @@ impl Writer {
             self.sweep();
         }
         self.sweep_slots();
+        if self.owes_mark || self.marked_at.elapsed() >= MARK_AFTER {
+            self.mark();
+        }
         if !self.finished.is_empty() {
             self.finish().await;
         }
@@ -87,18 +91,38 @@ impl Writer {
     pub(crate) async fn finish(&mut self) {
         while self.owes_snapshot && self.archive().await {}
         self.snapshot();
+        self.mark();
         // One sweep goes on at a time: the one that began last.
         if self.monitor.has_looked_since(self.last_sweep)
             && let Some(of_slots) = &self.sweeping
         {
             of_slots.abort();
         }
-        for under_way in [self.snapshotting.take(), self.sweeping.take()].into_iter().flatten() {
+        let under_way = [self.snapshotting.take(), self.sweeping.take(), self.marking.take()];
+        for under_way in under_way.into_iter().flatten() {
             under_way.await.ok();
         }
         self.finished.drain(..).for_each(|done| {
             done.send(()).ok();
         });
+    }
+
+    /// Marks the last record that this process wrote, if it is not marked: in a bucket. In a directory every record is.
+    fn mark(&mut self) {
+        if self.log.directory().is_some() || is_under_way(&self.marking) {
+            return;
+        }
+        (self.owes_mark, self.marked_at) = (false, Instant::now());
+        if self.wrote <= self.marked {
+            return;
+        }
+        self.marked = self.wrote;
+        let (log, number) = (self.log.clone(), self.wrote);
+        self.marking = Some(tokio::spawn(async move {
+            if !format::mark(&log, number).await {
+                tracing::debug!("record {number} was not marked");
+            }
+        }));
     }
 
     fn is_snapshotting(&self) -> bool {

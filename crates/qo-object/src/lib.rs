@@ -1,7 +1,9 @@
 //! qo on objects: the rule book, kept as a log of numbered objects.
 //!
 //! ```text
-//! format/00000000000000000001     how the rest is written
+//! format/00000000000000000001     how the rest is written, and which namespace it is
+//! format/mark-…                   (a bucket only) a record that the log has reached
+//! format/hold-…                   a repair lost records, and no operator has spoken since
 //! log/00000000000000000041        what was decided: events, in the order in which they happened
 //! log/00000000000000000042        …
 //! snapshot/00000000000000000040   the state after record 40, row by row
@@ -9,6 +11,7 @@
 //! attempt/00000000000000000007    what the attempt with token 7 wrote to stderr
 //! concurrency/…                   (a bucket only) slots for programs, apart from the log: see `slots`
 //! bell                            (a directory only) rung after every record
+//! mark                            (a directory only) the record that the log has reached
 //! turn                            (a directory only) locked while somebody writes a record
 //! wanting/b9c5…                   (a directory only) locked by the writer of that name while it has something to write
 //! wanting/turn                    (a bucket only) changed by somebody who has lost too many races
@@ -34,7 +37,7 @@
 //! | `history` | jobs that succeeded some time ago, out of the state and into segments |
 //! | `clock` | store time: what the store stamps |
 //! | `watch` | what this process has watched: in a bucket it ends no lease of another one before |
-//! | `format` | which releases can work with a namespace |
+//! | `format` | which releases can work with a namespace, which one it is, how far its log has reached, whether it is on hold |
 //! | `bucket` `profile` | where a bucket is, who may use it, and whether it can be relied upon |
 //! | `traffic` `prices` | the requests of a bucket, what they cost, and the time that its answers bear |
 //! | [`slots`] | slots as objects, for programs on a bare bucket |
@@ -71,6 +74,7 @@ mod watch;
 mod writer;
 
 pub use bucket::Bucket;
+pub use format::{Absent, Hold, Identity};
 pub use prices::Requests;
 pub use slots::SlotObjects;
 pub use store::{Host, LogStore, Options};

@@ -1,12 +1,13 @@
 //! The log: numbered objects, each created once and never changed.
 
 use crate::directory::Directory;
+use crate::format::{self, Identity};
 use crate::record::Record;
 use crate::traffic::{Dated, Traffic};
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, path::Path};
 use qo_core::{Error, ErrorKind, Result, Time};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -31,6 +32,8 @@ pub struct Log {
     traffic: Option<Arc<Traffic>>,
     /// The bucket and the prefix, for people.
     place: Option<Arc<str>>,
+    /// Which namespace was opened.
+    identity: Arc<OnceLock<Identity>>,
 }
 
 /// What became of an attempt to create an object.
@@ -50,12 +53,19 @@ pub enum Created {
 impl Log {
     /// The log in an object store.
     pub fn new(objects: Arc<dyn ObjectStore>) -> Self {
-        Self { unsynced: Arc::clone(&objects), objects, directory: None, traffic: None, place: None }
+        Self {
+            unsynced: Arc::clone(&objects),
+            objects,
+            directory: None,
+            traffic: None,
+            place: None,
+            identity: Arc::default(),
+        }
     }
 
     /// The log in a bucket.
     pub(crate) fn in_bucket(objects: Arc<dyn ObjectStore>, traffic: Arc<Traffic>) -> Self {
-        Self { unsynced: Arc::clone(&objects), objects, directory: None, traffic: Some(traffic), place: None }
+        Self { traffic: Some(traffic), ..Self::new(objects) }
     }
 
     /// The same log, which says where it is when something is wrong.
@@ -69,7 +79,7 @@ impl Log {
         unsynced: Arc<dyn ObjectStore>,
         directory: Directory,
     ) -> Self {
-        Self { objects, unsynced, directory: Some(Arc::new(directory)), traffic: None, place: None }
+        Self { unsynced, directory: Some(Arc::new(directory)), ..Self::new(objects) }
     }
 
     pub(crate) fn objects(&self) -> &Arc<dyn ObjectStore> {
@@ -82,6 +92,38 @@ impl Log {
 
     pub(crate) fn directory(&self) -> Option<&Directory> {
         self.directory.as_deref()
+    }
+
+    /// The same log, of which another handle knows which namespace it is.
+    pub(crate) fn knowing(self, other: &Self) -> Self {
+        Self { identity: Arc::clone(&other.identity), ..self }
+    }
+
+    /// Which namespace was opened, as soon as that is known.
+    pub(crate) fn identity(&self) -> Option<Identity> {
+        self.identity.get().copied()
+    }
+
+    /// Compares what was found with what was opened; the first one that is found is the one that was opened. `Data` if it is
+    /// another namespace.
+    pub(crate) fn recognise(&self, found: Identity) -> Result<()> {
+        let opened = *self.identity.get_or_init(|| found);
+        let is_same = match (opened.id, found.id) {
+            (Some(opened), Some(found)) => opened == found,
+            (None, None) => opened.made_at == found.made_at,
+            // It is damaged, perhaps on its way.
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+        };
+        if !is_same {
+            return Err(format::another(opened, found));
+        }
+        self.directory().map_or(Ok(()), |directory| directory.moved_into(opened))
+    }
+
+    /// How far the log of a directory has reached, as its mark says; 0 elsewhere.
+    pub(crate) fn directory_mark(&self) -> u64 {
+        self.directory().map_or(0, Directory::marked)
     }
 
     /// Whether a directory is still the one that was opened.
@@ -214,7 +256,13 @@ impl Log {
         match &self.directory {
             None => self.create(&path, bytes).await,
             Some(directory) => match directory.still_there() {
-                Ok(()) => directory.create_record(path.as_ref(), &bytes),
+                Ok(()) => {
+                    let created = directory.create_record(path.as_ref(), &bytes);
+                    if created == Created::Done {
+                        directory.mark(number);
+                    }
+                    created
+                }
                 Err(error) => Created::Unknown(error.message().to_owned()),
             },
         }
@@ -254,13 +302,19 @@ impl Log {
 
     /// The bytes of an object, if it is there.
     pub async fn get(&self, path: &Path) -> Result<Option<Vec<u8>>> {
+        Ok(self.get_stamped(path).await?.map(|(bytes, _)| bytes))
+    }
+
+    /// The bytes of an object, if it is there, and when the store says that it was written.
+    pub(crate) async fn get_stamped(&self, path: &Path) -> Result<Option<(Vec<u8>, Time)>> {
         let found = match self.objects.get(path).await {
             Ok(found) => found,
             Err(error) if is_absent(&error) => return Ok(None),
             Err(error) => return Err(unavailable(path, &error)),
         };
+        let stamp = stamp(&found.meta);
         match found.bytes().await {
-            Ok(bytes) => Ok(Some(bytes.to_vec())),
+            Ok(bytes) => Ok(Some((bytes.to_vec(), stamp))),
             Err(error) if is_absent(&error) => Ok(None),
             Err(error) => Err(unavailable(path, &error)),
         }
@@ -407,6 +461,8 @@ impl Log {
         if let Some(time) = self.time_of_an_answer().await? {
             return Ok(time);
         }
+        // A directory that is away would be made anew by the write.
+        self.still_there()?;
         let path = Path::from(format!("clock/{}", Uuid::new_v4()));
         let written = self.objects.put(&path, Vec::new().into()).await;
         written.map_err(|error| unavailable(&path, &error))?;

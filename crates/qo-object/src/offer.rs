@@ -39,6 +39,8 @@ pub(crate) struct Offerer {
     /// Where a log in a bucket ended when it was last seen: to look for that takes several questions, to write there one.
     known: Option<End>,
     plea: Plea,
+    /// When the namespace in a bucket was last seen to be the one that was opened.
+    recognised: Instant,
 }
 
 /// Where a log ends.
@@ -64,7 +66,8 @@ pub(crate) enum Offered {
 
 impl Offerer {
     pub(crate) fn new(log: Log, options: Options) -> Self {
-        Self { log, options, id: Uuid::new_v4(), checked: false, known: None, plea: Plea::default() }
+        let (id, plea, recognised) = (Uuid::new_v4(), Plea::default(), Instant::now());
+        Self { log, options, id, checked: false, known: None, plea, recognised }
     }
 
     /// Offers the jobs of a submit, if that is what it is and all of them can be.
@@ -91,12 +94,19 @@ impl Offerer {
     /// for meanwhile.
     async fn check(&mut self) -> Result<()> {
         match self.log.directory() {
-            Some(_) => format::check(&self.log).await?,
+            Some(_) => drop(format::check(&self.log).await?),
             None => {
                 let (format, end) = join(format::check(&self.log), self.find_end()).await;
                 // Of a newer format nothing else can be understood.
-                format?;
-                self.known = end?;
+                let mark = format?.mark;
+                let mut end = end?;
+                if end.is_some_and(|end| end.number < mark) {
+                    // The end was looked for before the mark was written, or records are lost.
+                    end = self.find_end().await?;
+                    end.map_or(Ok(()), |end| format::check_mark(end.number, mark))?;
+                }
+                self.known = end;
+                self.recognised = Instant::now();
             }
         }
         self.checked = true;
@@ -106,6 +116,10 @@ impl Offerer {
     /// Appends a record with an offer. False if that needs the state, because the last record is not there to be followed, or
     /// because nobody has written a snapshot for long.
     async fn append(&mut self, jobs: &[NewJob]) -> Result<bool> {
+        if self.log.directory().is_none() && self.recognised.elapsed() >= self.options.recognise_every {
+            format::still_ours(&self.log).await?;
+            self.recognised = Instant::now();
+        }
         for race in 0..RACES {
             let Some(end) = self.end(race).await? else { return Ok(false) };
             let record = Record {
@@ -129,6 +143,9 @@ impl Offerer {
                         return Err(Error::new(ErrorKind::Unknown, what));
                     }
                     self.log.directory().inspect(|directory| directory.ring());
+                    if format::is_marked(record.number) {
+                        format::mark(&self.log, record.number).await;
+                    }
                     let date = self.date();
                     self.know(End { number: record.number, nonce: record.nonce, seen: sent, date, ..end });
                     return Ok(true);
@@ -196,6 +213,8 @@ impl Offerer {
     async fn find_end(&self) -> Result<Option<End>> {
         loop {
             let seen = Instant::now();
+            // Before the end is looked for: the mark is never ahead of the log.
+            let mark = self.log.directory_mark();
             let covered = Snapshot::newest_number(&self.log).await?;
             // Of the first answer: what the next ones say is not older.
             let date = self.date();
@@ -208,6 +227,7 @@ impl Offerer {
                 return Ok(None);
             }
             self.log.check_nothing_behind(number).await?;
+            format::check_mark(number, mark)?;
             let nonce = match self.log.read(number).await? {
                 Some(record) => record.nonce,
                 None if number == 0 => Uuid::nil(),

@@ -111,6 +111,16 @@ pub(crate) async fn is_swept_beyond(log: &Log, end: u64) -> Result<bool> {
     Ok(Snapshot::newest_number(log).await? > end)
 }
 
+/// Records that are missing at the end of a log which has reached further.
+pub(crate) fn lost(first: u64, last: u64) -> Error {
+    let records = match last - first {
+        0 => format!("{}: is missing", Log::path(first)),
+        _ => format!("{} to {}: are missing", Log::path(first), Log::path(last)),
+    };
+    let what = format!("{records}: the log had reached record {last}; run qo doctor");
+    Error::new(ErrorKind::Data, what)
+}
+
 /// A record that is missing although a later one, or a snapshot that covers it, is there.
 pub(crate) fn missing(number: u64) -> Error {
     Error::new(ErrorKind::Data, format!("{}: is missing", Log::path(number)))

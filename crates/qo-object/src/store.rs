@@ -2,6 +2,7 @@
 
 use crate::bucket::Bucket;
 use crate::directory::Directory;
+use crate::format::{self, Absent, Identity};
 use crate::history;
 use crate::log::{Log, numbered};
 use crate::offer::{Offered, Offerer};
@@ -48,6 +49,11 @@ pub struct Options {
     /// How often those who hold a namespace in a bucket look, all of them together, for [slots](crate::slots) beside it whose
     /// lease is over. Defaults to 15 min.
     pub slots_every: Duration,
+    /// What to do where there is no namespace. Defaults to making one.
+    pub absent: Absent,
+    /// How often a process that writes to a bucket makes sure that the namespace there is still the one that it opened: one
+    /// GET before a record. On a directory that is looked at before every record. Defaults to 10 s.
+    pub recognise_every: Duration,
     /// Where the log is written. Defaults to a thread of its own.
     pub host: Host,
 }
@@ -78,6 +84,8 @@ impl Default for Options {
             poll: Duration::from_secs(1),
             poll_without_bell: Duration::from_millis(50),
             slots_every: SLOTS_EVERY,
+            absent: Absent::Make,
+            recognise_every: Duration::from_secs(10),
             host: Host::Thread,
         }
     }
@@ -100,6 +108,8 @@ pub struct LogStore {
     applied: watch::Receiver<u64>,
     /// Somebody was told that something has changed, and has not looked yet.
     told: Arc<AtomicBool>,
+    /// The namespace was not there before.
+    has_made: bool,
 }
 
 /// Where a writer is to begin.
@@ -114,16 +124,16 @@ struct Start {
 }
 
 impl LogStore {
-    /// Opens the namespace in a directory, which is made if it is not there. Everything is on the disk before it is
-    /// acknowledged.
+    /// Opens the namespace in a directory. If there is none it is made, unless the options say otherwise. Everything is on
+    /// the disk before it is acknowledged.
     pub async fn open_directory(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
-        Self::start(directory_log(directory.as_ref())?, None, options, false).await
+        Self::start_in_directory(directory.as_ref(), None, options, false).await
     }
 
     /// Opens the namespace in a directory for somebody who will do little more than submit: the state is not read until
     /// a call needs it.
     pub async fn open_directory_to_submit(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
-        Self::start(directory_log(directory.as_ref())?, None, options, true).await
+        Self::start_in_directory(directory.as_ref(), None, options, true).await
     }
 
     /// Opens the namespace in a directory, with a clock of its own.
@@ -132,7 +142,39 @@ impl LogStore {
         clock: Arc<dyn Clock>,
         options: Options,
     ) -> Result<Self> {
-        Self::start(directory_log(directory.as_ref())?, Some(clock), options, false).await
+        Self::start_in_directory(directory.as_ref(), Some(clock), options, false).await
+    }
+
+    async fn start_in_directory(
+        path: &Path,
+        clock: Option<Arc<dyn Clock>>,
+        options: Options,
+        light: bool,
+    ) -> Result<Self> {
+        let place = format!("file:{}", path.display());
+        if options.absent != Absent::Make {
+            let nothing = |error: Error| match error.kind() {
+                ErrorKind::NotFound => format::absent(options.absent, &place),
+                _ => error,
+            };
+            // Before anything is made there.
+            let log = existing_log(path).map_err(nothing)?;
+            format::is_to_be_made(&log, options.absent, &place).await?;
+        }
+        Self::start_in(directory_log(path)?, &place, clock, options, light).await
+    }
+
+    /// Makes the namespace if it is not there, and opens it.
+    async fn start_in(
+        log: Log,
+        place: &str,
+        clock: Option<Arc<dyn Clock>>,
+        options: Options,
+        light: bool,
+    ) -> Result<Self> {
+        let has_made =
+            format::is_to_be_made(&log, options.absent, place).await? && format::make(&log).await?;
+        Ok(Self { has_made, ..Self::start(log, clock, options, light).await? })
     }
 
     /// Opens the namespace in a bucket. If there is none yet, the bucket's server is tried out first: `Invalid` if it does not
@@ -150,10 +192,21 @@ impl LogStore {
         let traffic = Arc::new(Traffic::default());
         // The thread of the log and its callers have connections of their own: these live as long as who made them.
         let ours = Log::in_bucket(bucket.objects(&traffic)?, Arc::clone(&traffic)).at(bucket);
-        let theirs = Log::in_bucket(bucket.objects(&traffic)?, Arc::clone(&traffic)).at(bucket);
-        bucket.prepare(&ours).await?;
+        let theirs =
+            Log::in_bucket(bucket.objects(&traffic)?, Arc::clone(&traffic)).at(bucket).knowing(&ours);
+        let has_made = bucket.prepare(&ours, options.absent).await?;
         let store = Self::start(theirs, None, options, light).await?;
-        Ok(Self { log: ours, ..store })
+        Ok(Self { log: ours, has_made, ..store })
+    }
+
+    /// Whether this process made the namespace when it opened it.
+    pub fn has_made(&self) -> bool {
+        self.has_made
+    }
+
+    /// Which namespace it is. A light client learns that with its first submit.
+    pub fn identity(&self) -> Option<Identity> {
+        self.log.identity()
     }
 
     /// What goes to a bucket and comes back; none if this is not in one.
@@ -167,12 +220,12 @@ impl LogStore {
         clock: Arc<dyn Clock>,
         options: Options,
     ) -> Result<Self> {
-        Self::start(Log::new(objects), Some(clock), options, false).await
+        Self::start_in(Log::new(objects), "the object store", Some(clock), options, false).await
     }
 
     /// Opens the namespace in an object store, on the time that the store itself keeps.
     pub async fn open_objects(objects: Arc<dyn ObjectStore>, options: Options) -> Result<Self> {
-        Self::start(Log::new(objects), None, options, false).await
+        Self::start_in(Log::new(objects), "the object store", None, options, false).await
     }
 
     /// Opens the namespace in an object store that puts the date of each of its answers into `traffic`, as a bucket does: for
@@ -187,7 +240,7 @@ impl LogStore {
 
     /// Opens the namespace in an object store for somebody who will do little more than submit.
     pub async fn open_objects_to_submit(objects: Arc<dyn ObjectStore>, options: Options) -> Result<Self> {
-        Self::start(Log::new(objects), None, options, true).await
+        Self::start_in(Log::new(objects), "the object store", None, options, true).await
     }
 
     async fn start(log: Log, clock: Option<Arc<dyn Clock>>, options: Options, light: bool) -> Result<Self> {
@@ -207,7 +260,7 @@ impl LogStore {
             }
         }
         result.await.unwrap_or_else(|_| Err(stopped()))?;
-        Ok(Self { requests: sender, log, applied, told: Arc::default() })
+        Ok(Self { requests: sender, log, applied, told: Arc::default(), has_made: false })
     }
 
     /// Asks for something that is answered when it is on the disk.

@@ -8,6 +8,7 @@
 //! In a bucket stamps and dates may be wrong, so there a process also sweeps only records that it has itself known for the
 //! sweep age, by its own monotonic clock ([`crate::watch`]).
 
+use crate::format;
 use crate::history;
 use crate::log::Log;
 use crate::snapshot::{self, Snapshot};
@@ -54,6 +55,7 @@ pub(crate) async fn sweep_old(log: &Log, remembered_ms: u64) -> Result<()> {
     let is_over = |written: Time, age_ms: u64| now.ms_since(written) > age_ms;
     history::forget(log, now, remembered_ms).await?;
     delete_older(log, "attempt", |written| is_over(written, LOGS_MS)).await?;
+    format::sweep_marks(log).await?;
     delete_older(log, "clock", |written| is_over(written, LEFT_BEHIND_MS)).await?;
     // Who still uses his makes it anew.
     delete_older(log, "wanting", |written| is_over(written, LEFT_BEHIND_MS)).await?;

@@ -3,7 +3,7 @@
 
 use crate::clock::StoreClock;
 use crate::directory::{Directory, Held, Turn};
-use crate::format;
+use crate::format::{self, is_closed};
 use crate::housekeeping::Pile;
 use crate::log::Log;
 use crate::pace::{Pace, is_work};
@@ -28,6 +28,9 @@ const GLANCE: Duration = Duration::from_millis(1);
 
 /// How often a reader begins again at a snapshot because the log is swept faster than it reads.
 const REOPENS: u32 = 5;
+
+/// How often to look again for records that a mark speaks of and that are not there.
+const LATE_LOOKS: u32 = 2;
 
 /// Where a writer takes its time from.
 pub(crate) enum Hands {
@@ -107,6 +110,18 @@ pub(crate) struct Writer {
     pub(crate) monitor: Monitor,
     /// Those slots, once they were looked at; none where there can be none.
     pub(crate) slots: Option<Option<SlotObjects>>,
+    /// The record that the log is known to have reached, and which a mark says …
+    pub(crate) marked: u64,
+    /// … and since when; the last record that this process wrote; whether that one is to be marked in any case.
+    pub(crate) marked_at: Instant,
+    pub(crate) wrote: u64,
+    pub(crate) owes_mark: bool,
+    /// A mark that is being written: no caller waits for it.
+    pub(crate) marking: Option<JoinHandle<()>>,
+    /// When the namespace was last seen to be the one that was opened.
+    pub(crate) recognised: Instant,
+    /// A repair holds the namespace, or did when it was opened.
+    pub(crate) is_held: bool,
 }
 
 impl Writer {
@@ -117,7 +132,7 @@ impl Writer {
         options: Options,
         applied: watch::Sender<u64>,
     ) -> Result<Self> {
-        format::check(&log).await?;
+        let found = format::check(&log).await?;
         let hands = match clock {
             Some(clock) => Hands::Given(clock),
             None => Hands::Store(StoreClock::ask(&log).await?),
@@ -160,10 +175,35 @@ impl Writer {
             last_long_sweep: None,
             monitor,
             slots: None,
+            marked: found.mark,
+            marked_at: now,
+            wrote: 0,
+            owes_mark: false,
+            marking: None,
+            recognised: now,
+            is_held: !found.holds.is_empty(),
         };
         writer.begin_again().await?;
         writer.check_end().await?;
+        writer.check_mark().await?;
+        if writer.is_held && is_closed(&writer.state) {
+            tracing::info!(
+                "the namespace is on hold: a repair lost records, and nothing starts until `qo doctor --release`"
+            );
+        }
         Ok(writer)
+    }
+
+    /// The log must have reached its mark. Where a file system shows new files late, they may still come.
+    async fn check_mark(&mut self) -> Result<()> {
+        for _ in 0..LATE_LOOKS {
+            if self.end.number >= self.marked {
+                return Ok(());
+            }
+            sleep(self.options.pause).await;
+            self.catch_up().await?;
+        }
+        format::check_mark(self.end.number, self.marked)
     }
 
     /// Begins again at the newest snapshot, and reads on to the end.
@@ -273,9 +313,12 @@ impl Writer {
                         asked.caller.send(answer).ok();
                     }
                 }
-                Err(error) => now.into_iter().for_each(|asked| {
-                    asked.caller.send(Err(error.clone())).ok();
-                }),
+                Err(error) => {
+                    let error = self.explained(error).await;
+                    now.into_iter().for_each(|asked| {
+                        asked.caller.send(Err(error.clone())).ok();
+                    });
+                }
             }
         }
     }
@@ -325,6 +368,9 @@ impl Writer {
             caught_up =
                 self.sync().await.map_err(|error| Error::new(ErrorKind::Unavailable, error.message()));
         }
+        if let Err(error) = caught_up {
+            caught_up = Err(self.explained(error).await);
+        }
         let now = self.hands.now(self.state.now());
         let watch = self.watched.now();
         for look in looks {
@@ -369,8 +415,28 @@ impl Writer {
         Ok(())
     }
 
+    /// Makes sure now and then that the namespace in a bucket is still the one that was opened: one that was emptied, and
+    /// made anew by another process, must get no record that follows those of the old one.
+    pub(crate) async fn recognise(&mut self) -> Result<()> {
+        if self.log.directory().is_none() && self.recognised.elapsed() >= self.options.recognise_every {
+            format::still_ours(&self.log).await?;
+            self.recognised = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// An error with its cause: a log in a bucket that contradicts itself may be that of another namespace.
+    pub(crate) async fn explained(&self, error: Error) -> Error {
+        if error.kind() != ErrorKind::Data || self.log.directory().is_some() {
+            return error;
+        }
+        format::still_ours(&self.log).await.err().unwrap_or(error)
+    }
+
     /// Evolves by what others wrote. If nobody looked for a long time, what comes next may have been swept.
     pub(crate) async fn catch_up(&mut self) -> Result<()> {
+        // What is in a directory that is away, or another one, is not what was opened.
+        self.log.still_there()?;
         if self.is_late() && Snapshot::newest_number(&self.log).await? > self.end.number {
             return self.begin_again().await;
         }

@@ -4,7 +4,7 @@ use qo_core::{
     Claim, ErrorKind, Exchange, JobFilter, JobId, JobState, Json, Name, NewJob, NewSession, Outcome,
     SessionId, Settle, Store, TaskOptions,
 };
-use qo_object::doctor::{examine, repair};
+use qo_object::doctor::{examine, release, repair};
 use qo_object::{LogStore, Options};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -165,6 +165,7 @@ async fn a_token_that_a_lost_record_may_have_given_is_not_given_again() {
     drop(store);
     fs::write(record(&directory, 5), "").expect("it can be damaged");
     repair(directory.path()).await.expect("it can be repaired");
+    release(directory.path()).await.expect("released").expect("it was on hold");
     let store = open(directory.path()).await;
     let reply = store.exchange(Exchange { claim, ..Exchange::renew(session, 1) }).await.expect("claimed");
     assert_eq!(reply.claimed.len(), 3);

@@ -2,40 +2,90 @@
 
 use crate::settings::without_password;
 use qo_core::{Error, MemoryStore, Result, Store};
-use qo_object::{Bucket, LogStore, Options, SlotObjects};
+use qo_object::{Absent, Bucket, LogStore, Options, SlotObjects};
 use qo_postgres::PostgresStore;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Opens the namespace at a URL: `file:DIR`, `s3://bucket/prefix`, `postgres://…?schema=qo`, or `memory:` for one that ends
 /// with the process.
 ///
-/// A directory that is not there is made, a bucket is not. A PostgreSQL schema is not: [`crate::migrate::up`] does that, because workers
-/// need not have the right to. `Invalid` if the URL is none of these, `NotFound` if there is no such schema or bucket,
+/// A namespace that is not there is made, in a directory or under the prefix of a bucket; with `?create=never` in the URL it
+/// is `Unavailable` instead. A bucket is not made. A PostgreSQL schema is not: [`crate::migrate::up`] does that, because
+/// workers need not have the right to. `Invalid` if the URL is none of these, `NotFound` if there is no such schema or bucket,
 /// `Unavailable` if the place cannot be used, `Conflict` if the schema is of another release, `Data` if what is stored
 /// there is damaged.
 pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
-    match Place::parse(url)? {
-        Place::Directory(directory) => {
-            Ok(Arc::new(LogStore::open_directory(directory, Options::default()).await?))
-        }
-        Place::Bucket(bucket) => Ok(Arc::new(LogStore::open_bucket(&bucket, Options::bucket()).await?)),
-        Place::Postgres(url) => open_schema(&url).await,
-        Place::Memory => Ok(Arc::new(MemoryStore::new())),
-    }
+    Ok(noted(url, open(url, Purpose::Work).await?))
 }
 
 /// Opens a namespace for somebody who will do little more than submit: what is stored there is read only when a call
 /// needs it. Every call works, and means the same as on what [`connect`] returns.
 pub async fn connect_to_submit(url: &str) -> Result<Arc<dyn Store>> {
-    match Place::parse(url)? {
-        Place::Directory(directory) => {
-            Ok(Arc::new(LogStore::open_directory_to_submit(directory, Options::default()).await?))
+    Ok(noted(url, open(url, Purpose::Submit).await?))
+}
+
+fn noted(url: &str, opened: Opened) -> Arc<dyn Store> {
+    if opened.has_made {
+        tracing::info!("made a new namespace: {}", without_password(url));
+    }
+    opened.store
+}
+
+/// What a namespace is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Anything. It is made if it is not there.
+    Work,
+    /// Little more than submitting. It is made if it is not there.
+    Submit,
+    /// Looking at what is there. `NotFound` if there is none.
+    Look,
+}
+
+/// A namespace that was opened.
+pub struct Opened {
+    /// The store.
+    pub store: Arc<dyn Store>,
+    /// The namespace was not there before: this call made it.
+    pub has_made: bool,
+}
+
+/// Opens the namespace at a URL, and says whether it had to be made.
+pub async fn open(url: &str, purpose: Purpose) -> Result<Opened> {
+    let absent = |may_make: bool| match purpose {
+        Purpose::Look => Absent::NotFound,
+        Purpose::Work | Purpose::Submit if may_make => Absent::Make,
+        Purpose::Work | Purpose::Submit => Absent::Refuse,
+    };
+    let store: Arc<dyn Store> = match Place::parse(url)? {
+        Place::Directory(Directory { path, may_make }) => {
+            let options = Options { absent: absent(may_make), ..Options::default() };
+            let store = match purpose {
+                Purpose::Submit => LogStore::open_directory_to_submit(path, options).await?,
+                Purpose::Work | Purpose::Look => LogStore::open_directory(path, options).await?,
+            };
+            return Ok(Opened { has_made: store.has_made(), store: Arc::new(store) });
         }
         Place::Bucket(bucket) => {
-            Ok(Arc::new(LogStore::open_bucket_to_submit(&bucket, Options::bucket()).await?))
+            let options = Options { absent: absent(bucket.may_make()), ..Options::bucket() };
+            let store = match purpose {
+                Purpose::Submit => LogStore::open_bucket_to_submit(&bucket, options).await?,
+                Purpose::Work | Purpose::Look => LogStore::open_bucket(&bucket, options).await?,
+            };
+            return Ok(Opened { has_made: store.has_made(), store: Arc::new(store) });
         }
-        Place::Postgres(url) => open_schema(&url).await,
-        Place::Memory => Ok(Arc::new(MemoryStore::new())),
+        Place::Postgres(url) => open_schema(&url).await?,
+        Place::Memory => Arc::new(MemoryStore::new()),
+    };
+    Ok(Opened { store, has_made: false })
+}
+
+/// The directory that a URL names; none if it names something else, or nothing.
+pub fn directory(url: &str) -> Option<PathBuf> {
+    match Place::parse(url) {
+        Ok(Place::Directory(directory)) => Some(directory.path),
+        Ok(Place::Bucket(_) | Place::Postgres(_) | Place::Memory) | Err(_) => None,
     }
 }
 
@@ -57,30 +107,122 @@ async fn open_schema(url: &qo_postgres::Url) -> Result<Arc<dyn Store>> {
 }
 
 /// Where a namespace is.
-pub(crate) enum Place<'a> {
-    Directory(&'a str),
+pub(crate) enum Place {
+    Directory(Directory),
     Bucket(Box<Bucket>),
     Postgres(Box<qo_postgres::Url>),
     Memory,
 }
 
-impl<'a> Place<'a> {
-    pub(crate) fn parse(url: &'a str) -> Result<Self> {
+/// A directory, as a URL names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Directory {
+    pub(crate) path: PathBuf,
+    /// Whether a namespace is made where there is none: not with `create=never`.
+    pub(crate) may_make: bool,
+}
+
+impl Directory {
+    /// Reads what comes after `file:`. A path is taken as it is, but for `~/`, which is the home directory, as in a shell,
+    /// and `//`, after which RFC 8089 has a host: none, or `localhost`. A `?` begins the parameters.
+    pub(crate) fn parse(rest: &str) -> std::result::Result<Self, String> {
+        Self::parse_at(rest, std::env::var_os("HOME").map(PathBuf::from))
+    }
+
+    fn parse_at(rest: &str, home: Option<PathBuf>) -> std::result::Result<Self, String> {
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let mut may_make = true;
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=').unwrap_or((pair, "")) {
+                ("create", "never") => may_make = false,
+                ("create", _) => return Err("create must be never".into()),
+                (name, _) => return Err(format!("{name} is not known: there is create")),
+            }
+        }
+        let path = match path.strip_prefix("//") {
+            None => path,
+            Some(there) => match there.split_once('/') {
+                Some(("" | "localhost", _)) => there.strip_prefix("localhost").unwrap_or(there),
+                _ => {
+                    let host = there.split('/').next().unwrap_or_default();
+                    return Err(format!(
+                        "{host} is not this machine: write file:{there} for a path that begins here, file:///… for another"
+                    ));
+                }
+            },
+        };
+        let path = match path.strip_prefix('~') {
+            None => PathBuf::from(path),
+            Some(below) if below.is_empty() || below.starts_with('/') => {
+                let home = home.filter(|home| home.is_absolute());
+                let home = home.ok_or("~ is not known: HOME is not set")?;
+                home.join(below.trim_start_matches('/'))
+            }
+            Some(below) => {
+                let name = below.split('/').next().unwrap_or_default();
+                return Err(format!(
+                    "~{name} is not known: write the path, or file:./~{below} if it is called so"
+                ));
+            }
+        };
+        if path.as_os_str().is_empty() {
+            return Err("must name a directory, as in file:.qo".into());
+        }
+        Ok(Self { path, may_make })
+    }
+}
+
+impl Place {
+    pub(crate) fn parse(url: &str) -> Result<Self> {
         let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
-        let refused = |rule| Err(Error::invalid("store", without_password(url), rule));
+        let refused = |rule: &str| Err(Error::invalid("store", without_password(url), rule));
         match scheme {
-            "file" if !rest.is_empty() => Ok(Self::Directory(rest.strip_prefix("//").unwrap_or(rest))),
+            "file" => Directory::parse(rest).map(Self::Directory).or_else(|rule| refused(&rule)),
             "postgres" | "postgresql" if rest.starts_with("//") => {
                 Ok(Self::Postgres(Box::new(qo_postgres::Url::parse(url)?)))
             }
             "s3" => Ok(Self::Bucket(Box::new(Bucket::parse(url)?))),
             "memory" => Ok(Self::Memory),
-            "file" => refused("must name a directory, as in file:.qo"),
             "postgres" | "postgresql" => {
                 refused("must be a connection string, as in postgres://user@host/database?schema=qo")
             }
             "http" | "https" => refused("this release opens file:DIR, s3://…, postgres://… and memory: only"),
             _ => refused("must be file:DIR, s3://bucket/prefix, postgres://… or memory:"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_url_is_a_path_with_a_home_a_host_and_parameters() {
+        let home = || Some(PathBuf::from("/home/ann"));
+        for (rest, path, may_make) in [
+            (".qo", ".qo", true),
+            ("/var/qo?create=never", "/var/qo", false),
+            ("///var/qo", "/var/qo", true),
+            ("//localhost/var/qo", "/var/qo", true),
+            ("~/jobs", "/home/ann/jobs", true),
+            ("~", "/home/ann", true),
+            ("./~/jobs", "./~/jobs", true),
+        ] {
+            let due = Directory { path: path.into(), may_make };
+            assert_eq!(Directory::parse_at(rest, home()), Ok(due), "{rest}");
+        }
+        for (rest, said) in [
+            ("", "must name a directory"),
+            ("?create=never", "must name a directory"),
+            ("x?create=maybe", "create must be never"),
+            ("x?mode=ro", "mode is not known: there is create"),
+            ("//db/qo", "db is not this machine"),
+            ("//db", "db is not this machine"),
+            ("~bob/jobs", "~bob is not known"),
+        ] {
+            let refused = Directory::parse_at(rest, home()).expect_err(rest);
+            assert!(refused.contains(said), "{rest}: {refused}");
+        }
+        assert!(Directory::parse_at("~/x", None).expect_err("no home").contains("HOME"));
     }
 }

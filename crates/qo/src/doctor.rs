@@ -1,11 +1,13 @@
 //! The doctor, by URL: is everything there that a store needs, and if not, how does it get going again?
 
-use crate::connect::Place;
+use crate::connect::{Directory, Place};
 use qo_core::{Error, ErrorKind, Result};
 use qo_object::SlotObjects;
 use qo_object::doctor as directory;
-pub use qo_object::doctor::{Damage, Health as DirectoryHealth, MayWrite, Repair as DirectoryRepair};
+pub use qo_object::doctor::Repair as DirectoryRepair;
+pub use qo_object::doctor::{Damage, Health as DirectoryHealth, MayWrite, Namespace};
 pub use qo_object::slots::{ExpiredSlot, ExpiredSlots, SlotObject};
+pub use qo_object::{Hold, Identity};
 use qo_postgres::doctor as postgres;
 pub use qo_postgres::doctor::{Drift, Health as PostgresHealth};
 
@@ -30,7 +32,7 @@ pub enum Repair {
 /// Looks at everything that is stored and changes nothing. None for a store that keeps nothing.
 pub async fn examine(url: &str) -> Result<Option<Health>> {
     Ok(match Place::parse(url)? {
-        Place::Directory(directory) => Some(Health::Directory(directory::examine(directory).await?)),
+        Place::Directory(Directory { path, .. }) => Some(Health::Directory(directory::examine(path).await?)),
         Place::Bucket(bucket) => Some(Health::Directory(directory::examine_bucket(&bucket).await?)),
         Place::Postgres(url) => Some(Health::Postgres(postgres::examine(&url).await?)),
         Place::Memory => None,
@@ -50,10 +52,39 @@ pub async fn may_write(url: &str) -> Result<Option<MayWrite>> {
 /// of a directory or a bucket first; those of a PostgreSQL schema only wait.
 pub async fn repair(url: &str) -> Result<Repair> {
     match Place::parse(url)? {
-        Place::Directory(directory) => Ok(Repair::Directory(directory::repair(directory).await?)),
+        Place::Directory(Directory { path, .. }) => Ok(Repair::Directory(directory::repair(path).await?)),
         Place::Bucket(bucket) => Ok(Repair::Directory(directory::repair_bucket(&bucket).await?)),
         Place::Postgres(url) => Ok(Repair::Postgres(postgres::repair(&url).await?)),
         Place::Memory => Err(Error::new(ErrorKind::Conflict, "there is nothing to repair in memory:")),
+    }
+}
+
+/// Which namespace is at a URL, and whether a repair holds it, without reading what is stored. None if there is no namespace,
+/// or the store is neither a directory nor a bucket. It makes nothing.
+pub async fn namespace(url: &str) -> Result<Option<Namespace>> {
+    match Place::parse(url)? {
+        Place::Directory(Directory { path, .. }) => directory::namespace(path).await,
+        Place::Bucket(bucket) => directory::namespace_of_bucket(&bucket).await,
+        Place::Postgres(_) | Place::Memory => Ok(None),
+    }
+}
+
+/// Ends the hold that a repair which lost records has put on a namespace, and puts the operator's limit of `cluster` back.
+/// Returns what had been lost; none if the namespace is not on hold.
+pub async fn release(url: &str) -> Result<Option<Hold>> {
+    match Place::parse(url)? {
+        Place::Directory(Directory { path, .. }) => directory::release(path).await,
+        Place::Bucket(bucket) => directory::release_bucket(&bucket).await,
+        Place::Postgres(_) | Place::Memory => Ok(None),
+    }
+}
+
+/// An operator has set or unset the limit of `cluster`: that ends a hold, too.
+pub async fn end_hold(url: &str) -> Result<()> {
+    match Place::parse(url)? {
+        Place::Directory(Directory { path, .. }) => directory::end_hold(path).await,
+        Place::Bucket(bucket) => directory::end_hold_of_bucket(&bucket).await,
+        Place::Postgres(_) | Place::Memory => Ok(()),
     }
 }
 

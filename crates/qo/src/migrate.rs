@@ -1,6 +1,6 @@
 //! The version of what is stored, by URL, and raising it to the one of this release.
 
-use crate::connect::{Place, connect};
+use crate::connect::{Directory, Place, Purpose, open};
 use qo_core::{Error, ErrorKind, Result};
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ pub struct Level {
 /// Looks, and changes nothing.
 pub async fn status(url: &str) -> Result<Level> {
     let (store, release) = match Place::parse(url)? {
-        Place::Directory(directory) => qo_object::doctor::format_levels(directory).await?,
+        Place::Directory(Directory { path, .. }) => qo_object::doctor::format_levels(path).await?,
         Place::Bucket(bucket) => qo_object::doctor::format_levels_of_bucket(&bucket).await?,
         Place::Postgres(url) => return schema(&url).await,
         Place::Memory => (Some(1), 1),
@@ -38,8 +38,9 @@ pub async fn up(url: &str) -> Result<Vec<String>> {
         return qo_postgres::migrate::up(&url).await;
     }
     // Opening gives a new directory its format. So far there is one, so there is nothing else to raise.
-    connect(url).await?;
-    Ok(Vec::new())
+    let opened = open(url, Purpose::Work).await?;
+    opened.store.finish().await;
+    Ok(if opened.has_made { vec!["made a new namespace".into()] } else { Vec::new() })
 }
 
 async fn schema(url: &qo_postgres::Url) -> Result<Level> {

@@ -106,6 +106,7 @@ impl Concurrency {
                 let store = place.open().await?;
                 let others = unknown(place, &store, &group).await?;
                 store.set_limit(group.clone(), limit).await?;
+                end_hold(place, &group).await?;
                 if format.json {
                     screen.json(&serde_json::json!({ "group": group, "limit": limit }))?;
                 } else {
@@ -128,6 +129,7 @@ impl Concurrency {
                         set_by_operator(&store).await?,
                     ));
                 }
+                end_hold(place, &group).await?;
                 let now = store.group(group.clone()).await.ok().and_then(|detail| detail.status.limit);
                 if format.json {
                     return screen.json(&serde_json::json!({ "group": group, "limit": now }));
@@ -184,6 +186,16 @@ async fn unknown(place: &Place, store: &Arc<dyn Store>, group: &GroupRef) -> Don
     Ok((!known.iter().any(is_known)).then_some(known))
 }
 
+/// An operator who speaks about `cluster` ends what a repair has closed.
+async fn end_hold(place: &Place, group: &GroupRef) -> Done {
+    match group {
+        GroupRef::Cluster => {
+            qo::doctor::end_hold(&place.settings.store).await.map_err(|e| place.explained(e))
+        }
+        _ => Ok(()),
+    }
+}
+
 async fn set_by_operator(store: &Arc<dyn Store>) -> Done<Vec<String>> {
     let groups = all_groups(store, caps::PAGE).await?;
     let set = groups.iter().filter(|status| status.sources.operator.is_some());
@@ -219,6 +231,7 @@ pub async fn is_named_for_nothing(store: &Arc<dyn Store>, status: &GroupStatus) 
 impl Status {
     async fn run(self, place: &Place, screen: &mut Screen) -> Done {
         let store = place.open_existing().await?;
+        place.tell_hold(&store, screen).await?;
         let Some(group) = self.group else {
             let most = if self.all { usize::MAX } else { self.limit };
             return if self.format.json {

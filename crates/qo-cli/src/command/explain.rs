@@ -3,7 +3,7 @@
 use super::argument::{self, state_name};
 use crate::cli::Format;
 use crate::output::{Screen, Style, Times};
-use crate::place::{Place, times};
+use crate::place::{Place, SPEAK, times};
 use crate::trouble::{Done, Trouble};
 use clap::Args;
 use qo::core::{GroupRef, HeldBy, Holder, JobDetail, JobId, JobState, Name, Reason, StepStatus, caps};
@@ -52,6 +52,14 @@ impl Explain {
             if let Some(advice) = advice {
                 screen.line(screen.styled(&format!("  → {advice}"), Style::Dim))?;
             }
+        }
+        let by_cluster =
+            |reason: &Reason| matches!(reason, Reason::HeldByLimitZero { group: GroupRef::Cluster });
+        if explanation.reasons.iter().any(by_cluster)
+            && let Some(hold) = place.hold(&store).await?
+        {
+            screen.line(format_args!("- the namespace is {hold}"))?;
+            screen.line(screen.styled(&format!("  → {SPEAK}"), Style::Dim))?;
         }
         Ok(())
     }

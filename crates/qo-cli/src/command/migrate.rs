@@ -40,9 +40,9 @@ impl Migrate {
     /// Shows or raises.
     pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
         let url = &place.settings.store;
-        place.must_exist()?;
         match self {
             Self::Status(format) => {
+                place.must_exist()?;
                 let level = qo::migrate::status(url).await.map_err(|error| place.explained(error))?;
                 if format.json {
                     return screen.json(&level);
@@ -50,7 +50,11 @@ impl Migrate {
                 tell(place, screen, &level)
             }
             Self::Up(format) => {
-                let done = qo::migrate::up(url).await.map_err(|error| place.explained(error))?;
+                let done = match qo::doctor::server(url) {
+                    Some(_) => qo::migrate::up(url).await.map_err(|error| place.explained(error))?,
+                    // To open it is to make it, and that is said.
+                    None => place.open().await.map(|_| Vec::new())?,
+                };
                 let level = qo::migrate::status(url).await.map_err(|error| place.explained(error))?;
                 if format.json {
                     let done = level.pending.is_some().then_some(done);

@@ -129,6 +129,7 @@ impl Worker {
         }
         Error::all(tasks.iter().filter_map(|(options, command)| missing(&options.task, command)).collect())?;
         let store = place.open().await?;
+        place.tell_hold(&store, screen).await?;
         let mut builder = qo::Worker::builder(store).options(place.settings.worker.clone());
         if let Ok(executable) = std::env::current_exe() {
             builder = builder.guard(executable);

@@ -47,7 +47,8 @@ fn what_is_wrong_with_a_bucket_is_said_so_that_it_can_be_mended() {
     with("s3://").code(2).says("must name a bucket");
     with(&format!("s3://b/p?endpoint={endpoint}&regoin=x")).code(2).says("regoin is not known");
     let careless = format!("s3://qo-test/p?endpoint={}", server("QO_TEST_S3_RCLONE"));
-    with(&careless).code(2).says("If-None-Match");
+    with(&careless).code(3).says("there is no namespace at s3://qo-test/p");
+    here.qo(&["--store", &careless, "submit", "upper"]).code(2).says("If-None-Match");
     let wrong = here.command(&["--store", &store, "queues"]).env("AWS_SECRET_ACCESS_KEY", "geheim").output();
     let wrong = wrong.expect("qo runs");
     let said = String::from_utf8_lossy(&wrong.stderr);

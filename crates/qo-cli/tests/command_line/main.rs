@@ -3,6 +3,7 @@
 mod bad_input;
 mod bucket;
 mod disk;
+#[allow(dead_code)]
 mod fixture;
 mod operate;
 mod postgres;

@@ -28,6 +28,7 @@ pub use rule::rule;
 pub use source::{Environment, Source};
 pub use task::{Command, TaskSettings};
 
+use crate::connect::Directory;
 use crate::worker::WorkerOptions;
 use qo_core::default_app;
 use qo_core::{Configuration, Error, ErrorKind, GroupRef, Name, PartialRetention, Result, Retention, caps};
@@ -105,6 +106,10 @@ impl Settings {
             flags: places.flags,
             ..Reading::default()
         };
+        for name in reading.environment.not_text() {
+            let rule = "must be UTF-8, and is not";
+            reading.mistake(Error::new(ErrorKind::Invalid, format!("{name}: {rule}")));
+        }
         let (document, errors) = DeTable::parse_recoverable(&text);
         for error in errors {
             let line = reading.line(error.span().map_or(0, |span| span.start));
@@ -258,9 +263,18 @@ fn read_store(reading: &Reading, in_file: Option<Entry<'_>>, home: &Path, direct
         Source::Flag(_) | Source::Environment(_) => directory,
         Source::File { .. } | Source::Default => home,
     };
-    let url = match url.strip_prefix("file:").map(|path| path.strip_prefix("//").unwrap_or(path)) {
-        Some(path) if !path.is_empty() => format!("file:{}", base.join(path).display()),
-        _ => url,
+    let url = match url.strip_prefix("file:") {
+        Some(rest) => match Directory::parse(rest) {
+            Ok(directory) => {
+                let query = rest.split_once('?').map_or_else(String::new, |(_, query)| format!("?{query}"));
+                format!("file:{}{query}", base.join(directory.path).display())
+            }
+            Err(rule) => {
+                reading.mistake(Error::invalid(format_args!("{source}: store"), &url, rule));
+                url
+            }
+        },
+        None => url,
     };
     reading.show("store", without_password(&url).into(), source);
     url

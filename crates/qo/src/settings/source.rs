@@ -2,6 +2,7 @@
 
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 
 /// Where a setting comes from, the strongest last.
@@ -163,27 +164,48 @@ const OTHERS: [&str; 9] = [
 
 /// The variables of a process. An empty one is none.
 #[derive(Debug, Clone, Default)]
-pub struct Environment(BTreeMap<String, String>);
+pub struct Environment {
+    variables: BTreeMap<String, String>,
+    /// Settings whose value is not UTF-8.
+    not_text: Vec<String>,
+}
 
 impl Environment {
     /// Those of this process.
     pub fn of_process() -> Self {
-        // One that is not UTF-8 cannot be a setting: names and numbers all are.
-        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        };
-        std::env::vars_os().filter_map(text).collect()
+        Self::of(std::env::vars_os())
+    }
+
+    fn of(variables: impl Iterator<Item = (OsString, OsString)>) -> Self {
+        let mut environment = Self::default();
+        for (name, value) in variables {
+            // A variable whose name is not UTF-8 is none of qo's.
+            let Ok(name) = name.into_string() else { continue };
+            match value.into_string() {
+                Ok(value) => drop(environment.variables.insert(name, value)),
+                Err(_) if is_ours(&name) => environment.not_text.push(name),
+                Err(_) => {}
+            }
+        }
+        environment.not_text.sort();
+        environment
+    }
+
+    /// Variables of qo whose value is not UTF-8: to leave them out would be to do something else than was asked for.
+    pub(super) fn not_text(&self) -> &[String] {
+        &self.not_text
     }
 
     /// The value of a variable.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
     /// Variables that look like misspelled settings, each with what it probably means.
     pub(super) fn suspects(&self) -> Vec<String> {
         let known = || ALL.iter().map(|known| known.variable).chain(OTHERS);
-        let unknown = self.0.keys().filter(|name| name.starts_with("QO_") && !known().any(|k| k == *name));
+        let unknown =
+            self.variables.keys().filter(|name| name.starts_with("QO_") && !known().any(|k| k == *name));
         let near = unknown.filter_map(|name| {
             let near = super::nearest(name, known())?;
             Some(format!("{name} is not a setting and was ignored; did you mean {near}?"))
@@ -192,8 +214,13 @@ impl Environment {
     }
 }
 
+/// Whether a variable is a setting, by either of its names, or looks like one.
+fn is_ours(name: &str) -> bool {
+    name.starts_with("QO_") || ALL.iter().any(|known| known.bare == Some(name))
+}
+
 impl FromIterator<(String, String)> for Environment {
     fn from_iter<I: IntoIterator<Item = (String, String)>>(variables: I) -> Self {
-        Self(variables.into_iter().collect())
+        Self { variables: variables.into_iter().collect(), not_text: Vec::new() }
     }
 }

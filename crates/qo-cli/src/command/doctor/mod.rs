@@ -19,6 +19,7 @@ Examples:
   qo doctor
   qo doctor --verify      read everything that is stored and check it; on PostgreSQL, count every slot
   qo doctor --repair      get a damaged store going again; says what was lost
+  qo doctor --release     after a repair that lost records: let jobs start again
 
 What is over and not ended yet is shown: sessions and leases, and slots that are objects in a bucket. Workers sweep it by
 themselves; looking changes nothing. With --json such a finding has it as `would_sweep`.
@@ -30,9 +31,12 @@ pub struct Doctor {
     /// Read everything that is stored and check it.
     #[arg(long)]
     verify: bool,
-    /// Get a damaged store going again.
+    /// Get a damaged store going again. If records were lost nothing starts until --release.
     #[arg(long)]
     repair: bool,
+    /// Let jobs start again after a repair that lost records: limits and pauses are as they should be.
+    #[arg(long, conflicts_with = "repair")]
+    release: bool,
     #[command(flatten)]
     format: Format,
 }
@@ -83,7 +87,8 @@ impl Doctor {
     /// Looks, and tells.
     pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
         let is_there = place.has_namespace().await?;
-        let mut findings = stored::examine(place, is_there, self.verify, self.repair).await?;
+        let mut findings = if self.release { stored::release(place).await? } else { Vec::new() };
+        findings.extend(stored::examine(place, is_there, self.verify, self.repair).await?);
         if findings.iter().all(|finding| finding.level < Level::Problem) {
             if is_there {
                 findings.extend(health::examine(place).await?);

@@ -1,10 +1,10 @@
 //! What is stored: can it be read, is it whole, and how does it get going again?
 
 use super::{Finding, Level};
-use crate::place::{Place, listed};
+use crate::place::{Place, SPEAK, listed, on_hold};
 use crate::trouble::{Done, Trouble};
 use qo::ErrorKind;
-use qo::doctor::{DirectoryHealth, DirectoryRepair, Drift, Health, MayWrite, PostgresHealth, Repair};
+use qo::doctor::{DirectoryHealth, DirectoryRepair, Drift, Health, Hold, MayWrite, PostgresHealth, Repair};
 
 /// Looks at what is stored; with `repair` a damaged store is got going again first. Where there is no namespace none is
 /// made.
@@ -37,7 +37,12 @@ pub async fn examine(place: &Place, is_there: bool, verify: bool, repair: bool) 
         // What there is to look at on a server costs little: it is always looked at.
         Ok(_) if verify || repair || qo::doctor::server(url).is_some() => {}
         Ok(_) => {
-            findings.push(Finding::new(Level::Ok, "store", format!("{} can be read", place.shown())));
+            let namespace = place.namespace().await?;
+            let identity = namespace.as_ref().and_then(|namespace| namespace.identity);
+            let which = identity.map_or_else(String::new, |identity| format!(": {identity}"));
+            let what = format!("{} can be read{which}", place.shown());
+            findings.push(Finding::new(Level::Ok, "store", what));
+            findings.extend(namespace.and_then(|namespace| namespace.hold).map(|hold| held(&hold)));
             return Ok(findings);
         }
         // What is wrong is told in full below.
@@ -75,6 +80,24 @@ async fn writing(place: &Place) -> Done<Vec<Finding>> {
     Ok(vec![finding])
 }
 
+/// An operator has spoken: what a repair has closed is opened.
+pub async fn release(place: &Place) -> Done<Vec<Finding>> {
+    let released = qo::doctor::release(&place.settings.store).await;
+    Ok(vec![match released.map_err(|error| place.explained(error))? {
+        Some(hold) => {
+            let cluster = hold.cluster.map_or_else(|| "no limit".into(), |limit| format!("limit {limit}"));
+            let what =
+                format!("jobs start again; cluster has {cluster} of an operator, as before the repair");
+            Finding::new(Level::Ok, "hold", what)
+        }
+        None => Finding::new(Level::Ok, "hold", "the namespace is not on hold"),
+    }])
+}
+
+fn held(hold: &Hold) -> Finding {
+    Finding::new(Level::Note, "hold", on_hold(hold)).advice(SPEAK)
+}
+
 /// Everything, read.
 async fn examined(place: &Place) -> Done<Vec<Finding>> {
     let examined = qo::doctor::examine(&place.settings.store).await;
@@ -102,8 +125,9 @@ fn postgres(place: &Place, health: &PostgresHealth) -> Vec<Finding> {
 
 fn directory(place: &Place, health: &DirectoryHealth) -> Vec<Finding> {
     let format = health.format.map_or_else(|| "none yet".into(), |format| format.to_string());
+    let which = health.identity.map_or_else(String::new, |identity| format!("{identity}, "));
     let what = format!(
-        "{}: format {format}, {} records up to {}, snapshot of {}",
+        "{}: {which}format {format}, {} records up to {}, snapshot of {}",
         place.shown(),
         health.records,
         health.last,
@@ -118,6 +142,7 @@ fn directory(place: &Place, health: &DirectoryHealth) -> Vec<Finding> {
             false => Finding::new(Level::Note, "store", format!("{} (nobody needs it)", damage.what)),
         }
     }));
+    findings.extend(health.hold.as_ref().map(held));
     findings
 }
 

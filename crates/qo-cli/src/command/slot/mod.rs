@@ -92,7 +92,11 @@ impl Slot {
             true => Keeper::Objects(
                 qo::slot_objects(&place.settings.store).map_err(|error| place.explained(error))?,
             ),
-            false => Keeper::Namespace(place.open().await?),
+            false => {
+                let store = place.open().await?;
+                place.tell_hold(&store, screen).await?;
+                Keeper::Namespace(store)
+            }
         };
         let Some(held) = run.acquire(&keeper, screen, request, &mut signals).await? else {
             screen.say("interrupted while waiting; no slot is held");
