@@ -151,8 +151,7 @@ fn slot_run_does_not_call_a_command_that_was_told_to_stop_a_success() {
     }
 }
 
-/// A program that says how many of its kind run while it does: each line of the file is one that started, each file
-/// beside it one that has not ended. It never ends by itself.
+/// A program that says which process it is, and never ends by itself.
 const PROBE: &str = "echo $$ >> started; exec sleep 600";
 
 #[test]
@@ -195,7 +194,7 @@ fn a_daemon_that_a_program_leaves_behind_does_not_outlive_its_job() {
     assert!(!is_alive(numbers(&here.path("daemon"))[0]), "the job ended and its daemon lives");
 }
 
-/// Programs with children that a group, a session or a shell stands between; each writes its id to `alive-QO_JOB_ID`.
+/// Programs with children in their own group, another group and another session; each writes its id to `alive`.
 fn family(here: &Here) {
     here.script("leaf.sh", "trap '' TERM HUP; echo $$ >> $1; while :; do sleep 0.1; done");
     here.script(
@@ -205,7 +204,7 @@ fn family(here: &Here) {
     here.write(".qo.toml", "[tasks.family]\ncommand = [\"./family.sh\"]\nmax_concurrent = 3\n");
 }
 
-/// Which of the processes of a worker are killed with it.
+/// Kills a worker and the processes between it and its programs, found in one of three ways.
 fn kill_with_guards(by: &str) {
     let here = Here::new();
     family(&here);
@@ -254,7 +253,7 @@ fn programs_end_with_a_worker_and_guards_that_are_killed_by_their_ids() {
 #[test]
 fn a_limit_holds_when_a_worker_and_its_guards_are_killed_again_and_again() {
     let here = Here::new();
-    // Each says from when to when it ran, in its own words: one line a beat, of a child in a session of its own.
+    // Each says itself that it runs: one line a beat, of children in another session and another group.
     here.script("beat.sh", "while :; do date +%s%N >> beats-$1; sleep 0.02; done");
     here.script(
         "work.sh",
@@ -295,4 +294,22 @@ fn most_at_once(here: &Here) -> usize {
         most = most.max(now);
     }
     usize::try_from(most).expect("more starts than ends")
+}
+
+#[test]
+fn a_worker_of_programs_runs_as_many_at_once_as_there_are_cpus() {
+    let here = Here::new();
+    let cpus = std::thread::available_parallelism().expect("a number").get();
+    let permits = |name: &str| {
+        let workers = here.qo(&["workers", "--json"]).json();
+        let found =
+            workers.as_array().expect("an array").iter().find(|worker| worker["worker"] == name).cloned();
+        found.expect("it is alive")["permits"].clone()
+    };
+    let _usual = here.worker(&["--task", "a=true", "--name", "usual"]);
+    assert_eq!(permits("usual"), cpus);
+    let log = fs::read_to_string(here.path("usual.log")).expect("a log");
+    assert!(log.contains(&format!("processes={cpus},")), "{log}");
+    let _told = here.worker(&["--task", "a=true", "--name", "told", "--max-concurrent-tasks", "77"]);
+    assert_eq!(permits("told"), 77);
 }

@@ -85,11 +85,14 @@ impl Family {
         }
     }
 
-    /// Signals those outside the program's group. Says whether there were any, and whether any of them could be reached.
+    /// Signals those that `signal_group` does not reach. Says whether there were any, and whether a signal to any of them
+    /// is allowed.
     #[cfg(target_os = "linux")]
     fn signal_others(&self, signal: Signal) -> (bool, bool) {
         let others = tree::below(rustix::process::getpid());
-        let others = others.iter().filter(|other| other.group != Some(self.program));
+        // A program that has been waited for has lost its group's id: its members are signalled one by one.
+        let is_other = |process: &tree::Process| self.status.is_some() || process.group != Some(self.program);
+        let others = others.iter().filter(|process| is_other(process));
         others.fold((false, false), |(_, reached), other| (true, other.signal(signal) || reached))
     }
 

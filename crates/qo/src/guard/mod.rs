@@ -23,7 +23,7 @@
 //!    signal and then becomes the program.
 //! 2. Descendants have no such signal; they are found by their environment. Every program carries the mark of its worker
 //!    process, `QO_GUARDED_BY`. A worker that lives kills what carries the mark and the job's id; if it died with its
-//!    guards, its keeper does ([`keeper`]).
+//!    guards, its keeper does (`keeper.rs`).
 //!
 //! A guard calls itself `task-guard`, so that `pkill qo` means workers.
 //!
@@ -57,6 +57,7 @@ pub(crate) mod keeper;
 mod launch;
 
 use descendants::{Family, Status};
+use futures::FutureExt;
 use launch::Launched;
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
@@ -346,12 +347,16 @@ impl Watch {
                 self.linger = linger;
             }
         }
-        // Even with no time to linger this looks once for a signal that has come.
         if status == Status::Exited(0) && self.signalled.is_none() {
             let stop = Signals::stop(&mut self.signals.stop);
-            if let Ok(number) = timeout(self.linger, stop).await {
-                self.heard(number);
-            }
+            // A program that ends while its worker works costs no wait, only a look at what has come.
+            let heard = if self.linger.is_zero() {
+                tokio::task::yield_now().await;
+                stop.now_or_never()
+            } else {
+                timeout(self.linger, stop).await.ok()
+            };
+            heard.into_iter().for_each(|number| self.heard(number));
         }
         let code = match status {
             Status::Exited(code) => {
