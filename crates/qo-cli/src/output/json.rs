@@ -6,11 +6,13 @@ use serde_json::value::RawValue;
 
 /// A JSON text as the value that it is. Its numbers stay as they were written.
 fn value(json: &Json) -> Box<RawValue> {
-    // It was checked when it was made; should it not be JSON all the same, it is shown as a text.
-    let text = |_| serde_json::value::to_raw_value(json.as_str());
-    RawValue::from_string(json.as_str().trim().to_owned())
-        .or_else(text)
-        .unwrap_or_else(|_| RawValue::NULL.to_owned())
+    let text =
+        || serde_json::value::to_raw_value(json.as_str()).unwrap_or_else(|_| RawValue::NULL.to_owned());
+    // One that is stored and is no JSON, or has a number that programs cannot read, is shown as a text.
+    match json.check("json") {
+        Ok(()) => RawValue::from_string(json.as_str().trim().to_owned()).unwrap_or_else(|_| text()),
+        Err(_) => text(),
+    }
 }
 
 /// A job, whole.

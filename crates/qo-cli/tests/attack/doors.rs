@@ -51,7 +51,9 @@ impl There {
 
     /// SQL where `qo.` is the schema, as its owner.
     fn sql(&self, statements: &str) {
-        sql(&self.server, &statements.replace("qo.", &format!("{}.", self.schema)));
+        let statements = statements.replace("qo.", &format!("{}.", self.schema));
+        // Triggers find their functions by it.
+        sql(&self.server, &format!("SET search_path = {}; {statements}", self.schema));
     }
 
     fn refused(&self, statement: &str) -> String {
