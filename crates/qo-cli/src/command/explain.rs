@@ -2,7 +2,7 @@
 
 use super::argument::{self, state_name};
 use crate::cli::Format;
-use crate::output::{Screen, Style, Times};
+use crate::output::{Screen, Style, Times, counted};
 use crate::place::{Place, SPEAK, times};
 use crate::trouble::{Done, Trouble};
 use clap::Args;
@@ -228,7 +228,7 @@ fn full(group: &GroupRef, used: u64, limit: u32, cost: u32, position: u32) -> St
 
 /// A number of slots.
 fn slots(count: u32) -> String {
-    if count == 1 { "1 slot".into() } else { format!("{count} slots") }
+    counted(count.into(), "slot")
 }
 
 fn held_by(holders: &[Holder], used: u64, times: &Times) -> String {

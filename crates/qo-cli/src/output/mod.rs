@@ -30,6 +30,11 @@ pub enum Colour {
     Never,
 }
 
+/// How many there are of something: `1 job`, `2 jobs`.
+pub fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
 /// Where a command writes: stdout for its result, stderr for everything else.
 pub struct Screen {
     out: BufWriter<io::Stdout>,

@@ -168,7 +168,7 @@ fn a_pipe_is_submitted_as_it_comes_and_an_error_says_how_many_were_accepted() {
     signal(child.id(), "INT");
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(130));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("1 jobs submitted; interrupted"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 job submitted; interrupted"), "{output:?}");
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn refused_lines_are_named_and_the_rest_is_accepted() {
     let line = "{\"task\": \"sync\", \"limit\": 1, \"on_limit\": \"reject\"}\n";
     here.write("jobs.ndjson", &line.repeat(3));
     let ran = here.qo(&["submit", "--file", "jobs.ndjson"]).code(4);
-    ran.says("line 2: ").says("line 3: ").shows("1 jobs submitted, 2 refused");
+    ran.says("line 2: ").says("line 3: ").shows("1 job submitted, 2 refused");
 }
 
 #[test]
@@ -241,5 +241,5 @@ fn who_is_terminated_in_the_middle_of_many_jobs_says_how_many_were_accepted() {
     let ended = submit.wait_with_output().expect("it ends");
     assert_eq!(ended.status.code(), Some(130));
     let said = String::from_utf8_lossy(&ended.stderr).into_owned() + &String::from_utf8_lossy(&ended.stdout);
-    assert!(said.contains("jobs submitted; interrupted"), "{said}");
+    assert!(said.contains("submitted; interrupted"), "{said}");
 }

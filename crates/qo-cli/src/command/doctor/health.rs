@@ -3,7 +3,7 @@
 use super::sweep;
 use super::{Finding, Level};
 use crate::command::concurrency::{all_groups, is_named_for_nothing};
-use crate::output::clean;
+use crate::output::{clean, counted};
 use crate::place::{Place, listed};
 use crate::trouble::Done;
 use qo::Store;
@@ -40,10 +40,10 @@ async fn alive(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
     let running: u64 = workers.iter().map(|worker| worker.running).sum();
     let mut findings = Vec::new();
     if workers.is_empty() && due > 0 {
-        let what = format!("none is alive, and {due} jobs are due");
+        let what = format!("none is alive; {} due", counted(due, "job"));
         findings.push(Finding::new(Level::Note, "workers", what).advice("start one: qo worker"));
     } else {
-        let what = format!("{} alive, {running} jobs run, {due} are due", workers.len());
+        let what = format!("{} alive; {} running, {due} due", workers.len(), counted(running, "job"));
         findings.push(Finding::new(Level::Ok, "workers", what));
     }
     let paused: Vec<String> =
@@ -71,7 +71,7 @@ async fn group(store: &Arc<dyn Store>, status: &GroupStatus) -> Done<Option<Find
     let is_sum = matches!(status.group, GroupRef::EveryKey(_));
     Ok(match status.limit {
         Some(0) if waiting > 0 => {
-            let what = format!("limit 0 holds {waiting} slots' worth of jobs");
+            let what = format!("limit 0 holds back jobs that ask for {}", counted(waiting, "slot"));
             Some(Finding::new(Level::Note, about, what).advice(set))
         }
         Some(limit) if status.used > limit.into() && !is_sum => {

@@ -1,7 +1,7 @@
 //! What a sweep would end: sessions, leases and slots that are over, and that nobody has ended yet. Looking ends none.
 
 use super::{Finding, Level};
-use crate::output::Times;
+use crate::output::{Times, counted};
 use crate::place::Place;
 use crate::trouble::Done;
 use qo::core::{FenceToken, GroupRef, Holder, Name, Over, SessionId, Time, WorkerStatus, caps};
@@ -67,10 +67,6 @@ fn session(worker: &WorkerStatus, slots: u64, now: Time) -> Finding {
     Finding::new(Level::Note, "workers", what)
         .advice("any running worker ends it, also one that idles, and gives back what it holds")
         .sweep(Sweepable::Session(session))
-}
-
-fn counted(count: u64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 fn lease(group: &GroupRef, holder: &Holder, now: Time) -> Finding {

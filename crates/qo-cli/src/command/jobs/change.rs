@@ -4,7 +4,7 @@ use super::filter::Filter;
 use super::style;
 use crate::cli::Format;
 use crate::command::argument::{self, state_name};
-use crate::output::{Screen, Style, Table};
+use crate::output::{Screen, Style, Table, counted};
 use crate::place::Place;
 use crate::trouble::{Done, Trouble, exit_code};
 use clap::Args;
@@ -162,8 +162,7 @@ async fn matching(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, cha
     }
     let done =
         if change == Change::Cancel { "cancelled, or asked to stop" } else { "open again, or due now" };
-    let jobs = if changed == 1 { "job" } else { "jobs" };
-    screen.line(format_args!("{changed} {jobs} {done}"))
+    screen.line(format_args!("{} {done}", counted(changed, "job")))
 }
 
 /// How many jobs will be changed, as far as a listing shows it.
@@ -191,7 +190,7 @@ fn confirm(screen: &mut Screen, word: &str, count: u64) -> Done {
     }
     screen.flush()?;
     // Who closed stderr cannot be asked, and does not say yes.
-    let _ = write!(std::io::stderr(), "{word} {count} jobs? [y/N] ");
+    let _ = write!(std::io::stderr(), "{word} {}? [y/N] ", counted(count, "job"));
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
     match read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes") {

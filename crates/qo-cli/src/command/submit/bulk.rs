@@ -3,7 +3,7 @@
 use super::options::{Template, fits, now, payload_bytes};
 use super::{Submit, line, new_id, wait};
 use crate::command::argument::state_name;
-use crate::output::{Array, Screen};
+use crate::output::{Array, Screen, counted};
 use crate::place::Place;
 use crate::trouble::{Done, FAILED, INTERRUPTED, Trouble, exit_code};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -409,7 +409,7 @@ impl<'a> Bulk<'a> {
             (self.skipped, "skipped"),
             (self.refused.len() as u64, "refused"),
         ];
-        let mut said = format!("{} jobs submitted", self.accepted);
+        let mut said = format!("{} submitted", counted(self.accepted, "job"));
         for (count, word) in counts.into_iter().filter(|(count, _)| *count > 0) {
             said.push_str(&format!(", {count} {word}"));
         }
