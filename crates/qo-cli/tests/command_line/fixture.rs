@@ -171,11 +171,6 @@ impl Worker {
         signal(self.child.id(), name);
     }
 
-    /// Whether it has not ended.
-    pub fn is_running(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
-    }
-
     /// Waits for its end.
     pub fn wait(mut self) -> i32 {
         self.child.wait().expect("it ends").code().unwrap_or(-1)

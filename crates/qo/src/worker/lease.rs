@@ -82,14 +82,15 @@ impl Lease {
         lease
     }
 
-    /// It was renewed for so long by what was first sent at `sent`. Says whether it had been lost meanwhile. One that was
-    /// renewed for longer, because nothing ran, is shorter again when something does.
+    /// It was renewed for so long by what was first sent at `sent`. One that was renewed for longer, because nothing ran, is
+    /// shorter again when something does. Says whether the watch has to look: the lease had been lost meanwhile, or it ends
+    /// sooner than the watch, which sleeps until its end, knows.
     pub fn renew(&self, sent: Instant, length: Duration, lease_until: Time) -> bool {
         let until = sent.duration_since(self.origin) + self.trusted_for(length);
-        self.trusted_until.store(micros(until), Ordering::SeqCst);
+        let before = self.trusted_until.swap(micros(until), Ordering::SeqCst);
         self.lease_until.store(lease_until.as_millis(), Ordering::SeqCst);
         self.tell_guards();
-        self.lost.swap(false, Ordering::SeqCst)
+        self.lost.swap(false, Ordering::SeqCst) || micros(until) < before
     }
 
     /// How long it is trusted if it was renewed for so long: a longer one has the margin of the usual one.
@@ -262,6 +263,16 @@ impl Watch {
 mod tests {
     use super::*;
     use uuid::Uuid;
+
+    #[test]
+    fn the_watch_looks_when_an_idle_lease_becomes_a_usual_one() {
+        let (sent, until) = (Instant::now(), Time::from_millis(0));
+        let [usual, idle] = [4, 40].map(Duration::from_secs);
+        let lease = Lease::new(SessionId(Uuid::nil()), sent, usual, Duration::ZERO, until);
+        assert!(!lease.renew(sent, idle, until), "it ends later: the watch finds that when it wakes up");
+        assert!(lease.renew(sent + usual, usual, until), "it ends sooner than the watch knows");
+        assert!(!lease.renew(sent + 2 * usual, usual, until));
+    }
 
     #[test]
     fn a_lease_is_trusted_for_less_where_the_store_tells_time_coarsely() {
