@@ -128,7 +128,7 @@ async fn a_bucket_that_was_emptied_gets_no_record_of_the_namespace_before() {
 }
 
 #[tokio::test]
-async fn a_log_in_a_bucket_is_marked_at_its_first_record_every_hundredth_and_the_end() {
+async fn a_bucket_marks_the_first_record_every_hundredth_and_the_last() {
     let server = Server::start(3);
     let place = bucket(&server);
     let marks = || server.names("p/format/mark-");

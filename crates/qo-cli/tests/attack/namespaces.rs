@@ -251,7 +251,7 @@ fn the_doctor_misses_records_whose_attempts_left_logs_behind() {
 }
 
 #[test]
-fn a_repair_that_lost_records_holds_the_namespace_until_an_operator_speaks() {
+fn a_repair_that_lost_records_holds_everything_until_an_operator_speaks() {
     for speaks in [&["doctor", "--release"][..], &["concurrency", "set", "cluster", "--limit", "5"]] {
         let here = Here::new();
         here.qo(&["concurrency", "set", "cluster", "--limit", "7"]).ok();
