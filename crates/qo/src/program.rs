@@ -2,9 +2,11 @@
 //!
 //! The payload is on its stdin, as one line of JSON. What it writes to stdout is the output: JSON if it is JSON, else a
 //! string, nothing is `null`; what is not UTF-8 is `{"base64": "…"}`, without loss, and [`bytes`] reads it. Exit code 0
-//! succeeds, 75 retries, 100 fails for good, any other retries; the end of its stderr is the error, and the last 64 KiB of
-//! it are the attempt's [log](log), which can be read while it runs. The environment has `QO_JOB_ID`,
-//! `QO_ATTEMPT`, `QO_FENCE_TOKEN`, `QO_TASK` and `QO_KEY` (empty if there is none).
+//! succeeds, 75 retries, 100 fails for good, any other retries. The environment has `QO_JOB_ID`, `QO_ATTEMPT`,
+//! `QO_FENCE_TOKEN`, `QO_TASK` and `QO_KEY` (empty if there is none).
+//!
+//! The end of its stderr is the error, and the last 64 KiB of it are the attempt's log, which can be read while it runs. The
+//! first line of a log says how many bytes before it were [cut]; bytes that are not UTF-8 are shown as `\xNN`.
 //!
 //! It runs under a [guard](crate::guard): neither it nor a process that it started outlives the lease of the job. When it
 //! shall stop it gets SIGTERM, and SIGKILL after the grace. What it leaves behind, daemons included, is killed when it
@@ -15,7 +17,7 @@
 //! attempt is used.
 
 mod executable;
-pub mod log;
+mod log;
 mod output;
 
 pub(crate) use executable::find;
@@ -76,7 +78,7 @@ impl Program {
         if let Some(argument) = command.iter().find(|argument| argument.contains('\0')) {
             return Err(Error::invalid("command", argument, "must not contain a NUL"));
         }
-        // A bare `Path::new("")` joins to what the system looks up: the worker's own directory.
+        // It is started in the worker's own directory.
         find(&command[0], Path::new("")).map_err(|rule| Error::invalid("command", &command[0], rule))?;
         let guard = match guard {
             Some(guard) => guard.to_owned(),

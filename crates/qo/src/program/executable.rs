@@ -19,16 +19,14 @@ pub fn find(program: &str, directory: &Path) -> Result<PathBuf, String> {
 fn find_on(path: &OsStr, program: &str, directory: &Path) -> Result<PathBuf, String> {
     if program.contains('/') {
         let file = directory.join(program);
-        let shown = file.display();
-        return match file.metadata() {
-            Ok(found) if is_executable(&found) => Ok(file.clone()),
-            Ok(found) if found.is_dir() => Err(format!("must be a program: {shown} is a directory")),
-            Ok(_) => Err(format!("must be a program: {shown} is not executable (chmod +x)")),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(format!("must be a program: there is no {shown}"))
-            }
-            Err(error) => Err(format!("must be a program: {shown}: {error}")),
+        let why = match file.metadata() {
+            Ok(found) if is_executable(&found) => return Ok(file),
+            Ok(found) if found.is_dir() => "this is a directory".to_owned(),
+            Ok(_) => "this file is not executable (chmod +x)".to_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => "there is no such file".to_owned(),
+            Err(error) => error.to_string(),
         };
+        return Err(format!("must be a program: {why}"));
     }
     // An empty entry is the current directory, and a relative one is relative to it.
     let files = std::env::split_paths(path).map(|folder| directory.join(folder).join(program));
@@ -68,9 +66,9 @@ mod tests {
             (".", "text", "on the PATH"),
             (".", "other", "on the PATH"),
             ("", "./text", "not executable"),
-            ("", "./other", "there is no"),
+            ("", "./other", "no such file"),
             ("", "./tool/x", "Not a directory"),
-            ("", "/", "is a directory"),
+            ("", "/", "a directory"),
         ] {
             let refused = find(path, program).expect_err("a rule");
             assert!(refused.contains(rule), "{program} on {path}: {refused}");

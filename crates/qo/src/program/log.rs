@@ -8,8 +8,8 @@
 //! While a program runs:
 //!
 //! 1. The log is kept when there is something new and the last time is long enough ago ([`Pace`]).
-//! 2. A worker keeps [`AT_ONCE`] such logs at once at most, and so many in a second as the pace says; the others wait for
-//!    their turn. What they wait with is newer by then.
+//! 2. A worker writes at most [`AT_ONCE`] such logs at once, and starts one write per [`Pace::gap`]. The others wait for
+//!    their turn, and write what is there when it comes.
 //! 3. An attempt has one write under way at most. The last write, of the whole log, starts when that one has ended.
 //!
 //! So a log that was kept while the program ran never replaces the last one. Each write is a task of its own: neither the
