@@ -14,11 +14,10 @@ pub fn signal(pid: u32, signal: Signal) {
     }
 }
 
-/// A process, its parent and its name.
+/// A process and its parent.
 struct Entry {
     pid: u32,
     parent: u32,
-    name: String,
 }
 
 fn numbers() -> impl Iterator<Item = u32> {
@@ -29,18 +28,16 @@ fn numbers() -> impl Iterator<Item = u32> {
 fn table() -> Vec<Entry> {
     let read = |pid: u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let (before, after) = stat.rsplit_once(") ")?;
-        let name = before.split_once('(')?.1.to_owned();
-        let mut words = after.split(' ');
+        let mut words = stat.rsplit_once(") ")?.1.split(' ');
         if words.next()? == "Z" {
             return None;
         }
-        Some(Entry { pid, parent: words.next()?.parse().ok()?, name })
+        Some(Entry { pid, parent: words.next()?.parse().ok()? })
     };
     numbers().filter_map(read).collect()
 }
 
-/// The processes that a process started, and those that they started: guards, and everything else.
+/// The processes that a worker started, which are guards, and those that they started.
 pub fn below(root: u32) -> (Vec<u32>, Vec<u32>) {
     let table = table();
     let mut family = BTreeSet::from([root]);
@@ -49,9 +46,7 @@ pub fn below(root: u32) -> (Vec<u32>, Vec<u32>) {
         table.iter().find(|entry| family.contains(&entry.parent) && !family.contains(&entry.pid))
     {
         family.insert(found.pid);
-        // Between fork and exec a program has the name of its guard, but not the guard's parent.
-        let is_guard = found.parent == root && found.name == "qo";
-        if is_guard { guards.push(found.pid) } else { programs.push(found.pid) }
+        if found.parent == root { guards.push(found.pid) } else { programs.push(found.pid) }
     }
     (guards, programs)
 }
