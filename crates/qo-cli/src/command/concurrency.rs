@@ -313,7 +313,7 @@ fn note(status: &GroupStatus, waiting: u64) -> (String, Style) {
     }
 }
 
-/// Who set the limit that counts; of a configuration or code also which app, unless it is the default one.
+/// The source of the limit that counts; for configuration and code also the app, unless it is `default`.
 fn source(status: &GroupStatus) -> Option<String> {
     let code = status.sources.code.last().map(|code| &code.app);
     let (source, app) = match status.source? {

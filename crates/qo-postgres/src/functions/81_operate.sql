@@ -1,6 +1,6 @@
 -- What registrations, configurations and operators say.
 
--- A registration in words, for those who look at what was pushed.
+-- A registration as text, for the history of pushes.
 CREATE OR REPLACE FUNCTION task_text(_task jsonb) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT concat_ws(' ', 'group=' || coalesce(_task->>'group', _task->>'task'), 'limit=' || (_task->>'limit'),
         'timeout_ms=' || (_task->>'timeout_ms'),
@@ -8,7 +8,7 @@ CREATE OR REPLACE FUNCTION task_text(_task jsonb) RETURNS text LANGUAGE sql STAB
                  || (_task#>>'{retry,max_ms}') || '/' || (_task#>>'{retry,jitter_percent}'))
 $$;
 
--- A value of a configuration in words.
+-- A value of a configuration as text, for the history of pushes.
 CREATE OR REPLACE FUNCTION setting_text(_setting text, _value jsonb) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN _setting = 'schedule'
         THEN left((_value->>'cron') || ' ' || (_value->>'timezone') || ' ' || (_value->>'task'), 120)

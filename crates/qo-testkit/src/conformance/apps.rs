@@ -78,7 +78,7 @@ pub(super) async fn the_same_push_again_changes_nothing_not_even_the_order(world
     assert_eq!(world.push(says("shop", [("api", 2)])).await, Pushed::default());
     assert_eq!(world.limit("api").await, Some(5), "a worker of shop that restarts does not flap it");
     assert_eq!((world.snapshot().await, world.store.pushes().await), before);
-    assert_eq!(world.push(Configuration::of(name("nobody"))).await, Pushed::default());
+    assert_eq!(world.push(Configuration::of(name("new"))).await, Pushed::default());
     assert_eq!(world.store.configurations().await.expect("configurations").len(), 2);
 }
 
@@ -156,7 +156,7 @@ pub(super) async fn the_last_pushes_are_remembered_and_large_ones_cut(world: &Wo
     let most = caps::PUSH_CHANGES as u32;
     let many = (0..most + 3).map(|n| (group_ref(&format!("g{n:04}")), 1)).collect();
     let pushed = world.push(Configuration { limits: many, ..Configuration::of(name("big")) }).await;
-    assert_eq!(pushed.changes.len(), caps::PUSH_CHANGES + 3, "whoever pushes is told everything");
+    assert_eq!(pushed.changes.len(), caps::PUSH_CHANGES + 3, "the answer has every change");
     let pushes = world.store.pushes().await.expect("pushes");
     assert_eq!((pushes[0].changes.len(), pushes[0].unlisted), (caps::PUSH_CHANGES, 3));
     for limit in 0..caps::PUSHES as u32 {
