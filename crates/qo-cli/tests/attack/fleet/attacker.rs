@@ -44,14 +44,7 @@ pub enum Fault {
     Outage,
     /// Every connection to the server is cut.
     Cut,
-    /// Some jobs start their work with `timeout`, which makes a process group of its own.
-    Escape,
 }
-
-/// Faults that are known to break something which is being mended. The attack leaves them out.
-pub const HELD_BACK: &[Fault] = &[Fault::TermTree, Fault::KillWithGuards, Fault::Escape];
-/// The same for a bucket alone.
-pub const HELD_BACK_IN_A_BUCKET: &[Fault] = &[Fault::StopScript];
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -71,7 +64,6 @@ impl fmt::Display for Fault {
             Self::SmallDisk => "worker with a full disk",
             Self::Outage => "store away",
             Self::Cut => "connections cut",
-            Self::Escape => "jobs in a process group of their own",
         })
     }
 }
@@ -144,7 +136,6 @@ impl<'a> Attacker<'a> {
             Ground::Postgres(_) => self.deck.push(Cut),
             Ground::Bucket(_) => {}
         }
-        self.deck.retain(|fault| !HELD_BACK.contains(fault));
         for last in (1..self.deck.len()).rev() {
             let other = self.dice.below(last + 1);
             self.deck.swap(last, other);
@@ -225,7 +216,7 @@ impl<'a> Attacker<'a> {
                 let Ground::Postgres(server) = ground else { return false };
                 return server.cut();
             }
-            Fault::KillSubmit | Fault::KillScript | Fault::StopScript | Fault::Escape => return false,
+            Fault::KillSubmit | Fault::KillScript | Fault::StopScript => return false,
         }
         true
     }

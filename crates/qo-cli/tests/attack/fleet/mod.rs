@@ -20,7 +20,7 @@ mod stage;
 mod submitter;
 mod verdict;
 
-use attacker::{Attacker, Fault, HELD_BACK_IN_A_BUCKET};
+use attacker::{Attacker, Fault};
 use diary::now_us;
 use ground::{Disk, Ground, Server};
 use qo_testkit::Bucket;
@@ -131,8 +131,7 @@ fn attack(mut ground: Ground, order: &Order) {
         }
         let (operators, scripts) = (dice.fork(), dice.fork());
         scope.spawn(move || operator::operate(stage, operators));
-        let may_stop = name != "bucket" || !HELD_BACK_IN_A_BUCKET.contains(&Fault::StopScript);
-        scope.spawn(move || scripts::run(stage, scripts, may_stop));
+        scope.spawn(move || scripts::run(stage, scripts));
         scope.spawn(move || {
             if stage.pace.rest(order.length) {
                 stage.pace.end();

@@ -1,6 +1,5 @@
 //! The jobs of an attack, the limits that they are under, and the configuration of the fleet.
 
-use super::attacker::{Fault, HELD_BACK};
 use super::probe::{self, Orders};
 use qo_testkit::random::Random;
 use serde_json::{Value, json};
@@ -166,8 +165,8 @@ pub fn configuration(store: &str, lease_secs: u64) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
     let (list, probe) = (json!(words).to_string(), quoted.join(" "));
     // A shell would give a background command no stdin of its own.
-    let escape = if HELD_BACK.contains(&Fault::Escape) { "" } else { "timeout 60 " };
-    let line = json!(format!("exec 3<&0; {escape}{probe} <&3 & wait $!"));
+    // `timeout` makes a process group of its own.
+    let line = json!(format!("exec 3<&0; timeout 60 {probe} <&3 & wait $!"));
     let par = json!(format!("exec 3<&0; {probe} <&3 & wait"));
     let [(_, cluster), (_, slow), (_, plain), ..] = LIMITS;
     let mut limits = String::new();

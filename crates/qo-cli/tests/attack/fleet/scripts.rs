@@ -1,6 +1,6 @@
 //! Scripts that take slots of a group beside its jobs, by `qo slot run`. Some are killed, some are stopped past their lease.
 
-use super::attacker::{Fault, HELD_BACK};
+use super::attacker::Fault;
 use super::plan::{Job, SCRIPTS};
 use super::probe::{self, DIARY, Orders, WORKER};
 use super::process::signal;
@@ -16,9 +16,8 @@ use std::time::{Duration, Instant};
 /// Longest that a script may take: it waits for its slot for a third of it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs one script after another until the attack is over. `may_stop` is false where a stop is known to break something.
-pub fn run(stage: &Stage, mut dice: Random, may_stop: bool) {
-    let may_stop = may_stop && !HELD_BACK.contains(&Fault::StopScript);
+/// Runs one script after another until the attack is over.
+pub fn run(stage: &Stage, mut dice: Random) {
     let mut number = SCRIPTS;
     while stage.pace.rest(Duration::from_millis(dice.within(50..=500))) {
         number += 1;
@@ -34,7 +33,7 @@ pub fn run(stage: &Stage, mut dice: Random, may_stop: bool) {
                 let _ = script.kill();
                 stage.ledger().count(Fault::KillScript);
             }
-            1 if may_stop => {
+            1 => {
                 signal(script.id(), Signal::STOP);
                 pause(stage.lease + Duration::from_millis(dice.within(200..=900)));
                 signal(script.id(), Signal::CONT);
