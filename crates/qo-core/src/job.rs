@@ -13,10 +13,13 @@ use std::{collections::BTreeMap, fmt};
 /// as it is: a record with a payload that is no JSON must not stop everything that reads the record. [`check`](Self::check)
 /// tells; a door calls it on what comes in, and a worker on what it is about to run.
 #[derive(Clone)]
-pub struct Json {
-    text: Arc<str>,
-    is_parsed: bool,
-}
+pub struct Json(
+    /// A mark, [`PARSED`] or [`STORED`], and then the text. A field for the mark would make every row of the state larger.
+    Arc<str>,
+);
+
+const PARSED: char = '+';
+const STORED: char = '?';
 
 impl Json {
     /// Checks that `text` is JSON; `field` is what the error calls it.
@@ -26,7 +29,7 @@ impl Json {
         }
         // A whole parse, not a skim: a lone surrogate, say, would be found by whoever reads the text next.
         match serde_json::from_str::<serde_json::Value>(text) {
-            Ok(_) => Ok(Self { text: text.into(), is_parsed: true }),
+            Ok(_) => Ok(Self::marked(PARSED, text)),
             Err(error) if error.to_string().starts_with("recursion limit") => {
                 let rule = format_args!("must be nested at most {} deep", caps::JSON_DEPTH);
                 Err(Error::invalid(field, text, rule))
@@ -37,39 +40,46 @@ impl Json {
 
     /// The JSON `null`.
     pub fn null() -> Self {
-        static NULL: LazyLock<Json> = LazyLock::new(|| Json { text: "null".into(), is_parsed: true });
+        static NULL: LazyLock<Json> = LazyLock::new(|| Json::marked(PARSED, "null"));
         NULL.clone()
+    }
+
+    fn marked(mark: char, text: &str) -> Self {
+        let mut marked = String::with_capacity(text.len() + mark.len_utf8());
+        marked.push(mark);
+        marked.push_str(text);
+        Self(marked.into())
     }
 
     /// A text as it is stored, JSON or not.
     pub fn as_stored(text: &str) -> Self {
-        if text == "null" { Self::null() } else { Self { text: text.into(), is_parsed: false } }
+        if text == "null" { Self::null() } else { Self::marked(STORED, text) }
     }
 
     /// Whether it is the JSON `null`.
     pub fn is_null(&self) -> bool {
-        &*self.text == "null"
+        self.as_str() == "null"
     }
 
     /// The text itself.
     pub fn as_str(&self) -> &str {
-        &self.text
+        &self.0[PARSED.len_utf8()..]
     }
 
     /// `Invalid` if it is too large, or no JSON; `field` is what the error calls it. It is parsed here unless it was before.
     pub fn check(&self, field: &str) -> Result<()> {
-        let size = self.text.len();
+        let size = self.as_str().len();
         if size > caps::PAYLOAD_BYTES {
             let rule = format_args!("must be at most {} bytes, has {size}", caps::PAYLOAD_BYTES);
-            return Err(Error::invalid(field, &self.text, rule));
+            return Err(Error::invalid(field, self.as_str(), rule));
         }
-        if self.is_parsed { Ok(()) } else { Self::parse(field, &self.text).map(drop) }
+        if self.0.starts_with(PARSED) { Ok(()) } else { Self::parse(field, self.as_str()).map(drop) }
     }
 }
 
 impl PartialEq for Json {
     fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
+        self.as_str() == other.as_str()
     }
 }
 
@@ -77,13 +87,13 @@ impl Eq for Json {}
 
 impl std::hash::Hash for Json {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.text.hash(state);
+        self.as_str().hash(state);
     }
 }
 
 impl Serialize for Json {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.text)
+        serializer.serialize_str(self.as_str())
     }
 }
 
@@ -105,7 +115,7 @@ impl<'de> Deserialize<'de> for Json {
 
 impl fmt::Debug for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(self.as_str())
     }
 }
 
@@ -118,7 +128,7 @@ impl TryFrom<String> for Json {
 
 impl From<Json> for String {
     fn from(json: Json) -> Self {
-        json.text.as_ref().into()
+        json.as_str().into()
     }
 }
 
