@@ -45,13 +45,15 @@ pub fn main(arguments: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Whoever starts while the server is down tries again, as a supervisor would see to.
+/// A worker that starts while the server is down, or while a fault keeps its role from logging in, tries again, as a
+/// supervisor would see to.
 async fn connect(url: &str) -> Arc<dyn Store> {
     let mut every = interval(Duration::from_millis(100));
     loop {
         every.tick().await;
         match qo::connect(url).await {
             Err(error) if error.kind() == ErrorKind::Unavailable => {}
+            Err(error) if error.message().contains("not permitted to log in") => {}
             store => return store.expect("a store"),
         }
     }
