@@ -235,7 +235,7 @@ impl LogStore {
         traffic: Arc<Traffic>,
         options: Options,
     ) -> Result<Self> {
-        Self::start(Log::in_bucket(objects, traffic), None, options, false).await
+        Self::start_in(Log::in_bucket(objects, traffic), "the object store", None, options, false).await
     }
 
     /// Opens the namespace in an object store for somebody who will do little more than submit.

@@ -154,7 +154,7 @@ mod tests {
         let rows: Vec<_> = state.snapshot().filter_map(|row| before_apps(&row)).collect();
         let mut restored = State::restore(rows).expect("it is restored");
         assert_eq!(restored.audit(), Vec::<String>::new());
-        assert_eq!(restored.configurations(), [said.clone()]);
+        assert_eq!(restored.configurations(), std::slice::from_ref(&said));
         assert_eq!(restored.registered_by(&default_app(), &name("resize")), Some(&task));
         // Its workers start again with the same file, and another service comes up.
         for push in [said.clone(), limited("shop", "mail")] {
