@@ -167,7 +167,7 @@ impl Worker {
 fn missing(task: &Name, command: &Command) -> Option<Error> {
     let rule = command.check().err()?;
     let program = command.arguments.first().map(String::as_str).unwrap_or_default();
-    Some(Error::invalid(&format!("tasks.{task}.command"), program, rule))
+    Some(Error::invalid(format!("tasks.{task}.command"), program, rule))
 }
 
 /// The arguments that start a command in its directory.
