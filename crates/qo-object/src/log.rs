@@ -16,7 +16,7 @@ use uuid::Uuid;
 const DELETED_AT_ONCE: usize = 1_000;
 
 /// Answers that must agree, most of them, before a process believes that it has slept.
-const CONFIRMATIONS: usize = 3;
+const CONFIRMATIONS: usize = 5;
 
 /// The last number that an object can have. What is called by a larger one is not qo's.
 const LAST: u64 = u64::MAX >> 1;
@@ -497,8 +497,8 @@ impl Log {
         futures::future::try_join_all((0..missing).map(|_| self.exists(&path))).await.map(drop)
     }
 
-    /// Whether so much time has passed at a bucket since it was `seen` there. A date that says so is confirmed by two more
-    /// answers: one may be wrong. Where answers bear no date nobody knows.
+    /// Whether so much time has passed at a bucket since it was `seen` there. A date that says so is confirmed by more
+    /// answers: it may be wrong. Where answers bear no date nobody knows.
     pub(crate) async fn is_late_since(&self, seen: Option<Time>, age: Duration) -> bool {
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         let (Some(traffic), Some(seen)) = (&self.traffic, seen) else { return false };

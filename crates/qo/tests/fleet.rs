@@ -308,7 +308,10 @@ async fn simulate(seed: u64, ground: Ground) -> (usize, BTreeMap<&'static str, u
     let mut fleet = Fleet { ground, objects, diary: Arc::default(), dice, started: 0 };
     let client = Client::new(Arc::new(fleet.open().await)).deadline(Duration::from_secs(600));
     for (group, limit) in [("api", 4), ("cluster", 6), ("queue:slow", 2), ("user/*", 1)] {
-        client.store().set_limit(group.parse().expect("a group"), limit).await.expect("set");
+        // Wrong dates may make a record look late, and then its outcome is not known: to set a limit again is the same.
+        while let Err(error) = client.store().set_limit(group.parse().expect("a group"), limit).await {
+            assert!(is_passing(&error), "{error}");
+        }
     }
     fleet.objects.set_faults(faults);
     for batch in jobs().chunks(10) {
