@@ -245,9 +245,9 @@ pub(super) fn program() -> impl Strategy<Value = ProgramPick> {
     ]
 }
 
-/// Mostly the same app: so that pushes replace each other.
+/// Nearly always the same app: what it says is replaced. The limits of several apps add up, and then hardly a job runs.
 fn app() -> impl Strategy<Value = u8> {
-    prop_oneof![3 => Just(0_u8), 2 => Just(1_u8), 1 => Just(2_u8)]
+    prop_oneof![12 => Just(0_u8), 2 => Just(1_u8), 1 => Just(2_u8)]
 }
 
 fn configuration() -> impl Strategy<Value = ConfigurationSpec> {

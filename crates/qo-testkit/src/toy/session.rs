@@ -65,10 +65,10 @@ impl Toy {
                 _ => return Ok(reply),
             }
         }
-        Ok(self.exchange_now(exchange))
+        self.exchange_now(exchange)
     }
 
-    fn exchange_now(&mut self, exchange: &Exchange) -> ExchangeReply {
+    fn exchange_now(&mut self, exchange: &Exchange) -> Result<ExchangeReply> {
         let early_claims = match self.flaw {
             Flaw::ClaimBeforeSettle => self.claim(exchange.session, &exchange.claim),
             _ => Default::default(),
@@ -91,7 +91,8 @@ impl Toy {
             _ => self.claim(exchange.session, &Claim { prefetch, ..exchange.claim }),
         };
         let (now, pauses) = (self.now, self.paused.clone());
-        let session = self.session_mut(exchange.session).expect("it was just renewed");
+        // It was just renewed: only `FastClock` ends it all the same, if it was renewed for less than its lease.
+        let session = self.session_mut(exchange.session).ok_or_else(|| fenced(exchange.session))?;
         let stop = std::mem::take(&mut session.stops).into_values().collect();
         let reply = ExchangeReply {
             number: exchange.number,
@@ -109,7 +110,7 @@ impl Toy {
         session.number = exchange.number;
         session.reply = Some(reply.clone());
         session.pauses_seen = pauses;
-        reply
+        Ok(reply)
     }
 
     /// Notes how far jobs say that they are, where the session that says so owns them.
