@@ -20,7 +20,7 @@ mod stage;
 mod submitter;
 mod verdict;
 
-use attacker::{Attacker, Fault};
+use attacker::Attacker;
 use diary::now_us;
 use ground::{Disk, Ground, Server};
 use qo_testkit::Bucket;
