@@ -93,7 +93,8 @@ impl Two {
     fn history(&self) -> Vec<(String, Vec<String>)> {
         let pushes = self.qo("shop", &["config", "history", "--json"]).json();
         let change = |change: &Value| {
-            format!("{} {}", change["setting"].as_str().unwrap(), change["name"].as_str().unwrap())
+            let word = |field: &str| change[field].as_str().expect("a word").to_owned();
+            format!("{} {}", word("setting"), word("name"))
         };
         let push = |push: &Value| {
             let changes = push["changes"].as_array().expect("changes").iter().map(change).collect();

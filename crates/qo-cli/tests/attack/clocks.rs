@@ -4,11 +4,12 @@
 //! themselves how many of them run; a job is there while its process is.
 
 use crate::fixture::{Here, Ran, Worker, until};
+use qo::core::{Clock, SystemClock};
 use qo_testkit::{Bucket, DateLies};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 const HOUR_MS: i64 = 3_600_000;
 /// How many jobs may run at once.
@@ -100,8 +101,7 @@ impl Scene {
         let id = job["job"].as_str().or(job[0]["job"].as_str()).expect("an id").to_owned();
         let shown = self.qo("right", &["jobs", "show", &id, "--json"]).json();
         let then_ms = shown["submitted_at"].as_i64().unwrap_or_else(|| panic!("{shown}"));
-        let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_millis();
-        now_ms.abs_diff(u128::try_from(then_ms).expect("after 1970"))
+        SystemClock::default().now().as_millis().abs_diff(then_ms).into()
     }
 }
 
