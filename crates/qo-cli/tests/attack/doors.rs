@@ -130,7 +130,7 @@ fn qo_installs_works_and_repairs_as_a_role_that_owns_only_its_database() {
             here.qo(&["migrate", "status"]).ok().shows("up to date");
             here.qo(&["concurrency", "set", "shout", "--limit", "1"]).ok();
             let worker = here.worker(&["--task", "shout=tr a-z A-Z"]);
-            assert_eq!(here.qo(&["submit", "shout", "\"hello\"", "--wait"]).line(), "\"HELLO\"");
+            assert_eq!(here.qo(&["submit", "shout", "\"hello\"", "--wait"]).line(), "HELLO");
             worker.signal("TERM");
             assert_eq!(worker.wait(), 0);
             here.qo(&["doctor", "--verify"]).ok();

@@ -147,7 +147,7 @@ fn a_name_that_nothing_knows_is_noted() {
     here.qo(&["submit", "mail"]).ok().says("no live worker has task mail");
     assert_eq!(here.qo(&["submit", "resize"]).ok().err, "", "the configuration names it");
     let old = ["submit", "resize", "--good-until", "2020-01-01 00:00"];
-    here.qo(&old).ok().says("good_until has passed");
+    here.qo(&old).ok().says("has passed: the job expires");
     here.qo(&["concurrency", "set", "video", "--limit", "3"])
         .ok()
         .says("no job, task or limit has named video");

@@ -137,28 +137,12 @@ impl Submit {
         // Looking at a bucket costs requests, which a script that submits much pays for.
         if std::io::stderr().is_terminal() || !place.settings.store.starts_with("s3:") {
             // A note is worth a moment, no more.
-            let notes = notes(place, client.store(), screen, &task, good_until);
-            let asked = tokio::time::timeout(HINT_PATIENCE, notes);
+            let hint = hint_nobody(place, client.store(), screen, &task);
+            let asked = tokio::time::timeout(HINT_PATIENCE, hint);
             let _ = asked.await;
         }
         Ok(())
     }
-}
-
-/// Tells what looks like a mistake in a job that was accepted.
-async fn notes(
-    place: &Place,
-    store: &Arc<dyn Store>,
-    screen: &mut Screen,
-    task: &Name,
-    good_until: Option<Time>,
-) -> Done {
-    if let Some(good_until) = good_until
-        && good_until <= store.now().await?
-    {
-        screen.warn("good_until has passed: the job expires with the next claim or sweep");
-    }
-    hint_nobody(place, store, screen, task).await
 }
 
 /// Tells if no live worker has a task and the configuration does not name it.
