@@ -116,6 +116,8 @@ fn a_role_that_may_work_may_work_after_an_upgrade() {
              REVOKE EXECUTE ON FUNCTION {schema}.api_pushes() FROM {role};
              UPDATE {schema}.version SET version = 1;
              DROP TABLE {schema}.app, {schema}.app_setting, {schema}.registration, {schema}.push;
+             ALTER TABLE {schema}.job DROP CONSTRAINT job_names, DROP CONSTRAINT job_cost,
+                DROP CONSTRAINT job_limits, DROP CONSTRAINT job_attempts, DROP CONSTRAINT job_timeout;
              ALTER TABLE {schema}.limits DROP COLUMN config_app;
              ALTER TABLE {schema}.code_limit DROP CONSTRAINT code_limit_pkey, DROP COLUMN app;
              ALTER TABLE {schema}.code_limit ADD PRIMARY KEY (task);"
