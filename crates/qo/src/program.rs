@@ -8,7 +8,7 @@
 //! The end of its stderr is the error, and the last 64 KiB of it are the attempt's log, which can be read while it runs. The
 //! first line of a log says how many bytes before it were [cut]; bytes that are not UTF-8 are shown as `\xNN`.
 //!
-//! It runs under a [guard](crate::guard): neither it nor a process that it started outlives the lease of the job. When it
+//! It runs under a [`guard`]: neither it nor a process that it started outlives the lease of the job. When it
 //! shall stop it gets SIGTERM, and SIGKILL after the grace. What it leaves behind, daemons included, is killed when it
 //! ends.
 //!
