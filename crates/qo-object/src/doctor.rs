@@ -1,6 +1,6 @@
 //! The doctor: is everything there that a reader needs, and if not, how does a damaged namespace get going again?
 //!
-//! What the log should hold is also known from beside it: a [mark](crate::format) of how far it has reached, history segments,
+//! What the log should hold is also known from beside it: a mark of how far it has reached, history segments,
 //! and the logs of attempts, whose names are fence tokens that a record must have given. So a log without its last records
 //! is not taken for a shorter one.
 //!
