@@ -75,7 +75,10 @@ impl Server {
     /// A new one, up and empty.
     pub async fn new() -> Self {
         let mut server = Self::empty();
-        run(program("initdb").args(["-U", "postgres", "-A", "trust", "--no-sync", "-D"]).arg(server.data()));
+        // Whatever the locale of this machine is: qo works in databases of UTF8 only.
+        let mut init = program("initdb");
+        init.args(["-U", "postgres", "-A", "trust", "--no-locale", "-E", "UTF8", "--no-sync", "-D"]);
+        run(init.arg(server.data()));
         let settings = "fsync = off\nshared_buffers = 16MB\nmax_connections = 40\nunix_socket_directories = ''\n\
             listen_addresses = '127.0.0.1'\n";
         let settings = format!("{settings}port = {}\n", server.port);
