@@ -194,8 +194,6 @@ fn a_worker_that_finds_another_namespace_stops_and_names_both() {
 fn the_doctor_misses_the_tail_of_a_log_and_all_of_it() {
     for lost in [vec![3], vec![2, 3], vec![1, 2, 3]] {
         let here = Here::new();
-        // A submit of a task that the configuration names looks at nothing, and so writes one record.
-        here.write(".qo.toml", "[tasks.mail]\ncommand = [\"true\"]\n");
         for _ in 0..3 {
             here.qo(&["submit", "mail"]).ok();
         }

@@ -1,7 +1,11 @@
 //! What people are told when a worker has died.
 
 use crate::fixture::{Here, Worker, until};
+use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
+use std::fs;
+use std::io::Read;
+use std::process::Stdio;
 
 /// A worker of one task with a lease of one second; its task waits until it is killed.
 fn mortal(here: &Here) -> Worker {
@@ -139,13 +143,32 @@ fn a_wait_has_an_end_and_text_is_printed_as_text() {
     assert_eq!(here.qo(&["submit", "count", "--wait"]).ok().out, "3\n");
 }
 
+/// What a command says to a person: its stderr is a terminal.
+fn at_a_terminal(here: &Here, arguments: &[&str]) -> String {
+    let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    unlockpt(&screen).expect("its other side");
+    let name = ptsname(&screen, Vec::new()).expect("a name").into_string().expect("UTF-8");
+    let other_side = fs::OpenOptions::new().read(true).write(true).open(name).expect("it opens");
+    // The command is dropped with its copy of the other side: once qo has ended, reading ends with an error.
+    let status = here.command(arguments).stdout(Stdio::null()).stderr(other_side).status().expect("qo runs");
+    assert!(status.success(), "{status}");
+    let (mut screen, mut said, mut part) = (fs::File::from(screen), Vec::new(), [0; 4096]);
+    while let Ok(read @ 1..) = screen.read(&mut part) {
+        said.extend_from_slice(&part[..read]);
+    }
+    String::from_utf8(said).expect("UTF-8")
+}
+
 #[test]
 fn a_name_that_nothing_knows_is_noted() {
     let here = Here::new();
     here.write(".qo.toml", "[tasks.resize]\ncommand = [\"true\"]\n[concurrency.limits]\ngpu = 2\n");
-    here.qo(&["submit", "resise"]).ok().says("no live worker has task resise; did you mean resize?");
-    here.qo(&["submit", "mail"]).ok().says("no live worker has task mail");
-    assert_eq!(here.qo(&["submit", "resize"]).ok().err, "", "the configuration names it");
+    let note = at_a_terminal(&here, &["submit", "resise"]);
+    assert!(note.contains("no live worker has task resise; did you mean resize?"), "{note}");
+    let note = at_a_terminal(&here, &["submit", "mail"]);
+    assert!(note.contains("no live worker has task mail"), "{note}");
+    assert_eq!(at_a_terminal(&here, &["submit", "resize"]), "", "the configuration names it");
+    assert_eq!(here.qo(&["submit", "resise"]).ok().err, "", "a script does not pay for the look");
     let old = ["submit", "resize", "--good-until", "2020-01-01 00:00"];
     here.qo(&old).ok().says("has passed: the job expires");
     here.qo(&["concurrency", "set", "video", "--limit", "3"])

@@ -16,7 +16,7 @@ pub const TASKS: [&str; 8] = ["alone", "seven", "long", "keyed", "free", "flaky"
 const JOBS: [(&str, usize); 7] = [
     ("alone", 200),
     ("seven", 700),
-    ("long", 10),
+    ("long", 6),
     ("keyed", 1_000),
     ("free", 1_800),
     ("flaky", 240),
@@ -109,8 +109,9 @@ fn planned(dice: &mut Random, task: &str) -> Planned {
     let ms = match task {
         "alone" => dice.within(5..=50),
         "seven" => dice.within(10..=140),
-        // Longer than a lease, so that it is still running when that ends.
-        "long" => dice.within(1_000..=3_000),
+        // Longer than a worker is ever stopped, so that its handler still runs when the worker goes on with an expired
+        // lease: the worker must drop it.
+        "long" => dice.within(3_300..=3_800),
         "keyed" => dice.within(10..=100),
         _ => dice.within(1..=200),
     };

@@ -1,6 +1,6 @@
 //! `qo submit --wait`
 
-use super::hint_nobody;
+use super::hint_no_worker;
 use crate::cli::Format;
 use crate::command::argument::state_name;
 use crate::output::{Screen, detail as detail_json};
@@ -104,7 +104,7 @@ pub async fn until_the_end(
             () = tokio::time::sleep(IMPATIENCE), if !told => {
                 told = true;
                 if let Ok(job) = client.store().job(id).await && !job.view.state.is_terminal() {
-                    hint_nobody(place, client.store(), screen, &job.view.task).await?;
+                    hint_no_worker(place, client.store(), screen, &job.view.task).await?;
                 }
             }
         }
