@@ -124,13 +124,19 @@ pub(crate) struct Directory {
 
 impl Directory {
     /// Reads what comes after `file:`. A path is taken as it is, but for `~/`, which is the home directory, as in a shell,
-    /// and `//`, after which RFC 8089 has a host: none, or `localhost`. A `?` begins the parameters.
+    /// and `//`, after which RFC 8089 has a host: none, or `localhost`. The last `?` begins the parameters, if no
+    /// `/` comes after it.
     pub(crate) fn parse(rest: &str) -> std::result::Result<Self, String> {
         Self::parse_at(rest, std::env::var_os("HOME").map(PathBuf::from))
     }
 
+    /// The path and the parameters. A `?` in the name of a directory above is part of the path: parameters have no `/`.
+    pub(crate) fn parts(rest: &str) -> (&str, &str) {
+        rest.rsplit_once('?').filter(|(_, query)| !query.contains('/')).unwrap_or((rest, ""))
+    }
+
     fn parse_at(rest: &str, home: Option<PathBuf>) -> std::result::Result<Self, String> {
-        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (path, query) = Self::parts(rest);
         let mut may_make = true;
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=').unwrap_or((pair, "")) {

@@ -47,6 +47,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 /// "Try again": `EX_TEMPFAIL`.
@@ -90,7 +91,8 @@ impl Program {
 
 /// The current executable if it is `qo`, else `qo` on the `PATH`.
 fn default_guard() -> Result<PathBuf> {
-    let own = std::env::current_exe().ok().filter(|path| path.file_name() == Some(OsStr::new("qo")));
+    let is_qo = std::env::current_exe().is_ok_and(|path| path.file_name() == Some(OsStr::new("qo")));
+    let own = is_qo.then(guard::own_executable).and_then(io::Result::ok);
     own.or_else(|| find("qo", Path::new("")).ok()).ok_or_else(|| {
         let rule =
             "program tasks run under `qo guard`: put qo on the PATH, or name an executable that guards";
@@ -227,6 +229,8 @@ fn until_ns(at: Instant) -> u64 {
 struct Running {
     control: Arc<Control>,
     said: BufReader<tokio::net::UnixStream>,
+    /// Ends when neither the guard nor a process of the program is left.
+    guarded: JoinHandle<()>,
     child_stdout: Option<tokio::process::ChildStdout>,
     child_stderr: Option<tokio::process::ChildStderr>,
     stdout: Head,
@@ -239,15 +243,18 @@ struct Running {
 
 impl Running {
     /// What becomes of the attempt if its program was told to stop, by its worker or by a signal to all processes. Many
-    /// programs exit with 0 then: that they came to an end does not mean that their work did. (A job that was called off
-    /// is another matter: it does not run again, so a success stays a success.)
+    /// programs exit with 0 then: that they came to an end does not mean that their work did. A program that had ended
+    /// before it was told is what it said.
     async fn cut_short(&self, ended: &Ended, context: &Context) -> Option<Failure> {
         let attempt = context.state();
         match attempt.stopping().map(|stopping| stopping.reason) {
-            Some(CancelReason::Cancelled) => return None,
-            Some(CancelReason::TimedOut | CancelReason::ShuttingDown) if self.stopped => {
+            Some(CancelReason::Cancelled | CancelReason::TimedOut | CancelReason::ShuttingDown)
+                if self.stopped =>
+            {
                 return (*ended == Ended::Exited(0)).then_some(Failure::Cancelled);
             }
+            // It does not run again, so nothing is gained by doubting how it ended.
+            Some(CancelReason::Cancelled) => return None,
             _ => {}
         }
         let is_final = matches!(ended, Ended::Exited(EXIT_FAIL) | Ended::Failed(_));
@@ -272,10 +279,16 @@ impl Running {
         let shown = || format!("start the guard {}", program.guard.display());
         let mut child = spawn(program, theirs, context).map_err(|error| cannot(&shown(), error))?;
         let (child_stdout, child_stderr) = (child.stdout.take(), child.stderr.take());
-        // The attempt is not over before the guard is, even if its handler is dropped.
+        // The attempt is not over before the guard and all that it guards are, even if its handler is dropped.
         let hold = context.hold();
-        tokio::spawn(async move {
-            child.wait().await.ok();
+        let marks =
+            [("QO_JOB_ID", context.job().to_string()), ("QO_FENCE_TOKEN", context.fence_token().to_string())];
+        let guarded = tokio::spawn(async move {
+            let status = child.wait().await;
+            // A guard that exits has ended its program; one that was killed has not, nor one that failed (2) before.
+            if status.is_ok_and(|status| status.code().is_none_or(|code| code == i32::from(guard::FAILED))) {
+                guard::kill_left_behind(&marks).await;
+            }
             drop(hold);
         });
         let clone = ours.try_clone().map_err(|error| cannot("make a socket", error))?;
@@ -297,6 +310,7 @@ impl Running {
         Ok(Self {
             control,
             said,
+            guarded,
             child_stdout,
             child_stderr,
             stdout: Head::default(),
@@ -308,7 +322,8 @@ impl Running {
 
     /// Waits for the end of the program, and for all that it wrote.
     async fn end(&mut self, context: &Context) -> Ended {
-        let Self { control, said, child_stdout, child_stderr, stdout, stderr, stopped, signalled } = self;
+        let Self { control, said, guarded, child_stdout, child_stderr, stdout, stderr, stopped, signalled } =
+            self;
         let reading = async {
             tokio::join!(stdout.read(child_stdout.as_mut()), stderr.read(child_stderr.as_mut()));
         };
@@ -326,7 +341,7 @@ impl Running {
             control.linger();
             std::future::pending::<()>().await;
         };
-        let mut ended = pin!(said_of(said, signalled, context));
+        let mut ended = pin!(said_of(said, signalled, guarded));
         let (mut stopping, mut lingering) = (pin!(stopping), pin!(lingering));
         let ended = loop {
             tokio::select! {
@@ -349,25 +364,19 @@ impl Running {
 async fn said_of(
     said: &mut BufReader<tokio::net::UnixStream>,
     signalled: &mut Option<i32>,
-    context: &Context,
+    guarded: &mut JoinHandle<()>,
 ) -> Ended {
     let mut group = None;
     let mut line = String::new();
     loop {
         line.clear();
         if !said.read_line(&mut line).await.is_ok_and(|bytes| bytes > 0) {
-            // The guard was killed; the program must not go on without one.
-            if let Some(group) = group.and_then(Pid::from_raw) {
+            // The guard was killed; the program must not go on without one. Where processes carry no mark its group is
+            // all that is known of it.
+            if let (Some(group), None) = (group.and_then(Pid::from_raw), keeper::mark()) {
                 let _ = kill_process_group(group, Signal::KILL);
             }
-            if let Some(mark) = keeper::mark() {
-                let marks = [
-                    format!("{}={mark}", keeper::VARIABLE),
-                    format!("QO_JOB_ID={}", context.job()),
-                    format!("QO_FENCE_TOKEN={}", context.fence_token()),
-                ];
-                let _ = tokio::task::spawn_blocking(move || keeper::kill_marked(&marks)).await;
-            }
+            let _ = guarded.await;
             return Ended::Unguarded;
         }
         let (word, rest) = line.trim_end().split_once(' ').unwrap_or_default();

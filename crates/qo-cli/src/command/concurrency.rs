@@ -116,7 +116,7 @@ impl Concurrency {
                     let near = qo::settings::nearest(&group.to_string(), others.iter().map(String::as_str))
                         .map(|near| format!("; did you mean {near}?"));
                     let near = near.unwrap_or_default();
-                    screen.warn(format_args!("no job, task or limit has named {group} yet{near}"));
+                    screen.warn(format_args!("no live job, task or limit names {group}{near}"));
                 }
                 Ok(())
             }
@@ -156,7 +156,7 @@ impl Concurrency {
     }
 }
 
-/// The names that are known instead, if no job, task or limit knows a group.
+/// The names that are known instead, if no live job, task or limit knows a group.
 async fn unknown(place: &Place, store: &Arc<dyn Store>, group: &GroupRef) -> Done<Option<Vec<String>>> {
     let whole = match group {
         GroupRef::Cluster => return Ok(None),
@@ -278,7 +278,7 @@ async fn list(store: &Arc<dyn Store>, screen: &mut Screen, most: usize) -> Done 
         let waiting = status.live.saturating_sub(status.used);
         let mut note = note(status, waiting);
         if index < ASKED && is_named_for_nothing(store, status).await? {
-            note = ("jobs name it, nobody limits it".into(), Style::Warn);
+            note = ("jobs name it, it has no limit".into(), Style::Warn);
         }
         table.row([
             (status.group.to_string(), Style::Strong),

@@ -2,7 +2,7 @@
 
 use super::argument::{self, state_name};
 use crate::cli::Format;
-use crate::output::{Screen, Style, Times, counted};
+use crate::output::{Screen, Style, Times, clean, counted};
 use crate::place::{Place, SPEAK, times};
 use crate::trouble::{Done, Trouble};
 use clap::Args;
@@ -84,8 +84,9 @@ fn settled(detail: &JobDetail, times: &Times) -> String {
     let view = &detail.view;
     let ended = view.finished_at.map(|at| times.full(at)).unwrap_or_default();
     let last = detail.attempts.iter().rev().find_map(|attempt| attempt.error.as_ref());
-    let last =
-        last.map(|error| format!(" Its last error: {}", error.as_str().trim_end())).unwrap_or_default();
+    // A program wrote it: it must not steer a terminal.
+    let lines = |error: &str| error.trim_end().lines().map(clean).collect::<Vec<_>>().join("\n");
+    let last = last.map(|error| format!(" Its last error: {}", lines(error.as_str()))).unwrap_or_default();
     match (view.state, &view.running) {
         (_, Some(run)) => {
             let cancel = if view.cancel_requested { " It was asked to stop." } else { "" };
@@ -101,8 +102,9 @@ fn settled(detail: &JobDetail, times: &Times) -> String {
         (JobState::Succeeded, _) => format!("It succeeded at {ended}."),
         (JobState::Failed, _) => {
             format!(
-                "It failed at {ended} after {} attempts.{last}\n  → try it again: qo jobs retry {}",
-                view.attempts_used, view.id
+                "It failed at {ended} after {}.{last}\n  → try it again: qo jobs retry {}",
+                counted(view.attempts_used.into(), "attempt"),
+                view.id
             )
         }
         (JobState::Cancelled, _) => {

@@ -131,13 +131,13 @@ impl Worker {
         let store = place.open().await?;
         place.tell_hold(&store, screen).await?;
         let mut builder = qo::Worker::builder(store).options(place.settings.worker.clone());
-        if let Ok(executable) = std::env::current_exe() {
+        if let Ok(executable) = qo::guard::own_executable() {
             builder = builder.guard(executable);
         }
         let names: Vec<String> = tasks.iter().map(|(options, _)| options.task.to_string()).collect();
         for (options, command) in tasks {
             let task = options.task.clone();
-            builder = builder.program(&task, TaskConfig::from(options), started_in(command, &here));
+            builder = builder.program(&task, TaskConfig::from(options), started_in(command, &here)?);
         }
         let worker = builder.build()?;
         tracing::info!(worker = %worker.name(), store = %place.shown(), tasks = %names.join(","), "starts");
@@ -171,11 +171,14 @@ fn missing(task: &Name, command: &Command) -> Option<Error> {
 }
 
 /// The arguments that start a command in its directory.
-fn started_in(command: Command, here: &Path) -> Vec<String> {
+fn started_in(command: Command, here: &Path) -> Done<Vec<String>> {
     if command.directory == here {
-        return command.arguments;
+        return Ok(command.arguments);
     }
     let change = ["sh", "-c", "cd -- \"$0\" && exec \"$@\""].map(str::to_owned);
-    let directory = command.directory.display().to_string();
-    change.into_iter().chain([directory]).chain(command.arguments).collect()
+    let Some(directory) = command.directory.to_str().map(str::to_owned) else {
+        let rule = "must be in a directory whose path is UTF-8";
+        return Err(Error::invalid("command", command.arguments.join(" "), rule).into());
+    };
+    Ok(change.into_iter().chain([directory]).chain(command.arguments).collect())
 }

@@ -72,6 +72,16 @@ impl Screen {
         Ok(self.out.write_all(text.as_bytes())?)
     }
 
+    /// Text that a program wrote. On a terminal, which it could steer, control characters are shown instead. `whole`
+    /// ends it with a newline if it has none.
+    pub fn written(&mut self, text: &str, whole: bool) -> Done {
+        if io::stdout().is_terminal() {
+            return text.lines().try_for_each(|line| self.line(clean(&line.replace('\t', "    "))));
+        }
+        self.raw(text)?;
+        if whole && !text.ends_with('\n') { self.raw("\n") } else { Ok(()) }
+    }
+
     /// Bytes of the result, as they are; on a terminal, which they could steer, a word about them instead.
     pub fn bytes(&mut self, bytes: &[u8]) -> Done {
         if io::stdout().is_terminal() {

@@ -319,3 +319,29 @@ fn a_file_url_means_what_a_newcomer_expects() {
     assert!(!here.path("elsewhere").exists() && !here.path("~ann").exists());
     here.qo(&["submit", "--help"]).ok().shows("s3://").shows("postgres://");
 }
+
+#[test]
+fn a_directory_may_be_called_anything_that_is_utf_8() {
+    let here = Here::new();
+    for name in ["what?", "a?b=c&d", "ü ~ %20#"] {
+        let inside = here.path(name);
+        fs::create_dir(&inside).expect("a directory");
+        let submitted = here.command(&["submit", "mail"]).current_dir(&inside).output().expect("qo runs");
+        assert!(submitted.status.success(), "{name}: {submitted:?}");
+        assert!(inside.join(".qo/log").is_dir(), "{name}");
+    }
+    let inside = here.path("").join(OsStr::from_bytes(b"n\xff"));
+    fs::create_dir(&inside).expect("a directory");
+    let before = fs::read_dir(here.path("")).expect("a directory").count();
+    let refused = here.command(&["submit", "mail"]).current_dir(&inside).output().expect("qo runs");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        refused.status.code() == Some(2) && said.contains("must be in a directory whose path is UTF-8"),
+        "{said}"
+    );
+    assert_eq!(
+        fs::read_dir(here.path("")).expect("a directory").count(),
+        before,
+        "nothing is made beside it"
+    );
+}

@@ -121,6 +121,86 @@ fn a_program_that_exits_with_0_on_a_signal_to_the_tree_has_not_succeeded() {
 }
 
 #[test]
+fn a_program_that_exits_with_0_when_its_job_is_cancelled_has_not_succeeded() {
+    for command in ["[\"./polite.sh\"]", "\"./polite.sh; exit 0\""] {
+        let here = Here::new();
+        here.script("polite.sh", "trap 'exit 0' TERM; echo $$ > started; while :; do sleep 0.1; done");
+        here.write(
+            ".qo.toml",
+            &format!("[tasks.polite]\ncommand = {command}\n[tasks.next]\ncommand = \"touch next\"\n"),
+        );
+        let (_worker, _) = worker(&here, &[]);
+        let job = here.qo(&["submit", "polite", "--workflow", "w"]).line();
+        here.qo(&["submit", "next", "--workflow", "w"]).ok();
+        until("it runs", || !numbers(&here.path("started")).is_empty());
+        here.qo(&["jobs", "cancel", &job]).ok();
+        until("it has ended", || in_state(&here, "running") == 0);
+        let detail = here.qo(&["jobs", "show", &job, "--json"]).json();
+        assert_eq!(detail["state"], "cancelled", "{command}: {detail}");
+        assert_eq!(in_state(&here, "pending"), 1, "{command}: its workflow is halted");
+        assert!(!here.path("next").exists());
+    }
+}
+
+#[test]
+fn a_line_may_exit_with_any_code() {
+    let here = Here::new();
+    let (_worker, _) = worker(&here, &["--task", "odd=exit 79", "--task", "even=exit 143"]);
+    for (task, code) in [("odd", "79"), ("even", "143")] {
+        here.qo(&["submit", task, "--max-attempts", "1", "--wait", "--wait-timeout", "1m"])
+            .code(1)
+            .says(&format!("exit code {code}"));
+    }
+}
+
+#[test]
+fn a_worker_whose_executable_was_replaced_goes_on() {
+    let here = Here::new();
+    fs::copy(env!("CARGO_BIN_EXE_qo"), here.path("qo-copy")).expect("a copy");
+    let mut copy = Command::new(here.path("qo-copy"));
+    copy.args(["worker", "--task", "a=touch done"]).current_dir(here.path("")).env_remove("QO_STORE");
+    let child = copy.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    let _worker = Worker::of(child);
+    until("it is alive", || here.qo(&["workers", "--json"]).out.contains("\"worker\""));
+    fs::remove_file(here.path("qo-copy")).expect("removed");
+    here.script("qo-copy", "exit 1");
+    here.qo(&["submit", "a", "--max-attempts", "1", "--wait", "--wait-timeout", "1m"]).ok();
+    assert!(here.path("done").exists());
+}
+
+#[test]
+fn the_guards_of_a_worker_that_is_itself_a_program_carry_no_mark() {
+    let here = Here::new();
+    let mark = format!("QO_GUARDED_BY=outer-{}", std::process::id());
+    here.script("look.sh", "grep -lszxF -- \"$1\" /proc/[0-9]*/environ > marked; echo $PPID > guard; true");
+    let mut run = here.command(&["slot", "run", "--group", "g", "--limit", "1", "--", "./look.sh", &mark]);
+    let (name, value) = mark.split_once('=').expect("a variable");
+    let mut holder = run.env(name, value).spawn().expect("qo starts");
+    let root = holder.id();
+    assert!(holder.wait().expect("it ends").success());
+    let marked = fs::read_to_string(here.path("marked")).expect("it looked");
+    assert_eq!(marked, format!("/proc/{root}/environ\n"), "only the outer program itself has it");
+    assert_ne!(numbers(&here.path("guard")), [root], "a guard is between them");
+}
+
+#[test]
+fn slot_run_whose_guard_was_killed_gives_its_slot_back_after_its_command_is_gone() {
+    let here = Here::new();
+    family(&here);
+    let run = ["slot", "run", "--group", "g", "--limit", "1", "--", "./family.sh"];
+    let mut holder = here.command(&run).spawn().expect("qo starts");
+    let alive = || numbers(&here.path("alive"));
+    until("the command and its children run", || alive().len() == 4);
+    let guard = tree(holder.id()).into_iter().find(|process| process.name == "task-guard");
+    signal_all("KILL", &[guard.expect("a guard").id]);
+    let next = here.qo(&["slot", "run", "--group", "g", "--limit", "1", "--", "sh", "-c", "cat alive; true"]);
+    assert_eq!(next.ok().out.lines().count(), 4);
+    let left: Vec<u32> = alive().into_iter().filter(|id| is_alive(*id)).collect();
+    assert!(left.is_empty(), "{left:?} outlive their slot");
+    holder.wait().expect("it ends");
+}
+
+#[test]
 fn a_success_during_a_drain_that_only_the_worker_was_told_of_counts() {
     let here = Here::new();
     let (worker, root) =

@@ -160,6 +160,34 @@ fn at_a_terminal(here: &Here, arguments: &[&str]) -> String {
 }
 
 #[test]
+fn with_json_every_accepted_job_is_told_and_stderr_has_no_other_errors() {
+    let here = Here::new();
+    let late =
+        here.qo(&["submit", "none", "--count", "2", "--wait", "--wait-timeout", "100ms", "--json"]).code(75);
+    let told: Vec<Value> = serde_json::from_str(&late.out).expect("an array");
+    let mut ids: Vec<&str> = told.iter().filter_map(|job| job["job"].as_str()).collect();
+    let jobs = here.jobs();
+    let mut stored: Vec<&str> = jobs.iter().filter_map(|job| job["id"].as_str()).collect();
+    (ids.sort_unstable(), stored.sort_unstable());
+    assert_eq!((ids.len(), ids), (2, stored), "{}", late.out);
+
+    here.qo(&["concurrency", "set", "one", "--limit", "1"]).ok();
+    let refused = here.qo(&["submit", "one", "--count", "3", "--on-limit", "reject", "--json"]).code(4);
+    assert!(!refused.err.contains("error:"), "the array says it: {}", refused.err);
+    let told: Vec<Value> = serde_json::from_str(&refused.out).expect("an array");
+    assert_eq!(told.iter().filter(|job| job["outcome"] == "refused").count(), 2, "{}", refused.out);
+
+    let _worker = here.worker(&["--task", "no=exit 10"]);
+    let failed = here.qo(&["submit", "no", "--wait", "--json"]).code(1);
+    assert!(
+        !failed.err.contains("failed") && !failed.err.contains("hint:"),
+        "the document says it: {}",
+        failed.err
+    );
+    assert_eq!(serde_json::from_str::<Value>(&failed.out).expect("an object")["state"], "failed");
+}
+
+#[test]
 fn a_name_that_nothing_knows_is_noted() {
     let here = Here::new();
     here.write(".qo.toml", "[tasks.resize]\ncommand = [\"true\"]\n[concurrency.limits]\ngpu = 2\n");
@@ -169,11 +197,15 @@ fn a_name_that_nothing_knows_is_noted() {
     assert!(note.contains("no live worker has task mail"), "{note}");
     assert_eq!(at_a_terminal(&here, &["submit", "resize"]), "", "the configuration names it");
     assert_eq!(here.qo(&["submit", "resise"]).ok().err, "", "a script does not pay for the look");
+    here.write("jobs", "{\"task\":\"sum\",\"good_until\":\"2020-01-01T00:00:00Z\"}\n{\"task\":\"mail\"}\n");
+    let note = at_a_terminal(&here, &["submit", "--file", "jobs"]);
+    assert!(note.contains("no live worker has task sum") && note.contains("has task mail"), "{note}");
+    assert!(note.contains("good_until of 1 job has passed"), "{note}");
     let old = ["submit", "resize", "--good-until", "2020-01-01 00:00"];
     here.qo(&old).ok().says("has passed: the job expires");
     here.qo(&["concurrency", "set", "video", "--limit", "3"])
         .ok()
-        .says("no job, task or limit has named video");
+        .says("no live job, task or limit names video");
     here.qo(&["concurrency", "set", "gqu", "--limit", "3"]).ok().says("did you mean gpu?");
     for known in ["gpu", "resize", "mail", "mail/ann", "cluster", "video"] {
         assert_eq!(here.qo(&["concurrency", "set", known, "--limit", "3"]).ok().err, "", "{known}");
@@ -210,10 +242,10 @@ fn a_worker_that_says_it_is_at_work_has_pushed_its_limits() {
         ".qo.toml",
         "[concurrency.limits]\ngpu = 2\n[tasks.resize]\ncommand = [\"true\"]\nmax_concurrent = 4\n",
     );
-    let log = std::fs::File::create(here.path("log")).expect("a log");
+    let log = fs::File::create(here.path("log")).expect("a log");
     let child = here.command(&["worker"]).stderr(log).spawn().expect("qo starts");
     let _worker = Worker::of(child);
-    let said = || std::fs::read_to_string(here.path("log")).unwrap_or_default();
+    let said = || fs::read_to_string(here.path("log")).unwrap_or_default();
     until("it is at work", || said().contains("at work"));
     let limit =
         |group: &str| here.qo(&["concurrency", "status", group, "--json"]).json()["status"]["limit"].clone();

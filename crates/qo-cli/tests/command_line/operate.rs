@@ -20,8 +20,8 @@ fn limits_are_set_shown_and_taken_back() {
 fn a_group_that_jobs_name_and_nobody_limits_is_pointed_out() {
     let here = Here::new();
     here.qo(&["submit", "mail", "--limits", "smpt=1"]).ok();
-    here.qo(&["concurrency", "status"]).ok().shows("jobs name it, nobody limits it");
-    here.qo(&["doctor"]).ok().shows("smpt").shows("nobody limits it: is it misspelled?");
+    here.qo(&["concurrency", "status"]).ok().shows("jobs name it, it has no limit");
+    here.qo(&["doctor"]).ok().shows("smpt").shows("it has no limit: is it misspelled?");
     let findings = here.qo(&["doctor", "--json"]).json();
     assert!(findings.as_array().is_some_and(|all| all.iter().any(|f| f["about"] == "smpt")), "{findings}");
 }

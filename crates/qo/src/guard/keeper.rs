@@ -2,18 +2,19 @@
 //!
 //! A worker process has one, from its first program on. It waits for the end of the worker, on a pipe, and then kills
 //! every process that carries the worker's mark in its environment: programs whose guard is gone, and what they started.
-//! (Guards that live kill their own; a guard does not carry the mark.) When it finds none it ends.
+//! (Guards that live kill their own; guards and keepers carry no mark, their own or another worker's.) When it finds none
+//! it ends.
 //!
 //! It is a shell, and no child of the worker: what kills `qo` by its name, by its executable or along the tree of
 //! processes does not reach it. Where there is no `sh` there is no keeper, and guards are alone.
 //!
 //! Programs that clear or overwrite their environment are not found.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Pid;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What every program of a worker process has in its environment: the mark of that process.
@@ -33,8 +34,10 @@ trap '' TERM INT HUP QUIT
     sleep 0.1
   done ) >/dev/null 2>&1 &";
 
-/// How long to look for processes of a dead guard.
+/// A process that SIGKILL has not ended after this long is said to be there.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Pauses between looks for processes of a dead guard: the first and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(500)];
 
 /// This process's mark, and the pipe whose end says that this process is gone.
 struct Keeper {
@@ -53,6 +56,8 @@ impl Keeper {
         let mut starting = Command::new("sh");
         starting.args(["-c", SCRIPT, "task-keeper", &format!("{VARIABLE}={mark}")]).current_dir("/");
         starting.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        // This process may be a program of another worker, whose keeper must not kill this one's.
+        starting.env_remove(VARIABLE);
         let started = starting.spawn().and_then(|mut shell| {
             let alive = shell.stdin.take();
             // The shell leaves the keeper behind and ends, so that the keeper is not this process's child.
@@ -76,29 +81,60 @@ pub fn mark() -> Option<&'static str> {
     KEEPER.get_or_init(Keeper::start).as_ref().map(|keeper| keeper.mark.as_str())
 }
 
-/// Kills every process whose environment has all of these `NAME=VALUE`, until none is left. It blocks.
-pub fn kill_marked(variables: &[String]) {
-    let until = Instant::now() + PATIENCE;
+/// Kills every process whose environment has all of these `NAME=VALUE`, until none is left: a process in the middle of
+/// a system call that cannot be interrupted holds its slots as long as it is there.
+pub async fn kill_marked(variables: Vec<String>) {
+    let variables: Arc<[String]> = variables.into();
+    let (started, mut told, mut pause) = (Instant::now(), false, PAUSES[0]);
     loop {
-        let found = marked(variables);
-        for process in &found {
-            // It may have ended just now.
-            let _ = kill_process(*process, Signal::KILL);
-        }
-        if found.is_empty() || Instant::now() >= until {
+        let looked_for = Arc::clone(&variables);
+        // It reads the environment of every process.
+        let found = tokio::task::spawn_blocking(move || kill_once(&looked_for)).await.unwrap_or(0);
+        if found == 0 {
             return;
         }
-        std::thread::yield_now();
+        if started.elapsed() > PATIENCE && !std::mem::replace(&mut told, true) {
+            let variables = variables.join(" ");
+            tracing::error!(
+                "{found} processes with {variables} outlive SIGKILL; their job holds its slots until they end"
+            );
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSES[1]);
     }
 }
 
-fn marked(variables: &[String]) -> Vec<Pid> {
+/// Kills all that are there now: how many were found.
+fn kill_once(variables: &[String]) -> usize {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let has_all = |number: &i32| {
-        let environment = fs::read(format!("/proc/{number}/environ")).unwrap_or_default();
-        let all: Vec<&[u8]> = environment.split(|byte| *byte == 0).collect();
-        variables.iter().all(|variable| all.contains(&variable.as_bytes()))
-    };
-    numbers.filter(has_all).filter_map(Pid::from_raw).collect()
+    numbers.filter_map(Pid::from_raw).filter(|process| kill_if_marked(*process, variables)).count()
+}
+
+#[cfg(target_os = "linux")]
+fn kill_if_marked(process: Pid, variables: &[String]) -> bool {
+    use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+    if !is_marked(process, variables) {
+        return false;
+    }
+    // It may have ended, and its number may be another's by now: the one that is open is looked at again.
+    let Ok(open) = pidfd_open(process, PidfdFlags::empty()) else { return false };
+    is_marked(process, variables) && {
+        let _ = pidfd_send_signal(open, Signal::KILL);
+        true
+    }
+}
+
+/// There are no marks to look for.
+#[cfg(not(target_os = "linux"))]
+fn kill_if_marked(_: Pid, _: &[String]) -> bool {
+    false
+}
+
+#[cfg(target_os = "linux")]
+fn is_marked(process: Pid, variables: &[String]) -> bool {
+    // The environment of a process that has ended, or that belongs to another user, cannot be read.
+    let environment = fs::read(format!("/proc/{}/environ", process.as_raw_nonzero())).unwrap_or_default();
+    let all: Vec<&[u8]> = environment.split(|byte| *byte == 0).collect();
+    variables.iter().all(|variable| all.contains(&variable.as_bytes()))
 }

@@ -22,7 +22,7 @@ use tokio::net::unix::pipe;
 /// Says that this process is to become the program.
 pub const WORD: &str = "launch";
 /// This executable, even if its file was replaced.
-const OWN: &str = "/proc/self/exe";
+pub const OWN: &str = "/proc/self/exe";
 
 /// A program that was started.
 pub struct Launched {

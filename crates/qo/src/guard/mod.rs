@@ -25,7 +25,9 @@
 //!    process, `QO_GUARDED_BY`. A worker that lives kills what carries the mark and the job's id; if it died with its
 //!    guards, its keeper does (`keeper.rs`).
 //!
-//! A guard calls itself `task-guard`, so that `pkill qo` means workers.
+//! A guard calls itself `task-guard`, so that `pkill qo` means workers. It is the executable of its worker, even if that
+//! file was replaced meanwhile (`own_executable`), so both speak the same release's protocol; a guard of another release
+//! ignores words that it does not know.
 //!
 //! # Signals
 //!
@@ -49,7 +51,7 @@
 //! |---|---|
 //! | `started PID` | the program runs, in the process group of that id |
 //! | `failed TEXT` | it could not be started |
-//! | `signalled NUMBER` | the guard or its program got a signal that the guard did not send |
+//! | `signalled NUMBER` | the guard got a signal that asks to end, and so did its program, probably |
 //! | `exited CODE`, `killed SIGNAL` | the program has ended, and nothing of it is left |
 
 mod descendants;
@@ -67,7 +69,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::task::Poll;
 use std::time::Duration;
@@ -79,17 +81,18 @@ use tokio::time::{Instant, sleep_until, timeout};
 /// Largest payload that a guard accepts: what a store could ever be configured to, and the final newline.
 const PAYLOAD_BYTES: usize = (16 << 20) + 1;
 
+/// The exit code of a guard that failed itself.
+pub(crate) const FAILED: u8 = 2;
+
 /// What a guard is called: not `qo`, so that `pkill qo` and `killall qo` mean workers.
 const NAME: &str = "task-guard";
 
 /// What stands before a line that the shell reads.
 ///
 /// A shell that dies of SIGTERM would take the grace from what it runs: it waits for that first, and then ends as that
-/// did. `$?` may be 0 then although the line was cut short (`wait` was interrupted), and the shell cannot know who sent
-/// the signal; so it says that with a code of its own, and the guard decides.
-pub(crate) const LINE: &str = "trap 'exit $(($? ? $? : 79))' TERM; ";
-/// The exit code of a line that got SIGTERM after a command that succeeded.
-const LINE_TERMINATED: i32 = 79;
+/// did. `$?` may be 0 then although the line was cut short (`wait` was interrupted): it exits with 128 and the signal
+/// instead, as a shell without a trap does.
+pub(crate) const LINE: &str = "trap 'exit $(($? ? $? : 143))' TERM; ";
 
 /// What the worker says.
 enum Event {
@@ -97,6 +100,8 @@ enum Event {
     Payload(Vec<u8>),
     Stop(Duration),
     Linger(Duration),
+    /// A word that this release does not know: its worker is of a newer one, and goes on without.
+    Other,
     /// The worker is gone.
     Gone,
 }
@@ -122,7 +127,7 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // Nothing else listens.
             let _ = writeln!(io::stderr(), "qo guard: {error}");
-            ExitCode::from(2)
+            ExitCode::from(FAILED)
         }
     }
 }
@@ -133,7 +138,26 @@ pub fn command(executable: &Path) -> Command {
     let mut command = Command::new(executable);
     // A Ctrl-C at the terminal is for the worker, which drains.
     command.arg0(NAME).arg("guard").args(keeper::mark()).arg("--").process_group(0);
+    // A worker that is itself a program of another worker has that one's mark; its guards see to their own programs, and
+    // must not be killed before those.
+    command.env_remove(keeper::VARIABLE);
     command
+}
+
+/// The executable of this process, even if its file was replaced or removed since.
+pub fn own_executable() -> io::Result<PathBuf> {
+    let own = Path::new(launch::OWN);
+    if own.exists() { Ok(own.to_owned()) } else { std::env::current_exe() }
+}
+
+/// Kills what a guard left behind that was itself killed: every process with the mark of this process and with these
+/// variables in its environment. Returns when none is left.
+pub async fn kill_left_behind(variables: &[(&str, String)]) {
+    if let Some(mark) = keeper::mark() {
+        let variables = variables.iter().map(|(name, value)| format!("{name}={value}"));
+        let mark = format!("{}={mark}", keeper::VARIABLE);
+        keeper::kill_marked(variables.chain([mark]).collect()).await;
+    }
 }
 
 /// Nanoseconds on the machine's monotonic clock, which all its processes share.
@@ -177,7 +201,6 @@ fn guard(mark: Option<&OsString>, command: &[OsString]) -> io::Result<u8> {
             family: Family::new(launched.program),
             linger: Duration::ZERO,
             kill_at: u64::MAX,
-            stopped: false,
             signalled: None,
             socket,
             signals,
@@ -189,8 +212,7 @@ fn guard(mark: Option<&OsString>, command: &[OsString]) -> io::Result<u8> {
             say(&watch.socket, format_args!("failed {why}"));
             return Ok(127);
         }
-        let is_line = command.iter().any(|argument| argument.to_string_lossy().starts_with(LINE));
-        watch.report(status, is_line).await
+        watch.report(status).await
     })
 }
 
@@ -239,11 +261,11 @@ async fn listen(socket: tokio::net::UnixStream, heard: UnboundedSender<Event>) {
     loop {
         line.clear();
         let event = match reader.read_line(&mut line).await {
-            Ok(1..) => understand(line.trim_end(), &mut reader).await,
-            Ok(0) | Err(_) => None,
+            // A line without an end is a worker that ended in the middle of it.
+            Ok(1..) if line.ends_with('\n') => understand(line.trim_end(), &mut reader).await,
+            Ok(_) | Err(_) => None,
         };
         let last = event.is_none();
-        // What cannot be understood comes from no worker, or from one that ended in the middle of a word.
         if heard.send(event.unwrap_or(Event::Gone)).is_err() || last {
             return;
         }
@@ -251,19 +273,19 @@ async fn listen(socket: tokio::net::UnixStream, heard: UnboundedSender<Event>) {
 }
 
 async fn understand(line: &str, reader: &mut BufReader<tokio::net::UnixStream>) -> Option<Event> {
-    let (word, number) = line.split_once(' ')?;
-    let number: u64 = number.parse().ok()?;
+    let (word, number) = line.split_once(' ').unwrap_or((line, ""));
+    let number = || number.parse::<u64>().ok();
     match word {
-        "until" => Some(Event::Until(number)),
-        "stop" => Some(Event::Stop(Duration::from_millis(number))),
-        "linger" => Some(Event::Linger(Duration::from_millis(number))),
+        "until" => number().map(Event::Until),
+        "stop" => number().map(Duration::from_millis).map(Event::Stop),
+        "linger" => number().map(Duration::from_millis).map(Event::Linger),
         "payload" => {
-            let length = usize::try_from(number).ok().filter(|length| *length <= PAYLOAD_BYTES)?;
+            let length = usize::try_from(number()?).ok().filter(|length| *length <= PAYLOAD_BYTES)?;
             let mut payload = vec![0; length];
             reader.read_exact(&mut payload).await.ok()?;
             Some(Event::Payload(payload))
         }
-        _ => None,
+        _ => Some(Event::Other),
     }
 }
 
@@ -274,7 +296,7 @@ async fn begin(events: &mut UnboundedReceiver<Event>) -> Option<(Vec<u8>, u64)> 
         match events.recv().await? {
             Event::Until(ns) => until = ns,
             Event::Payload(payload) => return Some((payload, until)),
-            Event::Linger(_) => {}
+            Event::Linger(_) | Event::Other => {}
             Event::Stop(_) | Event::Gone => return None,
         }
     }
@@ -292,8 +314,6 @@ struct Watch {
     kill_at: u64,
     /// How long to wait for a signal before a success is reported.
     linger: Duration,
-    /// The program was told to stop, by this guard.
-    stopped: bool,
     /// The signal that asked this guard to end.
     signalled: Option<i32>,
 }
@@ -311,7 +331,7 @@ impl Watch {
                     Some(Event::Until(ns)) => self.until = ns,
                     Some(Event::Stop(grace)) => self.stop(grace),
                     Some(Event::Linger(linger)) => self.linger = linger,
-                    Some(Event::Payload(_)) => {}
+                    Some(Event::Payload(_) | Event::Other) => {}
                     Some(Event::Gone) | None => break,
                 },
                 () = sleep_until(deadline) => break,
@@ -321,7 +341,6 @@ impl Watch {
     }
 
     fn stop(&mut self, grace: Duration) {
-        self.stopped = true;
         self.family.signal(Signal::TERM);
         let grace = u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX);
         self.kill_at = self.kill_at.min(monotonic_ns().saturating_add(grace));
@@ -334,14 +353,7 @@ impl Watch {
     }
 
     /// Says how the program ended. The exit code of the guard is the program's.
-    async fn report(&mut self, status: Status, is_line: bool) -> io::Result<u8> {
-        let (status, terminated) = match status {
-            Status::Exited(LINE_TERMINATED) if is_line => (Status::Exited(0), true),
-            status => (status, false),
-        };
-        if terminated && !self.stopped {
-            self.heard(Signal::TERM.as_raw());
-        }
+    async fn report(&mut self, status: Status) -> io::Result<u8> {
         while let Ok(event) = self.events.try_recv() {
             if let Event::Linger(linger) = event {
                 self.linger = linger;

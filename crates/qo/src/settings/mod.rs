@@ -266,8 +266,14 @@ fn read_store(reading: &Reading, in_file: Option<Entry<'_>>, home: &Path, direct
     let url = match url.strip_prefix("file:") {
         Some(rest) => match Directory::parse(rest) {
             Ok(directory) => {
-                let query = rest.split_once('?').map_or_else(String::new, |(_, query)| format!("?{query}"));
-                format!("file:{}{query}", base.join(directory.path).display())
+                let query = Some(Directory::parts(rest).1).filter(|query| !query.is_empty());
+                let query = query.map_or_else(String::new, |query| format!("?{query}"));
+                let path = base.join(directory.path);
+                if path.to_str().is_none() {
+                    let rule = "must be in a directory whose path is UTF-8";
+                    reading.mistake(Error::invalid(format_args!("{source}: store"), path.display(), rule));
+                }
+                format!("file:{}{query}", path.display())
             }
             Err(rule) => {
                 reading.mistake(Error::invalid(format_args!("{source}: store"), &url, rule));

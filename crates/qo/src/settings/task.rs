@@ -32,7 +32,8 @@ impl Command {
         let program = program.ok_or("must name a program, as in [\"./resize.sh\"]")?;
         // A bare name is looked up in PATH; anything with a slash is a path.
         if program.contains('/') {
-            *program = directory.join(&*program).display().to_string();
+            let path = directory.join(&*program).into_os_string();
+            *program = path.into_string().map_err(|_| "must be in a directory whose path is UTF-8")?;
         }
         if arguments.iter().any(|argument| argument.contains('\0')) {
             return Err("must not contain NUL".into());

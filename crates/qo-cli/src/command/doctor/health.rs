@@ -75,11 +75,12 @@ async fn group(store: &Arc<dyn Store>, status: &GroupStatus) -> Done<Option<Find
             Some(Finding::new(Level::Note, about, what).advice(set))
         }
         Some(limit) if status.used > limit.into() && !is_sum => {
-            let what = format!("{} of {limit} slots are taken: lowered while these run", status.used);
+            let what =
+                format!("slots taken: {} of {limit}: the limit was lowered while these run", status.used);
             Some(Finding::new(Level::Note, about, what))
         }
         None if is_named_for_nothing(store, status).await? => {
-            let what = "jobs name it, but nobody limits it: is it misspelled?";
+            let what = "jobs name it, but it has no limit: is it misspelled?";
             Some(Finding::new(Level::Note, about, what).advice(set))
         }
         _ => None,

@@ -1,6 +1,7 @@
 //! What is stored: can it be read, is it whole, and how does it get going again?
 
 use super::{Finding, Level};
+use crate::output::counted;
 use crate::place::{Place, SPEAK, listed, on_hold};
 use crate::trouble::{Done, Trouble};
 use qo::ErrorKind;
@@ -117,8 +118,12 @@ fn postgres(place: &Place, health: &PostgresHealth) -> Vec<Finding> {
         findings.push(Finding::new(Level::Ok, "slots", what));
     }
     findings.extend(drift.iter().map(|Drift { group, held, counted }| {
-        Finding::new(Level::Problem, group, format!("{counted} slots are counted, its holders have {held}"))
-            .advice("qo doctor --repair counts it anew; this is a bug of qo, please report it")
+        Finding::new(
+            Level::Problem,
+            group,
+            format!("slots that are counted: {counted}; that its holders have: {held}"),
+        )
+        .advice("qo doctor --repair counts it anew; this is a bug of qo, please report it")
     }));
     findings
 }
@@ -139,7 +144,7 @@ fn directory(place: &Place, health: &DirectoryHealth) -> Vec<Finding> {
         match damage.needed {
             true => Finding::new(Level::Problem, "store", &damage.what)
                 .advice("stop all workers, then: qo doctor --repair, which says what was lost"),
-            false => Finding::new(Level::Note, "store", format!("{} (nobody needs it)", damage.what)),
+            false => Finding::new(Level::Note, "store", format!("{} (nothing needs it)", damage.what)),
         }
     }));
     findings.extend(health.hold.as_ref().map(held));
@@ -152,7 +157,7 @@ fn repaired(repair: &Repair) -> Vec<Finding> {
         Repair::Postgres(drift) => drift,
     };
     let finding = |Drift { group, held, counted }: &Drift| {
-        let what = format!("counted anew: its holders have {held} slots, {counted} were counted");
+        let what = format!("counted anew: slots that its holders have: {held}; that were counted: {counted}");
         Finding::new(Level::Note, group, what)
     };
     drift.iter().map(finding).collect()
@@ -166,21 +171,18 @@ fn directory_repaired(repair: &DirectoryRepair) -> Vec<Finding> {
         note(format!("lost: {lost}"));
     }
     if repair.not_used > 0 {
-        note(format!("{} records after that were not used: they rest on what was lost", repair.not_used));
+        note(format!("not used, because it rests on what was lost: {}", counted(repair.not_used, "record")));
     }
     if !repair.submitted_again.is_empty() {
         let jobs = &repair.submitted_again;
-        note(format!("{} jobs were submitted again: {}", jobs.len(), ids(jobs)));
+        note(format!("submitted again: {}: {}", counted(jobs.len() as u64, "job"), ids(jobs)));
     }
     for (job, why) in &repair.not_submitted {
         note(format!("job {job} is lost: {why}"));
     }
     if !repair.runs_again.is_empty() {
-        note(format!(
-            "{} jobs that had ended run again: {}",
-            repair.runs_again.len(),
-            ids(&repair.runs_again)
-        ));
+        let jobs = &repair.runs_again;
+        note(format!("ended before, runs again: {}: {}", counted(jobs.len() as u64, "job"), ids(jobs)));
     }
     if !repair.set_again.is_empty() {
         note(format!("set again: {}", listed(&repair.set_again)));

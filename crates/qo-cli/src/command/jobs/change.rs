@@ -137,25 +137,24 @@ async fn matching(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, cha
     }
     let word = if change == Change::Cancel { "cancel" } else { "retry" };
     // No state is left: an empty list would mean any.
-    let count = if filter.states.is_empty() { 0 } else { count(store, change, &filter).await? };
-    if count > 0 && !which.yes {
-        confirm(screen, word, count)?;
+    let mut is_over = filter.states.is_empty();
+    if !is_over && !which.yes {
+        // Only a question needs the number: counting a million jobs takes a thousand pages.
+        match count(store, change, &filter).await? {
+            0 => is_over = true,
+            count => confirm(screen, word, count)?,
+        }
     }
     let (mut changed, mut after): (u64, Option<Cursor>) = (0, None);
-    loop {
-        if count == 0 {
-            break;
-        }
+    while !is_over {
         let page = store.change_matching(change, filter.clone(), after, caps::PAGE).await;
         let page = page.map_err(|error| {
-            Trouble::from(error)
-                .hint(format!("{changed} of {count} jobs were done; the same command goes on"))
+            let done = counted(changed, "job");
+            Trouble::from(error).hint(format!("{done} were changed before that; the same command goes on"))
         })?;
         changed += page.jobs;
         after = page.next;
-        if after.is_none() {
-            break;
-        }
+        is_over = after.is_none();
     }
     if which.format.json {
         return screen.json(&serde_json::json!({ "jobs": changed }));
@@ -165,15 +164,11 @@ async fn matching(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, cha
     screen.line(format_args!("{} {done}", counted(changed, "job")))
 }
 
-/// How many jobs will be changed, as far as a listing shows it.
+/// How many jobs will be changed, at most: a listing does not show whether a job that waits for its time has run before.
 async fn count(store: &Arc<dyn Store>, change: Change, filter: &JobFilter) -> Done<u64> {
     let (mut count, mut after, now) = (0, None, store.now().await?);
     // Of pending jobs a retry changes those that wait for their next attempt.
-    let can = |job: &&JobView| {
-        change == Change::Cancel
-            || job.state != JobState::Pending
-            || job.run_at > now && job.attempts_used > 0
-    };
+    let can = |job: &&JobView| change == Change::Cancel || job.state != JobState::Pending || job.run_at > now;
     loop {
         let page = store.jobs(filter.clone(), after, caps::PAGE).await?;
         count += page.jobs.iter().filter(can).count() as u64;
@@ -186,7 +181,7 @@ async fn count(store: &Arc<dyn Store>, change: Change, filter: &JobFilter) -> Do
 
 fn confirm(screen: &mut Screen, word: &str, count: u64) -> Done {
     if !std::io::stdin().is_terminal() {
-        return Err(Trouble::usage(format!("{count} jobs match; to {word} them say --yes")));
+        return Err(Trouble::usage(format!("{} may match; to {word} say --yes", counted(count, "job"))));
     }
     screen.flush()?;
     // Who closed stderr cannot be asked, and does not say yes.

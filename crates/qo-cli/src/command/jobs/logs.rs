@@ -4,7 +4,7 @@ use super::show::find;
 use crate::cli::Format;
 use crate::command::argument;
 use crate::machine;
-use crate::output::{Screen, Style, clean};
+use crate::output::{Screen, Style};
 use crate::place::Place;
 use crate::trouble::Done;
 use clap::Args;
@@ -13,7 +13,6 @@ use qo::program;
 use qo::{Error, ErrorKind, Store};
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -147,9 +146,9 @@ impl Followed {
             let before = before.map(|(_, before)| before).unwrap_or_default();
             let (missed, new) = program::news(&before, now);
             if missed > 0 {
-                raw(screen, &format!("{}\n", program::cut_mark(missed)))?;
+                screen.line(program::cut_mark(missed))?;
             }
-            raw(screen, new)?;
+            screen.written(new, !log.running && !new.is_empty())?;
             self.last = Some((log.token, now.to_owned()));
         }
         if !log.running {
@@ -162,14 +161,6 @@ impl Followed {
 fn heading(screen: &mut Screen, log: &Log) -> Done {
     let running = if log.running { ", still running" } else { "" };
     screen.line(screen.styled(&format!("--- attempt {}{running} ---", log.attempt), Style::Dim))
-}
-
-/// Text that a program wrote. It must not steer a terminal.
-fn raw(screen: &mut Screen, text: &str) -> Done {
-    if !std::io::stdout().is_terminal() {
-        return screen.raw(text);
-    }
-    text.lines().try_for_each(|line| screen.line(clean(&line.replace('\t', "    "))))
 }
 
 fn print(screen: &mut Screen, logs: &[Log]) -> Done {
@@ -189,7 +180,7 @@ fn print(screen: &mut Screen, logs: &[Log]) -> Done {
         if logs.len() > 1 {
             heading(screen, log)?;
         }
-        raw(screen, text)?;
+        screen.written(text, logs.len() > 1 && !text.is_empty())?;
     }
     if let Some(log) = running {
         screen.say(format_args!(

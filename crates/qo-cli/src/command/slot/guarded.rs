@@ -46,7 +46,7 @@ impl Guarded {
         stdin: Option<OwnedFd>,
         until: Instant,
     ) -> Result<Self> {
-        let executable = std::env::current_exe().map_err(|error| cannot("find qo itself", &error))?;
+        let executable = qo::guard::own_executable().map_err(|error| cannot("find qo itself", &error))?;
         let (ours, theirs) = UnixStream::pair().map_err(|error| cannot("make a socket", &error))?;
         ours.set_nonblocking(true).map_err(|error| cannot("make a socket", &error))?;
         let ours = tokio::net::UnixStream::from_std(ours).map_err(|error| cannot("make a socket", &error))?;
@@ -96,6 +96,8 @@ impl Guarded {
             let read = self.heard.read_until(b'\n', &mut self.line).await;
             if read.is_err() || !self.line.ends_with(b"\n") {
                 let status = self.guard.wait().await.map_err(|error| cannot("wait for the guard", &error))?;
+                // The slot is given back after this: nothing of the command may run then.
+                qo::guard::kill_left_behind(&[]).await;
                 return Err(Error::new(ErrorKind::Internal, format!("the guard ended early: {status}")));
             }
             let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned();

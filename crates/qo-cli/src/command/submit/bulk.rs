@@ -7,10 +7,10 @@ use crate::output::{Array, Screen, counted};
 use crate::place::Place;
 use crate::trouble::{Done, FAILED, INTERRUPTED, Trouble, exit_code};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use qo::core::{JobId, JobState, NewJob, Submitted, Time};
+use qo::core::{JobId, JobState, Name, NewJob, Submitted, Time};
 use qo::{Client, Error, ErrorKind};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Read};
 use std::path::{Path, PathBuf};
@@ -136,12 +136,12 @@ pub async fn copies(
 ) -> Done {
     template.clone().job(Time::from_millis(0))?.check().or_else(super::only_dates)?;
     let client = submit.client(place).await?;
-    let job = template.clone().job(now(&template, client.store()).await?)?;
-    if let Some(good_until) = job.good_until {
-        super::note_if_past(client.store(), screen, good_until).await;
-    }
-    let feed = Feed::Copies { job, number: 0, count };
-    Bulk::new(place, client, submit, count).run(screen, feed).await
+    let now = match template.has_good_until() {
+        true => client.store().now().await?,
+        false => now(&template, client.store()).await?,
+    };
+    let feed = Feed::Copies { job: template.job(now)?, number: 0, count };
+    Bulk::new(place, client, submit, count, now).run(screen, feed).await
 }
 
 /// Submits the lines of a file.
@@ -174,7 +174,7 @@ pub async fn file(
         }
     });
     let now = client.store().now().await?;
-    Bulk::new(place, client, submit, total).run(screen, Feed::Lines { lines, template, now }).await
+    Bulk::new(place, client, submit, total, now).run(screen, Feed::Lines { lines, template, now }).await
 }
 
 /// Where jobs come from.
@@ -223,16 +223,23 @@ struct Bulk<'a> {
     submit: &'a Submit,
     bar: ProgressBar,
     interrupted: Arc<AtomicBool>,
+    /// The store's time when it began, if a job's dates need it.
+    began: Time,
     array: Option<Array>,
     accepted: u64,
     existing: u64,
     skipped: u64,
     refused: Vec<(u64, Error)>,
-    waiting: Vec<(u64, JobId)>,
+    /// Jobs to wait for, with their lines. They are told when they have ended.
+    waiting: VecDeque<(u64, Submitted, JobId)>,
+    /// Tasks of jobs that were accepted, the first few: if no worker has one, a person at the terminal is told.
+    tasks: BTreeSet<Name>,
+    /// Accepted jobs whose `good_until` had passed.
+    past: u64,
 }
 
 impl<'a> Bulk<'a> {
-    fn new(place: &'a Place, client: Client, submit: &'a Submit, total: u64) -> Self {
+    fn new(place: &'a Place, client: Client, submit: &'a Submit, total: u64, began: Time) -> Self {
         let interrupted = Arc::new(AtomicBool::new(false));
         let heard = Arc::clone(&interrupted);
         tokio::spawn(async move {
@@ -248,12 +255,15 @@ impl<'a> Bulk<'a> {
             submit,
             bar: progress(total, "submitted"),
             interrupted,
+            began,
             array: None,
             accepted: 0,
             existing: 0,
             skipped: 0,
             refused: Vec::new(),
-            waiting: Vec::new(),
+            waiting: VecDeque::new(),
+            tasks: BTreeSet::new(),
+            past: 0,
         }
     }
 
@@ -281,6 +291,7 @@ impl<'a> Bulk<'a> {
         };
         self.end_array(screen)?;
         self.tell(screen, interrupted)?;
+        self.note(screen).await;
         match (interrupted, self.refused.first()) {
             (true, _) => Err(Trouble::Exit(INTERRUPTED)),
             (false, Some((_, error))) => Err(Trouble::Exit(exit_code(error.kind()))),
@@ -289,8 +300,13 @@ impl<'a> Bulk<'a> {
         }
     }
 
+    /// Ends the array, with the jobs that were not waited for to their end.
     fn end_array(&mut self, screen: &mut Screen) -> Done {
-        self.array.take().map_or(Ok(()), |array| array.end(screen))
+        let Some(mut array) = self.array.take() else { return Ok(()) };
+        for (line, submitted, _) in self.waiting.drain(..) {
+            array.add(screen, &Became { line, became: What::Submitted(submitted), state: None })?;
+        }
+        array.end(screen)
     }
 
     async fn send_all(&mut self, screen: &mut Screen, feed: &mut Feed) -> Done {
@@ -350,18 +366,25 @@ impl<'a> Bulk<'a> {
     }
 
     async fn send(&mut self, screen: &mut Screen, numbers: &[u64], jobs: Vec<NewJob>) -> Done {
+        let asked: Vec<_> = jobs.iter().map(|job| (job.task.clone(), job.good_until)).collect();
         let outcomes = self.client.submit_many(jobs).await.map_err(|error| renamed(error, numbers))?;
-        for (&line, outcome) in numbers.iter().zip(outcomes) {
+        for ((&line, (task, good_until)), outcome) in numbers.iter().zip(asked).zip(outcomes) {
             match &outcome {
-                Ok(Submitted::Accepted(_)) => self.accepted += 1,
+                Ok(Submitted::Accepted(_)) => {
+                    self.accepted += 1;
+                    self.past += u64::from(good_until.is_some_and(|until| until <= self.began));
+                    if self.tasks.len() < TOLD {
+                        self.tasks.insert(task);
+                    }
+                }
                 Ok(Submitted::Existing(_)) => self.existing += 1,
                 Ok(Submitted::Skipped) => self.skipped += 1,
                 Err(error) => self.refused.push((line, error.clone())),
             }
-            if let (Ok(Submitted::Accepted(id) | Submitted::Existing(id)), true) =
+            if let (Ok(submitted @ (Submitted::Accepted(id) | Submitted::Existing(id))), true) =
                 (&outcome, self.submit.wait)
             {
-                self.waiting.push((line, *id));
+                self.waiting.push_back((line, *submitted, *id));
             } else if let Some(array) = &mut self.array {
                 let became = match outcome {
                     Ok(submitted) => What::Submitted(submitted),
@@ -380,13 +403,14 @@ impl<'a> Bulk<'a> {
         let mut states: BTreeMap<&'static str, u64> = BTreeMap::new();
         let mut unsuccessful = 0;
         let deadline = self.submit.deadline();
-        for (line, id) in std::mem::take(&mut self.waiting) {
+        while let Some(&(line, submitted, id)) = self.waiting.front() {
             let detail = wait::until_the_end(self.place, &self.client, screen, id, deadline).await?;
             let state = detail.view.state;
             *states.entry(state_name(state)).or_default() += 1;
             unsuccessful += u64::from(state != JobState::Succeeded);
+            self.waiting.pop_front();
             if let Some(array) = &mut self.array {
-                let became = What::Submitted(Submitted::Accepted(id));
+                let became = What::Submitted(submitted);
                 array.add(screen, &Became { line, became, state: Some(state) })?;
             }
             self.bar.inc(1);
@@ -397,12 +421,33 @@ impl<'a> Bulk<'a> {
         Ok(unsuccessful)
     }
 
+    /// What looks wrong with jobs that were accepted.
+    async fn note(&self, screen: &mut Screen) {
+        if self.past > 0 {
+            let jobs = counted(self.past, "job");
+            screen.warn(format_args!("good_until of {jobs} has passed: they expire and never run"));
+        }
+        // As for one job: a script does not pay for the look.
+        if self.submit.wait || !std::io::stderr().is_terminal() {
+            return;
+        }
+        let hints = async {
+            for task in &self.tasks {
+                super::hint_no_worker(self.place, self.client.store(), screen, task).await?;
+            }
+            Done::Ok(())
+        };
+        let _ = tokio::time::timeout(super::HINT_PATIENCE, hints).await;
+    }
+
     fn tell(&self, screen: &mut Screen, interrupted: bool) -> Done {
-        for (line, error) in self.refused.iter().take(TOLD) {
+        // The array has them all.
+        let told = if self.submit.format.json { 0 } else { TOLD };
+        for (line, error) in self.refused.iter().take(told) {
             screen.error(&at_line(*line, error));
         }
-        if self.refused.len() > TOLD {
-            screen.say(format_args!("… and {} more", self.refused.len() - TOLD));
+        if told > 0 && self.refused.len() > told {
+            screen.say(format_args!("… and {} more", self.refused.len() - told));
         }
         let counts = [
             (self.existing, "submitted before"),

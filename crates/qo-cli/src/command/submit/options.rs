@@ -145,6 +145,11 @@ impl Template {
         self.options.delay.is_some() || is_relative(self.options.at) || is_relative(self.options.good_until)
     }
 
+    /// Whether its job may be too late.
+    pub fn has_good_until(&self) -> bool {
+        self.options.good_until.is_some()
+    }
+
     /// The job, with an id.
     pub fn job(self, now: Time) -> Result<NewJob, Error> {
         let Self { id, task, payload, options } = self;

@@ -3,7 +3,7 @@
 use super::hint_no_worker;
 use crate::cli::Format;
 use crate::command::argument::state_name;
-use crate::output::{Screen, detail as detail_json};
+use crate::output::{Screen, clean, detail as detail_json};
 use crate::place::Place;
 use crate::trouble::{Done, FAILED, INTERRUPTED, Trouble};
 use qo::core::{JobDetail, JobId, JobState};
@@ -11,7 +11,7 @@ use qo::{Client, Error, ErrorKind};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// After this long somebody should be told if nobody is there to run it.
+/// A job that has not ended by then may have no worker: the user is told.
 const IMPATIENCE: Duration = Duration::from_secs(1);
 
 /// How long a command waits for jobs.
@@ -38,13 +38,14 @@ pub async fn one(
     } else if let Some(output) = detail.output.as_ref().filter(|_| detail.view.state == JobState::Succeeded) {
         match (qo::program::bytes(output), text(output.as_str())) {
             (Some(bytes), _) => screen.bytes(&bytes)?,
-            (None, Some(text)) if text.ends_with('\n') => screen.raw(&text)?,
-            (None, Some(text)) => screen.line(text)?,
+            (None, Some(text)) => screen.written(&text, true)?,
             (None, None) => screen.line(output.as_str())?,
         }
     }
     match detail.view.state {
         JobState::Succeeded => Ok(()),
+        // The document on stdout says it.
+        _ if format.json => Err(Trouble::Exit(FAILED)),
         state => {
             screen.say(format_args!("job {id} {}{}", state_name(state), last_error(&detail)));
             screen.hint(format_args!("qo jobs show {id}"));
@@ -60,7 +61,8 @@ fn text(output: &str) -> Option<String> {
 
 fn last_error(detail: &JobDetail) -> String {
     let error = detail.attempts.iter().rev().find_map(|attempt| attempt.error.as_ref());
-    error.map(|error| format!(": {}", error.as_str().trim_end())).unwrap_or_default()
+    let lines = |error: &str| error.trim_end().lines().map(clean).collect::<Vec<_>>().join("\n");
+    error.map(|error| format!(": {}", lines(error.as_str()))).unwrap_or_default()
 }
 
 /// Waits for the end of a job. Ctrl-C and the deadline end the waiting, not the job.
@@ -103,9 +105,15 @@ pub async fn until_the_end(
             }
             () = tokio::time::sleep(IMPATIENCE), if !told => {
                 told = true;
-                if let Ok(job) = client.store().job(id).await && !job.view.state.is_terminal() {
-                    hint_no_worker(place, client.store(), screen, &job.view.task).await?;
-                }
+                let hint = async {
+                    let job = client.store().job(id).await?;
+                    match job.view.state.is_terminal() {
+                        true => Ok(()),
+                        false => hint_no_worker(place, client.store(), screen, &job.view.task).await,
+                    }
+                };
+                // The wait goes on, whatever comes of it.
+                let _ = tokio::time::timeout(IMPATIENCE, hint).await;
             }
         }
     }

@@ -46,6 +46,35 @@ pub enum Fault {
     Cut,
 }
 
+impl Fault {
+    /// What the attacker does on this ground, apart from stops, which take longer than a lease.
+    fn short(ground: &Ground) -> Vec<Self> {
+        use Fault::*;
+        let mut all = vec![
+            KillWorker,
+            KillWithGuards,
+            KillGuard,
+            KillProgram,
+            TermWorker,
+            TermTree,
+            WrongClock,
+            Outage,
+        ];
+        match ground {
+            Ground::Directory(_) => all.push(SmallDisk),
+            Ground::Postgres(_) => all.push(Cut),
+            Ground::Bucket(_) => {}
+        }
+        all
+    }
+
+    /// Everything that an attack on this ground does in time, by whichever thread.
+    pub fn all(ground: &Ground) -> Vec<Self> {
+        let others = [Self::StopWorker, Self::StopTree, Self::KillSubmit, Self::KillScript, Self::StopScript];
+        [Self::short(ground), others.to_vec()].concat()
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -124,24 +153,16 @@ impl<'a> Attacker<'a> {
 
     /// Every fault once, in a new order each time. What takes long comes first.
     fn next(&mut self, ground: &Ground) -> Fault {
-        use Fault::*;
         if let Some(fault) = self.deck.pop() {
             return fault;
         }
-        let all =
-            [KillWorker, KillWithGuards, KillGuard, KillProgram, TermWorker, TermTree, WrongClock, Outage];
-        self.deck = [&all[..], &[KillWorker]].concat();
-        match ground {
-            Ground::Directory(_) => self.deck.push(SmallDisk),
-            Ground::Postgres(_) => self.deck.push(Cut),
-            Ground::Bucket(_) => {}
-        }
+        self.deck = Fault::short(ground);
         for last in (1..self.deck.len()).rev() {
             let other = self.dice.below(last + 1);
             self.deck.swap(last, other);
         }
-        self.deck.push(StopTree);
-        StopWorker
+        self.deck.push(Fault::StopTree);
+        Fault::StopWorker
     }
 
     /// Does one thing. Returns whether it could.

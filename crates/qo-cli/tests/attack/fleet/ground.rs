@@ -1,5 +1,6 @@
 //! Where the attack takes place: a store of its own, with what can be done to it.
 
+use super::attacker::Fault;
 use qo_testkit::Bucket;
 use qo_testkit::bucket::{self, FaultRates, Kind};
 use qo_testkit::random::Random;
@@ -60,6 +61,29 @@ impl Ground {
         if matches!(self, Self::Bucket(_)) { &[-200, 200] } else { &[-20 * YEARS, 20 * YEARS, -3_600, 3_600] }
     }
 
+    /// What cannot be done here, and why.
+    pub fn left_out(&self) -> Option<(Fault, &'static str)> {
+        let cannot_fill = matches!(self, Self::Directory(disk) if !disk.mounted);
+        cannot_fill.then_some((Fault::Outage, "this user may not mount a disk that can be filled"))
+    }
+
+    /// What stays behind if this process is ended by a signal.
+    pub fn leftovers(&self) -> Leftovers {
+        match self {
+            Self::Directory(disk) => Leftovers {
+                mount: disk.mounted.then(|| disk.folder.path().to_owned()),
+                folder: disk.folder.path().to_owned(),
+                server: None,
+            },
+            Self::Postgres(server) => Leftovers {
+                mount: None,
+                folder: server.folder.path().to_owned(),
+                server: Some(server.data().join("postmaster.pid")),
+            },
+            Self::Bucket(_) => Leftovers::default(),
+        }
+    }
+
     /// Small faults all the time, while the attack lasts.
     pub fn annoy(&self, on: bool) {
         if let Self::Bucket(bucket) = self {
@@ -89,6 +113,31 @@ impl Ground {
             }
         }
         true
+    }
+}
+
+/// What would outlive this process: a mount, a server, their folder.
+#[derive(Debug, Default)]
+pub struct Leftovers {
+    mount: Option<PathBuf>,
+    folder: PathBuf,
+    /// Where a server that runs has its process id.
+    server: Option<PathBuf>,
+}
+
+impl Leftovers {
+    pub fn remove(self) {
+        self.mount.iter().for_each(|folder| unmount(folder));
+        let pid = self.server.and_then(|file| fs::read_to_string(file).ok());
+        if let Some(pid) = pid.and_then(|text| text.lines().next()?.parse().ok()) {
+            super::process::signal(pid, Signal::QUIT);
+            while Path::new(&format!("/proc/{pid}")).exists() {
+                super::stage::pause(Duration::from_millis(10));
+            }
+        }
+        if !self.folder.as_os_str().is_empty() {
+            let _ = fs::remove_dir_all(self.folder);
+        }
     }
 }
 
@@ -128,9 +177,13 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         if self.mounted {
-            let _ = Command::new("umount").arg("-l").arg(self.folder.path()).status();
+            unmount(self.folder.path());
         }
     }
+}
+
+fn unmount(folder: &Path) {
+    let _ = Command::new("umount").arg("-l").arg(folder).status();
 }
 
 /// A PostgreSQL server of this test alone: others use the one of `make test` meanwhile.

@@ -20,15 +20,17 @@ mod stage;
 mod submitter;
 mod verdict;
 
-use attacker::Attacker;
+use attacker::{Attacker, Fault};
 use diary::now_us;
-use ground::{Disk, Ground, Server};
+use ground::{Disk, Ground, Leftovers, Server};
 use qo_testkit::Bucket;
 use qo_testkit::random::Random;
+use rustix::process::Signal;
 use serde_json::Value;
 use stage::{Pace, Stage, pause};
 use std::io::Write;
 use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
 use verdict::Verdict;
 
 /// How long an attack lasts as one test of many.
@@ -41,6 +43,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const SLACK: Duration = Duration::from_secs(10);
 /// How often an idle worker looks for work, at most.
 const POLL: Duration = Duration::from_secs(5);
+/// An attack of this length has done everything that it can do.
+const ENOUGH: Duration = Duration::from_secs(300);
 /// How often a long attack says how it goes.
 const PROGRESS: Duration = Duration::from_secs(15);
 
@@ -115,6 +119,11 @@ fn attack(mut ground: Ground, order: &Order) {
     };
     say(format!("attack on a {name} for {:?}, QO_ATTACK_SEED={}", order.length, order.seed));
     let stage = Stage::new(&ground);
+    if order.long {
+        clean_up_when_stopped(ground.leftovers(), stage.mark());
+    }
+    let left_out: Vec<(Fault, &str)> = ground.left_out().into_iter().chain(stage.left_out()).collect();
+    left_out.iter().for_each(|(fault, why)| say(format!("left out: {fault}: {why}")));
     if name == "postgres" {
         stage.qo(&["migrate", "up"]).ok();
     }
@@ -166,8 +175,34 @@ fn attack(mut ground: Ground, order: &Order) {
     );
     say(report.clone());
     assert!(verdict.holds(), "{report}");
+    if order.length >= ENOUGH {
+        let mut missing = Fault::all(&ground);
+        missing.retain(|fault| !stage.ledger().faults.contains_key(fault));
+        missing.retain(|fault| left_out.iter().all(|(known, _)| known != fault));
+        assert!(missing.is_empty(), "these faults never happened: {missing:?}\n{report}");
+    }
     let idle: Vec<_> = plan::LIMITS.iter().filter(|(group, _)| !verdict.peaks.contains_key(*group)).collect();
     assert!(idle.is_empty() && verdict.ticks > 0, "too little happened: {idle:?}\n{report}");
+}
+
+/// A signal ends a process without dropping anything: what would stay behind is ended here.
+fn clean_up_when_stopped(leftovers: Leftovers, mark: String) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            let listen = |kind| signal(kind).expect("a signal");
+            let (mut terminate, mut hang_up) =
+                (listen(SignalKind::terminate()), listen(SignalKind::hangup()));
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = terminate.recv() => {}
+                _ = hang_up.recv() => {}
+            }
+        });
+        process::marked(&mark).into_iter().for_each(|pid| process::signal(pid, Signal::KILL));
+        leftovers.remove();
+        std::process::exit(130);
+    });
 }
 
 /// How an attack goes so far, in one line.
@@ -233,7 +268,7 @@ fn look_behind(stage: &Stage) {
         left = process::marked(&stage.mark());
     }
     stage.complain((!left.is_empty()).then(|| format!("processes outlive their workers: {left:?}")));
-    left.into_iter().for_each(|pid| process::signal(pid, rustix::process::Signal::KILL));
+    left.into_iter().for_each(|pid| process::signal(pid, Signal::KILL));
     let status = stage.qo(&["concurrency", "status", "--json"]);
     let groups: Vec<Value> = serde_json::from_str(&status.out).unwrap_or_default();
     let held: Vec<&Value> = groups.iter().filter(|group| group["used"].as_u64() != Some(0)).collect();

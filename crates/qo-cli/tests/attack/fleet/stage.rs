@@ -1,5 +1,6 @@
 //! What all parts of an attack share: the folder, the store's URL, the diary, the ledger and the time.
 
+use super::attacker::Fault;
 use super::diary::Diary;
 use super::ground::{Ground, wrong_clock};
 use super::ledger::Ledger;
@@ -95,6 +96,13 @@ impl Stage {
         let shift = dice.pick(self.clock_shifts);
         command.env("LD_PRELOAD", library).env("ATTACK_CLOCK_SHIFT", shift.to_string());
         true
+    }
+
+    /// What cannot be done here, and why.
+    pub fn left_out(&self) -> Option<(Fault, &'static str)> {
+        self.clock
+            .is_none()
+            .then_some((Fault::WrongClock, "there is no C compiler (cc) for the shifted clock"))
     }
 
     /// What every process of the fleet has in its environment, and no other.
