@@ -116,7 +116,13 @@ impl Fetcher {
                 return Ok(false);
             }
             match self.answer(tries, self.declare()).await {
-                Err(error) if passes(&error) => self.pause(tries, &error).await,
+                Err(error) if passes(&error) => {
+                    if error.kind() == ErrorKind::Unknown {
+                        // The next try finds it done, and has nothing to tell.
+                        tracing::info!("a push may have been done: qo config history shows what it changed");
+                    }
+                    self.pause(tries, &error).await;
+                }
                 result => return result.map(|()| true),
             }
         }
