@@ -1,4 +1,4 @@
-//! How jobs are called off, and how workers come to an end.
+//! How jobs are cancelled, and how workers shut down.
 
 use crate::stage::{Running, ended, on_every_store, until};
 use qo::core::{AttemptOutcome, JobId, JobState};
@@ -87,7 +87,7 @@ async fn a_worker_that_drains_finishes_what_runs_and_takes_no_more() {
         let client = Client::new(store.clone());
         let first = client.submit("wait", &()).await.expect("submitted");
         let second = client.submit("wait", &()).await.expect("submitted");
-        // What was claimed but has not started when the worker is told to drain is given back.
+        // A worker that drains gives back a job that it has claimed but not started.
         until("it runs", || async { worker.metrics.counts().in_flight_tasks == 1 }).await;
         assert!(is_running(&client, first).await);
         worker.shutdown.drain();
