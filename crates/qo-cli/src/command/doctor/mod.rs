@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 use sweep::Sweepable;
 
-/// See whether a store is well: what it holds, and what is stuck in it.
+/// See whether a store is healthy: what it holds, and what is stuck in it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -31,10 +31,10 @@ pub struct Doctor {
     /// Read everything that is stored and check it.
     #[arg(long)]
     verify: bool,
-    /// Get a damaged store going again. If records were lost nothing starts until --release.
+    /// Get a damaged store going again. If records were lost, nothing starts until --release.
     #[arg(long)]
     repair: bool,
-    /// Let jobs start again after a repair that lost records: limits and pauses are as they should be.
+    /// Let jobs start again after a repair that lost records. Check limits and pauses first.
     #[arg(long, conflicts_with = "repair")]
     release: bool,
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub struct Doctor {
 enum Level {
     /// All is well.
     Ok,
-    /// It may be meant so, or not.
+    /// It may be intended, or not.
     Note,
     /// Something is wrong.
     Problem,
@@ -84,7 +84,7 @@ impl Finding {
 }
 
 impl Doctor {
-    /// Looks, and tells.
+    /// Examines the store and prints the findings.
     pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
         let is_there = place.has_namespace().await?;
         let mut findings = if self.release { stored::release(place).await? } else { Vec::new() };
