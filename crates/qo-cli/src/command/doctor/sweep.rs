@@ -99,7 +99,7 @@ pub(super) async fn slot_objects(place: &Place) -> Done<Vec<Finding>> {
 
 fn slot_object(over: ExpiredSlot, times: &Times) -> Finding {
     let slot = &over.slot;
-    let task = slot.task_id.map_or_else(|| "nobody".into(), |task| task.to_string());
+    let task = slot.task_id.map_or_else(|| "an unknown task".into(), |task| task.to_string());
     let worker = slot.worker_id.as_ref().map_or_else(String::new, |worker| format!(" on {worker}"));
     let ended =
         slot.expires_at.map_or_else(String::new, |end| format!(", its lease ended {}", times.away(end)));
