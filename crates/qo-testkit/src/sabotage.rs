@@ -1,5 +1,5 @@
-//! The sabotage museum: a store for every bug that others really had. A suite that lets one of them pass
-//! proves nothing about qo either.
+//! The sabotage museum: a store for every bug that another system really had. A suite that passes one of them says
+//! nothing about qo either.
 
 use crate::Flaw;
 
@@ -28,7 +28,7 @@ const fn exhibit(
     Exhibit { flaw, origin, breaks, what, case }
 }
 
-/// Every exhibit. Where nobody else's name stands, the bug is one that this design invites.
+/// Every exhibit. One that names no other system is a bug that this design invites.
 #[rustfmt::skip]
 pub fn museum() -> Vec<Exhibit> {
     use Flaw::*;
