@@ -7,12 +7,12 @@ pub(super) fn for_ms(ms: u64) -> Retention {
     Retention { succeeded_ms: ms, failed_ms: ms, cancelled_ms: ms, expired_ms: ms }
 }
 
-/// A worker that outlives every retention of a case, if it renews now and then.
+/// A worker whose session outlives every retention of a case, if it renews now and then.
 pub(super) async fn patient(world: &World) -> Worker {
     world.open(serving("w1", ["t", "step"]).lease(caps::LEASE_MAX_MS)).await
 }
 
-/// A job that is there and has ended this way.
+/// A job that has ended this way and is remembered.
 pub(super) async fn ended(world: &World, worker: &Worker, spec: JobSpec, outcome: Outcome) -> JobId {
     let id = world.submit(spec).await;
     let claimed = worker.claim_one().await;

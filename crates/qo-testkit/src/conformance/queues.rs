@@ -1,4 +1,4 @@
-//! Queues: a line with a priority, that may be paused (G8) and limited.
+//! Queues: each has a priority, and may be paused (G8) and limited.
 
 use super::*;
 

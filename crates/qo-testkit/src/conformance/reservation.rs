@@ -1,5 +1,5 @@
-//! Big costs: a job that asks for many slots keeps the free ones for itself, so that it is neither starved
-//! nor able to deadlock; and what nobody can run keeps nothing.
+//! Big costs: free slots are kept for a job that needs many, so that it is neither starved nor able to deadlock; a job
+//! that no worker can run keeps nothing.
 
 use super::*;
 

@@ -178,7 +178,7 @@ pub(super) async fn the_same_id_after_its_lease_is_over_is_a_new_hold(world: &Wo
 pub(super) async fn a_dropped_request_may_be_made_again(world: &World) {
     world.set("gpu", 3).await;
     let spec = program("gpu").id(world.lease_id());
-    // Polled once and dropped: it happened or it did not, and the program does not know which.
+    // Polled once and dropped: the call took effect or it did not, and the program does not know which.
     let _ = world.acquire(spec.clone()).now_or_never();
     world.hold(spec).await;
     assert_eq!(world.used("gpu").await, 1);

@@ -1,4 +1,4 @@
-//! Workflows: their jobs run strictly one after another, across the fleet, whatever becomes of them (G6).
+//! Workflows: their jobs run strictly one after another, across the fleet, however they end (G6).
 
 use super::*;
 
@@ -7,7 +7,7 @@ pub(super) async fn nothing_to_do(worker: &Worker) {
     assert_eq!(worker.claim(10).await, []);
 }
 
-/// The step that comes next, settled.
+/// Settles the step that comes next.
 pub(super) async fn settle_next(worker: &Worker, outcome: Outcome) -> ClaimedJob {
     let claimed = worker.claim(10).await;
     assert_eq!(claimed.len(), 1, "one step at a time: {claimed:?}");
