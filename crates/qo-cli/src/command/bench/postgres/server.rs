@@ -41,7 +41,7 @@ impl Server {
     /// Checks that the server can be reached.
     pub async fn find(url: &str) -> Result<Self> {
         let (place, query) = url.split_once('?').unwrap_or((url, ""));
-        // The benchmark chooses the schemas. Parameters of the store are not parameters of a connection.
+        // The benchmark chooses the schemas. `notify` is for stores: a connection does not know it.
         let kept: Vec<&str> =
             query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("schema=")).collect();
         let of_server: Vec<&str> = kept.iter().copied().filter(|pair| !pair.starts_with("notify=")).collect();
