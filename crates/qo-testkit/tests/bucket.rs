@@ -1,5 +1,4 @@
-//! The bucket in memory, as `object_store` sees it: it must be right before anything is proved on it, and wrong where a
-//! test asks for that.
+//! The bucket in memory, as `object_store` sees it: correct by default, and wrong where a test asks for that.
 
 use futures::TryStreamExt;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
