@@ -163,7 +163,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn taken(path: &Path) -> object_store::Error {
-    object_store::Error::AlreadyExists { path: path.to_string(), source: "somebody was first".into() }
+    object_store::Error::AlreadyExists { path: path.to_string(), source: "another client was first".into() }
 }
 
 fn broke() -> object_store::Error {

@@ -62,7 +62,7 @@ async fn of_a_broken_server_several_win() {
         assert!(creators(&client, &format!("create/{name}")).await > 1, "{conditions:?}");
         assert!(updaters(&client, &format!("update/{name}")).await > 1, "{conditions:?}");
     }
-    assert_eq!(creators(&client, "create/again").await, RACERS, "who ignores conditions lets everybody win");
+    assert_eq!(creators(&client, "create/again").await, RACERS, "without conditions every writer wins");
 }
 
 #[tokio::test]

@@ -136,7 +136,7 @@ impl Stuck {
             let granted = books.jobs[job].holding.map_or(healed, |holding| holding.since);
             let since = self.stopped_at.get(token).copied().unwrap_or(granted).max(healed);
             objections.unless(books.now.ms_since(since) <= bound_ms, "G5", || {
-                format!("token {token} holds the slots of {} and nobody runs it", books.jobs[job].new.id)
+                format!("token {token} holds the slots of {} and no worker runs it", books.jobs[job].new.id)
             });
         }
     }

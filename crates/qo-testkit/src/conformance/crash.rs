@@ -77,7 +77,7 @@ pub(super) async fn a_job_too_old_to_start_again_expires_with_its_lease(world: &
 pub(super) async fn a_kill_between_grant_and_dispatch_loses_nothing(world: &World) {
     let ids = world.submit_many(50, job("t")).await;
     let dead = world.worker("dead", ["t"]).await;
-    assert_eq!(dead.claim(50).await.len(), 50, "granted, but the reply reaches nobody");
+    assert_eq!(dead.claim(50).await.len(), 50, "granted, but the reply is lost");
     world.advance(30_000).await;
     let heir = world.worker("heir", ["t"]).await;
     assert_eq!(heir.claim_ids(100).await, ids);

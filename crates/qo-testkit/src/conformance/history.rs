@@ -133,10 +133,10 @@ pub(super) async fn the_step_that_halts_is_not_forgotten_while_others_wait(world
     assert_eq!(world.sweep().await.forgotten, 0);
     assert_eq!(world.workflow("a").await.state, WorkflowState::Halted);
     world.steer("a", Steer::Skip).await.expect("it is halted");
-    assert_eq!(world.sweep().await.forgotten, 1, "it was skipped: it halts nobody");
+    assert_eq!(world.sweep().await.forgotten, 1, "it was skipped: it halts no workflow");
     assert_eq!(worker.claim_ids(10).await, waiting[..1]);
     assert_eq!(world.cancel(waiting[1]).await, Ok(JobState::Cancelled));
-    assert_eq!(world.sweep().await.forgotten, 1, "nobody waits for it");
+    assert_eq!(world.sweep().await.forgotten, 1, "no step waits for it");
 }
 
 pub(super) async fn no_step_that_is_not_passed_is_forgotten_while_others_wait(world: &World) {

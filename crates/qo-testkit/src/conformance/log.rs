@@ -24,7 +24,7 @@ pub(super) async fn an_attempt_without_a_log_has_none(world: &World) {
     let worker = world.worker("w", ["t"]).await;
     let held = worker.claim_one().await;
     assert_eq!(world.store.log(held.token).await, Ok(None));
-    assert_eq!(world.store.log(FenceToken(u64::MAX)).await, Ok(None), "nobody has it");
+    assert_eq!(world.store.log(FenceToken(u64::MAX)).await, Ok(None), "no attempt has this token");
     world.store.keep_log(held.token, String::new()).await.expect("it is kept");
     assert_eq!(world.store.log(held.token).await, Ok(Some(String::new())), "an empty one is one");
 }

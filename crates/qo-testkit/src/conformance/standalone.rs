@@ -261,7 +261,7 @@ pub(super) async fn a_submit_side_limit_stays_while_a_program_holds_slots(world:
     world.submit(job("gpu").limit(3)).await;
     let worker = world.worker("w1", ["gpu"]).await;
     worker.succeed(&worker.claim_one().await).await;
-    assert_eq!(world.limit("gpu").await, Some(3), "the newest one, whoever brought it");
+    assert_eq!(world.limit("gpu").await, Some(3), "the newest one, of a job or a program");
     world.advance(10_000).await;
     worker.renew().await;
     assert_eq!(world.limit("gpu").await, None, "the last one is gone");

@@ -145,7 +145,7 @@ pub(super) async fn a_workflow_that_continues_goes_on_after_any_end(world: &Worl
     assert_eq!(settle_next(&worker, success()).await.id, ids[3], "the third one expired");
     let status = world.workflow("w").await;
     assert_eq!((status.state, status.head, status.live), (WorkflowState::Finished, None, 0));
-    assert!(!world.view(ids[0]).await.skipped, "nobody skipped it");
+    assert!(!world.view(ids[0]).await.skipped, "no operator skipped it");
 }
 
 pub(super) async fn the_first_step_says_what_a_failure_does(world: &World) {

@@ -243,7 +243,7 @@ impl Worker {
 
     fn send(&mut self, stage: &mut Stage, command: Arc<Command>) {
         let now_ms = self.mono_ms(stage.now_ms);
-        let session = self.session.as_mut().expect("somebody sends");
+        let session = self.session.as_mut().expect("a session sends");
         let under_way = session.under_way.get_or_insert_with(|| UnderWay {
             command: command.clone(),
             trust_from_ms: now_ms,
