@@ -507,7 +507,7 @@ def find_build(version: int) -> Build:
             return source(version)
         except (Failure, OSError, tarfile.TarError) as reason:
             reasons.append(f"  {source.__name__.replace('_', ' ')}: {reason}")
-    raise Failure("\n".join([f"PostgreSQL {version} is not here and cannot be had", *reasons]))
+    raise Failure("\n".join([f"PostgreSQL {version} is not installed and cannot be fetched", *reasons]))
 
 
 def apt_install(package: str) -> None:
@@ -742,7 +742,7 @@ def find_bouncer() -> Path:
         try:
             apt_install("pgbouncer")
         except Failure as failure:
-            raise Failure(f"PgBouncer is not here and cannot be had: {failure}") from failure
+            raise Failure(f"PgBouncer is not installed and cannot be fetched: {failure}") from failure
     found = shutil.which("pgbouncer", path=path)
     if found is None:
         raise Failure("the package pgbouncer brought no program of that name")

@@ -73,7 +73,7 @@ impl Trouble {
             Self::Exit(code) => *code,
             Self::Closed => 0,
             Self::Mute(error) => {
-                screen.warn(format_args!("stdout: {error}; what was done stays done"));
+                screen.warn(format_args!("stdout: {error}; the changes are made all the same"));
                 FAILED
             }
         }

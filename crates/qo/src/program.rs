@@ -58,7 +58,7 @@ const EXIT_FAIL: i32 = 100;
 const PIPE_PATIENCE: Duration = Duration::from_millis(500);
 /// How long a signal to a whole tree of processes may take from the first process to the last.
 const SIGNAL_PATIENCE: Duration = Duration::from_millis(250);
-/// Lines of stderr in an error, at most so many bytes.
+/// How many lines of stderr an error has at most, and how many bytes.
 const ERROR_LINES: usize = 5;
 const ERROR_BYTES: usize = 1 << 10;
 
@@ -269,7 +269,7 @@ impl Running {
         }
         let signal = self.signalled.filter(|_| *ended == Ended::Exited(0))?;
         Some(Failure::retry(format_args!(
-            "exit code 0 after signal {signal}, which its worker did not send: its work may be undone"
+            "exit code 0 after signal {signal}, which its worker did not send: its work may be unfinished"
         )))
     }
 

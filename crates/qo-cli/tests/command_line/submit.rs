@@ -200,7 +200,7 @@ fn waiting_for_a_task_that_nobody_has_says_so_and_ends_with_ctrl_c() {
     let mut said = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
     assert!(said.any(|line| line.contains("did you mean double?")));
     signal(child.id(), "INT");
-    assert!(said.any(|line| line.contains("goes on without us")));
+    assert!(said.any(|line| line.contains("goes on after this command")));
     assert_eq!(child.wait().expect("it ends").code(), Some(130));
     assert_eq!(here.jobs()[0]["state"], "pending", "the job stays");
 }

@@ -1,6 +1,6 @@
 //! How a guard starts its program.
 //!
-//! On Linux  the program must get SIGKILL when its guard is gone. A process can only ask for that itself, so the guard
+//! On Linux the program must get SIGKILL when its guard is gone. A process can only ask for that itself, so the guard
 //! starts this executable again, as `guard launch`, which
 //!
 //! 1. sets its parent-death signal, which stays when it becomes another program;

@@ -161,7 +161,7 @@ pub fn cut_mark(bytes: u64) -> String {
     format!("{MARK_BEGIN}{}{MARK_END}", grouped(bytes))
 }
 
-/// How many bytes were cut before a log, and the rest of it, behind the line that says so.
+/// How many bytes were cut before a log, and the log without the line that says so.
 pub fn cut(log: &str) -> (u64, &str) {
     let mark = || {
         let (mark, rest) = log.split_once('\n')?;
@@ -434,7 +434,7 @@ mod tests {
         let tail = Tail::default();
         let (mut before, mut seen) = (String::new(), String::new());
         for step in 0..200_u32 {
-            // Lines that are all the same, and bytes that are no text among them.
+            // Equal lines, with bytes among them that are not UTF-8.
             tail.write("same\n".repeat(step as usize).as_bytes());
             tail.write(b"\xff\n");
             let (now, _) = tail.text();
@@ -522,7 +522,7 @@ mod tests {
         assert!(timeout(Duration::from_secs(2), log.keep()).await.is_err());
         tail.write(b"two\n");
         assert_eq!(log.finish(JobId(uuid::Uuid::nil())).await, "one\ntwo\n");
-        // The job did not wait for all of it; the store gets it all the same.
+        // The job did not wait for the write, which still ends.
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!(*slow.arrived.lock().expect("no panic"), ["one\n", "one\ntwo\n"]);
         assert_eq!(slow.most(), 1);

@@ -26,7 +26,7 @@ const IDLE_LEASES: u64 = 10;
 /// How often progress alone is a reason to exchange.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// What came of an exchange.
+/// The result of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Brought {
     /// Jobs, or word of them.
@@ -192,16 +192,16 @@ impl Fetcher {
         match error.kind() {
             ErrorKind::Fenced => {
                 self.shared.metrics.fenced();
-                tracing::warn!(%job, %token, "came too late, the job is no longer this worker's: {error}");
+                tracing::warn!(%job, %token, "the outcome came too late, its claim has ended: {error}");
             }
             // The worker checked it before sending. A job that is never settled would hold its slots for ever, so it
             // fails.
             ErrorKind::Invalid if !matches!(settle.outcome, Outcome::Fail { .. }) => {
-                tracing::error!(%job, %token, "refused by the store, it fails instead: {error}");
+                tracing::error!(%job, %token, "the store refuses the outcome, the job fails instead: {error}");
                 let outcome = Outcome::Fail { error: error.message().into() };
                 self.settles.push(Settle { job, token, outcome });
             }
-            _ => tracing::error!(%job, %token, "cannot be settled: {error}"),
+            _ => tracing::error!(%job, %token, "the job cannot be settled: {error}"),
         }
     }
 
@@ -232,7 +232,7 @@ impl Fetcher {
         // The store checked it at submission. What is stored may still be damaged, and no handler may get such a
         // payload.
         if let Err(error) = job.payload.check("payload") {
-            tracing::error!(job = %job.id, task = %job.task, "cannot be read, and fails: {error}");
+            tracing::error!(job = %job.id, task = %job.task, "the job cannot be read, and fails: {error}");
             let outcome = Outcome::Fail { error: error.to_string().into() };
             self.settles.push(Settle { job: job.id, token: job.token, outcome });
             return;

@@ -37,7 +37,7 @@ pub(crate) struct Fetcher {
 pub(super) enum Left {
     /// Closed: the worker is done.
     Done,
-    /// Lost: another one is needed.
+    /// Lost: the worker needs another session.
     Lost,
 }
 

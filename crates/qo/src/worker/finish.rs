@@ -1,4 +1,4 @@
-//! From the end of a handler to what the store is told.
+//! From the end of a handler to the settle that the store gets.
 
 use crate::context::CancelReason;
 use crate::dice::Dice;

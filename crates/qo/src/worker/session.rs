@@ -132,7 +132,7 @@ impl Fetcher {
             let closing = self.shared.store.close_session(session);
             match self.answer(tries, closing).await {
                 Err(error) if passes(&error) => self.pause(tries, &error).await,
-                Err(error) => return tracing::warn!(%session, "cannot be closed, it ends by itself: {error}"),
+                Err(error) => return tracing::warn!(%session, "cannot be closed, it expires: {error}"),
                 Ok(()) => return,
             }
         }

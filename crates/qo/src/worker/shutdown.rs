@@ -75,7 +75,7 @@ impl Signals {
         tracing::info!("releasing: running jobs are stopped and given back");
         shutdown.release();
         self.next().await;
-        tracing::warn!("ending at once: the session ends by itself, and its jobs run again");
+        tracing::warn!("ending at once: the session expires, and its jobs run again");
         std::process::exit(EXIT_IMPATIENT)
     }
 

@@ -123,7 +123,7 @@ impl Verdict {
         let mut groups: BTreeMap<String, (usize, Vec<&Run>)> = BTreeMap::new();
         for run in &runs.all {
             let Some(job) = plan.jobs.get(&run.job) else {
-                self.violations.push(format!("nobody submitted {run:?}"));
+                self.violations.push(format!("a job that was never submitted: {run:?}"));
                 continue;
             };
             if let Some((group, limit)) = job.limit() {

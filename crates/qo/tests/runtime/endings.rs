@@ -49,7 +49,7 @@ async fn a_slot_that_an_operator_takes_away_stops_its_handler() {
             let told = told.clone();
             async move {
                 if context.attempt() == 1 {
-                    told.send(context.cancelled().await).expect("somebody listens");
+                    told.send(context.cancelled().await).expect("the test listens");
                 }
                 Ok::<_, Failure>(())
             }
@@ -144,7 +144,7 @@ async fn a_worker_whose_run_is_dropped_gives_its_jobs_back() {
         let job = client.submit("wait", &()).await.expect("submitted");
         until("it runs", || is_running(&client, job)).await;
         run.abort();
-        until("nobody works", || async { store.workers().await.expect("a list").is_empty() }).await;
+        until("no worker is left", || async { store.workers().await.expect("a list").is_empty() }).await;
         assert_eq!(store.job(job).await.expect("a job").attempts[0].outcome, AttemptOutcome::Released);
     })
     .await;
@@ -162,7 +162,7 @@ async fn a_worker_whose_runtime_is_gone_gives_its_jobs_back() {
         let job = client.submit("wait", &()).await.expect("submitted");
         until("it runs", || is_running(&client, job)).await;
         runtime.shutdown_background();
-        until("nobody works", || async { store.workers().await.expect("a list").is_empty() }).await;
+        until("no worker is left", || async { store.workers().await.expect("a list").is_empty() }).await;
         assert_eq!(store.job(job).await.expect("a job").attempts[0].outcome, AttemptOutcome::Released);
     })
     .await;

@@ -117,7 +117,7 @@ async fn a_handler_that_cannot_be_dropped_ends_the_process_after_the_grace() {
     let job = client.submit("block", &()).await.expect("submitted");
     until("it runs", || async { client.store().job(job).await.expect("a job").view.running.is_some() }).await;
     cable.0.cut(true);
-    until("somebody notices", || async { stuck.load(Ordering::SeqCst) > 0 }).await;
+    until("the watch notices", || async { stuck.load(Ordering::SeqCst) > 0 }).await;
     assert_eq!(worker.metrics.counts().in_flight_tasks, 1, "it counts as long as it runs");
     cable.0.cut(false);
     drop(end);
@@ -137,7 +137,7 @@ async fn a_handler_that_cannot_be_dropped_ends_the_process_when_the_store_has_en
     let (stuck, mut noticed) = tokio::sync::mpsc::unbounded_channel();
     let builder = Worker::builder(store.clone())
         .cancel_grace(Duration::from_millis(50))
-        .on_stuck(move |token| stuck.send(token).expect("somebody listens"))
+        .on_stuck(move |token| stuck.send(token).expect("the test listens"))
         .blocking_task("block", TaskConfig::new().max_concurrent(1), block);
     let worker = Running::start(builder);
     let client = Client::new(store.clone());

@@ -84,7 +84,7 @@ fn facts(evidence: &Evidence, verdict: &Verdict) -> Vec<Line> {
     let worker = recovery.worker.as_deref().unwrap_or("no worker");
     let unsaid = match recovery.unsaid {
         0 => String::new(),
-        unsaid => format!(" ({unsaid} just done, but it could not say so)"),
+        unsaid => format!(" ({unsaid} done just before, but not settled)"),
     };
     let jobs = &verdict.jobs;
     let mut done = format!("{} done once, {} run again after the kill", jobs.once, jobs.again);

@@ -68,7 +68,7 @@ async fn writing(place: &Place) -> Done<Vec<Finding>> {
             Finding::new(Level::Note, "store", what).advice(advice)
         }
         Ok(Some(MayWrite::NotKnown(why))) => {
-            let what = format!("whether {} can be written to cannot be told: {why}", place.shown());
+            let what = format!("cannot find out whether {} can be written to: {why}", place.shown());
             Finding::new(Level::Note, "store", what).advice("try again")
         }
         Err(error) if error.kind() == ErrorKind::Invalid => {

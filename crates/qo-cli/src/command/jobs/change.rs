@@ -78,7 +78,7 @@ async fn change(place: &Place, screen: &mut Screen, which: Which, change: Change
             let hint = "name ids, or a filter such as --task NAME, or --all";
             Err(Trouble::usage("no jobs are named").hint(hint))
         }
-        _ => Err(Trouble::usage("jobs are named by ids, by a filter or by --all: by one of them")),
+        _ => Err(Trouble::usage("name jobs by ids, by a filter or by --all, but only in one way")),
     }
 }
 
@@ -150,7 +150,7 @@ async fn matching(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, cha
         let page = store.change_matching(change, filter.clone(), after, caps::PAGE).await;
         let page = page.map_err(|error| {
             let done = counted(changed, "job");
-            Trouble::from(error).hint(format!("{done} were changed before that; the same command goes on"))
+            Trouble::from(error).hint(format!("{done} were changed before that; run the command again"))
         })?;
         changed += page.jobs;
         after = page.next;

@@ -115,7 +115,7 @@ impl Slot {
                 None => Ok(()),
                 // Many commands exit with 0 after SIGTERM. That is no success.
                 Some(Stopped::Signal(signal)) => {
-                    screen.say("the command was told to stop and exited with 0; its work may be undone");
+                    screen.say("the command was told to stop and exited with 0; its work may be unfinished");
                     Err(Trouble::Exit(u8::try_from(128 + signal).unwrap_or(255)))
                 }
                 Some(Stopped::Lost) => {

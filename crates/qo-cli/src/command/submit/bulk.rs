@@ -459,7 +459,7 @@ impl<'a> Bulk<'a> {
             said.push_str(&format!(", {count} {word}"));
         }
         if interrupted {
-            said.push_str("; interrupted, the rest was not");
+            said.push_str("; interrupted before the rest");
         }
         if self.submit.format.json {
             screen.say(said);

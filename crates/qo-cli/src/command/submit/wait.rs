@@ -100,7 +100,7 @@ pub async fn until_the_end(
             }
             signal = &mut interrupt => {
                 signal?;
-                screen.say(format_args!("job {id} goes on without us; see it with: qo jobs show {id}"));
+                screen.say(format_args!("job {id} goes on after this command; see it with: qo jobs show {id}"));
                 return Err(Trouble::Exit(INTERRUPTED));
             }
             () = tokio::time::sleep(IMPATIENCE), if !told => {
