@@ -1,6 +1,6 @@
 //! Wrapping a store: what recording, faulty and sabotaged stores share.
 //!
-//! The seam has some thirty-five methods, but only two kinds: a method that changes something is a [`Command`] and an
+//! The seam has some forty-five methods, but only two kinds: a method that changes something is a [`Command`] and an
 //! [`Answer`], the others only look. An [`Intercept`] sees these two kinds; [`Intercepted`] implements the seam once
 //! for all wrappers.
 
