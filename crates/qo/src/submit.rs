@@ -138,7 +138,7 @@ impl Submit {
         self.try_set(|job| Key::parse("idempotency_key", key).map(|key| job.idempotency_key = Some(key)))
     }
 
-    /// What to do when its group is full. Defaults to [`OnLimit::Wait`].
+    /// What to do when the live jobs of its group leave no room for it. Defaults to [`OnLimit::Wait`].
     pub fn on_limit(self, on_limit: OnLimit) -> Self {
         self.set(|job| job.on_limit = on_limit)
     }

@@ -55,7 +55,7 @@ Examples:
   qo concurrency set queue:stripe --limit 3
   qo concurrency set cluster --limit 0          nothing starts, nothing is lost
 
-Lowering takes nothing away from running jobs; raising lets waiting jobs go at once.")]
+A lower limit does not stop running jobs; a higher one lets waiting jobs start at once.")]
 pub struct Set {
     /// The group.
     #[arg(value_parser = argument::group)]

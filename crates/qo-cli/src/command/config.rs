@@ -26,7 +26,7 @@ Examples:
   qo config diff
   qo config diff --app billing --config billing/.qo.toml
 
-It compares .qo.toml with what the store has of the same app; other apps do not matter. Nothing is changed.
+It compares .qo.toml with what the same app pushed to the store last, and changes nothing.
 Exit codes: 0 nothing to change, 1 something to change.")]
     Diff(OfApp),
     /// Push limits, queue priorities, schedules and retention, as a worker does when it starts.
@@ -35,8 +35,8 @@ Examples:
   qo config apply
   qo config apply --app billing --config billing/.qo.toml
 
-It replaces what the same app pushed before, as a whole, and nothing of other apps. To take everything back that an
-app said, apply a file that names the app and nothing else. Tasks are registered by the workers that run them.")]
+It replaces everything that the same app pushed before, and nothing of other apps. To remove everything that an app
+pushed, apply a file that names the app and nothing else. Workers register the tasks that they run.")]
     Apply(OfApp),
     /// Show the last pushes that changed something: when, which app, and by name what was added, changed and removed.
     #[command(after_help = "Examples:\n  qo config history\n  qo config history --json")]

@@ -21,12 +21,12 @@ Examples:
 
 A program gets the payload on stdin; its stdout is the output. Exit code 0 succeeds, 75 tries again, 100 fails for good,
 any other tries again. The environment has QO_JOB_ID, QO_ATTEMPT, QO_FENCE_TOKEN, QO_TASK and QO_KEY.
-Output that is JSON is kept as that, other text as a string, and what is not UTF-8 as {\"base64\": \"…\"}, without loss.
+Output that is JSON is kept as JSON, other text as a string, and bytes that are not UTF-8 as {\"base64\": \"…\"}, without loss.
 The last 64 KiB of stderr are the attempt's log, also while it runs: qo jobs logs JOB --follow.
-A program that is not there is an error at the start; of a command that the shell reads only the shell is looked for.
-On stderr is a line when a job starts and one when it ends, failures and retries as warnings; payloads never.
-QO_LOG says how much: warn, debug, or qo::job=off,info for everything but these lines.
-The first Ctrl-C or SIGTERM drains: what runs ends, nothing new starts. The second gives back what runs.")]
+A program that does not exist is an error at the start; for a command that the shell reads, only the shell is looked for.
+The worker logs a line to stderr when a job starts and one when it ends, failures and retries as warnings; never a payload.
+QO_LOG says how much: warn, debug, or qo::job=off,info for everything except these lines.
+The first Ctrl-C or SIGTERM drains: running jobs finish, no job starts. The second gives the running jobs back.")]
 pub struct Worker {
     /// A task and the command that runs its jobs, read by the shell; may be repeated.
     #[arg(long = "task", value_name = "NAME=COMMAND", value_parser = task)]

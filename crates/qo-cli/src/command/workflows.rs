@@ -19,7 +19,7 @@ Examples:
   qo workflows
   qo workflows show order-7
   qo workflows retry order-7      the step that halts it runs again
-  qo workflows skip order-7       the step that halts it is passed over
+  qo workflows skip order-7       the step that halts it is skipped
   qo workflows cancel order-7")]
 pub struct Workflows {
     #[command(subcommand)]

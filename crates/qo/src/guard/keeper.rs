@@ -118,7 +118,7 @@ fn kill_if_marked(process: Pid, variables: &[String]) -> bool {
     if !is_marked(process, variables) {
         return false;
     }
-    // The process may have ended and its id may be another's by now: check the mark again through the open pidfd.
+    // The process may have ended and its id may be another's by now: open a pidfd, then check the mark again.
     let Ok(open) = pidfd_open(process, PidfdFlags::empty()) else { return false };
     is_marked(process, variables) && {
         let _ = pidfd_send_signal(open, Signal::KILL);

@@ -171,7 +171,7 @@ pub(crate) fn monotonic_ns() -> u64 {
 
 /// The moment at which that clock shows this time.
 fn moment(ns: u64) -> Instant {
-    // A deadline in a thousand years would overflow.
+    // A deadline that far away is none.
     let left = Duration::from_nanos(ns.saturating_sub(monotonic_ns())).min(Duration::from_secs(1 << 30));
     Instant::now() + left
 }
@@ -291,7 +291,7 @@ async fn understand(line: &str, reader: &mut BufReader<tokio::net::UnixStream>) 
     }
 }
 
-/// Waits for the payload; none if the worker is gone before it sends one.
+/// Waits for the payload; none if the worker stops the program or is gone before that.
 async fn begin(events: &mut UnboundedReceiver<Event>) -> Option<(Vec<u8>, u64)> {
     let mut until = 0;
     loop {

@@ -70,10 +70,10 @@ Examples:
   qo bench --store s3://bucket/prefix           every scenario of a bucket, about twenty minutes: speed, requests, dollars
   qo bench --store s3://bucket/prefix cost
 
-On PostgreSQL every round has schemas of its own, qo_bench_…, whatever schema the URL names; they are dropped at the end, also
-after Ctrl-C. The user needs the right to make schemas, and that of a checkpoint; for bookkeeping a superuser's.
-In a bucket everything is below PREFIX/qo-bench-…, and is deleted likewise. Its requests are billed: all scenarios together are some
-hundred thousand, below one dollar at S3's list prices.")]
+On PostgreSQL every round has schemas of its own, qo_bench_…; the schema of the URL is not used. They are dropped at the end,
+also after Ctrl-C. The user needs the rights to create schemas and to checkpoint; for bookkeeping, those of a superuser.
+In a bucket everything is below PREFIX/qo-bench-…, and is deleted at the end, too. Its requests are billed: all scenarios
+together make some hundred thousand, below one dollar at S3's list prices.")]
 pub struct BenchArgs {
     /// What to measure [default: everything that there is on the store].
     #[arg(value_enum)]

@@ -55,7 +55,7 @@ const RECORDS: &str = "records";
 #[command(after_help = "\
 Examples:
   qo demo
-  qo demo --keep                leave the store and the records, to look at them
+  qo demo --keep                keep the store and the records, to look at them
   qo demo --check DIR           judge the records of an earlier run again
   qo demo --store file:/mnt/x   the same on a store of yours: names with a prefix of their own, nothing of yours changes")]
 pub struct Demo {

@@ -21,10 +21,10 @@ Examples:
   qo doctor --repair      get a damaged store going again; says what was lost
   qo doctor --release     after a repair that lost records: let jobs start again
 
-What is over and not ended yet is shown: sessions and leases, and slots that are objects in a bucket. Workers sweep it by
-themselves; looking changes nothing. With --json such a finding has it as `would_sweep`.
+It shows sessions, leases and slots that are objects in a bucket if they are over and no sweep has ended them yet. Workers
+sweep them; the doctor changes nothing. With --json such a finding has the field `would_sweep`.
 
-In a bucket the doctor tries out whether the credentials may write: it creates an object under probe/ and deletes it.
+In a bucket the doctor checks that the credentials may write: it creates an object under probe/ and deletes it.
 
 Exit code 1 if something is wrong.")]
 pub struct Doctor {

@@ -24,8 +24,8 @@ Examples:
   qo jobs logs JOB --attempt 2
   qo jobs logs JOB --follow
 
-Of each attempt the last 64 KiB are kept; the first line says what was cut. Bytes that are not UTF-8 are shown as \\xNN.
-Of a running attempt a log is kept about every second, in a bucket after 2 seconds and then every 2 to 30.")]
+The last 64 KiB of each attempt are kept; the first line says how much was cut. Bytes that are not UTF-8 are shown as \\xNN.
+The log of a running attempt is kept about every second, in a bucket after 2 seconds and then every 2 to 30.")]
 pub struct Logs {
     /// The job's id.
     #[arg(value_parser = argument::job)]

@@ -35,8 +35,8 @@ Examples:
   qo slot run --group deploy/eu --limit 1 --no-wait -- make deploy    exit code 4 if it is taken
   qo --store s3://bucket/prefix slot run --objects --group nightly --limit 1 -- ./nightly.sh
 
-The exit code is that of the command; if it was told to stop and exits with 0 it is 128 and the signal, as for any
-command that a signal ends. It does not outlive its slot: if the lease cannot be renewed it is killed.
+The exit code is that of the command. If the command was told to stop and exits with 0, it is 128 plus the signal, as for
+any command that a signal ends. The command does not outlive its slot: if the lease cannot be renewed it is killed.
 Its environment has QO_GROUP and QO_FENCE_TOKEN.")]
 pub struct Run {
     /// The group: GROUP or GROUP/KEY.

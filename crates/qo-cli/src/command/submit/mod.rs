@@ -33,15 +33,15 @@ Examples:
   echo '{\"to\": \"ann\"}' | qo submit mail -
   qo submit report --at \"2026-12-24 18:00\" --max-attempts 5
   qo submit pay '{\"order\": 7}' --workflow order-7 --idempotency-key pay-7
-  qo submit sync --limit 1 --on-limit reject     exit code 4 if one is there already
+  qo submit sync --limit 1 --on-limit reject     exit code 4 if one waits or runs already
   qo submit report --wait                        prints the output, exit code 1 unless it succeeds
   qo submit report --wait --wait-timeout 5m      exit code 75 if it has not ended by then
   qo submit resize '{}' --count 1000
   qo submit --file jobs.ndjson
 
 A line of a file is an object with the names of the options: {\"task\": \"mail\", \"payload\": {}, \"key\": \"ann\",
-\"delay\": \"10m\", \"limits\": {\"gpu\": 2}}; options of the command line count where a line says nothing. A file is
-checked whole before anything is submitted; stdin (--file -) is submitted as it comes.")]
+\"delay\": \"10m\", \"limits\": {\"gpu\": 2}}; options of the command line fill in what a line leaves out. A file is
+checked as a whole before anything is submitted; stdin (--file -) is submitted as it is read.")]
 pub struct Submit {
     /// The task. With --file, the task of lines that name none.
     #[arg(value_parser = argument::name, required_unless_present = "file")]

@@ -9,7 +9,7 @@ use qo::{Error, Store};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What to do when the group is full.
+/// What to do when the live jobs of the group leave no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum WhenTaken {
     /// Accept the job; it waits in line.
@@ -77,7 +77,7 @@ pub struct Options {
     /// A second submission with the same key is the same job.
     #[arg(long, value_name = "KEY", value_parser = argument::key, help_heading = "Job options")]
     pub idempotency_key: Option<Key>,
-    /// What to do when its group is full [default: wait].
+    /// What to do when the live jobs of its group leave no room for it [default: wait].
     #[arg(long, value_name = "WHAT", help_heading = "Job options")]
     pub on_limit: Option<WhenTaken>,
 }
