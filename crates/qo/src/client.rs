@@ -136,7 +136,7 @@ impl Client {
         }
     }
 
-    /// Waits until a job has succeeded and returns its output.  `Conflict`, with its last error, if it ended otherwise;
+    /// Waits until a job has succeeded and returns its output. `Conflict`, with its last error, if it ended otherwise;
     /// `Data` if its output is not an `Output`.
     pub async fn wait_for<Output: DeserializeOwned>(&self, job: JobId) -> Result<Output> {
         let detail = self.wait(job).await?;

@@ -1,6 +1,6 @@
 //! Program tasks: any executable as a handler.
 //!
-//! The payload is on its stdin, as one line of JSON.  Its stdout is the output: JSON if it is JSON, else a string.
+//! The payload is on its stdin, as one line of JSON. Its stdout is the output: JSON if it is JSON, else a string.
 //! Empty stdout is `null`. Stdout that is not UTF-8 is `{"base64": "…"}`, without loss, and [`bytes`] reads it. Exit
 //! code 0 succeeds, 75 retries, 100 fails for good, any other retries. The environment has `QO_JOB_ID`, `QO_ATTEMPT`,
 //! `QO_FENCE_TOKEN`, `QO_TASK` and `QO_KEY` (empty if there is none).

@@ -22,7 +22,7 @@
 //! 1. The program gets SIGKILL from the kernel. It is started through `qo guard launch`, which sets its parent-death
 //!    signal and then becomes the program.
 //! 2. Descendants have no such signal; they are found by their environment. Every program carries the mark of its
-//!    worker process, `QO_GUARDED_BY`.  A worker that lives kills every process that carries the mark and the job's id.
+//!    worker process, `QO_GUARDED_BY`. A worker that lives kills every process that carries the mark and the job's id.
 //!    If the worker died with its guards, its keeper kills them (`keeper.rs`).
 //!
 //! A guard's process name is `task-guard`, so that `pkill qo` hits only workers. It runs the executable of its worker,
