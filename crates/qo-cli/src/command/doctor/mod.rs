@@ -22,7 +22,7 @@ Examples:
   qo doctor --release     after a repair that lost records: let jobs start again
 
 It shows sessions, leases and slots that are objects in a bucket if they are over and no sweep has ended them yet. Workers
-sweep them; the doctor changes nothing. With --json such a finding has the field `would_sweep`.
+sweep them; this look changes nothing. With --json such a finding has the field `would_sweep`.
 
 In a bucket the doctor checks that the credentials may write: it creates an object under probe/ and deletes it.
 
