@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws bench/results/postgres.json as bench/results/postgres.svg. It needs nothing but Python.
 
-Above: the scenarios, as hundredths of the rate that they are compared with, each with the bar that it must
+Above: the scenarios, as percentages of the rate that they are compared with, each with the bar that it must
 reach. Below: jobs a second through the worker, beside the peer.
 """
 

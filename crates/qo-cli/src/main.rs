@@ -21,7 +21,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // A worker starts many of these: nothing else of the command line is needed for one.
+    // A worker starts many guards: they skip the rest of the command line.
     if std::env::args_os().nth(1).is_some_and(|command| command == "guard") {
         return qo::guard::main();
     }
@@ -31,12 +31,12 @@ fn main() -> ExitCode {
             let message = error.to_string();
             let message = message.trim_end().strip_prefix("error: ").unwrap_or(&message);
             let told = qo::Error::new(qo::ErrorKind::Invalid, message);
-            // As below: a reader that closed stderr does not want it.
+            // As below: the reader of stderr may be gone.
             let _ = writeln!(std::io::stderr(), "{}", trouble::as_json(&told, &[]));
             ExitCode::from(trouble::USAGE)
         }
         Err(error) => {
-            // Whoever closed the pipe does not want to read it.
+            // The reader of the pipe may be gone.
             let _ = error.print();
             ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(trouble::USAGE))
         }

@@ -20,7 +20,7 @@ pub struct Place {
     opened: Mutex<Vec<Arc<dyn Store>>>,
 }
 
-/// How long a command that is done waits for what its store does on the side.
+/// How long a finished command waits for the background work of its store.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Place {
@@ -52,12 +52,12 @@ impl Place {
         qo::connect::directory(&self.settings.store)
     }
 
-    /// Opens the store. If there is none, makes it, and says so.
+    /// Opens the store. If there is none, makes it, and prints that.
     pub async fn open(&self) -> Done<Arc<dyn Store>> {
         self.open_for(Purpose::Work).await
     }
 
-    /// Opens the store for little more than a submit. If there is none, makes it, and says so.
+    /// Opens the store for little more than a submit. If there is none, makes it, and prints that.
     pub async fn open_to_submit(&self) -> Done<Arc<dyn Store>> {
         self.open_for(Purpose::Submit).await
     }
@@ -66,19 +66,20 @@ impl Place {
         let opened = qo::connect::open(&self.settings.store, purpose).await;
         let Opened { store, has_made } = opened.map_err(|error| self.explained(error))?;
         if has_made {
-            // A store that is away (moved, not mounted) looks like one that was never made.
+            // A store that is away (moved, not mounted) looks like one that was never made, so say that this one is
+            // new.
             let _ = writeln!(std::io::stderr(), "made a new namespace: {}", self.shown());
         }
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&store));
         Ok(store)
     }
 
-    /// The command is done: lets its store finish what it does on the side, such as a snapshot that would otherwise be cut
-    /// short by the end of the process, every time.
+    /// Lets the store of a finished command end its background work, such as a snapshot, which the end of the process
+    /// would otherwise cut short every time.
     pub async fn finish(&self) {
         let opened = std::mem::take(&mut *self.opened.lock().unwrap_or_else(PoisonError::into_inner));
         for store in opened {
-            // If it takes so long, another will have to do it.
+            // After this long, another process will have to do it.
             tokio::time::timeout(PATIENCE, store.finish()).await.ok();
         }
     }
@@ -89,7 +90,7 @@ impl Place {
         self.open_for(Purpose::Look).await
     }
 
-    /// Whether there is something at the place of the store, as far as can be seen without asking a server.
+    /// An error if there is nothing at the place of the store, as far as that can be known without asking a server.
     pub fn must_exist(&self) -> Done {
         let is_missing = |directory: &Path| {
             std::fs::symlink_metadata(directory).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
@@ -107,8 +108,8 @@ impl Place {
         namespace.map_err(|error| self.explained(error))
     }
 
-    /// Whether there is a namespace at the place of the store. A bucket may have none, for it may have slots that are objects
-    /// all the same; any other store is one, or an error.
+    /// Whether there is a namespace at the place of the store. A bucket may have none, because it may have slots that
+    /// are objects without one. Any other store has one, or is an error.
     pub async fn has_namespace(&self) -> Done<bool> {
         self.must_exist()?;
         let is_bucket = self.settings.store.starts_with("s3:");
@@ -122,7 +123,8 @@ impl Place {
         Err(self.explained(Error::new(ErrorKind::NotFound, what)))
     }
 
-    /// Why nothing may start, if that is because a repair lost records. It costs a request only if `cluster` is closed.
+    /// Why nothing may start, if that is because a repair lost records. It costs a request only if the limit of
+    /// `cluster` is 0.
     pub async fn hold(&self, store: &Arc<dyn Store>) -> Done<Option<String>> {
         let cluster = store.group(GroupRef::Cluster).await;
         if !cluster.is_ok_and(|cluster| cluster.status.limit == Some(0)) {
@@ -132,7 +134,7 @@ impl Place {
         Ok(hold.map(|hold| on_hold(&hold)))
     }
 
-    /// Says that nothing may start, if that is because a repair lost records.
+    /// Warns that nothing may start, if that is because a repair lost records.
     pub async fn tell_hold(&self, store: &Arc<dyn Store>, screen: &mut Screen) -> Done {
         if let Some(hold) = self.hold(store).await? {
             screen.warn(format_args!("the namespace is {hold}"));
@@ -194,7 +196,7 @@ pub async fn times(store: &Arc<dyn Store>) -> Done<Times> {
     Ok(Times::new(store.now().await?))
 }
 
-/// The same trouble; if something was not found, with the name that was probably meant.
+/// The same trouble. If a name was not found, with the name that was probably meant.
 pub fn did_you_mean(trouble: Trouble, name: &str, known: impl IntoIterator<Item = String>) -> Trouble {
     if trouble.kind() != Some(ErrorKind::NotFound) {
         return trouble;
@@ -207,7 +209,7 @@ pub fn did_you_mean(trouble: Trouble, name: &str, known: impl IntoIterator<Item 
     }
 }
 
-/// Names, separated by commas; of many the first few.
+/// Names, separated by commas; only the first few of many.
 pub fn listed(names: &[String]) -> String {
     const MOST: usize = 10;
     let shown = names.iter().take(MOST).map(String::as_str).collect::<Vec<_>>().join(", ");

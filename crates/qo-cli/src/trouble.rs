@@ -1,31 +1,31 @@
-//! What can go wrong, what the exit code says of it, and a hint for people who are stuck.
+//! What can go wrong, the exit codes for it, and hints for the user.
 
 use crate::output::Screen;
 use qo::{Error, ErrorKind};
 use std::io;
 
-/// A rule was broken, or the command line was.
+/// The command line, or a value, broke a rule.
 pub const USAGE: u8 = 2;
-/// Something was asked for and did not succeed.
+/// The command ran, and what it was asked for did not succeed.
 pub const FAILED: u8 = 1;
-/// Ctrl-C, as a shell would say it.
+/// Ctrl-C, as a shell reports it.
 pub const INTERRUPTED: u8 = 130;
 
 /// Why a command ends early.
 #[derive(Debug)]
 pub enum Trouble {
-    /// An error to be told, with hints.
+    /// An error to print, with hints.
     Error {
         /// What went wrong.
         error: Error,
         /// What to do about it.
         hints: Vec<String>,
     },
-    /// Everything has been said; only the exit code is left.
+    /// Everything has been printed; only the exit code is left.
     Exit(u8),
-    /// Whoever read our output does not any more: there is nobody to tell anything.
+    /// The reader of stdout is gone: there is nothing left to print to.
     Closed,
-    /// What was done cannot be told on stdout. It is done all the same: to come back later and do it again would be wrong.
+    /// The command is done, but its result cannot be printed on stdout. Doing it again would be wrong.
     Mute(io::Error),
 }
 
@@ -58,7 +58,7 @@ impl Trouble {
         }
     }
 
-    /// Tells people and returns what to tell the shell.
+    /// Prints the trouble and returns the exit code.
     pub fn tell(&self, screen: &mut Screen) -> u8 {
         match self {
             Self::Error { error, hints } => {
@@ -73,14 +73,15 @@ impl Trouble {
             Self::Exit(code) => *code,
             Self::Closed => 0,
             Self::Mute(error) => {
-                screen.warn(format_args!("stdout: {error}; what was done stays done"));
+                screen.warn(format_args!("stdout: {error}; the changes are made all the same"));
                 FAILED
             }
         }
     }
 }
 
-/// Whether the command line asks for JSON. Mistakes on it, too, are told so: then it has not been understood yet.
+/// Whether the command line asks for JSON. Mistakes on the command line are printed so, too, when clap has not parsed
+/// it.
 pub fn speaks_json() -> bool {
     std::env::args_os().skip(1).take_while(|argument| argument != "--").any(|argument| argument == "--json")
 }
@@ -94,7 +95,7 @@ pub fn as_json(error: &Error, hints: &[String]) -> String {
     serde_json::json!({ "error": told }).to_string()
 }
 
-/// What the shell is told of an error.
+/// The exit code of an error.
 pub fn exit_code(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Invalid => USAGE,
@@ -118,7 +119,7 @@ impl From<Error> for Trouble {
     }
 }
 
-/// An error while writing to stdout: everything else that can fail has an error of its own.
+/// An error while writing to stdout: every other failure has an error of its own.
 impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Self {
         match error.kind() {

@@ -58,7 +58,7 @@ fn server() -> String {
     )
 }
 
-/// Schemas that a bench has left on the server.
+/// Schemas that a benchmark has left on the server.
 fn left_behind(prefix: &str) -> i64 {
     let count = format!("SELECT count(*) FROM pg_namespace WHERE nspname LIKE '{prefix}%'");
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
@@ -131,7 +131,7 @@ fn a_bench_on_postgres_that_is_interrupted_leaves_nothing_behind() {
     assert_eq!(left_behind(&prefix), 0);
 }
 
-/// A bench in a bucket of a server in memory.
+/// A benchmark in a bucket of a server in memory.
 fn in_bucket(bucket: &Bucket, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_qo"));
     command.args(["bench", "--json", "--store", "s3://qo-test/some/place"]).args(arguments);

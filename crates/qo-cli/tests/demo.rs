@@ -1,4 +1,4 @@
-//! `qo demo`, run as it is: what it proves, that lies are caught, and that it leaves nothing behind.
+//! `qo demo`, unchanged: what it proves, that false records are found, and that it leaves nothing behind.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
@@ -25,13 +25,13 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let (_never, ticks) = mpsc::channel::<()>();
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        ticks.recv_timeout(Duration::from_millis(20)).expect_err("nobody sends");
+        ticks.recv_timeout(Duration::from_millis(20)).expect_err("the channel stays empty");
     }
 }
 
@@ -46,7 +46,7 @@ impl Run {
         static RUN: OnceLock<Run> = OnceLock::new();
         RUN.get_or_init(|| {
             let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("demo");
-            // There is none before the first run.
+            // Before the first run there is none.
             let _ = std::fs::remove_dir_all(&folder);
             std::fs::create_dir_all(&folder).expect("made");
             let output = qo(&folder).args(["demo", "--keep"]).output().expect("it runs");
@@ -93,7 +93,7 @@ fn the_demo_proves_from_the_jobs_own_records_that_every_limit_held() {
     assert!(!out.contains('\u{1b}'), "colours and cursor moves are for terminals: {out}");
 }
 
-/// A copy of the records of the run, for somebody to tamper with.
+/// A copy of the records of the run, for a test to tamper with.
 struct Copied {
     folder: TempDir,
 }
@@ -110,7 +110,7 @@ impl Copied {
         Self { folder }
     }
 
-    /// Changes every record, or takes it away.
+    /// Changes every record, or removes it.
     fn tamper(&self, mut change: impl FnMut(&mut Value) -> bool) {
         for number in 1..=3 {
             let path = self.folder.path().join(format!("records/worker-{number}.ndjson"));
@@ -217,7 +217,7 @@ fn processes_of(folder: &Path) -> usize {
     entries.filter_map(command_line).filter(|line| text(line).contains(folder)).count()
 }
 
-/// A demo whose jobs run.
+/// A demo whose jobs are running.
 fn started(folder: &Path, arguments: &[&str]) -> Child {
     let mut child = qo(folder)
         .arg("demo")
@@ -229,7 +229,7 @@ fn started(folder: &Path, arguments: &[&str]) -> Child {
     let mut lines = BufReader::new(child.stdout.take().expect("stdout")).lines();
     let submitted = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("jobs submitted")));
     assert!(submitted.is_some());
-    // Its pipe stays open: a demo that nobody reads any more is another matter.
+    // Keep its pipe open: a demo whose reader is gone is another case.
     std::mem::forget(lines);
     child
 }

@@ -1,6 +1,7 @@
 //! The figures of the rule book, printed as a table: `make bench`.
 //!
-//! Ratios compare two runs inside this one process, taken in turns: the median of several pairs. Nothing here is asserted by a test.
+//! A ratio compares two runs inside this one process, taken in turns: the median of several pairs. No test asserts any
+//! of these figures.
 #![allow(clippy::print_stdout, reason = "printing the table is what this program is for")]
 
 use futures::executor::block_on;
@@ -203,7 +204,7 @@ fn prefetch() {
     row("  the same, jobs per exchange", format!("{share:.0} %"), ">= 100 %");
 }
 
-/// A worker with 100 permits whose jobs take no longer than from one exchange to the next.
+/// A worker with 100 permits, each of whose jobs ends before the next exchange.
 struct Worker {
     id: u64,
     number: u64,
@@ -236,7 +237,7 @@ impl Worker {
     }
 }
 
-/// What it costs to be able to take a decision back, and to do so.
+/// The cost of a speculation, and of taking it back.
 fn speculation() {
     const JOBS: u64 = 50_000;
     let run = |speculate: bool, take_back: bool| {
@@ -283,13 +284,13 @@ fn memory_per_pending_job(make: impl Fn(u64) -> NewJob, limited: bool) -> u64 {
     if limited {
         bench.limit("work/*", 1);
     }
-    // What the process has taken before may be reused: a first job wakes everything up.
+    // A first job initialises everything, because memory that the process took before may be reused.
     bench.submit(1, &make);
     let before = resident_bytes();
     let null = Json::null();
     bench.submit(JOBS, |i| NewJob { payload: null.clone(), ..make(i) });
     let used = resident_bytes().saturating_sub(before) / JOBS;
-    // Leaked on purpose: freed memory would be reused by the next measurement and hide what it takes.
+    // Leaked on purpose: the next measurement would reuse freed memory and show too little.
     std::mem::forget(bench);
     used
 }
@@ -344,7 +345,7 @@ impl Bench {
         assert_eq!(reply.claimed.len(), count as usize);
     }
 
-    /// Claims and settles that many jobs, and says how long it took.
+    /// Claims and settles that many jobs, and returns how long it took.
     fn drain(&mut self, count: u64) -> Duration {
         let start = Instant::now();
         let mut claimed = 0;
@@ -433,12 +434,12 @@ fn best(mut run: impl FnMut() -> Duration) -> Duration {
     (0..ROUNDS).map(|_| run()).min().expect("at least one round")
 }
 
-/// How long `b` takes relative to `a`: both in turns, so that what the machine does besides disturbs both alike, and
-/// the median of the pairs, so that a bad moment does not count.
+/// How long `b` takes relative to `a`. Both run in turns, so that other load on the machine disturbs both alike; the
+/// median of the pairs ignores outliers.
 fn relative(mut a: impl FnMut() -> Duration, mut b: impl FnMut() -> Duration, rounds: usize) -> f64 {
     let mut ratios: Vec<f64> = (0..rounds)
         .map(|round| {
-            // Whoever goes second finds the machine as the first left it: they change places.
+            // The second run finds caches as the first left them, so they swap places.
             let (a, b) = if round % 2 == 0 {
                 let a = a();
                 (a, b())

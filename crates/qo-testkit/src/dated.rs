@@ -1,4 +1,4 @@
-//! Objects as one process of a fleet sees them in a bucket: every answer bears a date, and some of them are wrong.
+//! Objects as one process of a fleet sees them in a bucket: every answer has a date, and some dates are wrong.
 
 use crate::bucket::DateLies;
 use crate::objects::FaultyObjects;
@@ -15,7 +15,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::time::Instant;
 
-/// Who is told the date of an answer, and when it was asked for.
+/// Receives the date of an answer, and when the request was sent.
 pub type Tell = Arc<dyn Fn(Time, Instant) + Send + Sync>;
 
 /// The objects of a fleet, through one process's gateway.
@@ -33,12 +33,12 @@ struct Lies {
 }
 
 impl DatedObjects {
-    /// The same objects, for a process whose answers bear these dates.
+    /// The same objects, for a process that gets these dates.
     pub fn new(inner: FaultyObjects, lies: DateLies, dice: Random, tell: Tell) -> Self {
         Self { inner, tell, lies: Arc::new(Mutex::new(Lies { lies, answers: 0, dice })) }
     }
 
-    /// An answer comes. Its date is cut off to a whole second.
+    /// An answer arrives. Its date is truncated to a whole second.
     fn answered(&self, sent: Instant) {
         let wrong_ms = {
             let mut lies = self.lies.lock().unwrap_or_else(PoisonError::into_inner);

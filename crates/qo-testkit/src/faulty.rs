@@ -1,14 +1,14 @@
 //! A store behind a bad network.
 //!
-//! [`FaultyStore`] stands before any store and, by seeded dice, makes calls that change something
+//! [`FaultyStore`] wraps any store and, by seeded dice, makes calls that change something
 //!
-//! - **fail before**: nothing happens, the caller hears `Unavailable`;
-//! - **fail after**: it happens, the caller hears `Unknown` (a lost reply);
-//! - **land late**: the caller gives up and hears `Unknown`; the call happens some time later, perhaps
-//!   after the caller has repeated it, changed its mind or died;
+//! - **fail before**: nothing happens, the caller gets `Unavailable`;
+//! - **fail after**: it happens, the caller gets `Unknown` (a lost reply);
+//! - **land late**: the caller gives up and gets `Unknown`; the call happens some time later, perhaps after the caller
+//!   has repeated it, sent something else or died;
 //! - **land twice**: it happens and is answered, and happens once more later.
 //!
-//! "Later" is store time: whoever moves the clock calls [`FaultyStore::land_due`]. Nothing sleeps.
+//! "Later" is store time: the test that moves the clock calls [`FaultyStore::land_due`]. Nothing sleeps.
 
 use crate::generator::call;
 use crate::intercept::{Intercept, Intercepted};
@@ -72,7 +72,7 @@ pub struct Faults {
 struct Inner {
     random: Random,
     rates: FaultRates,
-    /// By moment of landing, then by number, so that the order is one.
+    /// By moment of landing, then by number, so that the order is deterministic.
     under_way: BTreeMap<(Time, u64), Command>,
     sent: u64,
     last: Option<Fault>,
@@ -95,10 +95,10 @@ impl FaultyStore {
         self.0.inner().under_way.keys().next().map(|&(at, _)| at)
     }
 
-    /// Lets every call land whose time has come at `now`. Nobody hears the answers.
+    /// Lets every call land whose time has come at `now`. No caller gets the answers.
     pub async fn land_due(&self, now: Time) {
         while let Some(command) = self.0.next_due(now) {
-            // A late caller is gone: whatever the store answers, even a refusal, has no listener.
+            // The caller is gone: the store's answer, even a refusal, is dropped.
             let _unheard = call(&*self.0.store, command).await;
         }
     }
@@ -120,7 +120,7 @@ impl Faults {
         if at > now { None } else { inner.under_way.remove(&(at, number)) }
     }
 
-    /// Throws the dice for one call; a call that shall land later is put under way.
+    /// Rolls the dice for one call; a call that lands later is queued.
     fn throw(&self, now: Time, command: &Command) -> Option<Fault> {
         let mut inner = self.inner();
         let rates = inner.rates;

@@ -1,4 +1,4 @@
-//! What a test needs of a store: a fresh one, and a hand on its clock.
+//! What a test needs of a store: a fresh one, and control of its clock.
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
@@ -25,10 +25,10 @@ pub trait Fixtures: Send + Sync {
     }
 }
 
-/// Store time at which every fixture starts: far from 0, so that nothing works by accident.
+/// Store time at which every fixture starts: far from 0, so that no test passes because a date is 0.
 pub const START: qo_core::Time = qo_core::Time::from_millis(1_800_000_000_000);
 
-/// A hand on a store's clock.
+/// Control of a store's clock.
 #[async_trait]
 pub trait TestClock: Send + Sync {
     /// Moves store time forward.

@@ -1,8 +1,8 @@
-//! Standing between a caller and a store: what recording, breaking and sabotaging stores share.
+//! Wrapping a store: what recording, faulty and sabotaged stores share.
 //!
-//! The seam has some thirty methods, but only two kinds: those that change something are a
-//! [`Command`] and an [`Answer`], the rest look. An [`Intercept`] sees these two kinds; [`Intercepted`]
-//! spells out the seam once for all of them.
+//! The seam has some forty-five methods, but only two kinds: a method that changes something is a [`Command`] and an
+//! [`Answer`], the others only look. An [`Intercept`] sees these two kinds; [`Intercepted`] implements the seam once
+//! for all wrappers.
 
 use async_trait::async_trait;
 use qo_core::{Answer, Change, Changed, Claim, Command, Configuration, Cursor, Error, ErrorKind, Exchange};
@@ -19,7 +19,7 @@ use qo_core::{
 use qo_core::{Time, Work, WorkerStatus, WorkflowPage, WorkflowStatus};
 use std::time::Duration;
 
-/// Decides what becomes of the calls to a store.
+/// Decides what happens to the calls to a store.
 #[async_trait]
 pub trait Intercept: Send + Sync + 'static {
     /// A call that may change something.
@@ -28,7 +28,7 @@ pub trait Intercept: Send + Sync + 'static {
     /// A call that only looks: the store to look into, or why it cannot be reached.
     fn look(&self) -> Result<&dyn Store>;
 
-    /// An exchange that only asks for work. Defaults to leaving it alone where there is none, and else to the command.
+    /// An exchange that only asks for work. Defaults to skipping it where there is none, and else to the command.
     async fn fetch(&self, exchange: Exchange) -> Result<Option<ExchangeReply>> {
         if !self.work(exchange.session, exchange.claim).await?.now {
             return Ok(None);
@@ -39,23 +39,23 @@ pub trait Intercept: Send + Sync + 'static {
         }
     }
 
-    /// A look whether there is work. Defaults to that of the store that a worker listens to.
+    /// Whether there is work. Defaults to the answer of the store that a worker listens to.
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
         self.listen()?.work(session, claim).await
     }
 
-    /// Whether a renewal costs something. Defaults to what the store says that a worker listens to.
+    /// Whether a renewal costs something. Defaults to the answer of the store that a worker listens to.
     fn renewals_cost(&self) -> bool {
         self.listen().is_ok_and(|store| store.renewals_cost())
     }
 
-    /// Whether the store was told of jobs. Defaults to what the one says that a worker listens to.
+    /// Whether the store was notified of jobs. Defaults to the answer of the store that a worker listens to.
     fn told_of_jobs(&self, seen: u64) -> bool {
         self.listen().is_ok_and(|store| store.told_of_jobs(seen))
     }
 
-    /// The store that a worker listens to: always the same one, because what it has seen of its changes means nothing
-    /// elsewhere. Defaults to the one to look into.
+    /// The store that a worker listens to. It is always the same one, because the changes that a worker has seen in one
+    /// store mean nothing in another. Defaults to the one to look into.
     fn listen(&self) -> Result<&dyn Store> {
         self.look()
     }

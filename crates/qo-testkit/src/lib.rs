@@ -1,4 +1,4 @@
-//! Proof for any qo store.
+//! Tests for any qo store.
 
 pub mod bucket;
 pub mod checker;

@@ -1,5 +1,5 @@
-//! Objects in memory that fail, dawdle and lie about what happened, by dice: what a log has to live with. Its time is the
-//! runtime's, so that a simulation with paused time runs at once and the same seed gives the same history.
+//! Objects in memory that fail, stall and give wrong answers, by dice: the faults that a log must survive. Their time
+//! is the runtime's, so that a simulation with paused time runs at once and the same seed gives the same history.
 
 use crate::START;
 use crate::random::Random;
@@ -26,21 +26,22 @@ pub struct ObjectFaults {
     pub before: u32,
     /// Writes and deletions that happen, and whose answer is lost.
     pub after: u32,
-    /// Creations that the store could not decide about: refused as if the object were there, and nothing happened.
+    /// Creations that the store could not decide: refused as if the object were there, and nothing happened.
     pub undecided: u32,
-    /// Creations that happen and are then answered as if somebody else had been first: whoever brought them made them twice.
+    /// Creations that happen and are then answered as if another client had been first: a retry inside the client or a
+    /// proxy made them twice.
     pub repeated: u32,
-    /// Writes of anything but records that leave half of it: nothing may rest on a snapshot.
+    /// Writes of anything but records that leave half of it: correctness must not depend on a snapshot.
     pub torn: u32,
     /// How long, in milliseconds, an object is in no listing after it was written.
     pub late_ms: u64,
-    /// The longest a request takes, in milliseconds; each takes a part of it before and a part after the deed.
+    /// The longest a request takes, in milliseconds: some of it before and some after the request takes effect.
     pub delay_ms: u64,
-    /// What every request takes besides, half of it before and half after the deed.
+    /// What every request takes besides, half of it before and half after it takes effect.
     pub always_ms: u64,
 }
 
-/// An object store that follows its faults.
+/// An object store with these faults.
 #[derive(Clone)]
 pub struct FaultyObjects {
     inner: Arc<InMemory>,
@@ -162,7 +163,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn taken(path: &Path) -> object_store::Error {
-    object_store::Error::AlreadyExists { path: path.to_string(), source: "somebody was first".into() }
+    object_store::Error::AlreadyExists { path: path.to_string(), source: "another client was first".into() }
 }
 
 fn broke() -> object_store::Error {

@@ -6,7 +6,7 @@
 use std::ops::RangeInclusive;
 use uuid::Uuid;
 
-/// A stream of numbers that is the same for the same seed, for ever.
+/// A stream of numbers that is always the same for the same seed.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
@@ -27,7 +27,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A stream of its own, so that one part's dice do not move another's.
+    /// A separate stream, so that the dice of one part do not move those of another.
     pub fn fork(&mut self) -> Self {
         Self::new(self.draw())
     }

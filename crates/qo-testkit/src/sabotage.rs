@@ -1,5 +1,5 @@
-//! The sabotage museum: a store for every bug that others really had. A suite that lets one of them pass
-//! proves nothing about qo either.
+//! The sabotage museum: a store for every bug that another system really had. A suite that passes one of them says
+//! nothing about qo either.
 
 use crate::Flaw;
 
@@ -28,7 +28,7 @@ const fn exhibit(
     Exhibit { flaw, origin, breaks, what, case }
 }
 
-/// Every exhibit. Where nobody else's name stands, the bug is one that this design invites.
+/// Every exhibit. One that names no other system is a bug that this design invites.
 #[rustfmt::skip]
 pub fn museum() -> Vec<Exhibit> {
     use Flaw::*;
@@ -38,11 +38,11 @@ pub fn museum() -> Vec<Exhibit> {
         exhibit(SettleByWorker, "horsies 0.2.9", "G2", "a settle is matched by worker, not by claim", "fence::a_worker_that_claims_its_own_lost_job_again_has_a_new_token"),
         exhibit(SettleAfterLeaseEnd, "River, Oban", "G2", "a lost claim settles the job that waits for its next try", "fence::a_token_that_lost_its_lease_is_fenced_even_if_nobody_took_the_job"),
         exhibit(CrashLeaksSlots, "Solid Queue #546, Prefect #17415, Dagster #32560, pgconductor 0.1.0", "G5", "a dead worker's slots stay taken", "crash::a_slot_is_back_after_one_lease_and_a_sweep"),
-        exhibit(RestartForgetsHolders, "Solid Queue #735, Hatchet #4778", "G1", "who held slots before the newcomer is forgotten", "crash::what_is_held_is_not_forgotten_when_a_worker_or_program_starts_again"),
+        exhibit(RestartForgetsHolders, "Solid Queue #735, Hatchet #4778", "G1", "holders from before the newest worker started are forgotten", "crash::what_is_held_is_not_forgotten_when_a_worker_or_program_starts_again"),
         exhibit(LimitPerWorker, "horsies < 0.1.7", "G1", "two views of the fleet, two limits: each counts its own", "limits::a_limit_counts_across_the_fleet"),
         exhibit(BatchCheckedOnce, "this design", "G1", "room is looked up once for a whole batch", "limits::a_limit_is_reached_and_not_exceeded"),
         exhibit(CapacityByInsertOrder, "Hatchet #4778", "G5", "jobs that cannot run yet own the slots by their age", "slots::a_job_that_waits_for_its_retry_holds_nothing"),
-        exhibit(FullGroupBlocks, "pg-boss #756, Airflow #45636, Procrastinate #1599", "G7", "a full group at the head blocks everybody", "passing::a_full_group_delays_no_other_job"),
+        exhibit(FullGroupBlocks, "pg-boss #756, Airflow #45636, Procrastinate #1599", "G7", "a full group at the head blocks every other job", "passing::a_full_group_delays_no_other_job"),
         exhibit(MissingHandlerBlocks, "this design", "G7", "a task that this worker lacks blocks the line", "passing::a_missing_handler_delays_no_other_job"),
         exhibit(FutureDateBlocks, "this design", "G7", "a future date blocks the line", "passing::a_future_date_delays_no_other_job"),
         exhibit(UnknownTaskDiscarded, "River #1105", "G3", "a job of an unknown task is thrown away", "passing::an_unknown_task_is_left_for_a_worker_that_has_it"),
@@ -50,7 +50,7 @@ pub fn museum() -> Vec<Exhibit> {
         exhibit(ZeroIsUnlimited, "Inngest", "0 holds", "a limit of 0 lets everything through", "limits::zero_holds_and_loses_nothing"),
         exhibit(RaiseWakesNobody, "Prefect #23183", "raising wakes", "waiters do not notice a higher limit", "slots::raising_lets_waiters_go_at_once"),
         exhibit(BigJobStarved, "Airflow #29474", "big jobs", "small jobs take every slot before a big one has enough", "reservation::a_big_job_is_not_starved_by_small_ones"),
-        exhibit(UnservedBigJobReserves, "this design", "G5", "a big job that nobody can run keeps slots idle", "reservation::a_big_job_that_nobody_serves_reserves_nothing"),
+        exhibit(UnservedBigJobReserves, "this design", "G5", "a big job that no worker can run keeps slots idle", "reservation::a_big_job_that_nobody_serves_reserves_nothing"),
         exhibit(BusyServeNobody, "this design", "big jobs", "a big job is starved whenever its workers are busy", "reservation::a_big_job_is_not_starved_while_its_workers_are_busy"),
         exhibit(BlockedBigJobReserves, "this design", "G5", "a big job that waits elsewhere keeps slots idle", "reservation::a_big_job_that_misses_two_groups_reserves_nothing"),
         exhibit(RepeatClaimsAnew, "this design", "G5", "a repeated exchange grants again; the first grant runs nowhere", "exchange::a_lost_reply_gives_the_same_answer_again"),
@@ -85,17 +85,17 @@ pub fn museum() -> Vec<Exhibit> {
         exhibit(RetryPassesStep, "this design", "G6", "the next step overtakes one that waits for its retry", "workflow::a_step_waits_through_the_retries_and_delays_of_the_one_before_it"),
         exhibit(HaltedGoesOn, "this design", "workflows", "the steps behind a failure run as if nothing had happened", "workflow::any_end_but_success_halts_the_rest"),
         exhibit(StartExceedsLimit, "horsies, soft mode", "G1", "a claimed job starts although its group is full by now", "start::a_start_that_finds_no_room_goes_back_to_its_place"),
-        exhibit(PrefetchByCount, "horsies, soft mode", "prefetch", "more is claimed than could run, out of everybody's reach", "prefetch::no_more_is_claimed_than_there_is_room_for"),
-        exhibit(ClaimHoldsSlots, "this design", "G5", "slots idle because somebody has claimed a job for them", "start::a_claimed_job_keeps_no_slot_from_one_that_could_run"),
+        exhibit(PrefetchByCount, "horsies, soft mode", "prefetch", "more is claimed than could run, out of reach of other workers", "prefetch::no_more_is_claimed_than_there_is_room_for"),
+        exhibit(ClaimHoldsSlots, "this design", "G5", "slots idle because a worker has claimed a job for them", "start::a_claimed_job_keeps_no_slot_from_one_that_could_run"),
         exhibit(StartOvertakes, "this design", "big jobs", "claimed jobs start past a big job that waits for their slots", "start::a_start_does_not_overtake_a_big_job"),
         exhibit(StartByJob, "horsies 0.2.9", "G2", "a claim that ended starts the next claim of the same worker", "fence::a_start_with_a_token_that_has_not_claimed_the_job_is_fenced"),
         exhibit(StartKeepsToken, "this design", "fence tokens", "an old claim's token owns the run", "start::a_start_takes_every_slot_with_a_new_token"),
-        exhibit(ExpiredClaimStarts, "this design", "G5", "a claim that nobody starts is never over", "prefetch::a_claim_is_over_at_its_time_and_not_before"),
+        exhibit(ExpiredClaimStarts, "this design", "G5", "a claim that is never started is never over", "prefetch::a_claim_is_over_at_its_time_and_not_before"),
         exhibit(DeadWorkersClaimsStay, "Hatchet #4494", "G5", "what a dead worker had claimed is claimed for ever", "crash::claimed_jobs_of_a_dead_worker_go_back_and_use_no_attempt"),
         exhibit(ParkedStartUsesAttempt, "GoodJob #838", "attempts", "finding the group full uses attempts up", "start::a_start_that_finds_no_room_goes_back_to_its_place"),
         exhibit(DrainKeepsClaims, "this design", "G5", "a draining worker sits on jobs that it will not start", "start::a_draining_worker_gives_its_claims_back_after_its_starts"),
         exhibit(ProgramLeaseNeverEnds, "graphile (4 h), Prefect #17415", "G5", "a dead program's slots stay taken", "standalone::a_programs_lease_is_over_at_its_time_and_not_before"),
-        exhibit(ExtendRevives, "this design", "G1", "a program whose slots are somebody else's takes them again", "standalone::a_programs_lease_is_over_at_its_time_and_not_before"),
+        exhibit(ExtendRevives, "this design", "G1", "a program whose slots were given to another takes them again", "standalone::a_programs_lease_is_over_at_its_time_and_not_before"),
         exhibit(ReturnByPosition, "this design", "G1", "giving slots back frees those of another program", "standalone::a_program_gives_back_its_own_slots_and_no_others"),
         exhibit(ProgramsNotCounted, "this design", "on_limit", "slots of programs are not counted before a submit", "standalone::slots_of_programs_count_at_submit"),
         exhibit(ProgramsOvertake, "this design", "big jobs", "programs take every slot before a big job has enough", "standalone::a_program_never_takes_what_a_big_job_waits_for"),

@@ -1,5 +1,4 @@
-//! The bucket in memory, as `object_store` sees it: it must be right before anything is proved on it, and wrong where a
-//! test asks for that.
+//! The bucket in memory, as `object_store` sees it: correct by default, and wrong where a test asks for that.
 
 use futures::TryStreamExt;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
@@ -63,7 +62,7 @@ async fn of_a_broken_server_several_win() {
         assert!(creators(&client, &format!("create/{name}")).await > 1, "{conditions:?}");
         assert!(updaters(&client, &format!("update/{name}")).await > 1, "{conditions:?}");
     }
-    assert_eq!(creators(&client, "create/again").await, RACERS, "who ignores conditions lets everybody win");
+    assert_eq!(creators(&client, "create/again").await, RACERS, "without conditions every writer wins");
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! A checker that never objects proves nothing: each of them must object to a history that is broken in
-//! its own way, made by a toy with one flaw or by hand.
+//! Each checker must object to a history that is broken in its own way, made by a toy with one flaw or by hand: a
+//! checker that never objects proves nothing.
 
 mod scene;
 
@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 /// Whether some seed makes a checker object, with this guarantee's name, to a toy with this flaw.
 fn noticed(flaw: Flaw, guarantee: &str) -> bool {
-    // That flaw takes slots away from jobs, and cannot from programs.
+    // That flaw takes slots away from jobs, and cannot take them from programs.
     let programs = if flaw == Flaw::LoweringKills { 0 } else { 2 };
     let profile = Profile { operations: 600, rest_ms: 60_000, programs, ..Profile::default() };
     let objects = |violation: &Violation| guarantee == "any" || violation.guarantee == guarantee;
@@ -109,7 +109,7 @@ fn a_toy_without_a_flaw_is_left_in_peace() {
 #[test]
 fn a_worker_that_trusts_its_lease_too_long_runs_one_handler_too_many() {
     for trust in [Trust::LastSent, Trust::Heard] {
-        // On a bad network replies are lost for long enough.
+        // A bad network loses replies for long enough.
         let usual = Profile::default();
         let profile = Profile { trust, faults: usual.faults.times(3), ..usual };
         let runs = (1..=200).map(|seed| run(seed, &profile, &MemoryFixtures).violations);

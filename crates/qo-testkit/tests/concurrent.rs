@@ -1,4 +1,4 @@
-//! Histories of processes that call at once: the checkers allow what cannot be otherwise there, and object to all the rest.
+//! Histories of concurrent calls: the checkers allow what cannot be avoided there, and object to the rest.
 
 mod fable;
 mod scene;
@@ -190,7 +190,7 @@ fn a_job_before_its_date_is_noticed() {
     told(check, tell, 50, 49, "G7");
 }
 
-/// What only those who call one by one are held to.
+/// Objections that apply only to calls that are made one by one.
 fn only_one_by_one(tell: impl Fn(&mut Fable), object: &str) {
     let mut fable = Fable::new();
     tell(&mut fable);

@@ -14,11 +14,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether a panic on this thread is an answer, not an accident.
+    /// Whether a panic on this thread is a result, and not to be printed.
     static HUSHED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a script on both. A panic is a difference too, so that the least script that panics can be found.
+/// Runs a script on both. A panic is a difference too, so that a script that panics can be shrunk.
 fn same(script: &Script) -> Result<(), String> {
     static HUSH: Once = Once::new();
     HUSH.call_once(|| {
@@ -43,19 +43,19 @@ fn same(script: &Script) -> Result<(), String> {
     })
 }
 
-/// The difference that the least failing script makes, and that script.
+/// The difference that the minimal failing script shows, and that script.
 fn report(script: &Script) -> String {
     let least = minimal(script, |script| same(script).is_err());
     format!("{}\n{least:?}", same(&least).expect_err("it fails"))
 }
 
-/// A source of chance that is the same on every run.
+/// A random source that is the same on every run.
 fn runner(cases: u32, seed: u8) -> TestRunner {
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]))
 }
 
-/// `CASES=20000 SEED=7 cargo test --test equality` looks further.
+/// `CASES=20000 SEED=7 cargo test --test equality` runs more scripts.
 fn from_env(name: &str) -> Option<u32> {
     std::env::var(name).ok()?.parse().ok()
 }

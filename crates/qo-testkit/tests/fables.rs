@@ -1,5 +1,5 @@
 //! The checkers of claims, starts and programs object to a bad history made by hand, and accept a good one that differs
-//! from it in one word.
+//! from it in one value.
 
 mod fable;
 
@@ -175,7 +175,7 @@ fn a_claimed_job_that_a_free_worker_does_not_start_is_stuck() {
             fable.exchange(ANNA, Talk::starts(1, 1, 2));
             fable.write(What::HandlerStarted(id(1), FenceToken(2)));
         }
-        // The claim is renewed over and over, so that it is never over.
+        // The claim is renewed again and again, so that it is never over.
         for round in 0..=BOUND_MS / 1_000 {
             fable.wait(1_000);
             fable.exchange(ANNA, Talk::default());

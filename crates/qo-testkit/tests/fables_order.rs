@@ -1,5 +1,5 @@
-//! The checkers of workflows, of jobs that come back, and of schedules object to a bad history made by hand, and accept a
-//! good one that differs from it in one word.
+//! The checkers of workflows, of reopened jobs, and of schedules object to a bad history made by hand, and accept a
+//! good one that differs from it in one value.
 
 mod fable;
 

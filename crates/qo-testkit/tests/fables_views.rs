@@ -1,4 +1,4 @@
-//! Views that say something else than what happened: the checkers object to each, and to nothing before it was changed.
+//! Views that differ from what happened: the checkers object to each, and accept the history without that change.
 
 mod fable;
 mod scene;
@@ -11,7 +11,7 @@ use qo_testkit::history::{Audit, History};
 use scene::{JOB, LEASE_MS, Scene};
 use uuid::Uuid;
 
-/// The store's views as they are, and with one thing changed.
+/// The store's views as they are, and with one value changed.
 fn forged(play: fn(&mut Scene), check: fn(&History) -> Vec<Violation>, forge: fn(&mut Audit), object: &str) {
     let of = |forge: fn(&mut Audit)| {
         let mut scene = Scene::new();

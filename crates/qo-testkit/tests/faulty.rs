@@ -1,4 +1,4 @@
-//! What the bad network does, one fault at a time.
+//! What the faulty network does, one fault at a time.
 
 use futures::executor::block_on;
 use qo_core::{
@@ -67,7 +67,7 @@ fn name(text: &str) -> Name {
     Name::parse("name", text).expect("a name")
 }
 
-/// A halted workflow (its first step was called off, the second waits), a schedule, and a program that holds a slot.
+/// A halted workflow (its first step was cancelled, the second waits), a schedule, and a program that holds a slot.
 fn everything(store: &dyn Store) -> (LeaseId, FenceToken) {
     let step = |number| NewJob {
         workflow: Some(name("flow")),
@@ -86,7 +86,7 @@ fn everything(store: &dyn Store) -> (LeaseId, FenceToken) {
     })
 }
 
-/// Sends a command whose reply is lost, and then again; what the second one hears.
+/// Sends a command whose reply is lost, and then again; returns the second answer.
 fn repeated(command: impl FnOnce(LeaseId, FenceToken) -> Command) -> Result<Answer, ErrorKind> {
     let (store, fixture) = network(FaultRates { after: 1_000, ..FaultRates::NONE });
     let (lease, token) = everything(&*fixture.store);
@@ -97,7 +97,7 @@ fn repeated(command: impl FnOnce(LeaseId, FenceToken) -> Command) -> Result<Answ
     block_on(call(&store, command)).map_err(|error| error.kind())
 }
 
-/// After a lost reply every command may be sent again, and the second answer tells what is so.
+/// After a lost reply every command may be sent again, and the second answer is true.
 #[test]
 fn every_command_can_be_repeated_after_a_lost_reply() {
     let (first, trigger) = (JobId(Uuid::from_u128(1)), JobId(Uuid::from_u128(3)));

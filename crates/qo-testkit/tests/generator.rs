@@ -1,4 +1,4 @@
-//! The generator means something, and stores survive what it makes.
+//! The generator makes meaningful commands, and stores survive all of them.
 
 use futures::executor::block_on;
 use proptest::prelude::*;
@@ -28,7 +28,7 @@ fn a_script_gives_the_same_transcript_every_time() {
     assert_eq!(run(&script), run(&script));
 }
 
-/// A generator that only makes errors proves nothing.
+/// A generator that only makes errors tests nothing.
 #[test]
 fn most_commands_are_meaningful() {
     let (mut claimed, mut settled, mut fenced, mut stops, mut asked, mut refused) = (0, 0, 0, 0, 0, 0);
@@ -53,7 +53,7 @@ fn most_commands_are_meaningful() {
 
 type Tally = BTreeMap<&'static str, usize>;
 
-/// What an answer says about the newer rules.
+/// What an answer shows of the newer rules.
 fn tally_answer(command: &Command, answer: &Result<Answer, ErrorKind>, tally: &mut Tally) {
     let mut add = |what, count| *tally.entry(what).or_default() += count;
     match (command, answer) {
@@ -149,7 +149,7 @@ fn each_at_least(tally: &Tally, least: &[(&'static str, usize)]) {
     assert!(rare.is_empty(), "too rare: {rare:?}\nof {tally:#?}");
 }
 
-/// A rule that no script comes to is not tested by them.
+/// A rule that no script reaches is not tested by them.
 #[test]
 fn scripts_come_to_the_newer_rules() {
     let tally = tally((0..=255).map(|seed| script(seed, 200)));

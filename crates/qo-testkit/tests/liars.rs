@@ -1,5 +1,5 @@
-//! Stores that lie: a toy behind somebody who does not do, or does not say, what was asked. In every case some simulated
-//! seed must make the right checker object.
+//! Stores that lie: a toy behind a wrapper that does something else than was asked, or answers falsely. For each lie
+//! some simulated seed must make the right checker object.
 
 use async_trait::async_trait;
 use qo_core::{
@@ -18,25 +18,25 @@ enum Lie {
     StepsAreJobs,
     /// No failure halts a workflow.
     HaltIsContinue,
-    /// A workflow that was called off goes on.
+    /// A workflow that was cancelled goes on.
     CancelChangesNothing,
-    /// A program's slots are not those of its group.
+    /// A program's slots are not counted in its group.
     ProgramsCountElsewhere,
     /// Slots that were given back stay taken.
     ReturnFreesNothing,
     /// Any token may extend a lease.
     AnyTokenExtends,
-    /// A start that is fenced runs all the same.
+    /// The job of a fenced start runs all the same.
     AnyTokenStarts,
     /// More is claimed ahead of time than was asked for.
     PrefetchWithoutEnd,
-    /// A worker that drains keeps what it claimed.
+    /// A draining worker keeps its claimed jobs.
     DrainingKeepsClaims,
-    /// Nobody is told that a claim is over.
+    /// No session is told that a claim is over.
     ClaimEndsUntold,
-    /// A start that could not be, and was given back, is said to run.
+    /// The answer says that a job runs which could not start and was given back.
     GivenBackIsSaidToRun,
-    /// A job that succeeded is said to be open again.
+    /// The answer says that a job which succeeded is reopened.
     SuccessIsReopened,
     /// A bulk change goes on after its page.
     PageHasNoEnd,
@@ -56,7 +56,7 @@ struct Liar {
 }
 
 impl Liar {
-    /// What is done instead; none if nothing is.
+    /// The command that is sent instead; none if nothing is sent.
     fn does(&self, command: Command) -> Option<Command> {
         Some(match (self.lie, command) {
             (Lie::StepsAreJobs, Command::Submit(jobs)) => {
@@ -104,7 +104,7 @@ impl Liar {
         configuration
     }
 
-    /// What is said about it.
+    /// The answer that is given instead.
     async fn says(&self, command: &Command, answer: Result<Answer>) -> Result<Answer> {
         match (self.lie, command, answer) {
             (Lie::AnyTokenExtends, Command::ExtendSlots { token, lease_ms, .. }, Err(error))

@@ -1,4 +1,4 @@
-//! Where the rule book and the toy once differed, as small as it gets, and what was decided.
+//! Minimal scripts on which the rule book and the toy once differed, and what was decided.
 
 use futures::executor::block_on;
 use qo_core::{Claim, ErrorKind, Exchange, FenceToken, JobId, LeaseId, Name, NewJob, NewSession, Outcome};
@@ -37,7 +37,7 @@ impl<'a> Worker<'a> {
         Self { store, number: 0 }
     }
 
-    /// Claims, and says which jobs it got.
+    /// Claims, and returns which jobs it got.
     async fn exchange(&mut self, max: u32, draining: bool) -> Vec<u128> {
         self.number += 1;
         let claim = Claim { max, max_per_queue: None, prefetch: None };
@@ -47,8 +47,8 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// rules.md, Exchange: the worker's report (step 3) is taken before the claim (step 5). A worker that drained and
-/// says now that it does not is "a live session which is not draining" for the big jobs that it serves.
+/// rules.md, Exchange: the worker's report (step 4) is taken before the claim (step 6). A worker that drained and now
+/// reports that it does not is "a live session which is not draining" for the big jobs that it serves.
 #[test]
 fn a_worker_that_no_longer_drains_reserves_for_its_big_jobs_at_once() {
     for fixture in both() {
@@ -65,8 +65,8 @@ fn a_worker_that_no_longer_drains_reserves_for_its_big_jobs_at_once() {
     }
 }
 
-/// rules.md, Claim: what was kept for a big job stays kept within one claim, although the walk itself has taken
-/// the last slot of another group that the big job needs. So nobody overtakes a job of the same lane.
+/// rules.md, Claim: slots that were kept for a big job stay kept within one claim, although the walk itself has taken
+/// the last slot of another group that the big job needs. So no job overtakes another of its own lane.
 #[test]
 fn what_was_kept_stays_kept_for_the_rest_of_the_claim() {
     for fixture in both() {
@@ -91,8 +91,8 @@ fn what_was_kept_stays_kept_for_the_rest_of_the_claim() {
     }
 }
 
-/// rules.md, Standalone slots: the limit that a program brings counts for the slots that it takes, and stays; a lower
-/// one that a job brought before gives way. The rule book asked the old limit, and panicked.
+/// rules.md, Standalone slots: the limit that a program brings counts for the slots that it takes, and stays; it
+/// replaces a lower one that a job brought before. The rule book used the old limit, and panicked.
 #[test]
 fn a_programs_own_limit_counts_for_the_slots_that_it_takes() {
     for fixture in both() {
@@ -112,7 +112,8 @@ fn a_programs_own_limit_counts_for_the_slots_that_it_takes() {
     }
 }
 
-/// rules.md, Settle: a bad value is `Invalid`, whoever owns the job. The rule book looked for the owner first.
+/// rules.md, Settle: a bad value is `Invalid`, whether or not the token owns the job. The rule book looked for the
+/// owner first.
 #[test]
 fn a_settle_with_a_bad_value_is_invalid_whoever_owns_the_job() {
     for fixture in both() {

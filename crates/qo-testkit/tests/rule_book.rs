@@ -26,7 +26,7 @@ fn commands(script: &Script) -> Vec<(Time, Command)> {
     commands
 }
 
-/// A job without what needs an answer.
+/// A job without the options that need an answer.
 fn offerable(job: NewJob) -> NewJob {
     let group = job.group.clone().unwrap_or_else(|| job.task.clone());
     let mut job = NewJob {
@@ -45,7 +45,7 @@ fn offerable(job: NewJob) -> NewJob {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What a store that lost the race relies on.
+    /// A writer that lost the race relies on this.
     #[test]
     fn a_decision_can_be_taken_back(script in prop_oneof![scripts(1..=100), crowds(1..=60), flows(1..=60)]) {
         let mut state = State::new();
@@ -60,7 +60,7 @@ proptest! {
         }
     }
 
-    /// Several decisions are one speculation, too: a store commits batches.
+    /// Several decisions can be one speculation: a store commits batches.
     #[test]
     fn a_batch_of_decisions_can_be_taken_back(script in prop_oneof![scripts(20..=120), crowds(20..=60), flows(20..=60)], batch in 2usize..20) {
         let mut state = State::new();
@@ -78,7 +78,7 @@ proptest! {
         }
     }
 
-    /// What a reader of a log relies on; the events go through JSON on their way.
+    /// A reader of a log relies on this; the events go through JSON on their way.
     #[test]
     fn a_replica_that_evolves_reaches_the_same_state(script in prop_oneof![scripts(1..=100), crowds(1..=60), flows(1..=60)]) {
         let (mut leader, mut replica) = (State::new(), State::new());
@@ -93,7 +93,7 @@ proptest! {
         }
     }
 
-    /// No leader: whoever wins the next record decides, and the others follow.
+    /// No leader: the process that wins the next record decides, and the others follow.
     #[test]
     fn replicas_that_take_turns_decide_like_one(script in prop_oneof![scripts(1..=100), crowds(1..=60), flows(1..=60)], turns in any::<u64>()) {
         let (mut alone, mut replicas) = (State::new(), [State::new(), State::new()]);
@@ -109,7 +109,7 @@ proptest! {
         prop_assert_eq!(replicas[1].picture(), alone.picture());
     }
 
-    /// What a reader that begins at a snapshot relies on; the rows go through JSON on their way.
+    /// A reader that begins at a snapshot relies on this; the rows go through JSON on their way.
     #[test]
     fn a_state_comes_back_from_its_snapshot(script in prop_oneof![scripts(1..=100), crowds(1..=60), flows(1..=60)], every in 1usize..10) {
         let (mut state, mut restored) = (State::new(), State::new());
@@ -125,7 +125,7 @@ proptest! {
         }
     }
 
-    /// Rows that were lost, doubled or mixed up are refused as bad data, or make another state; they never panic.
+    /// Rows that were lost, doubled or mixed up are refused as bad data, or give another state; they never panic.
     #[test]
     fn a_damaged_snapshot_is_refused_or_makes_sense(script in prop_oneof![scripts(20..=100), flows(20..=60)], damage in prop::collection::vec((0u8..3, any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..4)) {
         let mut state = State::new();
@@ -147,8 +147,8 @@ proptest! {
         }
     }
 
-    /// An offer was acknowledged before anybody looked at the state: what a submit would accept it makes the same of,
-    /// and it accepts the rest too.
+    /// An offer is acknowledged before a process looks at the state. So admission accepts what a submit would accept,
+    /// with the same result, and accepts the rest too.
     #[test]
     fn offers_are_admitted_like_submits_and_never_refused(script in prop_oneof![scripts(1..=100), crowds(1..=60)]) {
         let mut state = State::new();
@@ -176,7 +176,7 @@ proptest! {
         }
     }
 
-    /// A job that a store keeps elsewhere is shown as if it were still in the state.
+    /// An archived job is shown as if it were still in the state.
     #[test]
     fn what_may_be_archived_shows_the_job_as_the_state_does(script in prop_oneof![scripts(1..=100), flows(1..=60)], keep in 0usize..3) {
         let mut state = State::new();

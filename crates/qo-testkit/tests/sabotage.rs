@@ -1,4 +1,4 @@
-//! The suite catches every broken toy. That it passes the correct one, `conformance_toy.rs` shows.
+//! The suite catches every broken toy. `conformance_toy.rs` shows that it passes the correct one.
 
 use futures::executor::block_on;
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ fn caught_by(flaw: Flaw, cases: &[Case]) -> Vec<String> {
     cases.iter().filter(fails).map(|case| format!("{}::{}", case.area, case.name)).collect()
 }
 
-/// The case that is there for an exhibit must catch it; others may, by the way.
+/// The case that an exhibit names must catch it; others may too.
 fn is_caught(exhibit: &Exhibit, caught: &[String]) -> bool {
     caught.iter().any(|case| case == exhibit.case)
 }
@@ -29,14 +29,14 @@ fn row(exhibit: &Exhibit, caught: &[String]) -> String {
 #[allow(clippy::print_stdout)] // The table is the point: `cargo test --test sabotage -- --nocapture`.
 fn every_exhibit_is_caught() {
     let museum_is_here = std::thread::current().id();
-    // Hundreds of cases panic on this thread, as they should; others are heard.
+    // Hundreds of cases panic on this thread, as they should; panics of other threads are printed.
     let loud = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if std::thread::current().id() != museum_is_here {
             loud(panic);
         }
     }));
-    // A store that counts everything each time needs seconds for very many jobs: they come last.
+    // The toy recounts everything each time and needs seconds for very many jobs: these cases come last.
     let (scale, everyday): (Vec<Case>, Vec<Case>) =
         cases().into_iter().partition(|case| case.area == "scale");
     // A case that the correct toy fails catches nothing.
@@ -70,7 +70,7 @@ fn every_flaw_is_on_show_once() {
 const TOO_BIG_FOR_A_SCRIPT: [Flaw; 3] =
     [Flaw::SweepStopsAfterPage, Flaw::SweepStarved, Flaw::LogKeepsItsBeginning];
 
-/// How many random scripts it takes until a flaw shows: the generator's own test.
+/// How many random scripts it takes until a flaw shows: a test of the generator.
 fn scripts_until_seen(flaw: Flaw) -> Option<u32> {
     let mut runner = TestRunner::new_with_rng(
         ProptestConfig::default(),

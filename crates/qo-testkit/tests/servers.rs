@@ -1,5 +1,5 @@
-//! The S3 servers that the suites run against, themselves: is what is proved on them worth anything?
-//! `scripts/with_s3.py` starts them, as `make test` does.
+//! The S3 servers that the suites run against: do they behave as the suites assume? `scripts/with_s3.py` starts them,
+//! as `make test` does.
 
 use object_store::aws::AmazonS3;
 use object_store::{Error, ObjectStoreExt, path::Path};
@@ -10,7 +10,7 @@ use std::env;
 mod racers;
 use racers::{creators, updaters};
 
-/// A server's address and its bucket. That it is missing is a failure: what is skipped is not proved.
+/// A server's address and its bucket. A missing one is a failure: a skipped test proves nothing.
 fn variables(server: &str) -> [String; 2] {
     [server, "QO_TEST_S3_BUCKET"].map(|name| {
         env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run this under scripts/with_s3.py"))
@@ -44,7 +44,7 @@ async fn seaweedfs_refuses_strangers_and_has_no_other_bucket() {
     assert!(matches!(missing, Err(Error::NotFound { .. })), "{missing:?}");
 }
 
-/// It is here to be refused by the probe at opening.
+/// The probe at opening must refuse this server.
 #[tokio::test]
 async fn rclone_lets_several_win() {
     let client = server("QO_TEST_S3_RCLONE");

@@ -1,4 +1,4 @@
-//! Three hundred seeds of the simulator on the rule book, and proof that they were not idle.
+//! Three hundred seeds of the simulator on the rule book, and a check that they reach what they are meant to reach.
 
 use async_trait::async_trait;
 use qo_core::{ManualClock, MemoryStore};
@@ -58,7 +58,7 @@ fn three_hundred_seeds_break_no_guarantee() {
     assert_not_idle(&total.into_inner().expect("the threads are through"));
 }
 
-/// The seeds reached what they are there for: a quiet run would keep every guarantee.
+/// The seeds reached what they are there for: a run without faults and full groups would keep every guarantee.
 #[allow(clippy::print_stdout)] // What happened in all seeds: `cargo test --test simulation -- --nocapture`.
 fn assert_not_idle(tally: &Tally) {
     println!("{tally}");

@@ -1,4 +1,4 @@
-//! The toy is right in the small: one worker, one limit, one crash.
+//! The toy in the simplest case: one worker, one limit, one crash.
 
 use futures::executor::block_on;
 use qo_core::{

@@ -1,4 +1,4 @@
-//! The shape of the house: which crate may depend on which.
+//! Which crate may depend on which.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -41,7 +41,7 @@ fn dependencies_point_one_way() {
 fn the_rule_book_has_no_runtime_clock_or_randomness() {
     let core =
         packages().into_iter().find(|package| package["name"] == "qo-core").expect("qo-core is a member");
-    // `jiff` is there for its calendar; that nobody asks it for the time is a lint's business (clippy.toml).
+    // `jiff` is there for its calendar; a lint forbids asking it for the time (clippy.toml).
     for dependency in core["dependencies"].as_array().expect("a list of dependencies") {
         let name = text(dependency, "name");
         let banned = ["tokio", "rand", "chrono", "reqwest", "futures"].contains(&name.as_str());

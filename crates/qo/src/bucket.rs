@@ -1,4 +1,4 @@
-//! What only a bucket has: requests, which are what it costs.
+//! What only a bucket has: a count of its requests, which are what it costs.
 //!
 //! ```no_run
 //! # async fn example() -> qo::Result<()> {
@@ -17,14 +17,14 @@ pub use qo_object::{Bucket, Requests, Traffic};
 use qo_object::{LogStore, Options};
 use std::sync::Arc;
 
-/// Opens the namespace in a bucket as [`crate::connect()`] does, and returns what counts its requests, too. `Invalid` if it is
-/// not the URL of a bucket.
+/// Opens the namespace in a bucket as [`crate::connect()`] does, and also returns the counter of its requests.
+/// `Invalid` if the URL is not that of a bucket.
 pub async fn connect(url: &str) -> Result<(Arc<dyn Store>, Arc<Traffic>)> {
     let store = LogStore::open_bucket(&Bucket::parse(url)?, Options::bucket()).await?;
     counted(url, store)
 }
 
-/// The same for somebody who will do little more than submit, as [`crate::connect_to_submit`] does.
+/// The same for a process that does little more than submit, as [`crate::connect_to_submit`] does.
 pub async fn connect_to_submit(url: &str) -> Result<(Arc<dyn Store>, Arc<Traffic>)> {
     let store = LogStore::open_bucket_to_submit(&Bucket::parse(url)?, Options::bucket()).await?;
     counted(url, store)

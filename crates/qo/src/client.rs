@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Longest pause between two looks at a job that is waited for, when the store changes all the time.
+/// Longest pause between two looks at a job, for a caller that waits for it while the store changes all the time.
 const LOOK_GAP: Duration = Duration::from_millis(50);
 
 /// A caller's end of a namespace. Cheap to clone.
@@ -48,8 +48,8 @@ impl Client {
         Self { store, deadline: Duration::from_secs(30) }
     }
 
-    /// For how long a call is repeated while the store cannot be reached, or nobody knows whether it happened. Every
-    /// repeated call carries the same ids, so it happens once. Defaults to 30 s.
+    /// How long the client repeats a call while the store cannot be reached or the outcome of the call is unknown.
+    /// Every repetition carries the same ids, so the call happens once. Defaults to 30 s.
     #[must_use]
     pub fn deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
@@ -70,10 +70,11 @@ impl Client {
         Submit::new(self.clone(), task, payload)
     }
 
-    /// Submits jobs and says of each what became of it.
+    /// Submits jobs and returns the outcome of each.
     ///
-    /// More than a store takes in one call (10,000 jobs, 8 MiB) goes in several: each of them is atomic, all of them
-    /// together are not. An `Invalid` job is named by its index and refuses its call and those after it.
+    /// More jobs than a store takes in one call (10,000 jobs, 8 MiB) go in several calls. Each call is atomic, all of
+    /// them together are not. An `Invalid` job is named by its index. The store refuses its call, and the calls after
+    /// it are not made.
     pub async fn submit_many(&self, jobs: Vec<NewJob>) -> Result<Vec<Result<Submitted>>> {
         for (index, job) in jobs.iter().enumerate() {
             job.check().map_err(|error| error.at(format_args!("jobs[{index}]")))?;
@@ -99,8 +100,8 @@ impl Client {
 
     /// Waits until a job has ended. `NotFound` if there is none or it was forgotten.
     ///
-    /// It looks whenever the store says that something has changed, and now and then where it cannot say so. To wait no
-    /// longer than so long, put it into `tokio::time::timeout`.
+    /// It looks whenever the store reports a change, and polls where the store cannot report one. To limit the wait,
+    /// put it into `tokio::time::timeout`.
     pub async fn wait(&self, job: JobId) -> Result<JobDetail> {
         let poll = match self.store.tells_changes() {
             true => Duration::from_secs(1),
@@ -109,7 +110,7 @@ impl Client {
         let started = Instant::now();
         let mut seen = None;
         loop {
-            // First where the changes are, then the look: what happens in between is then waited for in vain never.
+            // Read the change counter before the job, so that no change is missed.
             let at = match seen {
                 Some(seen) => Some(seen),
                 None => self.store.changed(None).await.ok(),
@@ -129,12 +130,13 @@ impl Client {
                 }
             };
             seen = tokio::time::timeout(poll, change).await.unwrap_or(at);
-            // On a busy store there is always a change: whoever has waited long can wait a little longer.
+            // A busy store changes all the time: the longer the wait has been, the longer the pause before the next
+            // look.
             tokio::time::sleep_until(looked + (started.elapsed() / 20).min(LOOK_GAP)).await;
         }
     }
 
-    /// Waits until a job has succeeded and returns its output. `Conflict` if it ended otherwise, with its last error;
+    /// Waits until a job has succeeded and returns its output. `Conflict`, with its last error, if it ended otherwise;
     /// `Data` if its output is not an `Output`.
     pub async fn wait_for<Output: DeserializeOwned>(&self, job: JobId) -> Result<Output> {
         let detail = self.wait(job).await?;
@@ -149,7 +151,7 @@ impl Client {
             .map_err(|error| Error::new(ErrorKind::Data, format!("output of job {job}: {error}")))
     }
 
-    /// Makes a call again while the store cannot be reached or nobody knows whether it happened.
+    /// Repeats a call while the store cannot be reached or the outcome is unknown.
     pub(crate) async fn again<T, F>(&self, mut call: impl FnMut() -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,

@@ -10,17 +10,18 @@ use std::sync::Arc;
 /// Opens the namespace at a URL: `file:DIR`, `s3://bucket/prefix`, `postgres://…?schema=qo`, or `memory:` for one that ends
 /// with the process.
 ///
-/// A namespace that is not there is made, in a directory or under the prefix of a bucket; with `?create=never` in the URL it
-/// is `Unavailable` instead. A bucket is not made. A PostgreSQL schema is not: [`crate::migrate::up`] does that, because
-/// workers need not have the right to. `Invalid` if the URL is none of these, `NotFound` if there is no such schema or bucket,
-/// `Unavailable` if the place cannot be used, `Conflict` if the schema is of another release, `Data` if what is stored
-/// there is damaged.
+/// A namespace that does not exist is made, in a directory or under the prefix of a bucket; with `?create=never` in the
+/// URL the error is `Unavailable` instead. A bucket is never made. Nor is a PostgreSQL schema: [`crate::migrate::up`]
+/// makes it, because workers need not have the right to.
+///
+/// `Invalid` if the URL is none of these, `NotFound` if there is no such schema or bucket, `Unavailable` if the place
+/// cannot be used, `Conflict` if the schema is of another release, `Data` if what is stored there is damaged.
 pub async fn connect(url: &str) -> Result<Arc<dyn Store>> {
     Ok(noted(url, open(url, Purpose::Work).await?))
 }
 
-/// Opens a namespace for somebody who will do little more than submit: what is stored there is read only when a call
-/// needs it. Every call works, and means the same as on what [`connect`] returns.
+/// Opens a namespace for a process that does little more than submit: the state is read only when a call needs it.
+/// Every call works, and means the same as on what [`connect`] returns.
 pub async fn connect_to_submit(url: &str) -> Result<Arc<dyn Store>> {
     Ok(noted(url, open(url, Purpose::Submit).await?))
 }
@@ -35,11 +36,11 @@ fn noted(url: &str, opened: Opened) -> Arc<dyn Store> {
 /// What a namespace is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Anything. It is made if it is not there.
+    /// Anything. The namespace is made if it does not exist.
     Work,
-    /// Little more than submitting. It is made if it is not there.
+    /// Little more than submitting. The namespace is made if it does not exist.
     Submit,
-    /// Looking at what is there. `NotFound` if there is none.
+    /// Looking at what is there. `NotFound` if there is no namespace.
     Look,
 }
 
@@ -47,11 +48,11 @@ pub enum Purpose {
 pub struct Opened {
     /// The store.
     pub store: Arc<dyn Store>,
-    /// The namespace was not there before: this call made it.
+    /// The namespace did not exist before: this call made it.
     pub has_made: bool,
 }
 
-/// Opens the namespace at a URL, and says whether it had to be made.
+/// Opens the namespace at a URL, and says whether this call made it.
 pub async fn open(url: &str, purpose: Purpose) -> Result<Opened> {
     let absent = |may_make: bool| match purpose {
         Purpose::Look => Absent::NotFound,
@@ -89,8 +90,8 @@ pub fn directory(url: &str) -> Option<PathBuf> {
     }
 }
 
-/// Slots that are objects in the bucket at a URL: a limit for programs on a bare bucket, counted apart from the namespace's.
-/// `Invalid` if it is not the URL of a bucket.
+/// Slots that are objects in the bucket at a URL: a limit for programs on a bare bucket, counted apart from the
+/// namespace's. `Invalid` if the URL is not that of a bucket.
 pub fn slot_objects(url: &str) -> Result<SlotObjects> {
     match Place::parse(url)? {
         Place::Bucket(bucket) => SlotObjects::in_bucket(&bucket),
@@ -118,14 +119,14 @@ pub(crate) enum Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Directory {
     pub(crate) path: PathBuf,
-    /// Whether a namespace is made where there is none: not with `create=never`.
+    /// Whether a namespace is made if it does not exist: not with `create=never`.
     pub(crate) may_make: bool,
 }
 
 impl Directory {
-    /// Reads what comes after `file:`. A path is taken as it is, but for `~/`, which is the home directory, as in a shell,
-    /// and `//`, after which RFC 8089 has a host: none, or `localhost`. The last `?` begins the parameters, if no
-    /// `/` comes after it.
+    /// Reads what comes after `file:`. The path is taken literally, with two exceptions: `~/` is the home directory, as
+    /// in a shell; after `//` RFC 8089 has a host, which must be empty or `localhost`. The last `?` begins the
+    /// parameters, if no `/` comes after it.
     pub(crate) fn parse(rest: &str) -> std::result::Result<Self, String> {
         Self::parse_at(rest, std::env::var_os("HOME").map(PathBuf::from))
     }

@@ -11,7 +11,7 @@ pub struct Context {
     attempt: Arc<Attempt>,
 }
 
-/// Why a handler shall stop.
+/// Why a handler must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CancelReason {
     /// The job was cancelled.
@@ -92,45 +92,45 @@ impl Context {
         self.attempt.claim.max_attempts
     }
 
-    /// Grows with every claim of the job: whoever writes to a place that others write to can send it along and have
-    /// older ones refused.
+    /// Grows with every claim of the job. A handler that writes to a place that other processes write to can send it
+    /// along, so that the place refuses writes with an older token.
     pub fn fence_token(&self) -> FenceToken {
         self.attempt.claim.token
     }
 
-    /// Whether the handler shall stop.
+    /// Whether the handler must stop.
     pub fn is_cancelled(&self) -> bool {
         self.cancel_reason().is_some()
     }
 
-    /// Why the handler shall stop, if it shall.
+    /// Why the handler must stop, if it must.
     pub fn cancel_reason(&self) -> Option<CancelReason> {
-        // The lease may be over before anybody had the time to say so: right after the process was stopped for a while.
+        // Right after a stall of the whole process the lease may be over before the watch has told the attempt.
         self.attempt
             .stopping()
             .map(|stopping| stopping.reason)
             .or_else(|| (!self.attempt.lease.is_trusted()).then_some(CancelReason::LeaseLost))
     }
 
-    /// Waits until the handler shall stop. From then on it has the cancel grace, or until its lease is over, to come to
-    /// an end; then it is dropped where it stands.
+    /// Waits until the handler must stop. From then on it has until the end of the cancel grace or of its lease,
+    /// whichever is first. Then the worker drops it where it stands.
     pub async fn cancelled(&self) -> CancelReason {
         self.attempt.told_to_stop().await.reason
     }
 
-    /// The end of the lease, in store time. The runtime renews it; a handler needs to do nothing for it.
+    /// The end of the lease, in store time. The worker renews it; the handler does nothing for it.
     pub fn extend_lease(&self) -> Time {
         self.attempt.lease.lease_until()
     }
 
-    /// Says how far it is, from 0.0 to 1.0, and what it is at. The store is told about once a second, however often this
-    /// is called; the newest report counts.
+    /// Reports how far the handler is, from 0.0 to 1.0, and what it is doing. The worker passes the newest report on to
+    /// the store about once a second, however often this is called.
     pub fn progress(&self, fraction: f64, note: &str) {
         self.attempt.report(fraction, note);
     }
 
-    /// Keeps the attempt running, as far as the worker is concerned, while the hold lives: for work on other threads,
-    /// which goes on when the handler itself is dropped. Such work should look at [`is_cancelled`](Self::is_cancelled).
+    /// While the hold lives, the worker counts the attempt as running. It is for work on other threads, which goes on
+    /// after the handler itself is dropped. Such work should look at [`is_cancelled`](Self::is_cancelled).
     pub fn hold(&self) -> Hold {
         self.attempt.hold()
     }

@@ -1,19 +1,20 @@
-//! Randomness of the runtime: jitter, and the ids of sessions. Seeded, so that a simulated worker does the same twice.
+//! Randomness of the runtime: jitter, and the ids of sessions. It is seeded, so that a simulated worker repeats itself
+//! exactly.
 
 use std::time::Duration;
 use uuid::Uuid;
 
-/// A small generator (SplitMix64). Nothing secret rests on it.
+/// A small generator (SplitMix64). It must not make secrets.
 #[derive(Debug, Clone)]
 pub(crate) struct Dice(u64);
 
 impl Dice {
-    /// The same seed throws the same.
+    /// The same seed gives the same numbers.
     pub fn seeded(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Dice that nobody else throws.
+    /// A generator with a random seed.
     pub fn new() -> Self {
         Self(Uuid::new_v4().as_u64_pair().0)
     }
@@ -36,8 +37,8 @@ impl Dice {
         uuid::Builder::from_random_bytes(bytes).into_uuid()
     }
 
-    /// The pause before try number `tries` (1 for the second one): from `least`, doubling, up to `most`, of which half
-    /// is random, so that those who failed together do not come back together.
+    /// The pause before try number `tries` (1 for the second one): from `least`, doubling, up to `most`. Half of it is
+    /// jitter, so that workers that failed together do not come back together.
     pub fn backoff(&mut self, tries: u32, least: Duration, most: Duration) -> Duration {
         let whole = least.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(most);
         whole.mul_f64(0.5 + self.unit() / 2.0)

@@ -1,4 +1,4 @@
-//! The doctor, by URL: is everything there that a store needs, and if not, how does it get going again?
+//! The doctor, by URL: is the store whole, and if not, how does it get going again?
 
 use crate::connect::{Directory, Place};
 use qo_core::{Error, ErrorKind, Result};
@@ -48,8 +48,8 @@ pub async fn may_write(url: &str) -> Result<Option<MayWrite>> {
     }
 }
 
-/// Gets a damaged store going again and says what that cost. `Conflict` if there is nothing to repair. Stop all workers
-/// of a directory or a bucket first; those of a PostgreSQL schema only wait.
+/// Gets a damaged store going again and reports what that cost. `Conflict` if there is nothing to repair. Stop all
+/// workers of a directory or a bucket first; those of a PostgreSQL schema only wait.
 pub async fn repair(url: &str) -> Result<Repair> {
     match Place::parse(url)? {
         Place::Directory(Directory { path, .. }) => Ok(Repair::Directory(directory::repair(path).await?)),
@@ -59,8 +59,8 @@ pub async fn repair(url: &str) -> Result<Repair> {
     }
 }
 
-/// Which namespace is at a URL, and whether a repair holds it, without reading what is stored. None if there is no namespace,
-/// or the store is neither a directory nor a bucket. It makes nothing.
+/// Which namespace is at a URL, and whether a repair holds it. It reads no state and makes nothing. None if there is no
+/// namespace, or if the store is neither a directory nor a bucket.
 pub async fn namespace(url: &str) -> Result<Option<Namespace>> {
     match Place::parse(url)? {
         Place::Directory(Directory { path, .. }) => directory::namespace(path).await,
@@ -69,8 +69,8 @@ pub async fn namespace(url: &str) -> Result<Option<Namespace>> {
     }
 }
 
-/// Ends the hold that a repair which lost records has put on a namespace, and puts the operator's limit of `cluster` back.
-/// Returns what had been lost; none if the namespace is not on hold.
+/// Ends the hold that a repair puts on a namespace after it lost records, and restores the operator's limit of
+/// `cluster`. Returns what had been lost; none if the namespace is not on hold.
 pub async fn release(url: &str) -> Result<Option<Hold>> {
     match Place::parse(url)? {
         Place::Directory(Directory { path, .. }) => directory::release(path).await,
@@ -79,7 +79,7 @@ pub async fn release(url: &str) -> Result<Option<Hold>> {
     }
 }
 
-/// An operator has set or unset the limit of `cluster`: that ends a hold, too.
+/// Ends a hold after an operator has set or unset the limit of `cluster`.
 pub async fn end_hold(url: &str) -> Result<()> {
     match Place::parse(url)? {
         Place::Directory(Directory { path, .. }) => directory::end_hold(path).await,
@@ -88,7 +88,8 @@ pub async fn end_hold(url: &str) -> Result<()> {
     }
 }
 
-/// Slots that are objects in a bucket and whose lease is over. It changes nothing. None for a store that has no such slots.
+/// Slots that are objects in a bucket and whose lease is over. It changes nothing. None for a store that has no such
+/// slots.
 pub async fn expired_slots(url: &str) -> Result<Option<ExpiredSlots>> {
     match Place::parse(url)? {
         Place::Bucket(bucket) => Ok(Some(SlotObjects::in_bucket(&bucket)?.expired().await?)),

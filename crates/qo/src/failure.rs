@@ -1,12 +1,12 @@
-//! How a handler says what to do when it did not succeed.
+//! What a handler that did not succeed tells the worker to do.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
 
 /// What a handler returns when it did not succeed.
 ///
-/// Any other error that can be shown is a [retry](Self::Retry) after the task's backoff, so `?` and `anyhow` do the
-/// usual thing.
+/// Any other error that implements `Display` is a [retry](Self::Retry) after the task's backoff, so `?` and `anyhow` do
+/// the usual thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// Try again, if attempts are left.
@@ -52,7 +52,8 @@ impl Failure {
     }
 }
 
-// `Failure` is no `std::error::Error` itself: only so can `?` turn every error into one.
+// `Failure` does not implement `std::error::Error`: otherwise this impl, which lets `?` convert every error, would
+// conflict with `From<T> for T`.
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Self {
         let mut text = error.to_string();
@@ -68,7 +69,7 @@ impl<E: std::error::Error> From<E> for Failure {
 
 /// An error that a handler may return: a [`Failure`], or anything that can be shown.
 pub trait IntoFailure {
-    /// What the worker shall do.
+    /// What the worker must do.
     fn into_failure(self) -> Failure;
 }
 

@@ -6,7 +6,7 @@
 //! | [`client`], [`submit`] | submitting jobs, waiting for them |
 //! | [`handler`], [`context`], [`failure`] | functions that run jobs: what they get, what they return |
 //! | [`worker`] | the worker: one session, one loop of exchanges, handlers under supervision |
-//! | [`program`], [`guard`] | any executable as a task, and the process that never lets it outlive its lease |
+//! | [`program`], [`guard`] | any executable as a task, and the process that kills it before it outlives its lease |
 //! | [`metrics`] | what a worker counts |
 //! | [`doctor`] | is a store whole, and how does a damaged one get going again |
 //! | [`migrate`] | the version of a store, and raising it |

@@ -1,4 +1,4 @@
-//! What a worker counts, for whoever exports it.
+//! What a worker counts, for an exporter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 pub const DURATION_BUCKETS_SECONDS: [f64; 12] =
     [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 1_800.0];
 
-/// A worker's counters. They only grow, but for what is in flight.
+/// A worker's counters. All of them only grow, except the number in flight.
 #[derive(Debug, Default)]
 pub struct Metrics {
     in_flight: AtomicU64,
@@ -24,11 +24,11 @@ pub struct Metrics {
 pub struct Counts {
     /// `worker_in_flight_tasks`: handlers that run.
     pub in_flight_tasks: u64,
-    /// `worker_tasks_completed_total`: attempts that came to an end, whichever.
+    /// `worker_tasks_completed_total`: attempts that have ended, whatever their outcome.
     pub tasks_completed_total: u64,
     /// `worker_claims_total`: exchanges that brought jobs.
     pub claims_total: u64,
-    /// The sum of `worker_claim_size`: jobs that they brought.
+    /// The sum of `worker_claim_size`: jobs that these exchanges brought.
     pub claim_size_sum: u64,
     /// Settles that came too late and changed nothing.
     pub fenced_total: u64,

@@ -1,4 +1,4 @@
-//! The version of what is stored, by URL, and raising it to the one of this release.
+//! The version of a store, by URL, and raising it to that of this release.
 
 use crate::connect::{Directory, Place, Purpose, open};
 use qo_core::{Error, ErrorKind, Result};
@@ -11,11 +11,11 @@ pub struct Level {
     pub store: Option<u64>,
     /// What this release works with.
     pub release: u64,
-    /// The oldest version of a release that the store lets in. None where only the same one may come in.
+    /// The oldest client version that the store lets in. None where only the same version may come in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_client: Option<u64>,
-    /// What [`up`] would do, step by step, each with what it means to those who work meanwhile. None where raising has no
-    /// steps.
+    /// What [`up`] would do, step by step, each with its effect on workers and clients that are running. None where
+    /// raising has no steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending: Option<Vec<String>>,
 }
@@ -31,13 +31,13 @@ pub async fn status(url: &str) -> Result<Level> {
     Ok(Level { store, release, oldest_client: None, pending: None })
 }
 
-/// Makes the store, or raises it to this release, and says what was done, step by step. Doing it again does nothing;
+/// Makes the store, or raises it to this release, and returns what it did, step by step. Doing it again does nothing;
 /// several processes may do it at once.
 pub async fn up(url: &str) -> Result<Vec<String>> {
     if let Place::Postgres(url) = Place::parse(url)? {
         return qo_postgres::migrate::up(&url).await;
     }
-    // Opening gives a new directory its format. So far there is one, so there is nothing else to raise.
+    // Opening gives a new directory its format. There is only one format so far, so there is nothing to raise.
     let opened = open(url, Purpose::Work).await?;
     opened.store.finish().await;
     Ok(if opened.has_made { vec!["made a new namespace".into()] } else { Vec::new() })

@@ -28,13 +28,13 @@ use std::any::Any;
 use tokio_postgres::Transaction;
 
 impl Client {
-    /// Stores jobs in your own transaction: they are there when it commits, and never were if it does not. Says of each
-    /// what becomes of it if it does. `Invalid` if the store is not PostgreSQL.
+    /// Stores jobs in your own transaction: they exist once it commits, and never do if it does not. Returns the
+    /// outcome that each job has if the transaction commits. `Invalid` if the store is not PostgreSQL.
     ///
-    /// It is made once and never again by itself: after an error the transaction is to be rolled back and begun anew, with
-    /// the same jobs. `Unavailable` says that somebody else was faster (at REPEATABLE READ and SERIALIZABLE), or that the
-    /// server is not there. See [`PostgresStore::submit_in`] for what others wait for meanwhile, and
-    /// [the module](crate::postgres) for an example.
+    /// The client does not repeat this call: after an error, roll the transaction back and begin a new one with the
+    /// same jobs. `Unavailable` means that a concurrent transaction was faster (at REPEATABLE READ and SERIALIZABLE),
+    /// or that the server cannot be reached. See [`PostgresStore::submit_in`] for what other sessions wait for
+    /// meanwhile, and [the module](crate::postgres) for an example.
     pub async fn submit_in(
         &self,
         transaction: &mut Transaction<'_>,

@@ -1,20 +1,20 @@
 //! Program tasks: any executable as a handler.
 //!
-//! The payload is on its stdin, as one line of JSON. What it writes to stdout is the output: JSON if it is JSON, else a
-//! string, nothing is `null`; what is not UTF-8 is `{"base64": "…"}`, without loss, and [`bytes`] reads it. Exit code 0
-//! succeeds, 75 retries, 100 fails for good, any other retries. The environment has `QO_JOB_ID`, `QO_ATTEMPT`,
+//! The payload is on its stdin, as one line of JSON. Its stdout is the output: JSON if it is JSON, else a string.
+//! Empty stdout is `null`. Stdout that is not UTF-8 is `{"base64": "…"}`, without loss, and [`bytes`] reads it. Exit
+//! code 0 succeeds, 75 retries, 100 fails for good, any other retries. The environment has `QO_JOB_ID`, `QO_ATTEMPT`,
 //! `QO_FENCE_TOKEN`, `QO_TASK` and `QO_KEY` (empty if there is none).
 //!
 //! The end of its stderr is the error, and the last 64 KiB of it are the attempt's log, which can be read while it runs. The
 //! first line of a log says how many bytes before it were [cut]; bytes that are not UTF-8 are shown as `\xNN`.
 //!
-//! It runs under a [`guard`]: neither it nor a process that it started outlives the lease of the job. When it
-//! shall stop it gets SIGTERM, and SIGKILL after the grace. What it leaves behind, daemons included, is killed when it
-//! ends.
+//! It runs under a [`guard`]: neither the program nor a process that it started outlives the lease of the job. To stop
+//! the program, the guard sends SIGTERM, and SIGKILL after the grace. When the program ends, the guard kills everything
+//! that it leaves behind, daemons included.
 //!
-//! An exit code of 0 is no success if the program was told to stop: by its worker at its timeout, or by a signal to the
-//! whole tree of processes, as systemd sends it by default. The job runs again; if its worker is being stopped, no
-//! attempt is used.
+//! Exit code 0 is no success if the program was told to stop: by its worker at its timeout, or by a signal to the whole
+//! tree of processes, as systemd sends it by default. The job runs again. If its worker is shutting down, no attempt is
+//! used.
 
 mod executable;
 mod log;
@@ -54,11 +54,11 @@ use tokio::time::{Instant, timeout};
 const EXIT_RETRY: i32 = 75;
 /// "Give up."
 const EXIT_FAIL: i32 = 100;
-/// How long a pipe may stay open after everything that wrote to it should be gone.
+/// How long a pipe may stay open after every process that wrote to it should be gone.
 const PIPE_PATIENCE: Duration = Duration::from_millis(500);
-/// How long a signal to a whole tree of processes may take from the first of them to the last.
+/// How long a signal to a whole tree of processes may take from the first process to the last.
 const SIGNAL_PATIENCE: Duration = Duration::from_millis(250);
-/// Lines of stderr in an error, at most so many bytes.
+/// How many lines of stderr an error has at most, and how many bytes.
 const ERROR_LINES: usize = 5;
 const ERROR_BYTES: usize = 1 << 10;
 
@@ -71,7 +71,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Refuses a program that is not there: its jobs would all fail, one attempt after the other.
+    /// Refuses a program that does not exist: every job of it would use up its attempts.
     pub fn new(logs: Arc<AttemptLogs>, command: Vec<String>, guard: Option<&Path>) -> Result<Self> {
         if command.first().is_none_or(String::is_empty) {
             return Err(Error::invalid("command", command.join(" "), "must name a program"));
@@ -123,8 +123,8 @@ impl Handler for Program {
     }
 }
 
-/// What becomes of an attempt whose guard did not start. A signal to all processes may have ended the guard before it
-/// listened; the job is given back then.
+/// The outcome of an attempt whose guard did not start. A signal to all processes may have ended the guard before it
+/// installed its handlers; then the job is given back.
 async fn not_started(failure: Failure, context: &Context) -> Failure {
     if context.state().worker_stops_within(SIGNAL_PATIENCE).await {
         context.state().cancel(CancelReason::ShuttingDown, Instant::now() + SIGNAL_PATIENCE);
@@ -132,20 +132,20 @@ async fn not_started(failure: Failure, context: &Context) -> Failure {
     failure
 }
 
-/// How a program ended, as its guard said.
+/// How a program ended, as its guard reported.
 #[derive(Debug, PartialEq, Eq)]
 enum Ended {
     Exited(i32),
     Killed(i32),
     /// It could not be started.
     Failed(String),
-    /// The guard was gone before it said.
+    /// The guard was gone before it reported.
     Unguarded,
 }
 
 impl Ended {
-    /// Whether a signal that asks processes to end may have brought it about, by what the program says itself: a shell
-    /// exits with 128 and the signal.
+    /// Whether a signal that asks processes to end may have ended it, by the program's own exit: a shell exits with 128
+    /// plus the signal.
     fn is_by_signal(&self) -> bool {
         let asks_to_end = |signal: i32| {
             [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT].map(Signal::as_raw).contains(&signal)
@@ -185,12 +185,12 @@ fn tail(text: &str) -> &str {
     text[from..].trim_start()
 }
 
-/// The worker's word to a guard. When it is dropped the guard kills what it guards.
+/// The worker's end of the socket to a guard. When it is dropped the guard kills its program.
 #[derive(Debug)]
 pub(crate) struct Control(Mutex<UnixStream>);
 
 impl Control {
-    /// The program must be over by then.
+    /// Sets the deadline of the program.
     pub fn until(&self, at: Instant) {
         self.say(&format!("until {}\n", until_ns(at)));
     }
@@ -199,14 +199,15 @@ impl Control {
         self.say(&format!("stop {}\n", grace.as_millis()));
     }
 
-    /// The worker is being stopped, perhaps by a signal to all processes: one that the guard has not heard yet.
+    /// Tells the guard that the worker is shutting down, perhaps because of a signal to all processes that has not
+    /// reached the guard yet.
     fn linger(&self) {
         self.say(&format!("linger {}\n", SIGNAL_PATIENCE.as_millis()));
     }
 
     fn say(&self, line: &str) {
         let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A guard that is gone, or does not listen, has its last deadline.
+        // A guard that is gone, or does not read, acts on its last deadline.
         let _ = stream.write_all(line.as_bytes());
     }
 }
@@ -218,7 +219,7 @@ impl Drop for Control {
     }
 }
 
-/// A moment on the machine's monotonic clock. If the process is stopped between the two readings it comes out early.
+/// A moment on the machine's monotonic clock. If the process stalls between the two readings the result is too early.
 fn until_ns(at: Instant) -> u64 {
     let now_ns = monotonic_ns();
     let left = at.saturating_duration_since(Instant::now());
@@ -237,14 +238,14 @@ struct Running {
     stderr: Tail,
     /// It was told to stop while it ran.
     stopped: bool,
-    /// It, or its guard, got this signal from elsewhere.
+    /// It, or its guard, got this signal from another process than its worker.
     signalled: Option<i32>,
 }
 
 impl Running {
-    /// What becomes of the attempt if its program was told to stop, by its worker or by a signal to all processes. Many
-    /// programs exit with 0 then: that they came to an end does not mean that their work did. A program that had ended
-    /// before it was told is what it said.
+    /// The outcome of an attempt whose program was told to stop, by its worker or by a signal to all processes. Many
+    /// programs exit with 0 then although their work is not done. If the program ended before it was told, its exit
+    /// code counts.
     async fn cut_short(&self, ended: &Ended, context: &Context) -> Option<Failure> {
         let attempt = context.state();
         match attempt.stopping().map(|stopping| stopping.reason) {
@@ -253,7 +254,7 @@ impl Running {
             {
                 return (*ended == Ended::Exited(0)).then_some(Failure::Cancelled);
             }
-            // It does not run again, so nothing is gained by doubting how it ended.
+            // The job does not run again, so the exit code of the program counts.
             Some(CancelReason::Cancelled) => return None,
             _ => {}
         }
@@ -261,14 +262,14 @@ impl Running {
         if is_final || (self.signalled.is_none() && !ended.is_by_signal()) {
             return None;
         }
-        // The worker may hear its own signal last.
+        // The signal may reach the worker last.
         if attempt.worker_stops_within(SIGNAL_PATIENCE).await {
             attempt.cancel(CancelReason::ShuttingDown, Instant::now() + SIGNAL_PATIENCE);
             return Some(Failure::Cancelled);
         }
         let signal = self.signalled.filter(|_| *ended == Ended::Exited(0))?;
         Some(Failure::retry(format_args!(
-            "exit code 0 after signal {signal}, which its worker did not send: its work may be undone"
+            "exit code 0 after signal {signal}, which its worker did not send: its work may be unfinished"
         )))
     }
 
@@ -279,13 +280,13 @@ impl Running {
         let shown = || format!("start the guard {}", program.guard.display());
         let mut child = spawn(program, theirs, context).map_err(|error| cannot(&shown(), error))?;
         let (child_stdout, child_stderr) = (child.stdout.take(), child.stderr.take());
-        // The attempt is not over before the guard and all that it guards are, even if its handler is dropped.
+        // The attempt lasts until the guard and its whole process tree are gone, even if the handler is dropped.
         let hold = context.hold();
         let marks =
             [("QO_JOB_ID", context.job().to_string()), ("QO_FENCE_TOKEN", context.fence_token().to_string())];
         let guarded = tokio::spawn(async move {
             let status = child.wait().await;
-            // A guard that exits has ended its program; one that was killed has not, nor one that failed (2) before.
+            // A guard that exits has ended its program. A guard that was killed, or that failed (2) before, has not.
             if status.is_ok_and(|status| status.code().is_none_or(|code| code == i32::from(guard::FAILED))) {
                 guard::kill_left_behind(&marks).await;
             }
@@ -304,7 +305,7 @@ impl Running {
             stream.write_all(b"\n").await
         };
         talk.await.map_err(|error| cannot("talk to the guard", error))?;
-        // Only now: deadlines must not come in the middle of the payload.
+        // Only now: a deadline must not be written into the middle of the payload.
         context.state().lease.guard(&control);
         let said = BufReader::new(stream);
         Ok(Self {
@@ -330,7 +331,7 @@ impl Running {
         let mut reading = pin!(reading.fuse());
         let stopping = async {
             let stopping = context.state().told_to_stop().await;
-            // A fifth of the grace is left for the rest: the last words, the log.
+            // A fifth of the grace is left for the guard's report and the log.
             let grace = stopping.drop_at.saturating_duration_since(Instant::now()) * 4 / 5;
             control.stop(grace);
             *stopped = true;
@@ -360,7 +361,7 @@ impl Running {
     }
 }
 
-/// What the guard says of the program, to its end.
+/// Reads what the guard reports of the program, to its end.
 async fn said_of(
     said: &mut BufReader<tokio::net::UnixStream>,
     signalled: &mut Option<i32>,
@@ -371,8 +372,8 @@ async fn said_of(
     loop {
         line.clear();
         if !said.read_line(&mut line).await.is_ok_and(|bytes| bytes > 0) {
-            // The guard was killed; the program must not go on without one. Where processes carry no mark its group is
-            // all that is known of it.
+            // The guard was killed, and the program must not go on without it. Where processes carry no mark, only its
+            // process group is known.
             if let (Some(group), None) = (group.and_then(Pid::from_raw), keeper::mark()) {
                 let _ = kill_process_group(group, Signal::KILL);
             }

@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 /// A job that is about to be submitted. Awaiting it submits it and returns its id; [`outcome`](Self::outcome) says more.
 ///
-/// The id is made here, once, so a call that has to be made again is the same job. What is wrong with an option is said
-/// when it is submitted.
+/// The id is made here, once, so a repeated call submits the same job. A mistake in an option is reported when the job
+/// is submitted.
 #[must_use = "a job is submitted when this is awaited"]
 pub struct Submit {
     client: Client,
@@ -128,17 +128,17 @@ impl Submit {
         })
     }
 
-    /// A limit for its group (with a key: for that key) where nobody else set one. Defaults to none.
+    /// A limit for its group (with a key: for that key) where no other source has set one. Defaults to none.
     pub fn limit(self, limit: u32) -> Self {
         self.set(|job| job.limit = Some(limit))
     }
 
-    /// The same key again is the same job, in the whole namespace. Defaults to none.
+    /// A second submission with the same key is the same job, in the whole namespace. Defaults to none.
     pub fn idempotency_key(self, key: &str) -> Self {
         self.try_set(|job| Key::parse("idempotency_key", key).map(|key| job.idempotency_key = Some(key)))
     }
 
-    /// What to do when its group is taken. Defaults to [`OnLimit::Wait`].
+    /// What to do when the live jobs of its group leave no room for it. Defaults to [`OnLimit::Wait`].
     pub fn on_limit(self, on_limit: OnLimit) -> Self {
         self.set(|job| job.on_limit = on_limit)
     }
@@ -148,14 +148,14 @@ impl Submit {
         self.try_set(|job| Name::parse("workflow", workflow).map(|name| job.workflow = Some(name)))
     }
 
-    /// What its workflow does when a step does not succeed. Defaults to what it does already, else `halt`.
+    /// What its workflow does when a step does not succeed. Defaults to what the workflow does already, else `halt`.
     pub fn on_failure(self, on_failure: OnFailure) -> Self {
         self.set(|job| job.on_failure = Some(on_failure))
     }
 
-    /// The job as it will be submitted; for [`Client::submit_many`]. `Invalid` if it has a [delay](Self::delay): that begins
-    /// when the job is submitted, by store time, and a job that is not submitted yet has only dates. Say
-    /// [`run_at`](Self::run_at) instead.
+    /// The job as it will be submitted; for [`Client::submit_many`]. `Invalid` if it has a [delay](Self::delay): a
+    /// delay begins when the job is submitted, by store time, and a job that is not submitted yet can only carry a
+    /// date. Use [`run_at`](Self::run_at) instead.
     pub fn into_job(self) -> Result<NewJob> {
         let job = self.job?;
         match self.delay {
@@ -167,7 +167,7 @@ impl Submit {
         }
     }
 
-    /// Submits it and says what became of it: accepted, known already, or skipped.
+    /// Submits it and returns the outcome: accepted, known already, or skipped.
     pub async fn outcome(self) -> Result<Submitted> {
         let Self { client, job, delay } = self;
         let mut job = job?;
@@ -176,7 +176,7 @@ impl Submit {
             job.run_at = Some(now.plus_ms(millis(delay)));
         }
         let outcomes = client.again(|| client.store().submit(vec![job.clone()])).await;
-        // There is one job: its index says nothing.
+        // There is only one job: leave its index out of the error.
         let outcomes = outcomes.map_err(|error| {
             let message = error.message().strip_prefix("jobs[0].").unwrap_or(error.message());
             Error::new(error.kind(), message)
@@ -190,7 +190,7 @@ impl IntoFuture for Submit {
     type Output = Result<JobId>;
     type IntoFuture = BoxFuture<'static, Result<JobId>>;
 
-    /// Submits it and returns its id, or that of the job it is the same as. One that `skip` dropped is `LimitReached`.
+    /// Submits it and returns its id, or that of the job that it duplicates. `LimitReached` if `skip` dropped it.
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             match self.outcome().await? {

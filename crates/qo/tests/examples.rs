@@ -1,10 +1,10 @@
-//! Every example runs, and says what it is there to say.
+//! Every example runs, and prints what it is meant to show.
 
 use std::path::PathBuf;
 use std::process::Command;
 
-/// `cargo test` builds the examples before the tests, beside them; with `--test examples` it does not, so say
-/// `cargo build --examples` first.
+/// `cargo test` builds the examples before the tests, beside them; with `--test examples` it does not, so run `cargo
+/// build --examples` first.
 fn example(name: &str) -> PathBuf {
     let mut path = std::env::current_exe().expect("this test is a file");
     path.pop();
@@ -56,7 +56,7 @@ fn a_limit_may_refuse_or_drop_a_submit() {
     assert_eq!(said("on_limit"), "one sync in line, one charge\n");
 }
 
-/// The README shows the first example as it is.
+/// The README shows the first example unchanged.
 #[test]
 fn the_readme_shows_hello() {
     // Tests run in their crate's folder.

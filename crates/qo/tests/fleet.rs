@@ -1,6 +1,6 @@
-//! Whole fleets on simulated time: the real client, the real worker runtime and the real log, over objects that fail, lie
-//! and dawdle by dice. What the handlers themselves recorded is checked against the limits; then everything heals, and
-//! everything must end.
+//! Whole fleets on simulated time: the real client, the real worker runtime and the real log, over objects that fail,
+//! answer wrongly and stall by dice. The test checks the handlers' own records against the limits. Then all faults end,
+//! and every job must end.
 
 use async_trait::async_trait;
 use object_store::ObjectStore;
@@ -24,7 +24,7 @@ const LEASE: Duration = Duration::from_secs(4);
 /// The highest limits that are ever in force.
 const LIMITS: [(&str, usize); 4] = [("api", 4), ("cluster", 6), ("queue:slow", 2), ("user/k", 1)];
 
-/// What the handlers saw: who ran with whom, and in which order.
+/// What the handlers recorded: which ran at once, and in which order.
 #[derive(Default)]
 struct Diary {
     running: BTreeMap<String, usize>,
@@ -39,7 +39,7 @@ struct Presence(Arc<Mutex<Diary>>, Vec<String>);
 
 impl Presence {
     fn new(diary: &Arc<Mutex<Diary>>, groups: Vec<String>) -> Self {
-        let mut entries = diary.lock().expect("nobody panicked while writing");
+        let mut entries = diary.lock().expect("no panic while writing");
         for group in &groups {
             let now = entries.running.entry(group.clone()).or_default();
             *now += 1;
@@ -54,7 +54,7 @@ impl Presence {
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        let mut entries = self.0.lock().expect("nobody panicked while writing");
+        let mut entries = self.0.lock().expect("no panic while writing");
         for group in &self.1 {
             *entries.running.entry(group.clone()).or_default() -= 1;
         }
@@ -72,7 +72,7 @@ fn groups_of(context: &Context) -> Vec<String> {
     groups
 }
 
-/// Runs for a while, as the dice say, and ends one way or another.
+/// Runs for a while, as the dice say, and then succeeds, fails or panics.
 async fn work(
     diary: Arc<Mutex<Diary>>,
     dice: Arc<Mutex<Random>>,
@@ -81,8 +81,8 @@ async fn work(
 ) -> Result<u32, Failure> {
     let presence = Presence::new(&diary, groups_of(&context));
     let (ms, fate) = {
-        let mut dice = dice.lock().expect("nobody panicked with the dice");
-        // Some take longer than a lease: who cannot renew it has to stop them.
+        let mut dice = dice.lock().expect("no panic with the dice");
+        // Some take longer than a lease: a worker that cannot renew it has to stop them.
         let lease_ms = LEASE.as_millis() as u64;
         let ms =
             if dice.percent(8) { dice.within(lease_ms..=3 * lease_ms) } else { dice.within(5..=longest_ms) };
@@ -104,11 +104,11 @@ async fn work(
     }
 }
 
-/// Notes when a step begins before the one before it has passed.
+/// Records a step that begins before the step before it has passed.
 async fn step(diary: Arc<Mutex<Diary>>, at: (u64, u64), context: Context) -> Result<(), Failure> {
     let (workflow, number) = at;
     {
-        let mut entries = diary.lock().expect("nobody panicked while writing");
+        let mut entries = diary.lock().expect("no panic while writing");
         let passed = entries.passed.get(&workflow).copied().unwrap_or(0);
         if passed + 1 < number {
             entries.disorder.push(format!("step {number} of {workflow} began when {passed} had passed"));
@@ -118,13 +118,13 @@ async fn step(diary: Arc<Mutex<Diary>>, at: (u64, u64), context: Context) -> Res
         () = sleep(Duration::from_millis(30)) => {}
         _ = context.cancelled() => return Err(Failure::retry("told to stop")),
     }
-    let mut entries = diary.lock().expect("nobody panicked while writing");
+    let mut entries = diary.lock().expect("no panic while writing");
     let passed = entries.passed.entry(workflow).or_default();
     *passed = number.max(*passed);
     Ok(())
 }
 
-/// A process's way to its store, which ends with the process.
+/// A process's connection to its store, which ends with the process.
 struct Line {
     store: LogStore,
     cut: AtomicBool,
@@ -157,21 +157,21 @@ struct Process {
 }
 
 impl Process {
-    /// It is gone at once; nobody says good-bye.
+    /// Kills it at once: it closes no session.
     fn kill(self) {
         self.line.cut.store(true, Ordering::SeqCst);
         self.run.abort();
     }
 }
 
-/// What every seed shares: how the namespace is kept, and what goes wrong.
+/// What every seed shares: the options of the namespace, and the faults.
 #[derive(Clone)]
 struct Ground {
     options: Options,
     faults: ObjectFaults,
     /// The longest that most jobs take.
     job_ms: u64,
-    /// Whether answers bear dates, as a bucket's do, and which of them are wrong.
+    /// Whether answers carry dates, as a bucket's do, and which of them are wrong.
     dates: Option<WrongDates>,
 }
 
@@ -182,14 +182,14 @@ enum WrongDates {
     OneAnswer,
     /// Every answer to every third process.
     OneProcess,
-    /// So many in a hundred.
+    /// This many in a hundred.
     Sometimes(u32),
 }
 
 const HOUR_MS: i64 = 3_600_000;
 
 impl WrongDates {
-    /// What the process with this number is told.
+    /// The dates that the process with this number gets.
     fn of(self, process: u64, dice: &mut Random) -> DateLies {
         let wrong_ms = if dice.percent(50) { HOUR_MS } else { -HOUR_MS };
         match self {
@@ -201,7 +201,7 @@ impl WrongDates {
     }
 }
 
-/// What came of some seeds.
+/// The results of some seeds.
 #[derive(Default)]
 struct Sum {
     /// Limits that were reached.
@@ -237,7 +237,7 @@ impl Fleet {
     /// Opens the namespace through a gateway of its own.
     async fn open_dated(&self, wrong: WrongDates) -> Result<LogStore> {
         let (lies, dice) = {
-            let mut dice = self.dice.lock().expect("nobody panicked with the dice");
+            let mut dice = self.dice.lock().expect("no panic with the dice");
             (wrong.of(self.started, &mut dice), dice.fork())
         };
         let traffic = Arc::new(Traffic::default());
@@ -270,11 +270,11 @@ impl Fleet {
     }
 
     fn roll(&self, range: std::ops::RangeInclusive<u64>) -> u64 {
-        self.dice.lock().expect("nobody panicked with the dice").within(range)
+        self.dice.lock().expect("no panic with the dice").within(range)
     }
 }
 
-/// What comes of broken connections, and passes.
+/// Errors of broken connections, which pass.
 fn is_passing(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable)
 }
@@ -300,7 +300,7 @@ fn jobs() -> Vec<NewJob> {
     api.chain(user).chain(plain).chain(steps).collect()
 }
 
-/// Runs a fleet, and says how many limits it reached and what went wrong.
+/// Runs a fleet, and returns how many limits it reached and which faults happened.
 async fn simulate(seed: u64, ground: Ground) -> (usize, BTreeMap<&'static str, u64>) {
     let faults = ground.faults;
     let objects = FaultyObjects::new(seed, ObjectFaults::default());
@@ -308,7 +308,8 @@ async fn simulate(seed: u64, ground: Ground) -> (usize, BTreeMap<&'static str, u
     let mut fleet = Fleet { ground, objects, diary: Arc::default(), dice, started: 0 };
     let client = Client::new(Arc::new(fleet.open().await)).deadline(Duration::from_secs(600));
     for (group, limit) in [("api", 4), ("cluster", 6), ("queue:slow", 2), ("user/*", 1)] {
-        // Wrong dates may make a record look late, and then its outcome is not known: to set a limit again is the same.
+        // Wrong dates may make a record look late, and then its outcome is unknown. Setting the same limit again
+        // changes nothing.
         while let Err(error) = client.store().set_limit(group.parse().expect("a group"), limit).await {
             assert!(is_passing(&error), "{error}");
         }
@@ -329,7 +330,7 @@ async fn simulate(seed: u64, ground: Ground) -> (usize, BTreeMap<&'static str, u
                 processes.swap_remove(victim).kill();
                 processes.push(fleet.start().await);
             }
-            // Somebody's next record hangs for longer than leases, or than the sweep age.
+            // The next record hangs for longer than leases, or than the sweep age.
             4 => fleet.objects.hold_next_record(Duration::from_secs(fleet.roll(1..=90))),
             5..7 => {
                 let limit = fleet.roll(1..=4) as u32;
@@ -358,7 +359,7 @@ async fn finish(seed: u64, fleet: &Fleet, client: &Client, processes: Vec<Proces
         panic!("seed {seed}: {} jobs are stuck, the first: {:?}: {why:?}", stuck.len(), stuck[0]);
     }
     let reached = {
-        let diary = fleet.diary.lock().expect("nobody panicked while writing");
+        let diary = fleet.diary.lock().expect("no panic while writing");
         assert_eq!(diary.disorder, Vec::<String>::new(), "seed {seed}");
         let highest = |group| diary.highest.get(group).copied().unwrap_or(0);
         for (group, limit) in LIMITS {
@@ -368,7 +369,7 @@ async fn finish(seed: u64, fleet: &Fleet, client: &Client, processes: Vec<Proces
         LIMITS.iter().filter(|(group, limit)| highest(*group) == *limit).count()
     };
     for group in client.store().groups(None, 100).await.expect("it answers").groups {
-        assert_eq!(group.used, 0, "seed {seed}: {} is held by nobody", group.group);
+        assert_eq!(group.used, 0, "seed {seed}: {} has slots without a holder", group.group);
     }
     for process in processes {
         process.run.abort();
@@ -389,7 +390,7 @@ fn seeds(range: Range<u64>, ground: &Ground) -> Sum {
     sum
 }
 
-/// So many of them, unless `QO_SEED=17` asks for one.
+/// Runs this many fleets, unless `QO_SEED=17` asks for one.
 fn fleets(ground: &Ground, count: u64, faults: &[&str]) {
     if let Some(seed) = std::env::var("QO_SEED").ok().and_then(|seed| seed.parse().ok()) {
         seeds(seed..seed + 1, ground);
@@ -399,11 +400,11 @@ fn fleets(ground: &Ground, count: u64, faults: &[&str]) {
         let halves = [0..count / 2, count / 2..count].map(|half| scope.spawn(|| seeds(half, ground)));
         halves.map(|half| half.join().expect("no guarantee is broken"))
     });
-    // A limit that nobody comes near is easily kept.
+    // A limit that is never reached proves nothing.
     let all = LIMITS.len() * count as usize;
     let reached: usize = sums.iter().map(|sum| sum.reached).sum();
     assert!(reached * 10 >= all * 9, "of {all} limits only {reached} were reached");
-    // So is any rule where nothing goes wrong.
+    // Nor does a fault that never happens.
     for fault in faults {
         let times: u64 = sums.iter().filter_map(|sum| sum.happened.get(fault)).sum();
         assert!(times * 2 >= count, "{fault} happened {times} times only");
@@ -428,17 +429,17 @@ fn ground(options: Options) -> Ground {
     }
 }
 
-/// What goes wrong in every fleet.
+/// The faults of every fleet.
 const FAULTS: [&str; 8] = ["before", "after", "undecided", "repeated", "torn", "late_ms", "delay_ms", "held"];
 
-/// What is written is swept after a minute: whoever was held up for longer may come too late.
+/// Records are swept after a minute: a writer that stalled for longer may come too late.
 #[test]
 fn two_hundred_fleets_keep_every_limit_and_lose_nothing() {
     fleets(&ground(Options::default()), 200, &FAULTS);
 }
 
-/// As in a bucket: others are looked for less often, nobody asks for long whether something was written, and requests take
-/// longer; so do jobs, or no limit would be reached.
+/// As in a bucket: writers poll less often, give up sooner on a record of unknown outcome, and requests take longer. So
+/// do jobs, or no limit would be reached.
 #[test]
 fn two_hundred_fleets_kept_as_in_a_bucket_keep_every_limit_and_lose_nothing() {
     let ground = ground(Options::bucket());

@@ -7,7 +7,7 @@ use qo::core::{GroupRef, JobId, JobState, Key, Name, Time};
 use qo::settings::{nearest, parse_ms};
 use uuid::Uuid;
 
-/// The rule alone: clap says which argument it was, and its value.
+/// Only the rule: clap names the argument and its value.
 fn rule(error: &qo::Error) -> String {
     qo::settings::rule(error).to_owned()
 }
@@ -77,7 +77,7 @@ pub fn state_name(state: JobState) -> &'static str {
     }
 }
 
-/// A moment: with its offset, or on this machine's clock, or so long from now.
+/// A moment: with its offset, on this machine's clock, or this long from now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// A moment of the calendar.
@@ -87,7 +87,7 @@ pub enum Moment {
 }
 
 impl Moment {
-    /// The moment, if it is now so late.
+    /// The moment, given the present time.
     pub fn from(self, now: Time) -> Time {
         match self {
             Self::At(time) => time,

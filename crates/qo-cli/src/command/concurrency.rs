@@ -30,14 +30,14 @@ pub enum Concurrency {
     Release(Release),
 }
 
-/// Show groups and their limits, or who holds the slots of one.
+/// Show groups and their limits, or what holds the slots of one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  qo concurrency status\n  qo concurrency status resize --json")]
 pub struct Status {
     /// The group; all of them without.
     #[arg(value_parser = argument::group)]
     group: Option<GroupRef>,
-    /// Show at most so many groups.
+    /// Show at most this many groups.
     #[arg(long, value_name = "N", default_value = "100", conflicts_with = "all", value_parser = argument::count)]
     limit: usize,
     /// Show all groups, however many.
@@ -55,7 +55,7 @@ Examples:
   qo concurrency set queue:stripe --limit 3
   qo concurrency set cluster --limit 0          nothing starts, nothing is lost
 
-Lowering takes nothing away from running jobs; raising lets waiting jobs go at once.")]
+A lower limit does not stop running jobs; a higher one lets waiting jobs start at once.")]
 pub struct Set {
     /// The group.
     #[arg(value_parser = argument::group)]
@@ -67,7 +67,7 @@ pub struct Set {
     format: Format,
 }
 
-/// Take a limit back that was set by `set`; the configuration's or the code's counts again.
+/// Remove a limit that `set` made; the limit of the configuration or of code counts again.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  qo concurrency unset resize")]
 pub struct Unset {
@@ -78,7 +78,7 @@ pub struct Unset {
     format: Format,
 }
 
-/// Take slots away from whoever holds them: the attempt is used, its handler is told to stop.
+/// Take slots away from their holder: its attempt is used, and its handler is told to stop.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -90,7 +90,7 @@ pub struct Release {
     group: GroupRef,
     /// The holder's fence token, as `qo concurrency status GROUP` shows it.
     slot_id: u64,
-    /// Yes, although it may still be working.
+    /// Confirm, although the holder may still be working.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -139,12 +139,12 @@ impl Concurrency {
             }
             Self::Release(Release { group, slot_id, force, format }) => {
                 if !force {
-                    let hint = "whoever holds it loses its lease and is told to stop; say so with --force";
+                    let hint = "the holder loses its lease and is told to stop; confirm with --force";
                     return Err(Trouble::usage("release needs --force").hint(hint));
                 }
                 let store = place.open_existing().await?;
                 if let Err(error) = store.release_slot(group.clone(), FenceToken(slot_id)).await {
-                    let hint = format!("`qo concurrency status {group}` shows who holds slots now");
+                    let hint = format!("`qo concurrency status {group}` shows what holds slots now");
                     return Err(Trouble::from(error).hint(hint));
                 }
                 if format.json {
@@ -156,7 +156,7 @@ impl Concurrency {
     }
 }
 
-/// The names that are known instead, if no live job, task or limit knows a group.
+/// The names that are known instead, if no live job, task or limit names a group.
 async fn unknown(place: &Place, store: &Arc<dyn Store>, group: &GroupRef) -> Done<Option<Vec<String>>> {
     let whole = match group {
         GroupRef::Cluster => return Ok(None),
@@ -186,7 +186,7 @@ async fn unknown(place: &Place, store: &Arc<dyn Store>, group: &GroupRef) -> Don
     Ok((!known.iter().any(is_known)).then_some(known))
 }
 
-/// An operator who speaks about `cluster` ends what a repair has closed.
+/// An operator that sets or unsets the limit of `cluster` ends the hold of a repair.
 async fn end_hold(place: &Place, group: &GroupRef) -> Done {
     match group {
         GroupRef::Cluster => {
@@ -202,7 +202,7 @@ async fn set_by_operator(store: &Arc<dyn Store>) -> Done<Vec<String>> {
     Ok(set.map(|status| status.group.to_string()).collect())
 }
 
-/// Groups, the first so many.
+/// The first `most` groups.
 pub async fn all_groups(store: &Arc<dyn Store>, most: usize) -> Done<Vec<GroupStatus>> {
     let mut groups = Vec::new();
     let mut after = None;
@@ -216,7 +216,7 @@ pub async fn all_groups(store: &Arc<dyn Store>, most: usize) -> Done<Vec<GroupSt
     }
 }
 
-/// Whether jobs name a group that nobody limits, although it is not just their task: perhaps it is misspelled.
+/// Whether jobs name a group that has no limit, although it is not just their task: perhaps it is misspelled.
 pub async fn is_named_for_nothing(store: &Arc<dyn Store>, status: &GroupStatus) -> Done<bool> {
     let GroupRef::Group(name) = &status.group else { return Ok(false) };
     if status.limit.is_some() || status.live == 0 {
@@ -261,7 +261,7 @@ async fn list_json(store: &Arc<dyn Store>, screen: &mut Screen, all: bool, most:
     array.end(screen)
 }
 
-/// Groups for which the extra question is asked whether anybody meant them.
+/// How many groups are checked for a misspelled name, which costs an extra call each.
 const ASKED: usize = 100;
 
 async fn list(store: &Arc<dyn Store>, screen: &mut Screen, most: usize) -> Done {
@@ -301,7 +301,7 @@ fn limit(status: &GroupStatus) -> (String, Style) {
 }
 
 fn note(status: &GroupStatus, waiting: u64) -> (String, Style) {
-    // Of `GROUP/*` the numbers are sums over all keys, and the limit is for each.
+    // The numbers of `GROUP/*` are sums over all keys, and the limit is for each key.
     if matches!(status.group, GroupRef::EveryKey(_)) {
         return ("for each key".into(), Style::Dim);
     }

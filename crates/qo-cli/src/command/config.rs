@@ -26,7 +26,7 @@ Examples:
   qo config diff
   qo config diff --app billing --config billing/.qo.toml
 
-It compares .qo.toml with what the store has of the same app; other apps do not matter. Nothing is changed.
+It compares .qo.toml with what the same app pushed to the store last, and changes nothing.
 Exit codes: 0 nothing to change, 1 something to change.")]
     Diff(OfApp),
     /// Push limits, queue priorities, schedules and retention, as a worker does when it starts.
@@ -35,25 +35,25 @@ Examples:
   qo config apply
   qo config apply --app billing --config billing/.qo.toml
 
-It replaces what the same app pushed before, as a whole, and nothing of other apps. To take everything back that an
-app said, apply a file that names the app and nothing else. Tasks are registered by the workers that run them.")]
+It replaces everything that the same app pushed before, and nothing of other apps. To remove everything that an app
+pushed, apply a file that names the app and nothing else. Workers register the tasks that they run.")]
     Apply(OfApp),
     /// Show the last pushes that changed something: when, which app, and by name what was added, changed and removed.
     #[command(after_help = "Examples:\n  qo config history\n  qo config history --json")]
     History(Format),
 }
 
-/// Whose configuration, and for whom.
+/// The app of a configuration.
 #[derive(Debug, Args)]
 pub struct OfApp {
-    /// Whose configuration it is [default: QO_APP, else the app of the configuration, else default].
+    /// The app whose configuration this is [default: QO_APP, else the app of the configuration, else default].
     #[arg(long, value_name = "NAME")]
     app: Option<String>,
     #[command(flatten)]
     format: Format,
 }
 
-/// What a push changed, and whose it was.
+/// What a push changed, and the app of the push.
 #[derive(Debug, serde::Serialize)]
 struct Applied<'a> {
     app: &'a str,
@@ -104,7 +104,7 @@ fn show(place: &Place, screen: &mut Screen, format: Format) -> Done {
     screen.table(table)
 }
 
-/// The file, as people see it; a usage error if there is none: an empty configuration would take everything back.
+/// The file, as people see it. A usage error if there is none: an empty configuration would take everything back.
 fn file(place: &Place) -> Done<String> {
     match &place.settings.file {
         Some(file) => Ok(file.display().to_string()),
@@ -185,7 +185,7 @@ fn list(screen: &mut Screen, changes: &[SettingChange]) -> Done {
     Ok(())
 }
 
-/// A retention is kept in milliseconds; people read days.
+/// Retention is stored in milliseconds; people read days.
 fn in_words(change: &SettingChange) -> SettingChange {
     let mut change = change.clone();
     if change.setting == Setting::Retention {
@@ -195,7 +195,7 @@ fn in_words(change: &SettingChange) -> SettingChange {
     change
 }
 
-/// Says what of a configuration does not count, because another app's push is newer.
+/// Notes which parts of a configuration do not count, because another app's push is newer.
 fn overruled(screen: &mut Screen, configuration: &Configuration, said: &[Configuration]) {
     let app = &configuration.app;
     let newer = || said.iter().rev().take_while(|said| said.app != *app);

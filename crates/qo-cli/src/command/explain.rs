@@ -65,8 +65,7 @@ impl Explain {
     }
 }
 
-/// What to do if the worker of a running job is gone: its lease is over, no command has ended it yet, and the job ends
-/// with it.
+/// What to do if the worker of a running job is gone: its lease is over, and no command has ended it yet.
 fn gone(detail: &JobDetail, times: &Times) -> Option<String> {
     let run = detail.view.running.as_ref()?;
     let advice = "its worker is gone, and its lease is over: the next worker that claims ends it; start one";
@@ -76,15 +75,15 @@ fn gone(detail: &JobDetail, times: &Times) -> Option<String> {
 /// No live worker has the task.
 fn no_worker(place: &Place, queue: &Name, task: &Name) -> (String, Option<String>) {
     let why = format!("No live worker has task {task} and serves queue {queue}.");
-    (why, Some(format!("start one: {}; see who is there: qo workers", place.worker_for(task))))
+    (why, Some(format!("start one: {}; see the live workers: qo workers", place.worker_for(task))))
 }
 
-/// What there is to say of a job that runs or has ended.
+/// The answer for a job that runs or has ended.
 fn settled(detail: &JobDetail, times: &Times) -> String {
     let view = &detail.view;
     let ended = view.finished_at.map(|at| times.full(at)).unwrap_or_default();
     let last = detail.attempts.iter().rev().find_map(|attempt| attempt.error.as_ref());
-    // A program wrote it: it must not steer a terminal.
+    // A program wrote it: it must not steer the terminal.
     let lines = |error: &str| error.trim_end().lines().map(clean).collect::<Vec<_>>().join("\n");
     let last = last.map(|error| format!(" Its last error: {}", lines(error.as_str()))).unwrap_or_default();
     match (view.state, &view.running) {
@@ -136,7 +135,7 @@ fn sentences(reason: &Reason, job: JobId, times: &Times) -> (String, Option<Stri
         Reason::GroupFull { group, used, limit, cost, holders, position } => (
             full(group, *used, *limit, *cost, *position) + &held_by(holders, *used, times),
             Some(format!(
-                "raise the limit: qo concurrency set {group} --limit N; see who holds it: qo concurrency status {group}"
+                "raise the limit: qo concurrency set {group} --limit N; see what holds it: qo concurrency status {group}"
             )),
         ),
         Reason::ReservedFor { group, job } => (
@@ -195,7 +194,7 @@ fn not_its_turn(reason: &Reason, job: JobId, times: &Times) -> (String, Option<S
             ),
             None,
         ),
-        // The others are told above.
+        // `sentences` handles the others.
         other => (format!("{other:?}"), None),
     }
 }

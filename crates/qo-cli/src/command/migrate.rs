@@ -19,7 +19,7 @@ pub enum Migrate {
     /// Show which version the store has, which this release works with, and what is to be done.
     #[command(after_help = "Example:\n  qo migrate status --json")]
     Status(Format),
-    /// Make the schema of a PostgreSQL store, or raise a store to this release. Several may do it at once.
+    /// Make the schema of a PostgreSQL store, or raise a store to this release. Several processes may do it at once.
     #[command(after_help = "Examples:
   qo migrate up
   qo migrate up --store 'postgres://owner@db/shop?schema=qo'")]
@@ -52,7 +52,7 @@ impl Migrate {
             Self::Up(format) => {
                 let done = match qo::doctor::server(url) {
                     Some(_) => qo::migrate::up(url).await.map_err(|error| place.explained(error))?,
-                    // To open it is to make it, and that is said.
+                    // Opening the store makes it and prints that.
                     None => place.open().await.map(|_| Vec::new())?,
                 };
                 let level = qo::migrate::status(url).await.map_err(|error| place.explained(error))?;
@@ -83,7 +83,7 @@ fn tell(place: &Place, screen: &mut Screen, level: &Level) -> Done {
             let said = match store.cmp(&release) {
                 Ordering::Less => "older than this release; `qo migrate up` raises it",
                 Ordering::Equal => "up to date",
-                // A schema says itself whom it still lets in.
+                // A schema says which clients it still lets in.
                 Ordering::Greater if level.oldest_client.is_some_and(|oldest| oldest <= release) => {
                     "newer than this release, which can still work with it"
                 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 #[command(after_help = "\
 Examples:
   qo queues
-  qo queues pause stripe     nothing new starts from it; what runs goes on
+  qo queues pause stripe     no job starts from it; running jobs go on
   qo queues resume stripe")]
 pub struct Queues {
     #[command(subcommand)]

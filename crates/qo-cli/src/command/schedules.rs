@@ -17,7 +17,7 @@ use std::sync::Arc;
 Examples:
   qo schedules
   qo schedules trigger nightly
-  qo schedules disable nightly      its ticks are not made up for
+  qo schedules disable nightly      ticks that it misses are not made up for
 
 Schedules are declared in .qo.toml: [schedules.NAME] with cron, task, timezone, payload; workers push them.")]
 pub struct Schedules {

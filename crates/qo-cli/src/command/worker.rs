@@ -21,12 +21,12 @@ Examples:
 
 A program gets the payload on stdin; its stdout is the output. Exit code 0 succeeds, 75 tries again, 100 fails for good,
 any other tries again. The environment has QO_JOB_ID, QO_ATTEMPT, QO_FENCE_TOKEN, QO_TASK and QO_KEY.
-Output that is JSON is kept as that, other text as a string, and what is not UTF-8 as {\"base64\": \"…\"}, without loss.
+Output that is JSON is kept as JSON, other text as a string, and bytes that are not UTF-8 as {\"base64\": \"…\"}, without loss.
 The last 64 KiB of stderr are the attempt's log, also while it runs: qo jobs logs JOB --follow.
-A program that is not there is an error at the start; of a command that the shell reads only the shell is looked for.
-On stderr is a line when a job starts and one when it ends, failures and retries as warnings; payloads never.
-QO_LOG says how much: warn, debug, or qo::job=off,info for everything but these lines.
-The first Ctrl-C or SIGTERM drains: what runs ends, nothing new starts. The second gives back what runs.")]
+A program that does not exist is an error at the start; for a command that the shell reads, only the shell is looked for.
+The worker logs a line to stderr when a job starts and one when it ends, failures and retries as warnings; never a payload.
+QO_LOG says how much: warn, debug, or qo::job=off,info for everything except these lines.
+The first Ctrl-C or SIGTERM drains: running jobs finish, no job starts. The second gives the running jobs back.")]
 pub struct Worker {
     /// A task and the command that runs its jobs, read by the shell; may be repeated.
     #[arg(long = "task", value_name = "NAME=COMMAND", value_parser = task)]
@@ -34,10 +34,10 @@ pub struct Worker {
     /// Show warnings and errors only, and no line for each job that goes well; beats QO_LOG.
     #[arg(long, short)]
     pub quiet: bool,
-    /// What the worker is called [default: the host's name and the process id].
+    /// The name of the worker [default: the host's name and the process id].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// The service whose configuration and tasks it pushes; those of other apps are left alone [default: default].
+    /// The service whose configuration and tasks it pushes; those of other apps stay [default: default].
     #[arg(long, value_name = "NAME")]
     app: Option<String>,
     /// The queues it serves, separated by commas [default: all].
@@ -46,7 +46,7 @@ pub struct Worker {
     /// Jobs that it runs at once [default: as many as there are CPUs].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     max_concurrent_tasks: Option<String>,
-    /// The same, for people who count processes; it beats --max-concurrent-tasks.
+    /// The same as --max-concurrent-tasks, which it beats.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     processes: Option<String>,
     /// Most jobs that one claim starts [default: 50].
@@ -64,13 +64,13 @@ pub struct Worker {
     /// How long it may hold a job that has not started.
     #[arg(long, value_name = "MS", allow_negative_numbers = true)]
     claim_lease_ms: Option<String>,
-    /// How often it looks for work [default: 100, or 5000 where the store tells of changes].
+    /// How often it looks for work [default: 100, or 5000 where the store reports changes].
     #[arg(long, value_name = "MS", allow_negative_numbers = true)]
     poll_interval_ms: Option<String>,
     /// Claim less while the slowest hundredth of jobs takes longer than this [default: off].
     #[arg(long, value_name = "MS", allow_negative_numbers = true)]
     latency_threshold_ms: Option<String>,
-    /// How long a job that was told to stop may take for it [default: 10000].
+    /// How long a job may take to stop after it was told to [default: 10000].
     #[arg(long, value_name = "MS", allow_negative_numbers = true)]
     cancel_grace_ms: Option<String>,
     /// Claim half as much above this share of memory; 100 turns that off [default: 80].
@@ -94,7 +94,7 @@ fn task(text: &str) -> Result<(Name, String), String> {
 }
 
 impl Worker {
-    /// Its flags that are settings. They are checked where all settings are.
+    /// Its flags that are settings. The settings check them.
     pub fn flags(&self) -> BTreeMap<&'static str, String> {
         let flags = [
             ("--name", &self.name),
@@ -163,7 +163,7 @@ impl Worker {
     }
 }
 
-/// What is wrong with the program of a task, as far as can be known before its first job.
+/// What is wrong with the program of a task, as far as that can be known before its first job.
 fn missing(task: &Name, command: &Command) -> Option<Error> {
     let rule = command.check().err()?;
     let program = command.arguments.first().map(String::as_str).unwrap_or_default();

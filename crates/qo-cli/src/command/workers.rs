@@ -70,7 +70,7 @@ fn names(names: &[Name], none: &str) -> String {
     }
 }
 
-/// Some workers run much more than others that could run the same.
+/// A hint if some workers run many more jobs than others that could run the same.
 fn uneven(workers: &[WorkerStatus]) -> Option<String> {
     let free = workers.iter().filter(|worker| !worker.draining);
     let busiest = free.clone().max_by_key(|worker| worker.running)?;

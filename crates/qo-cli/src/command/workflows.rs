@@ -11,7 +11,7 @@ use qo::core::{JobFilter, JobView, Name, Steer, StepStatus, WorkflowState, Workf
 use qo::{Error, ErrorKind, Store};
 use std::sync::Arc;
 
-/// See workflows: jobs that run strictly one after another. Go on after a step that failed.
+/// See workflows: jobs that run strictly one after another. Retry or skip a step that failed.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
@@ -19,12 +19,12 @@ Examples:
   qo workflows
   qo workflows show order-7
   qo workflows retry order-7      the step that halts it runs again
-  qo workflows skip order-7       the step that halts it is passed over
+  qo workflows skip order-7       the step that halts it is skipped
   qo workflows cancel order-7")]
 pub struct Workflows {
     #[command(subcommand)]
     action: Option<Action>,
-    /// Show at most so many.
+    /// Show at most this many.
     #[arg(long, value_name = "N", default_value = "100", conflicts_with = "all", value_parser = argument::count)]
     limit: usize,
     /// Show all, however many.
@@ -51,7 +51,7 @@ enum Action {
     /// Pass over the step that halts a workflow.
     #[command(after_help = "Example:\n  qo workflows skip order-7 --step 3")]
     Skip(Which),
-    /// Call off every step that has not ended; nothing more can be submitted to it.
+    /// Cancel every step that has not ended; nothing more can be submitted to it.
     #[command(after_help = "Example:\n  qo workflows cancel order-7")]
     Cancel {
         /// The workflow.
@@ -75,7 +75,7 @@ struct Which {
 }
 
 impl Workflows {
-    /// Lists workflows, or steers one.
+    /// Lists workflows, or changes one.
     pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
         let store = place.open_existing().await?;
         match self.action {
@@ -131,7 +131,7 @@ async fn with_names(store: &Arc<dyn Store>, error: Error, name: &Name) -> Done<T
     Ok(did_you_mean(error.into(), name, known))
 }
 
-/// The step that halts a workflow. It is named in what follows, so that nothing else can happen to the next one.
+/// The step that halts a workflow. The calls that follow name it, so that they cannot hit the next step.
 async fn halting(store: &Arc<dyn Store>, which: &Which) -> Done<StepStatus> {
     let status = find(store, &which.name).await?;
     match status.head.filter(|_| status.state == WorkflowState::Halted) {

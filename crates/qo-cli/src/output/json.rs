@@ -1,14 +1,14 @@
-//! The core's views as JSON for programs: payloads and outputs as the values they are, not as texts of JSON.
+//! The core's views as JSON for programs. Payloads and outputs are JSON values, not strings of JSON.
 
 use qo::core::{Attempt, JobDetail, JobId, JobView, Json, LastTick, Name, Schedule, ScheduleStatus, Time};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// A JSON text as the value that it is. Its numbers stay as they were written.
+/// A JSON text as a JSON value. Its numbers stay as they were written.
 fn value(json: &Json) -> Box<RawValue> {
     let text =
         || serde_json::value::to_raw_value(json.as_str()).unwrap_or_else(|_| RawValue::NULL.to_owned());
-    // One that is stored and is no JSON, or has a number that programs cannot read, is shown as a text.
+    // A stored text that is no JSON, or has a number that programs cannot read, is shown as a string.
     match json.check("json") {
         Ok(()) => RawValue::from_string(json.as_str().trim().to_owned()).unwrap_or_else(|_| text()),
         Err(_) => text(),

@@ -1,4 +1,4 @@
-//! What people and programs get to see.
+//! Output for people and for programs.
 //!
 //! Results go to stdout, everything else to stderr. With `--json` a command prints exactly one JSON document: an array for
 //! a listing, an object for one thing. Tables are for people and may change; the field names of JSON are those of
@@ -72,8 +72,8 @@ impl Screen {
         Ok(self.out.write_all(text.as_bytes())?)
     }
 
-    /// Text that a program wrote. On a terminal, which it could steer, control characters are shown instead. `whole`
-    /// ends it with a newline if it has none.
+    /// Text that a program wrote. On a terminal, control characters are escaped, because they could steer it. `whole`
+    /// ends the text with a newline if it has none.
     pub fn written(&mut self, text: &str, whole: bool) -> Done {
         if io::stdout().is_terminal() {
             return text.lines().try_for_each(|line| self.line(clean(&line.replace('\t', "    "))));
@@ -82,7 +82,7 @@ impl Screen {
         if whole && !text.ends_with('\n') { self.raw("\n") } else { Ok(()) }
     }
 
-    /// Bytes of the result, as they are; on a terminal, which they could steer, a word about them instead.
+    /// Bytes of the result, unchanged. On a terminal, which they could steer, a note about them instead.
     pub fn bytes(&mut self, bytes: &[u8]) -> Done {
         if io::stdout().is_terminal() {
             let bytes = bytes.len();
@@ -112,14 +112,15 @@ impl Screen {
         if self.colour_out { style.paint(text) } else { text.to_owned() }
     }
 
-    /// What was written is on its way.
+    /// Flushes stdout.
     pub fn flush(&mut self) -> Done {
         Ok(self.out.flush()?)
     }
 
-    /// Says something that is not the result.
+    /// Prints something that is not the result.
     pub fn say(&mut self, text: impl Display) {
-        // The order of both streams on a terminal; and who closed stderr does not want to know.
+        // Flush stdout first, so that both streams are in order on a terminal. If stderr is closed there is no reader
+        // to inform.
         let _ = self.out.flush();
         let _ = writeln!(io::stderr(), "{text}");
     }

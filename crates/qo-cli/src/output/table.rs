@@ -19,7 +19,7 @@ pub enum Style {
     Strong,
 }
 
-/// Marks where a style begins and ends while a table is laid out: a character without width, so that the layout is the
+/// Marks where a style begins and ends while a table is laid out: characters without width, so that the layout is the
 /// same with and without colours.
 const MARKS: [(Style, char); 5] = [
     (Style::Good, '\u{2061}'),
@@ -48,7 +48,7 @@ impl Style {
     }
 }
 
-/// A text without anything that could move a terminal's cursor, or be taken for a mark of ours.
+/// A text without control characters, which could move a terminal's cursor, and without the style marks of this module.
 pub fn clean(text: &str) -> String {
     let shown = |c: char| {
         if c.is_control() {

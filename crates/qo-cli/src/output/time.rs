@@ -5,7 +5,7 @@ use jiff::tz::TimeZone;
 use qo::core::Time;
 use qo::settings::show_ms;
 
-/// What moments are told relative to.
+/// What moments are shown relative to.
 #[derive(Debug, Clone)]
 pub struct Times {
     now: Time,

@@ -32,7 +32,7 @@ task = "bill"
 command = ["true"]
 "#;
 
-/// A directory for two services, each with its file, and a store between them.
+/// A directory for two services, each with its file, and a store that they share.
 struct Two {
     here: Here,
     store: String,
@@ -75,7 +75,7 @@ impl Two {
         fs::read_to_string(self.here.path(&format!("{service}.log"))).expect("a log")
     }
 
-    /// The limit in force of a group, and who set it.
+    /// The limit in force of a group, and its source.
     fn limit(&self, group: &str) -> (Option<u64>, Value) {
         let groups = self.qo("shop", &["concurrency", "status", "--json"]).json();
         let of = |status: &&Value| status["group"] == group;
@@ -103,7 +103,7 @@ impl Two {
         pushes.as_array().expect("an array").iter().map(push).collect()
     }
 
-    /// What must hold after both services have started, in either order, however often.
+    /// What must hold after both services have started, in either order, any number of times.
     fn neither_wiped_the_other(&self) {
         assert_eq!(self.limit("api"), (Some(3), "shop".into()));
         assert_eq!(
@@ -133,7 +133,7 @@ fn two_services_share(two: &Two) {
     }
     assert!(!two.log("billing").contains("removed"), "{}", two.log("billing"));
 
-    // A deploy of billing, with another file; and of shop, with the same.
+    // A deploy of billing, with another file; and of shop, with the same file.
     drop(billing);
     drop(shop);
     two.here.write("billing.toml", &BILLING.replace("invoice = 2", "invoice = 5\npdf = 1"));
@@ -189,7 +189,7 @@ fn where_two_apps_name_one_group_the_newest_push_counts() {
     assert_eq!(two.limit("api"), (Some(9), "billing".into()));
     let group = two.qo("shop", &["concurrency", "status", "api"]).ok();
     group.shows("limit 9 set by config of billing");
-    // shop starts again and again: that is not newer.
+    // Pushing the same configuration again does not make it newer.
     let same = two.qo("shop", &["config", "apply"]).ok().shows("nothing changed");
     same.says("limit api: that of app billing counts");
     assert_eq!(two.limit("api"), (Some(9), "billing".into()));
@@ -226,7 +226,7 @@ fn diff_and_apply_and_history_work_without_a_worker() {
     let history = two.qo("shop", &["config", "history"]).ok();
     history.shows("app shop").shows("changed limit api: 3 -> 5").shows("added   limit api: 3");
     assert_eq!(two.history()[0].1, ["limit api", "limit user/*", "retention failed"]);
-    // Another app compares with what itself said.
+    // Another app compares with its own last push.
     two.qo("shop", &["config", "diff", "--app", "billing"])
         .code(1)
         .shows("app billing")

@@ -1,7 +1,7 @@
-//! A bucket whose answers tell a wrong time.
+//! A bucket whose answers carry a wrong time.
 //!
-//! Each process is a client of its own, and the server lies to it about the date as the test says. The jobs count for
-//! themselves how many of them run; a job is there while its process is.
+//! Each process is a client of its own, and the server gives it wrong dates as the test says. The jobs themselves count
+//! how many of them run; a job counts as long as its process exists.
 
 use crate::fixture::{Here, Ran, Worker, until};
 use qo::core::{Clock, SystemClock};
@@ -15,7 +15,7 @@ const HOUR_MS: i64 = 3_600_000;
 /// How many jobs may run at once.
 const LIMIT: usize = 2;
 
-/// Notes how many jobs run when it starts, and that it has come to its end.
+/// Records how many jobs run when it starts, and that it has ended.
 const PROBE: &str = r#"
 touch running/$$
 count=0
@@ -59,7 +59,7 @@ impl Scene {
         Ran { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// A worker that this client runs, whose session lasts 5 s.
+    /// A worker of this client, whose session lasts 5 s.
     fn worker(&self, client: &str) -> Worker {
         let arguments =
             ["worker", "--name", client, "--processes", "4", "--default-lease-duration-secs", "5"];
@@ -105,7 +105,7 @@ impl Scene {
     }
 }
 
-/// One process starts whose every answer is wrong; another one holds all slots.
+/// A process starts for which every answer is wrong; another process holds all slots.
 fn a_process_is_told_a_wrong_time(wrong_ms: i64) {
     let scene = Scene::new(1);
     scene.server.set_dates("wrong", DateLies::always(wrong_ms));
@@ -165,7 +165,7 @@ fn wrong_answers_by_chance_end_no_lease_and_a_dead_workers_jobs_run_again() {
     assert!(off_ms < 60_000, "store time is off by {off_ms} ms");
 }
 
-/// A slot that is an object, whose holder lives, whatever others are told.
+/// A slot that is an object, whose holder lives, while other clients get wrong dates.
 #[test]
 fn a_wrong_time_steals_no_slot_that_is_an_object() {
     let scene = Scene::new(4);
@@ -188,7 +188,7 @@ fn a_wrong_time_steals_no_slot_that_is_an_object() {
     scene.qo("wrong", &no_wait).ok();
 }
 
-/// The slot of a holder that was killed is free for a command that waits for a lease.
+/// The slot of a killed holder is free for a command that waits for a lease.
 #[test]
 fn a_slot_that_is_an_object_is_free_a_lease_after_its_holder_was_killed() {
     let scene = Scene::new(5);

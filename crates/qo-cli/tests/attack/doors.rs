@@ -13,7 +13,7 @@ fn server(variable: &str) -> String {
         .unwrap_or_else(|_| panic!("{variable} must be the URL of a server; `make test` starts one"))
 }
 
-/// Says something to a server, past qo; the error if it refuses.
+/// Runs statements on a server, without qo; the error if it refuses.
 fn try_sql(url: &str, statements: &str) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -52,7 +52,7 @@ impl There {
     /// SQL where `qo.` is the schema, as its owner.
     fn sql(&self, statements: &str) {
         let statements = statements.replace("qo.", &format!("{}.", self.schema));
-        // Triggers find their functions by it.
+        // Triggers find their functions by the search path.
         sql(&self.server, &format!("SET search_path = {}; {statements}", self.schema));
     }
 
@@ -61,7 +61,7 @@ impl There {
         try_sql(&self.server, &statement).expect_err(&statement)
     }
 
-    /// Writes a job past the doors: one that breaks rules, which those who made the schema could.
+    /// Writes a job past the doors that breaks rules, as the owner of the schema could.
     fn row(&self, id: u32, task: &str, key: &str, cost: i32, payload: &str) -> String {
         let id = format!("00000000-0000-7000-8000-{id:012}");
         self.sql(&format!(
@@ -88,7 +88,7 @@ impl Drop for There {
     }
 }
 
-/// Every view that people have of a namespace answers.
+/// Every view of a namespace answers.
 #[track_caller]
 fn all_views_answer(here: &Here) {
     for view in [
@@ -120,7 +120,7 @@ fn qo_installs_works_and_repairs_as_a_role_that_owns_only_its_database() {
         sql(&admin, &format!("CREATE DATABASE {name} OWNER {owner}"));
         let (base, _) = admin.rsplit_once('/').expect("a database");
         let as_role = |role: &str| format!("{}/{name}", base.replace("postgres@", &format!("{role}@")));
-        // One owns the database, one may make schemas in it, one has been given a schema and may make none.
+        // Three roles: one owns the database, one may create schemas in it, one owns a schema and may create none.
         sql(&as_role(&owner), &format!("GRANT CREATE ON DATABASE {name} TO {maker}"));
         sql(&format!("{base}/{name}"), &format!("CREATE SCHEMA given AUTHORIZATION {tenant}"));
         for (role, schema) in [(&owner, "one"), (&maker, "two"), (&tenant, "given")] {

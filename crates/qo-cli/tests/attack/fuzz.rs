@@ -1,6 +1,6 @@
-//! Every door is shown what the other doors refuse: flags, lines of a file, SQL functions as the roles that may call
-//! them, and Rust. One table of bad values; each door must refuse each of them that it can be told at all, with the
-//! field and the rule, and store nothing. Then random values: all doors must agree.
+//! Bad values at every door: flags, lines of a file, SQL functions as the roles that may call them, and Rust. There is
+//! one table of bad values. Each door must refuse each value that it can express, with the field and the rule, and
+//! store nothing. Then random values: all doors must agree.
 
 use crate::fixture::Here;
 use qo::core::{Time, caps};
@@ -14,19 +14,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
-/// One thing that is wrong with a job, as a line of a file would say it.
+/// One mistake in a job, as a line of a file would have it.
 #[derive(Debug, Clone)]
 struct Bad {
     field: &'static str,
-    /// JSON, or what is to be none.
+    /// JSON, or a text that is no JSON.
     value: String,
-    /// What the job says besides.
+    /// The other fields of the job.
     with: Vec<(&'static str, Value)>,
 }
 
 const NAMES: [&str; 4] = ["task", "queue", "group", "workflow"];
 const KEYS: [&str; 2] = ["key", "idempotency_key"];
-/// Fields whose value is a text: whatever is given to them as a flag is one.
+/// Fields whose value is a text: every value of their flags is one.
 const TEXTS: [&str; 12] = [
     "task",
     "queue",
@@ -50,7 +50,7 @@ fn text(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// Everything that no door may let in.
+/// Everything that no door may accept.
 fn table() -> Vec<Bad> {
     let mut rows = Vec::new();
     let long_name = "n".repeat(caps::NAME_BYTES + 1);
@@ -143,7 +143,7 @@ impl Bad {
         serde_json::from_str::<Value>(&self.value).ok()?.as_str().map(str::to_owned)
     }
 
-    /// What a flag or an argument of SQL would say; none if it cannot say that.
+    /// The value as a flag or an argument of SQL; none if it cannot be expressed there.
     fn argument(&self) -> Option<String> {
         let plain = self.plain();
         let said = match (&plain, self.field) {
@@ -152,7 +152,7 @@ impl Bad {
             (None, field) if TEXTS.contains(&field) => return None,
             (None, _) => self.value.clone(),
         };
-        // An empty number is no number, but an empty text may be none.
+        // An empty number is no number, but an empty text may mean none.
         (!said.contains('\0')).then_some(said)
     }
 
@@ -178,14 +178,14 @@ impl Bad {
         let other = match self.field {
             "at" | "delay" => "run_at",
             "timeout" => "timeout_ms",
-            // The value is no JSON, and so the line is none.
+            // The value is no JSON, so the line is none.
             "payload" => "job",
             field => field,
         };
         vec![self.field.to_owned(), self.field.replace('_', "-"), other.to_owned()]
     }
 
-    /// What is wrong with a message that refuses it.
+    /// What is wrong with the message of a refusal.
     fn complaint(&self, message: &str) -> Option<String> {
         let named = self.names().iter().any(|name| message.contains(name.as_str()))
             || (self.field == "task" && message.contains("'[TASK]'"))
@@ -198,7 +198,7 @@ impl Bad {
     }
 }
 
-/// Fails with everything that a door did wrong.
+/// Fails with every mistake of a door.
 #[track_caller]
 fn assert_none(door: &str, wrong: Vec<String>) {
     assert!(wrong.is_empty(), "{door}: {} wrong:\n{}", wrong.len(), wrong.join("\n"));
@@ -250,7 +250,7 @@ fn a_flag_that_another_door_refuses_is_refused() {
             (if row.field == "task" { &*argument } else { "mail" }, vec!["submit".to_owned()]);
         match row.field {
             "id" => continue,
-            // What begins with a dash is a flag unless it comes after `--`.
+            // A value that begins with a dash is a flag, unless it comes after `--`.
             "payload" => arguments.extend(["--".into(), task.into(), argument.clone()]),
             "task" => arguments.extend(["--".into(), task.into()]),
             field => {
@@ -285,7 +285,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(future)
 }
 
-/// A submit in Rust; none where the types cannot say it.
+/// A submit in Rust; none where the types cannot express it.
 fn in_rust(client: &Client, row: &Bad) -> Option<qo::Submit> {
     let plain = row.plain();
     let task = if row.field == "task" { plain.as_deref()? } else { "mail" };
@@ -406,7 +406,7 @@ impl Schema {
         });
     }
 
-    /// Says things to the server as a role, one after another: what became of each.
+    /// Runs statements on the server as a role, one after another, and returns the outcome of each.
     fn ask(&self, part: &str, statements: &[String]) -> Vec<Result<(), (String, String)>> {
         let server = server();
         let (_, place) = server.split_once('@').expect("a user");
@@ -428,14 +428,15 @@ impl Schema {
         })
     }
 
-    /// Asks one statement of each row that can be asked, and complains about each that is not refused as it should be.
+    /// Runs one statement for each row that can be expressed, and complains about each that is not refused as it should
+    /// be.
     fn refuses(&self, part: &str, rows: Vec<(Bad, String)>) -> Vec<String> {
         let statements: Vec<String> = rows.iter().map(|(_, statement)| statement.clone()).collect();
         let answers = self.ask(part, &statements);
         let wrong = rows.iter().zip(answers).filter_map(|((row, _), answer)| match answer {
             Ok(()) => Some(format!("{} is accepted", row.shown())),
             Err((code, message)) if code == "QOINV" => row.complaint(&message),
-            // What is no number, no date or no JSON never gets to qo.
+            // PostgreSQL itself refuses values that are no number, no date or no JSON.
             Err((code, _)) if code.starts_with("22") => None,
             Err((code, message)) => Some(format!("{}: {code}: {message}", row.shown())),
         });
@@ -450,7 +451,7 @@ impl Drop for Schema {
     }
 }
 
-/// A worker's call answers for each job: one that refuses a job need not fail.
+/// A worker's call answers for each job: a call that refuses a job need not fail.
 fn refused_inside(messages: &[SimpleQueryMessage]) -> Result<(), (String, String)> {
     let rows = messages.iter().filter_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0),
@@ -475,7 +476,7 @@ fn an_argument_of_sql_that_another_door_refuses_is_refused() {
     let schema = Schema::new();
     let good = schema.here.qo(&["submit", "mail"]).line();
     let statement = |row: &Bad| {
-        // PostgreSQL knows when yesterday was.
+        // PostgreSQL accepts `yesterday` as a date.
         let (mut arguments, argument) = (Vec::new(), row.argument().filter(|said| said != "yesterday")?);
         if row.field != "task" {
             arguments.push("task => 'mail'".to_owned());
@@ -509,7 +510,7 @@ fn an_argument_of_sql_that_another_door_refuses_is_refused() {
     assert_untouched(&schema.here, &good);
 }
 
-/// The row as an object of SQL: times are milliseconds there.
+/// The row as an object of SQL, where times are milliseconds.
 fn object(row: &Bad) -> Option<String> {
     let moment = |text: &str| match text {
         "1969-12-31T23:59:59Z" => json!(-1_000),
@@ -641,7 +642,7 @@ fn rust_and_sql_agree_about_random_jobs() {
         .collect();
     let call = |row: &Bad| {
         let objects = literal(&format!("[{}]", object(row).expect("an object")));
-        // What is accepted is not to stay.
+        // An accepted job must not stay.
         format!("BEGIN; SELECT {}.submit_many({objects}); ROLLBACK", schema.name)
     };
     let mut statements = Vec::new();
@@ -652,9 +653,9 @@ fn rust_and_sql_agree_about_random_jobs() {
     let (mut wrong, mut accepted) = (Vec::new(), 0);
     run(async {
         for (row, in_sql) in rows.iter().zip(answers) {
-            // A store for each: a limit that a job brings is there for the next one.
+            // A store for each: the limit that a job brings would stay for the next one.
             let client = Client::connect("memory:").await.expect("it opens");
-            // A number that a type of Rust cannot hold is refused by the compiler.
+            // The compiler refuses a number that a type of Rust cannot hold.
             let rust = match in_rust(&client, row) {
                 Some(submit) => submit.outcome().await.map_err(|error| error.to_string()),
                 None => Err("it cannot be said".to_owned()),

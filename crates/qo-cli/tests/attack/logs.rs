@@ -1,4 +1,4 @@
-//! What a worker and a running job say about themselves.
+//! What a worker and a running job log.
 
 use crate::fixture::{Here, Worker, signal, until};
 use std::fs;
@@ -34,7 +34,7 @@ fn said(here: &Here) -> String {
     fs::read_to_string(here.path("w1.log")).expect("a log")
 }
 
-/// The log of a job is there while it runs, and whole when it has ended.
+/// The log of a job can be read while it runs, and is complete when it has ended.
 fn a_log_grows(here: &Here) {
     let _worker = here.worker(&["--task", &format!("patient={PATIENT}")]);
     let job = job(here, &["patient"]);
@@ -116,7 +116,7 @@ impl Following {
 #[test]
 fn a_followed_log_grows_line_by_line_until_the_job_ends() {
     let here = Here::new();
-    // Lines that are all the same, and more of them than are kept: none is printed twice, and a gap is said.
+    // Equal lines, and more of them than are kept: none is printed twice, and a gap is reported.
     let task = "long=i=0; while [ $i -lt 5 ]; do echo same >&2; i=$((i+1)); done; while ! [ -e go ]; do sleep 0.05; done; \
                 echo 'more' >&2; while ! [ -e on ]; do sleep 0.05; done; seq 100000 | sed 's/$/ in a row/' >&2; echo last >&2";
     let _worker = here.worker(&["--task", task]);
@@ -268,7 +268,7 @@ fn a_missing_program_is_an_error_at_start_up() {
     refused("[\"./plain\"]", "not executable");
     fs::create_dir(here.path("folder")).expect("a directory");
     refused("[\"./folder\"]", "directory");
-    // A relative path is relative to the file that names it, and not to where the worker is started.
+    // A relative path is relative to the file that names it, not to the directory in which the worker is started.
     here.script("there.sh", "echo here").write(".qo.toml", "[tasks.t]\ncommand = [\"./there.sh\"]\n");
     let mut elsewhere = here.command(&["worker", "--name", "w1"]);
     let child = elsewhere.current_dir(here.path("folder")).stderr(Stdio::null()).spawn().expect("qo starts");

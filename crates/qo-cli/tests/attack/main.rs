@@ -1,7 +1,7 @@
 //! Attacks on qo from outside: real processes, real signals, damaged stores and wrong clocks.
 //!
 //! Each module is one way in. A test states what an attacker or an accident does, and what must hold all the same. The
-//! jobs of a test write down themselves when they ran; verdicts come from that, not from what qo says about it.
+//! jobs of a test record themselves when they ran; verdicts come from these records, not from what qo says.
 
 mod apps;
 mod clocks;

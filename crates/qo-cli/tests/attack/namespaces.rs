@@ -202,7 +202,7 @@ fn the_doctor_misses_the_tail_of_a_log_and_all_of_it() {
         for arguments in [&["doctor"][..], &["doctor", "--verify"]] {
             here.qo(arguments).code(1).shows(&first).shows("missing").shows("qo doctor --repair");
         }
-        // Nothing goes on as if nothing had been there.
+        // No command continues a log that has lost a record.
         here.qo(&["submit", "mail"]).code(1).says(&first).says("missing").says("doctor");
         here.qo(&["submit", "mail", "--idempotency-key", "k"]).code(1).says(&first).says("doctor");
         here.qo(&["worker", "--task", "mail=true"]).code(1).says(&first).says("doctor");
@@ -226,7 +226,7 @@ fn the_doctor_misses_what_was_deleted_from_the_log_of_a_bucket() {
     qo(&["doctor", "--repair"]).ok();
     qo(&["doctor", "--release"]).ok();
     qo(&["submit", "mail"]).ok();
-    // A command that holds the state marks the end when it is done.
+    // A command that holds the state sets the mark when it is done.
     qo(&["concurrency", "set", "mail", "--limit", "2"]).ok();
     let records = server.names("p/log/");
     let last = records.last().expect("there is one");

@@ -1,7 +1,7 @@
 //! Programs that try to outlive their worker, their lease or their job.
 //!
-//! A program here writes down itself that it runs, and when it ended; a process that was killed is seen to be gone by its
-//! id. Nothing is taken from what qo says, but for the outcome of a job.
+//! A program here records itself that it runs, and when it ended. A killed process is known to be gone by its id. Only
+//! the outcome of a job is taken from qo.
 
 use crate::fixture::{Here, Worker, signal, until};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ struct Process {
     name: String,
 }
 
-/// All processes that run, by their ids. One that has ended and was not waited for does not run.
+/// All running processes, by their ids. A zombie does not run.
 fn processes() -> BTreeMap<u32, Process> {
     let entries = fs::read_dir("/proc").expect("/proc").flatten();
     let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -50,7 +50,7 @@ fn is_alive(id: u32) -> bool {
     processes().contains_key(&id)
 }
 
-/// The numbers in a file, one a line; programs write their process ids there.
+/// The numbers in a file, one a line; programs write their process ids to it.
 fn numbers(path: &Path) -> Vec<u32> {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.lines().filter_map(|line| line.trim().parse().ok()).collect()
@@ -60,7 +60,7 @@ fn numbers(path: &Path) -> Vec<u32> {
 fn signal_all(name: &str, ids: &[u32]) {
     let ids = ids.iter().map(u32::to_string);
     let sent = Command::new("kill").arg(format!("-{name}")).args(ids).stderr(Stdio::null()).status();
-    // A process may have ended of an earlier one.
+    // A process may have ended because of an earlier signal.
     sent.expect("kill starts");
 }
 
@@ -73,12 +73,13 @@ fn worker(here: &Here, arguments: &[&str]) -> (Worker, u32) {
     (Worker::of(child), id)
 }
 
-/// Every job of the namespace, by its state.
+/// How many jobs of the namespace are in a state.
 fn in_state(here: &Here, state: &str) -> usize {
     here.jobs().iter().filter(|job| job["state"] == state).count()
 }
 
-/// The tree is signalled from its root, at once or one by one; or the shell hears it long before its worker does.
+/// A signal to the whole tree: to all processes at once, one by one from the root, or to the shell long before its
+/// worker.
 #[test]
 fn a_line_that_a_signal_to_the_whole_tree_ends_has_not_succeeded() {
     for order in ["at once", "one by one", "shell first"] {
@@ -231,7 +232,7 @@ fn slot_run_does_not_call_a_command_that_was_told_to_stop_a_success() {
     }
 }
 
-/// A program that says which process it is, and never ends by itself.
+/// A program that records its process id, and never ends by itself.
 const PROBE: &str = "echo $$ >> started; exec sleep 600";
 
 #[test]
@@ -250,7 +251,7 @@ fn what_moves_to_another_group_or_session_ends_with_its_attempt() {
         );
         let (_worker, _) = worker(&here, &["--cancel-grace-ms", "100"]);
         here.qo(&["submit", "probe", "--timeout", "500ms", "--max-attempts", "3"]).ok();
-        // When the next attempt has started, nothing of the one before is left.
+        // When the next attempt has started, no process of the one before is left.
         let started = || numbers(&here.path("started"));
         for attempt in 1..=3 {
             until("the attempt has started", || started().len() == attempt);
@@ -274,7 +275,7 @@ fn a_daemon_that_a_program_leaves_behind_does_not_outlive_its_job() {
     assert!(!is_alive(numbers(&here.path("daemon"))[0]), "the job ended and its daemon lives");
 }
 
-/// Programs with children in their own group, another group and another session; each writes its id to `alive`.
+/// Programs with children in their own group, another group and another session. Each writes its id to `alive`.
 fn family(here: &Here) {
     here.script("leaf.sh", "trap '' TERM HUP; echo $$ >> $1; while :; do sleep 0.1; done");
     here.script(
@@ -333,7 +334,7 @@ fn programs_end_with_a_worker_and_guards_that_are_killed_by_their_ids() {
 #[test]
 fn a_limit_holds_when_a_worker_and_its_guards_are_killed_again_and_again() {
     let here = Here::new();
-    // Each says itself that it runs: one line a beat, of children in another session and another group.
+    // Each process records itself that it runs, one line a beat: children in another session and another group.
     here.script("beat.sh", "while :; do date +%s%N >> beats-$1; sleep 0.02; done");
     here.script(
         "work.sh",
@@ -355,7 +356,7 @@ fn a_limit_holds_when_a_worker_and_its_guards_are_killed_again_and_again() {
     assert_eq!(most_at_once(&here), 3, "of a limit of 3");
 }
 
-/// How many attempts ran at once, at most, by the beats that they wrote themselves.
+/// How many attempts ran at once, at most, by the beats that they recorded.
 fn most_at_once(here: &Here) -> usize {
     let files = fs::read_dir(here.path("")).expect("a directory").flatten();
     let beats = files.filter(|file| file.file_name().to_string_lossy().starts_with("beats-"));

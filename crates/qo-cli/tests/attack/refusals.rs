@@ -1,4 +1,4 @@
-//! A store that refuses for good.
+//! A store that refuses permanently.
 
 use crate::fixture::{Here, Ran, until};
 use qo_testkit::Bucket;
@@ -32,7 +32,7 @@ fn ran(mut command: Command) -> Ran {
     Ran { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// What must be said of a right to write that is missing.
+/// The message for a missing right to write.
 #[track_caller]
 fn names_the_right(ran: Ran, begun: Instant) {
     let ran = ran.says("s3:PutObject on s3://qo-test/p/*").says("nothing was written").says("AccessDenied");
@@ -47,7 +47,7 @@ fn a_submit_with_credentials_that_only_read_names_the_missing_right() {
     qo(&server, &here, "writer", &["submit", "upper", "\"a\""]).ok();
     server.set_may_only_read("reader", true);
     let records = server.names("p/log/").len();
-    // Submits that hold no state, and calls that do.
+    // Submits, which hold no state, and calls that do.
     for arguments in [
         &["submit", "upper", "\"b\""][..],
         &["submit", "upper", "\"b\"", "--idempotency-key", "k"],
@@ -58,7 +58,7 @@ fn a_submit_with_credentials_that_only_read_names_the_missing_right() {
     }
     assert_eq!(server.names("p/log/").len(), records, "nothing was written");
     qo(&server, &here, "reader", &["jobs", "list"]).ok().shows("upper");
-    // Into a place where nothing is yet.
+    // At a place that has no namespace yet.
     let begun = Instant::now();
     let fresh = qo(&server, &here, "reader", &["--store", "s3://qo-test/q", "submit", "upper", "1"]).code(2);
     assert!(fresh.err.contains("s3:PutObject") && !fresh.err.contains("<Code>"), "{}", fresh.err);
@@ -74,7 +74,7 @@ fn a_worker_with_credentials_that_only_read_stops_and_says_why() {
     names_the_right(qo(&server, &here, "reader", &["worker"]).code(2), begun);
 }
 
-/// Rights that are taken from a worker that runs may come back: it goes on then, and says meanwhile what is wrong.
+/// Rights that a running worker loses may come back: then it goes on, and until then it logs what is wrong.
 #[test]
 fn a_worker_goes_on_when_rights_that_were_taken_away_come_back() {
     let (server, here) = there();
@@ -139,7 +139,7 @@ fn missing_credentials_are_named_and_not_taken_for_missing_rights() {
         .env("HOME", here.path("nowhere"))
         .env_remove("AWS_PROFILE")
         .env("AWS_EC2_METADATA_DISABLED", "true");
-    // Nothing answers there: not a cloud, and not a proxy in its place.
+    // Nothing answers at this address: neither a cloud nor a proxy in its place.
     asking.env("NO_PROXY", "*").env("no_proxy", "*");
     let ran = ran(asking).code(75).says("no credentials were found").says("AWS_ACCESS_KEY_ID");
     let ran = ran.says("~/.aws/credentials");

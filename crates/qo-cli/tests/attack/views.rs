@@ -1,4 +1,4 @@
-//! What people are told when a worker has died.
+//! What commands show when a worker has died.
 
 use crate::fixture::{Here, Worker, until};
 use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Read;
 use std::process::Stdio;
 
-/// A worker of one task with a lease of one second; its task waits until it is killed.
+/// A worker of one task with a lease of one second. Its jobs run until they are killed.
 fn mortal(here: &Here) -> Worker {
     here.worker(&["--task", "nap=exec sleep 600", "--default-lease-duration-secs", "1"])
 }
@@ -143,7 +143,7 @@ fn a_wait_has_an_end_and_text_is_printed_as_text() {
     assert_eq!(here.qo(&["submit", "count", "--wait"]).ok().out, "3\n");
 }
 
-/// What a command says to a person: its stderr is a terminal.
+/// What a command prints for a person: its stderr is a terminal.
 fn at_a_terminal(here: &Here, arguments: &[&str]) -> String {
     let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
     unlockpt(&screen).expect("its other side");

@@ -11,7 +11,7 @@ fn server(variable: &str) -> String {
     })
 }
 
-/// A directory whose configuration names a place in a bucket that nobody has used.
+/// A directory whose configuration names a fresh place in a bucket.
 fn there() -> (Here, String) {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let prefix = format!("cli-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
@@ -65,7 +65,7 @@ fn a_slot_that_is_an_object_is_held_waited_for_and_given_back() {
     let mut said = BufReader::new(holder.stdout.take().expect("a pipe")).lines();
     assert_eq!(said.next().expect("a line").expect("read"), "1");
     here.qo(&[&run[..], &["--no-wait", "--", "true"]].concat()).code(4).says("error: limit reached:");
-    // It has nothing to do with the namespace, where nobody has made one.
+    // It needs no namespace, and there is none.
     here.qo(&["slot", "run", "--group", "deploy/eu", "--limit", "1", "--no-wait", "--", "true"]).ok();
     signal(holder.id(), "TERM");
     holder.wait().expect("it ends");
@@ -80,7 +80,7 @@ fn a_slot_that_is_an_object_is_held_waited_for_and_given_back() {
         .says("need a bucket");
 }
 
-/// The doctor's findings about something that a sweep would end, one word of it.
+/// The doctor's findings about something that a sweep would end, of one kind.
 fn swept(here: &Here, kind: &str) -> Vec<Value> {
     let findings = here.qo(&["doctor", "--json"]).json();
     let over =
@@ -94,7 +94,7 @@ fn the_doctor_shows_slots_and_sessions_that_are_over_in_a_bucket_and_changes_not
     let none = "there is no namespace at s3://";
     here.qo(&["doctor"]).ok().shows(none);
     let run = ["slot", "run", "--objects", "--group", "deploy/eu", "--limit", "1"];
-    // Whoever makes the first slot tries the server out, which may take a while.
+    // The program that makes the first slot first tries the server out, which may take a while.
     here.qo(&[&run[..], &["--", "true"]].concat()).ok();
     let run = [&run[..], &["--lease", "8s"]].concat();
     let held = [&run[..], &["--name", "nightly", "--", "sh", "-c", "echo held; exec sleep 600"]].concat();

@@ -1,4 +1,4 @@
-//! A disk that takes no more: the kernel refuses to write, for real.
+//! A full disk: the kernel really refuses to write.
 
 use crate::fixture::{Here, Worker, until};
 use std::fs;
@@ -67,7 +67,7 @@ fn a_worker_waits_for_a_store_that_is_gone_and_makes_no_other_in_its_place() {
     assert_eq!(here.qo(&["submit", "hello", "--wait"]).line(), "hi");
     here.qo(&["doctor", "--verify"]).ok();
 
-    // Another one in its place is not its own.
+    // A new directory in its place is another namespace.
     fs::remove_dir_all(&store).expect("removed");
     here.qo(&["submit", "hello"]).ok();
     assert_eq!(worker.wait(), 1);
@@ -76,7 +76,7 @@ fn a_worker_waits_for_a_store_that_is_gone_and_makes_no_other_in_its_place() {
     assert_eq!(here.jobs().len(), 1);
 }
 
-/// An exit code that says "come back later" would have it submitted twice.
+/// With an exit code that means "try again later", a script would submit the job twice.
 #[test]
 fn what_was_accepted_and_cannot_be_printed_is_not_to_be_tried_again() {
     let here = Here::new();

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// What a command said.
+/// The output of a command, and how it ended.
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,
@@ -18,7 +18,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// It ended with this exit code.
+    /// Asserts this exit code.
     #[track_caller]
     pub fn code(self, code: i32) -> Self {
         assert_eq!(self.code, code, "stdout: {}\nstderr: {}", self.out, self.err);
@@ -26,20 +26,20 @@ impl Ran {
         self
     }
 
-    /// It succeeded.
+    /// Asserts success.
     #[track_caller]
     pub fn ok(self) -> Self {
         self.code(0)
     }
 
-    /// Its stdout is one JSON document.
+    /// Asserts that stdout is one JSON document, and returns it.
     #[track_caller]
     pub fn json(self) -> Value {
         let ran = self.ok();
         serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}", ran.out))
     }
 
-    /// Its stdout is one line.
+    /// Asserts that stdout is one line, and returns it.
     #[track_caller]
     pub fn line(self) -> String {
         let ran = self.ok();
@@ -48,14 +48,14 @@ impl Ran {
         line.to_owned()
     }
 
-    /// stderr has this in it.
+    /// Asserts that stderr contains this.
     #[track_caller]
     pub fn says(self, part: &str) -> Self {
         assert!(self.err.contains(part), "{part:?} is not in stderr: {}", self.err);
         self
     }
 
-    /// stdout has this in it.
+    /// Asserts that stdout contains this.
     #[track_caller]
     pub fn shows(self, part: &str) -> Self {
         assert!(self.out.contains(part), "{part:?} is not in stdout: {}", self.out);
@@ -89,7 +89,7 @@ impl Here {
         self
     }
 
-    /// `qo`, ready to run here, with nothing of this process's environment that could be a setting.
+    /// `qo`, ready to run here, without anything of this process's environment that could be a setting.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_qo"));
         for (name, _) in std::env::vars_os() {
@@ -145,7 +145,7 @@ fn ran(mut child: Child, stdin: &str) -> Ran {
     Ran { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
 }
 
-/// Looks until something is so.
+/// Waits until a condition holds.
 #[track_caller]
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
@@ -161,7 +161,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A process that was started otherwise.
+    /// A process that the test started in another way.
     pub fn of(child: Child) -> Self {
         Self { child }
     }

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio_postgres::NoTls;
 
-/// A directory whose configuration names a schema, which goes away with it.
+/// A directory whose configuration names a schema, which is dropped with it.
 struct There {
     here: Here,
     schema: String,
@@ -18,7 +18,7 @@ fn server() -> String {
     )
 }
 
-/// Says something to the server, past qo.
+/// Runs statements on the server, without qo.
 fn sql(statements: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
@@ -30,7 +30,7 @@ fn sql(statements: &str) {
 }
 
 impl There {
-    /// A schema that is not there yet.
+    /// A schema that does not exist yet.
     fn new() -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let schema = format!("cli_{}_{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
@@ -109,7 +109,7 @@ fn four_deploys_may_migrate_at_once() {
         steps.extend(raised["done"].as_array().expect("an array").clone());
     }
     let pending = There::new().here.qo(&["migrate", "status", "--json"]).json();
-    // Each deploy says what it did; another may have done the step before.
+    // Each deploy reports what it did; another deploy may have done the step before.
     steps.sort_by_key(ToString::to_string);
     assert_eq!(json!(steps), pending["pending"], "every step was done by one of them");
 }

@@ -163,7 +163,7 @@ fn a_program_that_the_shell_starts_has_time_to_tidy_up_when_it_is_told_to_stop()
     assert_eq!(here.jobs()[0]["state"], "cancelled", "a program that exits with 0 when told to stop");
 }
 
-/// Many programs exit with 0 when they are told to terminate. That is no success.
+/// Many programs exit with 0 after SIGTERM. That is no success.
 #[test]
 fn a_program_that_was_cut_short_has_not_succeeded_whatever_its_exit_code() {
     let here = Here::new();
@@ -177,7 +177,7 @@ fn a_program_that_was_cut_short_has_not_succeeded_whatever_its_exit_code() {
     assert!(waited.err.contains("timed out after 1s"), "{}", waited.err);
 }
 
-/// Nobody has ended the lease of a worker that was killed, because nobody is there: who asks is told what to do.
+/// The lease of a killed worker is not ended while no other worker runs: `explain` says what to do.
 #[test]
 fn a_job_whose_worker_is_gone_is_explained() {
     let here = Here::new();

@@ -85,7 +85,7 @@ fn the_page_about_settings_has_every_one_of_them() {
         let name = setting["setting"].as_str().expect("a name");
         let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
         let row = row.unwrap_or_else(|| panic!("{name} is not on the page"));
-        // The variable and the flag on the page are those that count.
+        // The variable and the flag on the page must have an effect.
         let cells: Vec<&str> = row.split('`').collect();
         let [_, _, _, variable, _, flag, ..] = cells[..] else {
             assert!(row.contains("only in the file"), "{row}");
@@ -93,7 +93,7 @@ fn the_page_about_settings_has_every_one_of_them() {
         };
         let mut command = here.command(&["config", "show", "--json"]);
         if ["QO_PREFETCH_BUFFER", "QO_CLAIM_LEASE_MS"].contains(&variable) {
-            // These two go together.
+            // These two settings need each other.
             command.env("QO_PREFETCH_BUFFER", "7").env("QO_CLAIM_LEASE_MS", "500");
         } else {
             command.env(variable, if name == "store" { "memory:" } else { "70" });
@@ -103,7 +103,7 @@ fn the_page_about_settings_has_every_one_of_them() {
         let help = here.qo(&["worker", "--help"]).ok();
         assert!(help.out.contains(flag), "{flag}");
     }
-    // The file on the page is one.
+    // The file on the page is a valid configuration.
     let file = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a file");
     here.write(".qo.toml", file).qo(&["config", "show"]).ok().shows("schedules.nightly.cron");
 }

@@ -12,7 +12,7 @@ fn a_command_runs_with_its_stdin_and_its_exit_code_is_passed_on() {
     assert_eq!(ran.out, "hello\nbackup\n");
     here.qo(&command("kill -9 $$")).code(137);
     here.qo(&["slot", "run", "--group", "backup", "--", "./nowhere"]).code(127);
-    // Everything was given back; the limit went with the last slot.
+    // Every slot was given back, and the limit ended with the last one.
     here.qo(&["concurrency", "status", "backup"]).code(3);
 }
 

@@ -159,7 +159,7 @@ fn a_pipe_is_submitted_as_it_comes_and_an_error_says_how_many_were_accepted() {
     ran.says("line 3: task").says("2 jobs were accepted before that");
     assert_eq!(here.jobs().len(), 2);
 
-    // Nobody waits for the end of the pipe, or for a batch to be full.
+    // A job is submitted before the pipe ends and before a batch is full.
     let mut child =
         here.command(&["submit", "--file", "-"]).stdin(Stdio::piped()).spawn().expect("qo starts");
     let mut pipe = child.stdin.take().expect("a pipe");
@@ -200,12 +200,12 @@ fn waiting_for_a_task_that_nobody_has_says_so_and_ends_with_ctrl_c() {
     let mut said = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
     assert!(said.any(|line| line.contains("did you mean double?")));
     signal(child.id(), "INT");
-    assert!(said.any(|line| line.contains("goes on without us")));
+    assert!(said.any(|line| line.contains("goes on after this command")));
     assert_eq!(child.wait().expect("it ends").code(), Some(130));
     assert_eq!(here.jobs()[0]["state"], "pending", "the job stays");
 }
 
-/// Whether a submit is checked must not depend on how it was made.
+/// Every way to submit must check the same rules.
 #[test]
 fn a_cost_above_the_limit_is_refused_however_it_is_submitted() {
     let here = Here::new();
@@ -216,7 +216,8 @@ fn a_cost_above_the_limit_is_refused_however_it_is_submitted() {
     assert_eq!(here.jobs().len(), 0);
 }
 
-/// Where a record was lost nothing can be added: it would contradict those behind it, and nobody would read it.
+/// Where a record was lost nothing can be appended: a new record would contradict those after it, and no process would
+/// read it.
 #[test]
 fn a_submit_into_a_log_with_a_gap_is_refused() {
     let here = Here::new();

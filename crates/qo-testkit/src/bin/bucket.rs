@@ -1,7 +1,8 @@
 //! A bucket in memory for another program: `bucket --latency-ms 60 -- qo bench --store s3://qo-test/bench`.
 //!
-//! The server answers on a free port of this machine while the program runs, whose environment says where it is. Every request
-//! takes as long as `--latency-ms` says. At the end it says on stderr what it was asked, by its own count.
+//! While the program runs, the server answers on a free port of this machine; the program's environment says where.
+//! Every request takes `--latency-ms`. At the end the server prints to stderr how many requests of each kind it
+//! counted.
 #![allow(clippy::print_stderr)] // A program for people.
 
 use qo_testkit::Bucket;

@@ -1,7 +1,7 @@
 //! `make sim`: many seeds of the simulator, or one of them step by step.
 //!
 //! - `SEEDS=300 START=1 make sim`: so many seeds from there on, on two threads.
-//! - `QO_SEED=42 make sim`: the trace of one seed, with a line where a checker objects.
+//! - `QO_SEED=42 make sim`: the trace of one seed, with a line for each objection of a checker.
 //! - `OPERATIONS=20000`: longer worlds.
 //! - `QO_STORE=toy`: the naive store instead of the rule book.
 #![allow(clippy::print_stdout)] // A program for people: what it finds goes to the terminal.

@@ -1,4 +1,4 @@
-//! Those who use the bucket, by their access key: what each is told about the time, and what it may do.
+//! The clients of the bucket, by their access key: which dates each gets, and what it may do.
 
 use super::ACCESS_KEY;
 use super::request::Kind;
@@ -15,7 +15,7 @@ pub struct DateLies {
     pub percent: u32,
     /// By how much, in milliseconds.
     pub wrong_ms: i64,
-    /// Whether the dice also say in which direction.
+    /// Whether the dice also give the direction.
     pub either_way: bool,
 }
 
@@ -44,7 +44,7 @@ impl DateLies {
     }
 }
 
-/// What the server knows about its clients.
+/// The server's settings for its clients.
 pub(super) struct Clients {
     by_key: HashMap<String, Client>,
     dice: Random,
@@ -71,7 +71,7 @@ impl Clients {
         self.by_key.entry(key.to_owned()).or_default().may_only_read = may_only_read;
     }
 
-    /// Whether a client is refused a request of a kind.
+    /// Whether a request of a kind is refused to a client.
     pub fn refuses(&self, key: &str, kind: Kind) -> bool {
         let writes = matches!(kind, Kind::Put | Kind::Delete);
         writes && self.by_key.get(key).is_some_and(|client| client.may_only_read)

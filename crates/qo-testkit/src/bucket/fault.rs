@@ -1,26 +1,26 @@
-//! What goes wrong with a request: by dice, or because a test has said so.
+//! The faults of a request: by dice, or because a test asked for one.
 
 use super::request::{Kind, Requests};
 use crate::random::Random;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What may happen to one request.
+/// A fault of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// 500 `InternalError`; nothing was done.
     Error,
     /// 503 `SlowDown`; nothing was done.
     SlowDown,
-    /// 409 `ConditionalRequestConflict`; nothing was done. Befalls conditional writes only.
+    /// 409 `ConditionalRequestConflict`; nothing was done. Only conditional writes get it.
     Conflict,
     /// The connection is reset, and nothing was done.
     ResetBefore,
     /// It was done, and the connection is reset before the answer.
     ResetAfter,
-    /// Half of the answer's body, then the end of the connection.
+    /// Half of the answer's body, then the connection is closed.
     Truncated,
-    /// It takes this much longer, before the deed.
+    /// It takes this much longer before it takes effect.
     Delay(Duration),
 }
 
@@ -54,7 +54,7 @@ impl FaultRates {
     }
 }
 
-/// What the server has in mind for the requests to come, and how many have come.
+/// The faults that are planned for the next requests, and how many requests have come.
 pub(super) struct Plans {
     pub latency: Duration,
     pub rates: [FaultRates; Kind::ALL.len()],
@@ -74,7 +74,7 @@ impl Plans {
         }
     }
 
-    /// Counts a request and says how long it takes and what goes wrong with it.
+    /// Counts a request and returns how long it takes and its fault.
     pub fn request(&mut self, kind: Kind, conditional: bool) -> (Duration, Option<Fault>) {
         self.requests.count(kind);
         let befalls = |fault: Fault| fault != Fault::Conflict || (kind == Kind::Put && conditional);
@@ -86,7 +86,7 @@ impl Plans {
         (self.latency, fault)
     }
 
-    /// One throw decides, so that the rates are what they say; together they can be 100 at most.
+    /// One roll decides, so that the rates are exact; together they can be 100 at most.
     fn thrown(&mut self, kind: Kind) -> Option<Fault> {
         let rates = self.rates[kind as usize];
         if rates == FaultRates::default() {

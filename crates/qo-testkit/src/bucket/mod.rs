@@ -1,5 +1,5 @@
-//! A bucket in memory behind a real S3 door: a small server on a port of this machine, with the faults, delays and lies
-//! that buckets have. What it is asked is counted; what it answers is told by its [`Bucket`] handle.
+//! A bucket in memory behind a real S3 interface: a small server on a port of this machine, with the faults, delays and
+//! wrong answers that buckets have. It counts its requests; its [`Bucket`] handle controls its answers.
 //!
 //! Checking a condition and writing are one step under one lock, unless [`Bucket::set_conditions`] says otherwise.
 
@@ -26,7 +26,8 @@ use tokio::sync::Notify;
 
 /// The one bucket that exists there; any other is `NoSuchBucket`.
 pub const NAME: &str = "qo-test";
-/// Who may use it; so may keys that begin with it and a dash, each a client of its own. Any other is refused with 403. `scripts/with_s3.py` gives real servers the same credentials.
+/// The access key of the tests. A key that begins with it and a dash is valid too, each as a client of its own. Any
+/// other is refused with 403. `scripts/with_s3.py` gives real servers the same credentials.
 pub const ACCESS_KEY: &str = "qo-test-key";
 /// The secret that goes with [`ACCESS_KEY`].
 pub const SECRET_KEY: &str = "qo-test-secret";
@@ -50,7 +51,7 @@ struct State {
 
 impl Bucket {
     /// Starts a server on a free port of 127.0.0.1, with an empty bucket and no faults. The seed is that of the dice
-    /// which [`Bucket::set_faults`] throws.
+    /// for [`Bucket::set_faults`].
     pub fn start(seed: u64) -> Self {
         let state = Arc::new(State {
             objects: Mutex::new(Objects::new()),
@@ -91,22 +92,22 @@ impl Bucket {
         })
     }
 
-    /// Which answers to a client bear a wrong date from now on.
+    /// Sets which answers to a client have a wrong date from now on.
     pub fn set_dates(&self, client: &str, lies: DateLies) {
         self.state.clients().set_lies(&format!("{ACCESS_KEY}-{client}"), lies);
     }
 
-    /// Whether a client may only read from now on: what it writes is refused with 403 `AccessDenied`.
+    /// Sets whether a client may only read from now on: its writes are refused with 403 `AccessDenied`.
     pub fn set_may_only_read(&self, client: &str, may_only_read: bool) {
         self.state.clients().set_may_only_read(&format!("{ACCESS_KEY}-{client}"), may_only_read);
     }
 
-    /// How long every request takes from now on: half of it before the deed and half after.
+    /// Sets how long every request takes from now on: half of it before the request takes effect and half after.
     pub fn set_latency(&self, latency: Duration) {
         self.plans().latency = latency;
     }
 
-    /// What goes wrong by dice with requests of some kinds from now on; the default is nothing.
+    /// Sets the random faults of requests of some kinds from now on; the default is none.
     pub fn set_faults(&self, kinds: &[Kind], rates: FaultRates) {
         let mut plans = self.plans();
         for kind in kinds {
@@ -114,7 +115,7 @@ impl Bucket {
         }
     }
 
-    /// What happens to the next request of a kind, whatever the dice say. Said again, to the one after it.
+    /// Gives the next request of a kind this fault, whatever the dice say. A second call is for the request after that.
     pub fn fail_next(&self, kind: Kind, fault: Fault) {
         self.plans().next.push_back((kind, fault));
     }
@@ -124,12 +125,12 @@ impl Bucket {
         self.objects().listing_delay = delay;
     }
 
-    /// How it treats conditional writes from now on.
+    /// Sets how it treats conditional writes from now on.
     pub fn set_conditions(&self, conditions: Conditions) {
         self.objects().conditions = conditions;
     }
 
-    /// Puts the server's clock forward: that of `Date` and `Last-Modified`.
+    /// Sets the server's clock forward: that of `Date` and `Last-Modified`.
     pub fn advance(&self, time: Duration) {
         self.objects().ahead += time;
     }
@@ -139,7 +140,7 @@ impl Bucket {
         self.plans().requests
     }
 
-    /// The same, and counts anew.
+    /// The same, and resets the counts.
     pub fn take_requests(&self) -> Requests {
         std::mem::take(&mut self.plans().requests)
     }
@@ -197,7 +198,7 @@ impl State {
 
 /// How `object_store` reaches a server with the tests' credentials, this one or one that `scripts/with_s3.py` started.
 pub fn client(url: &str, bucket: &str) -> AmazonS3Builder {
-    // Whoever comes first installs it; the others find it there.
+    // One provider per process: the second call fails and changes nothing.
     let _ = rustls::crypto::ring::default_provider().install_default();
     AmazonS3Builder::new()
         .with_endpoint(url)

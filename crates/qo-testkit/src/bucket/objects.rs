@@ -11,14 +11,14 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The longest body that is taken.
+/// The longest body that is accepted.
 const LONGEST: usize = 256 << 20;
 /// The most names on one page of a listing, as at Amazon's.
 const PAGE: usize = 1000;
 
 type Bytes = hyper::body::Bytes;
 
-/// What a server makes of `If-None-Match` and `If-Match`.
+/// How a server treats `If-None-Match` and `If-Match`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Conditions {
     /// Checks and writes in one step.
@@ -26,11 +26,11 @@ pub enum Conditions {
     Atomic,
     /// Checks, pauses, then writes, as a gateway to a file system does.
     Racy(Duration),
-    /// Does not know them.
+    /// Ignores them.
     Ignored,
 }
 
-/// An object. Its tag is that of its bytes, as at Amazon's: who writes the same again gets the same tag.
+/// An object. Its tag depends on its bytes alone, as at Amazon's: writing the same bytes again gives the same tag.
 #[derive(Clone)]
 pub(super) struct Object {
     pub bytes: Bytes,

@@ -1,4 +1,4 @@
-//! The kinds of requests, by which they are counted, billed and spoilt.
+//! The kinds of requests: counts, prices and faults are by kind.
 
 use hyper::{Method, Request};
 

@@ -1,4 +1,4 @@
-//! The door: a thread that listens, and what becomes of each request on its way in and out.
+//! The server: a thread that listens, and the handling of each request.
 
 use super::client::{is_known, key_of};
 use super::fault::Fault;
@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until};
 
-/// Binds a port and serves it on a thread of its own until told to stop. Returns the address.
+/// Binds a port and serves it on a thread of its own until it is told to stop. Returns the address.
 pub(super) fn start(state: Arc<State>, stop: Arc<Notify>) -> (String, JoinHandle<()>) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.set_nonblocking(true).expect("a listener that does not block");
@@ -46,14 +46,14 @@ async fn listen(listener: TcpListener, state: Arc<State>) {
     builder.set_auth(OneAccount);
     let s3 = builder.build();
     loop {
-        // It fails when there are too many open files, of which the clients will hear enough.
+        // `accept` fails when too many files are open; the clients report that.
         if let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(serve(stream, state.clone(), s3.clone()));
         }
     }
 }
 
-/// How a connection ends before its time.
+/// How the server cuts a connection.
 enum Cut {
     /// What was sent arrives.
     Close,
@@ -62,7 +62,7 @@ enum Cut {
 }
 
 async fn serve(stream: TcpStream, state: Arc<State>, s3: S3Service) {
-    // Otherwise answers in two parts wait for an acknowledgement that is late on purpose: 40 ms.
+    // With Nagle's algorithm an answer in two parts waits 40 ms for a delayed acknowledgement.
     let _ = stream.set_nodelay(true);
     let (cut, mut cuts) = mpsc::channel(1);
     let answers = hyper::service::service_fn(move |request| {
@@ -70,7 +70,7 @@ async fn serve(stream: TcpStream, state: Arc<State>, s3: S3Service) {
     });
     let mut connection = http1::Builder::new().serve_connection(TokioIo::new(stream), answers);
     let cut = tokio::select! {
-        // First, so that what was written before a cut is on its way.
+        // The connection first, so that bytes written before a cut are sent.
         biased;
         _ = &mut connection => return,
         cut = cuts.recv() => cut,
@@ -116,20 +116,20 @@ async fn answer(
     Ok(response)
 }
 
-/// Nothing to wait for takes no time, where the runtime's timer would take a millisecond.
+/// A delay of zero returns at once; the runtime's timer would take a millisecond.
 async fn wait(until: Instant) {
     if until > Instant::now() {
         sleep_until(until).await;
     }
 }
 
-/// Has the connection ended; there is no answer.
+/// Cuts the connection; there is no answer.
 async fn end<T>(cut: &mpsc::Sender<Cut>, how: Cut) -> T {
     let _ = cut.send(how).await;
     future::pending().await
 }
 
-/// An error as S3 writes it, once the request is read: whoever is still sending would not hear it.
+/// An error as S3 writes it, sent after the request is read: a client that is still sending would not read it.
 async fn refuse(request: Request<Incoming>, status: StatusCode, code: &str) -> HttpResponse {
     let silent = request.method() == Method::HEAD;
     let _ = Body::from(request.into_body()).store_all_limited(usize::MAX).await;
@@ -141,7 +141,7 @@ async fn refuse(request: Request<Incoming>, status: StatusCode, code: &str) -> H
     response
 }
 
-/// The answer with the length it should have and half of the body, after which the connection is closed.
+/// The answer with its full length and half of the body, after which the connection is closed.
 async fn halved(response: HttpResponse, cut: mpsc::Sender<Cut>) -> Result<HttpResponse, HttpError> {
     let (mut head, mut body) = response.into_parts();
     let whole = body.store_all_limited(usize::MAX).await.map_err(HttpError::new)?;
@@ -151,7 +151,7 @@ async fn halved(response: HttpResponse, cut: mpsc::Sender<Cut>) -> Result<HttpRe
     Ok(HttpResponse::from_parts(head, StreamingBlob::wrap(sent).into()))
 }
 
-/// The time by the server's clock, or what a client is told instead.
+/// The time by the server's clock, or the wrong one for this client.
 fn stamp(response: &mut HttpResponse, state: &State, key: &str) {
     let mut date = Vec::new();
     let wrong_ms = state.clients().wrong_ms(key);

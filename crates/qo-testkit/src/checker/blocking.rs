@@ -1,13 +1,13 @@
 //! G7 no blocking: a full group, a missing handler or a future date delays no other job.
 //!
-//! Claims walk the line in claim order. The answer says which jobs a walk took, so the books can be turned
-//! back to the moment at which the walk came by any job. One that was left behind met a claim that was full,
-//! or lacked room, or was held back by a big job ahead that reserves slots (`docs/rules.md`, "Reserved"); and what is
-//! reserved nobody else may take.
+//! Claims walk the line in claim order. The answer says which jobs a walk took, so the ledger can be rewound to the
+//! moment at which the walk reached any job. A job that the walk passed over met a full claim, or lacked room, or was
+//! held back by a big job ahead that reserves slots (`docs/rules.md`, "Reserved"). No later job of that walk may take
+//! reserved slots.
 //!
-//! Where calls are made at once a walk cannot be gone again: it passes over a job that somebody else is about to take or to
-//! submit, and comes back for it if that one lets it go, and nobody can tell afterwards. How much it takes, for whom and when
-//! is all that is watched then.
+//! With concurrent calls the walk cannot be replayed: it passes over a job that another call is about to take or to
+//! submit, and returns to it if that call lets it go. The history does not show that. So there this checker watches
+//! only how many jobs a walk takes, for which session and when.
 
 use super::ledger::{Counted, Fact, GroupIndex, Ledger, Walked};
 use super::{Objections, Violation, Watch, read};
@@ -32,18 +32,18 @@ impl Watch for Blocking {
         };
         let Some(job) = job else { return };
         let serves = books.sessions.get(&session).is_some_and(|by| by.serves(&books.jobs[job].new));
-        // A date that somebody beside it saw has come, though its own look at the clock may have been before it.
+        // A concurrent call saw that this date had come, though this call may have read the clock before it.
         objections.unless(serves && books.jobs[job].run_at <= books.latest, "G7", || {
             format!("{id} was granted to a worker without its handler, or before its date")
         });
     }
 }
 
-/// A claim's walk, gone again.
+/// A claim's walk, replayed.
 struct Walk<'a> {
     books: &'a Ledger,
     walked: Walked<'a>,
-    /// What big jobs have kept in a group: it stays kept for the whole walk.
+    /// Slots of a group that big jobs have kept: they stay kept for the whole walk.
     kept: Vec<Hold>,
 }
 
@@ -127,7 +127,7 @@ impl<'a> Walk<'a> {
                 .unless(!taken, "prefetch", || format!("{id} is big and was claimed ahead of time"));
         }
         if !books.had_room(job, self.counted(&since)) {
-            // That a job that *runs* had room is what G1 watches.
+            // G1 checks that a job that *runs* had room.
             return objections.unless(!taken || !ahead, "prefetch", || {
                 format!("{id} was claimed ahead of time where there was no room for it")
             });
@@ -152,7 +152,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether the claim, or its share of the job's queue, was full after those before it.
+    /// Whether the claim, or its share of the job's queue, was full after the jobs before this one.
     fn is_full(&self, before: &[usize], job: usize) -> bool {
         let queue = |job: usize| &self.books.jobs[job].new.queue;
         let both_walks = before.iter().chain(self.walked.before);

@@ -1,4 +1,4 @@
-//! `explain` (contract §10) must give the reasons that the books give, neither fewer nor others.
+//! `explain` (contract §10) must give exactly the reasons that follow from the ledger.
 
 use super::ledger::{Counted, Job, Ledger};
 use super::{Objections, Violation, Watch, read};
@@ -42,7 +42,7 @@ fn unfit(explanation: &Explanation) -> String {
     format!("{} is {:?}, because {:?}", explanation.job, explanation.state, explanation.reasons)
 }
 
-/// A reason by its name and what the books know of it; places in line are not theirs.
+/// A reason by its name and what the ledger knows of it. The ledger does not know places in line.
 fn named(reason: &Reason, job: &Job) -> Option<String> {
     Some(match reason {
         Reason::ScheduledUntil { run_at } | Reason::RetryAt { run_at } => format!("until {run_at}"),
@@ -94,7 +94,7 @@ fn reserved(group: &GroupRef) -> String {
     format!("{group} reserved")
 }
 
-/// Of a job that would end, only that it expires is said.
+/// Of a job that would end, `explain` may only say that it expires.
 fn due_of_end(books: &Ledger, index: usize) -> BTreeSet<String> {
     let job = &books.jobs[index];
     let waits = matches!(job.state, JobState::Pending | JobState::Claimed);

@@ -1,11 +1,11 @@
 //! G2 fence: a stale token changes nothing, ever.
 //!
-//! Tokens grow with every grant; a settle is accepted from the owner alone; a number that was answered
-//! gets the same answer again. That a refused settle changed nothing is seen where the store's views are
-//! compared with the books ([`views`](super::views)), which happens right after refusals.
+//! Tokens grow with every grant. A settle is accepted from the owner alone. A number that was answered before gets the
+//! same answer again. The audit right after a refusal compares the store's views with the ledger
+//! ([`views`](super::views)), and so shows that a refused settle changed nothing.
 //!
-//! Where calls are made at once, one may draw its tokens first and come second. None comes twice even then, and those of a
-//! job, and of a group of one slot, grow: who takes them waits for the one before.
+//! Of two concurrent calls one may draw its tokens first and come second in the store's order. Even then no token comes
+//! twice, and the tokens of one job, and of one group of one slot, grow: a claim waits for the one before it.
 
 use super::ledger::{AcquireVerdict, Fact, GroupIndex, Ledger, StartVerdict, Verdict};
 use super::{Objections, Violation, Watch, read};
@@ -93,7 +93,7 @@ impl Watch for Fence {
                 }
             }
             (Actor::Worker(_), What::Heard(command, reply)) => {
-                // A simulated worker numbers its exchanges properly, so it is never told otherwise.
+                // A simulated worker numbers its exchanges correctly, so the store must never refuse a number.
                 if let (Command::Exchange(exchange), Err(error)) = (&**command, &**reply)
                     && matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Invalid)
                 {
@@ -123,7 +123,7 @@ impl Fence {
         self.newest = newest.max(token);
     }
 
-    /// It is new, and newer than what was drawn for the same job, and of groups that have one slot.
+    /// The token is new, and newer than those drawn for the same job and for groups of one slot.
     fn grows_where_they_met(
         &mut self,
         books: &Ledger,
@@ -148,8 +148,8 @@ impl Fence {
     }
 }
 
-/// Whether an answer to a request for slots is about the right lease. That slots which are free are granted, and
-/// no others, is what G1 and the [slot requests](super::requests) watch.
+/// Whether an answer to a request for slots is about the right lease. G1 and the [slot requests](super::requests) check
+/// that free slots are granted, and no others.
 fn fits_request(answer: &Result<Option<SlotLease>>, verdict: AcquireVerdict) -> bool {
     match (verdict, answer.as_ref().map_err(Error::kind)) {
         (AcquireVerdict::Same(due), Ok(lease)) => *lease == Some(due),
@@ -188,7 +188,7 @@ fn fits(session: SessionId, result: &Result<JobState>, verdict: Verdict) -> bool
         (Verdict::Owner(then) | Verdict::GivesBack(then), Ok(state)) => then == *state,
         (Verdict::NotStarted, Err(error)) => error.kind() == ErrorKind::Invalid,
         (Verdict::Again(recorded, _), Ok(state)) => recorded == *state,
-        // Whether another session of the same worker may ask what its old token settled is left open.
+        // The contract leaves open whether another session of the same worker may ask what an old token settled.
         (Verdict::Again(_, by), Err(error)) => by != session && error.kind() == ErrorKind::Fenced,
         (Verdict::Stale, Err(error)) => error.kind() == ErrorKind::Fenced,
         (Verdict::Owner(_) | Verdict::GivesBack(_), Err(_)) => false,

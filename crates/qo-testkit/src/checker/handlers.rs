@@ -1,9 +1,9 @@
 //! G1′ handlers: at most N handlers physically run.
 //!
-//! A handler that runs without owning its job is one too many: the store may have given its slots to
-//! another. Workers that keep to the rule of trust never have one, with two exceptions that the contract
-//! names: a process that paused for longer than its margin, and a slot that an operator took by force
-//! (or a timeout that a worker sat through).
+//! A handler that runs without owning its job is one too many: the store may have given its slots to another job. A
+//! worker that follows the rule of trust never runs one, with two exceptions that the contract names: a process that
+//! paused for longer than its margin, and a slot that an operator took by force (or a timeout that passed while the
+//! worker did not stop the handler).
 
 use super::ledger::{Fact, Ledger};
 use super::{Objections, Violation, Watch, read};

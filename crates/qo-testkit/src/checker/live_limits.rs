@@ -1,7 +1,7 @@
 //! G8 live limits: after `set` or `pause` is acknowledged, no claim, start or program exceeds the new value.
 //!
-//! Seen from the caller: what counts is the last word that was *heard*, until the store takes another one
-//! for the same group or queue.
+//! Seen from the caller: the last value that it *got acknowledged* counts, until the store takes another one for the
+//! same group or queue.
 
 use super::ledger::{Fact, Ledger};
 use super::{Objections, Violation, Watch, read};
@@ -62,7 +62,7 @@ impl LiveLimits {
         });
     }
 
-    /// A word counts once it is heard, unless a late or repeated call overruled it meanwhile.
+    /// A value counts once it is acknowledged, unless a late or repeated call overruled it meanwhile.
     fn acknowledged(&mut self, command: &Command) {
         match command {
             Command::SetLimit(group, limit) if self.newest_limit.get(group) == Some(limit) => {

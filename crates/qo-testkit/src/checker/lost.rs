@@ -7,7 +7,7 @@ use crate::history::{Audit, Entry, History, What};
 use qo_core::{Answer, Command, Error, JobId, JobState, JobView, Result, Submitted};
 use std::collections::HashMap;
 
-/// Watches submits, ends and the store's last word.
+/// Watches submits, ends and the store's final views.
 #[derive(Debug, Default)]
 pub struct Lost {
     acknowledged: Vec<JobId>,
@@ -85,7 +85,7 @@ fn stored(result: &Result<Submitted>) -> Option<JobId> {
 }
 
 impl Lost {
-    /// A job that ended does not run again, unless an operator opened it again.
+    /// A job that ended does not run again, unless an operator reopened it.
     fn may_be_taken(&self, books: &Ledger, id: JobId, job: Option<usize>, objections: &mut Objections) {
         let Some(job) = job else {
             return objections.add("G3", format!("{id} was granted but never accepted"));

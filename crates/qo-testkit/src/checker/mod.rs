@@ -1,11 +1,10 @@
 //! Checkers: does a history keep the guarantees?
 //!
-//! One file a guarantee, each with a pure `check(&History) -> Vec<Violation>`. Underneath, each is a
-//! [`Watch`] that looks on while one [`Ledger`] is kept from the history, so that [`check_all`] reads a
-//! history once for all of them.
+//! One file for each guarantee, with a pure `check(&History) -> Vec<Violation>`. Each is a [`Watch`] on one [`Ledger`]
+//! that is kept from the history, so that [`check_all`] reads a history once for all of them.
 //!
-//! [`check_concurrent`] reads the history of real processes, who call their store at once. What they did has one order,
-//! that of the store, but each of them looked at the clock and at the line a little before its place in it.
+//! [`check_concurrent`] reads the history of real processes, which call their store concurrently. Their calls have one
+//! order, that of the store, but each call read the clock and the line a little before its place in it.
 
 pub mod admission;
 pub mod blocking;
@@ -61,7 +60,7 @@ pub struct Objections {
 impl Objections {
     /// Objects to the current entry.
     pub fn add(&mut self, guarantee: &'static str, message: impl Into<String>) {
-        // After the first few, a broken history breaks everywhere; the rest tells nobody anything.
+        // After the first few violations a broken history breaks everywhere; more of them tell a reader nothing.
         if self.found.len() < 100 {
             self.found.push(Violation { guarantee, entry: self.entry, at: self.at, message: message.into() });
         }
@@ -75,12 +74,12 @@ impl Objections {
     }
 }
 
-/// Looks on while a ledger is kept.
+/// Sees every fact and entry while a ledger is kept.
 pub trait Watch {
-    /// A fact, with the books as they were before it.
+    /// A fact, with the ledger as it was before it.
     fn fact(&mut self, _books: &Ledger, _fact: &Fact<'_>, _objections: &mut Objections) {}
 
-    /// An entry of the history, with the books as they are after it.
+    /// An entry of the history, with the ledger as it is after it.
     fn entry(&mut self, _books: &Ledger, _entry: &Entry, _objections: &mut Objections) {}
 
     /// The history is over.
@@ -97,7 +96,7 @@ fn keep(mut books: Ledger, history: &History, watches: &mut [&mut dyn Watch]) ->
     for (index, entry) in history.entries.iter().enumerate() {
         (objections.entry, objections.at) = (index, entry.at);
         books.latest = books.latest.max(entry.at);
-        // Of two calls beside each other, the one that looked at the clock first may come second.
+        // Of two concurrent calls, the one that read the clock first may come second.
         books.now = if books.concurrent { entry.at } else { books.latest };
         if let What::Applied(command, answer) = &entry.what {
             books.apply(command, answer, &mut |books, fact| {
@@ -115,15 +114,16 @@ pub fn check_all(history: &History) -> (Vec<Violation>, tally::Tally) {
     check(Ledger::default(), history)
 }
 
-/// The same for a history of processes that called their store at once. It differs in what cannot hold there, and nowhere
-/// else; each checker says why:
+/// The same for a history of processes that called their store concurrently. It leaves out only what cannot hold there;
+/// each checker says why:
 ///
-/// - Whatever a call did, it did at the time that it saw; the one after it may have seen an earlier one.
-/// - Fence tokens grow for each job and each group of one slot ([`fence`]), as contract §5 has it, not from call to call.
-/// - A claim may pass over a job, and take them in another order ([`blocking`]). A job that is passed over again and again
-///   is stuck ([`stuck`]).
-/// - Times of attempts that two sessions had may overlap a little ([`owner`]); their places in the history may not.
-/// - Which handlers run is not in the history ([`stuck`]).
+/// - A call acts at the time that it read; the call after it may have read an earlier one.
+/// - Fence tokens grow for each job and each group of one slot ([`fence`]), as contract §5 has it, not from call to
+///   call.
+/// - A claim may pass over a job, and take jobs in another order ([`blocking`]). A job that is passed over again and
+///   again is stuck ([`stuck`]).
+/// - The times of attempts of two sessions may overlap a little ([`owner`]); their places in the history may not.
+/// - The history does not say which handlers run ([`stuck`]).
 pub fn check_concurrent(history: &History) -> (Vec<Violation>, tally::Tally) {
     check(Ledger::concurrent(), history)
 }

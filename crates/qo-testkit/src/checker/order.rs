@@ -1,5 +1,5 @@
-//! G6 order: steps of a workflow run strictly one after another, in the order in which they were accepted, whatever
-//! is retried, whoever crashes, and whoever claims them.
+//! G6 order: steps of a workflow run strictly one after another, in the order in which they were accepted, whatever is
+//! retried, whichever process crashes, and whichever worker claims them.
 
 use super::ledger::{Fact, Ledger};
 use super::{Objections, Violation, Watch, read};
@@ -51,7 +51,7 @@ impl Watch for Order {
     }
 }
 
-/// Every earlier step is passed, told from the states of the steps, and no other one runs.
+/// Every earlier step is passed, by the states of the steps, and no other step runs.
 fn in_turn(books: &Ledger, job: usize, objections: &mut Objections) {
     let Some(workflow) = books.workflow_of(job) else { return };
     let id = books.jobs[job].new.id;

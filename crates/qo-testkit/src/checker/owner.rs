@@ -26,7 +26,7 @@ impl Watch for Owner {
         };
         let Some(job) = job.map(|job| &books.jobs[job]) else { return };
         let runs = job.holding.map(|holding| holding.token);
-        // The claim that starts gives way to its own start; whether it was that session's is a matter of fences.
+        // A start replaces the claim of the same job; `fence` checks that the claim was that session's.
         let claimed = job.claimed.map(|claimed| claimed.token).filter(|_| !starts);
         if let Some(held) = runs.or(claimed) {
             objections.add(
@@ -40,7 +40,8 @@ impl Watch for Owner {
         let What::Audited(audit) = &entry.what else { return };
         for detail in &audit.details {
             for pair in detail.attempts.windows(2) {
-                // A claim that looked at the clock, and then waited until somebody gave the job back, began before that.
+                // A claim that read the clock, and then waited until another session gave the job back, has an earlier
+                // time than that.
                 let in_time = books.concurrent || pair[0].ended_at <= pair[1].started_at;
                 let apart = in_time && pair[0].token < pair[1].token;
                 objections

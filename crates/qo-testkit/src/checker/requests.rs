@@ -1,4 +1,4 @@
-//! Starts and standalone slots: what is asked for and can be had is given, and nothing else.
+//! Starts and standalone slots: a request that can be granted is granted, and no other is.
 
 use super::ledger::{AcquireVerdict, Fact, Ledger, StartVerdict};
 use super::{Objections, Violation, Watch, read};
@@ -36,7 +36,7 @@ impl Watch for Requests {
 fn starts(result: &Result<Started>, verdict: StartVerdict) -> bool {
     let then = result.as_ref().ok().map(|started| (started.then, started.run.is_some()));
     match verdict {
-        // A matter of fences.
+        // `fence` checks that.
         StartVerdict::Stale => true,
         StartVerdict::Expires => then == Some((JobState::Expired, false)),
         StartVerdict::GivenBack(_) => then == Some((JobState::Pending, false)),

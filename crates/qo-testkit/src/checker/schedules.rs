@@ -1,5 +1,5 @@
 //! Schedules: each tick runs at most once across the fleet, no two jobs of a schedule run at once (unless they may
-//! overlap), and of missed ticks only those run that shall.
+//! overlap), and of missed ticks only those run that the schedule's policy names.
 
 use super::ledger::{Fact, Ledger};
 use super::{Objections, Violation, Watch, read};
@@ -16,7 +16,7 @@ pub struct Schedules {
     ticks: HashMap<Key, JobId>,
 }
 
-/// Ticks that ran twice, jobs that overlapped, and schedules that say something else than the books.
+/// Ticks that ran twice, jobs that overlapped, and schedules whose view differs from the ledger.
 pub fn check(history: &History) -> Vec<Violation> {
     read(history, &mut [&mut Schedules::default()])
 }
@@ -57,7 +57,7 @@ impl Watch for Schedules {
     }
 }
 
-/// No other job of the schedule runs, unless they may overlap, or somebody else than the schedule limits its key.
+/// No other job of the schedule runs, unless they may overlap, or a source other than the schedule limits its key.
 fn alone(books: &Ledger, index: usize, objections: &mut Objections) {
     let job = &books.jobs[index];
     let Some((schedule, false)) = &job.schedule else { return };
@@ -104,7 +104,7 @@ fn compare(books: &Ledger, audit: &Audit, objections: &mut Objections) {
     objections.unless(listed == due, "schedule", || format!("{listed:?} are listed, by the books {due:?}"));
     for status in &audit.schedules {
         let Some(row) = books.schedules.get(&status.schedule) else { continue };
-        // The words of a refusal are the store's own.
+        // Stores may word a refusal differently.
         let worded = |outcome: &TickOutcome| match outcome {
             TickOutcome::Refused(_) => TickOutcome::Refused(String::new()),
             other => other.clone(),

@@ -1,5 +1,5 @@
-//! Stops (contract §5): a worker is told with its next exchange, once, what it must stop: jobs that were
-//! called off, and claims that a timeout, an operator or the end of their lease took away.
+//! Stops (contract §5): a worker's next exchange tells it, once, what it must stop: jobs that were cancelled, and
+//! claims that a timeout, an operator or the end of their lease took away.
 
 use super::ledger::{ClaimEnd, Fact, Ledger};
 use super::{Objections, Violation, Watch, read};
@@ -30,7 +30,7 @@ impl Watch for Stops {
                 match how {
                     ClaimEnd::Cancelled => self.owe(claimed.session, *token, StopReason::Cancelled),
                     ClaimEnd::Over => self.owe(claimed.session, *token, StopReason::LeaseEnded),
-                    // Its worker did it itself, or is no more.
+                    // Its worker ended it itself, or is gone.
                     ClaimEnd::CouldNotStart
                     | ClaimEnd::Released
                     | ClaimEnd::Drained
@@ -59,8 +59,8 @@ impl Stops {
     }
 
     fn told(&mut self, exchange: &Exchange, reply: &ExchangeReply, objections: &mut Objections) {
-        // Whether a claim that was taken away is still told to a worker that just tried to settle it, and
-        // so heard `Fenced`, is left open.
+        // The contract leaves open whether a worker that just tried to settle a claim, and so got `Fenced`, is still
+        // told that the claim was taken away.
         let heard = |token: FenceToken| exchange.settles.iter().any(|settle| settle.token == token);
         let mut due = self.due.remove(&exchange.session).unwrap_or_default();
         due.retain(|token, _| !heard(*token));

@@ -1,7 +1,7 @@
-//! G5 nothing stuck: when faults end, every runnable job is claimed within session lease + sweep + poll if a
-//! live worker with a free permit handles it, claimed jobs are started, and no slot is held by nobody.
+//! G5 nothing stuck: when faults end, every runnable job is claimed within session lease + sweep + poll if a live
+//! worker with a free permit handles it, claimed jobs are started, and no slot is held without a live holder.
 //!
-//! (That a limit with work waiting is *reached* is what [`blocking`](super::blocking) sees at every claim.)
+//! ([`blocking`](super::blocking) checks at every claim that a limit with work waiting is *reached*.)
 
 use super::ledger::{Fact, Ledger};
 use super::{Objections, Violation, Watch, read};
@@ -9,7 +9,7 @@ use crate::history::{Audit, Entry, History, What};
 use qo_core::{FenceToken, Time};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Watches, after faults ended, how long things stand still.
+/// Watches, after faults ended, how long jobs and slots make no progress.
 #[derive(Debug, Default)]
 pub struct Stuck {
     /// Since when faults are over, and the bound.
@@ -31,7 +31,7 @@ impl Watch for Stuck {
         if let (Fact::Exchanged(..) | Fact::Swept(..), Some((since, bound_ms))) = (fact, self.healed) {
             self.look_for_waiting(books, bound_ms, objections);
             self.look_for_buffered(books, bound_ms, objections);
-            // The history of processes does not say what runs: of that each of them writes its own.
+            // The history of processes does not say what runs: each process logs that itself.
             if !books.concurrent {
                 self.look_for_orphans(books, since, bound_ms, objections);
             }
@@ -56,8 +56,8 @@ impl Watch for Stuck {
     }
 }
 
-/// Slots, and claims, that the store shows although their lease was over long ago.
-/// Nobody is to blame for what was over before the faults were.
+/// Slots, and claims, that the store shows although their lease was over long ago. What was over before the faults
+/// ended does not count.
 fn look_for_slots_of_nobody(
     audit: &Audit,
     now: Time,
@@ -136,7 +136,7 @@ impl Stuck {
             let granted = books.jobs[job].holding.map_or(healed, |holding| holding.since);
             let since = self.stopped_at.get(token).copied().unwrap_or(granted).max(healed);
             objections.unless(books.now.ms_since(since) <= bound_ms, "G5", || {
-                format!("token {token} holds the slots of {} and nobody runs it", books.jobs[job].new.id)
+                format!("token {token} holds the slots of {} and no worker runs it", books.jobs[job].new.id)
             });
         }
     }

@@ -1,4 +1,4 @@
-//! What a history was made of: a run that never reached a limit proves nothing about limits.
+//! What a history was made of: a run that never reached a limit says nothing about limits.
 
 use super::ledger::{AcquireVerdict, ClaimEnd, Fact, Grant, Ledger};
 use super::{Objections, Watch};

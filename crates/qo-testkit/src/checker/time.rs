@@ -1,8 +1,8 @@
 //! G9 time: ownership depends on store time only.
 //!
-//! Workers and clients of a simulation have wrong wall clocks, and their ids and dates come from them. Here
-//! we hold the answers against store time; that no lease ends early is seen as an overlap (G4), and that
-//! none ends late as a difference between the views and the books.
+//! Workers and clients of a simulation have wrong wall clocks, and their ids and dates come from them. This checker
+//! compares the times in answers with store time. A lease that ends early shows up as an overlap (G4), and one that
+//! ends late as a difference between the views and the ledger.
 
 use super::ledger::{Fact, Ledger};
 use super::{Objections, Violation, Watch, read};

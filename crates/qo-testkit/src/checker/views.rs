@@ -1,4 +1,4 @@
-//! The store's views must say what the books say: slots used = slots of the holders = slots recomputed.
+//! The store's views must agree with the ledger: slots used = slots of the holders = slots recomputed.
 
 use super::ledger::{Fact, Grant, GroupIndex, Job, Ledger};
 use super::{Objections, Violation, Watch, read};
@@ -128,7 +128,7 @@ fn compare_job(stored: &Ledger, foreseen: &Ledger, view: &JobView, objections: &
     let lease_until = job_lease(books, job).unwrap_or_default();
     let holding = job.holding.map(|holding| (holding.token, holding.session, lease_until));
     let claimed = job.claimed.map(|claimed| (claimed.token, claimed.session, lease_until));
-    // Of a finished job nothing depends on whether somebody had called it off.
+    // For a finished job it makes no difference whether it was cancelled while it ran.
     let cancel_requested = if job.state.is_terminal() { view.cancel_requested } else { job.cancel_requested };
     let by_books = (
         (job.state, job.attempts_used, cancel_requested, &job.group),

@@ -1,4 +1,5 @@
-//! Cancel: pending at once; running is told, keeps its slots until settled, and a success stays a success.
+//! Cancel: a pending job ends at once; the worker of a running job is told, the job keeps its slots until it is
+//! settled, and a success stays a success.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Configurations and registrations: refused as a whole, with every mistake named, or taken as a whole.
+//! Configurations and registrations: refused as a whole, with every mistake named, or accepted as a whole.
 
 use super::invalid::json_of;
 use super::*;

@@ -1,4 +1,4 @@
-//! Costs: how many slots a job takes, and what is refused because it could never run.
+//! Costs: how many slots a job takes, and which jobs are refused because they could never run.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Crashes: a lease ends by an event, the job goes back at once, and no slot is held by nobody (G5).
+//! Crashes: a lease ends by an event, the job goes back at once, and no slot is held without a live holder (G5).
 
 use super::*;
 
@@ -77,7 +77,7 @@ pub(super) async fn a_job_too_old_to_start_again_expires_with_its_lease(world: &
 pub(super) async fn a_kill_between_grant_and_dispatch_loses_nothing(world: &World) {
     let ids = world.submit_many(50, job("t")).await;
     let dead = world.worker("dead", ["t"]).await;
-    assert_eq!(dead.claim(50).await.len(), 50, "granted, but the reply reaches nobody");
+    assert_eq!(dead.claim(50).await.len(), 50, "granted, but the reply is lost");
     world.advance(30_000).await;
     let heir = world.worker("heir", ["t"]).await;
     assert_eq!(heir.claim_ids(100).await, ids);
@@ -215,7 +215,7 @@ pub(super) async fn what_is_held_is_not_forgotten_when_a_worker_or_program_start
     let running = worker.claim_one().await;
     world.hold(program("t").called("render")).await;
     assert_eq!(worker.ahead(1).await.len(), 1);
-    // What every process does when it starts: it pushes what it was configured with, and opens a session.
+    // What every process does when it starts: it pushes its configuration, and opens a session.
     world.configure([("t", 3)]).await;
     world.register(task("t")).await;
     let reborn = world.worker("w1", ["t"]).await;

@@ -176,7 +176,7 @@ pub(super) async fn a_dropped_exchange_may_be_made_again(world: &World) {
     let ids = world.submit_many(4, job("t")).await;
     let worker = world.worker("w1", ["t"]).await;
     let exchange = Exchange { claim: Claim { max: 2, ..Claim::default() }, ..worker.next() };
-    // Polled once and dropped: it happened or it did not, and the worker does not know which.
+    // Polled once and dropped: the call took effect or it did not, and the worker does not know which.
     let _ = world.store.exchange(exchange.clone()).now_or_never();
     let reply = worker.send(exchange).await.expect("the session is live");
     assert_eq!(worker::ids(&reply.claimed), ids[..2]);
@@ -250,7 +250,7 @@ pub(super) async fn a_dropped_exchange_with_a_start_may_be_made_again(world: &Wo
     let worker = world.worker("w1", ["t"]).await;
     let starts = vec![starting(&worker.ahead_one().await)];
     let exchange = Exchange { starts, ..worker.next() };
-    // Polled once and dropped: it happened or it did not, and the worker does not know which.
+    // Polled once and dropped: the call took effect or it did not, and the worker does not know which.
     let _ = world.store.exchange(exchange.clone()).now_or_never();
     let reply = worker.send(exchange).await.expect("the session is live");
     assert_eq!(reply.started[0].as_ref().map(|started| started.then), Ok(JobState::Running));

@@ -316,7 +316,7 @@ pub(super) async fn claimed_jobs_and_waiting_steps_have_no_place_in_line(world: 
     world.set("t", 1).await;
     let last = world.submit(job("t")).await;
     let reasons = world.reasons(last).await;
-    // Before it: one of the two plain jobs, the other is claimed; and the head, not the steps behind it.
+    // Ahead of it: one of the two plain jobs (the other is claimed) and the head, not the steps behind it.
     assert!(matches!(reasons[..], [Reason::GroupFull { position: 3, .. }]), "{reasons:?}");
 }
 

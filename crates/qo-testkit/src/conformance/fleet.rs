@@ -1,5 +1,4 @@
-//! The fleet: many workers at once, crashes in between; limits hold (G1), nothing is lost (G3), nothing is
-//! stuck (G5).
+//! The fleet: many workers at once, crashes in between. Limits hold (G1), nothing is lost (G3), nothing is stuck (G5).
 
 use super::*;
 
@@ -173,7 +172,7 @@ pub(super) async fn workflows_keep_their_order_through_retries_crashes_and_other
                 break;
             }
         }
-        // Every fifth worker dies with what it holds; the others go in peace.
+        // Every fifth worker dies with running jobs; the others settle and close their sessions.
         if round % 5 == 4 {
             world.advance(30_000).await
         } else {

@@ -7,12 +7,12 @@ pub(super) fn for_ms(ms: u64) -> Retention {
     Retention { succeeded_ms: ms, failed_ms: ms, cancelled_ms: ms, expired_ms: ms }
 }
 
-/// A worker that outlives every retention of a case, if it renews now and then.
+/// A worker whose session outlives every retention of a case, if it renews now and then.
 pub(super) async fn patient(world: &World) -> Worker {
     world.open(serving("w1", ["t", "step"]).lease(caps::LEASE_MAX_MS)).await
 }
 
-/// A job that is there and has ended this way.
+/// A job that has ended this way and is remembered.
 pub(super) async fn ended(world: &World, worker: &Worker, spec: JobSpec, outcome: Outcome) -> JobId {
     let id = world.submit(spec).await;
     let claimed = worker.claim_one().await;
@@ -133,10 +133,10 @@ pub(super) async fn the_step_that_halts_is_not_forgotten_while_others_wait(world
     assert_eq!(world.sweep().await.forgotten, 0);
     assert_eq!(world.workflow("a").await.state, WorkflowState::Halted);
     world.steer("a", Steer::Skip).await.expect("it is halted");
-    assert_eq!(world.sweep().await.forgotten, 1, "it was skipped: it halts nobody");
+    assert_eq!(world.sweep().await.forgotten, 1, "it was skipped: it halts no workflow");
     assert_eq!(worker.claim_ids(10).await, waiting[..1]);
     assert_eq!(world.cancel(waiting[1]).await, Ok(JobState::Cancelled));
-    assert_eq!(world.sweep().await.forgotten, 1, "nobody waits for it");
+    assert_eq!(world.sweep().await.forgotten, 1, "no step waits for it");
 }
 
 pub(super) async fn no_step_that_is_not_passed_is_forgotten_while_others_wait(world: &World) {

@@ -131,7 +131,7 @@ pub(super) async fn concurrent_submits_of_one_key_store_one_job(world: &World) {
 
 pub(super) async fn a_dropped_submit_may_be_made_again(world: &World) {
     let jobs = vec![world.new_job(job("pay")), world.new_job(job("pay").once("order-1"))];
-    // Polled once and dropped: it happened or it did not, and the client does not know which.
+    // Polled once and dropped: the call took effect or it did not, and the client does not know which.
     let _ = world.store.submit(jobs.clone()).now_or_never();
     let outcomes = world.store.submit(jobs.clone()).await.expect("a valid call");
     for (outcome, job) in outcomes.iter().zip(&jobs) {

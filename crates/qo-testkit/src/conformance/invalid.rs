@@ -1,5 +1,5 @@
-//! Bad input: each refusal names field, value and rule, loses nothing and panics nowhere; and the caps are
-//! exactly where they are said to be.
+//! Bad input: each refusal names field, value and rule, loses nothing and panics nowhere; and the caps are exactly as
+//! documented.
 
 use super::*;
 

@@ -4,7 +4,7 @@ use crate::START;
 use qo_core::{GroupRef, JobId, Json, Key, Name, NewJob, OnFailure, OnLimit, Outcome, RetryPolicy, Schedule};
 use qo_core::{TaskOptions, Time};
 
-/// A job in the making. The world gives it an id unless the case does.
+/// A builder of a job. The world gives it an id unless the case does.
 #[derive(Debug, Clone)]
 pub struct JobSpec {
     pub(super) id: Option<JobId>,
@@ -35,7 +35,7 @@ options! {
     payload(json: &str) |new| new.payload = Json::parse("payload", json).expect("a case sends JSON");
     /// What the handler gets, JSON or not.
     raw_payload(text: &str) |new| new.payload = Json::as_stored(text);
-    /// The line it stands in.
+    /// Its queue.
     queue(queue: &str) |new| new.queue = name(queue);
     /// Lower runs first.
     priority(priority: i32) |new| new.priority = priority;
@@ -43,7 +43,7 @@ options! {
     run_at(time: Time) |new| new.run_at = Some(time);
     /// It expires unless it starts before this time.
     good_until(time: Time) |new| new.good_until = Some(time);
-    /// Tries until it fails for good.
+    /// Attempts until it fails for good.
     attempts(most: u32) |new| new.max_attempts = most;
     /// Its own backoff.
     backoff(retry: RetryPolicy) |new| new.retry = Some(retry);
@@ -57,13 +57,13 @@ options! {
     cost(cost: u32) |new| new.cost = cost;
     /// Slots it takes in a further group.
     also(group: &str, slots: u32) |new| new.limits.insert(group_ref(group), slots);
-    /// The limit that the submit brings along.
+    /// The limit that the submit brings.
     limit(limit: u32) |new| new.limit = Some(limit);
     /// The same key again is the same job.
     once(text: &str) |new| new.idempotency_key = Some(key(text));
-    /// `LimitReached` if its group is taken.
+    /// `LimitReached` if its group is full.
     or_reject() |new| new.on_limit = OnLimit::Reject;
-    /// Dropped if its group is taken.
+    /// Skipped if its group is full.
     or_skip() |new| new.on_limit = OnLimit::Skip;
     /// The workflow that it is the next step of.
     workflow(workflow: &str) |new| new.workflow = Some(name(workflow));

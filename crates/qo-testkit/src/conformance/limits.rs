@@ -1,4 +1,4 @@
-//! Groups and their limits: which jobs count where, and that no limit is exceeded, and each is reached (G1).
+//! Groups and their limits: which jobs count where; no limit is exceeded, and each is reached (G1).
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Logs of attempts: beside the order of events, found by the attempt's token.
+//! Logs of attempts: no part of the order of events, found by the attempt's token.
 
 use super::*;
 
@@ -24,7 +24,7 @@ pub(super) async fn an_attempt_without_a_log_has_none(world: &World) {
     let worker = world.worker("w", ["t"]).await;
     let held = worker.claim_one().await;
     assert_eq!(world.store.log(held.token).await, Ok(None));
-    assert_eq!(world.store.log(FenceToken(u64::MAX)).await, Ok(None), "nobody has it");
+    assert_eq!(world.store.log(FenceToken(u64::MAX)).await, Ok(None), "no attempt has this token");
     world.store.keep_log(held.token, String::new()).await.expect("it is kept");
     assert_eq!(world.store.log(held.token).await, Ok(Some(String::new())), "an empty one is one");
 }
@@ -38,7 +38,7 @@ pub(super) async fn of_a_long_log_the_end_is_kept(world: &World) {
     assert_eq!(world.store.log(held[0].token).await, Ok(Some(whole.clone())), "so much is kept whole");
     world.store.keep_log(held[1].token, format!("beginning{whole}!")).await.expect("it is kept");
     assert_eq!(world.store.log(held[1].token).await, Ok(Some(format!("{}!", &whole[1..]))));
-    // A letter of two bytes across the cut goes as a whole.
+    // A character of two bytes across the cut is dropped.
     world.store.keep_log(held[2].token, format!("aü{}", &whole[1..])).await.expect("it is kept");
     assert_eq!(world.store.log(held[2].token).await, Ok(Some(whole[1..].to_string())));
 }

@@ -25,7 +25,7 @@ pub(super) async fn a_manager_takes_extends_and_gives_back(world: &World) {
 pub(super) async fn a_manager_cleans_up_and_shows_jobs_too(world: &World) {
     let manager = ConcurrencyManager::new(Arc::clone(&world.store));
     let empty = manager.get_status("gpu").await.expect("a valid call");
-    assert_eq!((empty.limit, empty.active, empty.slots), (None, 0, vec![]), "nobody has named it");
+    assert_eq!((empty.limit, empty.active, empty.slots), (None, 0, vec![]), "no job or program has named it");
     let id = world.submit(job("gpu").cost(2)).await;
     world.worker("w1", ["gpu"]).await.claim_one().await;
     for _ in 0..2 {

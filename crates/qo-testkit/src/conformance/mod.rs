@@ -1,6 +1,6 @@
 //! The conformance suite: each rule that a store can break is one case, by that rule's name.
 //!
-//! A store proves itself with a few lines in its own tests:
+//! A store runs the suite with a few lines in its own tests:
 //!
 //! ```text
 //! qo_testkit::conformance!(MyFixtures);
@@ -69,7 +69,7 @@ use futures::future::{BoxFuture, join_all};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-// The words of the cases, which begin with `use super::*`.
+// What cases use; they begin with `use super::*`.
 use job_spec::{at, cron, failure, group_ref, key, name, retry, snooze, step, success, task};
 use qo_core::{
     Attempt, AttemptOutcome, Change, Changed, Claim, ClaimedJob, ConcurrencyManager, Configuration,
@@ -91,11 +91,11 @@ const DAY_MS: u64 = 24 * 3_600_000;
 /// One rule, as a test.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// The sentence.
+    /// The rule as a sentence.
     pub name: &'static str,
     /// The part of the rules that it belongs to: the file that holds it.
     pub area: &'static str,
-    /// Panics if the store breaks the sentence.
+    /// Panics if the store breaks the rule.
     pub run: for<'a> fn(&'a World) -> BoxFuture<'a, ()>,
 }
 
@@ -104,8 +104,7 @@ pub fn cases() -> Vec<Case> {
     crate::conformance!(@list cases)
 }
 
-/// Runs one case on a fresh store, then checks that what the store shows still fits together.
-/// `Err` says what broke.
+/// Runs one case on a fresh store, then checks that the store's views are consistent. `Err` says what broke.
 pub fn run(case: &Case, fixtures: &dyn Fixtures) -> Result<(), String> {
     let test = async {
         let world = World::new(fixtures.fresh().await);

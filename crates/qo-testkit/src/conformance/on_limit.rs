@@ -1,4 +1,4 @@
-//! `on_limit`: hold or refuse at submit, counted in the same step as the insert.
+//! `on_limit`: wait or refuse at submit, counted in the same step as the insert.
 
 use super::*;
 

@@ -187,7 +187,7 @@ pub(super) async fn a_group_of_many_tasks_costs_and_keys_has_one_line(world: &Wo
         seen.extend(worker::ids(&claimed));
         worker.succeed_all(&claimed).await;
     }
-    assert_eq!(seen, ids, "big ones reserve, so nobody overtakes anybody");
+    assert_eq!(seen, ids, "big ones reserve, so no job overtakes another");
 }
 
 pub(super) async fn priorities_hold_inside_and_across_keys(world: &World) {

@@ -1,5 +1,5 @@
-//! Passing over: a full group, a missing handler or a future date delays no other job (G7), and what is
-//! passed over is not lost.
+//! Passing over: a full group, a missing handler or a future date delays no other job (G7), and a job that is passed
+//! over is not lost.
 
 use super::*;
 

@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// Checks that a job stands in line as if nobody had ever claimed it.
+/// Checks that a job stands in line as if no worker had ever claimed it.
 pub(super) async fn untouched(world: &World, before: &JobView) {
     let detail = world.detail(before.id).await;
     assert_eq!((&detail.view, detail.attempts), (before, vec![]));

@@ -1,10 +1,10 @@
-//! A program as cases see it: not a job, and yet it holds slots of a group, under a lease of its own.
+//! A program as cases use it: not a job, but it holds slots of a group, under a lease of its own.
 
 use super::job_spec::{group_ref, name};
 use qo_core::{FenceToken, LeaseId, Result, SlotLease, SlotRequest, Store};
 use std::sync::Arc;
 
-/// A request for slots in the making. The world gives it an id unless the case does.
+/// A builder of a request for slots. The world gives it an id unless the case does.
 #[derive(Debug, Clone)]
 pub struct ProgramSpec {
     pub(super) id: Option<LeaseId>,
@@ -32,7 +32,7 @@ impl ProgramSpec {
         self
     }
 
-    /// With the limit that it brings along.
+    /// With a limit of its own.
     #[must_use]
     pub fn limit(mut self, limit: u32) -> Self {
         self.request.limit = Some(limit);
@@ -57,7 +57,7 @@ impl ProgramSpec {
 /// A program that was given its slots.
 pub struct Program {
     store: Arc<dyn Store>,
-    /// The id that it gave.
+    /// The id that it asked with.
     pub id: LeaseId,
     /// What it was given.
     pub lease: SlotLease,

@@ -1,8 +1,8 @@
-//! Progress: what running jobs say about themselves. A courtesy, and never a reason.
+//! Progress: what running jobs report about themselves. No rule depends on it.
 
 use super::*;
 
-/// How far a job says that it is, and since when.
+/// A job's progress, and since when it reports that.
 async fn seen(world: &World, job: JobId) -> Option<(u8, String, Time)> {
     let progress = world.view(job).await.running?.progress?;
     Some((progress.percent, progress.note.into(), progress.at))

@@ -1,4 +1,4 @@
-//! Queues: a line with a priority, that may be paused (G8) and limited.
+//! Queues: each has a priority, and may be paused (G8) and limited.
 
 use super::*;
 
@@ -21,7 +21,7 @@ pub(super) async fn a_paused_queue_accepts_jobs_and_lets_running_ones_finish(wor
     let settles = vec![settled(&running[0], success()), settled(&running[1], retry(0))];
     let reply = worker.turn(settles, 10).await;
     assert_eq!(reply.settled, [Ok(JobState::Succeeded), Ok(JobState::Pending)]);
-    assert_eq!(reply.claimed, [], "its slots go to nobody, its retry waits");
+    assert_eq!(reply.claimed, [], "no job takes its slots, its retry waits");
     world.resume("q").await;
     assert_eq!(worker.claim(10).await.len(), 2);
 }

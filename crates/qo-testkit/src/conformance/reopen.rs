@@ -1,4 +1,4 @@
-//! Opening finished jobs again, one by one or by a filter; and calling off by a filter.
+//! Reopening finished jobs, one by one or by a filter; and cancelling by a filter.
 
 use super::history::{ended, for_ms, patient};
 use super::*;

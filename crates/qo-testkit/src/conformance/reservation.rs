@@ -1,5 +1,5 @@
-//! Big costs: a job that asks for many slots keeps the free ones for itself, so that it is neither starved
-//! nor able to deadlock; and what nobody can run keeps nothing.
+//! Big costs: free slots are kept for a job that needs many, so that it is neither starved nor able to deadlock; a job
+//! that no worker can run keeps nothing.
 
 use super::*;
 
@@ -74,7 +74,7 @@ pub(super) async fn a_big_job_that_nobody_serves_reserves_nothing(world: &World)
     assert_eq!(light.claim_ids(1).await, small[..1]);
     assert_eq!(light.claim_ids(1).await, small[1..2]);
     world.worker("heavy", ["big"]).await;
-    assert_eq!(light.claim(1).await, [], "from now on somebody serves it");
+    assert_eq!(light.claim(1).await, [], "from now on a worker serves it");
 }
 
 pub(super) async fn a_big_job_whose_only_worker_drains_or_dies_reserves_nothing(world: &World) {

@@ -1,4 +1,4 @@
-//! Scale: what holds for one job holds for very many. These cases take the longest and come last.
+//! Scale: the rules for one job hold for very many. These cases take the longest and come last.
 
 use super::*;
 
@@ -48,7 +48,7 @@ pub(super) async fn one_sweep_ends_any_backlog_of_jobs(world: &World) {
 
 pub(super) async fn a_sweep_forgets_a_thousand_jobs_and_the_next_goes_on(world: &World) {
     let ids = world.submit_many(1_500, job("t")).await;
-    // Those that were accepted last end first.
+    // The jobs that were accepted last end first.
     world.store.cancel(ids[1_000..].to_vec()).await.expect("a valid call");
     world.advance(1).await;
     world.store.cancel(ids[..1_000].to_vec()).await.expect("a valid call");

@@ -1,4 +1,5 @@
-//! Schedules: jobs that the clock submits, once across the fleet, and never over themselves unless they may be.
+//! Schedules: jobs that the clock submits, once across the fleet, and not while the last one is live unless they may
+//! overlap.
 
 use super::*;
 

@@ -158,7 +158,7 @@ pub(super) async fn the_id_of_an_ended_session_is_remembered_for_a_day(world: &W
     refused(world.store.open_session(again.clone()).await, ErrorKind::Fenced);
     world.advance(1).await;
     world.sweep().await;
-    world.store.open_session(again).await.expect("nobody can remember it any more");
+    world.store.open_session(again).await.expect("its id is forgotten");
 }
 
 pub(super) async fn a_task_or_queue_named_twice_is_served_once(world: &World) {

@@ -1,4 +1,4 @@
-//! Settling: what each outcome makes of a job, and what is remembered of the attempt.
+//! Settling: the job's state after each outcome, and what is remembered of the attempt.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Everything that a store shows, at once: to see that a call changed nothing, and that it fits together.
+//! Everything that a store shows at one moment: to see that a call changed nothing, and that the views are consistent.
 
 use super::World;
 use qo_core::{GroupDetail, GroupRef, GroupStatus, HeldBy, Holder, JobDetail, JobFilter, JobState, JobView};
@@ -6,7 +6,7 @@ use qo_core::{OnFailure, QueueStatus, ScheduleStatus, StepStatus, Time, WorkerSt
 use qo_core::{WorkflowStatus, caps};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Everything that a store shows. Two of them are equal if nobody can see a difference.
+/// Everything that a store shows. Two of them are equal if no view differs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     /// All jobs, whole, in the order of acceptance.
@@ -23,7 +23,7 @@ pub struct Snapshot {
     pub schedules: Vec<ScheduleStatus>,
 }
 
-/// Asks for page after page, until there is no next one.
+/// Reads page after page, until there is no next one.
 macro_rules! all_pages {
     ($rows:ident, |$after:ident| $page:expr) => {{
         let (mut rows, mut $after) = (Vec::new(), None);
@@ -70,12 +70,12 @@ impl World {
         all_pages!(workflows, |after| self.store.workflows(after, caps::PAGE))
     }
 
-    /// Checks what must be true of any store at any time: the slots of a group are those of its running jobs and
-    /// of programs, and nobody else's; what runs or is claimed belongs to live sessions; steps follow one another.
+    /// Checks what must be true of any store at any time: the used slots of a group are exactly those of its running
+    /// jobs and programs; what runs or is claimed belongs to live sessions; steps follow one another.
     pub async fn audit(&self) {
         let (mut jobs, now) = (self.all_jobs().await, self.store.now().await.expect("store time"));
         self.audit_workflows(&jobs).await;
-        // One that would end is listed until it has; nothing else counts it.
+        // A job that would end is listed until a command has ended it; nothing else counts it.
         jobs.retain(|view| !would_end(view, now));
         let (running, live) = (slots(&jobs, |view| view.state == JobState::Running), slots(&jobs, is_live));
         let groups = self.all_groups().await;
@@ -113,7 +113,7 @@ impl World {
         programs.iter().map(|program| u64::from(program.slots)).sum()
     }
 
-    /// Checks the holders of the first groups; where there are very many, the others are alike.
+    /// Checks the holders of the first groups; where there are very many, the others are like them.
     async fn audit_holders(&self, groups: &[GroupStatus]) {
         for status in groups.iter().filter(|status| status.used > 0).take(20) {
             let detail = self.store.group(status.group.clone()).await.expect("a listed group is there");
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// Checks that what runs or is claimed is owned, by a live session and under a token of its own.
+    /// Checks that every running or claimed job belongs to a live session, under a token of its own.
     async fn audit_owners(&self, jobs: &[JobView]) {
         let (mut running, mut claimed, mut tokens) = (0_u64, 0_u64, BTreeSet::new());
         for view in jobs {
@@ -163,7 +163,7 @@ impl World {
         }
     }
 
-    /// Checks that each workflow stands where its steps say, and that at most one of them runs.
+    /// Checks that the state of each workflow follows from its steps, and that at most one of them runs.
     async fn audit_workflows(&self, jobs: &[JobView]) {
         let mut steps: BTreeMap<_, BTreeMap<u32, &JobView>> = BTreeMap::new();
         for view in jobs {
@@ -211,8 +211,8 @@ fn is_live(view: &JobView) -> bool {
     !view.state.is_terminal()
 }
 
-/// Whether the next claim or sweep would end a job that is listed as live: had it gone back to line, it would be listed
-/// so.
+/// Whether the next claim or sweep would end a job that is listed as live: a job that would go back to line is listed
+/// as pending.
 fn would_end(view: &JobView, now: Time) -> bool {
     match view.state {
         JobState::Pending => view.good_until.is_some_and(|until| until <= now),

@@ -178,7 +178,7 @@ pub(super) async fn the_same_id_after_its_lease_is_over_is_a_new_hold(world: &Wo
 pub(super) async fn a_dropped_request_may_be_made_again(world: &World) {
     world.set("gpu", 3).await;
     let spec = program("gpu").id(world.lease_id());
-    // Polled once and dropped: it happened or it did not, and the program does not know which.
+    // Polled once and dropped: the call took effect or it did not, and the program does not know which.
     let _ = world.acquire(spec.clone()).now_or_never();
     world.hold(spec).await;
     assert_eq!(world.used("gpu").await, 1);
@@ -261,7 +261,7 @@ pub(super) async fn a_submit_side_limit_stays_while_a_program_holds_slots(world:
     world.submit(job("gpu").limit(3)).await;
     let worker = world.worker("w1", ["gpu"]).await;
     worker.succeed(&worker.claim_one().await).await;
-    assert_eq!(world.limit("gpu").await, Some(3), "the newest one, whoever brought it");
+    assert_eq!(world.limit("gpu").await, Some(3), "the newest one, of a job or a program");
     world.advance(10_000).await;
     worker.renew().await;
     assert_eq!(world.limit("gpu").await, None, "the last one is gone");

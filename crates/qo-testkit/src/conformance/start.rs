@@ -3,7 +3,7 @@
 use super::prefetch::untouched;
 use super::*;
 
-/// What a start answers that finds no room.
+/// The answer to a start that finds no room.
 const GIVEN_BACK: Started = Started { then: JobState::Pending, run: None };
 
 pub(super) async fn a_start_takes_every_slot_with_a_new_token(world: &World) {
@@ -86,7 +86,7 @@ pub(super) async fn a_claimed_big_job_reserves_nothing(world: &World) {
     let (one, two) = (world.worker("w1", ["t"]).await, world.worker("w2", ["t"]).await);
     world.submit(job("t").cost(3)).await;
     let big = one.ahead_one().await;
-    // Nobody limited the group when it was claimed: else it would have stayed in line.
+    // The group had no limit when the job was claimed: otherwise the job would have stayed in line.
     world.set("t", 3).await;
     let small = world.submit(job("t")).await;
     assert_eq!(two.claim_ids(10).await, [small], "it is no longer in line");

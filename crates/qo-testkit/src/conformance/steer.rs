@@ -1,4 +1,4 @@
-//! Steering: what operators do about a workflow, and what becomes of its steps then.
+//! Steering: what operators do to a workflow, and what happens to its steps.
 
 use super::workflow::{nothing_to_do, settle_next};
 use super::*;
@@ -107,7 +107,7 @@ pub(super) async fn a_repeated_steer_does_nothing_to_the_next_step(world: &World
     }
     steer(Steer::Skip(1)).await.expect("it halts the workflow");
     settle_next(&worker, failure()).await;
-    // The second step halts it now: the first call, made again, is about the first step.
+    // The second step halts it now; the repeated call still names the first step.
     steer(Steer::Skip(1)).await.expect("that is so already");
     assert_eq!(world.workflow("w").await.state, WorkflowState::Halted);
     steer(Steer::Retry(2)).await.expect("it halts the workflow");

@@ -1,4 +1,4 @@
-//! Submitting: what a job is when nothing is said, and what a call of many jobs answers.
+//! Submitting: a job's defaults, and the answer to a call of many jobs.
 
 use super::*;
 

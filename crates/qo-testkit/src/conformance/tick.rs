@@ -1,4 +1,4 @@
-//! Ticks: when a schedule's moments come, by which clock, and what becomes of those that nobody saw.
+//! Ticks: when a schedule's ticks come, by which clock, and what happens to missed ones.
 
 use super::schedule::{MINUTE_MS, every_minute, last, on, until};
 use super::*;

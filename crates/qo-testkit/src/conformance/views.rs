@@ -1,4 +1,4 @@
-//! What may be looked at: jobs, groups, workers; page by page, and consistent with each other.
+//! Views: jobs, groups, workers; page by page, and consistent with each other.
 
 use super::*;
 

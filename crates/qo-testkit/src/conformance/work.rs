@@ -1,4 +1,4 @@
-//! Work: what an exchange would find, and when that may change. A look, and nothing else.
+//! Work: what an exchange would bring, and when that may change. It only looks.
 
 use super::*;
 
@@ -182,9 +182,9 @@ pub(super) async fn a_fetch_that_is_left_alone_leaves_no_trace(world: &World) {
     let before = world.store.workers().await;
     world.advance(4_000).await;
     match fetch(world, &worker, 1).await {
-        // A store may leave it: then the number is free, and nothing was renewed.
+        // A store may skip it: then the number is free, and nothing was renewed.
         None => assert_eq!(world.store.workers().await, before),
-        // Or make it: then it was an exchange like any other.
+        // Or make it: then it is an exchange like any other.
         Some(reply) => {
             assert_eq!((reply.number, reply.claimed.len()), (1, 0));
             assert_eq!(reply.lease_until, at(14_000));

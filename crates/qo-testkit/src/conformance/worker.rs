@@ -1,4 +1,4 @@
-//! A worker as cases see it: a session that numbers its exchanges by itself.
+//! A worker as cases use it: a session that numbers its exchanges by itself.
 
 use super::job_spec::{name, success};
 use qo_core::{Claim, ClaimedJob, Exchange, ExchangeReply, JobId, JobState, NewSession, Outcome, Prefetch};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 /// How long a worker of a case may hold a claimed job before it starts it.
 pub(super) const CLAIM_MS: u64 = 5_000;
 
-/// A session in the making. The world gives it an id unless the case does.
+/// A builder of a session. The world gives it an id unless the case does.
 #[derive(Debug, Clone)]
 pub struct SessionSpec {
     pub(super) id: Option<SessionId>,
@@ -71,13 +71,13 @@ impl Worker {
         Self { store, session, permits, answered: AtomicU64::new(0), last: Mutex::new(None) }
     }
 
-    /// The next exchange, to be filled in. It reports all permits as free, so that nobody is saturated.
+    /// The next exchange, to be filled in. It reports all permits as free, so that no worker counts as saturated.
     pub fn next(&self) -> Exchange {
         let number = self.answered.load(Ordering::SeqCst) + 1;
         Exchange { free_permits: self.permits, ..Exchange::renew(self.session, number) }
     }
 
-    /// Sends an exchange. Its number is used up only if there is an answer.
+    /// Sends an exchange. Its number is used only if there is an answer.
     pub async fn send(&self, exchange: Exchange) -> Result<ExchangeReply> {
         let reply = self.store.exchange(exchange.clone()).await?;
         assert_eq!(reply.number, exchange.number, "the reply answers another exchange");
@@ -106,7 +106,7 @@ impl Worker {
         self.turn(Vec::new(), max).await.claimed
     }
 
-    /// Claims up to `max` jobs and tells which.
+    /// Claims up to `max` jobs and returns their ids.
     pub async fn claim_ids(&self, max: u32) -> Vec<JobId> {
         ids(&self.claim(max).await)
     }
@@ -154,13 +154,13 @@ impl Worker {
         ClaimedJob { token: run.token, timeout_ms: run.timeout_ms, retry: run.retry, ..job.clone() }
     }
 
-    /// Says how far jobs are, which must be taken without a word.
+    /// Reports progress of jobs; the call must be accepted.
     pub async fn report(&self, progress: Vec<Progress>) {
         let reply = self.send(Exchange { progress, ..self.next() }).await.expect("the session is live");
         assert_eq!((reply.settled, reply.claimed, reply.stop), (vec![], vec![], vec![]));
     }
 
-    /// Says that it takes no more jobs.
+    /// Reports that it drains.
     pub async fn drain(&self) -> ExchangeReply {
         self.send(Exchange { draining: true, ..self.next() }).await.expect("the session is live")
     }

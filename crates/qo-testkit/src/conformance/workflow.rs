@@ -1,4 +1,4 @@
-//! Workflows: their jobs run strictly one after another, across the fleet, whatever becomes of them (G6).
+//! Workflows: their jobs run strictly one after another, across the fleet, however they end (G6).
 
 use super::*;
 
@@ -7,7 +7,7 @@ pub(super) async fn nothing_to_do(worker: &Worker) {
     assert_eq!(worker.claim(10).await, []);
 }
 
-/// The step that comes next, settled.
+/// Settles the step that comes next.
 pub(super) async fn settle_next(worker: &Worker, outcome: Outcome) -> ClaimedJob {
     let claimed = worker.claim(10).await;
     assert_eq!(claimed.len(), 1, "one step at a time: {claimed:?}");
@@ -145,7 +145,7 @@ pub(super) async fn a_workflow_that_continues_goes_on_after_any_end(world: &Worl
     assert_eq!(settle_next(&worker, success()).await.id, ids[3], "the third one expired");
     let status = world.workflow("w").await;
     assert_eq!((status.state, status.head, status.live), (WorkflowState::Finished, None, 0));
-    assert!(!world.view(ids[0]).await.skipped, "nobody skipped it");
+    assert!(!world.view(ids[0]).await.skipped, "no operator skipped it");
 }
 
 pub(super) async fn the_first_step_says_what_a_failure_does(world: &World) {

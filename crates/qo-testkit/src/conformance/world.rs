@@ -1,4 +1,4 @@
-//! The world of a case: a fresh store, its clock, ids in a row, and short words for common questions.
+//! The world of a case: a fresh store, its clock, consecutive ids, and helpers for common calls.
 
 use super::job_spec::{JobSpec, group_ref, name};
 use super::program::{Program, ProgramSpec};
@@ -119,7 +119,7 @@ impl World {
         self.store.cancel(vec![job]).await.expect("a valid call").remove(0)
     }
 
-    /// Opens one job again.
+    /// Retries one job.
     pub async fn retry(&self, job: JobId) -> Result<JobState> {
         self.store.retry(vec![job]).await.expect("a valid call").remove(0)
     }
@@ -146,14 +146,13 @@ impl World {
         self.store.workflow(name(workflow)).await.expect("the workflow is there")
     }
 
-    /// An operator retries, skips or cancels.
-    /// Retries or skips what a workflow is at: the step is looked up, as a person would.
+    /// Retries or skips the step that a workflow is at; looks the step up first, as a person would.
     pub async fn steer(&self, workflow: &str, steer: impl FnOnce(u32) -> Steer) -> Result<()> {
         let head = self.store.workflow(name(workflow)).await.ok().and_then(|status| status.head);
         self.store.steer_workflow(name(workflow), steer(head.map_or(1, |head| head.step))).await
     }
 
-    /// Calls a workflow off.
+    /// Cancels a workflow.
     pub async fn cancel_workflow(&self, workflow: &str) -> Result<()> {
         self.store.steer_workflow(name(workflow), Steer::Cancel).await
     }
@@ -178,12 +177,12 @@ impl World {
         found.unwrap_or_else(|| panic!("there is no schedule {schedule}"))
     }
 
-    /// Lets a schedule fire or not, which must be there.
+    /// Enables or disables a schedule, which must be there.
     pub async fn enable(&self, schedule: &str, enabled: bool) {
         self.store.enable_schedule(name(schedule), enabled).await.expect("the schedule is there");
     }
 
-    /// An operator wants a schedule's job now.
+    /// An operator triggers a schedule.
     pub async fn trigger(&self, schedule: &str) -> Result<Submitted> {
         self.store.trigger_schedule(name(schedule), self.job_id()).await
     }
@@ -198,7 +197,7 @@ impl World {
         self.detail(job).await.view
     }
 
-    /// Where a job stands.
+    /// The state of a job.
     pub async fn state(&self, job: JobId) -> JobState {
         self.view(job).await.state
     }
@@ -232,7 +231,7 @@ impl World {
         self.store.configure(configuration).await.expect("a valid configuration");
     }
 
-    /// Pushes the configuration of an app, and says what that changed.
+    /// Pushes the configuration of an app, and returns what that changed.
     pub async fn push(&self, configuration: Configuration) -> Pushed {
         self.store.configure(configuration).await.expect("a valid configuration")
     }
@@ -242,12 +241,12 @@ impl World {
         self.store.register(vec![task]).await.expect("a valid task");
     }
 
-    /// Stops claims from a queue.
+    /// Pauses a queue.
     pub async fn pause(&self, queue: &str) {
         self.store.pause_queue(name(queue), true).await.expect("any queue may be paused");
     }
 
-    /// Lets claims from a queue go on.
+    /// Resumes a queue.
     pub async fn resume(&self, queue: &str) {
         self.store.pause_queue(name(queue), false).await.expect("any queue may be resumed");
     }
@@ -285,10 +284,10 @@ impl World {
     }
 }
 
-/// How long a case waits for something that must come: a store that never tells would hold up the suite for ever.
+/// How long a case waits for something that must come: a store that never answers must not block the suite.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What must come, and soon.
+/// What must come within that time.
 pub(super) async fn soon<T>(what: impl Future<Output = T>) -> T {
     let (give_up, too_late) = oneshot::channel::<()>();
     let (came, waits) = mpsc::channel::<()>();

@@ -1,5 +1,5 @@
-//! Bad input: wrong, empty, over-long, huge and contradictory values. A store must refuse them in words and
-//! stay as it was.
+//! Bad input: wrong, empty, over-long, huge and contradictory values. A store must refuse them with a message and stay
+//! as it was.
 
 use super::{Views, beyond, call, look};
 use crate::Fixture;
@@ -17,8 +17,8 @@ use qo_core::{TaskOptions, Time, caps};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
-/// Sends commands, most of them bad, to a store that has something to lose: each gets an answer or an
-/// `Invalid` in the form "field, value, rule"; a refused one changes nothing that can be looked at.
+/// Sends commands, most of them bad, to a store that has content: each gets an answer or an `Invalid` in the form
+/// "field, value, rule"; a refused one changes nothing that a view shows.
 pub async fn survives(fixture: &Fixture, commands: &[Command]) -> Result<(), String> {
     let store: &dyn Store = &*fixture.store;
     for command in something_to_lose() {
@@ -67,7 +67,7 @@ fn check_inner(answer: &Answer) -> Result<(), String> {
     errors.into_iter().try_for_each(check_error)
 }
 
-/// An error must be the caller's, and an `Invalid` must name field, value and rule.
+/// An error must be one of the caller's making, and an `Invalid` must name field, value and rule.
 pub(super) fn check_error(error: &Error) -> Result<(), String> {
     match error.kind() {
         ErrorKind::Invalid => {
@@ -177,7 +177,7 @@ fn job() -> impl Strategy<Value = NewJob> {
     )
 }
 
-/// A job with just one thing wrong, or none: so that every rule gets its turn.
+/// A job with just one thing wrong, or none, so that each rule is reached.
 fn nearly_good_job() -> impl Strategy<Value = NewJob> {
     (job(), 0..11_u8).prop_map(|(bad, field)| {
         let good = NewJob::new(bad.id, bad.task.clone());

@@ -1,5 +1,4 @@
-//! Values at and beyond the caps, and words that mean nothing, for workflows, prefetch, programs, schedules and
-//! history.
+//! Values at and beyond the caps, and meaningless texts, for workflows, prefetch, programs, schedules and history.
 
 use super::bad::{group, json, millis, name, number};
 use proptest::collection::{btree_map, vec};
@@ -12,7 +11,7 @@ use qo_core::{
 };
 use uuid::Uuid;
 
-/// The program that is there before the bad commands come.
+/// The program that holds slots before the bad commands come.
 pub(super) fn program() -> SlotRequest {
     SlotRequest::new(lease(1), GroupRef::Group(name("mail")), name("backup"), 30_000)
 }
@@ -38,7 +37,7 @@ fn schedule_name() -> impl Strategy<Value = Name> {
     prop::sample::select(["nightly", "nobody", &long].map(name).to_vec())
 }
 
-/// A workflow, and what it says about failures, with or without each other.
+/// A workflow and its `on_failure`, each with or without the other.
 pub(super) fn flow() -> impl Strategy<Value = (Option<Name>, Option<OnFailure>)> {
     (of(workflow()), of(prop_oneof![Just(OnFailure::Halt), Just(OnFailure::Continue)]))
 }
@@ -77,7 +76,7 @@ fn request() -> impl Strategy<Value = SlotRequest> {
     )
 }
 
-/// Expressions that are none, that never come, that come every second, and some that look good.
+/// Cron expressions that are invalid, that never tick, that tick every second, and some that look valid.
 fn cron() -> impl Strategy<Value = String> {
     let texts = [
         "",

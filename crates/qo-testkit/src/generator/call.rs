@@ -36,7 +36,7 @@ pub async fn call(store: &dyn Store, command: Command) -> Result<Answer> {
     })
 }
 
-/// Some commands are for whoever keeps the state, and nobody else can send them.
+/// Some commands are for a process that keeps the state, and are not part of the seam.
 fn not_of_the_seam(command: &str) -> Error {
     Error::invalid("command", command, "is not part of the seam")
 }

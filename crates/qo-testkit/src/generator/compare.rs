@@ -1,4 +1,4 @@
-//! Two stores, one script: are they the same?
+//! Comparing two stores by one script.
 
 use super::{ConfigurationSpec, Entry, ExchangeStep, Script, Seen, Step, Views, look, script::ask};
 use crate::Fixture;
@@ -18,7 +18,7 @@ pub async fn equal(expected: &Fixture, actual: &Fixture, script: &Script) -> Res
     Ok(())
 }
 
-/// Sends the same commands to both stores, which must answer and look alike after each.
+/// Sends the same commands to both stores. Answers and views must be the same after each.
 pub async fn answer_alike(expected: &Fixture, actual: &Fixture, commands: &[Command]) -> Result<(), String> {
     let jobs: Vec<JobId> = (0..9).map(|n| JobId(Uuid::from_u128(n))).collect();
     for command in commands {
@@ -40,7 +40,7 @@ pub async fn answer_alike(expected: &Fixture, actual: &Fixture, commands: &[Comm
     Ok(())
 }
 
-/// A failing script without the steps and jobs that it fails without: one by one, until none can go.
+/// A minimal failing script: drops steps and jobs one by one, as long as it still fails without them.
 pub fn minimal(script: &Script, fails: impl Fn(&Script) -> bool) -> Script {
     let mut least = script.clone();
     loop {
@@ -52,7 +52,7 @@ pub fn minimal(script: &Script, fails: impl Fn(&Script) -> bool) -> Script {
     }
 }
 
-/// The script without a step; if that says several things, also without one of those.
+/// The script without one step; if that step has several parts, also the script without one of those.
 fn without(script: &Script, at: usize) -> Vec<Script> {
     let mut shorter = script.clone();
     let mut all = Vec::new();

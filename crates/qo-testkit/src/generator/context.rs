@@ -1,4 +1,4 @@
-//! What a script has seen so far, and so what its symbols mean.
+//! What a script has seen so far: gives its symbols their meaning.
 
 use super::meaning::{configuration, idempotency_key, outcome, registration};
 use super::pool;
@@ -15,7 +15,7 @@ use uuid::Uuid;
 #[derive(Default)]
 pub(super) struct Context {
     jobs: Vec<NewJob>,
-    /// Every job that was heard of: those that were submitted, and those of schedules that were claimed.
+    /// Every job that is known: submitted by the script, or of a schedule and claimed.
     pub known_jobs: Vec<JobId>,
     sessions: Vec<Known>,
     tokens: Vec<Grant>,
@@ -25,7 +25,7 @@ pub(super) struct Context {
     ids: u128,
 }
 
-/// A job and a token that it was given under.
+/// A job and a token that owned or claimed it.
 type Grant = (JobId, FenceToken);
 
 struct Known {
@@ -43,7 +43,7 @@ fn pick<T>(list: &[T], k: Pick) -> Option<&T> {
 }
 
 impl Context {
-    /// What a step means now; `None` if it is not a command but time that passes.
+    /// The command that a step means now; `None` if the step is time that passes.
     pub fn command(&mut self, step: &Step, now: Time) -> Option<Command> {
         Some(match step {
             Step::Advance(_) => return None,
@@ -87,7 +87,7 @@ impl Context {
         })
     }
 
-    /// Ids come in another order than they are made in: no rule may depend on it.
+    /// Ids do not sort in the order in which they are made: no rule may depend on that.
     fn new_id(&mut self) -> Uuid {
         self.ids += 1;
         Uuid::from_u128((self.ids ^ 5) + 16)
@@ -131,7 +131,7 @@ impl Context {
         pick(&self.known_jobs, k).copied().unwrap_or(JobId(Uuid::max()))
     }
 
-    /// Half of the time a step, an early one rather than a late one: reopened steps are where order may break.
+    /// Half of the time a step, and rather an early one: reopened steps are where the order may break.
     fn old_step(&self, k: Pick) -> JobId {
         let steps: Vec<JobId> =
             self.jobs.iter().filter(|job| job.workflow.is_some()).map(|job| job.id).take(8).collect();
@@ -155,7 +155,7 @@ impl Context {
         }
     }
 
-    /// A group that a job was surely submitted to: its key's, else its queue's.
+    /// A group that a job was certainly submitted to: its key's, else its queue's.
     fn group_of(&self, job: JobId) -> GroupRef {
         let job = self.jobs.iter().find(|j| j.id == job);
         job.map_or(GroupRef::Cluster, |job| match (&job.group, &job.key) {
@@ -235,7 +235,7 @@ impl Context {
         }
     }
 
-    /// A new request; or an old one, whole or by its id alone.
+    /// A new request; or an old one, complete or only its id.
     fn request(&mut self, spec: &SlotSpec) -> SlotRequest {
         let fresh = LeaseId(self.new_id());
         let old = spec.old_id.and_then(|k| Some((k, pick(&self.requests, k)?.clone())));

@@ -9,9 +9,9 @@ use proptest::prelude::*;
 use qo_core::OnLimit;
 use std::ops::RangeInclusive;
 
-/// A script about the line itself: three workers that serve different tasks, limits on most groups, and jobs that
-/// could all run now if it were not for each other; some of them are steps, some are claimed ahead of time, and
-/// programs take slots beside them. Where jobs stand, and what is kept for whom, goes wrong here first if it does.
+/// A script about the line itself: three workers that serve different tasks, limits on most groups, and jobs that could
+/// all run now but for each other. Some jobs are steps, some are claimed ahead of time, and programs take slots too. It
+/// is aimed at mistakes in where jobs stand and what is kept for which job.
 pub fn crowds(steps_in_it: RangeInclusive<usize>) -> impl Strategy<Value = Script> {
     let limits = vec((0..17_u8, 1..5_u32).prop_map(|(group, limit)| Step::SetLimit(group, limit)), 4..10);
     (limits, vec(crowd_step(), steps_in_it)).prop_map(|(limits, steps)| Script {
@@ -79,7 +79,7 @@ fn crowd_exchange() -> impl Strategy<Value = ExchangeStep> {
     ];
     let held = (any::<u8>(), outcome);
     let settle = held.prop_map(|(job, outcome)| SettleSpec { whose: Whose::Held(job), outcome });
-    // Half of the exchanges claim ahead of time: what they hold changes the line for the others.
+    // Half of the exchanges claim ahead of time: what they hold changes the line for other sessions.
     let ahead = (vec(start(), 0..4), weighted(0.5, (1..6_u32, Just(30_000_u64))));
     (exchange(), vec(settle, 0..4), ahead).prop_map(|(exchange, settles, (starts, prefetch))| ExchangeStep {
         number: Number::Next,

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use qo_core::OnLimit;
 use std::ops::RangeInclusive;
 
-/// A script about the order of steps: nearly every job is one, of two workflows, and most of what happens to them is not
-/// success. They are retried, reopened, skipped and cancelled while others run or are claimed ahead of time.
+/// A script about the order of steps: nearly every job is one, of two workflows, and most of them do not succeed. They
+/// are retried, reopened, skipped and cancelled while other steps run or are claimed ahead of time.
 pub fn flows(steps_in_it: RangeInclusive<usize>) -> impl Strategy<Value = Script> {
     vec(flow_step(), steps_in_it)
         .prop_map(|steps| Script { steps: workers().into_iter().chain(steps).collect() })

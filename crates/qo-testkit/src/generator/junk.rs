@@ -1,4 +1,4 @@
-//! Texts that mean nothing, where something is expected.
+//! Meaningless texts in place of valid ones.
 
 use super::bad::{bad_commands, check_error};
 use proptest::prelude::*;
@@ -59,7 +59,7 @@ fn replace(value: &mut serde_json::Value, place: &mut usize, junk: &serde_json::
     }
 }
 
-/// A text as a name, key, group or JSON: taken as it is, or refused in words.
+/// A text as a name, key, group or JSON: accepted as it is, or refused with a message.
 pub fn text_survives(text: &str) -> Result<(), String> {
     let same = |taken: String| (taken == text).then_some(()).ok_or(format!("{text:?} became {taken:?}"));
     let refused = |error: Error| check_error(&error);

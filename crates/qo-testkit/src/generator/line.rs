@@ -11,9 +11,9 @@ use proptest::prelude::*;
 use qo_core::OnLimit;
 use std::ops::RangeInclusive;
 
-/// A script about long lines: jobs come by the dozen, stretch by stretch of one kind, and workers that serve some of them
-/// claim many at once. A store that looks at a line piece by piece goes wrong where a piece ends; so there must be
-/// more of them than fit into one.
+/// A script about long lines: jobs come by the dozen, in runs of one kind, and workers that serve some of them claim
+/// many at once. A store that reads a line in windows goes wrong where a window ends; so there must be more jobs than
+/// fit into one.
 pub fn lines(steps_in_it: RangeInclusive<usize>) -> impl Strategy<Value = Script> {
     let limits = vec((0..17_u8, 1..40_u32).prop_map(|(group, limit)| Step::SetLimit(group, limit)), 0..4);
     (priorities(), limits, vec(submit(), 2..4), vec(step(), steps_in_it)).prop_map(
@@ -29,7 +29,7 @@ pub fn lines(steps_in_it: RangeInclusive<usize>) -> impl Strategy<Value = Script
     )
 }
 
-/// One that serves all, and two that serve some; with room for all that they can get.
+/// A worker that serves all tasks, and two that serve some, each with permits for all jobs.
 fn workers() -> [Step; 3] {
     [vec![0, 1, 2], vec![0], vec![1, 2]].map(|tasks| {
         Step::Open(SessionSpec { worker: 0, queues: vec![], tasks, lease_ms: 60_000, permits: 500 })
@@ -50,20 +50,20 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Queues that come one after another, and some that are one line.
+/// Some queues have priorities of their own, some share one and so are one line.
 fn priorities() -> impl Strategy<Value = Step> {
     vec((any::<u8>(), 1..4_u32), 0..3).prop_map(|priorities| {
         Step::Configure(ConfigurationSpec { priorities, ..ConfigurationSpec::default() })
     })
 }
 
-/// Stretches of jobs that are alike.
+/// Runs of jobs that are alike.
 fn submit() -> impl Strategy<Value = Step> {
     let stretch = (kind(), 1..60_usize).prop_map(|(job, count)| vec![job; count]);
     vec(stretch, 1..6).prop_map(|stretches| Step::Submit(stretches.concat()))
 }
 
-/// Few have a queue of their own, hardly any a priority or a date: those would stand apart.
+/// Few have a queue of their own, hardly any a priority or a date: those would leave the run.
 fn kind() -> impl Strategy<Value = JobSpec> {
     let apart = (prop::bool::weighted(0.3), weighted(0.1, -1..2), weighted(0.05, 0..1_000_i64));
     let needs =
@@ -96,7 +96,7 @@ fn claim() -> impl Strategy<Value = ExchangeStep> {
         1 => Just(OutcomeSpec::Retry(0)),
         1 => Just(OutcomeSpec::Fail),
     ];
-    // Each job at most once: an exchange that settles one twice is an unusual one.
+    // Each job at most once: on PostgreSQL an exchange that settles a job twice takes the unusual path.
     let settles = btree_map(0..120_u8, outcome, 0..60).prop_map(|settles| {
         settles.into_iter().map(|(place, outcome)| SettleSpec { whose: Whose::Nth(place), outcome }).collect()
     });

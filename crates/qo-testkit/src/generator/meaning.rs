@@ -1,4 +1,4 @@
-//! What specs mean that need no past.
+//! The meaning of specs that do not depend on the script's past.
 
 use super::pool;
 use super::step::{ConfigurationSpec, OutcomeSpec, Pick, ScheduleSpec, TaskSpec};

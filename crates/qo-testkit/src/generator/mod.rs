@@ -1,9 +1,8 @@
-//! Random commands that mean something, and a way to hold two stores against each other.
+//! Random commands that make sense, and the comparison of two stores.
 //!
-//! A [`Script`] is a list of symbolic [`Step`]s ("settle the second job that this worker holds"), so that it
-//! stays meaningful while proptest takes steps out of it. Running it on a store gives a [`Transcript`]:
-//! every answer, and now and then everything that can be looked at. Two stores are equal if their
-//! transcripts are.
+//! A [`Script`] is a list of symbolic [`Step`]s ("settle the second job that this worker holds"), so that it still
+//! makes sense when proptest removes steps. Running it on a store gives a [`Transcript`]: every answer, and every few
+//! steps all views. Two stores are equal if their transcripts are.
 
 mod bad;
 mod beyond;

@@ -79,13 +79,13 @@ pub(super) fn schedule(k: Pick) -> Name {
     name(&SCHEDULES, k)
 }
 
-/// Every workflow that a script may speak of.
+/// Every workflow that a script may name.
 pub(super) fn all_workflows() -> Vec<Name> {
     (0..WORKFLOWS.len()).map(|k| workflow(k as Pick)).collect()
 }
 
-/// Expressions and zones: every ten seconds, by the minute, by the hour, by the day at a time that one day of the
-/// year does not have, and one that comes in leap years only.
+/// Expressions and zones: every ten seconds, every minute, every hour, daily at a time that one day of the year does
+/// not have, and in leap years only.
 const TICKS: [(&str, &str); 5] = [
     ("*/10 * * * * *", "UTC"),
     ("* * * * *", "UTC"),
@@ -94,15 +94,15 @@ const TICKS: [(&str, &str); 5] = [
     ("0 0 29 2 *", "UTC"),
 ];
 
-/// A schedule that ticks so; those that run every missed tick tick by the hour or more seldom, because a script may
-/// jump by a fortnight.
+/// A schedule with this expression. One that runs every missed tick ticks once an hour or less often, because a script
+/// may jump by a fortnight.
 pub(super) fn ticking(k: Pick, seldom: bool, task: Name) -> Schedule {
     let ticks = if seldom { &TICKS[2..] } else { &TICKS[..] };
     let (cron, timezone) = ticks[usize::from(k) % ticks.len()];
     Schedule { timezone: timezone.into(), ..Schedule::new(cron, task) }
 }
 
-/// What a bulk change may be about.
+/// Filters of a bulk change.
 pub(super) fn filter(k: Pick) -> JobFilter {
     let any = JobFilter::default();
     match k % 8 {
@@ -121,7 +121,7 @@ pub(super) fn key(k: Pick) -> Key {
     Key::parse("key", pick(&KEYS, k)).expect("the pools hold keys")
 }
 
-/// What a handler says about its progress: nothing, mostly.
+/// The progress that a handler reports: mostly none.
 pub(super) fn note(k: Pick) -> Note {
     if k == 7 { "nearly there".into() } else { Note::default() }
 }
@@ -130,7 +130,7 @@ pub(super) fn extra(k: Pick) -> GroupRef {
     pick(&EXTRAS, k).parse().expect("the pools hold groups")
 }
 
-/// What programs ask for slots of.
+/// Groups that programs take slots of.
 const PROGRAMS: [&str; 8] = ["api", "mail", "gpu", "disk", "api/ann", "mail/ann", "disk/zoe", "nobody"];
 
 pub(super) fn program(k: Pick) -> GroupRef {
@@ -141,7 +141,7 @@ pub(super) fn limited(k: Pick) -> GroupRef {
     pick(&LIMITED, k).parse().expect("the pools hold groups")
 }
 
-/// Every group that a script may speak of, whether or not it is there.
+/// Every group that a script may name, whether or not it is there.
 pub(super) fn all_limited() -> Vec<GroupRef> {
     LIMITED.iter().chain(&EXTRAS).map(|text| text.parse().expect("the pools hold groups")).collect()
 }

@@ -1,4 +1,4 @@
-//! A script, and what a store makes of it.
+//! A script, and what a store answers to it.
 
 use super::context::Context;
 use super::{Step, Views, call, look};
@@ -6,7 +6,7 @@ use crate::Fixture;
 use qo_core::{Answer, Command, Cursor, Error, ErrorKind, JobId, Store};
 use std::fmt;
 
-/// A list of symbolic steps that any store can be put through.
+/// A list of symbolic steps that can run on any store.
 #[derive(Clone, PartialEq)]
 pub struct Script {
     /// The steps, in order.
@@ -45,17 +45,17 @@ pub enum Seen {
     Advanced(u64),
     /// The store answered; errors are reduced to their kind.
     Answer(Result<Answer, ErrorKind>),
-    /// All that could be looked at.
+    /// All views.
     Views(Box<Views>),
 }
 
-/// Steps between two looks at all views.
+/// Steps between two comparisons of all views.
 const LOOK_EVERY: usize = 8;
-/// Jobs that a look asks for one by one; listings have them all.
+/// Jobs that are looked at one by one; listings show all.
 const LOOKED_AT: usize = 60;
 
 impl Script {
-    /// Puts a store through the script.
+    /// Runs the script on a store.
     pub async fn run(&self, fixture: &Fixture) -> Transcript {
         let store: &dyn Store = &*fixture.store;
         let mut context = Context::default();
@@ -89,12 +89,12 @@ fn some(jobs: &[JobId]) -> Vec<JobId> {
     jobs.iter().copied().step_by(jobs.len() / LOOKED_AT + 1).collect()
 }
 
-/// What a store makes of a command, errors reduced to their kind.
+/// A store's answer to a command, errors reduced to their kind.
 pub(super) async fn ask(store: &dyn Store, command: Command) -> Result<Answer, ErrorKind> {
     call(store, command).await.map(comparable).map_err(|e| e.kind())
 }
 
-/// A store's cursor means nothing to another one; only that there is one.
+/// Cursors of two stores cannot be compared, only whether there is one.
 fn without_cursor(mut command: Command) -> Command {
     if let Command::ChangeMatching { after, .. } = &mut command {
         *after = after.map(|_| Cursor(0));
@@ -102,7 +102,7 @@ fn without_cursor(mut command: Command) -> Command {
     command
 }
 
-/// An answer without what stores may say differently: how errors are worded, and what cursors look like.
+/// An answer without what may differ between stores: the wording of errors, and the value of cursors.
 fn comparable(mut answer: Answer) -> Answer {
     fn reduce<T>(results: &mut [qo_core::Result<T>]) {
         for error in results.iter_mut().filter_map(|result| result.as_mut().err()) {

@@ -2,7 +2,7 @@
 
 use qo_core::{Change, Missed, OnFailure, OnLimit, Steer};
 
-/// The k-th of what there is, counted round and round.
+/// The k-th of what there is, modulo their number.
 pub type Pick = u8;
 
 /// One step of a script.
@@ -12,7 +12,7 @@ pub enum Step {
     Advance(u64),
     /// Submit some jobs.
     Submit(Vec<JobSpec>),
-    /// Submit a job once more, word for word.
+    /// Submit a job once more, byte for byte.
     SubmitAgain(Pick),
     /// Cancel some jobs.
     Cancel(Vec<Pick>),
@@ -40,7 +40,7 @@ pub enum Step {
     ReleaseOwnSlot(Pick),
     /// Sweep.
     Sweep,
-    /// Open some jobs again.
+    /// Retry some jobs.
     Retry(Vec<Pick>),
     /// Cancel or retry in bulk.
     ChangeMatching(BulkSpec),
@@ -89,13 +89,13 @@ pub struct JobSpec {
     pub limit: Option<u32>,
     /// Which idempotency key.
     pub idempotency: Option<Pick>,
-    /// What to do when the group is taken.
+    /// What to do when the limit is reached.
     pub on_limit: OnLimit,
     /// The id of a job from before instead of a new one.
     pub old_id: Option<Pick>,
     /// Which workflow.
     pub workflow: Option<Pick>,
-    /// What it says about failures; only with a workflow.
+    /// Its `on_failure`; only with a workflow.
     pub on_failure: Option<OnFailure>,
 }
 
@@ -146,7 +146,7 @@ pub struct ExchangeStep {
     pub max_per_queue: Option<u32>,
     /// What it starts.
     pub starts: Vec<Whose>,
-    /// How far its jobs are: whose, and what it says.
+    /// Progress of jobs: the job's token, and the report.
     pub reports: Vec<(Whose, Pick)>,
     /// How many it wants to hold ahead of time, and for how long.
     pub prefetch: Option<(u32, u64)>,
@@ -185,11 +185,11 @@ pub struct SettleSpec {
 pub enum Whose {
     /// One that this session was given to run and has not settled.
     Held(Pick),
-    /// The one of those that is at this place, if there are as many: so two places are two jobs.
+    /// The one of those at this index, if there are so many: two indices are two jobs.
     Nth(Pick),
     /// One that this session was given ahead of time and has not started.
     Claimed(Pick),
-    /// Any that was ever given to anybody.
+    /// Any that was ever given to any session.
     Any(Pick),
     /// The first job's under the second's token.
     Mixed(Pick, Pick),
@@ -251,7 +251,7 @@ pub struct BulkSpec {
     pub change: Change,
     /// To which jobs.
     pub filter: Pick,
-    /// Go on where the last one ended.
+    /// Continue where the last one ended.
     pub go_on: bool,
     /// How many.
     pub limit: usize,

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use qo_core::{Change, Missed, OnFailure, OnLimit, Steer};
 use std::ops::RangeInclusive;
 
-/// A script of so many steps, after a server has pushed its configuration and two workers have come up.
+/// A script of so many steps, after a configuration was pushed and two workers have opened sessions.
 pub fn scripts(steps_in_it: RangeInclusive<usize>) -> impl Strategy<Value = Script> {
     (configuration(), vec(session(), 2), vec(steps(), steps_in_it)).prop_map(
         |(configuration, sessions, steps)| {
@@ -51,7 +51,7 @@ pub fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// From [`START`](crate::START) to 02:00, which is 03:00, of the night in which Berlin has no 02:30.
+/// From [`START`](crate::START) to 02:00 in Berlin, which is 03:00, in the night that has no 02:30.
 const TO_THE_GAP_MS: u64 = 1_806_195_600_000 - 1_800_000_000_000;
 
 fn advance() -> impl Strategy<Value = u64> {
@@ -160,7 +160,8 @@ pub(super) fn exchange() -> impl Strategy<Value = ExchangeStep> {
                 session,
                 number,
                 settles,
-                // What could run at once is not claimed ahead of time: most workers that prefetch are busy.
+                // A job that can run at once is not claimed ahead of time, so most exchanges that prefetch ask for no
+                // job to run.
                 max: if draining || !asks || prefetch.is_some() && free_permits < 5 { 0 } else { max },
                 max_per_queue,
                 starts: if asks { starts } else { Vec::new() },
@@ -174,7 +175,7 @@ pub(super) fn exchange() -> impl Strategy<Value = ExchangeStep> {
     )
 }
 
-/// Whose progress a worker reports: mostly that of a job which it runs.
+/// The job whose progress a worker reports: mostly one that it runs.
 fn reporter() -> impl Strategy<Value = Whose> {
     prop_oneof![
         6 => any::<u8>().prop_map(Whose::Held),
@@ -184,7 +185,7 @@ fn reporter() -> impl Strategy<Value = Whose> {
     ]
 }
 
-/// How long a claim or a program's lease holds.
+/// How long a claim or a program's lease lasts.
 fn lease() -> impl Strategy<Value = u64> {
     prop::sample::select(vec![1_000_u64, 5_000, 10_000, 30_000, 60_000])
 }
@@ -198,7 +199,7 @@ pub(super) fn start() -> impl Strategy<Value = Whose> {
     ]
 }
 
-/// Which workflow, how often, and what it says about failures: mostly the first one goes on and the second halts.
+/// Which workflow, how often, and its `on_failure`: mostly the first one continues and the second halts.
 pub(super) fn flow(often: f64) -> impl Strategy<Value = (Option<u8>, Option<OnFailure>)> {
     let said = (weighted(0.4, Just(())), prop::bool::weighted(0.1));
     (weighted(often, 0..2_u8), said).prop_map(|(workflow, (said, contrary))| {
@@ -245,7 +246,7 @@ pub(super) fn program() -> impl Strategy<Value = ProgramPick> {
     ]
 }
 
-/// Nearly always the same app: what it says is replaced. The limits of several apps add up, and then hardly a job runs.
+/// Nearly always the same app, which replaces what it said. The limits of several apps add up until hardly a job runs.
 fn app() -> impl Strategy<Value = u8> {
     prop_oneof![12 => Just(0_u8), 2 => Just(1_u8), 1 => Just(2_u8)]
 }

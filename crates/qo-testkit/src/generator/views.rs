@@ -1,4 +1,4 @@
-//! Everything that can be looked at, at one moment, in a form that two stores can be compared by.
+//! All views at one moment, in a form in which two stores can be compared.
 
 use super::pool::{STATES, all_limited, all_workflows, group, key, queue, task};
 use qo_core::{
@@ -17,13 +17,13 @@ pub struct Views {
     pub now: Result<Time, ErrorKind>,
     /// Each job that was ever submitted.
     pub jobs: Vec<Result<JobDetail, ErrorKind>>,
-    /// Why each of them is not running.
+    /// Why each of them does not run.
     pub explanations: Vec<Result<Explanation, ErrorKind>>,
     /// Listings, each read page by page: all jobs, then by several filters.
     pub listings: Vec<Result<Vec<JobView>, ErrorKind>>,
     /// The listing of groups, read page by page.
     pub groups: Result<Vec<GroupStatus>, ErrorKind>,
-    /// Each group that a script may speak of.
+    /// Each group that a script may name.
     pub group_details: Vec<(GroupRef, Result<GroupDetail, ErrorKind>)>,
     /// The queues.
     pub queues: Result<Vec<QueueStatus>, ErrorKind>,
@@ -33,7 +33,7 @@ pub struct Views {
     pub over: Result<Over, ErrorKind>,
     /// The listing of workflows, read page by page.
     pub workflows: Result<Vec<WorkflowStatus>, ErrorKind>,
-    /// Each workflow that a script may speak of.
+    /// Each workflow that a script may name.
     pub workflow_details: Vec<(Name, Result<WorkflowStatus, ErrorKind>)>,
     /// The schedules.
     pub schedules: Result<Vec<ScheduleStatus>, ErrorKind>,
@@ -41,11 +41,11 @@ pub struct Views {
     pub configurations: Result<Vec<Configuration>, ErrorKind>,
     /// The last pushes.
     pub pushes: Result<Vec<Push>, ErrorKind>,
-    /// What each live session would find, if it asked for one job, for none, and for some ahead of time.
+    /// What `work` answers each live session, if it asked for one job, for none, and for some ahead of time.
     pub work: Vec<Result<Work, ErrorKind>>,
 }
 
-/// Looks at everything: at the given jobs one by one, at the rest by listing it.
+/// Reads everything: the given jobs one by one, the rest by listings.
 pub async fn look(store: &dyn Store, jobs: &[JobId]) -> Views {
     let mut views = Views {
         now: store.now().await.map_err(|e| e.kind()),
@@ -67,7 +67,7 @@ pub async fn look(store: &dyn Store, jobs: &[JobId]) -> Views {
     let sessions = views.workers.iter().flatten().map(|worker| worker.session);
     for session in sessions.collect::<Vec<_>>() {
         for claim in claims() {
-            // How often a store has changed is its own affair.
+            // Stores count their changes differently.
             let work = store.work(session, claim).await.map(|work| Work { seen: 0, ..work });
             views.work.push(work.map_err(|e| e.kind()));
         }
@@ -96,7 +96,7 @@ fn claims() -> [Claim; 3] {
     [some, Claim::default(), Claim { prefetch, ..Claim::default() }]
 }
 
-/// Why a tick was refused is for people, too.
+/// The reason of a refused tick is text for people: stores may word it differently.
 fn without_refusals(mut schedules: Vec<ScheduleStatus>) -> Vec<ScheduleStatus> {
     for last in schedules.iter_mut().filter_map(|schedule| schedule.last.as_mut()) {
         if let TickOutcome::Refused(why) = &mut last.outcome {
@@ -106,7 +106,7 @@ fn without_refusals(mut schedules: Vec<ScheduleStatus>) -> Vec<ScheduleStatus> {
     schedules
 }
 
-/// What a store itself says of an attempt that it ended is for people: stores may word it differently.
+/// A store's own text about an attempt that it ended is for people: stores may word it differently.
 fn without_store_texts(mut job: JobDetail) -> JobDetail {
     for attempt in job.attempts.iter_mut().filter(|attempt| !attempt.outcome.is_settled()) {
         attempt.error = attempt.error.take().map(|_| "the store's words".into());
@@ -125,7 +125,7 @@ fn filters() -> Vec<JobFilter> {
     filters
 }
 
-/// Page sizes are odd and small, so that pages end in all places.
+/// Page sizes are odd and small, so that pages end at many different places.
 async fn all_jobs(store: &dyn Store, filter: JobFilter) -> Result<Vec<JobView>, ErrorKind> {
     let (mut jobs, mut after) = (Vec::new(), None);
     loop {

@@ -1,4 +1,4 @@
-//! Writing a history: the pen, and the store that writes down what reaches it.
+//! Recording a history: the journal, and the store that records every change that reaches it.
 
 use super::{Actor, Entry, History, What};
 use crate::generator::call;
@@ -29,17 +29,17 @@ impl Journal {
         self.0.lock().expect("no panic while the journal is held")
     }
 
-    /// Store time of what is written from now on.
+    /// Store time of the next entries.
     pub fn set_now(&self, now: Time) {
         self.page().now = now;
     }
 
-    /// Whose calls reach the store from now on.
+    /// The actor of the next calls that reach the store.
     pub fn set_actor(&self, actor: Actor) {
         self.page().actor = actor;
     }
 
-    /// Writes down what somebody did.
+    /// Records what an actor did.
     pub fn write(&self, actor: Actor, what: What) {
         let mut page = self.page();
         let at = page.now;
@@ -57,10 +57,10 @@ impl Journal {
     }
 }
 
-/// A store that writes down every change that reaches it, and its true answer.
+/// A store that records every change that reaches it, and its true answer.
 pub type RecordedStore = Intercepted<Recorder>;
 
-/// The pen of a [`RecordedStore`].
+/// The recording side of a [`RecordedStore`].
 pub struct Recorder {
     store: Arc<dyn Store>,
     journal: Arc<Journal>,

@@ -1,9 +1,9 @@
 //! What happened, in the store's order.
 //!
-//! The simulator is single-threaded and every call is atomic at one point of the store's order, so a
-//! history is one list. [`What::Applied`] marks that point: the call and the store's true answer, whether
-//! or not anybody heard it. Around it stand what the callers saw ([`What::Sent`], [`What::Heard`]), what
-//! physically ran, and what was done to the processes.
+//! The simulator is single-threaded and every call is atomic at one point of the store's order, so a history is one
+//! list. [`What::Applied`] marks that point: the call and the store's true answer, whether or not the caller got it.
+//! Around it are what the callers saw ([`What::Sent`], [`What::Heard`]), which handlers physically ran, and which
+//! faults hit the processes.
 
 pub mod journal;
 pub mod trace;
@@ -27,13 +27,13 @@ pub struct History {
 pub struct Entry {
     /// Store time.
     pub at: Time,
-    /// Who did it, or to whom it happened.
+    /// The actor that did it, or that it happened to.
     pub actor: Actor,
     /// What it was.
     pub what: What,
 }
 
-/// Who acts in a simulation.
+/// The actors of a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Actor {
     /// A worker process.
@@ -44,7 +44,7 @@ pub enum Actor {
     Program(usize),
     /// A person who changes limits.
     Operator,
-    /// Whoever sweeps.
+    /// The process that sweeps.
     Sweeper,
     /// The network, which delivers late calls.
     Network,
@@ -59,7 +59,7 @@ pub enum What {
     Sent(Arc<Command>),
     /// A call took effect: the store's true answer at this point of its order.
     Applied(Arc<Command>, Arc<Result<Answer>>),
-    /// The caller heard this; `Unknown` where the reply was lost.
+    /// The caller got this; `Unknown` where the reply was lost.
     Heard(Arc<Command>, Arc<Result<Answer>>),
     /// The network did this to the call that was just delivered.
     Fault(Fault),
@@ -69,11 +69,11 @@ pub enum What {
     HandlerStopped(JobId, FenceToken),
     /// A process died; its handlers died with it.
     Crashed,
-    /// A process stood still for so long, unaware of it.
+    /// A process was paused for so long, without noticing.
     Paused {
         /// How long.
         ms: u64,
-        /// Longer than its safety margin, so G1′ promises nothing about what it ran then.
+        /// Longer than its safety margin, so G1′ does not cover what it ran then.
         beyond_margin: bool,
     },
     /// A worker goes on under a new session, because the old one was fenced, closed or died.

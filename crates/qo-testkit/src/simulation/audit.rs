@@ -1,4 +1,4 @@
-//! Reading a store's views, page by page, past all faults.
+//! Reading a store's views, page by page, without faults.
 
 use crate::history::Audit;
 use futures::executor::block_on;
@@ -48,8 +48,8 @@ pub(super) fn workflows(store: &dyn Store) -> Vec<WorkflowStatus> {
     }
 }
 
-/// All that the store says about its live jobs, groups, queues, sessions, workflows and schedules; where `complete`, about
-/// finished jobs too, each of them whole.
+/// All views of live jobs, groups, queues, sessions, workflows and schedules; where `complete`, of finished jobs too,
+/// each in full.
 pub fn audit(store: &dyn Store, complete: bool) -> Audit {
     let groups = groups(store);
     let held = groups
@@ -58,7 +58,7 @@ pub fn audit(store: &dyn Store, complete: bool) -> Audit {
     let holders = held.filter_map(|status| block_on(store.group(status.group.clone())).ok()).collect();
     let jobs = if complete { jobs(store, Vec::new()) } else { live_jobs(store) };
     let ids: Vec<JobId> = jobs.iter().filter(|_| complete).map(|view| view.id).collect();
-    // Every tenth: an explanation counts places in line, which is work.
+    // Every tenth job: an explanation counts places in line, which is slow.
     let explained = jobs.iter().filter(|view| !view.state.is_terminal()).step_by(10);
     let explanations = explained.filter_map(|view| block_on(store.explain(view.id)).ok()).collect();
     Audit {
@@ -75,7 +75,7 @@ pub fn audit(store: &dyn Store, complete: bool) -> Audit {
     }
 }
 
-/// What the store says about single jobs; those that it does not have are left out.
+/// The views of single jobs; those that the store does not have are left out.
 pub(super) fn single(store: &dyn Store, jobs: &[JobId]) -> Audit {
     let details = jobs.iter().filter_map(|job| block_on(store.job(*job)).ok()).collect();
     Audit { details, ..Audit::default() }

@@ -19,7 +19,7 @@ pub(super) struct Soft {
 #[derive(Default)]
 pub(super) struct Buffer {
     pub jobs: BTreeMap<FenceToken, ClaimedJob>,
-    /// Claims of a session that it lost: it tries to start them, and must be refused.
+    /// Claims of sessions that the worker lost: it tries to start them, and must be refused.
     pub stale: Vec<Start>,
 }
 
@@ -29,7 +29,7 @@ impl Buffer {
         self.jobs.iter().map(|(&token, job)| Start { job: job.id, token })
     }
 
-    /// Settles of claimed jobs: some are given back early, and now and then a worker says what it must not.
+    /// Settles of claimed jobs: some are given back early, and some have an outcome that the store must refuse.
     pub fn settles(&self, stage: &mut Stage) -> Vec<Settle> {
         let mut settles = Vec::new();
         for start in self.starts() {
@@ -45,9 +45,9 @@ impl Buffer {
 }
 
 impl Worker {
-    /// What a soft worker starts now: as many of its claimed jobs as it has permits for, the oldest first.
+    /// The claimed jobs that a soft worker starts now: as many as it has permits for, the oldest first.
     pub fn any_starts(&self, stage: &mut Stage, buffer: &Buffer, free: u32) -> Vec<Start> {
-        // Some workers are slow to start what they have; the claim may be over then.
+        // Some workers are slow to start their claimed jobs; the claim may be over then.
         let slow = !stage.healed && stage.random.percent(25);
         let most = if slow { stage.random.below(free as usize + 1) } else { free as usize };
         let mut starts: Vec<Start> = buffer.starts().take(most).collect();
@@ -58,13 +58,13 @@ impl Worker {
         starts
     }
 
-    /// What it wants to hold ahead of time.
+    /// How many jobs it wants to hold ahead of time.
     pub fn prefetch(&self, draining: bool) -> Option<Prefetch> {
         let soft = self.soft.filter(|_| !draining)?;
         Some(Prefetch { hold: soft.prefetch_buffer, lease_ms: soft.claim_lease_ms })
     }
 
-    /// Starts, drops and buffers what an exchange was answered.
+    /// Starts, drops and buffers jobs by the answer to an exchange.
     pub fn buffered(&mut self, stage: &mut Stage, exchange: &Exchange, reply: &ExchangeReply) {
         let Some(session) = &mut self.session else { return };
         let buffer = &mut session.buffer;

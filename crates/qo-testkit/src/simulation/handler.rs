@@ -1,4 +1,4 @@
-//! What a simulated worker runs: handlers that end in every way there is.
+//! The handlers of a simulated worker, which end in every possible way.
 
 use super::stage::{Alarm, Stage};
 use super::worker::{Session, Worker};
@@ -55,7 +55,8 @@ impl Handler {
     }
 
     fn any_outcome(&self, stage: &mut Stage) -> Outcome {
-        // Once faults are over nothing is put off for ever: what snoozes and gives back has no last try.
+        // Once faults are over a handler neither snoozes nor releases: these have no last attempt, and the world could
+        // not come to rest.
         let kinds = if stage.healed { 90 } else { 100 };
         match stage.random.below(kinds) {
             0..70 => Outcome::Succeed { output: Json::null() },
@@ -68,7 +69,7 @@ impl Handler {
 }
 
 impl Session {
-    /// How far some of its handlers are; now and then it speaks of one that is none of its.
+    /// Progress of some of its handlers; now and then of a job that it does not run.
     pub fn progress(&self, stage: &mut Stage) -> Vec<Progress> {
         let mut reports = Vec::new();
         for (&token, handler) in &self.handlers {
@@ -83,7 +84,7 @@ impl Session {
 }
 
 impl Worker {
-    /// Starts a job that it was given, unless the answer took so long that its lease may be over.
+    /// Starts a job that it was given, unless the answer took so long that the lease may be over.
     pub fn start(&mut self, stage: &mut Stage, run: &Run) {
         let handler = Handler { job: run.job, attempt: run.attempt, retry: run.retry };
         if !self.trusts(stage) {
@@ -131,7 +132,7 @@ impl Worker {
     /// The store says that a handler must stop.
     pub fn told_to_stop(&mut self, stage: &mut Stage, stop: &Stop) {
         match stop.reason {
-            // A handler may be past the point where it can be called off.
+            // A handler may be past the point where it can be cancelled.
             StopReason::Cancelled if stage.random.percent(70) => {
                 self.stop(stage, stop.token, |_, _| Outcome::Cancelled);
             }
@@ -165,7 +166,7 @@ impl Worker {
         self.tick_in(stage, ms);
     }
 
-    /// The process dies, and everything in it.
+    /// The process dies with all its handlers.
     pub fn crash(&mut self, stage: &mut Stage) {
         stage.write(self.actor(), What::Crashed);
         self.stop_all(stage);
@@ -178,14 +179,14 @@ impl Worker {
         self.alarm_in(stage, down_ms, Alarm::Restart);
     }
 
-    /// The process stands still and does not know it.
+    /// The process is paused and does not know it.
     pub fn pause(&mut self, stage: &mut Stage) {
         let ms = stage.random.within(200..=2 * self.lease_ms);
         self.paused_until_ms = stage.now_ms + ms;
         stage.write(self.actor(), What::Paused { ms, beyond_margin: ms > self.margin_ms() });
     }
 
-    /// Handlers that hang are through soon, and the process is up and awake.
+    /// Handlers that hang end soon, and the process is up and awake.
     pub fn heal(&mut self, stage: &mut Stage) {
         self.paused_until_ms = 0;
         let tokens: Vec<_> =

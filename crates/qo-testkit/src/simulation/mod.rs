@@ -1,11 +1,13 @@
 //! A deterministic world of workers, clients, programs, an operator and a bad network around a store.
 //!
 //! One thread, simulated time, and a seed that decides everything: the same seed gives the same history.
-//! Actors plan events on an agenda; the world takes the next one, moves the store's clock, and lets
-//! it happen. Calls take their time through the network, get lost, land late or twice
-//! ([`FaultyStore`](crate::FaultyStore)); workers crash, pause for longer than their lease and come back to settle late; wall
-//! clocks are wrong; limits rise, fall to 0 and go; workflows halt and are steered; schedules come, change and go. After [`Profile::operations`] calls faults end, and the
-//! world must come to rest within the bounds of G5. Then the [checkers](crate::checker) read its history.
+//!
+//! 1. Actors put events on an agenda. The world takes the next one, moves the store's clock, and lets it happen.
+//! 2. Calls take time in the network, get lost, land late or twice ([`FaultyStore`](crate::FaultyStore)). Workers
+//!    crash, pause for longer than their lease and settle late. Wall clocks are wrong. Limits rise, fall to 0 and go;
+//!    workflows halt and are steered; schedules come, change and go.
+//! 3. After [`Profile::operations`] calls faults end, and the world must come to rest within the bounds of G5.
+//! 4. Then the [checkers](crate::checker) read its history.
 
 mod audit;
 mod buffer;
@@ -28,7 +30,7 @@ use crate::history::History;
 use futures::executor::block_on;
 use world::World;
 
-/// What became of one seed.
+/// The result of one seed.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// The seed.
@@ -50,7 +52,7 @@ pub fn run(seed: u64, profile: &Profile, fixtures: &dyn Fixtures) -> Outcome {
 }
 
 impl Outcome {
-    /// The trace as text, with a line where a checker objects.
+    /// The trace as text, with a line for each objection of a checker.
     pub fn trace(&self) -> String {
         let mut text = String::new();
         let mut violations = self.violations.iter().peekable();

@@ -1,5 +1,5 @@
-//! A simulated person who changes limits, pauses queues, calls jobs off and opens them again, takes slots away, steers
-//! workflows and turns schedules on and off.
+//! A simulated operator: changes limits, pauses queues, cancels and retries jobs, releases slots by force, steers
+//! workflows, enables and disables schedules.
 
 use super::scenery::{self, QUEUES, SCHEDULES};
 use super::stage::Stage;
@@ -17,7 +17,7 @@ pub(super) struct Operator {
 }
 
 impl Operator {
-    /// What it comes up with next; it looks at the store before it takes a slot.
+    /// The operator's next call; it looks at the store before it releases a slot.
     pub fn any_command(&mut self, stage: &mut Stage, store: &dyn Store) -> Command {
         if let Some(next) = self.next.take() {
             return next;
@@ -59,7 +59,7 @@ impl Operator {
         (0..stage.random.within(1..=3)).map(|_| stage.random.pick(recent)).collect()
     }
 
-    /// An answer arrives: a bulk change goes on where it was.
+    /// An answer arrives: a bulk change continues after its last page.
     pub fn hear(&mut self, stage: &mut Stage, command: &Command, reply: &Result<Answer>) {
         let Command::ChangeMatching { change, filter, limit, .. } = command else { return };
         match reply {
@@ -67,7 +67,7 @@ impl Operator {
                 let (change, filter, limit) = (*change, filter.clone(), *limit);
                 self.next = Some(Command::ChangeMatching { change, filter, after: Some(*next), limit });
             }
-            // The page may have been done: doing it again changes what is left.
+            // The page may have been done: a repeated call changes what is left.
             Err(error) if error.kind() == ErrorKind::Unknown => self.next = Some(command.clone()),
             _ => {}
         }
@@ -105,7 +105,8 @@ fn any_change(stage: &mut Stage) -> Command {
     Command::ChangeMatching { change, filter, after: None, limit: random.within(1..=4) as usize }
 }
 
-/// Jobs that ended without success; often steps of a workflow that has gone on, so that its head is behind what runs.
+/// Jobs that ended without success; often steps of a workflow that has gone on, so that its head comes before the step
+/// that runs.
 fn any_ended(stage: &mut Stage, store: &dyn Store) -> Vec<JobId> {
     let jobs = |states, workflow| {
         let filter = JobFilter { states, workflow, ..JobFilter::default() };
@@ -132,8 +133,8 @@ fn any_holder(stage: &mut Stage, store: &dyn Store, group: GroupRef) -> Option<H
     (!holders.is_empty()).then(|| holders.swap_remove(stage.random.below(holders.len())))
 }
 
-/// What lets every live job run, and lets no more come: limits that are too small for a job, and pauses, are lifted,
-/// halted workflows are steered, schedules are disabled.
+/// Lets every live job run, and no new ones come: lifts pauses and limits that are too small for a job, steers halted
+/// workflows, disables schedules.
 pub(super) fn lifting(stage: &mut Stage, store: &dyn Store) -> Vec<Command> {
     let mut needs: BTreeMap<GroupRef, u32> = BTreeMap::new();
     for view in super::audit::live_jobs(store) {

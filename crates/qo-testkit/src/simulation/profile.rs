@@ -1,4 +1,4 @@
-//! How rough a simulated world is.
+//! How many faults a simulated world has.
 
 use crate::faulty::FaultRates;
 
@@ -15,19 +15,19 @@ pub struct Profile {
     pub programs: usize,
     /// What the network does to calls. Defaults to 2–4 % of each kind, up to 15 s late.
     pub faults: FaultRates,
-    /// Time between two troubles (crash, pause, restart), in milliseconds. Defaults to 5 s.
+    /// Time between two process faults (crash, pause, restart), in milliseconds. Defaults to 5 s.
     pub trouble_ms: u64,
     /// Time between two sweeps, in milliseconds. Defaults to 2 s.
     pub sweep_ms: u64,
     /// Longest time between two exchanges of an idle worker, in milliseconds. Defaults to 1 s.
     pub poll_ms: u64,
-    /// Longest way of a call or reply, in milliseconds. Defaults to 40 ms; one in fifty takes a hundred
+    /// Longest time of a call or reply in the network, in milliseconds. Defaults to 40 ms; one in fifty takes a hundred
     /// times as long while faults last.
     pub network_ms: u64,
     /// Simulated time after which a world that has not come to rest is given up, in milliseconds. Defaults
     /// to 10 minutes.
     pub rest_ms: u64,
-    /// From when on workers trust a renewed lease. Defaults to the contract's rule, [`Trust::FirstSent`].
+    /// The moment from which workers trust a renewed lease. Defaults to the contract's rule, [`Trust::FirstSent`].
     pub trust: Trust,
 }
 
@@ -40,7 +40,7 @@ pub enum Trust {
     FirstSent,
     /// When it last sent it. Wrong: the answer may be the recorded one of an earlier sending.
     LastSent,
-    /// When it heard the answer. Wrong: the lease was renewed some time before.
+    /// When it got the answer. Wrong: the lease was renewed some time before.
     Heard,
 }
 

@@ -1,5 +1,5 @@
-//! A simulated program that is not a job: it takes standalone slots, extends its lease, gives them back, dies with
-//! them in hand, and after `Unknown` asks again.
+//! A simulated program that is not a job: it takes standalone slots, extends its lease, gives slots back, dies while it
+//! holds some, and asks again after `Unknown`.
 
 use super::scenery;
 use super::stage::{Event, Stage};
@@ -38,7 +38,7 @@ impl Program {
         stage.plan_in(ms, Event::Program(self.index));
     }
 
-    /// Its time has come: the unanswered call again, or the next one.
+    /// Its timer fires: the unanswered call again, or the next one.
     pub fn act(&mut self, stage: &mut Stage) {
         if self.waiting {
             return;
@@ -101,19 +101,19 @@ impl Program {
                 self.held = Some(self.held.unwrap_or(Held { token: lease.token, done_ms }));
             }
             (Command::AcquireSlots(_), Err(_)) | (_, Ok(Answer::Extended(_))) => {}
-            // Somebody else's token was refused, as it should be.
+            // Another program's token was refused, as it must be.
             (Command::ExtendSlots { token, .. } | Command::ReturnSlots(_, token), Err(ErrorKind::Fenced))
                 if self.held.is_some_and(|held| held.token != *token) => {}
             _ => self.held = None,
         }
         let lease_ms = self.request.as_ref().map_or(1_000, |request| request.lease_ms);
-        // Some programs come back too late to extend.
+        // Some programs extend too late.
         let late = stage.random.percent(10);
         let most_ms = if self.held.is_none() || late { 4_000 } else { lease_ms / 2 };
         self.act_in(stage, most_ms);
     }
 
-    /// The process dies; its slots are held by nobody until the lease is over.
+    /// The process dies; its slots have no live holder until the lease is over.
     pub fn crash(&mut self, stage: &mut Stage) {
         stage.write(Actor::Program(self.index), What::Crashed);
         self.life += 1;

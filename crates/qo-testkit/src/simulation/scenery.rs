@@ -1,4 +1,4 @@
-//! The names of a simulated world, and what its people come up with.
+//! The names of a simulated world, and random settings, schedules and jobs made of them.
 
 use crate::random::Random;
 use qo_core::{
@@ -51,13 +51,13 @@ pub(super) fn any_group(random: &mut Random) -> GroupRef {
     }
 }
 
-/// A limit that somebody might choose for a group.
+/// A random limit for a group.
 pub(super) fn any_limit(random: &mut Random, group: &GroupRef) -> u32 {
     let most = if matches!(group, GroupRef::Cluster | GroupRef::Queue(_)) { 12 } else { 5 };
     if random.percent(10) { 0 } else { random.within(1..=most) as u32 }
 }
 
-/// What a configuration file might say.
+/// A random configuration file.
 pub(super) fn any_configuration(random: &mut Random) -> Configuration {
     let app = ["default", "default", "shop"];
     let mut configuration = Configuration::of(name(random.pick(&app)));
@@ -86,7 +86,7 @@ pub(super) fn any_configuration(random: &mut Random) -> Configuration {
 fn any_schedule(random: &mut Random) -> Schedule {
     let missed = random.pick(&[Missed::Latest, Missed::Latest, Missed::All, Missed::Skip]);
     let overlap = random.percent(20);
-    // Where jobs wait for each other, a line must not grow faster than it is worked off.
+    // Ticks that wait for each other must not come faster than workers run them.
     let often = if missed == Missed::All || overlap { 5 } else { random.pick(&[1, 2, 3]) };
     // Only a tick that is rare enough can be more than a minute late.
     let rare = missed == Missed::Skip && random.percent(60);
@@ -107,7 +107,7 @@ fn any_retention(random: &mut Random) -> Retention {
     Retention { succeeded_ms: any(), failed_ms: any(), cancelled_ms: any(), expired_ms: any() }
 }
 
-/// What a program might ask for.
+/// A random request of a program.
 pub(super) fn any_slot_request(random: &mut Random, id: LeaseId, holder: Name) -> SlotRequest {
     let group = match random.below(10) {
         0..4 => GroupRef::Group(name(random.pick(&GROUPS))),
@@ -126,7 +126,7 @@ pub(super) fn any_workflow(random: &mut Random) -> Name {
     name(&format!("flow-{}", random.within(1..=WORKFLOWS)))
 }
 
-/// A step of a workflow. Most clients agree on what a failure does to it.
+/// A step of a workflow. Most clients give the same `on_failure`.
 pub(super) fn any_step(random: &mut Random, wall: Time, workflow: &Name) -> NewJob {
     let agreed = if workflow.ends_with(['1', '5', '9']) { OnFailure::Continue } else { OnFailure::Halt };
     let on_failure = match random.below(20) {
@@ -137,7 +137,7 @@ pub(super) fn any_step(random: &mut Random, wall: Time, workflow: &Name) -> NewJ
     NewJob { workflow: Some(workflow.clone()), on_failure, ..any_job(random, wall) }
 }
 
-/// How code might register a task.
+/// A random registration of a task.
 pub(super) fn any_task(random: &mut Random) -> TaskOptions {
     let mut task = TaskOptions::new(name(random.pick(&TASKS)));
     task.group = random.percent(30).then(|| name(random.pick(&GROUPS)));
@@ -157,7 +157,7 @@ fn any_retry(random: &mut Random) -> RetryPolicy {
     }
 }
 
-/// What a client with this wall clock might submit.
+/// A random job of a client with this wall clock.
 pub(super) fn any_job(random: &mut Random, wall: Time) -> NewJob {
     let id = JobId(random.uuid(u64::try_from(wall.as_millis()).unwrap_or(0)));
     let mut job = NewJob::new(id, name(random.pick(&TASKS)));

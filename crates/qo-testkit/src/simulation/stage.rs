@@ -1,4 +1,4 @@
-//! What every actor of a simulation has at hand: the time, the agenda, the network, the dice and the pen.
+//! What the actors of a simulation share: the time, the agenda, the network, the dice and the journal.
 
 use super::profile::Profile;
 use crate::fixture::START;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone)]
 pub(super) struct Letter {
     pub from: Actor,
-    /// The sender's life: a process that crashed does not hear what its former self asked.
+    /// The incarnation of the sender: a process that crashed gets no answers to calls of its former incarnation.
     pub life: u64,
     pub command: Arc<Command>,
 }
@@ -25,7 +25,7 @@ pub(super) enum Event {
     Deliver(Letter),
     /// An answer reaches the caller.
     Answer(Letter, Arc<Result<Answer>>),
-    /// A worker's timer goes off, if it still lives that life.
+    /// A worker's timer fires, if it is still the same incarnation.
     Alarm(usize, u64, Alarm),
     /// Late calls land.
     Land,
@@ -34,7 +34,7 @@ pub(super) enum Event {
     Operate,
     Sweep,
     Trouble,
-    /// Everybody stands still for a while, the store too.
+    /// All processes are paused for a while, the store too.
     Sleep,
     Audit,
 }
@@ -44,9 +44,9 @@ pub(super) enum Event {
 pub(super) enum Alarm {
     /// Time for an exchange.
     Tick,
-    /// A handler is through.
+    /// A handler ends.
     Done(FenceToken),
-    /// A handler's time is up.
+    /// A handler's timeout is over.
     Timeout(FenceToken),
     /// The lease can no longer be trusted, unless it was renewed.
     Trust(SessionId),
@@ -96,7 +96,7 @@ impl Stage {
         self.agenda.pop_first().map(|((at_ms, _), event)| (at_ms, event))
     }
 
-    /// Loses the operator's calls that are on their way.
+    /// Drops the operator's calls that are under way.
     pub fn lose_operators_calls(&mut self) {
         let lost = |event: &Event| matches!(event, Event::Deliver(letter) if letter.from == Actor::Operator);
         self.agenda.retain(|_, event| !lost(event));
@@ -110,7 +110,7 @@ impl Stage {
         self.plan_in(way_ms, Event::Deliver(Letter { from, life, command }));
     }
 
-    /// How long one way through the network takes this time.
+    /// How long one way through the network takes, by dice.
     pub fn way_ms(&mut self) -> u64 {
         let ms = self.random.within(0..=self.profile.network_ms);
         if !self.healed && self.random.percent(2) { ms * 100 } else { ms }

@@ -6,7 +6,7 @@ use crate::history::Actor;
 use qo_core::{Answer, Command, Error, ErrorKind, JobId, NewJob, Result};
 use std::sync::Arc;
 
-/// Live jobs above which clients hold back, so that a world can come to rest.
+/// Live jobs above which clients submit nothing, so that a world can come to rest.
 const ENOUGH: usize = 120;
 
 pub(super) struct Submitter {
@@ -25,7 +25,7 @@ impl Submitter {
         Self { index, outstanding: None, waiting: false, skew_ms, last: Vec::new() }
     }
 
-    /// Its time has come: the unanswered call again, or new jobs.
+    /// Its timer fires: the unanswered call again, or new jobs.
     pub fn act(&mut self, stage: &mut Stage, live_jobs: usize) {
         if self.waiting {
             return;
@@ -57,7 +57,7 @@ impl Submitter {
         (0..size).map(|_| scenery::any_job(&mut stage.random, wall)).collect()
     }
 
-    /// An answer arrives. Returns the jobs that it knows of now.
+    /// An answer arrives. Returns the jobs that the client knows now.
     pub fn hear(&mut self, stage: &mut Stage, reply: &Result<Answer>) -> Vec<JobId> {
         self.waiting = false;
         let again =

@@ -67,7 +67,7 @@ pub(super) struct UnderWay {
 }
 
 impl Worker {
-    /// One of the fleet, as the dice will have it.
+    /// A worker of the fleet, by dice.
     pub fn any(index: usize, stage: &mut Stage) -> Self {
         let random = &mut stage.random;
         let queues = if random.percent(50) { Vec::new() } else { scenery::some_names(random, &QUEUES) };
@@ -84,7 +84,7 @@ impl Worker {
         worker
     }
 
-    /// One that serves everything.
+    /// A worker that serves everything.
     pub fn of_everything(index: usize) -> Self {
         Self::serving(index, scenery::names(&TASKS), Vec::new())
     }
@@ -134,7 +134,7 @@ impl Worker {
         stage.plan_in(ms, Event::Alarm(self.index, self.life, alarm));
     }
 
-    /// Makes sure that it exchanges within so many milliseconds.
+    /// Makes sure that it sends an exchange within so many milliseconds.
     pub fn tick_in(&mut self, stage: &mut Stage, ms: u64) {
         let at_ms = stage.now_ms + ms;
         if at_ms < self.next_tick_ms {
@@ -186,7 +186,7 @@ impl Worker {
     fn begin_session(&mut self, stage: &mut Stage) {
         let wall_ms = u64::try_from(stage.wall(self.skew_ms).as_millis()).unwrap_or(0);
         let id = SessionId(stage.random.uuid(wall_ms));
-        // Often it tries to settle what it did under its last session: it must be refused.
+        // Often it tries to settle jobs of its last session: it must be refused.
         let stale = std::mem::take(&mut self.stale);
         let stale_starts = std::mem::take(&mut self.stale_starts);
         let (finished, starts) =
@@ -243,7 +243,7 @@ impl Worker {
 
     fn send(&mut self, stage: &mut Stage, command: Arc<Command>) {
         let now_ms = self.mono_ms(stage.now_ms);
-        let session = self.session.as_mut().expect("somebody sends");
+        let session = self.session.as_mut().expect("a session sends");
         let under_way = session.under_way.get_or_insert_with(|| UnderWay {
             command: command.clone(),
             trust_from_ms: now_ms,
@@ -286,7 +286,7 @@ impl Worker {
             under_way.waiting = false;
             under_way.uncertain |= kind == ErrorKind::Unknown;
             if !under_way.uncertain {
-                // Nothing happened, ever: the number is still free for another exchange.
+                // Nothing happened and nothing will: the number is still free for another exchange.
                 session.under_way = None;
             }
         }

@@ -27,7 +27,7 @@ pub(super) struct World {
     submitters: Vec<Submitter>,
     programs: Vec<Program>,
     operator: Operator,
-    /// What the actors talk to.
+    /// The store that the actors call.
     store: FaultyStore,
     /// The same store without the bad network.
     bare: Arc<dyn Store>,
@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    /// Lives through the faults, heals, comes to rest (or does not), and tells its history.
+    /// Runs through the faults, ends them, comes to rest (or does not), and returns its history.
     pub fn live(mut self) -> History {
         self.begin();
         while !self.at_rest() {
@@ -168,7 +168,7 @@ impl World {
         self.stage.plan_in(way_ms, Event::Answer(letter, reply));
     }
 
-    /// Looks at jobs right after somebody was refused to settle or start them: nothing may have changed (G2).
+    /// Looks at jobs right after a settle or start of them was refused: nothing may have changed (G2).
     fn look_at_fenced(&mut self, command: &Command, reply: &Result<Answer>) {
         let (Command::Exchange(exchange), Ok(Answer::Exchanged(reply))) = (command, reply) else { return };
         let settles = exchange.settles.iter().zip(&reply.settled);
@@ -239,8 +239,8 @@ impl World {
         self.stage.plan_in(ms, Event::Trouble);
     }
 
-    /// The whole fleet stands still, as on a machine whose lid was shut: every lease is over when it wakes up, and
-    /// ticks were missed.
+    /// The whole fleet is paused, as on a machine that was suspended: every lease is over when it wakes up, and ticks
+    /// were missed.
     fn sleep(&mut self) {
         if self.stage.healed {
             return;
@@ -290,7 +290,7 @@ impl World {
         }
     }
 
-    /// Does something past the network.
+    /// Makes a call without the network.
     fn do_now(&mut self, command: Command) {
         self.stage.journal.set_actor(Actor::Operator);
         block_on(call(&*self.bare, command)).expect("the bare store takes good commands");

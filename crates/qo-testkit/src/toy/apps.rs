@@ -1,5 +1,5 @@
-//! What apps push, which of them counts, and what is remembered of it. Everything that counts is found anew, from the first
-//! app to the last: a later one overwrites.
+//! What apps push, which of it counts, and what is remembered of it. The values that count are computed anew each time,
+//! from the first app to the last: a later one overwrites.
 
 use super::state::Toy;
 use super::{Flaw, at_most};
@@ -7,7 +7,7 @@ use qo_core::{CodeLimit, Configuration, Error, GroupRef, Name, Push, Pushed, Res
 use qo_core::{Setting, SettingChange, TaskOptions, caps};
 use std::collections::BTreeMap;
 
-/// By setting and name: what people see, and all of it.
+/// By setting and name: everything that an app says, as views show it.
 type Said = BTreeMap<(Setting, String), (String, String)>;
 
 fn said(configuration: &Configuration) -> Said {
@@ -159,7 +159,7 @@ impl Toy {
         self.drop_empty_limits();
     }
 
-    /// What an app changes at one moment, with nothing of another app between, is one push.
+    /// What an app changes at one moment, with no push of another app between, is one push.
     fn remember(&mut self, app: &Name, changes: Vec<SettingChange>) {
         let now = self.now;
         let last = self.pushes.last().filter(|last| last.at == now && last.app == *app);

@@ -1,4 +1,4 @@
-//! The claim: who is next, and may it run?
+//! The claim: which job is next, and may it run?
 
 use super::Flaw;
 use super::state::{Counted, Holding, Job, Place, Session, Toy};
@@ -6,8 +6,8 @@ use qo_core::{Claim, ClaimedJob, FenceToken, GroupRef, JobState, Prefetch, Prefe
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Toy {
-    /// Walks the line and starts what may run, until there is enough; then walks it again and claims ahead of
-    /// time, if that is wanted.
+    /// Walks the line and starts what may run, until there is enough; then walks it again and claims ahead of time, if
+    /// the exchange asks for that.
     pub fn claim(&mut self, session: SessionId, claim: &Claim) -> (Vec<ClaimedJob>, Vec<PrefetchedJob>) {
         let mut given = Vec::new();
         self.take(session, claim, None, &mut given);
@@ -148,13 +148,13 @@ impl Toy {
         job.needs().into_iter().find(lacks_room).map(|(group, _)| group)
     }
 
-    /// Slots in use, as a store believes that does not count every holder.
+    /// Slots in use, as counted by a store that misses some holders.
     fn used_if(&self, group: &GroupRef, counts: impl Fn(&Holding) -> bool) -> u64 {
         let of_jobs = self.sum(group, |job| job.holding.as_ref().is_some_and(&counts));
         of_jobs + self.used_by_programs(group)
     }
 
-    /// Slots in use, as a store believes that leaks or frees twice.
+    /// Slots in use, as counted by a store that leaks or frees twice.
     fn used_wrongly(&self, group: &GroupRef) -> u64 {
         self.used(group).saturating_add_signed(self.wrong.get(group).copied().unwrap_or(0))
     }
@@ -175,7 +175,7 @@ impl Toy {
         }
     }
 
-    /// Whether slots that a job could have are kept for big jobs ahead of it. What is kept once stays kept until
+    /// Whether slots that a job could have are kept for big jobs ahead of it. Slots that were kept once stay kept until
     /// the end of the claim; a job that finds its slots kept already keeps nothing more.
     fn is_held_back(&self, job: &Job, kept: &mut Vec<(GroupRef, u32)>, counted: Counted) -> bool {
         let kept_already = job.needs().iter().any(|(group, slots)| {
@@ -193,8 +193,8 @@ impl Toy {
         kept.len() > before
     }
 
-    /// The first big job ahead of a place in line for which slots of a group are kept, so that whoever stands there
-    /// may not take its. Asked of groups that have room for whoever stands there.
+    /// The first big job ahead of a place in line for which slots of a group are kept, so that the job at that place
+    /// may not take its slots there. Called for groups that have room for that job.
     pub fn reserved_for(&self, place: Place, group: &GroupRef, slots: u32, counted: Counted) -> Option<&Job> {
         let limit = self.limit(group).filter(|_| self.flaw != Flaw::BigJobStarved).unwrap_or(0);
         let left = self.free(group, counted).saturating_sub(u64::from(slots));
@@ -215,8 +215,8 @@ impl Toy {
         self.limit(group).map_or(u64::MAX, |limit| u64::from(limit).saturating_sub(used()))
     }
 
-    /// Whether slots of `group` are all that a big job may lack (for a slot of its key, its group's too), and
-    /// somebody serves it.
+    /// Whether slots of `group` are all that a big job may lack (for a slot of its key, its group's too), and a worker
+    /// serves it.
     fn could_run_but_for(&self, big: &Job, group: &GroupRef, counted: Counted) -> bool {
         let of_key = matches!(group, GroupRef::Key(name, _) if *name == big.group);
         let spared =
@@ -255,7 +255,7 @@ impl Toy {
         claimed
     }
 
-    /// What a worker needs to know of a job.
+    /// What a worker gets to know of a job.
     pub fn as_claimed(&self, at: usize, token: FenceToken) -> ClaimedJob {
         let job = &self.jobs[at];
         let task = self.tasks.get(&job.new.task);

@@ -1,4 +1,4 @@
-//! Why a job is not running.
+//! Why a job does not run.
 
 use super::not_found;
 use super::state::{Counted, Job, Toy};
@@ -15,7 +15,7 @@ impl Toy {
         if foreseen.jobs[at].is_live() || !self.jobs[at].is_live() {
             return Ok(foreseen.explain_now(&foreseen.jobs[at]));
         }
-        // It would end: it is shown as it is until it has.
+        // It would end: views show it as stored until a command has ended it.
         let job = &self.jobs[at];
         let good_until = job.new.good_until.filter(|&until| until <= self.now && !job.is_running());
         let reasons = good_until.map(|good_until| Reason::Expired { good_until }).into_iter().collect();

@@ -1,7 +1,7 @@
 //! The ways in which a [`ToyStore`](super::ToyStore) may be broken, one at a time.
 
-/// One broken rule. Each is looked at in exactly one place of the toy; [`museum`](crate::museum) says where
-/// it really happened.
+/// One broken rule. Exactly one place of the toy reads each flaw; [`museum`](crate::museum) says where the bug really
+/// happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Flaw {
     /// Every rule holds.
@@ -13,9 +13,9 @@ pub enum Flaw {
     SettleByJob,
     /// A settle is matched by job and worker name.
     SettleByWorker,
-    /// A settle is matched by the job's state: a claim that lost its lease still settles the waiting job.
+    /// A settle is matched by the job's state: a token that lost its lease still settles the waiting job.
     SettleAfterLeaseEnd,
-    /// Slots stay taken when a session ends with jobs in hand.
+    /// Slots stay taken when a session ends with running jobs.
     CrashLeaksSlots,
     /// Holders from before the newest worker came up are not counted.
     RestartForgetsHolders,
@@ -39,7 +39,7 @@ pub enum Flaw {
     ZeroIsUnlimited,
     /// A job that met a full group is looked at again when a slot is freed, not when the limit is raised.
     RaiseWakesNobody,
-    /// Nobody keeps slots for a big job.
+    /// No slots are kept for a big job.
     BigJobStarved,
     /// A big job that no worker serves keeps slots all the same.
     UnservedBigJobReserves,
@@ -57,13 +57,13 @@ pub enum Flaw {
     FastClock,
     /// The sweeper ends its first page of what is over and stops.
     SweepStopsAfterPage,
-    /// The sweeper's page is full of running jobs that it may not end, and it looks no further.
+    /// The sweeper's page is full of running jobs that it may not end, and it reads no further.
     SweepStarved,
     /// An ended session can be opened again.
     ReopenRevives,
-    /// Where a group has a limit, those of its keys are not looked at.
+    /// Where a group has a limit, the limits of its keys are ignored.
     KeyLimitIgnored,
-    /// Extra limits are stored, shown and not looked at.
+    /// Extra limits are stored, shown and ignored.
     ExtraLimitsIgnored,
     /// Slots are taken one by one, and the first is not given back when the second is full.
     SlotsOneByOne,
@@ -71,7 +71,7 @@ pub enum Flaw {
     RetryAfterCancel,
     /// Cancelling a running job frees its slots while the handler still runs.
     CancelFreesSlots,
-    /// A call is refused for one job when those before it are stored.
+    /// A call is refused for one job after the jobs before it are stored.
     InvalidStoresHalf,
     /// An idempotency key is stored and not looked up.
     IdempotencyIgnored,
@@ -109,23 +109,23 @@ pub enum Flaw {
     RetryPassesStep,
     /// A step that ended in any way counts as passed.
     HaltedGoesOn,
-    /// A start does not ask for room: what was claimed runs.
+    /// A start does not check for room: what was claimed runs.
     StartExceedsLimit,
     /// Claims ahead of time do not count each other.
     PrefetchByCount,
     /// A claimed job takes its slots from jobs that could run.
     ClaimHoldsSlots,
-    /// A start does not look at the big jobs ahead of it.
+    /// A start ignores the big jobs ahead of it.
     StartOvertakes,
     /// A start is matched by job and session, not by token.
     StartByJob,
     /// A start brings no new token.
     StartKeepsToken,
-    /// Claims are stored with an end that nobody looks at.
+    /// Claims are stored with an end that is ignored.
     ExpiredClaimStarts,
     /// The claims of a session that ended stay.
     DeadWorkersClaimsStay,
-    /// A start that cannot start uses an attempt.
+    /// A start of a job that cannot start uses an attempt.
     ParkedStartUsesAttempt,
     /// A draining session keeps its claims.
     DrainKeepsClaims,
@@ -137,11 +137,11 @@ pub enum Flaw {
     ReturnByPosition,
     /// `on_limit` counts jobs only.
     ProgramsNotCounted,
-    /// Programs do not look at the big jobs in line.
+    /// Programs ignore the big jobs in line.
     ProgramsOvertake,
-    /// A tick has no identity, and who fires it does not say so.
+    /// A tick has no identity, and firing it does not move the next tick.
     TickFiresTwice,
-    /// The policy for missed ticks is stored and not looked at.
+    /// The policy for missed ticks is stored and ignored.
     MissedTicksAllRun,
     /// A tick whose time the clock jumps over is lost.
     TickInGapLost,
@@ -149,25 +149,26 @@ pub enum Flaw {
     FailedForgottenEarly,
     /// An idempotency key lives as long as its job's retention.
     KeyForgottenEarly,
-    /// The step that halts a workflow is forgotten while others wait.
+    /// The step that halts a workflow is forgotten while other steps wait.
     HaltingStepForgotten,
-    /// A bulk change never says where to go on.
+    /// A bulk change never returns where to continue.
     BulkStopsAfterPage,
     /// A reopened job has used its attempts.
     ReopenKeepsAttempts,
-    /// An operator's word is about whatever step halts the workflow when it comes.
+    /// An operator's retry or skip applies to the step that halts the workflow when it arrives, not to the one it
+    /// names.
     SteerHitsTheNext,
     /// A report of progress is matched by job.
     ProgressByJob,
-    /// What a job said in one attempt is shown in the next.
+    /// Progress of one attempt is shown in the next.
     ProgressOutlivesAttempt,
-    /// To see what it would get, a worker's look draws the tokens.
+    /// `work` draws the tokens of the jobs that the worker would get.
     WorkUsesTokens,
     /// Of a long log the beginning is kept.
     LogKeepsItsBeginning,
-    /// Views count sessions and leases as alive until a command ends them.
+    /// Views count sessions and leases as live until a command ends them.
     ViewsCountTheDead,
-    /// A retry leaves a job that waits for its next attempt alone.
+    /// A retry does not change a job that waits for its next attempt.
     RetryLeavesTheWait,
     /// The last attempt is remembered as retried.
     LastAttemptIsRetried,

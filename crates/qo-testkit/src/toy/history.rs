@@ -1,4 +1,4 @@
-//! What is over and done with: opened again, changed in bulk, forgotten.
+//! Jobs that have ended: reopened, changed in bulk, forgotten.
 
 use super::state::{Job, Toy};
 use super::views::{check_page, matches};
@@ -55,7 +55,7 @@ impl Toy {
         if is_over(job.new.good_until, now) {
             job.new.good_until = None;
         }
-        // What limited it when it was submitted limits it again.
+        // Its own limit becomes the submit-side limit again.
         let (own, limit) = (super::submit::own_limit_target(&job.new, &job.group), job.new.limit);
         if limit.is_some() {
             self.set_submit_limit(&own, limit);
@@ -100,7 +100,7 @@ impl Toy {
         }
     }
 
-    /// Forgets finished jobs whose retention is over; says how many those were.
+    /// Forgets finished jobs whose retention is over; returns how many.
     pub fn forget(&mut self) -> u64 {
         let over =
             self.jobs.iter().filter_map(|job| Some((self.forget_at(job)?, job.acceptance, job.new.id)));
@@ -114,7 +114,7 @@ impl Toy {
         forgotten.len() as u64
     }
 
-    /// When a job may be forgotten, as things are.
+    /// When a job may be forgotten, under the configuration in force.
     fn forget_at(&self, job: &Job) -> Option<Time> {
         let finished = job.finished_at?;
         let state = match job.state {

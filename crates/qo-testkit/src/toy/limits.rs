@@ -1,4 +1,4 @@
-//! What operators and submits say about limits.
+//! Limits of operators and submits.
 
 use super::state::Toy;
 use super::{Flaw, not_found};
@@ -16,10 +16,10 @@ impl Toy {
         Ok(())
     }
 
-    /// The flaw `LoweringKills`: whoever holds slots over the new limit loses them.
+    /// The flaw `LoweringKills`: jobs above the new limit lose their slots.
     fn kill_down_to(&mut self, group: &GroupRef, limit: u32) {
         while self.used(group) > u64::from(limit) {
-            // What is left belongs to programs: this flaw is about jobs.
+            // Programs hold the rest: this flaw is about jobs.
             let Some(last) = self.jobs.iter().rposition(|job| job.is_running() && job.need(group) > 0) else {
                 break;
             };

@@ -1,9 +1,9 @@
-//! A second store, written from `docs/rules.md` and not from the rule book: plain, slow, and small enough to
-//! be read in one go. It shares the words (types and their stateless `check`s) with `qo-core` and nothing
-//! else, so where the two disagree, one of them is wrong.
+//! A second store, written from `docs/rules.md` and not from the rule book: plain, slow, and small enough to be read in
+//! one go. It shares the types and their stateless `check`s with `qo-core` and nothing else, so where the two disagree,
+//! one of them is wrong.
 //!
-//! Every rule stands in one place, and a [`Flaw`] can break exactly one of them: that is how the museum
-//! finds out whether the tests would notice.
+//! Every rule is in one place, and a [`Flaw`] can break exactly one of them. So the museum tests whether the suite
+//! notices.
 
 mod apps;
 mod claim;
@@ -56,7 +56,7 @@ impl ToyStore {
         Self { clock, toy: Mutex::new(Toy { flaw, ..Toy::default() }) }
     }
 
-    /// The state, at the time now. A poisoned lock is taken all the same: the test that panicked says why.
+    /// The state, at the time now. A poisoned lock is taken all the same: the panic of the other test says why.
     fn toy(&self) -> MutexGuard<'_, Toy> {
         let mut toy = self.toy.lock().unwrap_or_else(PoisonError::into_inner);
         toy.now = toy.now.max(self.clock.now());

@@ -32,7 +32,8 @@ impl Toy {
         self.end_over(usize::MAX)
     }
 
-    /// The namespace as a claim would find it now: what is over has ended, but of jobs that expire in line a thousand.
+    /// The namespace as a claim would find it now: what is over has ended, but of jobs that expire in line only the
+    /// first thousand.
     pub fn foresee(&self) -> Self {
         let mut foreseen = self.clone();
         if self.flaw != Flaw::ViewsCountTheDead {
@@ -83,7 +84,7 @@ impl Toy {
         holdings.into_iter().map(|holding| holding.session).collect()
     }
 
-    /// Ends a session with its attempts and its claims; says how many those were.
+    /// Ends a session with its attempts and its claims; returns how many claims.
     pub fn end_session(&mut self, session: SessionId) -> (u64, u64) {
         let held = |at: &usize| self.jobs[*at].holding.as_ref().is_some_and(|h| h.session == session);
         let mut held: Vec<usize> = (0..self.jobs.len()).filter(held).collect();

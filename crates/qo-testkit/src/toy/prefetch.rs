@@ -58,7 +58,7 @@ impl Toy {
         self.has_claimed(at, session, token) || self.flaw == Flaw::StartByJob && by_session
     }
 
-    /// Whether a claimed job may run now, as far as its queue, its workflow and its groups go.
+    /// Whether a claimed job may run now by its queue, its workflow and its groups.
     fn may_start(&self, job: &Job) -> bool {
         let has_room = |group, slots| {
             self.flaw == Flaw::StartExceedsLimit || self.has_room(group, slots, Counted::Running)
@@ -73,7 +73,7 @@ impl Toy {
             && !job.needs().iter().any(|(group, slots)| held_back(group, *slots))
     }
 
-    /// Ends a claim as if it had never been; says where that leaves the job.
+    /// Ends a claim without a trace; returns the state of the job after it.
     pub fn give_back(&mut self, at: usize) -> JobState {
         self.jobs[at].ahead = None;
         self.jobs[at].state = JobState::Pending;
@@ -83,7 +83,7 @@ impl Toy {
         self.jobs[at].state
     }
 
-    /// Ends the claims that are over, and tells their sessions; says how many those were.
+    /// Ends the claims that are over, and tells their sessions; returns how many.
     pub fn end_claims(&mut self) -> u64 {
         let over = |at: usize| {
             let ahead = self.jobs[at].ahead.as_ref().filter(|ahead| ahead.until <= self.now)?;

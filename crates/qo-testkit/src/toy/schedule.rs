@@ -1,4 +1,4 @@
-//! Schedules: when they fire, and what becomes of ticks that nobody was there for.
+//! Schedules: when they fire, and what happens to missed ticks.
 
 use super::state::Toy;
 use super::{Flaw, not_found};
@@ -43,7 +43,7 @@ impl Toy {
         self.submit(vec![job])?.remove(0)
     }
 
-    /// Fires what is due, by next tick, then name; says how many jobs were accepted.
+    /// Fires what is due, by next tick, then name; returns how many jobs were accepted.
     pub fn fire_schedules(&mut self) -> u64 {
         let due = self.schedules.values().filter_map(|row| Some((row.next?, row.schedule.clone())));
         let mut due: Vec<(Time, Name)> = due.filter(|(next, _)| *next <= self.now).collect();
@@ -76,7 +76,7 @@ impl Toy {
             }
             self.row(schedule).last = Some(LastTick { tick, outcome });
         }
-        // Who does not say that it fired lets the next one fire again.
+        // If the next tick does not move, the next exchange fires it again.
         self.row(schedule).next = if self.flaw == Flaw::TickFiresTwice { Some(from) } else { next };
         fired
     }
@@ -110,8 +110,8 @@ impl Toy {
         (ticks, tick_after(spec, self.now))
     }
 
-    /// The flaw `TickInGapLost`: of a schedule for a fixed minute, a tick at another minute is one whose time the
-    /// clock jumped over.
+    /// The flaw `TickInGapLost`: of a schedule for a fixed minute, a tick at another minute is one that the clock
+    /// jumped over.
     fn is_lost(&self, spec: &Schedule, tick: Time) -> bool {
         let minute = spec.cron.split(' ').next().and_then(|minute| minute.parse::<i64>().ok());
         let fixed = minute.filter(|_| spec.cron.split(' ').count() == 5);
@@ -120,7 +120,7 @@ impl Toy {
     }
 }
 
-/// A configured schedule has a good expression, so there is a next tick or the years are over.
+/// A configured schedule has a valid expression, so there is a next tick unless the calendar ends first.
 fn tick_after(spec: &Schedule, after: Time) -> Option<Time> {
     spec.first_after(after).ok().flatten()
 }

@@ -91,7 +91,7 @@ impl Toy {
             _ => self.claim(exchange.session, &Claim { prefetch, ..exchange.claim }),
         };
         let (now, pauses) = (self.now, self.paused.clone());
-        // It was just renewed: only `FastClock` ends it all the same, if it was renewed for less than its lease.
+        // It was just renewed: only `FastClock` still ends it, if it was renewed for less than its lease.
         let session = self.session_mut(exchange.session).ok_or_else(|| fenced(exchange.session))?;
         let stop = std::mem::take(&mut session.stops).into_values().collect();
         let reply = ExchangeReply {
@@ -113,7 +113,7 @@ impl Toy {
         Ok(reply)
     }
 
-    /// Notes how far jobs say that they are, where the session that says so owns them.
+    /// Stores the progress of jobs that the reporting session owns.
     fn report(&mut self, exchange: &Exchange) {
         let by_job = self.flaw == Flaw::ProgressByJob;
         for job in &mut self.jobs {
@@ -132,7 +132,7 @@ impl Toy {
         }
     }
 
-    /// Renews the session and takes the worker's report; one that drains gives back what it has not started.
+    /// Renews the session and takes the worker's report; a draining session gives back what it has not started.
     fn renew(&mut self, exchange: &Exchange) -> qo_core::Time {
         let now = self.now;
         let runs =

@@ -58,7 +58,7 @@ impl Toy {
         }
     }
 
-    /// A settle that owns nothing: the token that settled before hears the recorded state again.
+    /// A settle that owns nothing: the token that settled before gets the recorded state again.
     fn settle_again(&mut self, at: usize, settle: &Settle) -> Result<JobState> {
         let last = self.jobs[at].attempts.iter().rev().find(|attempt| attempt.token == settle.token);
         if let Some(attempt) = last.filter(|attempt| attempt.outcome.is_settled()) {
@@ -79,7 +79,7 @@ impl Toy {
         Err(not_its_owner(settle))
     }
 
-    /// Ends a running job's attempt, frees its slots, and says where that leaves the job.
+    /// Ends a running job's attempt, frees its slots, and returns the state of the job after it.
     pub fn end_attempt(
         &mut self,
         at: usize,
@@ -137,7 +137,7 @@ impl Toy {
         }
     }
 
-    /// Where the end of an attempt leaves a job; its attempt has been counted.
+    /// The state of a job after an attempt; the attempt has been counted.
     fn state_after(&self, at: usize, outcome: AttemptOutcome) -> JobState {
         let job = &self.jobs[at];
         let cancelled = job.cancel_requested

@@ -68,7 +68,7 @@ impl Toy {
         Ok(Some(lease))
     }
 
-    /// Whether a program may take slots of a group: there is room, and nobody in line keeps it.
+    /// Whether a program may take slots of a group: there is room, and no big job in line keeps it.
     fn may_take(&self, group: &GroupRef, slots: u32) -> bool {
         self.has_room(group, slots, Counted::Running)
             && (self.flaw == Flaw::ProgramsOvertake
@@ -119,7 +119,7 @@ impl Toy {
         self.drop_spent_limits();
     }
 
-    /// Ends the leases that are over, by moment, then token; says how many those were.
+    /// Ends the leases that are over, by moment, then token; returns how many.
     pub fn end_leases(&mut self) -> u64 {
         let mut over: Vec<(Time, FenceToken)> = self
             .programs

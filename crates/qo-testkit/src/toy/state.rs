@@ -1,5 +1,5 @@
-//! What the toy keeps: a list of jobs, a list of sessions, and what was said about limits and queues.
-//! Nothing is cached: every count is taken from the jobs, each time.
+//! What the toy keeps: a list of jobs, a list of sessions, and the settings of limits and queues. Nothing is cached:
+//! every count is taken from the jobs, each time.
 
 use super::Flaw;
 use super::{slot::Program, workflow::Workflow};
@@ -23,7 +23,7 @@ pub(super) struct Toy {
     /// When each ended.
     pub ended_sessions: BTreeMap<SessionId, Time>,
     pub limits: BTreeMap<GroupRef, Limits>,
-    /// What counts of what apps registered.
+    /// Of what apps registered, the values that count.
     pub tasks: BTreeMap<Name, TaskOptions>,
     /// What apps registered, the newest last.
     pub registrations: Vec<TaskOptions>,
@@ -35,17 +35,17 @@ pub(super) struct Toy {
     pub paused: BTreeSet<Name>,
     pub workflows: BTreeMap<Name, Workflow>,
     pub programs: Vec<Program>,
-    /// Those whose lease is over; only `ExtendRevives` asks.
+    /// Those whose lease is over; only `ExtendRevives` reads it.
     pub ended_programs: Vec<Program>,
     pub schedules: BTreeMap<Name, ScheduleStatus>,
     pub retention: Retention,
     pub last_acceptance: u64,
     pub last_token: u64,
-    /// What attempts wrote, by token.
+    /// Logs of attempts, by token.
     pub logs: BTreeMap<FenceToken, String>,
     /// Slots that flaws leaked or freed twice; empty in a correct toy.
     pub wrong: BTreeMap<GroupRef, i64>,
-    /// The last token when the newest session opened; only `RestartForgetsHolders` asks.
+    /// The last token when the newest session opened; only `RestartForgetsHolders` reads it.
     pub token_at_last_open: u64,
 }
 
@@ -69,11 +69,11 @@ pub(super) struct Job {
     pub finished_at: Option<Time>,
     pub output: Option<Json>,
     pub attempts: Vec<Attempt>,
-    /// What it said in the attempt before; only `ProgressOutlivesAttempt` keeps it.
+    /// Its progress in the attempt before; only `ProgressOutlivesAttempt` keeps it.
     pub last_progress: Option<JobProgress>,
-    /// The full group that it met; only `RaiseWakesNobody` asks.
+    /// The full group that it met; only `RaiseWakesNobody` reads it.
     pub met_full: Option<GroupRef>,
-    /// The limits of its groups when it was accepted; only `LimitForNewJobsOnly` asks.
+    /// The limits of its groups when it was accepted; only `LimitForNewJobsOnly` reads it.
     pub limits_at_submit: BTreeMap<GroupRef, Option<u32>>,
 }
 
@@ -85,11 +85,11 @@ pub(super) struct Holding {
     pub token: FenceToken,
     pub since: Time,
     pub timeout_ms: Option<u64>,
-    /// How far it says that it is.
+    /// Its progress.
     pub progress: Option<JobProgress>,
 }
 
-/// The claim that a job is under which has not started.
+/// The claim on a job that has not started.
 #[derive(Clone)]
 pub(super) struct Ahead {
     pub session: SessionId,
@@ -99,7 +99,7 @@ pub(super) struct Ahead {
     pub until: Time,
 }
 
-/// Whose slots count when somebody asks for room.
+/// Which slots count as taken when room is checked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Counted {
     /// Those of running jobs and of programs.
@@ -127,7 +127,7 @@ pub(super) struct Session {
     pub reply: Option<ExchangeReply>,
     /// What its next exchange will tell it to stop.
     pub stops: BTreeMap<FenceToken, Stop>,
-    /// The pauses as of its last exchange; only `PauseSeenLate` asks.
+    /// The pauses as of its last exchange; only `PauseSeenLate` reads it.
     pub pauses_seen: BTreeSet<Name>,
 }
 
@@ -144,7 +144,7 @@ impl Job {
         self.state == JobState::Pending && self.run_at <= now
     }
 
-    /// The slots that it takes, in the order in which its groups are looked at.
+    /// The slots that it takes, in the order in which its groups are checked.
     pub fn needs(&self) -> Vec<(GroupRef, u32)> {
         needs(&self.new, &self.group)
     }
@@ -210,7 +210,7 @@ impl Toy {
         self.sessions.iter_mut().find(|s| s.new.id == session)
     }
 
-    /// The limit that counts for a group, and whose it is.
+    /// The limit in force of a group, and its source.
     pub fn limit_in_force(&self, group: &GroupRef) -> Option<(u32, LimitSource)> {
         let exact = self.limits.get(group);
         if self.flaw == Flaw::SubmitLimitWins
@@ -252,7 +252,7 @@ impl Toy {
         self.sum(group, Job::is_live) + self.used_by_programs(group)
     }
 
-    /// Whether a group has so many slots left.
+    /// Whether a group has so many free slots.
     pub fn has_room(&self, group: &GroupRef, slots: u32, counted: Counted) -> bool {
         let used = || self.used(group) + self.claimed(group, counted);
         self.limit(group).is_none_or(|limit| used() + u64::from(slots) <= u64::from(limit))
@@ -270,7 +270,7 @@ impl Toy {
         (queue, priority, job.run_at, job.acceptance)
     }
 
-    /// Whether a job is pending, its date has come, and its turn in its workflow.
+    /// Whether a job is pending and due and, for a step, its turn has come.
     pub fn is_in_line(&self, job: &Job) -> bool {
         job.is_due(self.now) && self.is_its_turn(job)
     }

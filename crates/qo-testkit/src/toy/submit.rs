@@ -169,7 +169,7 @@ impl Toy {
     }
 }
 
-/// The group that a job's own `limit` speaks of.
+/// The group that a job's own `limit` is for.
 pub(super) fn own_limit_target(new: &NewJob, group: &Name) -> GroupRef {
     match &new.key {
         Some(key) => GroupRef::Key(group.clone(), key.clone()),

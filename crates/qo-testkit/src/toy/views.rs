@@ -1,4 +1,4 @@
-//! What may be looked at.
+//! Views.
 
 use super::not_found;
 use super::slot::Program;
@@ -40,7 +40,7 @@ impl Toy {
         Ok(JobPage { jobs: found.into_iter().map(|(toy, job)| toy.view(job)).collect(), next })
     }
 
-    /// Where a job is shown from: from what a claim would find, unless that has ended it and nothing else has.
+    /// The state from which a job is shown: as a claim would find it, unless the claim would end the job.
     pub fn shown<'a>(&'a self, foreseen: &'a Self, at: usize) -> &'a Self {
         let would_end = self.jobs[at].is_live() && !foreseen.jobs[at].is_live();
         if would_end { self } else { foreseen }
@@ -135,7 +135,7 @@ impl Toy {
         Ok(GroupDetail { status, holders: self.holders(group) })
     }
 
-    /// Who holds slots of a group, the oldest claim first.
+    /// The holders of slots of a group, the oldest claim first.
     pub fn holders(&self, group: &GroupRef) -> Vec<Holder> {
         let holder = |job: &Job| {
             let slots = slots_of(&job.needs(), group);
@@ -258,7 +258,7 @@ impl Toy {
     }
 }
 
-/// The slots of a group, or of all keys of one, among those that somebody takes.
+/// The slots of a group, or of all keys of one, among those that a holder takes.
 pub(super) fn slots_of(needs: &[(GroupRef, u32)], group: &GroupRef) -> u32 {
     let in_it = |of: &GroupRef| match (group, of) {
         (GroupRef::EveryKey(every), GroupRef::Key(name, _)) => every == name,

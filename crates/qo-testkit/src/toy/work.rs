@@ -1,4 +1,4 @@
-//! Is there work? Tried out on a copy of the whole namespace. And what attempts wrote.
+//! `work`, tried out on a copy of the whole namespace; and logs of attempts.
 
 use super::state::{Job, Toy};
 use super::{Flaw, fenced};

@@ -1,4 +1,4 @@
-//! Workflows: whose turn it is, and what operators do about a step that did not succeed.
+//! Workflows: which step's turn it is, and what operators do about a step that did not succeed.
 
 use super::state::{Job, Toy};
 use super::views::check_page;
@@ -55,7 +55,7 @@ impl Toy {
         self.steps(workflow).find(|step| step.is_running() && step.new.id != job.new.id)
     }
 
-    /// Whether nothing of its workflow keeps a job back; it may be no step at all.
+    /// Whether its workflow does not hold a job back; true of a job that is no step.
     pub fn is_its_turn(&self, job: &Job) -> bool {
         let Some(workflow) = &job.new.workflow else { return true };
         let is_head = self.head(workflow).is_some_and(|head| head.new.id == job.new.id);
@@ -117,7 +117,7 @@ impl Toy {
     fn cancel_workflow(&mut self, name: &Name) {
         let live = self.steps(name).filter(|step| step.is_live()).map(|step| step.new.id);
         for step in live.collect::<Vec<_>>() {
-            // The steps are there: nobody forgets them meanwhile.
+            // The steps are there: no sweep runs in between.
             drop(self.cancel_one(step));
         }
         if let Some(workflow) = self.workflows.get_mut(name) {
@@ -125,7 +125,7 @@ impl Toy {
         }
     }
 
-    /// Whether the step of that number is there and has been dealt with already.
+    /// Whether the step of that number is there and needs no change.
     fn is_step(&self, name: &Name, number: u32, is_done: impl Fn(&Job) -> bool) -> bool {
         let done = self.steps(name).any(|step| step.step == Some(number) && is_done(step));
         done && self.flaw != Flaw::SteerHitsTheNext
@@ -158,7 +158,7 @@ impl Toy {
         })
     }
 
-    /// A step as views show it: pending, if a claim would send it back.
+    /// A step as views show it: pending, if a claim would put it back in line.
     fn shown_step(&self, step: &Job) -> StepStatus {
         let foreseen = self.foresee();
         let at = self.jobs.iter().position(|job| job.new.id == step.new.id);

@@ -1,4 +1,4 @@
-//! Histories made up by hand: commands and answers, right or wrong, that no store ever gave.
+//! Histories made by hand: commands and answers, right or wrong, that no store ever gave.
 
 #![allow(dead_code)] // Each test file tells its own part.
 
@@ -59,7 +59,7 @@ pub fn names(violations: &[Violation]) -> Vec<&str> {
     violations.iter().map(|violation| violation.guarantee).collect()
 }
 
-/// What is said in one exchange. Tokens and answers are whatever the teller likes.
+/// The content of one exchange. The test chooses tokens and answers freely.
 #[derive(Default)]
 pub struct Talk {
     pub settles: Vec<(Settle, Result<JobState>)>,
@@ -87,13 +87,13 @@ impl Talk {
         Self::start(job, claim, Ok(Started { then: JobState::Running, run: Some(run) }))
     }
 
-    /// A claimed job is to start, and this becomes of it.
+    /// A claimed job is to start, with this result.
     pub fn start(job: u128, claim: u64, result: Result<Started>) -> Self {
         let start = Start { job: id(job), token: FenceToken(claim) };
         Self { starts: vec![(start, result)], ..Self::default() }
     }
 
-    /// A job is settled, and is answered to be in this state.
+    /// A job is settled, and the answer is this state.
     pub fn settles(job: u128, token: u64, outcome: Outcome, result: Result<JobState>) -> Self {
         let settle = Settle { job: id(job), token: FenceToken(token), outcome };
         Self { settles: vec![(settle, result)], ..Self::default() }
@@ -140,7 +140,7 @@ impl Fable {
         self.now = self.now.plus_ms(ms);
     }
 
-    /// Whoever calls now looked at the clock this long ago.
+    /// The next calls read the clock this long ago.
     pub fn set_back(&mut self, ms: i64) {
         self.now = Time::from_millis(self.now.as_millis() - ms);
     }
@@ -167,7 +167,7 @@ impl Fable {
         self.write(What::Healed { bound_ms: BOUND_MS });
     }
 
-    /// A job that comes by itself, such as a tick's.
+    /// A job that no client submits, such as a tick's.
     pub fn knows(&mut self, job: &NewJob) {
         self.jobs.insert(job.id, job.clone());
     }
@@ -222,7 +222,7 @@ impl Fable {
         }
     }
 
-    /// A program asks for slots for ten seconds, and is answered with this token, or none.
+    /// A program asks for slots for ten seconds, and gets this token, or none.
     pub fn acquire(&mut self, lease: u128, group: GroupRef, slots: u32, token: Option<u64>) {
         let request = SlotRequest {
             slots,
@@ -258,7 +258,7 @@ pub fn held_by_program(since: Time) -> GroupDetail {
     detail
 }
 
-/// The same fable, told with a word that is right and one that is wrong.
+/// The same history with a right value, and with a wrong one.
 pub fn told<W>(
     check: fn(&History) -> Vec<Violation>,
     tell: impl Fn(&mut Fable, W),

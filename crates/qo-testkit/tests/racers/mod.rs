@@ -1,12 +1,12 @@
-//! Many writers, one key, at once: what tells a store with atomic conditional writes from one without.
+//! Many concurrent writers of one key: this tells a store with atomic conditional writes from one without.
 
 use futures::future::join_all;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, UpdateVersion, path::Path};
 
-/// How many race.
+/// How many writers race.
 pub const RACERS: usize = 32;
 
-/// How many of the racing create-if-absent believe that they have won.
+/// How many of the concurrent create-if-absent calls report success.
 pub async fn creators(store: &dyn ObjectStore, name: &str) -> usize {
     race(store, &Path::from(name), PutMode::Create).await
 }

@@ -1,4 +1,4 @@
-//! A history whose answers are a toy's own.
+//! A history whose answers a toy gave.
 
 #![allow(dead_code)] // Each test file plays its own part.
 
@@ -82,7 +82,7 @@ impl Scene {
         self.journal.write(Actor::Worker(0), what);
     }
 
-    /// Writes down all that the store says about itself, changed a little.
+    /// Records all views of the store, with one change.
     pub fn audit(&self, change: impl FnOnce(&mut Audit)) {
         let mut audit = simulation::audit(&*self.fixture.store, true);
         change(&mut audit);

@@ -1,4 +1,4 @@
-//! A program and every process that came from it.
+//! A program and all its descendants.
 
 use rustix::io::Errno;
 use rustix::process::{
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::signal::unix::Signal as Heard;
 use tokio::time::timeout;
 
-/// Pauses between two looks at processes that were killed: from, to. The end of a child cuts one short.
+/// Shortest and longest pause between two looks at killed processes. The end of a child cuts a pause short.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(200));
 
 /// How a program ended.
@@ -47,7 +47,7 @@ impl Family {
 
     /// Whether the program has ended. Waits for adopted children that have.
     pub fn has_ended(&mut self) -> io::Result<bool> {
-        // The program itself is not waited for: until it is, its id and its group's are not given to another.
+        // The program itself is not reaped yet: until it is, the kernel does not reuse its id and its group's.
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if waitid(WaitId::Pid(self.program), ended)?.is_some() {
             return Ok(true);
@@ -58,7 +58,7 @@ impl Family {
         Ok(self.status.is_some())
     }
 
-    /// Waits for all children that have ended. Says whether others are left.
+    /// Waits for all children that have ended. Returns whether others are left.
     fn wait(&mut self) -> io::Result<bool> {
         loop {
             match wait(WaitOptions::NOHANG) {
@@ -77,7 +77,7 @@ impl Family {
         self.signal_others(signal);
     }
 
-    /// A group is signalled in one step: no member can fork and escape.
+    /// Signals the group in one step, so that no member can fork and escape.
     fn signal_group(&self, signal: Signal) {
         if self.status.is_none() {
             // It may have ended just now.
@@ -85,12 +85,12 @@ impl Family {
         }
     }
 
-    /// Signals those that `signal_group` does not reach. Says whether there were any, and whether a signal to any of them
-    /// is allowed.
+    /// Signals descendants that `signal_group` does not reach. Returns whether there were any, and whether this process
+    /// may signal any of them.
     #[cfg(target_os = "linux")]
     fn signal_others(&self, signal: Signal) -> (bool, bool) {
         let others = tree::below(rustix::process::getpid());
-        // A program that has been waited for has lost its group's id: its members are signalled one by one.
+        // A program that has been reaped has lost its group's id: the members of the group are signalled one by one.
         let is_other = |process: &tree::Process| self.status.is_some() || process.group != Some(self.program);
         let others = others.iter().filter(|process| is_other(process));
         others.fold((false, false), |(_, reached), other| (true, other.signal(signal) || reached))
@@ -101,8 +101,8 @@ impl Family {
         (false, false)
     }
 
-    /// Kills all of them and waits until none is left. A process that forks is no faster than this: what it leaves is a
-    /// child of this process, and the next round finds it.
+    /// Kills all of them and waits until none is left. A process that forks cannot escape: what it leaves behind
+    /// becomes a child of this process, and the next round finds it.
     pub async fn end(&mut self, child: &mut Heard) -> io::Result<Status> {
         let mut pause = PAUSE.0;
         loop {
@@ -115,7 +115,7 @@ impl Family {
             }
             let (found, reached) = self.signal_others(Signal::KILL);
             if let (Some(status), true, false) = (self.status, found, reached) {
-                // All that is left runs as another user: no signal of this process reaches it.
+                // Everything that is left runs as another user: no signal of this process reaches it.
                 return Ok(status);
             }
             let _ = timeout(pause, child.recv()).await;
@@ -134,7 +134,7 @@ mod tree {
     use std::fs;
     use std::path::Path;
 
-    /// A descendant. Its id may be given to another process at any time; the handle stays with this one.
+    /// A descendant. The kernel may give its id to another process at any time; the handle stays with this one.
     pub struct Process {
         pid: Pid,
         pub group: Option<Pid>,
@@ -145,14 +145,15 @@ mod tree {
     impl Process {
         /// The process of that id, if it is a child of that parent.
         fn open(pid: Pid, parent: Pid) -> Option<Self> {
-            // In this order: if the process that is looked at is not the one of the handle, that one is dead.
+            // Open the handle first: if the process that is looked at is not the one of the handle, the handle's
+            // process is dead.
             let handle = pidfd_open(pid, PidfdFlags::empty());
             let look = Look::at(pid)?;
             let is_child = look.parent == raw(parent);
             is_child.then_some(Self { pid, group: Pid::from_raw(look.group), started: look.started, handle })
         }
 
-        /// Sends it a signal. Says whether that is allowed.
+        /// Sends it a signal. Returns whether this process may.
         pub fn signal(&self, signal: Signal) -> bool {
             let sent = match &self.handle {
                 Ok(handle) => pidfd_send_signal(handle, signal),
@@ -168,7 +169,7 @@ mod tree {
     struct Look {
         parent: i32,
         group: i32,
-        /// When it started: with the id, which process it is.
+        /// When it started. Together with the id it identifies the process.
         started: u64,
     }
 
@@ -176,7 +177,7 @@ mod tree {
         fn at(pid: Pid) -> Option<Self> {
             let stat = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
             let stat = String::from_utf8_lossy(&stat);
-            // The name before it may contain anything.
+            // The name before it may contain any character.
             let words: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
             let number = |index: usize| words.get(index)?.parse::<i64>().ok();
             Some(Self {
@@ -187,9 +188,9 @@ mod tree {
         }
     }
 
-    /// All descendants of a process, but for those that are born or orphaned meanwhile.
+    /// All descendants of a process, except those that are born or orphaned during the walk.
     pub fn below(root: Pid) -> Vec<Process> {
-        // The list of children is an option of the kernel. Without it every process is looked at.
+        // The list of children depends on the kernel's configuration. Without it every process is looked at.
         let lists = Path::new("/proc/thread-self/children").exists();
         let by_parent = if lists { BTreeMap::new() } else { by_parent() };
         let mut found = Vec::new();
@@ -203,7 +204,8 @@ mod tree {
             };
             let children: Vec<_> =
                 children.into_iter().filter_map(|child| Process::open(child, parent)).collect();
-            // A parent that has ended may have lost its id to a stranger, whose children these are.
+            // If the parent has ended, the kernel may have given its id to another process, and these are that
+            // process's children.
             if Look::at(parent).is_none_or(|look| look.started != started) {
                 continue;
             }

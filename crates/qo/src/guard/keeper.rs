@@ -1,14 +1,14 @@
-//! The keeper: what is left when a worker and all its guards are killed at once.
+//! The keeper: the process that remains when a worker and all its guards are killed at once.
 //!
-//! A worker process has one, from its first program on. It waits for the end of the worker, on a pipe, and then kills
-//! every process that carries the worker's mark in its environment: programs whose guard is gone, and what they started.
-//! (Guards that live kill their own; guards and keepers carry no mark, their own or another worker's.) When it finds none
-//! it ends.
+//! A worker process has one keeper, from its first program on. The keeper waits on a pipe for the end of the worker.
+//! Then it kills every process that carries the worker's mark in its environment: programs whose guard is gone, and the
+//! processes that they started. It ends when it finds none. Guards that live kill their own programs; guards and
+//! keepers carry no mark, neither their own worker's nor another's.
 //!
-//! It is a shell, and no child of the worker: what kills `qo` by its name, by its executable or along the tree of
-//! processes does not reach it. Where there is no `sh` there is no keeper, and guards are alone.
+//! It is a shell, and no child of the worker: a kill of `qo` by its name, by its executable or along the process tree
+//! does not reach it. Where there is no `sh` there is no keeper, and only the guards are left.
 //!
-//! Programs that clear or overwrite their environment are not found.
+//! It does not find programs that clear or overwrite their environment.
 
 use rustix::process::Pid;
 use std::fs;
@@ -17,10 +17,11 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// What every program of a worker process has in its environment: the mark of that process.
+/// The environment variable of every program of a worker process: the mark of that process.
 pub const VARIABLE: &str = "QO_GUARDED_BY";
 
-/// `$1` is `VARIABLE=MARK`. It reads until the worker is gone, and then kills until nothing is left, at most for a minute.
+/// `$1` is `VARIABLE=MARK`. The script reads until the worker is gone, and then kills until nothing is left, for a
+/// minute at most.
 const SCRIPT: &str = "\
 exec 3<&0 </dev/null
 trap '' TERM INT HUP QUIT
@@ -34,12 +35,12 @@ trap '' TERM INT HUP QUIT
     sleep 0.1
   done ) >/dev/null 2>&1 &";
 
-/// A process that SIGKILL has not ended after this long is said to be there.
+/// How long a process may outlive SIGKILL before a warning is logged.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Pauses between looks for processes of a dead guard: the first and the longest.
 const PAUSES: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(500)];
 
-/// This process's mark, and the pipe whose end says that this process is gone.
+/// This process's mark, and the pipe that closes when this process ends.
 struct Keeper {
     mark: String,
     _alive: ChildStdin,
@@ -60,7 +61,7 @@ impl Keeper {
         starting.env_remove(VARIABLE);
         let started = starting.spawn().and_then(|mut shell| {
             let alive = shell.stdin.take();
-            // The shell leaves the keeper behind and ends, so that the keeper is not this process's child.
+            // The shell forks the keeper and exits, so that the keeper is not this process's child.
             shell.wait()?;
             Ok(alive)
         });
@@ -76,13 +77,13 @@ impl Keeper {
     }
 }
 
-/// The mark of this process, if it has a keeper. The first call starts it.
+/// The mark of this process, if it has a keeper. The first call starts the keeper.
 pub fn mark() -> Option<&'static str> {
     KEEPER.get_or_init(Keeper::start).as_ref().map(|keeper| keeper.mark.as_str())
 }
 
-/// Kills every process whose environment has all of these `NAME=VALUE`, until none is left: a process in the middle of
-/// a system call that cannot be interrupted holds its slots as long as it is there.
+/// Kills every process whose environment has all of these `NAME=VALUE`, until none is left. A process in an
+/// uninterruptible system call keeps its slots until it is gone.
 pub async fn kill_marked(variables: Vec<String>) {
     let variables: Arc<[String]> = variables.into();
     let (started, mut told, mut pause) = (Instant::now(), false, PAUSES[0]);
@@ -104,7 +105,7 @@ pub async fn kill_marked(variables: Vec<String>) {
     }
 }
 
-/// Kills all that are there now: how many were found.
+/// Kills all that are there now, and returns how many it found.
 fn kill_once(variables: &[String]) -> usize {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -117,7 +118,7 @@ fn kill_if_marked(process: Pid, variables: &[String]) -> bool {
     if !is_marked(process, variables) {
         return false;
     }
-    // It may have ended, and its number may be another's by now: the one that is open is looked at again.
+    // The process may have ended and its id may be another's by now: open a pidfd, then check the mark again.
     let Ok(open) = pidfd_open(process, PidfdFlags::empty()) else { return false };
     is_marked(process, variables) && {
         let _ = pidfd_send_signal(open, Signal::KILL);

@@ -1,6 +1,6 @@
 //! How a guard starts its program.
 //!
-//! On Linux the program shall get SIGKILL when its guard is gone. A process can only ask for that itself, so the guard
+//! On Linux the program must get SIGKILL when its guard is gone. A process can only ask for that itself, so the guard
 //! starts this executable again, as `guard launch`, which
 //!
 //! 1. sets its parent-death signal, which stays when it becomes another program;
@@ -28,7 +28,8 @@ pub const OWN: &str = "/proc/self/exe";
 pub struct Launched {
     pub program: Pid,
     stdin: Option<OwnedFd>,
-    /// On which it says why it could not be started, and the other end of its stdin, which it opens by its number here.
+    /// The socket on which it says why it could not be started, and the read end of its stdin, which it opens by its
+    /// number in this process.
     report: Option<(UnixStream, io::PipeReader)>,
 }
 
@@ -54,8 +55,7 @@ impl Launched {
         Ok(Self { program: Pid::from_child(&child), stdin: Some(write.into()), report })
     }
 
-    /// Writes the program's stdin while other things go on. A program that does not want all of it closes its end, which
-    /// is its right.
+    /// Writes the program's stdin in the background. A program that does not read all of it may close its end.
     pub fn feed(&mut self, payload: Vec<u8>) -> io::Result<()> {
         if let Some(stdin) = self.stdin.take() {
             let mut stdin = pipe::Sender::from_owned_fd(stdin)?;
@@ -64,11 +64,11 @@ impl Launched {
         Ok(())
     }
 
-    /// Why it could not be started, if so. To be asked when it has ended.
+    /// Why it could not be started, if so. Call it when the program has ended.
     pub fn failure(self) -> Option<String> {
         let (mut report, _) = self.report?;
         let mut text = String::new();
-        // Nothing writes to it any more.
+        // The writer is gone.
         report.set_nonblocking(true).ok()?;
         let _ = report.read_to_string(&mut text);
         (!text.is_empty()).then_some(text)
@@ -80,11 +80,12 @@ pub fn failure(program: &OsStr, error: &io::Error) -> String {
     format!("cannot start {}: {error}", program.to_string_lossy()).replace('\n', " ")
 }
 
-/// Becomes the program, in a process that the guard of this id started; the program's stdin is this number there.
+/// Becomes the program, in a process that the guard of this id started. `stdin` is the number of the program's stdin in
+/// the guard.
 #[cfg(target_os = "linux")]
 pub fn become_program(guard: &OsStr, stdin: &OsStr, command: &[OsString]) -> io::Result<u8> {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-    // Where that is forbidden the program runs all the same: its guard is there.
+    // Where a sandbox forbids this the program still runs: its guard is there.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
     let (guard, stdin) = (guard.to_string_lossy(), stdin.to_string_lossy());
     if getppid().map(|parent| parent.as_raw_nonzero().to_string()).as_deref() != Some(&*guard) {

@@ -1,15 +1,15 @@
-//! The guard: a small process between a worker and a program that it runs.
+//! The guard: a small process between a worker and a program that the worker runs.
 //!
-//! A program must not outlive the lease of its job, and a worker that was killed or stopped cannot see to that. So the
+//! A program must not outlive the lease of its job, and a worker that was killed or stopped cannot enforce that. So the
 //! worker starts `qo guard -- COMMAND…`, and the guard starts the program. The guard kills the program and every
 //! descendant of it, with SIGKILL, when
 //!
-//! - its worker is gone, however it went: the socket between them closes;
+//! - its worker is gone, for whatever reason: the socket between them closes;
 //! - the last deadline that it was told passes on the machine's monotonic clock, which a stopped worker cannot hold up;
-//! - the program itself has ended: what it left behind holds no slot;
+//! - the program itself has ended: a process that it left behind holds no slot;
 //! - it was told to `stop`, and the program did not end within the grace after SIGTERM.
 //!
-//! It says that the program has ended when no descendant is left.
+//! It reports the end of the program when no descendant is left.
 //!
 //! # Which processes it reaches
 //!
@@ -21,37 +21,39 @@
 //!
 //! 1. The program gets SIGKILL from the kernel. It is started through `qo guard launch`, which sets its parent-death
 //!    signal and then becomes the program.
-//! 2. Descendants have no such signal; they are found by their environment. Every program carries the mark of its worker
-//!    process, `QO_GUARDED_BY`. A worker that lives kills what carries the mark and the job's id; if it died with its
-//!    guards, its keeper does (`keeper.rs`).
+//! 2. Descendants have no such signal; they are found by their environment. Every program carries the mark of its
+//!    worker process, `QO_GUARDED_BY`. A worker that lives kills every process that carries the mark and the job's id.
+//!    If the worker died with its guards, its keeper kills them (`keeper.rs`).
 //!
-//! A guard calls itself `task-guard`, so that `pkill qo` means workers. It is the executable of its worker, even if that
-//! file was replaced meanwhile (`own_executable`), so both speak the same release's protocol; a guard of another release
-//! ignores words that it does not know.
+//! A guard's process name is `task-guard`, so that `pkill qo` hits only workers. It runs the executable of its worker,
+//! even if that file was replaced meanwhile (`own_executable`), so both speak the same release's protocol. A guard of
+//! another release ignores words that it does not know.
 //!
 //! # Signals
 //!
-//! A guard has a process group of its own. A signal that asks it to end (SIGTERM, SIGINT, SIGHUP, SIGQUIT) was sent to a
-//! whole tree or cgroup, as systemd does by default, and its program got it too. The guard goes on, and says so: a
-//! program that then exits with 0 may have left its work undone. The signals of a tree come one by one; a guard whose
-//! worker is being stopped waits for its own before it reports a success (`linger`).
+//! A guard has a process group of its own. A signal that asks it to end (SIGTERM, SIGINT, SIGHUP, SIGQUIT) was sent to
+//! a whole tree or cgroup, as systemd does by default, and its program got it too. The guard goes on and reports the
+//! signal: a program that then exits with 0 may have left its work undone. The processes of a tree get their signals
+//! one by one. If its worker is shutting down, the guard waits for its own signal before it reports a success
+//! (`linger`).
 //!
 //! # The protocol
 //!
-//! They talk in lines over the socket that is the guard's stdin. The program writes straight to the worker's pipes.
+//! Worker and guard talk in lines over the socket that is the guard's stdin. The program writes straight to the
+//! worker's pipes.
 //!
 //! | from the worker | |
 //! |---|---|
 //! | `until NANOSECONDS` | the deadline, on the machine's monotonic clock |
 //! | `payload BYTES` | followed by that many bytes: the program's stdin; then it is started |
-//! | `stop MILLISECONDS` | SIGTERM now, SIGKILL after so long |
-//! | `linger MILLISECONDS` | the worker is being stopped: wait so long for a signal before a success is reported |
+//! | `stop MILLISECONDS` | SIGTERM now, SIGKILL after this long |
+//! | `linger MILLISECONDS` | the worker is shutting down: wait this long for a signal before reporting a success |
 //!
 //! | from the guard | |
 //! |---|---|
 //! | `started PID` | the program runs, in the process group of that id |
 //! | `failed TEXT` | it could not be started |
-//! | `signalled NUMBER` | the guard got a signal that asks to end, and so did its program, probably |
+//! | `signalled NUMBER` | the guard got a signal that asks to end, and its program probably did, too |
 //! | `exited CODE`, `killed SIGNAL` | the program has ended, and nothing of it is left |
 
 mod descendants;
@@ -78,36 +80,36 @@ use tokio::signal::unix::{Signal as Heard, SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// Largest payload that a guard accepts: what a store could ever be configured to, and the final newline.
+/// Largest payload that a guard accepts: the most that a store could ever be configured to, and the final newline.
 const PAYLOAD_BYTES: usize = (16 << 20) + 1;
 
-/// The exit code of a guard that failed itself.
+/// The exit code of a guard that itself failed.
 pub(crate) const FAILED: u8 = 2;
 
-/// What a guard is called: not `qo`, so that `pkill qo` and `killall qo` mean workers.
+/// The process name of a guard: not `qo`, so that `pkill qo` and `killall qo` hit only workers.
 const NAME: &str = "task-guard";
 
-/// What stands before a line that the shell reads.
+/// The prefix of a command line that the shell reads.
 ///
-/// A shell that dies of SIGTERM would take the grace from what it runs: it waits for that first, and then ends as that
-/// did. `$?` may be 0 then although the line was cut short (`wait` was interrupted): it exits with 128 and the signal
-/// instead, as a shell without a trap does.
+/// A shell that dies of SIGTERM would take the grace from its child. With a trap it waits for the child first, and then
+/// exits with the child's code. `$?` may be 0 although the line was cut short (`wait` was interrupted); the shell then
+/// exits with 128 plus the signal, as a shell without a trap does.
 pub(crate) const LINE: &str = "trap 'exit $(($? ? $? : 143))' TERM; ";
 
-/// What the worker says.
+/// A message of the worker.
 enum Event {
     Until(u64),
     Payload(Vec<u8>),
     Stop(Duration),
     Linger(Duration),
-    /// A word that this release does not know: its worker is of a newer one, and goes on without.
+    /// A word that this release does not know: the worker is of a newer release, and works without an answer.
     Other,
     /// The worker is gone.
     Gone,
 }
 
-/// Guards the command after `--` in the arguments of this process. It is what `qo guard` does; a program that runs
-/// workers itself calls it when its first argument is `guard`.
+/// Guards the command after `--` in the arguments of this process. This is `qo guard`; a program that runs workers
+/// itself calls it when its first argument is `guard`.
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(2);
     let before: Vec<OsString> = arguments.by_ref().take_while(|argument| argument != "--").collect();
@@ -125,21 +127,21 @@ pub fn main() -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            // Nothing else listens.
+            // Stderr is the only way left to report it.
             let _ = writeln!(io::stderr(), "qo guard: {error}");
             ExitCode::from(FAILED)
         }
     }
 }
 
-/// Starts a guard, by this executable: add the command to guard, its environment, and the socket as stdin. The first
-/// call starts this process's keeper.
+/// The command that starts a guard, with this executable. The caller adds the command to guard, its environment, and
+/// the socket as stdin. The first call starts this process's keeper.
 pub fn command(executable: &Path) -> Command {
     let mut command = Command::new(executable);
-    // A Ctrl-C at the terminal is for the worker, which drains.
+    // The worker handles a Ctrl-C at the terminal: it drains.
     command.arg0(NAME).arg("guard").args(keeper::mark()).arg("--").process_group(0);
-    // A worker that is itself a program of another worker has that one's mark; its guards see to their own programs, and
-    // must not be killed before those.
+    // A worker that is itself a program of another worker carries that worker's mark. Its guards must not: the other
+    // worker's keeper would kill them before their programs.
     command.env_remove(keeper::VARIABLE);
     command
 }
@@ -150,7 +152,7 @@ pub fn own_executable() -> io::Result<PathBuf> {
     if own.exists() { Ok(own.to_owned()) } else { std::env::current_exe() }
 }
 
-/// Kills what a guard left behind that was itself killed: every process with the mark of this process and with these
+/// Kills the processes that a killed guard left behind: every process with the mark of this process and with these
 /// variables in its environment. Returns when none is left.
 pub async fn kill_left_behind(variables: &[(&str, String)]) {
     if let Some(mark) = keeper::mark() {
@@ -167,16 +169,16 @@ pub(crate) fn monotonic_ns() -> u64 {
     seconds * 1_000_000_000 + ns
 }
 
-/// The moment at which that clock shows so much.
+/// The moment at which that clock shows this time.
 fn moment(ns: u64) -> Instant {
-    // A deadline in a thousand years is none.
+    // A deadline that far away is none.
     let left = Duration::from_nanos(ns.saturating_sub(monotonic_ns())).min(Duration::from_secs(1 << 30));
     Instant::now() + left
 }
 
 fn guard(mark: Option<&OsString>, command: &[OsString]) -> io::Result<u8> {
-    // One thread: a signal that was sent before the program ended is heard before its end is, and the parent-death
-    // signal of a program follows the thread that started it.
+    // One thread, for two reasons. The guard then handles a signal that came before the end of the program first. And
+    // the parent-death signal of a program follows the thread that started it.
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let signals = Signals::listen()?;
         #[cfg(target_os = "linux")]
@@ -186,7 +188,7 @@ fn guard(mark: Option<&OsString>, command: &[OsString]) -> io::Result<u8> {
         let (send, mut events) = unbounded_channel();
         tokio::spawn(listen(tokio::net::UnixStream::from_std(socket.try_clone()?)?, send));
         let Some((payload, until)) = begin(&mut events).await else { return Ok(0) };
-        // Before the program starts: what it leaves behind must become a child of this process.
+        // Before the program starts: orphaned descendants must become children of this process.
         descendants::adopt()?;
         let mut launched = match Launched::start(mark, command) {
             Ok(launched) => launched,
@@ -216,12 +218,12 @@ fn guard(mark: Option<&OsString>, command: &[OsString]) -> io::Result<u8> {
     })
 }
 
-/// Tells the worker. That it is gone is for the reader to notice; its socket has room for all that a guard says.
+/// Tells the worker. If the worker is gone, the reader notices. The socket has room for everything that a guard says.
 fn say(mut socket: &UnixStream, words: std::fmt::Arguments<'_>) {
     let _ = socket.write_all(format!("{words}\n").as_bytes());
 }
 
-/// The signals that a guard hears, and does not end of. Programs do not inherit that.
+/// The signals that a guard handles, and that do not end it. Programs do not inherit the handlers.
 struct Signals {
     stop: [(i32, Heard); 4],
     /// A child has ended.
@@ -242,7 +244,7 @@ impl Signals {
         })
     }
 
-    /// Waits for a signal that asks the guard to end: its number.
+    /// Waits for a signal that asks the guard to end, and returns its number.
     async fn stop(stop: &mut [(i32, Heard); 4]) -> i32 {
         poll_fn(|task| {
             let heard = stop
@@ -254,14 +256,14 @@ impl Signals {
     }
 }
 
-/// Reads what the worker says until it is gone.
+/// Reads the worker's messages until the worker is gone.
 async fn listen(socket: tokio::net::UnixStream, heard: UnboundedSender<Event>) {
     let mut reader = BufReader::new(socket);
     let mut line = String::new();
     loop {
         line.clear();
         let event = match reader.read_line(&mut line).await {
-            // A line without an end is a worker that ended in the middle of it.
+            // A line without an end means that the worker ended in the middle of it.
             Ok(1..) if line.ends_with('\n') => understand(line.trim_end(), &mut reader).await,
             Ok(_) | Err(_) => None,
         };
@@ -289,7 +291,7 @@ async fn understand(line: &str, reader: &mut BufReader<tokio::net::UnixStream>) 
     }
 }
 
-/// Waits for the payload; none if the worker has changed its mind.
+/// Waits for the payload; none if the worker stops the program or is gone before that.
 async fn begin(events: &mut UnboundedReceiver<Event>) -> Option<(Vec<u8>, u64)> {
     let mut until = 0;
     loop {
@@ -361,7 +363,7 @@ impl Watch {
         }
         if status == Status::Exited(0) && self.signalled.is_none() {
             let stop = Signals::stop(&mut self.signals.stop);
-            // A program that ends while its worker works costs no wait, only a look at what has come.
+            // While the worker works, the end of a program costs no wait, only a check for signals that have come.
             let heard = if self.linger.is_zero() {
                 tokio::task::yield_now().await;
                 stop.now_or_never()

@@ -1,4 +1,4 @@
-//! Whether there is a program at all, before the first job needs it.
+//! Whether a program exists, before the first job needs it.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 /// Where programs are looked for if there is no `PATH`.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// The file that runs when `program` is started in `directory`, with the `PATH` of this process. If there is none, the rule
-/// that it breaks.
+/// The file that runs when `program` is started in `directory`, with the `PATH` of this process. If there is none, the
+/// rule that `program` breaks.
 pub fn find(program: &str, directory: &Path) -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH");
     find_on(path.as_deref().unwrap_or(OsStr::new(DEFAULT_PATH)), program, directory)
@@ -40,7 +40,7 @@ fn find_on(path: &OsStr, program: &str, directory: &Path) -> Result<PathBuf, Str
     })
 }
 
-/// Whether a file may be executed by any user. That this one may not is said when it is started.
+/// Whether any user may execute a file. If this user may not, starting it fails and says so.
 fn is_executable(found: &Metadata) -> bool {
     found.is_file() && found.permissions().mode() & 0o111 != 0
 }

@@ -1,4 +1,4 @@
-//! The log of a program: the end of what it wrote to stderr, kept while it runs and when it has ended.
+//! The log of a program: the end of its stderr, kept while it runs and after it has ended.
 //!
 //! A log is text of at most [`LOG_BYTES`](caps::LOG_BYTES). If a program writes more, the log begins with a line that says
 //! how many bytes are gone, `… 12,345 bytes before this were cut …`, and goes on at the beginning of a line; only a line
@@ -7,13 +7,13 @@
 //!
 //! While a program runs:
 //!
-//! 1. The log is kept when there is something new and the last time is long enough ago ([`Pace`]).
+//! 1. The log is kept when there is something new and the last write is long enough ago ([`Pace`]).
 //! 2. A worker writes at most [`AT_ONCE`] such logs at once, and starts one write per [`Pace::gap`]. The others wait for
 //!    their turn, and write what is there when it comes.
 //! 3. An attempt has one write under way at most. The last write, of the whole log, starts when that one has ended.
 //!
-//! So a log that was kept while the program ran never replaces the last one. Each write is a task of its own: neither the
-//! program nor the exchange waits for it, and one that fails is made again with the next line, or at the end.
+//! So a log that was kept while the program ran never replaces the last one. Each write is a task of its own: neither
+//! the program nor the exchange waits for it. A write that fails is repeated with the next line, or at the end.
 
 use futures::future::BoxFuture;
 use qo_core::{FenceToken, JobId, Result, Store, caps};
@@ -27,13 +27,13 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// How long a handler waits until the last log is kept. The write goes on without it.
+/// How long a handler waits until the last log is kept. The write goes on after that.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// After this long a write is given up.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 /// Logs of running programs that a worker writes at once, at most.
 const AT_ONCE: usize = 2;
-/// The line that says what was cut has at most so many bytes.
+/// Longest line that says how much was cut, in bytes.
 const MARK_BYTES: usize = 96;
 const MARK_BEGIN: &str = "… ";
 const MARK_END: &str = " bytes before this were cut …";
@@ -95,7 +95,7 @@ impl Tail {
         (text(written.end.make_contiguous(), total), total)
     }
 
-    /// The log while the program runs. A character that has only begun at its end is left out; the number does not count it.
+    /// The log while the program runs. An incomplete character at its end is left out, and not counted.
     fn text_so_far(&self) -> (String, u64) {
         let mut written = self.lock();
         let total = written.total;
@@ -125,7 +125,7 @@ fn text(end: &[u8], total: u64) -> String {
     if total == end.len() as u64 && text.len() <= caps::LOG_BYTES {
         return text;
     }
-    // Some of what is at hand has to go in any case, for the line that says so; so where the rest begins can be seen.
+    // The line that says how much was cut needs room, so some text always goes. That shows where the rest begins.
     let mut from = text.ceil_char_boundary(text.len().saturating_sub(caps::LOG_BYTES - MARK_BYTES));
     let before = escapes.partition_point(|&at| at < from);
     if let Some(last) = escapes[..before].last() {
@@ -140,7 +140,7 @@ fn text(end: &[u8], total: u64) -> String {
     format!("{}\n{}", cut_mark(total - kept), &text[from..])
 }
 
-/// `\xNN`
+/// The length of `\xNN`.
 const ESCAPE_BYTES: usize = 4;
 
 /// A number with a comma after every three digits.
@@ -161,7 +161,7 @@ pub fn cut_mark(bytes: u64) -> String {
     format!("{MARK_BEGIN}{}{MARK_END}", grouped(bytes))
 }
 
-/// How many bytes were cut before a log, and the rest of it, behind the line that says so.
+/// How many bytes were cut before a log, and the log without the line that says so.
 pub fn cut(log: &str) -> (u64, &str) {
     let mark = || {
         let (mark, rest) = log.split_once('\n')?;
@@ -171,7 +171,8 @@ pub fn cut(log: &str) -> (u64, &str) {
     mark().unwrap_or((0, log))
 }
 
-/// What is new in a log since it was `before`: what a program wrote since then, and how many bytes of that are cut.
+/// What is new in a log since it was `before`: the text that the program wrote since then, and how many bytes of that
+/// are cut.
 ///
 /// Both are logs of the same attempt, the older first.
 pub fn news<'a>(before: &str, now: &'a str) -> (u64, &'a str) {
@@ -190,14 +191,14 @@ pub fn news<'a>(before: &str, now: &'a str) -> (u64, &'a str) {
     (0, &rest[rest.ceil_char_boundary(at)..])
 }
 
-/// How many bytes a program wrote that are shown as this.
+/// How many bytes the program wrote to produce this text.
 fn raw_len(text: &str) -> u64 {
     let bytes = text.as_bytes();
     let escapes = bytes.windows(ESCAPE_BYTES).filter(|window| is_escape(window)).count();
     (bytes.len() - escapes * (ESCAPE_BYTES - 1)) as u64
 }
 
-/// Whether something begins with a byte that is not UTF-8, as it is shown. Such a byte is 80 or more.
+/// Whether the text begins with an escaped byte. A byte that is not UTF-8 is 80 or more.
 fn is_escape(bytes: &[u8]) -> bool {
     matches!(bytes, [b'\\', b'x', b'8'..=b'9' | b'a'..=b'f', b'0'..=b'9' | b'a'..=b'f', ..])
 }
@@ -207,18 +208,18 @@ fn is_escape(bytes: &[u8]) -> bool {
 struct Pace {
     /// When it is kept for the first time.
     first: Duration,
-    /// How long after that it is not kept again; twice as long every time …
+    /// The shortest pause after that; it doubles every time …
     next: Duration,
     /// … and at most this long.
     most: Duration,
-    /// For so many bytes it waits at least a second.
+    /// It waits at least a second for every this many bytes.
     bytes_a_second: usize,
-    /// How far apart the logs of all programs of a worker are.
+    /// The least time between two writes of any programs of a worker.
     gap: Duration,
 }
 
 impl Pace {
-    /// A directory, a database: about every second; a long log, which is written as a whole, every fourth.
+    /// A directory or a database: about every second. A long log, which is written as a whole, every fourth second.
     const USUAL: Self = Self {
         first: Duration::from_secs(1),
         next: Duration::from_secs(1),
@@ -234,11 +235,11 @@ impl Pace {
         bytes_a_second: usize::MAX,
         gap: Duration::from_millis(500),
     };
-    /// After a write that failed it waits so long.
+    /// The pause after a write that failed.
     const AFTER_FAILURE: Duration = Duration::from_secs(15);
 }
 
-/// Gives a log to the store.
+/// Writes a log to the store.
 type Keep = Box<dyn Fn(FenceToken, String) -> BoxFuture<'static, Result<()>> + Send + Sync>;
 
 /// Keeps the logs of a worker's programs.
@@ -292,7 +293,7 @@ impl Log {
         Self { logs, token, tail, kept: 0, writing: None }
     }
 
-    /// Keeps the log now and then. It may be dropped at any time.
+    /// Keeps the log while the program runs. The future may be dropped at any time.
     pub async fn keep(&mut self) -> Infallible {
         let pace = self.logs.pace;
         let mut distance = pace.next;
@@ -303,7 +304,7 @@ impl Log {
             let permit = self.logs.turn().await;
             let (text, total) = self.tail.text_so_far();
             let seconds = (text.len() / pace.bytes_a_second) as u64;
-            // Nothing but the beginning of a character is no news.
+            // An incomplete character alone is not worth a write.
             if total > self.kept {
                 self.write(text, total, permit);
                 distance = match self.written().await {
@@ -319,13 +320,13 @@ impl Log {
         }
     }
 
-    /// Begins to write, when the write before that has ended.
+    /// Starts a write, which begins when the one before it has ended.
     fn write(&mut self, text: String, total: u64, permit: Option<OwnedSemaphorePermit>) {
         let (logs, token, before) = (Arc::clone(&self.logs), self.token, self.writing.take());
         self.writing = Some(tokio::spawn(async move {
             let _permit = permit;
             if let Some(before) = before {
-                // However it went: this one replaces it.
+                // Its result does not matter: this write replaces it.
                 let _ = before.await;
             }
             match timeout(WRITE_PATIENCE, (logs.keep)(token, text)).await {
@@ -335,7 +336,8 @@ impl Log {
         }));
     }
 
-    /// Waits for the write that is under way. If this is dropped the write goes on, and can be waited for again.
+    /// Waits for the write that is under way. If this future is dropped the write goes on, and the next call waits for
+    /// it again.
     async fn written(&mut self) -> Result<(), String> {
         let Some(writing) = &mut self.writing else { return Ok(()) };
         let result = writing.await.map_err(|error| error.to_string());
@@ -344,7 +346,7 @@ impl Log {
         Ok(())
     }
 
-    /// The program has ended: keeps all of its log, and returns it.
+    /// Keeps the whole log of a program that has ended, and returns it.
     pub async fn finish(mut self, job: JobId) -> String {
         let (text, total) = self.tail.text();
         let is_kept = self.writing.is_none() && self.kept == total;
@@ -432,7 +434,7 @@ mod tests {
         let tail = Tail::default();
         let (mut before, mut seen) = (String::new(), String::new());
         for step in 0..200_u32 {
-            // Lines that are all the same, and bytes that are no text among them.
+            // Equal lines, with bytes among them that are not UTF-8.
             tail.write("same\n".repeat(step as usize).as_bytes());
             tail.write(b"\xff\n");
             let (now, _) = tail.text();
@@ -520,7 +522,7 @@ mod tests {
         assert!(timeout(Duration::from_secs(2), log.keep()).await.is_err());
         tail.write(b"two\n");
         assert_eq!(log.finish(JobId(uuid::Uuid::nil())).await, "one\ntwo\n");
-        // The job did not wait for all of it; the store gets it all the same.
+        // The job did not wait for the write, which still ends.
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!(*slow.arrived.lock().expect("no panic"), ["one\n", "one\ntwo\n"]);
         assert_eq!(slow.most(), 1);

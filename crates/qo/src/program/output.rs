@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// What is kept of stdout: as much as an output may have, white space around it, and one byte that is too much.
+/// How much of stdout is kept: as much as an output may have, white space around it, and one byte more, which shows
+/// that it is too long.
 const HEAD_BYTES: usize = caps::PAYLOAD_BYTES + 16;
 
 /// The beginning of what a program wrote to stdout.
@@ -27,7 +28,7 @@ impl Head {
         let Some(pipe) = pipe else { return };
         let mut chunk = vec![0; 64 << 10];
         while let Ok(bytes @ 1..) = pipe.read(&mut chunk).await {
-            // All of it is read: a program must not be held up because it talks too much.
+            // Read everything: a full pipe would block the program.
             let room = HEAD_BYTES - self.0.len();
             self.0.extend_from_slice(&chunk[..bytes.min(room)]);
         }
@@ -74,10 +75,10 @@ struct Binary<'a> {
     base64: Cow<'a, str>,
 }
 
-/// The bytes of an output that a program wrote and that is not text: `{"base64": "…"}`. None for any other output, also
-/// for one of that shape whose bytes are text: a program wrote that JSON itself.
+/// The bytes of a program's output that is not text: `{"base64": "…"}`. None for any other output. None also for an
+/// output of that shape whose bytes are text: the program wrote that JSON itself.
 pub fn bytes(output: &Json) -> Option<Vec<u8>> {
-    // A struct may be read from an array, too.
+    // Serde reads a struct from an array, too.
     let object = Some(output.as_str()).filter(|json| json.trim_start().starts_with('{'))?;
     let binary: Binary<'_> = serde_json::from_str(object).ok()?;
     let bytes = STANDARD.decode(&*binary.base64).ok()?;

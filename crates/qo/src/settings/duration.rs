@@ -41,7 +41,7 @@ pub fn show_ms(ms: u64) -> String {
     let Some(first) = SHOWN.iter().position(|&(_, unit)| ms >= unit) else { return "0s".into() };
     let (name, unit) = SHOWN[first];
     let whole = format!("{}{name}", ms / unit);
-    // Nobody reads the milliseconds of a minute.
+    // The milliseconds of a minute are noise.
     match SHOWN.get(first + 1).filter(|_| unit > 1_000 || ms < 10_000) {
         Some(("ms", _)) if !ms.is_multiple_of(1_000) => format!("{:.1}s", ms as f64 / 1_000.0),
         Some(&(next, smaller)) if smaller > 1 && ms % unit >= smaller => {

@@ -1,7 +1,8 @@
 //! Settings: what `.qo.toml`, the environment and flags say, as plain data.
 //!
-//! A file `.qo.toml` is looked for in the current directory and then upwards. The environment beats the file, flags beat
-//! both. Nothing stops at the first mistake: all of them are listed, each with its place, its value and the rule.
+//! A file `.qo.toml` is looked for in the current directory and then upwards. The environment beats the file, flags
+//! beat both. Reading does not stop at the first mistake: all mistakes are listed, each with its place, its value and
+//! the rule.
 //!
 //! | part of the file | becomes |
 //! |---|---|
@@ -43,7 +44,7 @@ pub const FILE: &str = ".qo.toml";
 /// A store in the directory of the configuration file, or in the current one.
 const DEFAULT_STORE: &str = "file:.qo";
 
-/// A configuration larger than this is a mistake: nobody wrote it.
+/// A file larger than this is no configuration.
 const FILE_BYTES: u64 = 16 << 20;
 
 /// Where settings are looked for.
@@ -51,7 +52,7 @@ const FILE_BYTES: u64 = 16 << 20;
 pub struct Places {
     /// Where the search for the file begins; also what relative paths of flags and variables are relative to.
     pub directory: PathBuf,
-    /// The file, if it is not to be searched for.
+    /// The file, if the search is to be skipped.
     pub file: Option<PathBuf>,
     /// The environment.
     pub environment: Environment,
@@ -75,14 +76,14 @@ pub struct Settings {
     pub tasks: BTreeMap<Name, TaskSettings>,
     /// How a worker works; it has the same configuration, if there is a file.
     pub worker: WorkerOptions,
-    /// Every setting in force, and where it comes from.
+    /// Every setting in force, with its source.
     pub shown: Vec<Shown>,
-    /// What looks like a mistake but is none for sure.
+    /// What looks like a mistake but need not be one.
     pub warnings: Vec<String>,
 }
 
 impl Settings {
-    /// Looks everywhere, in the current directory, the environment of the process and no flags.
+    /// Reads the settings from the current directory and the environment of the process, without flags.
     pub fn of_process() -> Result<Self> {
         Self::load(Places {
             directory: current_directory()?,
@@ -123,7 +124,7 @@ impl Settings {
         settings.check(&reading);
         fail(&reading)?;
         settings.warnings = reading.environment.suspects();
-        // A worker that has no file and no cap of its own must not clear what the file of another says.
+        // A worker without a file and without a cap of its own must not clear what another worker's file says.
         let says_something = file.is_some() || !settings.configuration.is_empty();
         settings.worker.configuration = says_something.then(|| settings.configuration.clone());
         settings.file = file;
@@ -131,7 +132,8 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The rules that need more than one setting. What was wrong on its own is left out by now.
+    /// Checks the rules that concern more than one setting. Values that are wrong on their own have been dropped by
+    /// now.
     fn check(&self, reading: &Reading) {
         let about_worker = |(_, mistake): &(Option<usize>, Error)| {
             ["prefetch_buffer", "claim_lease_ms", "PREFETCH_BUFFER", "CLAIM_LEASE_MS"]
@@ -196,7 +198,7 @@ fn read_file(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).map_err(failed)
 }
 
-/// The file as people see it: without the part that they are in anyway.
+/// The file as people see it: without the directory that they are in.
 fn shown_path(file: &Path, directory: &Path) -> String {
     file.strip_prefix(directory).unwrap_or(file).display().to_string()
 }
@@ -258,7 +260,8 @@ fn read_store(reading: &Reading, in_file: Option<Entry<'_>>, home: &Path, direct
     let (url, source) = reading
         .pick(source::STORE, in_file, |raw| raw.text())
         .unwrap_or_else(|| (DEFAULT_STORE.to_owned(), Source::Default));
-    // What a person types is relative to where they are; what the file says, or does not, to where the file is.
+    // A path in a flag or variable is relative to the current directory. A path in the file, or the default, is
+    // relative to the file.
     let base = match source {
         Source::Flag(_) | Source::Environment(_) => directory,
         Source::File { .. } | Source::Default => home,
@@ -286,12 +289,12 @@ fn read_store(reading: &Reading, in_file: Option<Entry<'_>>, home: &Path, direct
     url
 }
 
-/// A URL without the passwords that it may carry: for people to see.
+/// A URL without its passwords, for people to see.
 pub fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| *scheme != "file") else {
         return url.to_owned();
     };
-    // A password that should have been percent-encoded may hold anything: what is before the last @ is hidden.
+    // A password that should have been percent-encoded may contain any character: hide everything before the last @.
     let before_query = rest.find('?').unwrap_or(rest.len());
     let at = rest[..before_query].rfind('@').or_else(|| rest.rfind('@'));
     let (user, place) = at.map_or((None, rest), |at| (Some(&rest[..at]), &rest[at + 1..]));

@@ -6,11 +6,11 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     let scored = candidates.into_iter().map(|candidate| {
         let lower = candidate.to_lowercase();
         let distance = strsim::damerau_levenshtein(&word, &lower);
-        // A word that was cut short, or one with something before it, is near whatever its length.
+        // A word that was cut short, or that lacks its beginning, counts as near whatever its length.
         let part = word.len() >= 3 && (lower.starts_with(&word) || lower.ends_with(&word));
         (if part { distance.min(1) } else { distance }, candidate)
     });
-    // A third of the letters may be wrong: more is another word.
+    // A third of the letters may be wrong; with more it is another word.
     let most = word.chars().count().div_ceil(3);
     scored
         .filter(|&(distance, _)| distance <= most)

@@ -1,4 +1,4 @@
-//! Reading settings: every value knows where it was found, every mistake is kept, nothing stops at the first.
+//! Reading settings: every value carries its source, and every mistake is kept, not only the first.
 
 use super::source::{Environment, Known, Source};
 use super::{duration, nearest};
@@ -10,7 +10,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use toml::de::{DeTable, DeValue};
 
-/// A setting in force, for people: its name, its value and where that comes from.
+/// A setting in force, for people: its name, its value and its source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Shown {
     /// Its place in a configuration file, as in `worker.queues`.
@@ -22,14 +22,14 @@ pub struct Shown {
     pub source: Source,
 }
 
-/// What was found so far. Shared by every section that is being read.
+/// What has been read so far. All sections share it.
 #[derive(Default)]
 pub(super) struct Reading {
     pub file: String,
     pub lines: Vec<usize>,
     pub environment: Environment,
     pub flags: BTreeMap<&'static str, String>,
-    /// With their lines; one that is not in the file has none.
+    /// Each with its line, if it is in the file.
     pub mistakes: RefCell<Vec<(Option<usize>, Error)>>,
     pub shown: RefCell<Vec<Shown>>,
 }
@@ -52,7 +52,7 @@ impl Reading {
         self.mistakes.borrow_mut().push((Some(line), Error::new(error.kind(), message)));
     }
 
-    /// The mistakes, in the order of their lines; those that are not in the file come last.
+    /// The mistakes, in the order of their lines; mistakes outside the file come last.
     pub fn take_mistakes(&self) -> Vec<Error> {
         let mut mistakes = self.mistakes.take();
         mistakes.sort_by_key(|(line, _)| line.unwrap_or(usize::MAX));
@@ -63,12 +63,13 @@ impl Reading {
         self.shown.borrow_mut().push(Shown { setting: setting.into(), value, source });
     }
 
-    /// The line that a byte of the file is in.
+    /// The line of a byte of the file.
     pub fn line(&self, byte: usize) -> usize {
         self.lines.partition_point(|&start| start <= byte)
     }
 
-    /// A setting that flags, environment and file can give, in this order. A mistake in a weaker one is a mistake too.
+    /// A setting that flags, the environment and the file can give, in this order. A mistake in an overridden source is
+    /// reported too.
     pub fn pick<T: Clone + Into<serde_json::Value>>(
         &self,
         known: Known,
@@ -354,7 +355,7 @@ impl<'a> Section<'a> {
         self.reading.mistake_at(self.line, &self.field_of(key), "", rule);
     }
 
-    /// Every key that nobody took is a mistake, with what it probably meant.
+    /// Reports every key that was not taken, with the setting that it probably means.
     pub fn finish(self) {
         for (key, (line, _)) in &self.left {
             let rule = match nearest(key, self.known.iter().copied()) {

@@ -1,8 +1,8 @@
-//! The rule that a value broke, on its own: for whoever says the field and the value in another way.
+//! The rule that a value broke, on its own, for messages that show the field and the value in another way.
 
 use qo_core::Error;
 
-/// What an `Invalid` says after its field and value; the whole message if it has another form.
+/// The part of an `Invalid` error after its field and value; the whole message if it has another form.
 pub fn rule(error: &Error) -> &str {
     let after_value = || {
         let (_, value) = error.message().split_once(": \"")?;
@@ -12,7 +12,7 @@ pub fn rule(error: &Error) -> &str {
             escaped = c == '\\' && !escaped;
             is_end
         })?;
-        // A long value was cut, and its length is told.
+        // After a long value, which is cut, comes its length.
         value[end..].split_once(": ").map(|(_, rule)| rule)
     };
     after_value().unwrap_or(error.message())

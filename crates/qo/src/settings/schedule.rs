@@ -4,7 +4,7 @@ use super::reading::{Raw, Section};
 use super::rule::rule;
 use qo_core::{Json, Missed, Name, Schedule, caps};
 
-/// A schedule; none if it is switched off (`enabled = false`), which is as if it were not in the file, or wrong.
+/// A schedule; none if it is wrong, or switched off (`enabled = false`), which is as if it were not in the file.
 pub(super) fn read(mut section: Section<'_>) -> Option<Schedule> {
     let name = |raw: &Raw<'_>| Name::parse("name", &raw.text()?).map_err(|error| rule(&error).to_owned());
     let (in_file, has_task) = (section.take("cron"), section.take("task"));
@@ -31,7 +31,7 @@ pub(super) fn read(mut section: Section<'_>) -> Option<Schedule> {
     let overlap = section.take("overlap").and_then(|entry| entry.note(|raw| raw.boolean()));
     let enabled = section.take("enabled").and_then(|entry| entry.note(|raw| raw.boolean()));
     let (line, field, reading) = (section.line, section.field.clone(), section.reading);
-    // Before it is left: what is wrong with the other keys is listed too.
+    // Before the early return, so that mistakes in the other keys are listed too.
     section.finish();
     let default = Schedule::new(cron?, task?);
     let schedule = Schedule {
@@ -52,7 +52,7 @@ pub(super) fn read(mut section: Section<'_>) -> Option<Schedule> {
     enabled.unwrap_or(true).then_some(schedule)
 }
 
-/// What a schedule's own check says of one part of it, whatever the others are.
+/// What a schedule's own check says of one part of it, independent of the others.
 fn checked(change: impl FnOnce(&mut Schedule)) -> Result<(), String> {
     let any = Name::parse("task", "any").map_err(|error| rule(&error).to_owned())?;
     let mut schedule = Schedule::new("@daily", any);

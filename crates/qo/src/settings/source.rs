@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 
-/// Where a setting comes from, the strongest last.
+/// The source of a setting, the strongest last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// Nobody said anything.
+    /// No source gave a value.
     Default,
     /// The configuration file, in this line.
     File {
@@ -62,7 +62,7 @@ pub(super) struct Known {
     pub field: &'static str,
     /// The variable that is looked at first.
     pub variable: &'static str,
-    /// The variable without `QO_`, for those that people bring along under that name.
+    /// The variable without `QO_`, where other systems use that name, too.
     pub bare: Option<&'static str>,
     /// Its flag.
     pub flag: &'static str,
@@ -86,7 +86,7 @@ pub(super) const LEASE: Known = both(
 );
 pub(super) const CLUSTER: Known =
     both("concurrency.cluster_wide_cap", "QO_CLUSTER_WIDE_CAP", "CLUSTER_WIDE_CAP", "--cluster-wide-cap");
-// `NAME` and `QUEUES` on their own would be anybody's.
+// `NAME` and `QUEUES` without `QO_` may belong to any program.
 pub(super) const NAME: Known = ours("worker.name", "QO_WORKER_NAME", "--name");
 pub(super) const QUEUES: Known = ours("worker.queues", "QO_QUEUES", "--queues");
 pub(super) const TASKS: Known = both(
@@ -191,7 +191,7 @@ impl Environment {
         environment
     }
 
-    /// Variables of qo whose value is not UTF-8: to leave them out would be to do something else than was asked for.
+    /// Variables of qo whose value is not UTF-8. Leaving them out would ignore what the user asked for.
     pub(super) fn not_text(&self) -> &[String] {
         &self.not_text
     }

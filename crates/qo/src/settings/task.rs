@@ -12,7 +12,7 @@ use toml::de::DeValue;
 pub struct TaskSettings {
     /// Its group, timeout and backoff; its limit is in the configuration.
     pub options: TaskOptions,
-    /// The program that runs its jobs; none for a task that is a handler of some program's code.
+    /// The program that runs its jobs; none for a task whose handler is code.
     pub command: Option<Command>,
 }
 
@@ -41,8 +41,8 @@ impl Command {
         Ok(Self { arguments, directory: directory.to_owned() })
     }
 
-    /// Whether the program is there, as far as can be known before it is started; if not, the rule that it breaks. For a
-    /// line that the shell reads this is about the shell.
+    /// Whether the program exists, as far as that can be known before it is started; if not, the rule that it breaks.
+    /// For a line that the shell reads, this checks the shell.
     pub fn check(&self) -> Result<(), String> {
         let program = self.arguments.first().map(String::as_str).unwrap_or_default();
         program::find(program, &self.directory).map(drop)

@@ -16,7 +16,7 @@ pub(super) fn read(reading: &Reading, section: Option<Section<'_>>) -> WorkerOpt
     let options = WorkerOptions {
         name,
         queues,
-        // A number of processes is the narrower one.
+        // If both are given, the number of processes counts.
         max_concurrent_tasks: from.optional_number(source::PROCESSES, 1..=caps::LIMIT).or(permits),
         claim: read_claim(&mut from),
         poll_interval_ms: from.optional_ms(source::POLL, any_ms.clone()),

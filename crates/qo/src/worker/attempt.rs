@@ -1,4 +1,4 @@
-//! An attempt while it runs in this process: who owns it, and whether it shall stop.
+//! An attempt while it runs in this process: its claim, its lease, and whether it must stop.
 
 use crate::context::CancelReason;
 use crate::worker::lease::Lease;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-/// What is known of a claim, but for the payload.
+/// A claim without its payload.
 #[derive(Debug, Clone)]
 pub(crate) struct Claimed {
     pub job: JobId,
@@ -44,14 +44,14 @@ impl Claimed {
     }
 }
 
-/// An attempt was told to stop.
+/// An attempt that was told to stop.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stopping {
-    /// What it was told first.
+    /// The reason that it was told first.
     pub reason: CancelReason,
-    /// When its handler is dropped, if it has not come to an end.
+    /// When the worker drops its handler, if that has not ended by then.
     pub drop_at: Instant,
-    /// Since when its lease is lost or its claim ended, if so: somebody else may run the job.
+    /// Since when its lease is lost or its claim ended, if so: another worker may run the job.
     pub lost_at: Option<Instant>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Stopping {
 #[derive(Debug)]
 struct Report {
     progress: Progress,
-    /// The store knows.
+    /// The store has it.
     told: bool,
 }
 
@@ -76,11 +76,11 @@ pub(crate) struct Attempt {
     /// Holds that are alive.
     holds: watch::Sender<usize>,
     report: Mutex<Option<Report>>,
-    /// Some attempt of the worker has something to report.
+    /// Some attempt of the worker has unreported progress.
     news: Arc<AtomicBool>,
-    /// Nothing of it runs any more; the loop may not have taken note of it yet.
+    /// Nothing of it runs any more. The loop may not have collected it yet.
     over: AtomicBool,
-    /// Whether its worker is on its way to the end.
+    /// Whether its worker is shutting down.
     phase: watch::Receiver<Phase>,
 }
 
@@ -106,20 +106,20 @@ impl Attempt {
         }
     }
 
-    /// Waits until its worker is being stopped.
+    /// Waits until its worker shuts down.
     pub async fn worker_stops(&self) {
-        // The sender outlives every attempt but those of a worker that is gone.
+        // The sender outlives every attempt except those of a dropped worker.
         if self.phase.clone().wait_for(|phase| *phase != Phase::Working).await.is_err() {
             pending().await
         }
     }
 
-    /// Whether its worker is being stopped, or is so within this time.
+    /// Whether its worker shuts down within this time.
     pub async fn worker_stops_within(&self, patience: Duration) -> bool {
         timeout(patience, self.worker_stops()).await.is_ok()
     }
 
-    /// Tells the handler to stop. What it is told first is the reason that counts; the earliest date counts.
+    /// Tells the handler to stop. The first reason counts, and the earliest date.
     pub fn cancel(&self, reason: CancelReason, drop_at: Instant) {
         let is_lost = matches!(reason, CancelReason::LeaseLost | CancelReason::LeaseEnded);
         let lost_at = is_lost.then(Instant::now);
@@ -178,13 +178,13 @@ impl Attempt {
         Hold(Arc::clone(self))
     }
 
-    /// Waits until nothing of it goes on elsewhere.
+    /// Waits until no hold is left.
     pub async fn let_go(&self) {
-        // The sender is in `self`: it cannot be gone.
+        // The sender is in `self`, so it exists.
         let _ = self.holds.subscribe().wait_for(|holds| *holds == 0).await;
     }
 
-    /// The handler says how far it is. The next exchange that there is time for carries it.
+    /// Takes the handler's report. The next exchange that there is time for carries it.
     pub fn report(&self, fraction: f64, note: &str) {
         let percent = (fraction * 100.0).round().clamp(0.0, 100.0) as u8;
         let (job, token) = (self.claim.job, self.claim.token);
@@ -196,7 +196,7 @@ impl Attempt {
         }
     }
 
-    /// What the store does not know yet.
+    /// Progress that the store does not know yet.
     fn untold(&self) -> Option<Progress> {
         let report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
         report.as_ref().filter(|report| !report.told).map(|report| report.progress.clone())
@@ -210,7 +210,7 @@ impl Attempt {
     }
 }
 
-/// Keeps an attempt running, as far as the worker is concerned.
+/// While it lives, the worker counts the attempt as running.
 #[derive(Debug)]
 pub struct Hold(Arc<Attempt>);
 
@@ -224,13 +224,13 @@ impl Drop for Hold {
 #[derive(Debug)]
 pub(crate) struct Attempts {
     by_token: Mutex<BTreeMap<FenceToken, Arc<Attempt>>>,
-    /// One of them has something to report.
+    /// One of them has unreported progress.
     news: Arc<AtomicBool>,
     phase: watch::Receiver<Phase>,
 }
 
 impl Attempts {
-    /// None yet, of a worker that is in this phase.
+    /// No attempts yet, of a worker whose phase this is.
     pub fn new(phase: watch::Receiver<Phase>) -> Self {
         Self { by_token: Mutex::default(), news: Arc::default(), phase }
     }
@@ -239,19 +239,19 @@ impl Attempts {
         self.by_token.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An attempt begins, under a lease; what claimed it was first sent at `sent`.
+    /// Begins an attempt under a lease. The exchange that claimed it was first sent at `sent`.
     pub fn begin(&self, claim: Claimed, lease: Arc<Lease>, sent: Instant) -> Arc<Attempt> {
         let attempt = Arc::new(Attempt::new(claim, lease, sent, Arc::clone(&self.news), self.phase.clone()));
         self.lock().insert(attempt.claim.token, Arc::clone(&attempt));
         attempt
     }
 
-    /// Whether one of them has something to report.
+    /// Whether one of them has unreported progress.
     pub fn has_news(&self) -> bool {
         self.news.load(Ordering::SeqCst)
     }
 
-    /// What the store does not know yet of their progress, as much as one exchange may carry.
+    /// Progress that the store does not know yet, as much as one exchange may carry.
     pub fn untold(&self) -> Vec<Progress> {
         if !self.has_news() {
             return Vec::new();
@@ -259,7 +259,7 @@ impl Attempts {
         self.all().iter().filter_map(|attempt| attempt.untold()).take(caps::PROGRESS).collect()
     }
 
-    /// The store knows this much now.
+    /// The store has acknowledged this progress.
     pub fn told(&self, progress: &[Progress]) {
         if progress.is_empty() && !self.has_news() {
             return;
@@ -268,7 +268,7 @@ impl Attempts {
         for report in progress {
             self.get(report.token).iter().for_each(|attempt| attempt.told(report));
         }
-        // Somebody may have reported since the exchange was composed.
+        // A handler may have reported since the exchange was composed.
         if self.all().iter().any(|attempt| attempt.untold().is_some()) {
             self.news.store(true, Ordering::SeqCst);
         }
@@ -294,7 +294,7 @@ impl Attempts {
         self.lock().values().cloned().collect()
     }
 
-    /// Those of which something still runs.
+    /// Attempts of which something still runs.
     pub fn running(&self) -> Vec<Arc<Attempt>> {
         let mut all = self.all();
         all.retain(|attempt| !attempt.over.load(Ordering::SeqCst));
@@ -306,7 +306,7 @@ impl Attempts {
         self.all().iter().for_each(|attempt| attempt.cancel(reason, drop_at));
     }
 
-    /// Tells those of a session, whose lease is lost, to stop.
+    /// Tells the attempts of a session whose lease is lost to stop.
     pub fn lose(&self, session: SessionId, drop_at: Instant) {
         let all = self.all();
         let lost = all.iter().filter(|attempt| attempt.lease.session == session);

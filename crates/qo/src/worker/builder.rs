@@ -1,4 +1,4 @@
-//! How a worker is put together.
+//! How a worker is built.
 
 use crate::context::Context;
 use crate::dice::Dice;
@@ -23,7 +23,7 @@ use tokio::sync::watch;
 /// The exit code of a process whose handler did not stop after its lease was lost.
 pub const EXIT_STUCK: i32 = 70;
 
-/// A worker in the making. What is wrong with it is said by [`build`](Self::build).
+/// A worker in the making. [`build`](Self::build) reports every mistake in it.
 #[must_use]
 pub struct WorkerBuilder {
     store: Arc<dyn Store>,
@@ -71,8 +71,9 @@ impl WorkerBuilder {
     /// A task and the function that runs it, `async fn(Payload, Context) -> Result<Output, E>`, with every option at its
     /// default.
     ///
-    /// The payload is whatever it deserializes to; one that does not fails for good. The error may be anything that can
-    /// be shown, which means another try, or a [`Failure`](crate::Failure), which says what to do.
+    /// The payload is whatever type deserializes from it; a payload that does not deserialize fails for good. The error
+    /// may be any type that implements `Display`, which means another try, or a [`Failure`](crate::Failure), which says
+    /// what to do.
     pub fn task<F, P, Fut, O, E>(self, name: &str, handler: F) -> Self
     where
         F: Fn(P, Context) -> Fut + Send + Sync + 'static,
@@ -109,7 +110,7 @@ impl WorkerBuilder {
     }
 
     /// A task that is any program: the payload on its stdin, its stdout the output. See [`program`](crate::program). A
-    /// program that is not there is a mistake; for `sh -c LINE` that is the shell.
+    /// program that does not exist is a mistake; for `sh -c LINE` only the shell is looked for.
     pub fn program<S: Into<String>>(
         mut self,
         name: &str,
@@ -160,7 +161,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// The service whose code and configuration it pushes: what other apps pushed stays. Defaults to `default`.
+    /// The service whose code and configuration it pushes. What other apps pushed stays. Defaults to `default`.
     pub fn app(mut self, app: &str) -> Self {
         match Name::parse("app", app) {
             Ok(app) => self.options.app = Some(app),
@@ -190,7 +191,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// How long a handler that was told to stop may take for it. Defaults to 10 s.
+    /// How long a handler may take to stop after it was told to. Defaults to 10 s.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
         self.options.cancel_grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         self
@@ -205,8 +206,8 @@ impl WorkerBuilder {
     }
 
     /// Whether the exchange loop and the lease watch have threads of their own, so that a handler that blocks the event
-    /// loop stops neither. Without them they are tasks of the runtime that [`Worker::run`] is called on, which is what a
-    /// simulation with its own time needs. Defaults to `true`.
+    /// loop stops neither. Without threads of their own they are tasks of the runtime that [`Worker::run`] is called
+    /// on, as a simulation with its own clock needs. Defaults to `true`.
     pub fn own_threads(mut self, own_threads: bool) -> Self {
         self.own_threads = own_threads;
         self
@@ -219,13 +220,14 @@ impl WorkerBuilder {
     }
 
     /// What to do when a handler still runs after the cancel grace although its lease is lost: another worker may run
-    /// the same job by then. It is called on the watch's thread. Defaults to ending the process with exit code 70.
+    /// the same job by then. The lease watch calls it on its own thread. Defaults to ending the process with exit code
+    /// 70.
     pub fn on_stuck(mut self, act: impl Fn(FenceToken) + Send + Sync + 'static) -> Self {
         self.on_stuck = Arc::new(act);
         self
     }
 
-    /// The worker, or every mistake that was made.
+    /// The worker, or every mistake.
     pub fn build(self) -> Result<Worker> {
         let Self {
             store, options, tasks, handlers, programs, mut mistakes, own_threads, seed, on_stuck, ..

@@ -1,9 +1,11 @@
-//! The exchange: what it asks for, and what becomes of the answer.
+//! The exchange: what it asks for, and what the worker does with the answer.
 //!
-//! An exchange settles what has finished, starts what was claimed ahead, renews the session and claims, in one numbered
-//! step; one is under way at a time. After `Unknown` the same number is sent again with the same content, and its lease
-//! counts from the first sending; what finishes meanwhile goes with the next one. After `Unavailable` alone nothing can
-//! have happened, and the number is still free for a newer content.
+//! An exchange settles finished attempts, starts jobs that were claimed ahead, renews the session and claims, in one
+//! numbered step. One exchange is under way at a time.
+//!
+//! After `Unknown` the worker sends the same number again with the same content, and the lease counts from the first
+//! sending. Attempts that finish meanwhile go with the next exchange. If every try ended with `Unavailable`, nothing
+//! can have happened: the number is still free for newer content.
 
 use crate::context::CancelReason;
 use crate::worker::attempt::Claimed;
@@ -18,26 +20,26 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How many times as long as usual a session lives that holds nothing, where renewals cost something.
+/// The session of an idle worker lives this many times as long as usual, where renewals cost something.
 const IDLE_LEASES: u64 = 10;
 
 /// How often progress alone is a reason to exchange.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// What came of an exchange.
+/// The result of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Brought {
     /// Jobs, or word of them.
     News,
-    /// An answer, and nothing else.
+    /// The work that it was to fetch was gone, so it was not made.
     Nothing,
     /// What it was to fetch had gone, so it was not made.
     NotMade,
 }
 
 impl Fetcher {
-    /// One exchange, repeated until it is answered. With `only_for_work` it is not made if it has nothing to say and there
-    /// is no work any more.
+    /// One exchange, repeated until it is answered. With `only_for_work` it is not made if it has nothing to report and
+    /// there is no work left.
     pub(super) async fn exchange(&mut self, session: &mut Session, only_for_work: bool) -> Result<Brought> {
         let mut exchange = self.compose(session);
         let mut sent = Instant::now();
@@ -70,7 +72,7 @@ impl Fetcher {
         unreachable!("it is tried until it is answered")
     }
 
-    /// Sends an exchange. None if it was only for work, and so was not made.
+    /// Sends an exchange. None if it was only for work and there was none.
     async fn send(&self, exchange: &Exchange, only_for_work: bool) -> Result<Option<ExchangeReply>> {
         if only_for_work && exchange.only_asks() {
             self.shared.store.fetch(exchange.clone()).await
@@ -93,7 +95,7 @@ impl Fetcher {
         buffered.map(|(&token, job)| Start { job: job.id, token }).collect()
     }
 
-    /// What to claim when so many claimed jobs start with the same exchange.
+    /// What to claim when this many claimed jobs start with the same exchange.
     pub(super) fn claim(&mut self, session: &Session, starts: usize) -> Claim {
         if self.phase() != Phase::Working {
             return Claim::default();
@@ -108,7 +110,7 @@ impl Fetcher {
         self.pressure.ease(claim, Instant::now())
     }
 
-    /// The next exchange of a session, with everything that there is to say now.
+    /// The next exchange of a session, with everything that the worker has to report now.
     fn compose(&mut self, session: &Session) -> Exchange {
         let starts = self.starts(session);
         let idle_ms = self.idle_ms(session);
@@ -116,7 +118,7 @@ impl Fetcher {
             session: session.id,
             number: session.number,
             settles: self.settles.batch(),
-            // Whether there is work was just looked at.
+            // Looks find the work of an idle worker: its renewal does not claim.
             claim: if idle_ms.is_some() { Claim::default() } else { self.claim(session, starts.len()) },
             starts,
             progress: self.shared.attempts.untold(),
@@ -126,7 +128,8 @@ impl Fetcher {
         }
     }
 
-    /// For how long to renew a session that is renewed for no other reason than that it is time to; none for the usual lease.
+    /// How long to renew an idle session for; none for the usual lease. Idle means that the session is renewed only
+    /// because its lease needs it.
     fn idle_ms(&self, session: &Session) -> Option<u64> {
         let is_idle = self.phase() == Phase::Working
             && self.settles.is_empty()
@@ -138,7 +141,7 @@ impl Fetcher {
             .then(|| lease_ms.saturating_mul(IDLE_LEASES).min(caps::LEASE_MAX_MS))
     }
 
-    /// Acts on the answer to an exchange that was first sent at `sent`. Says whether it brought anything.
+    /// Acts on the answer to an exchange that was first sent at `sent`. Returns whether it brought anything.
     fn absorb(
         &mut self,
         session: &mut Session,
@@ -189,26 +192,27 @@ impl Fetcher {
         match error.kind() {
             ErrorKind::Fenced => {
                 self.shared.metrics.fenced();
-                tracing::warn!(%job, %token, "came too late, the job is no longer this worker's: {error}");
+                tracing::warn!(%job, %token, "the outcome came too late, its claim has ended: {error}");
             }
-            // It was checked before it was sent; but a job that nobody settles would be held for ever.
+            // The worker checked it before sending. A job that is never settled would hold its slots for ever, so it
+            // fails.
             ErrorKind::Invalid if !matches!(settle.outcome, Outcome::Fail { .. }) => {
-                tracing::error!(%job, %token, "refused by the store, it fails instead: {error}");
+                tracing::error!(%job, %token, "the store refuses the outcome, the job fails instead: {error}");
                 let outcome = Outcome::Fail { error: error.message().into() };
                 self.settles.push(Settle { job, token, outcome });
             }
-            _ => tracing::error!(%job, %token, "cannot be settled: {error}"),
+            _ => tracing::error!(%job, %token, "the job cannot be settled: {error}"),
         }
     }
 
-    /// The store says that a handler must stop. Says whether that is news.
+    /// Stops a handler because the store says so. Returns whether that is news.
     fn stop(&self, session: &Session, stop: &Stop) -> bool {
         let Some(attempt) = self.shared.attempts.get(stop.token) else { return false };
         let news = attempt.stopping().is_none();
         let grace = self.cancel_grace();
         let (reason, grace) = match stop.reason {
             StopReason::Cancelled => (CancelReason::Cancelled, grace),
-            // Its slots may be somebody else's by now.
+            // Another job may hold its slots by now.
             StopReason::LeaseEnded => (CancelReason::LeaseEnded, grace.min(session.lease.margin())),
         };
         attempt.cancel(reason, Instant::now() + grace);
@@ -216,7 +220,8 @@ impl Fetcher {
         news
     }
 
-    /// Runs a job that this worker owns, unless the answer took so long that its lease may be over, or the worker ends.
+    /// Runs a job that this worker owns, unless the answer took so long that the lease may be over, or the worker shuts
+    /// down.
     fn start(&mut self, session: &Session, job: ClaimedJob, sent: Instant) {
         let handler = self.shared.handlers.get(&job.task);
         let (Some(handler), true, Phase::Working) = (handler, session.lease.is_trusted(), self.phase())
@@ -224,9 +229,10 @@ impl Fetcher {
             self.settles.push(Settle { job: job.id, token: job.token, outcome: Outcome::Release });
             return;
         };
-        // It was checked when it was submitted; but a store holds what it holds, and no handler is to get anything else.
+        // The store checked it at submission. What is stored may still be damaged, and no handler may get such a
+        // payload.
         if let Err(error) = job.payload.check("payload") {
-            tracing::error!(job = %job.id, task = %job.task, "cannot be read, and fails: {error}");
+            tracing::error!(job = %job.id, task = %job.task, "the job cannot be read, and fails: {error}");
             let outcome = Outcome::Fail { error: error.to_string().into() };
             self.settles.push(Settle { job: job.id, token: job.token, outcome });
             return;

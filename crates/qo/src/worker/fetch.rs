@@ -1,4 +1,4 @@
-//! The one loop of a worker: it exchanges when there is something to say or to get, and waits when there is not.
+//! The one loop of a worker: it exchanges when it has something to report or to get, else it waits.
 
 use crate::context::CancelReason;
 use crate::dice::Dice;
@@ -27,7 +27,7 @@ pub(crate) struct Fetcher {
     pub(super) ended: mpsc::UnboundedReceiver<Ended>,
     pub(super) phase: watch::Receiver<Phase>,
     pub(super) sweep_at: Instant,
-    /// When a worker that was released ends, whatever still runs.
+    /// When a released worker ends, even if handlers still run.
     pub(super) give_up_at: Option<Instant>,
     /// Sessions in a row that were lost before their first exchange.
     pub(super) refusals: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Fetcher {
 pub(super) enum Left {
     /// Closed: the worker is done.
     Done,
-    /// Lost: another one is needed.
+    /// Lost: the worker needs another session.
     Lost,
 }
 
@@ -77,7 +77,7 @@ impl Fetcher {
         if !self.introduce().await? {
             return Ok(());
         }
-        // Not before: a reader of the log who looks at the limits then finds them.
+        // Only now, so that a reader who sees this line in the log finds the limits in force.
         tracing::info!(worker = %self.shared.name, "at work");
         loop {
             match self.serve().await? {
@@ -101,7 +101,7 @@ impl Fetcher {
 
     pub(super) fn poll_interval(&self) -> Duration {
         let usual = match self.shared.store.tells_changes() {
-            // Looks cost what renewals do.
+            // A look costs as much as a renewal.
             true if self.shared.store.renewals_cost() => 30_000,
             true => 5_000,
             false => 100,
@@ -109,7 +109,7 @@ impl Fetcher {
         Duration::from_millis(self.shared.options.poll_interval_ms.unwrap_or(usual))
     }
 
-    /// Declares tasks and pushes the configuration. Says whether the worker is still wanted.
+    /// Declares tasks and pushes the configuration. Returns whether the worker is still wanted.
     async fn introduce(&mut self) -> Result<bool> {
         for tries in 1.. {
             if self.phase() != Phase::Working {
@@ -118,7 +118,7 @@ impl Fetcher {
             match self.answer(tries, self.declare()).await {
                 Err(error) if passes(&error) => {
                     if error.kind() == ErrorKind::Unknown {
-                        // The next try finds it done, and has nothing to tell.
+                        // The next try finds the push done, and has no changes to log.
                         tracing::info!("a push may have been done: qo config history shows what it changed");
                     }
                     self.pause(tries, &error).await;
@@ -155,7 +155,7 @@ impl Fetcher {
         }
     }
 
-    /// Exchanges if there is something to say or to get, else waits until there may be.
+    /// Exchanges if there is something to report or to get, else waits until there may be.
     async fn step(&mut self, session: &mut Session) -> Result<()> {
         if self.has_something_to_say(session) {
             self.exchange(session, false).await?;
@@ -176,31 +176,31 @@ impl Fetcher {
             || (!ending && !session.buffer.is_empty() && self.free_permits() > 0)
     }
 
-    /// Nothing runs, everything is settled, and no more is wanted.
+    /// Nothing runs, everything is settled, and the worker takes no more jobs.
     fn is_done(&self) -> bool {
         self.phase() != Phase::Working && self.shared.attempts.is_empty() && self.settles.is_empty()
     }
 
-    /// A worker that was released does not wait for handlers that do not stop.
+    /// Ends a released worker whose handlers do not stop.
     pub(super) fn give_up(&mut self) -> Result<()> {
         if self.phase() != Phase::Releasing {
             return Ok(());
         }
         let grace = self.cancel_grace();
         let now = Instant::now();
-        // What was started at the same moment as the worker was released has not been told.
+        // A job that started at the moment of the release has not been told to stop.
         self.shared.attempts.cancel_all(CancelReason::ShuttingDown, now + grace);
         let at = *self.give_up_at.get_or_insert(now + grace + Duration::from_secs(1));
         let running = self.shared.attempts.len();
         if now < at || running == 0 {
             return Ok(());
         }
-        // The session is left to end by itself: until then nobody else runs what is still running here.
+        // The session is left to expire: until then no other worker runs the jobs that still run here.
         let message = format!("{running} handlers did not stop within the cancel grace");
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 
-    /// Takes note of all attempts that have come to an end.
+    /// Collects all attempts that have ended.
     pub(super) fn collect(&mut self) {
         while let Ok(ended) = self.ended.try_recv() {
             self.finish(ended);
@@ -213,7 +213,7 @@ impl Fetcher {
         self.shared.metrics.ended(took);
         self.pressure.took(took);
         if matches!(ended.end, End::Vanished) {
-            // The runtime that handlers run on is gone: whatever else is claimed could not run either.
+            // The runtime of the handlers is gone: no other job could run on it either.
             ShutdownHandle(Arc::clone(&self.shared)).release();
         }
         let settle = settle(&attempt, ended.end, &mut self.dice);
@@ -224,12 +224,12 @@ impl Fetcher {
     }
 }
 
-/// Whether the same call may go well a little later.
+/// Whether the same call may succeed a little later.
 pub(super) fn passes(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable)
 }
 
-/// Logs by name what a push changed. What was said before is not said again.
+/// Logs each change of a push by name.
 fn tell_pushed(app: &Name, pushed: &Pushed) {
     for change in pushed.changes.iter().take(caps::PUSH_CHANGES) {
         tracing::info!(%app, "{} {change}", change.verb());

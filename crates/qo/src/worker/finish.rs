@@ -1,4 +1,4 @@
-//! From the end of a handler to what the store is told.
+//! From the end of a handler to the settle that the store gets.
 
 use crate::context::CancelReason;
 use crate::dice::Dice;
@@ -9,7 +9,7 @@ use qo_core::{Outcome, Settle, caps};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What to tell the store; nothing if it has ended the claim itself.
+/// What to tell the store; nothing if the store ended the claim itself.
 pub(crate) fn settle(attempt: &Attempt, end: End, dice: &mut Dice) -> Option<Settle> {
     let outcome = checked(outcome(attempt, end, dice)?);
     Some(Settle { job: attempt.claim.job, token: attempt.claim.token, outcome })
@@ -21,7 +21,7 @@ fn outcome(attempt: &Attempt, end: End, dice: &mut Dice) -> Option<Outcome> {
         return None;
     }
     let failure = match end {
-        // A success stays a success, whatever it was told meanwhile.
+        // A success stays a success, even if the handler was told to stop meanwhile.
         End::Returned(Ok(output)) => return Some(Outcome::Succeed { output }),
         End::Vanished => return Some(Outcome::Release),
         End::Returned(Err(failure)) => failure,
@@ -55,7 +55,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min(caps::DURATION_MS)
 }
 
-/// What the store will accept: an output that it would refuse is a failure that says so.
+/// What the store will accept: an output that it would refuse becomes a failure with the reason.
 fn checked(outcome: Outcome) -> Outcome {
     match outcome.check() {
         Ok(()) => outcome,
@@ -86,7 +86,7 @@ impl Settles {
         self.0.iter().take(caps::SETTLES).take_while(fits).cloned().collect()
     }
 
-    /// So many of the oldest were acknowledged.
+    /// Drops the oldest `count` settles, which the store has acknowledged.
     pub fn acknowledge(&mut self, count: usize) {
         self.0.drain(..count.min(self.0.len()));
     }

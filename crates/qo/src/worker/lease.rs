@@ -1,18 +1,21 @@
-//! Whether a worker still owns what it runs, and what happens when it cannot be sure.
+//! Whether a worker still owns the jobs that it runs, and what it does when it cannot be sure.
 //!
-//! A worker trusts its lease until the moment when the renewal was *first sent*, plus the lease, minus a margin, on its
-//! own monotonic clock: the store cannot have ended it by then, however long the answer took. Then all handlers are told
-//! to stop. Those that do not are dropped after the cancel grace, at the latest half a margin later, still before the
-//! lease can be over; what cannot be dropped, because it blocks a thread, ends the process when the cancel grace is over
-//! (exit code 70). So does a handler that cannot be dropped after the store has ended its claim, because it timed out or
-//! an operator said so: its slot may be somebody else's.
+//! A worker trusts its lease until the moment at which it *first sent* the renewal, plus the lease, minus a margin, on
+//! its own monotonic clock. The store cannot have ended the lease by then, however long the answer took.
 //!
-//! The margin is max(1 s, lease / 10), but never more than a third of the lease: a lease of a second would otherwise
-//! never be trusted. Where the store tells time coarsely, as a bucket does, a lease is trusted for that much less besides.
+//! 1. When trust ends, the watch tells all handlers to stop.
+//! 2. A handler that has not stopped is dropped after the cancel grace, at the latest half a margin later. That is
+//!    still before the lease can be over.
+//! 3. A handler that blocks a thread cannot be dropped. The watch ends the process when the cancel grace is over (exit
+//!    code 70). It does the same when the store has ended the claim of such a handler, because of its timeout or an
+//!    operator: another job may hold its slot.
 //!
-//! This watch runs on a thread of its own. What the user's event loop does, or the store, cannot hold it up; and when
-//! the process was stopped and goes on, the watch is overdue and acts at once. Besides, a handler is not polled any more
-//! once its lease is over, whoever noticed.
+//! The margin is max(1 s, lease / 10), but at most a third of the lease: otherwise a worker would never trust a lease
+//! of one second. On a store with a coarse clock, such as a bucket, trust ends earlier by that coarseness.
+//!
+//! This watch runs on a thread of its own, so neither the user's event loop nor the store can hold it up. After a stall
+//! of the whole process the watch is overdue and acts at once. A handler whose lease is over is not polled again, even
+//! if the watch has not acted yet.
 
 use crate::program::Control;
 use crate::worker::attempt::{Attempt, Attempts};
@@ -32,8 +35,8 @@ pub fn margin(lease: Duration) -> Duration {
     Duration::from_secs(1).max(lease / 10).min(lease / 3)
 }
 
-/// How long a lease of this length is trusted after the moment at which it was first asked for, on a store that may end it so
-/// much earlier than agreed. One rule for the sessions of workers and for the slots of programs.
+/// How long a lease of this length is trusted after it was first asked for, on a store that may end it earlier than
+/// agreed by `coarseness`. The sessions of workers and the slots of programs share this rule.
 pub fn trusted_for(lease: Duration, coarseness: Duration) -> Duration {
     lease.saturating_sub(margin(lease) + coarseness.min(lease / 3))
 }
@@ -52,14 +55,14 @@ pub(crate) struct Lease {
     trusted_until: AtomicU64,
     /// Store time, in milliseconds.
     lease_until: AtomicI64,
-    /// The watch has told its attempts to stop.
+    /// The watch has told the attempts to stop.
     lost: AtomicBool,
-    /// Programs that must not outlive it, and what they were told last, in microseconds after the origin.
+    /// Programs that must not outlive it, and the deadline that they were told last, in microseconds after the origin.
     guards: Mutex<(u64, Vec<Weak<Control>>)>,
 }
 
 impl Lease {
-    /// A lease that was asked for at `sent`, for the first time.
+    /// A lease that was first asked for at `sent`.
     pub fn new(
         session: SessionId,
         sent: Instant,
@@ -82,9 +85,10 @@ impl Lease {
         lease
     }
 
-    /// It was renewed for so long by what was first sent at `sent`. One that was renewed for longer, because nothing ran, is
-    /// shorter again when something does. Says whether the watch has to look: the lease had been lost meanwhile, or it ends
-    /// sooner than the watch, which sleeps until its end, knows.
+    /// Renews the lease for `length`, by an exchange that was first sent at `sent`. A lease that was renewed for longer
+    /// because the worker was idle gets shorter again when a job runs.
+    ///
+    /// Returns whether the watch has to look: the lease was lost meanwhile, or it now ends before the watch wakes up.
     pub fn renew(&self, sent: Instant, length: Duration, lease_until: Time) -> bool {
         let until = sent.duration_since(self.origin) + self.trusted_for(length);
         let before = self.trusted_until.swap(micros(until), Ordering::SeqCst);
@@ -93,7 +97,7 @@ impl Lease {
         self.lost.swap(false, Ordering::SeqCst) || micros(until) < before
     }
 
-    /// How long it is trusted if it was renewed for so long: a longer one has the margin of the usual one.
+    /// How long it is trusted after a renewal for `length`: a longer lease has the margin of the usual one.
     fn trusted_for(&self, length: Duration) -> Duration {
         length.saturating_sub(self.length - trusted_for(self.length, self.coarseness))
     }
@@ -103,7 +107,7 @@ impl Lease {
         self.origin + Duration::from_micros(self.trusted_until.load(Ordering::SeqCst))
     }
 
-    /// From when on nothing of a handler may run, still before the store can end the lease.
+    /// From then on nothing of a handler may run. It is before the store can end the lease.
     pub fn over_at(&self) -> Instant {
         self.trusted_until() + self.margin / 2
     }
@@ -121,12 +125,12 @@ impl Lease {
         Time::from_millis(self.lease_until.load(Ordering::SeqCst))
     }
 
-    /// How long something that has lost its claim may still take to stop.
+    /// How long a handler that has lost its claim may take to stop.
     pub fn margin(&self) -> Duration {
         self.margin
     }
 
-    /// A program that must be killed when the lease is over: it is told of every renewal from now on.
+    /// Adds a program that must be killed when the lease is over: its guard is told of every renewal from now on.
     pub fn guard(&self, control: &Arc<Control>) {
         let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
         control.until(self.over_at());
@@ -136,7 +140,7 @@ impl Lease {
     fn tell_guards(&self) {
         let until = self.trusted_until.load(Ordering::SeqCst);
         let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
-        // A busy worker renews with every exchange; a guard need not hear of each.
+        // A busy worker renews with every exchange; the guards need not hear of each renewal.
         let is_much_the_same = until >= guards.0 && until < guards.0 + micros(self.length / 12);
         if guards.1.is_empty() || is_much_the_same {
             return;
@@ -158,7 +162,7 @@ pub(crate) type OnStuck = Arc<dyn Fn(FenceToken) + Send + Sync>;
 pub(crate) struct Watch {
     attempts: Arc<Attempts>,
     lease: Mutex<Option<Arc<Lease>>>,
-    /// Something is to be looked at.
+    /// The watch has to look.
     news: Notify,
     /// The worker is done.
     ended: AtomicBool,
@@ -178,13 +182,13 @@ impl Watch {
         Self { attempts, lease, news, ended, cancel_grace, on_stuck }
     }
 
-    /// A session was opened; or none is open.
+    /// Sets the lease of the open session; none if no session is open.
     pub fn set_lease(&self, lease: Option<Arc<Lease>>) {
         *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = lease;
         self.news.notify_one();
     }
 
-    /// Attempts were told that their lease is lost, or a lost lease was renewed.
+    /// Wakes the watch: attempts were told that their lease is lost, or a lost lease was renewed.
     pub fn look(&self) {
         self.news.notify_one();
     }
@@ -212,7 +216,7 @@ impl Watch {
         }
     }
 
-    /// Acts on what is overdue and says when to look again.
+    /// Acts on everything that is overdue and returns when to look again.
     fn step(&self, stuck: &mut Vec<FenceToken>) -> Option<Instant> {
         let now = Instant::now();
         let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -222,7 +226,7 @@ impl Watch {
                 return Some(until);
             }
             let noticed = lease.lost.swap(true, Ordering::SeqCst);
-            // It may have been renewed since: whoever renews it from now on finds that it was lost, and says so.
+            // A renewal may have come just before `lost` was set. A later renewal sees `lost` and wakes the watch.
             let until = lease.trusted_until();
             if now < until {
                 lease.lost.store(false, Ordering::SeqCst);
@@ -253,7 +257,7 @@ impl Watch {
             }
         }
         let stuck_at = lost.into_iter().map(|(at, _)| at).filter(|at| *at > now).min();
-        // Attempts come to an end without telling.
+        // No event tells the watch that an attempt has ended.
         let end = self.ended.load(Ordering::SeqCst).then(|| now + Duration::from_millis(50));
         trust_ends.into_iter().chain(stuck_at).chain(end).min()
     }

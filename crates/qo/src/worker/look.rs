@@ -1,7 +1,7 @@
-//! Looking for work: when there is a reason to, and what a look finds.
+//! Looking for work: when the worker looks, and what a look finds.
 //!
-//! A worker that has nothing to say asks the store first whether an exchange would bring anything, which changes nothing
-//! and is cheap. So an idle worker writes nothing but its renewals.
+//! A worker that has nothing to report first asks the store whether an exchange would bring anything. That changes
+//! nothing and is cheap, so an idle worker writes nothing but its renewals.
 
 use crate::worker::exchange::Brought;
 use crate::worker::fetch::{Fetcher, passes};
@@ -22,18 +22,18 @@ const REPORT_LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct Looks {
     /// There is a reason to look.
     pub due: bool,
-    /// But not before this.
+    /// It must not happen before this.
     pub not_before: Instant,
-    /// In any case at this time.
+    /// It happens at this time in any case.
     pub poll_at: Instant,
     /// Something becomes due by itself at this time.
     pub date: Option<Instant>,
     /// Where the store's changes were at the last look.
     pub seen: Option<u64>,
-    /// Exchanges in a row that brought nothing although there was said to be work.
+    /// Exchanges in a row that brought nothing although the store said that there was work.
     pub barren: u32,
-    /// Whether the last exchange for work brought some. Where many workers are told of every job most come too late; they look
-    /// first, which costs the store less.
+    /// Whether the last exchange for work brought some. Where the store wakes many workers for every job, most of them
+    /// come too late. A worker that came too late looks first, which costs the store less than an exchange.
     pub lucky: bool,
 }
 
@@ -45,7 +45,7 @@ impl Looks {
 }
 
 impl Fetcher {
-    /// Looks whether an exchange would bring anything, if there is a reason to look.
+    /// If a look is due, asks whether an exchange would bring anything.
     pub(super) async fn finds_work(&mut self, session: &mut Session) -> Result<bool> {
         let now = Instant::now();
         if !session.looks.due || now < session.looks.not_before {
@@ -53,7 +53,7 @@ impl Fetcher {
         }
         let claim = self.claim(session, 0);
         if self.is_told_of_jobs(session) && claim.max > 0 {
-            // The exchange that follows makes the next look due: it finds out about dates.
+            // The exchange that follows makes the next look due, which finds the dates.
             session.looks.due = false;
             session.looks.seen = Some(self.shared.store.changed(None).await?);
             return Ok(true);
@@ -62,7 +62,7 @@ impl Fetcher {
         let work = match self.answer(1, self.shared.store.work(session.id, claim)).await {
             Ok(work) => work,
             Err(error) if passes(&error) => {
-                // It stays due. A date that has passed must not make it look again at once.
+                // The look stays due. A date that has passed must not make the worker look again at once.
                 let looks = &mut session.looks;
                 looks.barren += 1;
                 let pause = self.dice.backoff(looks.barren, PAUSES.0, PAUSES.1);
@@ -80,7 +80,7 @@ impl Fetcher {
             looks.barren = 0;
             looks.not_before = Instant::now() + LOOK_GAP;
             if date_passed {
-                // Something was due, but not for this worker: perhaps the end of somebody who is gone.
+                // Something was due, but not for this worker: perhaps the lease of a dead worker.
                 self.sweep().await?;
             }
         }
@@ -93,17 +93,17 @@ impl Fetcher {
         looks.lucky && looks.seen.is_some_and(|seen| self.shared.store.told_of_jobs(seen))
     }
 
-    /// Ends what is over. Where nothing is, this costs a store nothing.
+    /// Ends what is over. Where nothing is over, a sweep costs the store nothing.
     async fn sweep(&mut self) -> Result<()> {
         self.sweep_at = Instant::now() + self.lease_length() / 2;
         match self.answer(1, self.shared.store.sweep()).await {
             Err(error) if !passes(&error) => Err(error),
             Ok(swept) if swept.forgotten >= caps::FORGOTTEN as u64 => {
-                // A sweep forgets only so much, so there is more: otherwise it would pile up faster than it goes.
+                // A sweep forgets a bounded number of jobs, so there are more. Sweep again at once, or they pile up.
                 self.sweep_at = Instant::now();
                 Ok(())
             }
-            // Somebody will sweep later.
+            // A later sweep does it, of this worker or another.
             Err(_) | Ok(_) => Ok(()),
         }
     }
@@ -113,7 +113,7 @@ impl Fetcher {
         let looks = &session.looks;
         let look_at = if looks.due { looks.not_before } else { looks.poll_at };
         let date = looks.date.map(|date| date.max(looks.not_before));
-        // Handlers do not wake the loop when they report progress: while some run it looks every second.
+        // Handlers do not wake the loop when they report progress: while some run, the loop looks every second.
         let report_at =
             (!self.shared.attempts.is_empty()).then(|| session.report_at.max(Instant::now() + REPORT_LOOK));
         let dates =
@@ -123,11 +123,11 @@ impl Fetcher {
         let changed = async {
             match looks.seen.filter(|_| !looks.due) {
                 Some(seen) if store.changed(Some(seen)).await.is_ok() => {}
-                // There is nothing to wait for, or nobody who would tell.
+                // There is nothing to wait for, or the store does not report changes.
                 Some(_) | None => pending().await,
             }
         };
-        // In this order, and not by dice: the same seed must do the same twice.
+        // In a fixed order, so that the same seed does the same twice.
         let ended = tokio::select! {
             biased;
             ended = self.ended.recv() => ended,
@@ -145,17 +145,19 @@ impl Fetcher {
         let looks = &mut session.looks;
         looks.due |= now >= looks.poll_at || looks.date.is_some_and(|date| now >= date);
         if now >= self.sweep_at {
-            // An error here is found again by the next exchange.
+            // The next exchange meets the same error.
             self.sweep().await.ok();
         }
     }
 
-    /// An exchange because there is said to be work. If it brings nothing again and again the next one waits a little.
+    /// Exchanges because the store said that there is work. After several that brought nothing, the next one waits a
+    /// little.
     pub(super) async fn fetch(&mut self, session: &mut Session) -> Result<()> {
         match self.exchange(session, true).await? {
             Brought::News => (session.looks.barren, session.looks.lucky) = (0, true),
             Brought::NotMade | Brought::Nothing => {
-                // Somebody was faster, or is at it. Not every store tells of a claim, and there may be more than that one took.
+                // Another worker was faster, or is claiming now. Not every store reports a claim, and there may be more
+                // jobs than that worker took.
                 session.looks.due = true;
                 session.looks.lucky = false;
                 session.looks.barren += 1;

@@ -6,10 +6,10 @@
 //! | `fetch`, `look` | the one loop: when to exchange, when to look, when to wait |
 //! | `session`, `exchange` | a session from its opening to its end; what an exchange asks for and brings |
 //! | `run`, `attempt` | a handler under supervision |
-//! | `finish` | what the store is told when a handler has ended |
+//! | `finish` | what the worker tells the store when a handler has ended |
 //! | `voice` | the events of each attempt, for logs |
-//! | `lease` | whether the worker still owns what it runs |
-//! | `pressure` | taking less when memory is short or tasks are slow |
+//! | `lease` | whether the worker still owns the jobs that it runs |
+//! | `pressure` | claiming less when memory is short or tasks are slow |
 //!
 //! The loop and the lease watch each have a thread of their own, so a handler that blocks the user's event loop stops
 //! neither the renewal nor the watch. Handlers run on the runtime that [`Worker::run`] is called on.
@@ -126,10 +126,10 @@ impl Worker {
         }
     }
 
-    /// Works until the [shutdown handle](Self::shutdown_handle) is used. Dropping the future releases what runs.
+    /// Works until the [shutdown handle](Self::shutdown_handle) is used. Dropping the future releases the running jobs.
     ///
-    /// While the store cannot be reached it goes on trying. An error means that it had to end: the store refuses what the
-    /// worker is, or is damaged, or a handler did not stop when the worker was released.
+    /// While the store cannot be reached the worker keeps trying. An error means that it had to end: the store refuses
+    /// the worker or is damaged, or a handler did not stop when the worker was released.
     pub async fn run(self) -> Result<()> {
         let runtime = Handle::try_current().map_err(|error| {
             Error::new(ErrorKind::Invalid, format!("a worker runs on a tokio runtime: {error}"))
@@ -147,7 +147,7 @@ impl Worker {
                 Err(Error::new(ErrorKind::Internal, "the worker's loop panicked"))
             });
             shared.watch.end();
-            // Whoever does not wait any more does not need to be told.
+            // The receiver is gone if the caller has dropped the future.
             done.send(result).ok();
         };
         if own_threads {

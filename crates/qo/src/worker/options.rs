@@ -13,21 +13,23 @@ pub struct WorkerOptions {
     pub max_concurrent_tasks: Option<u32>,
     /// How long its session lives after each exchange. Defaults to 30,000.
     pub lease_ms: u64,
-    /// How many jobs it takes, and whether ahead of time. Defaults to [`ClaimSettings::default`].
+    /// How many jobs it claims, and whether ahead of time. Defaults to [`ClaimSettings::default`].
     pub claim: ClaimSettings,
-    /// How often it looks for work when nothing tells it to. Defaults to 100 on a store without a wake-up channel and to
-    /// 5,000 on one with it; to 30,000 in a bucket, whose log looks by itself and where every look costs something.
+    /// How often it looks for work when nothing wakes it up. Defaults to 100 on a store without a wake-up channel and
+    /// to 5,000 on one with it. Defaults to 30,000 in a bucket, where every look costs something and the store itself
+    /// tails the log.
     pub poll_interval_ms: Option<u64>,
-    /// How long a handler that was told to stop may take for it. Defaults to 10,000.
+    /// How long a handler may take to stop after it was told to. Defaults to 10,000.
     pub cancel_grace_ms: u64,
     /// Above this share of memory it claims half as much; 100 turns that off. Defaults to 80.
     pub memory_threshold_percent: u32,
     /// While the p99 of recent attempts is above this it claims 0.7 times as much. Defaults to off.
     pub latency_threshold_ms: Option<u64>,
-    /// The service whose code and configuration it pushes: what other apps pushed stays. Defaults to the app of its
+    /// The service whose code and configuration it pushes. What other apps pushed stays. Defaults to the app of its
     /// configuration, else `default`.
     pub app: Option<Name>,
-    /// What the configuration file says; it is pushed when the worker starts. Defaults to none: nothing is pushed.
+    /// The content of the configuration file, which the worker pushes when it starts. Defaults to none: nothing is
+    /// pushed.
     pub configuration: Option<Configuration>,
 }
 
@@ -49,7 +51,7 @@ impl Default for WorkerOptions {
     }
 }
 
-/// Jobs that a worker runs at once, unless it was told or runs programs only.
+/// Jobs that a worker runs at once, if its settings do not say and not every task is a program.
 pub(crate) const PERMITS: u32 = 100;
 
 impl WorkerOptions {
@@ -97,7 +99,7 @@ impl WorkerOptions {
     }
 }
 
-/// The host's name and the process id, in the spelling of a name.
+/// The host's name and the process id, as a valid name.
 pub(crate) fn default_name() -> Name {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     name_of(&host, std::process::id())

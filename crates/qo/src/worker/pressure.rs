@@ -1,4 +1,4 @@
-//! Taking less when the machine, or what the jobs talk to, is under pressure.
+//! Claiming less when the machine, or a service that the jobs talk to, is under pressure.
 
 use qo_core::Claim;
 use std::collections::VecDeque;
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Durations that the p99 is taken of.
+/// How many recent durations the p99 is computed from.
 const RECENT: usize = 256;
-/// With fewer a p99 says nothing.
+/// With fewer durations the p99 means nothing.
 const ENOUGH: usize = 20;
-/// How often the memory is looked at.
+/// How often the worker reads the memory in use.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// How full the memory is and how long tasks take.
@@ -35,7 +35,7 @@ impl Pressure {
         }
     }
 
-    /// An attempt took so long.
+    /// An attempt took this long.
     pub fn took(&mut self, duration: Duration) {
         if self.latency_threshold.is_some() {
             if self.durations.len() == RECENT {
@@ -45,7 +45,7 @@ impl Pressure {
         }
     }
 
-    /// What to ask for under the present pressure. It is never nothing: what frees memory is to go on.
+    /// What to claim under the present pressure. At least one job, because finished jobs are what frees memory.
     pub fn ease(&mut self, mut claim: Claim, now: Instant) -> Claim {
         if self.memory_threshold_percent < 100 && self.looked.is_none_or(|at| now >= at + LOOK_EVERY) {
             self.looked = Some(now);
@@ -106,7 +106,7 @@ fn in_control_group(group: &Path) -> Option<f64> {
     let read = |file: &str| fs::read_to_string(group.join(file)).ok();
     let most: f64 = read("memory.max")?.trim().parse().ok()?;
     let current: f64 = read("memory.current")?.trim().parse().ok()?;
-    // What is only cached from files is given back when it is needed.
+    // The kernel reclaims inactive file cache when memory is needed.
     let cached = read("memory.stat").and_then(|stat| {
         stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.trim().parse::<f64>().ok())
     });

@@ -22,7 +22,7 @@ pub(crate) enum End {
     Returned(Result<Json, Failure>),
     /// It panicked, with this message.
     Panicked(String),
-    /// It was told to stop, did not, and was dropped.
+    /// It was told to stop, did not, and the worker dropped it.
     Dropped,
     /// The runtime that it ran on is gone.
     Vanished,
@@ -36,7 +36,7 @@ pub(crate) struct Ended {
     pub at: Instant,
 }
 
-/// Says that an attempt is over, whatever becomes of the task that runs it.
+/// Reports that an attempt is over, even if the task that runs it is dropped.
 struct Report {
     attempt: Arc<Attempt>,
     end: End,
@@ -46,9 +46,9 @@ struct Report {
 impl Drop for Report {
     fn drop(&mut self) {
         let end = std::mem::replace(&mut self.end, End::Vanished);
-        // The watch asks the attempt itself: the worker's loop may be waiting for its store for a long time.
+        // The watch asks the attempt itself, because the loop may be waiting for the store for a long time.
         self.attempt.end();
-        // Nobody listens: the worker is gone, and its session with it.
+        // The receiver is gone if the worker is, and its session ends with it.
         self.ended.send(Ended { token: self.attempt.claim.token, end, at: Instant::now() }).ok();
     }
 }
@@ -61,14 +61,14 @@ pub(crate) fn run(
     cancel_grace: Duration,
     ended: mpsc::UnboundedSender<Ended>,
 ) -> impl Future<Output = ()> + Send + 'static {
-    // Made here and not inside: a task that is never polled must report too.
+    // Made outside the future: a task that is never polled must report too.
     let mut report = Report { attempt: Arc::clone(&attempt), end: End::Vanished, ended };
     async move {
         let context = Context::new(Arc::clone(&attempt));
         let call = AssertUnwindSafe(async move { handler.call(payload, context).await }).catch_unwind();
         let mut call = Box::pin(call);
         let running = poll_fn(|task| {
-            // A process that was stopped goes on here, perhaps before the watch has noticed anything.
+            // After a stall the handler may be polled before the watch has noticed the end of the lease.
             if attempt.lease.is_over() {
                 attempt.cancel(CancelReason::LeaseLost, attempt.lease.over_at());
                 return Poll::Ready(End::Dropped);
@@ -90,12 +90,12 @@ pub(crate) fn run(
     }
 }
 
-/// Tells the handler to stop when its time is over. It never returns: the drop is somebody else's.
+/// Tells the handler to stop at its timeout. It never returns: `time_is_up` ends the wait for the handler.
 async fn time_out(attempt: &Attempt, cancel_grace: Duration) {
     if let Some(timeout_ms) = attempt.claim.timeout_ms {
         let timeout = Duration::from_millis(timeout_ms.min(caps::DURATION_MS));
-        // The store ends the claim ten seconds after the timeout, counted from its own claim; by then the attempt must be
-        // settled, even if the answer to the claim took long.
+        // The store ends the claim ten seconds after the timeout, counted from its own claim. The attempt must be
+        // settled by then, even if the answer to the claim took long.
         let store_grace = Duration::from_millis(caps::TIMEOUT_GRACE_MS);
         let latest = attempt.sent + timeout + store_grace / 2;
         tokio::time::sleep_until(latest.min(attempt.started + timeout)).await;

@@ -19,13 +19,13 @@ const REFUSALS: u32 = 5;
 pub(crate) struct Session {
     pub id: SessionId,
     pub lease: Arc<Lease>,
-    /// The next exchange's.
+    /// The number of the next exchange.
     pub number: u64,
     /// Jobs that were claimed ahead of time, the oldest first.
     pub buffer: BTreeMap<FenceToken, ClaimedJob>,
     /// When it must be renewed.
     pub renew_at: Instant,
-    /// Not before this is an exchange made only because handlers report progress.
+    /// An exchange that only reports progress is not made before this.
     pub report_at: Instant,
     /// The store knows that the worker drains.
     pub told_draining: bool,
@@ -76,7 +76,7 @@ impl Fetcher {
                     return Ok(Some(Session::new(id, lease, sent, self.lease_length())));
                 }
                 Err(error) if passes(&error) => self.pause(tries, &error).await,
-                // It took so long that it has ended already.
+                // Opening took so long that the session has ended already.
                 Err(error) if error.kind() == ErrorKind::Fenced => {
                     self.pause(tries, &error).await;
                     (id, sent) = (SessionId(self.dice.uuid()), Instant::now());
@@ -87,7 +87,7 @@ impl Fetcher {
         unreachable!("it is tried until it is open")
     }
 
-    /// The answer to a call; one that does not come in time is `Unknown`. Nobody waits for longer than a lease.
+    /// The answer to a call. One that does not come within a lease is `Unknown`.
     pub(super) async fn answer<T>(&self, tries: u32, call: impl Future<Output = Result<T>>) -> Result<T> {
         let lease = self.lease_length();
         let patience =
@@ -103,7 +103,7 @@ impl Fetcher {
         sleep(pause).await;
     }
 
-    /// A session is over, or the store refuses it: nothing of it may run on.
+    /// Stops everything that runs under a session that is over or that the store refuses.
     pub(super) async fn lose(&mut self, session: &Session, error: Error) -> Result<Left> {
         self.shared.attempts.lose(session.id, Instant::now());
         self.shared.watch.set_lease(None);
@@ -132,7 +132,7 @@ impl Fetcher {
             let closing = self.shared.store.close_session(session);
             match self.answer(tries, closing).await {
                 Err(error) if passes(&error) => self.pause(tries, &error).await,
-                Err(error) => return tracing::warn!(%session, "cannot be closed, it ends by itself: {error}"),
+                Err(error) => return tracing::warn!(%session, "cannot be closed, it expires: {error}"),
                 Ok(()) => return,
             }
         }

@@ -1,4 +1,4 @@
-//! Bringing a worker to its end: drain first, release when told again.
+//! Shutting a worker down: drain first, release when told again.
 
 use crate::context::CancelReason;
 use crate::worker::Shared;
@@ -10,15 +10,15 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
-/// How far a worker is on its way to the end.
+/// How far a worker's shutdown is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// It takes jobs.
     #[default]
     Working,
-    /// It takes no more and lets those that run finish.
+    /// It takes no more jobs and lets the running ones finish.
     Draining,
-    /// It stops those that run and gives them back.
+    /// It stops the running jobs and gives them back.
     Releasing,
 }
 
@@ -33,13 +33,13 @@ impl fmt::Debug for ShutdownHandle {
 }
 
 impl ShutdownHandle {
-    /// Lets the worker take no more jobs. It ends when those that run have finished.
+    /// Makes the worker take no more jobs. It ends when the running ones have finished.
     pub fn drain(&self) {
         self.enter(Phase::Draining);
     }
 
-    /// Tells all handlers to stop and gives their jobs back, no attempt used. The worker ends when they have stopped, at
-    /// the latest after the cancel grace.
+    /// Tells all handlers to stop and gives their jobs back; no attempt is used. The worker ends when they have
+    /// stopped, at the latest after the cancel grace.
     pub fn release(&self) {
         self.enter(Phase::Releasing);
         let grace = Duration::from_millis(self.0.options.cancel_grace_ms);
@@ -51,7 +51,7 @@ impl ShutdownHandle {
     }
 }
 
-/// The exit code of a process that was told to end three times: that of an interrupted one.
+/// The exit code of a process that got three signals: that of an interrupted process.
 const EXIT_IMPATIENT: i32 = 130;
 
 /// SIGTERM and SIGINT: the first drains, the second releases.
@@ -75,7 +75,7 @@ impl Signals {
         tracing::info!("releasing: running jobs are stopped and given back");
         shutdown.release();
         self.next().await;
-        tracing::warn!("ending at once: the session ends by itself, and its jobs run again");
+        tracing::warn!("ending at once: the session expires, and its jobs run again");
         std::process::exit(EXIT_IMPATIENT)
     }
 

@@ -1,4 +1,4 @@
-//! What a worker says of each job: an event when an attempt starts and one when it ends, of the target `qo::job`.
+//! What a worker logs of each job: an event when an attempt starts and one when it ends, of the target `qo::job`.
 //!
 //! | field | |
 //! |---|---|
@@ -8,16 +8,16 @@
 //! | `retry_ms` | after how long it is tried again |
 //! | `error` | the first line of the error, 200 characters at most |
 //!
-//! An attempt that is retried, failed or lost is a WARN, everything else an INFO. Payloads and outputs are in none of them.
-//! Fields are only made if a subscriber wants the event.
+//! A retried, failed or lost attempt is a WARN, everything else an INFO. No event has a payload or an output. Fields
+//! are only computed if a subscriber wants the event.
 
 use crate::worker::attempt::{Attempt, Claimed};
 use qo_core::Outcome;
 use std::time::Duration;
 
-/// What subscribers know these events by.
+/// The target of these events.
 const TARGET: &str = "qo::job";
-/// Of an error so many characters are shown.
+/// Longest part of an error that is shown, in characters.
 const ERROR_CHARACTERS: usize = 200;
 
 /// An attempt starts.

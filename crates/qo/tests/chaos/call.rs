@@ -1,8 +1,8 @@
-//! What each process asked of the store, and what it heard.
+//! What each process asked of the store, and what it was answered.
 //!
-//! Like the [records](crate::record) of jobs: each process appends to a file of its own, a line for each event, with one
-//! write. What it sends it writes down before, so that nothing happens of which nobody knows who wanted it. Times are of the
-//! machine's clock, which is the one of commit timestamps.
+//! Like the [records](crate::record) of jobs: each process appends to a file of its own, one line for each event, with
+//! one write. It writes a call down before it sends it, so every change has a known caller. Times are of the machine's
+//! clock, which commit timestamps use, too.
 
 use async_trait::async_trait;
 use qo::Store;
@@ -33,7 +33,7 @@ enum Line {
         at_us: u64,
         command: Command,
     },
-    /// No answer: there was nothing to fetch, and nothing happened.
+    /// Without an answer there was nothing to fetch, and nothing happened.
     Heard {
         call: u64,
         at_us: u64,
@@ -48,7 +48,7 @@ pub struct Call {
     pub process: usize,
     pub sent_us: u64,
     pub command: Arc<Command>,
-    /// When it was answered, and what; none if its caller died, or waited no longer.
+    /// When it was answered, and what; none if its caller died, or stopped waiting.
     pub heard: Option<(u64, Result<Option<Answer>>)>,
 }
 
@@ -70,8 +70,8 @@ pub fn path(folder: &Path, process: usize) -> PathBuf {
     folder.join(format!("calls-{process}"))
 }
 
-/// Reads what a process wrote: nothing, if it came to nothing. A last line that was cut off is left out; a call of which
-/// only half is written down was never made.
+/// Reads what a process wrote: nothing, if it ended before it wrote. An incomplete last line is left out: that call was
+/// never made.
 pub fn read(folder: &Path, process: usize) -> Vec<Call> {
     let bytes = fs::read(path(folder, process)).unwrap_or_default();
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(&[] as &[u8], |end| &bytes[..end]);
@@ -90,7 +90,7 @@ pub fn read(folder: &Path, process: usize) -> Vec<Call> {
     calls.into_values().collect()
 }
 
-/// A store whose calls are written down.
+/// A store that writes its calls down.
 pub fn written_down(store: Arc<dyn Store>, path: &Path) -> Arc<dyn Store> {
     let file = File::options().create_new(true).append(true).open(path).expect("a file");
     Arc::new(Intercepted(Pen { store, file: Mutex::new(file), calls: AtomicU64::new(0) }))
@@ -106,7 +106,7 @@ impl Pen {
     fn write(&self, line: &Line) {
         let mut line = serde_json::to_vec(line).expect("JSON");
         line.push(b'\n');
-        self.file.lock().expect("nobody panicked").write_all(&line).expect("written");
+        self.file.lock().expect("no panic").write_all(&line).expect("written");
     }
 
     /// The number of a call that is about to be made.

@@ -1,4 +1,4 @@
-//! The faults: what is done to workers, connections and the server, by dice and by the clock.
+//! The faults of workers, connections and the server, timed by the clock and chosen by dice.
 
 use crate::fleet::{Fate, Fleet, Process};
 use crate::server::{ROLES, Server};
@@ -15,7 +15,7 @@ const TICK: Duration = Duration::from_millis(300);
 const TICKS: u32 = 70;
 /// How long the faults go on.
 pub const LENGTH: Duration = Duration::from_millis(TICK.as_millis() as u64 * TICKS as u64);
-/// And so many ticks after another, this happens:
+/// The other faults happen every so many ticks:
 const CUT: u32 = 4;
 const STOP: u32 = 13;
 const CRASH: u32 = 19;
@@ -58,10 +58,10 @@ impl Chaos {
         Self { dice, fleet, workers, stopped: None, over, faults }
     }
 
-    /// Does all the harm. When it returns nobody stands still or is shut out, and the server is up.
+    /// Causes all faults. When it returns, no worker is stopped or shut out, and the server is up.
     pub async fn rage(&mut self, server: &Server) {
         let mut dice = self.dice.fork();
-        // Nobody waits for the server before the next kill.
+        // The kills do not wait for the server.
         let ((), cuts, shut_outs, restarts) =
             tokio::join!(self.harm_workers(), cuts(server), shut_outs(server, &mut dice), crashes(server));
         (self.faults.cuts, self.faults.connections_cut) = (cuts.len(), cuts.iter().sum());
@@ -92,7 +92,7 @@ impl Chaos {
 
     /// Stops a worker for longer than its lease; another takes its place meanwhile.
     async fn stop(&mut self) {
-        // The oldest: it surely has jobs.
+        // The oldest worker surely has jobs.
         let oldest = self.workers.iter().enumerate().min_by_key(|(_, process)| process.number);
         let oldest = oldest.expect("there are some").0;
         let mut process = self.workers.swap_remove(oldest);
@@ -103,7 +103,7 @@ impl Chaos {
         self.faults.stops += 1;
     }
 
-    /// Lets the one that stands still go on, if it is time to, or when it is.
+    /// Resumes the stopped worker if its time has come; with `wait`, waits until it has.
     async fn go_on(&mut self, wait: bool) {
         let Some(stopped) = self.stopped.take_if(|stopped| wait || stopped.until <= Instant::now()) else {
             return;
@@ -114,7 +114,7 @@ impl Chaos {
         self.workers.push(process);
     }
 
-    /// Ends the workers: how many faults there were, and what was done to each worker.
+    /// Ends the workers, and returns how many faults there were and what was done to each worker.
     pub async fn end(mut self) -> (Faults, BTreeMap<usize, Fate>) {
         for process in self.workers {
             let (number, fate) = process.end().await;
@@ -128,7 +128,7 @@ fn longer_than_lease(dice: &mut Random) -> Duration {
     LEASE + Duration::from_millis(dice.within(300..=1_200))
 }
 
-/// Cuts all connections again and again, and says how many each time.
+/// Cuts all connections again and again, and returns how many each time.
 async fn cuts(server: &Server) -> Vec<i64> {
     let mut cuts = Vec::new();
     let mut every = interval_at(Instant::now() + TICK * CUT, TICK * CUT);
@@ -139,7 +139,7 @@ async fn cuts(server: &Server) -> Vec<i64> {
     cuts
 }
 
-/// Shuts some workers out for longer than their lease, while others go on; says how often.
+/// Shuts some workers out for longer than their lease, while others go on; returns how often.
 async fn shut_outs(server: &Server, dice: &mut Random) -> usize {
     let mut every = interval_at(Instant::now() + TICK, TICK * SHUT_OUT);
     let times = (TICKS / SHUT_OUT) as usize;
@@ -153,7 +153,7 @@ async fn shut_outs(server: &Server, dice: &mut Random) -> usize {
     times
 }
 
-/// Crashes the server now and then; says how often.
+/// Crashes the server again and again; returns how often.
 async fn crashes(server: &Server) -> usize {
     let mut every = interval_at(Instant::now() + TICK * CRASH, TICK * CRASH);
     let times = (TICKS / CRASH) as usize;

@@ -13,7 +13,7 @@ use tokio::time::{interval, timeout};
 /// What was done to a worker.
 #[derive(Debug, Clone, Default)]
 pub struct Fate {
-    /// When it was surely dead.
+    /// A time at which it was surely dead.
     pub killed_us: Option<u64>,
     /// From when to when it was stopped, each time for longer than its lease.
     pub stops: Vec<(u64, u64)>,
@@ -38,7 +38,7 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).expect("it is there");
     }
 
-    /// Nobody but the test ends a worker.
+    /// Only the test ends a worker.
     fn must_run(&mut self) {
         if let Some(status) = self.child.try_wait().expect("a child") {
             panic!("worker {} ended by itself: {status}", self.number);
@@ -53,7 +53,7 @@ impl Process {
         (self.number, self.fate.clone())
     }
 
-    /// Stops it, and says when it surely stood still.
+    /// Stops it, and returns a time at which it was surely stopped.
     pub async fn stop(&mut self) -> u64 {
         self.must_run();
         self.signal(Signal::STOP);

@@ -1,9 +1,9 @@
-//! The history of a run, for the simulator's checkers: what the store did, in its order, and what the processes heard of it
-//! and when.
+//! The history of a run, for the simulator's checkers: what the store did, in its order, and what the processes were
+//! answered and when.
 //!
-//! Who asked for a change, and with which words, is found among the calls that the processes wrote down; the answer is the
-//! one that the store recorded, whether or not anybody heard it. What physically ran is not in it: of that the jobs wrote
-//! down [more](crate::record) than a history can hold, and the [verdict](crate::verdict) judges it.
+//! The caller and the content of each change come from the calls that the processes wrote down. The answer is the one
+//! that the store recorded, even if it was lost on the way. The runs of the handlers are not in it: the jobs wrote down
+//! [more](crate::record) of them than a history can hold, and the [verdict](crate::verdict) judges it.
 
 use crate::call::Call;
 use crate::journal::{Change, Row};
@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::sync::Arc;
 
-/// Where the history is kept if it is objected to.
+/// Where the history is kept if a checker objects.
 pub const TRACE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/chaos-history.txt");
 
 /// What the last entries of a history say.
@@ -38,9 +38,9 @@ pub struct Findings {
     pub exchanges: usize,
     pub submits: usize,
     pub limit_changes: usize,
-    /// Answers to exchanges that were lost, and heard when the same number was asked again.
+    /// Answers to exchanges that were lost, and that the worker got when it sent the same number again.
     pub heard_again: usize,
-    /// Those that nobody ever heard: their worker was gone.
+    /// Answers that no worker ever got: their worker was gone.
     pub never_heard: usize,
     /// What the checkers saw.
     pub tally: Tally,
@@ -67,7 +67,7 @@ pub fn check(journal: &[Row], calls: &[Call], end: End) -> Findings {
     findings.tally = tally;
     findings.violations.extend(objections.iter().map(ToString::to_string));
     if !findings.violations.is_empty() {
-        // It never happens like this again.
+        // Keep it: the run cannot be repeated.
         fs::write(TRACE, text(&history)).expect("written");
     }
     findings
@@ -87,7 +87,7 @@ struct Moment {
     what: What,
 }
 
-/// Changes were put down first: at the same moment they come first.
+/// Changes were added first, and the sort is stable: at the same moment changes come first.
 fn in_order(mut moments: Vec<Moment>) -> History {
     moments.sort_by_key(|moment| moment.us);
     let mut last = Time::default();
@@ -98,7 +98,7 @@ fn in_order(mut moments: Vec<Moment>) -> History {
     History { entries: entries.collect() }
 }
 
-/// What a call is about: there is at most one change for each, but for limits.
+/// What a call is about. There is at most one change for each, except for limits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Subject {
     Opening(SessionId),
@@ -188,11 +188,11 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A change, by a call that somebody made. All who asked for it must have asked for the same.
+    /// A change, by a call that a process made. All calls for it must have asked for the same.
     fn change(&mut self, row: &Row, subject: Subject, answer: Answer) {
         let calls = self.calls.get(&subject).map(Vec::as_slice).unwrap_or_default();
         let Some(call) = calls.iter().find(|call| call.sent_us <= row.committed_us) else {
-            return self.findings.violations.push(format!("nobody asked for {row:?}"));
+            return self.findings.violations.push(format!("no call asked for {row:?}"));
         };
         let (command, actor) = (Arc::clone(&call.command), actor(call));
         let agree = calls.iter().all(|call| call.command == command) && is_whole(&command, &answer);
@@ -202,8 +202,8 @@ impl<'a> Writer<'a> {
         self.moments.push(Moment { us: row.committed_us, at: Some(row.at), actor, what });
     }
 
-    /// A session ends because its worker closed it or its lease was over. Exchanges end what is over by themselves, as the
-    /// books do; whoever else finds it over does the same to it as its worker does by closing it.
+    /// A session ends because its worker closed it or its lease was over. Exchanges end what is over by themselves, as
+    /// the rules say. If another transaction finds the session over, it has the same effect as a close by the worker.
     fn end(&mut self, row: &Row, session: SessionId, lease_until: Time, is_exchange: bool) {
         let subject = Subject::End(session);
         let mut closing = self.calls.get(&subject).into_iter().flatten();
@@ -231,7 +231,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// What a caller heard: it was so before it was told (G10).
+    /// What a caller was answered must have been committed before (G10).
     fn heard(&mut self, call: &Call) {
         let Some((us, answer)) = &call.heard else { return };
         let answer: Result<Answer> = match answer {
@@ -248,7 +248,7 @@ impl<'a> Writer<'a> {
         }
         let (command, actor) = (&call.command, actor(call));
         if let (Command::Register(_), Ok(_)) = (&**command, &answer) {
-            // Every worker declares the same tasks, without limits: where it stands does not matter.
+            // Every worker declares the same tasks, without limits: its place in the order does not matter.
             let what = What::Applied(Arc::clone(command), Arc::new(Ok(Answer::Done)));
             self.moments.push(Moment { us: *us, at: None, actor, what });
         }
@@ -256,7 +256,7 @@ impl<'a> Writer<'a> {
         self.moments.push(Moment { us: *us, at: None, actor, what });
     }
 
-    /// Whether what was committed until then agrees with what a caller heard.
+    /// Whether what was committed until then agrees with what a caller was answered.
     fn was_so(&self, call: &Call, subject: &Subject, heard_us: u64, answer: &Result<Answer>) -> bool {
         let changes = |subject: &Subject| {
             let changes = self.changes.get(subject).into_iter().flatten();
@@ -269,7 +269,7 @@ impl<'a> Writer<'a> {
             (Subject::Limit(..), Ok(_)) => changes(subject).any(|(us, _)| *us >= call.sent_us),
             // Existing jobs were accepted by an earlier call with the same jobs.
             (Subject::Submit(_) | Subject::End(_), Ok(_)) => changes(subject).next().is_some(),
-            // Whoever is told that its session has ended has none.
+            // A worker that is told that its session has ended must have no session.
             (Subject::Opening(session) | Subject::Exchange(session, _), Err(error)) => {
                 error.kind() != ErrorKind::Fenced || changes(&Subject::End(*session)).next().is_some()
             }

@@ -1,7 +1,7 @@
-//! What the store did, as it wrote it down itself, in its own order.
+//! What the store did, as it recorded it itself, in its own order.
 //!
-//! That order is the one of the commits. Of two transactions that met, because one waited for the other or saw what it
-//! wrote, the one that came first has the earlier commit timestamp: that is taken before its locks are given up.
+//! That order is the order of the commits. If one of two transactions waited for the other or saw what it wrote, the
+//! first has the earlier commit timestamp: PostgreSQL takes the timestamp before it releases the locks.
 
 use crate::server::Server;
 use qo::core::{ExchangeReply, GroupRef, JobId, SessionId, Time};
@@ -13,9 +13,9 @@ use serde::Deserialize;
 pub enum Change {
     /// A session was opened.
     Opened { session: SessionId, lease_until: Time },
-    /// A number of a session was answered; perhaps nobody heard it.
+    /// A number of a session was answered. The answer may have been lost.
     Exchanged { session: SessionId, reply: Box<ExchangeReply> },
-    /// A session is over, which was to live until then.
+    /// A session ended, whose lease was to end then.
     Ended { session: SessionId, lease_until: Time },
     /// A job was accepted.
     Accepted(JobId),
@@ -34,7 +34,7 @@ pub struct Row {
     pub change: Change,
 }
 
-/// Makes the store of a namespace write down what it does.
+/// Makes the store of a namespace record what it does.
 pub async fn begin(server: &Server, schema: &str) {
     let client = server.connect().await.expect("it answers");
     client.batch_execute(&format!("SET search_path = {schema}, pg_temp")).await.expect("it is there");

@@ -1,4 +1,4 @@
--- What the store did, written down in the transactions that did it: none of it is missing, and nothing else is there.
+-- What the store did, recorded in the transactions that did it, so that the journal is exact.
 
 CREATE TABLE journal (
     n    bigint GENERATED ALWAYS AS IDENTITY,
@@ -8,7 +8,7 @@ CREATE TABLE journal (
     what jsonb NOT NULL
 );
 
--- An answer is there as a whole when the number changes: that is the last thing that an exchange does.
+-- An exchange changes the number last, so the answer is complete by then.
 CREATE FUNCTION note_session() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 DECLARE _reply jsonb;
 BEGIN
@@ -20,7 +20,7 @@ BEGIN
         INSERT INTO journal (at, what) VALUES ((_reply->>'now')::bigint, jsonb_build_object('exchanged',
             jsonb_build_object('session', NEW.session, 'reply', _reply)));
     ELSE
-        -- Whoever ends a session is alone, and has put down what time it is.
+        -- A transaction that ends a session is alone in the namespace, and has set the clock.
         INSERT INTO journal (at, what) SELECT c.latest, jsonb_build_object('ended',
             jsonb_build_object('session', OLD.session, 'lease_until', OLD.lease_until)) FROM clock c;
     END IF;
@@ -38,7 +38,7 @@ BEGIN
 END $$;
 CREATE TRIGGER note_job AFTER INSERT ON job FOR EACH ROW EXECUTE FUNCTION note_job();
 
--- Whoever sets a limit is alone, too.
+-- A transaction that sets a limit is alone in the namespace, too.
 CREATE FUNCTION note_limit() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
 BEGIN
     INSERT INTO journal (at, what) SELECT c.latest, jsonb_build_object('limited',

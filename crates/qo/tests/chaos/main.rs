@@ -1,9 +1,9 @@
-//! Chaos on PostgreSQL with real processes: workers are killed and stopped, connections are cut, the server crashes under
-//! load, and limits are changed meanwhile. What the jobs themselves wrote down is the judge, and so are the simulator's
-//! checkers, who read what the store and the processes wrote down of their calls.
+//! Chaos on PostgreSQL with real processes: workers are killed and stopped, connections are cut, the server crashes
+//! under load, and limits change meanwhile. Two judges decide: the records of the jobs themselves, and the simulator's
+//! checkers, which read the calls that the store and the processes recorded.
 //!
-//! This file is the test and the worker processes that it starts: it starts itself again, and the first argument says as
-//! what. `QO_SEED=17` rolls other dice.
+//! This file is the test and the worker processes that it starts: it starts itself again, and the first argument says
+//! which part to play. `QO_SEED=17` rolls other dice.
 
 mod call;
 mod fault;
@@ -139,11 +139,11 @@ async fn all_ended(store: &PostgresStore) {
     }
 }
 
-/// All that the store says about itself, and at what time.
+/// All that the store says about itself, and at what store time.
 async fn audit(store: &Arc<PostgresStore>) -> (Time, Audit) {
     let now = again(async || store.now().await).await;
     let store = Arc::clone(store);
-    // It waits for one answer after another.
+    // It blocks on each answer.
     let audit = spawn_blocking(move || qo_testkit::simulation::audit(&*store, true));
     (now, audit.await.expect("it is all told"))
 }

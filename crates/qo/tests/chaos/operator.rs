@@ -1,4 +1,4 @@
-//! The operator, who changes limits while the faults go on.
+//! The operator, which changes limits while the faults go on.
 
 use crate::again;
 use crate::plan::LIMITS;
@@ -6,12 +6,13 @@ use qo::Store;
 use std::time::Duration;
 use tokio::time::interval;
 
-/// What is set, one after another, over and over: no limit is ever above that of the plan.
+/// The changes, repeated in this order. No limit is ever above that of the plan.
 const CHANGES: [(&str, u32); 6] =
     [("seven", 3), ("alone", 0), ("seven", 7), ("alone", 1), ("seven", 0), ("seven", 7)];
 const EVERY: Duration = Duration::from_millis(400);
 
-/// Changes limits for so long, each until it is acknowledged. Those of the plan are in force when it returns.
+/// Changes limits for this long, and repeats each change until it is acknowledged. The limits of the plan are in force
+/// when it returns.
 pub async fn operate(store: &dyn Store, time: Duration) {
     let mut every = interval(EVERY);
     let times = (time.as_millis() / EVERY.as_millis()) as usize;

@@ -1,4 +1,4 @@
-//! What there is to do: jobs of every kind, mixed by dice.
+//! The jobs of a run, of every kind, mixed by dice.
 
 use qo::Client;
 use qo::core::{JobId, JobState, Json, Key, Name, NewJob, Submitted};
@@ -25,21 +25,21 @@ const JOBS: [(&str, usize); 7] = [
 const KEYS: u64 = 20;
 const WORKFLOWS: usize = 2;
 const STEPS: usize = 20;
-/// More tries than anybody has the time to kill.
+/// More tries than the test has time to kill.
 const TRIES: u32 = 500;
 /// Jobs of one call.
 const CALL: usize = 200;
 
-/// What a job is told.
+/// The payload of a job.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Payload {
     /// How long it runs.
     pub ms: u64,
-    /// The first attempt that succeeds; none fails for good.
+    /// The first attempt that succeeds; with none it fails for good.
     pub good_from: Option<u32>,
 }
 
-/// What is known of a job.
+/// A job and how it must end.
 #[derive(Debug, Clone)]
 pub struct Planned {
     pub new: NewJob,
@@ -76,7 +76,7 @@ impl Plan {
             .map(|(task, count)| (0..*count).map(|_| planned(&mut dice, task)).collect())
             .collect();
         lines.extend((0..WORKFLOWS).map(|workflow| steps(&mut dice, workflow)));
-        // Mixed as by a shuffle, but every line keeps its order: that of a workflow's steps matters.
+        // Shuffled, but every line keeps its order: that of a workflow's steps matters.
         lines.iter_mut().for_each(|line| line.reverse());
         let (mut jobs, mut order) = (BTreeMap::new(), Vec::new());
         loop {

@@ -1,4 +1,4 @@
-//! What the jobs themselves write down: when they began and when they ended.
+//! What the jobs themselves record: when they began and when they ended.
 //!
 //! Each worker process appends to a file of its own, a line for each event, with one write: a process that is killed leaves
 //! whole lines, and at most half of a last one. Times are of the machine's monotonic clock, which all processes share.
@@ -21,9 +21,9 @@ pub fn now_us() -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     Began,
-    /// Its handler came to its end.
+    /// Its handler returned.
     Done,
-    /// Its handler was dropped before.
+    /// Its handler was dropped before it returned.
     Stopped,
 }
 
@@ -70,7 +70,7 @@ impl Pen {
         Self(Arc::new(Mutex::new(file)))
     }
 
-    /// A handler begins. It is over when what is returned says so, or is dropped.
+    /// Records that a handler begins. It ends when the returned value says so, or is dropped.
     pub fn begin(&self, context: &Context) -> Running {
         let running =
             Running { pen: self.clone(), token: context.fence_token(), job: context.job(), over: false };
@@ -88,7 +88,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// The handler is through.
+    /// The handler has returned.
     pub fn done(mut self) {
         self.over = true;
         self.write(Event::Done);
@@ -97,7 +97,7 @@ impl Running {
     fn write(&self, event: Event) {
         let word = WORDS.iter().find(|(known, _)| *known == event).expect("a word").1;
         let line = format!("{word} {} {} {}\n", now_us(), self.token.0, self.job.0);
-        self.pen.0.lock().expect("nobody panicked").write_all(line.as_bytes()).expect("written");
+        self.pen.0.lock().expect("no panic").write_all(line.as_bytes()).expect("written");
     }
 }
 

@@ -1,4 +1,4 @@
-//! From records to runs: from when to when each handler ran.
+//! From records to runs: the interval in which each handler ran.
 
 use crate::fleet::Fate;
 use crate::record::{self, Event, Record};
@@ -14,9 +14,9 @@ pub struct Run {
     pub token: FenceToken,
     pub from_us: u64,
     pub to_us: u64,
-    /// It came to its end.
+    /// It returned.
     pub done: bool,
-    /// It was dropped by its worker, which could no longer trust its lease.
+    /// Its worker dropped it, because it could no longer trust its lease.
     pub dropped: bool,
 }
 
@@ -24,9 +24,9 @@ pub struct Run {
 #[derive(Debug, Default)]
 pub struct Runs {
     pub all: Vec<Run>,
-    /// What does not fit together.
+    /// Contradictions.
     pub strange: Vec<String>,
-    /// For each stop of a worker, how many handlers wrote something afterwards that they had been about to write.
+    /// For each stop of a worker, how many handlers completed a write afterwards that they were in the middle of.
     pub half_written: Vec<usize>,
 }
 
@@ -37,7 +37,8 @@ pub fn read(folder: &Path, workers: &BTreeMap<usize, Fate>) -> Runs {
     let mut runs = Runs::default();
     let mut by_token = BTreeMap::new();
     for (worker, records) in &records {
-        // What a killed worker left open ended with it; what any other left open never did.
+        // A run that a killed worker left open ended with the worker. A run that any other worker left open never
+        // ended.
         let end_us = workers[worker].killed_us.unwrap_or(u64::MAX);
         for record in records {
             let Record { event, at_us, token, job } = *record;
@@ -73,11 +74,11 @@ pub fn read(folder: &Path, workers: &BTreeMap<usize, Fate>) -> Runs {
 }
 
 impl Runs {
-    /// A worker was stopped for longer than its lease: what it ran then ended then. When it goes on it may let go of its
-    /// handlers, which they write down, and that is all. A thread that was stopped in the middle of a handler's step
-    /// finishes that step, since nobody can prevent it.
+    /// A worker was stopped for longer than its lease, so its runs count as ended when it stopped. After it goes on it
+    /// may drop its handlers, which they record, and nothing more. A thread that was stopped in the middle of a
+    /// handler's step finishes that step; no runtime can prevent that.
     fn end_at_stop(&mut self, worker: usize, (stopped_us, went_on_us): (u64, u64), begun: &[Run]) {
-        // Whatever it claims after it went on has a higher token than everything that began before.
+        // Every claim after it went on has a higher token than everything that began before.
         let before = begun.iter().filter(|run| run.from_us < went_on_us).map(|run| run.token).max();
         let is_old = |run: &Run| run.worker == worker && Some(run.token) <= before;
         let mut half_written = 0;

@@ -1,4 +1,4 @@
-//! The PostgreSQL server, as somebody with rights over it sees it.
+//! The PostgreSQL server, as a superuser sees it.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -10,7 +10,7 @@ use tokio::process::Command;
 use tokio::time::interval;
 use tokio_postgres::{Client, Config, NoTls};
 
-/// Workers come as one of these, so that some can be shut out while others go on.
+/// Workers connect as one of these roles, so that some can be shut out while others go on.
 pub const ROLES: [&str; 2] = ["chaos_left", "chaos_right"];
 
 /// A server that may be restarted.
@@ -74,7 +74,7 @@ impl Server {
         self.do_sometime(&format!("ALTER ROLE {role} LOGIN")).await;
     }
 
-    /// Does something, if need be when the server is back.
+    /// Runs a statement; if the server is down, when it is back.
     async fn do_sometime(&self, sql: &str) {
         let mut every = interval(Duration::from_millis(20));
         loop {
@@ -93,7 +93,7 @@ impl Server {
         Ok(client)
     }
 
-    /// Cuts every connection of everybody who works, and says how many; none if the server is down just now.
+    /// Cuts every connection of a worker or client, and returns how many; none if the server is down just now.
     pub async fn cut(&self) -> Option<i64> {
         let client = self.connect().await.ok()?;
         let cut = "SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -128,7 +128,7 @@ impl Server {
         fs::read_to_string(self.log()).unwrap_or_default()
     }
 
-    /// How many times somebody waited in a circle: what the server counted until its first crash, and what it wrote since.
+    /// Deadlocks: what the server counted until its first crash, and what it logged since.
     pub async fn deadlocks(&self) -> i64 {
         let written = self.written().matches("deadlock detected").count() as i64;
         match self.deadlocks_at_crash.get() {

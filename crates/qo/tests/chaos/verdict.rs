@@ -1,4 +1,4 @@
-//! The verdict, from what the jobs themselves recorded, from what the checkers say about the history, and from what the store
+//! The verdict, from the records of the jobs, from what the checkers say about the history, and from what the store
 //! says in the end.
 
 use crate::fault::Faults;
@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// Longest that a group with work waiting may stand still once the faults are over: the lease of somebody who was killed
-/// last, and the sweep that finds it over.
+/// Longest that a group with work waiting may stand still once the faults are over: the lease of the worker that was
+/// killed last, and the sweep that finds it over.
 const IDLE: Duration = LEASE.saturating_mul(2);
 
 /// What the store says when all is over.
 pub struct Found {
     pub jobs: Vec<JobView>,
-    /// Where counts of slots are not those of their holders, as JSON.
+    /// Groups whose count of slots differs from that of their holders, as JSON.
     pub drift: String,
     /// Groups of which slots are still taken.
     pub slots_left: Vec<GroupRef>,
@@ -28,7 +28,7 @@ pub struct Found {
     pub history: Findings,
 }
 
-/// What is proved, or not.
+/// The findings of a run.
 #[derive(Default)]
 pub struct Verdict {
     jobs: usize,
@@ -49,7 +49,7 @@ pub struct Verdict {
     idle: Duration,
     highest: BTreeMap<String, usize>,
     history: Findings,
-    /// Everything that is not as it must be.
+    /// Everything that broke a rule.
     violations: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ impl Verdict {
         let half_written = runs.half_written.iter().max().copied().unwrap_or(0);
         verdict.demand(half_written <= THREADS, || format!("{half_written} handlers went on after a stop"));
         let left = &found.slots_left;
-        verdict.demand(left.is_empty(), || format!("slots that nobody holds: {left:?}"));
+        verdict.demand(left.is_empty(), || format!("slots without a holder: {left:?}"));
         let (drift, deadlocks) = (verdict.drift.clone(), verdict.deadlocks);
         verdict.demand(drift == "[]", || format!("drift: {drift}"));
         verdict.demand(deadlocks == 0, || format!("{deadlocks} deadlocks"));
@@ -123,7 +123,7 @@ impl Verdict {
         let mut groups: BTreeMap<String, (usize, Vec<&Run>)> = BTreeMap::new();
         for run in &runs.all {
             let Some(job) = plan.jobs.get(&run.job) else {
-                self.violations.push(format!("nobody submitted {run:?}"));
+                self.violations.push(format!("a job that was never submitted: {run:?}"));
                 continue;
             };
             if let Some((group, limit)) = job.limit() {
@@ -160,7 +160,7 @@ impl Verdict {
                     self.violations.push(format!("lost: {state:?}, {runs:?}: {planned:?}"));
                 }
             }
-            // In the order of their tokens, each begins after the one before it was over.
+            // In the order of their tokens, each run begins after the one before it ended.
             for pair in runs.windows(2) {
                 self.takeovers += usize::from(!pair[0].done);
                 self.demand(pair[0].to_us <= pair[1].from_us, || format!("runs twice at once: {pair:?}"));
@@ -197,7 +197,7 @@ fn micros_between(from_us: u64, to_us: Option<u64>) -> Duration {
     Duration::from_micros(to_us.unwrap_or(from_us).saturating_sub(from_us))
 }
 
-/// The longest time after the last fault in which none of these ran, although one was to come.
+/// The longest time after the last fault in which none of these ran, although one was still to come.
 fn longest_idle(runs: &[&Run], healed_us: u64) -> Duration {
     let mut runs = runs.to_vec();
     runs.sort_by_key(|run| run.from_us);
@@ -209,9 +209,9 @@ fn longest_idle(runs: &[&Run], healed_us: u64) -> Duration {
     longest
 }
 
-/// How many ran at once at most, and those that began when as many as may were running already.
+/// How many ran at once at most, and those that began while the limit was already reached.
 fn at_once<'a>(runs: &[&'a Run], limit: usize) -> (usize, Vec<&'a Run>) {
-    // At the same moment ends come before starts: an end that was noted is over.
+    // At the same moment ends come before starts: a recorded end is over.
     let mut moments: Vec<(u64, bool, &Run)> =
         runs.iter().flat_map(|run| [(run.from_us, true, *run), (run.to_us, false, *run)]).collect();
     moments.sort_by_key(|(at_us, begins, _)| (*at_us, *begins));

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::interval;
 
-/// How long a session lives after its last sign of life: short, so that dead workers' jobs are taken over all the time.
+/// How long a session lives after each exchange: short, so that jobs of dead workers are taken over all the time.
 pub const LEASE: Duration = Duration::from_secs(2);
-/// How often it looks for work when nobody tells it to, while somebody would.
+/// How often it polls although the store would wake it up.
 const POLL: Duration = Duration::from_secs(5);
-/// Longest that anything may stand still once the faults are over (G5): the lease of somebody who is dead, the next sweep, the
-/// next look.
+/// Longest that anything may stand still once the faults are over (G5): the lease of a dead worker, the next sweep, the
+/// next poll.
 pub const BOUND: Duration = Duration::from_millis(LEASE.as_millis() as u64 * 3 / 2).saturating_add(POLL);
 /// Threads that handlers run on.
 pub const THREADS: usize = 2;
@@ -46,7 +46,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
 }
 
 /// A worker that starts while the server is down, or while a fault keeps its role from logging in, tries again, as a
-/// supervisor would see to.
+/// supervisor would make it do.
 async fn connect(url: &str) -> Arc<dyn Store> {
     let mut every = interval(Duration::from_millis(100));
     loop {
@@ -59,7 +59,7 @@ async fn connect(url: &str) -> Arc<dyn Store> {
     }
 }
 
-/// Writes down from when to when it runs, and ends as the plan wants it.
+/// Records from when to when it runs, and ends as the plan says.
 async fn handle(pen: Pen, payload: Payload, context: Context) -> Result<(), Failure> {
     let running = pen.begin(&context);
     tokio::time::sleep(Duration::from_millis(payload.ms)).await;

@@ -1,5 +1,5 @@
-//! Worker processes of which one is killed again and again, on a directory and in a bucket; what the jobs themselves wrote
-//! down is the judge.
+//! Worker processes of which one is killed again and again, on a directory and in a bucket. The records of the jobs
+//! themselves are the judge.
 
 use crate::diary::{self, most_at_once};
 use crate::stage::{Process, Stage, now_us};
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{interval, timeout};
 
-/// How much is done, by whom, and to whom.
+/// The size of a run: workers, jobs, limits and kills.
 struct Chaos {
     workers: usize,
     /// Jobs that each of them runs at once, at most.
@@ -38,8 +38,8 @@ const ON_A_DIRECTORY: Chaos = Chaos {
     limit: 12,
 };
 
-/// Answers of a bucket bear whole seconds, so a lease there is some seconds long, and slots of the dead come back late. A round
-/// of all writers takes its time, and so do jobs, so that as many run at once as may.
+/// Answers of a bucket carry whole seconds, so a lease there is some seconds long, and slots of dead workers come back
+/// late. A round of all writers takes long. So do the jobs, so that the limits are reached.
 const IN_A_BUCKET: Chaos = Chaos {
     workers: 8,
     permits: 3,
@@ -52,9 +52,9 @@ const IN_A_BUCKET: Chaos = Chaos {
     limit: 12,
 };
 
-/// How long everything may take once nobody is killed any more.
+/// How long everything may take after the last kill.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long a bucket takes to answer, half of it before the deed and half after.
+/// How long a bucket takes to answer, half of it before the request takes effect and half after.
 const LATENCY: Duration = Duration::from_millis(6);
 
 pub async fn workers_killed_every_300_ms_exceed_nothing_lose_nothing_and_leave_nothing_stuck() {
@@ -97,7 +97,8 @@ impl Chaos {
         stage.client.submit_many((0..self.jobs).map(job).collect()).await.expect("accepted");
     }
 
-    /// Kills one after another, the oldest first. Says since when each of them is surely dead, and who goes on.
+    /// Kills one after another, the oldest first. Returns a time for each at which it was surely dead, and the workers
+    /// that go on.
     async fn kill(&self, stage: &Stage) -> (BTreeMap<u32, u64>, Vec<Process>) {
         let start = || stage.worker_of(self.lease_ms, self.permits);
         let mut workers: Vec<Process> = (0..self.workers).map(|_| start()).collect();
@@ -110,7 +111,7 @@ impl Chaos {
             let pid = victim.id();
             victim.signal(Signal::KILL);
             assert_eq!(victim.end().await.0, None, "it had ended by itself");
-            // Dead by now: whatever it was doing ended before.
+            // It is dead by now: everything that it did ended before.
             killed.insert(pid, now_us());
             workers.push(start());
         }
@@ -127,9 +128,9 @@ impl Chaos {
             let most = most_at_once(runs.iter().filter(|run| run.key == key));
             assert_eq!(most, 1, "{most} of {key} at once");
         }
-        assert!(runs.len() as u64 > self.jobs, "nobody was killed at work");
+        assert!(runs.len() as u64 > self.jobs, "no worker was killed while it ran a job");
         let group = stage.store.group("chaos".parse().expect("a group")).await.expect("it has a limit");
-        assert_eq!(group.status.used, 0, "a slot is held by nobody");
+        assert_eq!(group.status.used, 0, "a slot has no holder");
     }
 }
 

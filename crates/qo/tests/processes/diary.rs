@@ -1,4 +1,4 @@
-//! What the handlers themselves write down: from when to when they ran, and with which token. It is the judge.
+//! What the handlers themselves record: from when to when they ran, and with which token. It is the judge.
 
 use crate::stage::now_us;
 use qo::Context;
@@ -20,11 +20,11 @@ impl Diary {
     fn write(&self, what: &str, context: &Context) {
         let key = context.key().map(ToString::to_string).unwrap_or_default();
         let line = format!("{what} {} {} {key}\n", now_us(), context.fence_token());
-        self.0.lock().expect("nobody panicked").write_all(line.as_bytes()).expect("written");
+        self.0.lock().expect("no panic").write_all(line.as_bytes()).expect("written");
     }
 }
 
-/// A handler that runs. It says when it is over, however it ends.
+/// A handler that runs. It records its end, however it ends.
 pub struct Presence(Arc<Diary>, Context);
 
 impl Presence {
@@ -45,7 +45,7 @@ impl Drop for Presence {
     }
 }
 
-/// A handler ran, in which process, and from when to when.
+/// A run of a handler: its process, and from when to when.
 #[derive(Debug, Clone)]
 pub struct Run {
     pub pid: u32,
@@ -53,12 +53,12 @@ pub struct Run {
     pub key: String,
     pub from: u64,
     pub to: u64,
-    /// When it said in between that it runs.
+    /// When it recorded in between that it runs.
     pub beats: Vec<u64>,
 }
 
-/// What all processes wrote in a folder: a line when a handler starts, a line when it ends. Of those that were killed it is
-/// known since when they were surely dead: what they had not ended by then ended with them.
+/// What all processes wrote in a folder: a line when a handler starts, a line when it ends. `killed` has a time for
+/// each killed process at which it was surely dead. Runs that it had not ended by then ended with it.
 pub fn read(folder: &Path, killed: &BTreeMap<u32, u64>) -> Vec<Run> {
     let mut runs = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {
@@ -89,7 +89,7 @@ pub fn read(folder: &Path, killed: &BTreeMap<u32, u64>) -> Vec<Run> {
 
 /// How many ran at once, at most.
 pub fn most_at_once<'a>(runs: impl Iterator<Item = &'a Run>) -> usize {
-    // At the same moment, ends come before starts: an end that was noted is over.
+    // At the same moment, ends come before starts: a recorded end is over.
     let mut moments: Vec<(u64, i32)> = runs.flat_map(|run| [(run.from, 1), (run.to, -1)]).collect();
     moments.sort_unstable();
     let (mut now, mut most) = (0, 0);

@@ -1,7 +1,7 @@
-//! The runtime as real processes: killed, stopped, told to end; and programs under their guard.
+//! The runtime as real processes: killed, stopped, drained; and programs under their guard.
 //!
 //! This file is the test, the worker processes that it starts, and the guard of their programs: it starts itself again,
-//! and the first argument says as what.
+//! and the first argument says which part to play.
 
 mod chaos;
 mod diary;

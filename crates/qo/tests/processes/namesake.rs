@@ -1,4 +1,4 @@
-//! Two worker processes with one name: what is whose goes by session and fence token.
+//! Two worker processes with one name: session and fence token decide which owns a job, not the name.
 
 use crate::diary::{self, Run, most_at_once};
 use crate::stage::{Stage, ended, now_us, until};
@@ -19,7 +19,8 @@ pub async fn two_processes_with_one_name_on_a_bucket_are_two_owners() {
     are_two_owners(&Stage::in_bucket(bucket).await, 5_000).await;
 }
 
-/// One of the two is stopped for longer than its lease; the other gets its job; then it goes on. Each runs one job at a time.
+/// One of the two is stopped for longer than its lease; the other gets its job; then the first goes on. Each runs one
+/// job at a time.
 async fn are_two_owners(stage: &Stage, lease_ms: u64) {
     let of_each_key = "hold/*".parse().expect("a group");
     stage.store.set_limit(of_each_key, 1).await.expect("set");
@@ -47,7 +48,7 @@ async fn are_two_owners(stage: &Stage, lease_ms: u64) {
     let free = submit(stage, "c").await;
     let resumed_at = now_us();
     first.signal(Signal::CONT);
-    // It passes over what is in line before, because the other one holds the only slot of that key.
+    // It passes over the job that is first in line, because the other worker holds the only slot of that key.
     let anew = running(stage, free).await;
     assert_eq!((run_of(stage, &anew).pid, &anew.worker), (first.id(), &before.worker));
     assert!(anew.session != before.session && anew.session != other.session, "a session of its own");
@@ -70,7 +71,8 @@ async fn are_two_owners(stage: &Stage, lease_ms: u64) {
     let mut runs = runs(stage);
     assert_eq!(runs.len(), 5, "{runs:?}");
     for run in runs.iter_mut().filter(|run| run.token == before.token.0) {
-        // While it was stopped it did not run. What was half done may be finished when it goes on, but nothing begins.
+        // While it was stopped it did not run. When it goes on it may finish the beat that it had begun, but begins
+        // none.
         let beats = run.beats.iter().filter(|at| **at > resumed_at).count();
         assert!(beats <= 1, "{beats} beats after it went on");
         run.to = run.to.min(stopped_at);
@@ -87,7 +89,7 @@ fn release(stage: &Stage, key: &str) {
     fs::write(stage.path(&format!("go-{key}")), "").expect("written");
 }
 
-/// Waits until a handler runs a job, and says whose it is.
+/// Waits until a handler runs a job, and returns its claim.
 async fn running(stage: &Stage, job: JobId) -> Running {
     let mut running = None;
     until("it runs", async || {

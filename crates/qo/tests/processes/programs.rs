@@ -141,7 +141,7 @@ pub async fn whatever_a_program_writes_is_read_and_bounded() {
 pub async fn what_a_program_leaves_behind_is_killed() {
     let shell = Shell::new(&[
         ("leaves", "sleep 300 & echo $! > FOLDER/left; echo done"),
-        // One that leaves the group, too, and holds the pipes open.
+        // A process that leaves the process group, too, and holds the pipes open.
         ("flees", "setsid sleep 300 & echo $! > FOLDER/fled; echo fled"),
         ("forks", "setsid sh -c 'while :; do sleep 0.01 & done' & sleep 0.2; echo forked"),
     ])
@@ -185,7 +185,7 @@ const WAITS: &str = "[ $QO_ATTEMPT = 2 ] && exit 0; echo $PPID > FOLDER/guard; e
                      setsid sleep 300 & echo $! > FOLDER/child; \
                      while ! [ -e FOLDER/go ]; do sleep 0.01; done";
 
-/// Its program got them too, as far as the guard knows: that it then exits with 0 is no success.
+/// Its program probably got them too: exit code 0 after that is no success.
 pub async fn a_guard_does_not_end_of_signals_but_says_that_they_came() {
     let shell = Shell::new(&[("wait", WAITS)]).await;
     let job = shell.stage.client.submit("wait", &()).await.expect("submitted");
@@ -216,7 +216,7 @@ pub async fn a_blocked_event_loop_lets_no_program_be_killed() {
     let shell = Shell::new(&[("slow", "echo $$ > FOLDER/slow; sleep 2; echo done")]).await;
     let job = shell.stage.client.submit("slow", &()).await.expect("submitted");
     shell.stage.number("slow").await;
-    // Every thread of the event loop waits for more than two leases; this one is none of them.
+    // Every thread of the event loop blocks for more than two leases. This thread is not one of them.
     let (block, blocked) = mpsc::channel::<()>();
     let blocked = Arc::new(Mutex::new(blocked));
     for _ in 0..4 {

@@ -1,4 +1,4 @@
-//! Worker processes that are killed, stopped and told to end.
+//! Worker processes that are killed, stopped and drained.
 
 use crate::stage::{Stage, ended, is_alive, now_ms, until};
 use qo::core::{AttemptOutcome, JobState};
@@ -43,11 +43,12 @@ async fn stop_and_go_on(stage: &Stage, lease_ms: u64) {
     until("it ticks", async || stage.path("ticks").exists()).await;
     let lease_until = stage.store.job(tick).await.expect("a job").view.running.expect("it runs").lease_until;
     worker.signal(Signal::STOP);
-    // The guard sees to the program while its worker cannot, before anybody else could run it.
+    // The guard kills the program while its worker is stopped, before another worker could run the job.
     until("both are dead", async || !is_alive(child) && !is_alive(parent)).await;
     let renewed = stage.store.job(tick).await.expect("a job").view.running.expect("it runs").lease_until;
     assert!(stage.store.now().await.expect("a time") < renewed.max(lease_until));
-    // A view shows them as over by store time; in a bucket a sweep ends them only once it has watched them for a lease.
+    // A view shows the leases as over by store time. In a bucket a sweep ends them only after it has watched them for a
+    // lease.
     let ended_attempts = Cell::new(0);
     until("both leases are ended", async || {
         let swept = stage.store.sweep().await.expect("swept");
@@ -67,7 +68,7 @@ async fn stop_and_go_on(stage: &Stage, lease_ms: u64) {
     let text = fs::read_to_string(stage.path("ticks")).expect("ticks");
     let last: u64 = text.lines().last().expect("a tick").parse().expect("a number");
     assert!(last <= resumed_at + 100, "a tick {} ms after it went on", last - resumed_at);
-    // A tick that was half done may be finished, but none begins.
+    // A tick that had begun may be finished, but none begins.
     assert!(ticks() <= before + 1, "{} ticks after it went on", ticks() - before);
     worker.signal(Signal::TERM);
     assert_eq!(worker.end().await, (Some(0), "fenced 2\n".into()));

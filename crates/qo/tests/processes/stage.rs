@@ -22,7 +22,7 @@ pub fn run(test: impl Future<Output = ()>) {
     runtime.expect("a runtime").block_on(test);
 }
 
-/// This file again, as something else.
+/// This file again, to play another part.
 pub fn own_executable() -> PathBuf {
     std::env::current_exe().expect("a path")
 }
@@ -73,8 +73,8 @@ impl Stage {
         Self::of(folder, format!("file:{}", directory.display()), None, log.expect("a namespace"))
     }
 
-    /// The namespace is in a bucket. This process has no credentials in its environment, as the workers do, so it goes there
-    /// by a client of its own.
+    /// The namespace is in a bucket. The workers have credentials in their environment and this process has not, so it
+    /// uses a client of its own.
     pub async fn in_bucket(bucket: Bucket) -> Self {
         let client = bucket.client().build().expect("a client");
         let objects: Arc<dyn ObjectStore> = Arc::new(PrefixStore::new(client, "stage"));
@@ -92,12 +92,12 @@ impl Stage {
         self.folder.path().join(name)
     }
 
-    /// A worker process, with a lease of so many milliseconds.
+    /// A worker process, with a lease of this many milliseconds.
     pub fn worker(&self, lease_ms: u64) -> Process {
         self.worker_of(lease_ms, 100)
     }
 
-    /// The same; it runs so many jobs at once.
+    /// The same; it runs this many jobs at once.
     pub fn worker_of(&self, lease_ms: u64, permits: u32) -> Process {
         let mut command = Command::new(own_executable());
         command.arg("worker").arg(self.folder.path()).arg(&self.url);
@@ -136,7 +136,7 @@ impl Process {
         kill_process(Pid::from_child(&self.0), signal).expect("it runs");
     }
 
-    /// Stops it, and says when it surely stood still.
+    /// Stops it, and returns a time at which it was surely stopped.
     pub async fn stop(&self) -> u64 {
         self.signal(Signal::STOP);
         let pid = i32::try_from(self.id()).expect("an id");
@@ -165,12 +165,12 @@ pub fn signal(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).expect("an id"), signal).expect("it runs");
 }
 
-/// Whether a process runs: one that has ended and that nobody has waited for does not.
+/// Whether a process runs: a zombie does not.
 pub fn is_alive(pid: i32) -> bool {
     !matches!(state(pid), None | Some('Z' | 'X'))
 }
 
-/// What a process does, by its letter.
+/// The state of a process, as a letter.
 fn state(pid: i32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()

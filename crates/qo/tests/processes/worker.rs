@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Works on the namespace at a URL until it gets a signal, then says how many of its settles were refused. All workers have
-/// the same name.
+/// Works on the namespace at a URL until it gets a signal, then prints how many of its settles were refused. All
+/// workers have the same name.
 pub fn main(arguments: &[String]) -> ExitCode {
     let [folder, url, lease_ms, permits] = arguments else { return ExitCode::from(2) };
     let folder = PathBuf::from(folder);
@@ -54,7 +54,7 @@ fn record(folder: &Path, name: &str, line: &str) {
     file.write_all(format!("{line}\n").as_bytes()).expect("written");
 }
 
-/// Records every few milliseconds that it runs, on the first attempt; it does not look whether it shall stop.
+/// Records every few milliseconds that it runs, on the first attempt. It does not check whether it must stop.
 async fn tick(folder: PathBuf, context: Context) -> Result<(), Failure> {
     while context.attempt() == 1 {
         record(&folder, "ticks", &now_ms().to_string());
@@ -63,7 +63,7 @@ async fn tick(folder: PathBuf, context: Context) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs for so many milliseconds or some more, and writes down from when to when.
+/// Runs for this many milliseconds or some more, and records from when to when.
 async fn chaos(diary: Arc<Diary>, ms: u64, context: Context) -> Result<(), Failure> {
     let ms = ms + context.fence_token().0 % 20;
     let _presence = Presence::new(diary, context);
@@ -71,7 +71,7 @@ async fn chaos(diary: Arc<Diary>, ms: u64, context: Context) -> Result<(), Failu
     Ok(())
 }
 
-/// Runs until there is a file for its key, and writes down from when to when. It does not look whether it shall stop.
+/// Runs until there is a file for its key, and records from when to when. It does not check whether it must stop.
 async fn hold(diary: Arc<Diary>, folder: PathBuf, context: Context) -> Result<(), Failure> {
     let go = folder.join(format!("go-{}", context.key().expect("it has one")));
     let presence = Presence::new(diary, context);
@@ -99,7 +99,7 @@ fn block(folder: &Path) -> Result<(), Failure> {
     }
 }
 
-/// A shell with a child of its own that never end, on the first attempt; both deaf to SIGTERM.
+/// A shell and a child of it that never end, on the first attempt. Both ignore SIGTERM.
 fn family(folder: &Path) -> String {
     let folder = folder.display();
     format!(

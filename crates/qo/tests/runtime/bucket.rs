@@ -1,4 +1,4 @@
-//! What a worker that idles does for others, in a bucket.
+//! What an idle worker does for other workers, in a bucket.
 
 use crate::stage::{Running, until};
 use qo::core::{Claim, Exchange, JobState, Name, NewSession, SessionId};
@@ -13,7 +13,7 @@ fn name(text: &str) -> Name {
     Name::parse("name", text).expect("a name")
 }
 
-/// Nobody submits, nobody claims, and nobody else could run the job: its slots come back all the same.
+/// No client submits, no worker claims, and no other worker could run the job: its slots come back all the same.
 #[tokio::test]
 async fn an_idle_worker_ends_the_session_of_a_dead_one_whose_jobs_hold_slots() {
     let server = Server::start(1);
@@ -23,7 +23,7 @@ async fn an_idle_worker_ends_the_session_of_a_dead_one_whose_jobs_hold_slots() {
     );
     let bucket = Bucket::parse(&format!("s3://{NAME}/p?endpoint={}", server.url())).expect("a bucket");
     let open = || LogStore::open_bucket(&bucket, Options::bucket());
-    // A worker that claims and is never heard of again.
+    // A worker that claims and dies.
     let theirs = Client::new(Arc::new(open().await.expect("it opens")));
     let group = "wait".parse().expect("a group");
     theirs.store().set_limit(group, 1).await.expect("set");

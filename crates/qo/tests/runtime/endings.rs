@@ -1,4 +1,4 @@
-//! How jobs are called off, and how workers come to an end.
+//! How jobs are cancelled, and how workers shut down.
 
 use crate::stage::{Running, ended, on_every_store, until};
 use qo::core::{AttemptOutcome, JobId, JobState};
@@ -49,7 +49,7 @@ async fn a_slot_that_an_operator_takes_away_stops_its_handler() {
             let told = told.clone();
             async move {
                 if context.attempt() == 1 {
-                    told.send(context.cancelled().await).expect("somebody listens");
+                    told.send(context.cancelled().await).expect("the test listens");
                 }
                 Ok::<_, Failure>(())
             }
@@ -87,7 +87,7 @@ async fn a_worker_that_drains_finishes_what_runs_and_takes_no_more() {
         let client = Client::new(store.clone());
         let first = client.submit("wait", &()).await.expect("submitted");
         let second = client.submit("wait", &()).await.expect("submitted");
-        // What was claimed but has not started when the worker is told to drain is given back.
+        // A worker that drains gives back a job that it has claimed but not started.
         until("it runs", || async { worker.metrics.counts().in_flight_tasks == 1 }).await;
         assert!(is_running(&client, first).await);
         worker.shutdown.drain();
@@ -144,7 +144,7 @@ async fn a_worker_whose_run_is_dropped_gives_its_jobs_back() {
         let job = client.submit("wait", &()).await.expect("submitted");
         until("it runs", || is_running(&client, job)).await;
         run.abort();
-        until("nobody works", || async { store.workers().await.expect("a list").is_empty() }).await;
+        until("no worker is left", || async { store.workers().await.expect("a list").is_empty() }).await;
         assert_eq!(store.job(job).await.expect("a job").attempts[0].outcome, AttemptOutcome::Released);
     })
     .await;
@@ -162,7 +162,7 @@ async fn a_worker_whose_runtime_is_gone_gives_its_jobs_back() {
         let job = client.submit("wait", &()).await.expect("submitted");
         until("it runs", || is_running(&client, job)).await;
         runtime.shutdown_background();
-        until("nobody works", || async { store.workers().await.expect("a list").is_empty() }).await;
+        until("no worker is left", || async { store.workers().await.expect("a list").is_empty() }).await;
         assert_eq!(store.job(job).await.expect("a job").attempts[0].outcome, AttemptOutcome::Released);
     })
     .await;

@@ -99,12 +99,12 @@ async fn a_fenced_worker_stops_its_handlers_opens_a_new_session_and_goes_on() {
     let session = running().await.expect("it runs").session;
     client.store().close_session(session).await.expect("closed behind its back");
     assert_eq!(client.wait_for::<u32>(job).await, Ok(2));
-    // Its lease was over: it was not even asked to come to an end, and what it returned would have been refused.
+    // Its lease was over: it was dropped without being told to stop, and the store would have refused its result.
     assert!(reasons.lock().expect("no panic").iter().all(|reason| *reason == CancelReason::LeaseLost));
     worker.drain().await;
 }
 
-/// A store that can be told but not looked into.
+/// A store that takes exchanges but cannot be looked into.
 struct Blind {
     store: Arc<MemoryStore>,
     looks: AtomicU64,
@@ -118,7 +118,7 @@ impl Intercept for Blind {
 
     fn look(&self) -> qo::Result<&dyn Store> {
         self.looks.fetch_add(1, Ordering::SeqCst);
-        Err(qo::Error::new(qo::ErrorKind::Unavailable, "nobody can look"))
+        Err(qo::Error::new(qo::ErrorKind::Unavailable, "looks fail"))
     }
 }
 
@@ -129,7 +129,7 @@ async fn a_store_that_cannot_be_looked_into_is_not_asked_without_end_and_jobs_ru
     let nothing = |(): (), _: Context| async { Ok::<_, Failure>(()) };
     let worker = Running::start(Worker::builder(blind.clone()).own_threads(false).task("noop", nothing));
     let client = Client::new(store);
-    // One that becomes due while nobody can look.
+    // A job that becomes due while looks fail.
     let delay = Duration::from_secs(1);
     let job = client.submit("noop", &()).delay(delay).await.expect("submitted");
     // Every renewal claims, too.
@@ -157,7 +157,7 @@ async fn a_handler_that_takes_its_time_to_stop_does_not_keep_the_store_busy() {
     worker.drain().await;
 }
 
-/// Writes down every call, and when it was made.
+/// Records every call, and when it was made.
 struct Scribe {
     store: Arc<FaultyStore>,
     started: Instant,
@@ -217,7 +217,7 @@ fn the_same_seed_makes_the_same_calls_at_the_same_times() {
     assert_ne!(first, trace(8));
 }
 
-/// Counts how often work is fetched.
+/// Counts how often the worker fetches work.
 struct Counted {
     store: Arc<MemoryStore>,
     fetches: AtomicU64,
@@ -239,7 +239,7 @@ impl Intercept for Counted {
     }
 }
 
-/// A handler reported on its job and then lost it: its worker has nothing to say any more, and does not say it for ever.
+/// A handler reports progress on its job and then loses it: the worker drops the report and does not send it for ever.
 #[tokio::test(start_paused = true)]
 async fn a_report_on_a_job_that_is_gone_does_not_keep_the_worker_busy() {
     let store = TokioClock::store();

@@ -1,4 +1,4 @@
-//! What handlers get, and what becomes of what they return.
+//! What handlers get, and what the worker does with what they return.
 
 use crate::stage::{Running, TokioClock, at_once, ended, on_every_store, until};
 use qo::core::{AttemptOutcome, JobState, caps};
@@ -115,7 +115,7 @@ async fn what_cannot_be_read_or_kept_fails_for_good_and_the_worker_goes_on() {
         let error = too_long.attempts[0].error.as_ref().expect("an error").as_str();
         assert!(error.contains("output") && error.contains("1048576 bytes"), "{error}");
 
-        // Many large ones at once are more than one exchange may carry.
+        // Many large outputs at once are more than one exchange may carry.
         let mut jobs = Vec::new();
         for _ in 0..40 {
             jobs.push(client.submit("long", &1_000_000).await.expect("submitted"));

@@ -1,4 +1,4 @@
-//! What a worker costs when there is nothing to do, and how soon it sees that there is.
+//! What a worker costs when there is nothing to do, and how soon it sees a job.
 
 use crate::stage::{Running, TokioClock, ended, until};
 use async_trait::async_trait;
@@ -96,7 +96,7 @@ async fn where_renewals_cost_an_idle_worker_renews_seldom_and_what_it_runs_is_un
     let before = counted.0.exchanges.load(Ordering::SeqCst);
     sleep(Duration::from_secs(600)).await;
     let exchanges = counted.0.exchanges.load(Ordering::SeqCst) - before;
-    // For ten leases of 30 s, three times as often as it must.
+    // A lease of ten times 30 s, renewed after a third of it.
     assert!((5..=7).contains(&exchanges), "{exchanges}");
     assert!(lease().await > 150_000);
     let job = client.submit("slow", &50_000_u64).await.expect("submitted");
@@ -123,13 +123,13 @@ async fn an_idle_worker_takes_a_new_job_at_once_and_a_dated_one_at_its_date() {
     worker.drain().await;
 }
 
-/// A store that is told of jobs before anybody asks, when the test says so; it counts how often somebody asks.
+/// A store that reports jobs before a worker asks, when the test says so. It counts how often a worker asks.
 struct Told {
     store: Arc<MemoryStore>,
     /// The change with which jobs came.
     jobs_at: AtomicU64,
     looks: AtomicU64,
-    /// How many there were when the last job was claimed.
+    /// The number of looks when the last job was claimed.
     looks_at_claim: AtomicU64,
 }
 
@@ -162,7 +162,7 @@ impl Intercept for Told {
 }
 
 impl Told {
-    /// The next change is said to be jobs that come.
+    /// Makes the store report the next change as new jobs.
     async fn tell(&self) {
         let now = self.store.changed(None).await.expect("a change");
         self.jobs_at.store(now + 1, Ordering::SeqCst);
@@ -180,7 +180,7 @@ async fn a_worker_that_is_told_of_a_job_does_not_look_first_unless_somebody_else
     let nothing = |(): (), _: Context| async { Ok::<_, Failure>(()) };
     let worker = Running::start(Worker::builder(told.clone()).own_threads(false).task("noop", nothing));
     let client = Client::new(told.clone());
-    // How often the worker looks before it has a job that comes while it is idle.
+    // How often the worker looks before it gets a job that comes while it is idle.
     let looks_before_a_job = async |is_told| {
         sleep(Duration::from_millis(7_777)).await;
         let before = told.0.looks.load(Ordering::SeqCst);
@@ -191,13 +191,13 @@ async fn a_worker_that_is_told_of_a_job_does_not_look_first_unless_somebody_else
         assert_eq!(ended(&client, job).await.view.state, JobState::Succeeded);
         told.0.looks_at_claim.load(Ordering::SeqCst) - before
     };
-    assert_eq!(looks_before_a_job(false).await, 1, "nobody told it");
-    assert_eq!(looks_before_a_job(true).await, 0, "it was told");
-    // It is told of a job that somebody else takes.
+    assert_eq!(looks_before_a_job(false).await, 1, "the store did not report it");
+    assert_eq!(looks_before_a_job(true).await, 0, "the store reported it");
+    // The store reports a job that another worker takes.
     sleep(Duration::from_millis(7_777)).await;
     told.0.tell().await;
     told.0.store.pause_queue(Name::parse("queue", "other").expect("a name"), true).await.expect("paused");
-    assert_eq!(looks_before_a_job(true).await, 1, "somebody else was faster");
+    assert_eq!(looks_before_a_job(true).await, 1, "another worker was faster");
     assert_eq!(looks_before_a_job(true).await, 0, "it was not too late the last time");
     worker.drain().await;
 }
@@ -209,7 +209,7 @@ async fn what_a_dead_worker_held_comes_back_though_nobody_who_could_run_it_claim
     let nothing = |(): (), _: Context| async { Ok::<_, Failure>(()) };
     let living = Running::start(Worker::builder(store.clone()).own_threads(false).task("noop", nothing));
     let job = client.submit("wait", &()).await.expect("submitted");
-    // A worker that claims and is never heard of again.
+    // A worker that claims and dies.
     let id = SessionId(Uuid::new_v4());
     let session = NewSession {
         id,

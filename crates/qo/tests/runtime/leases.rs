@@ -1,4 +1,4 @@
-//! What happens when a worker cannot be sure that it still owns what it runs.
+//! What happens when a worker cannot be sure that it still owns the jobs that it runs.
 
 use crate::stage::{Running, TokioClock, until};
 use async_trait::async_trait;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A store that can be cut off: calls are never answered.
+/// A store that can be cut off: then it never answers a call.
 struct Cable {
     store: Arc<MemoryStore>,
     cut: AtomicBool,
@@ -82,9 +82,9 @@ async fn handlers_are_told_when_the_lease_is_no_longer_trusted_and_dropped_befor
     let (told, dropped) = (log[0].1 - cut_at, log[1].1 - cut_at);
     assert!(told >= Duration::from_secs(17) && told <= Duration::from_secs(27), "{told:?}");
     assert_eq!(dropped - told, Duration::from_millis(1_500));
-    let lease_ends = running().await.expect("nobody has ended it").lease_until;
+    let lease_ends = running().await.expect("it has not ended").lease_until;
     assert!(client.store().now().await.expect("a time") < lease_ends);
-    // However long the store does not answer.
+    // The store may stay silent for any time.
     tokio::time::sleep(Duration::from_secs(60)).await;
     cable.0.cut(false);
     until("it runs again", || async { running().await.is_some_and(|now| now.lease_until > lease_ends) })
@@ -117,7 +117,7 @@ async fn a_handler_that_cannot_be_dropped_ends_the_process_after_the_grace() {
     let job = client.submit("block", &()).await.expect("submitted");
     until("it runs", || async { client.store().job(job).await.expect("a job").view.running.is_some() }).await;
     cable.0.cut(true);
-    until("somebody notices", || async { stuck.load(Ordering::SeqCst) > 0 }).await;
+    until("the watch notices", || async { stuck.load(Ordering::SeqCst) > 0 }).await;
     assert_eq!(worker.metrics.counts().in_flight_tasks, 1, "it counts as long as it runs");
     cable.0.cut(false);
     drop(end);
@@ -137,7 +137,7 @@ async fn a_handler_that_cannot_be_dropped_ends_the_process_when_the_store_has_en
     let (stuck, mut noticed) = tokio::sync::mpsc::unbounded_channel();
     let builder = Worker::builder(store.clone())
         .cancel_grace(Duration::from_millis(50))
-        .on_stuck(move |token| stuck.send(token).expect("somebody listens"))
+        .on_stuck(move |token| stuck.send(token).expect("the test listens"))
         .blocking_task("block", TaskConfig::new().max_concurrent(1), block);
     let worker = Running::start(builder);
     let client = Client::new(store.clone());
@@ -145,7 +145,7 @@ async fn a_handler_that_cannot_be_dropped_ends_the_process_when_the_store_has_en
     let running = || async { client.store().job(job).await.expect("a job").view.running };
     until("it runs", || async { running().await.is_some() }).await;
     let token = running().await.expect("it runs").token;
-    // Its slot is free: whoever takes it must not run beside it for ever.
+    // Its slot is free: the job that takes it must not run beside it for ever.
     store.release_slot("block".parse().expect("a group"), token).await.expect("released");
     assert_eq!(noticed.recv().await, Some(token));
     drop(end);
@@ -166,7 +166,7 @@ async fn a_handler_that_blocks_the_event_loop_does_not_stop_the_renewal() {
     let worker = Running::start(builder);
     let client = Client::new(store.clone());
     let job = client.submit("rude", &()).await.expect("submitted");
-    // Somebody else looks for leases that are over all the time.
+    // Another process sweeps all the time.
     let sweeper = store.clone();
     let (stop, stopped) = mpsc::channel::<()>();
     let sweeping = std::thread::spawn(move || {

@@ -1,7 +1,7 @@
 //! A limit that binds: how many of its slots are in use while work is waiting.
 //!
-//! Between two jobs of a slot lies one commit, at least: the one that settles the first and claims the second. What that
-//! costs depends on the disk, so the jobs are as long as many commits; a faster disk has shorter jobs.
+//! Between two jobs of a slot lies at least one commit, which settles the first and claims the second. Its cost depends
+//! on the disk, so a job is as long as many commits; on a faster disk the jobs are shorter.
 
 use super::Bench;
 use super::figure::{Bar, Figure, Unit};
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 const LIMIT: u32 = 10;
 /// The shortest job.
 pub const LEAST_MS: f64 = 20.0;
-/// A job is as long as so many commits.
+/// The length of a job, in commits.
 pub const COMMITS: f64 = 40.0;
 
 /// When jobs began and ended, in nanoseconds.
@@ -55,7 +55,7 @@ pub async fn share_of(
     Ok(mean_at_once(&times) / f64::from(limit) * 100.0)
 }
 
-/// Submits and runs jobs under a limit, and returns when each began and ended by its own account, in nanoseconds.
+/// Submits and runs jobs under a limit, and returns when each began and ended by its own record, in nanoseconds.
 pub async fn run(
     stores: &[Arc<dyn Store>],
     limit: u32,
@@ -95,7 +95,7 @@ pub async fn run(
     Ok(times.clone())
 }
 
-/// How many ran at once in the mean, from the first beginning to the last: as long as there was work waiting.
+/// How many ran at once in the mean, from the first beginning to the last: as long as work was waiting.
 fn mean_at_once(times: &[(u64, u64)]) -> f64 {
     let from = times.iter().map(|(began, _)| *began).min().unwrap_or(0);
     let to = times.iter().map(|(began, _)| *began).max().unwrap_or(0);
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn the_mean_number_at_once_is_of_the_time_while_work_waited() {
-        // Two at once for 10, then the last one begins: what follows does not count.
+        // Two at once for 10, then the last job begins: the time after that does not count.
         assert_eq!(mean_at_once(&[(0, 10), (0, 10), (10, 20)]), 2.0);
         // One slot is idle for half of the time.
         assert_eq!(mean_at_once(&[(0, 20), (0, 10), (20, 30)]), 1.5);

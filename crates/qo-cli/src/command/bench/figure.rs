@@ -7,11 +7,11 @@ use serde::Serialize;
 pub struct Figure {
     /// What was measured.
     pub what: String,
-    /// In what.
+    /// Its unit.
     pub unit: Unit,
     /// One value for each round.
     pub rounds: Vec<f64>,
-    /// What it must reach, if it must.
+    /// The bar that it must reach, if there is one.
     pub bar: Option<Bar>,
 }
 
@@ -48,7 +48,7 @@ pub enum Bar {
 }
 
 impl Bar {
-    /// Whether a value is as it must be.
+    /// Whether a value reaches the bar.
     pub fn is_reached(self, value: f64) -> bool {
         match self {
             Self::AtLeast(least) => value >= least,
@@ -126,7 +126,7 @@ impl Figure {
     }
 }
 
-/// The value in the middle; of an even number the mean of both. Not a number if there is none.
+/// The value in the middle; of an even number the mean of both. NaN if there is none.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -137,7 +137,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The value that so many hundredths of all are not above.
+/// The value that this percentage of all values does not exceed.
 pub fn percentile(values: &[f64], percent: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! The ground that is measured on: fresh directories on one disk, and how long that disk takes to keep something.
+//! The ground of a measurement: fresh directories on one disk, and how long that disk takes to sync a small file.
 
 use super::figure::median;
 use qo::core::ErrorKind;
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long the disk rests between two files that are timed.
+/// How long the disk rests between two timed files.
 const REST: Duration = Duration::from_millis(3);
-/// What a file system in memory calls itself.
+/// The type of a file system in memory, as `statfs` reports it.
 const TMPFS: &str = "1021994";
 
 /// A place on a disk where every round has a directory of its own.
@@ -22,7 +22,7 @@ pub struct Ground {
 }
 
 impl Ground {
-    /// Within the directory of a `file:` store, else where temporary files go.
+    /// In the directory of a `file:` store, else in that of temporary files.
     pub fn find(store: Option<&str>) -> Result<Self> {
         let base = match store {
             None => std::env::temp_dir(),
@@ -41,7 +41,7 @@ impl Ground {
         self.folder.path()
     }
 
-    /// A directory that nobody has used.
+    /// A fresh directory.
     pub fn fresh(&self) -> Result<Plot> {
         let made = tempfile::Builder::new().prefix("round-").tempdir_in(self.folder.path());
         let folder =
@@ -49,15 +49,15 @@ impl Ground {
         Ok(Plot { folder: folder.keep() })
     }
 
-    /// Whether it is in memory, where keeping something costs nothing.
+    /// Whether it is in memory, where a sync costs nothing.
     pub fn is_in_memory(&self) -> bool {
-        // The type of this number is another on every platform; how it is written is not.
+        // The type of this number differs between platforms; its hexadecimal form does not.
         rustix::fs::statfs(self.path()).is_ok_and(|stat| format!("{:x}", stat.f_type) == TMPFS)
     }
 
     /// How long it takes to keep a small file, in milliseconds: write it, sync it, link it to its place, sync the
-    /// directory. That is what a record of the log costs. The median of so many, with a rest between two: a disk that
-    /// comes from one such file to the next is faster than one that is asked now and then.
+    /// directory. A record of the log costs as much. The median of `count` files, with a rest between two: a disk that
+    /// gets one such file after another is faster than one that gets a file now and then.
     pub async fn fsync_ms(&self, count: usize) -> Result<f64> {
         let plot = self.fresh()?;
         let failed =
@@ -90,11 +90,11 @@ fn keep(folder: &Path, number: usize) -> io::Result<f64> {
     Ok(began.elapsed().as_secs_f64() * 1e3)
 }
 
-/// The directory of one round. What it holds is emptied when this is dropped, and goes away with the [`Ground`].
+/// The directory of one round. Its files are truncated when this is dropped, and deleted with the [`Ground`].
 ///
-/// It is not removed at once because one round would then slow down the next: ext4 does not use the inode of a file again
-/// that was deleted in the last minutes, and whoever makes a file steps over all of those, one by one. After some thousand
-/// records a file costs a millisecond more.
+/// They are not deleted at once, because a round would then slow down the next. ext4 does not reuse the inode of a file
+/// that was deleted in the last minutes, and steps over all those inodes, one by one, whenever a file is made. After
+/// some thousand records a file costs a millisecond more.
 #[derive(Debug)]
 pub struct Plot {
     folder: PathBuf,
@@ -118,7 +118,7 @@ impl Drop for Plot {
     }
 }
 
-/// Makes every file in a folder an empty one. One that stays as it is only takes up room for a while.
+/// Truncates every file in a folder. A file where that fails only takes up room for a while.
 fn empty(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();

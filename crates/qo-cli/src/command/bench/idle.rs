@@ -1,4 +1,4 @@
-//! What a worker costs that has nothing to do.
+//! What an idle worker costs.
 
 use super::Bench;
 use super::figure::{Bar, Figure, Unit};
@@ -16,7 +16,7 @@ pub async fn idle(bench: &Bench<'_>) -> Result<Vec<Figure>> {
     let plot = bench.ground.fresh()?;
     let mut worker = Process::start(&plot.url())?;
     worker.wait_until_ready()?;
-    // Starting is not being idle.
+    // The start of the worker does not count.
     tokio::time::sleep(Duration::from_millis(500)).await;
     let mut shares = Vec::new();
     for round in 0..bench.rounds() {

@@ -1,14 +1,14 @@
 //! `qo bench`: what qo reaches on this machine, against the bars that it must reach.
 //!
-//! Every figure comes from the real client, the real worker and the real store, in a fresh directory, schema or prefix, with
-//! everything synced to the disk. What is compared is measured in one run, taking turns.
+//! Every figure comes from the real client, the real worker and the real store, in a fresh directory, schema or prefix,
+//! with everything synced to the disk. Two sides of a comparison are measured in one run, taking turns.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`scenario`] | what can be measured, and where |
 //! | [`throughput`], [`binding`], [`processes`], [`pickup`], [`idle`], [`open`] | the scenarios on a directory |
-//! | [`postgres`] | those on PostgreSQL |
-//! | [`bucket`] | those in a bucket |
+//! | [`postgres`] | the scenarios on PostgreSQL |
+//! | [`bucket`] | the scenarios in a bucket |
 //! | [`noop`], [`process`] | jobs that do nothing, and workers for them, here and in processes of their own |
 //! | [`ground`] | directories, and what the disk costs |
 //! | [`figure`], [`report`] | rounds, medians, bars, and how they are shown |
@@ -45,19 +45,19 @@ use report::{Place, Report, Section};
 use scenario::{On, Scenario};
 use std::time::Duration;
 
-/// Jobs of a round that only shows that everything works.
+/// Jobs of a quick round, which only shows that everything works.
 const QUICK_JOBS: u64 = 300;
-/// Files whose way to the disk is timed.
+/// How many synced files are timed.
 const FSYNCS: usize = 200;
 const QUICK_FSYNCS: usize = 20;
-/// How long something may take that nobody waits for.
+/// How long background work may take after a measurement.
 const SETTLED: Duration = Duration::from_millis(300);
 
 /// Measure what qo reaches on this machine.
 ///
-/// Jobs that do nothing, on a fresh directory, PostgreSQL schema or prefix of a bucket each round, everything kept for good
-/// before it is acknowledged. Ratios are
-/// measured in one run, both sides taking turns. The store decides which scenarios there are.
+/// Jobs that do nothing, on a fresh directory, PostgreSQL schema or prefix of a bucket each round; everything is
+/// durable before it is acknowledged. Ratios are measured in one run, both sides taking turns. The store decides which
+/// scenarios there are.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -70,25 +70,25 @@ Examples:
   qo bench --store s3://bucket/prefix           every scenario of a bucket, about twenty minutes: speed, requests, dollars
   qo bench --store s3://bucket/prefix cost
 
-On PostgreSQL every round has schemas of its own, qo_bench_…, whatever schema the URL names; they are dropped at the end, also
-after Ctrl-C. The user needs the right to make schemas, and that of a checkpoint; for bookkeeping a superuser's.
-In a bucket everything is below PREFIX/qo-bench-…, and is deleted likewise. Its requests are billed: all scenarios together are some
-hundred thousand, below one dollar at S3's list prices.")]
+On PostgreSQL every round has schemas of its own, qo_bench_…; the schema of the URL is not used. They are dropped at the end,
+also after Ctrl-C. The user needs the rights to create schemas and to checkpoint; for bookkeeping, those of a superuser.
+In a bucket everything is below PREFIX/qo-bench-…, and is deleted at the end, too. Its requests are billed: all scenarios
+together make some hundred thousand, below one dollar at S3's list prices.")]
 pub struct BenchArgs {
     /// What to measure [default: everything that there is on the store].
     #[arg(value_enum)]
     scenario: Option<Scenario>,
-    /// How often; the median counts.
+    /// How many rounds; the median counts.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: u32,
-    /// Jobs a turn [default: 100000 on a directory, where twice as many are parked 50000; 50000 on PostgreSQL; 20000 in a
-    /// bucket].
+    /// Jobs a turn [default: 100000 on a directory, and 50000 for parked; 50000 on PostgreSQL; 20000 in a bucket].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     jobs: Option<u64>,
     /// On PostgreSQL: workers that claim at once [default: 2; concurrency-high 8].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     workers: Option<u32>,
-    /// On PostgreSQL: jobs that a worker claims, and settles, with one exchange [default: 500, and 50 beside].
+    /// On PostgreSQL: jobs that a worker claims, and settles, with one exchange [default: 500; some figures also with
+    /// 50].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     batch: Option<u32>,
     /// One tiny round: it shows that the benchmark works, and measures nothing.
@@ -108,7 +108,7 @@ struct Bench<'a, G = Ground> {
 }
 
 impl Bench<'_, Ground> {
-    /// How long the disk takes to keep a small file, as it is now: disks that others use too move about.
+    /// How long the disk takes to keep a small file now: a shared disk is not always equally fast.
     async fn fsync_ms(&self) -> Result<f64> {
         self.ground.fsync_ms(if self.quick { QUICK_FSYNCS } else { FSYNCS }).await
     }
@@ -124,21 +124,21 @@ impl<G> Bench<'_, G> {
         if self.quick { QUICK_JOBS.min(usual) } else { self.jobs.unwrap_or(usual) }
     }
 
-    /// Whose turn it is in a round that compares two: one, the other, the other, one; in every second round the other way
-    /// round. So neither gains from what the machine does meanwhile, be it that it gets slower or faster.
+    /// The order of turns in a round that compares two sides: A, B, B, A, and the other way round in every second
+    /// round. So neither side gains when the machine gets slower or faster meanwhile.
     fn turns(&self, round: u32) -> Vec<bool> {
         let first = round.is_multiple_of(2);
         if self.quick { vec![first, !first] } else { vec![first, !first, !first, first] }
     }
 
-    /// Says where it is.
+    /// Shows the progress.
     fn at(&self, scenario: &str, round: u32, what: &str) {
         self.progress.set_message(format!("{scenario}, round {} of {}: {what}", round + 1, self.rounds()));
     }
 }
 
 impl BenchArgs {
-    /// Measures, and shows what came of it.
+    /// Measures, and shows the figures.
     pub async fn run(self, store: Option<String>, screen: &mut Screen) -> Done {
         if cfg!(debug_assertions) && !self.quick {
             screen
@@ -177,7 +177,8 @@ impl BenchArgs {
             Ok(Report { place: Place::Directory { fsync_ms }, rounds: bench.rounds(), sections })
         };
         let measured = unless_interrupted(measure).await;
-        // A snapshot may still be written, and what was cut short may be at it: a directory can be removed when all is done.
+        // The store may still write a snapshot, and interrupted work may still run. Wait, so that the directory can be
+        // removed.
         tokio::time::sleep(SETTLED).await;
         measured
     }
@@ -196,7 +197,7 @@ impl BenchArgs {
             Ok(Report { place: Place::Postgres { facts, workers, batch }, rounds: bench.rounds(), sections })
         };
         let measured = unless_interrupted(measure).await;
-        // Whatever came of it, nothing stays behind.
+        // Clean up, even if the measurement failed.
         let cleared = fleet.server.clear().await;
         let report = measured?;
         cleared?;
@@ -217,7 +218,7 @@ impl BenchArgs {
             Ok(Report { place: Place::Bucket { facts }, rounds: bench.rounds(), sections })
         };
         let measured = unless_interrupted(measure).await;
-        // What was cut short may still write; whatever came of it, nothing stays behind.
+        // Interrupted work may still write. Clean up after it, even if the measurement failed.
         tokio::time::sleep(SETTLED).await;
         let cleared = site.clear().await;
         let report = measured?;
@@ -248,7 +249,7 @@ impl<G> Bench<'_, G> {
     }
 }
 
-/// What comes of it, unless somebody wants an end: then it is dropped where it is.
+/// The result of a measurement, unless Ctrl-C ends it: then it is dropped.
 async fn unless_interrupted<T>(measure: impl Future<Output = Result<T>>) -> Done<T> {
     tokio::select! {
         report = measure => Ok(report?),

@@ -10,27 +10,27 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-/// The one task there is.
+/// The task of the jobs.
 pub const TASK: &str = "noop";
 /// A task whose jobs never end by themselves.
 pub const HOLD: &str = "hold";
 /// Jobs that a worker runs at once.
 pub const PERMITS: u32 = 2_000;
-/// Jobs that a worker takes with one exchange.
+/// Jobs that a worker claims with one exchange.
 pub const BATCH: u32 = 1_000;
 /// Jobs that are submitted with one call.
 pub const SUBMIT: usize = 1_000;
-/// How long anything may take. A benchmark that hangs is a bug to be told.
+/// How long anything may take. A benchmark that hangs is a bug, and must say so.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What the jobs of a worker leave behind.
+/// What the jobs of a worker record.
 #[derive(Debug, Default)]
 pub struct Tally {
     done: AtomicU64,
     target: AtomicU64,
     reached: Notify,
     last_ns: AtomicU64,
-    /// How long each job waited that says when it was submitted, in milliseconds.
+    /// How long each job waited that carries the time of its submit, in milliseconds.
     waits_ms: Mutex<Vec<f64>>,
 }
 
@@ -40,17 +40,17 @@ impl Tally {
         self.done.load(Ordering::SeqCst)
     }
 
-    /// When the last one was, on the machine's monotonic clock.
+    /// When the last job was done, on the machine's monotonic clock.
     pub fn last_ns(&self) -> u64 {
         self.last_ns.load(Ordering::SeqCst)
     }
 
-    /// How long each job waited that says when it was submitted, in milliseconds.
+    /// How long each job waited that carries the time of its submit, in milliseconds.
     pub fn waits_ms(&self) -> Vec<f64> {
         self.waits_ms.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A job is done; it may say when it was submitted.
+    /// Counts a job, which may carry the time of its submit.
     fn count(&self, submitted_ns: Option<u64>) {
         let now = monotonic_ns();
         if let Some(submitted_ns) = submitted_ns {
@@ -63,7 +63,7 @@ impl Tally {
         }
     }
 
-    /// Waits until so many are done.
+    /// Waits until this many jobs are done.
     pub async fn wait_for(&self, jobs: u64) -> Result<()> {
         self.target.store(jobs, Ordering::SeqCst);
         let waiting = async {
@@ -82,13 +82,13 @@ impl Tally {
 /// A worker in this process whose jobs do nothing.
 #[derive(Debug)]
 pub struct Noop {
-    /// What its jobs leave behind.
+    /// What its jobs record.
     pub tally: Arc<Tally>,
     shutdown: ShutdownHandle,
     running: Running,
 }
 
-/// A worker that runs, and ends with this.
+/// A worker that runs, and ends when this is dropped.
 #[derive(Debug)]
 struct Running(JoinHandle<Result<()>>);
 
@@ -99,12 +99,12 @@ impl Drop for Running {
 }
 
 impl Noop {
-    /// Starts it, and waits until it is there.
+    /// Starts it, and waits until it is ready.
     pub async fn start(store: &Arc<dyn Store>) -> Result<Self> {
         Self::start_with(store, options(), Arc::default()).await
     }
 
-    /// The same with other options, and with a tally that others may share.
+    /// The same with other options, and with a tally that several workers may share.
     pub async fn start_with(
         store: &Arc<dyn Store>,
         options: WorkerOptions,
@@ -130,18 +130,18 @@ impl Noop {
         Ok(Self { tally, shutdown, running })
     }
 
-    /// Ends it when asked to, from anywhere.
+    /// Ends the worker, from anywhere.
     pub fn shutdown(&self) -> ShutdownHandle {
         self.shutdown.clone()
     }
 
-    /// Waits until what it did is settled and it has ended.
+    /// Drains the worker and waits until it has ended.
     pub async fn end(self) -> Result<Arc<Tally>> {
         self.shutdown.drain();
         self.wait().await
     }
 
-    /// Waits until somebody has ended it.
+    /// Waits until the worker has ended.
     pub async fn wait(mut self) -> Result<Arc<Tally>> {
         let gone = |error| Err(Error::new(ErrorKind::Internal, format!("the worker is gone: {error}")));
         (&mut self.running.0).await.unwrap_or_else(gone)?;
@@ -163,17 +163,17 @@ pub fn job() -> Result<NewJob> {
     Ok(NewJob::new(JobId(Uuid::now_v7()), Name::parse("task", TASK)?))
 }
 
-/// A job that says when it was submitted: now.
+/// A job that carries the present time as that of its submit.
 pub fn job_of_now() -> Result<NewJob> {
     Ok(NewJob { payload: Json::parse("payload", &monotonic_ns().to_string())?, ..job()? })
 }
 
-/// So many jobs, in calls of the usual size.
+/// This many jobs, in calls of the usual size.
 pub fn jobs(count: u64, make: impl Fn(u64) -> Result<NewJob>) -> Result<Vec<Vec<NewJob>>> {
     calls(count, SUBMIT, make)
 }
 
-/// So many jobs, in calls of this size.
+/// This many jobs, in calls of this size.
 pub fn calls(count: u64, size: usize, make: impl Fn(u64) -> Result<NewJob>) -> Result<Vec<Vec<NewJob>>> {
     let all: Vec<NewJob> = (0..count).map(make).collect::<Result<_>>()?;
     Ok(all.chunks(size.min(caps::SUBMIT_JOBS)).map(<[NewJob]>::to_vec).collect())
@@ -190,7 +190,7 @@ pub async fn submit(store: &Arc<dyn Store>, calls: Vec<Vec<NewJob>>) -> Result<(
     Ok(())
 }
 
-/// An error unless exactly so many jobs live: a figure of a round that lost or kept jobs would be worth nothing.
+/// An error unless exactly this many jobs live: the figure of a round that lost or kept jobs is worth nothing.
 pub async fn check_left(store: &Arc<dyn Store>, expected: u64) -> Result<()> {
     let queues = store.queues().await?;
     let live: u64 = queues

@@ -33,7 +33,7 @@ pub async fn pickup(bench: &Bench<'_>) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// How long each of so many jobs waits for a worker of this process.
+/// How long each of `count` jobs waits for a worker of this process.
 pub async fn in_process(url: &str, count: u64) -> Result<Vec<f64>> {
     let store = qo::connect(url).await?;
     let worker = Noop::start(&store).await?;
@@ -49,7 +49,7 @@ pub async fn across_processes(url: &str, count: u64) -> Result<Vec<f64>> {
     Ok(worker.end()?.waits_ms)
 }
 
-/// Submits a job when the one before it is done, and nothing has happened for a while.
+/// Submits each job when the one before it is done and the store has been idle for a while.
 async fn submit_one_by_one(client: &Client, count: u64) -> Result<()> {
     for _ in 0..count {
         tokio::time::sleep(IDLE).await;

@@ -1,7 +1,8 @@
 //! A worker in a process of its own: both ends of it.
 //!
 //! They talk in lines. `done` asks how many jobs are done, `cpu` how much processor time the process has used, in
-//! nanoseconds, `requests` what it has asked of a bucket. When stdin closes, the process ends what it is at, writes its [`Report`] as JSON and ends.
+//! nanoseconds, `requests` how many requests it has made to a bucket. When stdin closes, the process drains, writes its
+//! [`Report`] as JSON and ends.
 
 use super::noop::{Noop, options};
 use crate::machine::cpu_ns;
@@ -16,14 +17,14 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
-/// What a worker process says at its end.
+/// What a worker process reports at its end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Report {
     /// Jobs that it did.
     pub done: u64,
     /// When the last one was done, on the machine's monotonic clock.
     pub last_ns: u64,
-    /// How long each job waited that says when it was submitted, in milliseconds.
+    /// How long each job waited that carries the time of its submit, in milliseconds.
     pub waits_ms: Vec<f64>,
 }
 
@@ -36,7 +37,7 @@ pub struct BenchWorker {
     /// Jobs that it runs at once.
     #[arg(long)]
     permits: Option<u32>,
-    /// Jobs that it takes with one exchange.
+    /// Jobs that it claims with one exchange.
     #[arg(long)]
     batch: Option<u32>,
 }
@@ -101,7 +102,7 @@ impl Process {
         Self::start_with(url, &[])
     }
 
-    /// The same, told more on its command line.
+    /// The same, with more arguments.
     pub fn start_with(url: &str, arguments: &[&str]) -> Result<Self> {
         let failed = |error| Error::new(ErrorKind::Unavailable, format!("a worker does not start: {error}"));
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
@@ -112,7 +113,7 @@ impl Process {
             .env_remove("QO_CONFIG")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Ctrl-C is for the benchmark: its workers end with it.
+            // The benchmark handles Ctrl-C: its workers end with it.
             .process_group(0);
         let mut child = command.spawn().map_err(failed)?;
         let stdin = child.stdin.take();
@@ -140,7 +141,7 @@ impl Process {
         self.ask("cpu")
     }
 
-    /// What it has asked of a bucket.
+    /// The requests that it has made to a bucket.
     pub fn requests(&mut self) -> Result<Requests> {
         let line = self.answer("requests")?;
         let numbers: Vec<u64> = line.split(' ').map_while(|number| number.parse().ok()).collect();
@@ -150,13 +151,13 @@ impl Process {
         }
     }
 
-    /// Kills it: it can do nothing about that.
+    /// Kills it with SIGKILL.
     pub fn kill(mut self) -> Result<()> {
         let failed = |error| Error::new(ErrorKind::Internal, format!("a worker cannot be killed: {error}"));
         self.child.kill().map_err(failed)
     }
 
-    /// Lets it end.
+    /// Drains it, and returns its report.
     pub fn end(mut self) -> Result<Report> {
         drop(self.stdin.take());
         let line = self.line()?;

@@ -56,7 +56,7 @@ struct Took {
     shares: Vec<f64>,
 }
 
-/// How long one process takes, from the first submit until the last is done.
+/// How long one process takes, from the first submit until the last job is done.
 async fn seconds_of_one(bench: &Bench<'_>, count: u64) -> Result<f64> {
     let plot = bench.ground.fresh()?;
     let store = qo::connect(&plot.url()).await?;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 /// Everything that was measured.
 pub struct Report {
-    /// What it was measured on.
+    /// The ground of the measurement.
     pub place: Place,
     /// Rounds.
     pub rounds: u32,
@@ -19,7 +19,7 @@ pub struct Report {
     pub sections: Vec<Section>,
 }
 
-/// What it was measured on.
+/// The ground of a measurement.
 pub enum Place {
     /// Directories of a disk.
     Directory {
@@ -32,7 +32,7 @@ pub enum Place {
         facts: Facts,
         /// Workers that claim at once.
         workers: u32,
-        /// Jobs that one of them takes with one exchange.
+        /// Jobs that one of them claims with one exchange.
         batch: u32,
     },
     /// Prefixes of a bucket.

@@ -31,7 +31,7 @@ pub enum Scenario {
     Slots,
     /// PostgreSQL: no limits.
     ConcurrencyBaseline,
-    /// PostgreSQL: all of 100 tasks limited, not binding; to the rate without.
+    /// PostgreSQL: all of 100 tasks limited, not binding; against the rate without limits.
     ConcurrencyEnabled,
     /// PostgreSQL: one of 100 tasks limited.
     ConcurrencyMixed,
@@ -45,11 +45,11 @@ pub enum Scenario {
     Keys,
     /// PostgreSQL: 100,000 jobs of 2 full groups ahead of 50,000 free ones.
     Stuck,
-    /// PostgreSQL: 100,000 jobs ahead of a task that nobody here handles.
+    /// PostgreSQL: 100,000 jobs of a task that no worker handles stand ahead.
     Foreign,
-    /// PostgreSQL: 1,000,000 pending, to 10,000.
+    /// PostgreSQL: 1,000,000 pending jobs, against 10,000.
     Deep,
-    /// PostgreSQL: the exchange to SQL that claims and deletes and does nothing else.
+    /// PostgreSQL: the exchange against SQL that only claims and deletes.
     Bare,
     /// PostgreSQL: through the worker, as users run it.
     Worker,
@@ -63,7 +63,7 @@ pub enum Scenario {
     Bookkeeping,
 }
 
-/// What it is measured on.
+/// The ground of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum On {
     /// Fresh directories.
@@ -90,7 +90,7 @@ impl Scenario {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// Those that are measured there: the one that was asked for, or all. It must be one of them.
+    /// The scenarios to measure: the given one, which must exist on this ground, or all of them.
     pub fn chosen(asked: Option<Self>, on: On) -> std::result::Result<Vec<Self>, Trouble> {
         let there = Self::value_variants().iter().copied().filter(|scenario| scenario.is_on(on));
         let there: Vec<Self> = there.collect();
@@ -116,7 +116,7 @@ impl Scenario {
         }
     }
 
-    /// Measures it on a directory. On another place there is nothing to measure.
+    /// Measures it on a directory. Nothing if it is a scenario of another ground.
     pub async fn on_directory(self, bench: &Bench<'_, Ground>) -> Result<Vec<Figure>> {
         match self {
             Self::Throughput => throughput::throughput(bench).await,
@@ -131,7 +131,7 @@ impl Scenario {
         }
     }
 
-    /// Measures it in a bucket. On another place there is nothing to measure.
+    /// Measures it in a bucket. Nothing if it is a scenario of another ground.
     pub async fn on_bucket(self, bench: &Bench<'_, Site>) -> Result<Vec<Figure>> {
         match self {
             Self::Throughput => bucket::load::throughput(bench).await,
@@ -145,7 +145,7 @@ impl Scenario {
         }
     }
 
-    /// Measures it on PostgreSQL. On another place there is nothing to measure.
+    /// Measures it on PostgreSQL. Nothing if it is a scenario of another ground.
     pub async fn on_postgres(self, bench: &Bench<'_, Fleet>) -> Result<Vec<Figure>> {
         use postgres::{Kind, ratio};
         match self {

@@ -15,7 +15,7 @@ const KEYS: u64 = 1_000;
 /// Groups that are full.
 const FULL: [&str; 2] = ["full-1", "full-2"];
 
-/// What a round is about.
+/// The jobs of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Jobs without limits.
@@ -61,7 +61,7 @@ pub async fn parked(bench: &Bench<'_>) -> Result<Vec<Figure>> {
 #[derive(Debug, Clone, Copy, Default)]
 struct Took {
     seconds: f64,
-    /// Processor time of the whole process: it does not depend on what else the machine does.
+    /// Processor time of the whole process: it does not depend on other processes of the machine.
     cpu_seconds: f64,
 }
 
@@ -72,7 +72,7 @@ impl Took {
     }
 }
 
-/// The rate of one kind in hundredths of the plain one, and the same by processor time.
+/// The rate of one kind as a percentage of the plain one, and the same by processor time.
 async fn ratio(
     bench: &Bench<'_>,
     scenario: &str,
@@ -98,7 +98,7 @@ async fn ratio(
     ])
 }
 
-/// What it takes from the first submit until the last job is settled.
+/// The time from the first submit until the last job is settled.
 async fn took(bench: &Bench<'_>, kind: Kind, count: u64) -> Result<Took> {
     let plot = bench.ground.fresh()?;
     let store = qo::connect(&plot.url()).await?;
@@ -144,7 +144,7 @@ async fn limit(store: &Arc<dyn Store>) -> Result<()> {
     Ok(())
 }
 
-/// Two groups whose one slot somebody holds.
+/// Fills two groups whose limit is one slot.
 async fn fill(store: &Arc<dyn Store>) -> Result<()> {
     for name in FULL {
         let full = GroupRef::Group(group(name)?);

@@ -1,4 +1,4 @@
-//! What a verdict rests on: what was asked for, and what the jobs recorded.
+//! What a verdict is based on: what was submitted, and what the jobs recorded.
 
 use super::record::{self, Event, Record, unusable};
 use qo::core::{ErrorKind, FenceToken, GroupRef, JobId, Key, Name, NewJob};
@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The name of the file that says what was asked for.
+/// The name of the file that says what was submitted.
 const FILE: &str = "evidence.json";
-/// How the names of the files end that the jobs wrote to; the rest is the name of the worker.
+/// The extension of the files that the jobs wrote to; the rest of the name is that of the worker.
 const RECORDS: &str = "ndjson";
 
-/// What was asked for: jobs, limits, and what was done to them on the way.
+/// What was submitted: jobs and limits, and what was done to them on the way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
     /// What every name of the run begins with.
     pub prefix: String,
     /// When the first job was submitted, on the machine's monotonic clock.
     pub began_ns: u64,
-    /// How long a session lives after its last sign of life.
+    /// How long a session lives after each exchange.
     pub lease_ms: u64,
     /// Every job that was acknowledged.
     pub jobs: Vec<Expected>,
-    /// Every limit that they were under.
+    /// Every limit that the jobs were under.
     pub limits: Vec<Declared>,
     /// The worker that was killed.
     pub kill: Option<Kill>,
-    /// Whether all jobs were given the time that they needed.
+    /// Whether all jobs had the time that they needed.
     pub finished: bool,
 }
 
@@ -65,13 +65,13 @@ pub struct Declared {
     pub group: GroupRef,
     /// The limit before the first job.
     pub limit: u32,
-    /// What became of it, in order.
+    /// Its changes, in order.
     #[serde(default)]
     pub changes: Vec<Change>,
 }
 
-/// A limit was changed. The store's counter of fence tokens tells which claims came before and which after: it was read
-/// before the change was asked for, and again after it was acknowledged.
+/// A change of a limit. The store's counter of fence tokens shows which claims came before and which after: the demo
+/// reads it before it asks for the change, and again after the change is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// The new limit.
@@ -92,7 +92,7 @@ pub struct Kill {
 }
 
 impl Evidence {
-    /// Leaves it in a folder, beside the records.
+    /// Writes it to a folder, beside the records.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let path = folder.join(FILE);
         let text = serde_json::to_string_pretty(self)
@@ -136,13 +136,13 @@ pub fn read_records(folder: &Path) -> Result<Records> {
 /// How one run of a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// It said that it was done.
+    /// It recorded that it was done.
     Done,
-    /// It said that it was stopped.
+    /// It recorded that it was stopped.
     Stopped,
     /// Its worker was killed.
     Killed,
-    /// Nobody knows.
+    /// Unknown.
     Never,
 }
 
@@ -166,9 +166,9 @@ impl Run {
     }
 }
 
-/// Puts records together to runs, in the order in which they began, and says what does not fit together.
+/// Combines records into runs, in the order in which they began, and returns the contradictions among them.
 ///
-/// What a killed worker left open counts as running until it was gone, and no longer.
+/// A run that a killed worker left open counts as running until the worker was gone, and no longer.
 pub fn runs(records: &Records, kill: Option<&Kill>) -> (Vec<Run>, Vec<String>) {
     let (mut runs, mut violations) = (BTreeMap::<FenceToken, Run>::new(), Vec::new());
     for (worker, records) in records {

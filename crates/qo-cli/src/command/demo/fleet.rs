@@ -15,7 +15,7 @@ use std::time::Duration;
 /// How long workers have to end by themselves.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The worker processes. None outlives this, nor the process that holds it: they end when their stdin closes.
+/// The worker processes. None outlives this value, nor the process that holds it: they end when their stdin closes.
 #[derive(Debug)]
 pub struct Fleet {
     members: Vec<Member>,
@@ -24,7 +24,7 @@ pub struct Fleet {
 /// One worker process.
 #[derive(Debug)]
 pub struct Member {
-    /// What it is called, without what only tells it from others'.
+    /// Its name without the prefix of the run.
     pub name: String,
     /// Its process id.
     pub pid: u32,
@@ -35,7 +35,7 @@ pub struct Member {
 }
 
 impl Fleet {
-    /// Starts workers on a store. Their jobs write to files in a folder, and they themselves too.
+    /// Starts workers on a store. The workers and their jobs write to files in a folder.
     pub fn start(count: usize, store: &str, names: &Names, folder: &Path) -> Result<Self> {
         let mut fleet = Self { members: Vec::new() };
         for number in 1..=count {
@@ -60,7 +60,7 @@ impl Fleet {
         Ok(Kill { worker: name.to_owned(), at_ns })
     }
 
-    /// An error if one has ended that nobody killed.
+    /// An error if a worker has ended that the demo did not kill.
     pub fn check(&mut self) -> Result<()> {
         for member in self.members.iter_mut().filter(|member| member.killed_ns.is_none()) {
             if let Ok(Some(status)) = member.child.try_wait() {
@@ -86,7 +86,7 @@ impl Fleet {
                 }
             }
         };
-        // Those that are left are killed when this is dropped.
+        // The drop of this value kills those that are left.
         let _ = tokio::time::timeout(PATIENCE, all_ended).await;
     }
 }
@@ -112,14 +112,15 @@ impl Member {
         command
             .args(["demo-worker", "--number", &number.to_string(), "--prefix", names.prefix(), "--records"])
             .arg(records_file(folder, &name))
-            // Not as an argument: whoever lists processes need not see the password that may be in it.
+            // In the environment, not as an argument: a list of processes must not show the password that the URL may
+            // contain.
             .env("QO_STORE", store)
             .env("QO_LOG", "warn")
             .env_remove("QO_CONFIG")
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(stderr)
-            // Ctrl-C is for the demo, which then sees to its workers.
+            // The demo handles Ctrl-C, and then ends its workers.
             .process_group(0);
         let child = command.spawn().map_err(failed)?;
         Ok(Self { pid: child.id(), name, killed_ns: None, child, log })

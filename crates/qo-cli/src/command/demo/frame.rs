@@ -26,7 +26,7 @@ pub struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// All lines but those of what happened.
+    /// All lines except the list of events.
     pub fn lines(&self) -> Vec<Line> {
         let mut lines = vec![self.title(), Line::new()];
         lines.push(header("LIMIT", "FOR", "RUNNING AT ONCE"));
@@ -81,7 +81,7 @@ impl Frame<'_> {
         lines
     }
 
-    /// The users, each with slots of their own.
+    /// The users, each with slots of its own.
     fn keys(&self, group: &GroupRef, limit: u32) -> Line {
         let mut line = row(&shown(group, self.names), "each user");
         for user in USERS {
@@ -161,7 +161,7 @@ fn row(name: &str, what: &str) -> Line {
     Line::of(name, Style::Strong).to(COLUMNS.0).plain(what).to(COLUMNS.1)
 }
 
-/// Slots that jobs hold, those of a killed worker apart, and those that are free.
+/// Slots that jobs hold, those of a killed worker apart, and free slots.
 fn bar(line: Line, alive: u32, dead: u32, limit: u32) -> Line {
     let used = alive + dead;
     let style = if used > limit { Style::Warn } else { Style::Good };

@@ -49,7 +49,7 @@ impl Line {
         self.width() == 0
     }
 
-    /// The line as text, at most so many columns wide.
+    /// The line as text, at most `width` columns wide.
     pub fn render(&self, screen: &Screen, width: usize) -> String {
         let (mut text, mut left) = (String::new(), width);
         for (span, style) in &self.spans {

@@ -1,16 +1,16 @@
 //! `qo demo`: why qo exists, in less than half a minute.
 //!
-//! Three worker processes share one store. Some 300 jobs run under a limit of each kind, and steps of workflows in their
-//! order; on the way a limit is lowered and raised, and a worker is killed. Every job writes down itself when it begins and
-//! when it ends, and the verdict is computed from that alone.
+//! Three worker processes share one store. Some 300 jobs run under a limit of each kind, and steps of workflows run in
+//! their order. On the way the demo lowers and raises a limit, and kills a worker. Every job records itself when it
+//! begins and when it ends, and the verdict is computed from these records alone.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`plan`] | tasks, limits and jobs |
 //! | [`show`] | what happens, act by act |
 //! | [`fleet`], [`worker`] | the worker processes, and what one of them does |
-//! | [`record`], [`evidence`] | what the jobs write down, and what was asked for |
-//! | [`verdict`], [`report`] | what follows from that, and how it is shown |
+//! | [`record`], [`evidence`] | what the jobs record, and what was submitted |
+//! | [`verdict`], [`report`] | what follows from the records, and how it is shown |
 //! | [`picture`], [`frame`], [`line`], [`stage`] | the live view |
 
 mod evidence;
@@ -48,18 +48,18 @@ const RECORDS: &str = "records";
 
 /// See in half a minute that limits hold, across processes and through a crash.
 ///
-/// A store in a temporary folder, three worker processes, some 300 jobs under a limit of each kind and five workflows. A
-/// limit is changed while they run, and a worker is killed. The verdict is computed from what the jobs themselves wrote
-/// down; the exit code is 0 only if all of it holds.
+/// A store in a temporary folder, three worker processes, some 300 jobs under a limit of each kind and five workflows.
+/// The demo changes a limit while they run, and kills a worker. The verdict is computed from the jobs' own records; the
+/// exit code is 0 only if all of it holds.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   qo demo
-  qo demo --keep                leave the store and the records, to look at them
+  qo demo --keep                keep the store and the records, to look at them
   qo demo --check DIR           judge the records of an earlier run again
   qo demo --store file:/mnt/x   the same on a store of yours: names with a prefix of their own, nothing of yours changes")]
 pub struct Demo {
-    /// Leave the folder with the store and the records when it is over.
+    /// Keep the folder with the store and the records.
     #[arg(long)]
     keep: bool,
     /// Judge the records that an earlier run with --keep left in this folder.
@@ -68,7 +68,7 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// Runs the demo on the store that was asked for, else on one in a temporary folder.
+    /// Runs the demo on the given store, else on one in a temporary folder.
     pub async fn run(self, store: Option<String>, screen: &mut Screen) -> Done {
         if let Some(folder) = &self.check {
             let evidence = Evidence::read(&folder.join(RECORDS))?;
@@ -81,7 +81,7 @@ impl Demo {
         let folder = folder()?;
         let is_in_folder = store.is_none();
         let done = play(&folder, store, screen).await.map_err(|trouble| match trouble {
-            // Nobody reads it, so nothing was proved to anybody.
+            // The reader of the verdict is gone, so the demo has proved nothing.
             Trouble::Closed => Trouble::Exit(FAILED),
             trouble => trouble,
         });
@@ -124,7 +124,7 @@ async fn play(folder: &TempDir, asked: Option<String>, screen: &mut Screen) -> D
     judge(&evidence, &setting.records, screen)
 }
 
-/// Plays the show, unless somebody does not want to see it any more. Its workers have ended then, in any case.
+/// Plays the show, unless Ctrl-C ends it. Its workers have ended when this returns.
 async fn perform(setting: &Setting, screen: &mut Screen) -> Done<Evidence> {
     let stage = Stage::new(screen);
     let mut show = None;

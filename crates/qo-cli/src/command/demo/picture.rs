@@ -1,4 +1,4 @@
-//! What the store says of the demo at one moment: what the live view shows, and what the show waits for.
+//! The state of the demo in the store at one moment: the live view shows it, and the show waits for parts of it.
 
 use super::plan::{Names, Task};
 use qo::core::{GroupRef, JobFilter, JobState, Key, caps};
@@ -32,7 +32,7 @@ pub struct RunningJob {
     pub task: String,
     /// Its key.
     pub key: Option<Key>,
-    /// Whether it stands in the queue that has a limit.
+    /// Whether it is in the queue that has a limit.
     pub in_limited_queue: bool,
     /// Whether it is a step of a workflow.
     pub is_step: bool,

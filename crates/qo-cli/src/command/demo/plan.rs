@@ -8,13 +8,13 @@ use qo::{Error, Result};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// How long a worker's session lives after its last sign of life.
+/// How long a worker's session lives after each exchange.
 pub const LEASE_MS: u64 = 2_000;
 /// Worker processes.
 pub const WORKERS: usize = 3;
 /// Jobs that each of them can run at once: two of them can fill the cluster cap.
 pub const PERMITS: u32 = 10;
-/// Jobs that run at once, whatever they are.
+/// Jobs of any kind that run at once.
 pub const CLUSTER: u32 = 16;
 /// Jobs of the queue that run at once.
 pub const QUEUE: u32 = 3;
@@ -70,7 +70,7 @@ impl Task {
     }
 }
 
-/// What a job of the demo is told.
+/// The payload of a job of the demo.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payload {
     /// How long it takes.
@@ -83,19 +83,19 @@ pub struct Payload {
     pub note: String,
 }
 
-/// The names of one run. In a store that others use too, they begin with a prefix of its own.
+/// The names of one run. In a store that other programs use too, they begin with a prefix of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     prefix: String,
 }
 
 impl Names {
-    /// In a store that nobody else uses.
+    /// In a store that no other program uses.
     pub fn plain() -> Self {
         Self { prefix: String::new() }
     }
 
-    /// In a store that others may use.
+    /// In a store that other programs may use.
     pub fn of_run() -> Self {
         let id = Uuid::new_v4().simple().to_string();
         Self { prefix: format!("demo-{}.", &id[..6]) }
@@ -111,7 +111,7 @@ impl Names {
         &self.prefix
     }
 
-    /// A name in the demo's spelling, without what is only there to tell it from others'.
+    /// A name without the prefix of the run; none if it has another prefix.
     pub fn word<'a>(&self, name: &'a str) -> Option<&'a str> {
         name.strip_prefix(&self.prefix)
     }
@@ -148,7 +148,7 @@ impl Names {
         Ok([self.other_queue()?, self.limited_queue()?])
     }
 
-    /// A group that nobody but the demo itself takes slots of, to read the store's counter of fence tokens.
+    /// A group that only the demo itself takes slots of, to read the store's counter of fence tokens.
     pub fn marks(&self) -> Result<GroupRef> {
         Ok(GroupRef::Group(self.name("marks")?))
     }
@@ -158,7 +158,7 @@ impl Names {
         Ok(GroupRef::Group(self.task(Task::CallApi)?))
     }
 
-    /// The limits that an operator sets: for each key, for the queue, and for everything if the store is the demo's own.
+    /// The limits that an operator sets: for each key, for the queue, and for `cluster` if the store is the demo's own.
     /// The limit of the task comes with its code.
     pub fn operator_limits(&self, with_cluster: bool) -> Result<Vec<(GroupRef, u32)>> {
         let mut limits = vec![
@@ -181,7 +181,8 @@ impl Names {
         ])
     }
 
-    /// All jobs, in the order in which they are submitted: the tasks take turns, each so often that it lasts.
+    /// All jobs, in the order in which they are submitted: the tasks alternate, each as often as it takes to last until
+    /// the end.
     pub fn jobs(&self) -> Result<Vec<NewJob>> {
         let mut jobs = Vec::new();
         for task in Task::ALL {
@@ -197,14 +198,14 @@ impl Names {
 
     fn job(&self, task: Task, index: usize, ms: u64) -> Result<NewJob> {
         let mut job = NewJob::new(JobId(Uuid::now_v7()), self.task(task)?);
-        // Not all of the same length: slots become free one by one.
+        // Of different lengths, so that slots become free one by one.
         let ms = ms * (80 + (index as u64 * 37) % 41) / 100;
         let mut payload =
             Payload { ms, workflow: None, step: None, note: format!("{} {index}", task.word()) };
         job.queue = self.other_queue()?;
         match task {
             Task::CallApi => {}
-            // It takes what nobody else wants.
+            // It takes the slots that no other task can use.
             Task::Resize => job.priority = 1,
             Task::Charge => job.queue = self.limited_queue()?,
             Task::SyncUser => job.key = Some(Key::parse("key", USERS[index % USERS.len()])?),

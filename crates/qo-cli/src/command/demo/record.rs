@@ -1,4 +1,4 @@
-//! What the jobs themselves write down: when they began and when they ended.
+//! What the jobs themselves record: when they began and when they ended.
 //!
 //! Each worker process appends to a file of its own, a line for each record, with one write: a process that is killed
 //! leaves whole lines, and at most half of a last one. Times are of the machine's monotonic clock, which all processes
@@ -14,7 +14,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What happened to a job, as it saw it itself.
+/// An event of a job, as the job itself saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
@@ -67,7 +67,7 @@ impl Pen {
         Ok(Self { file: Arc::new(Mutex::new(file)) })
     }
 
-    /// A job begins. It is over when what is returned says so, or is dropped.
+    /// Records that a job begins. It ends when the returned value says so, or is dropped.
     pub fn begin(&self, context: &Context, payload: &Payload) -> std::io::Result<Running> {
         let record = Record {
             at_ns: monotonic_ns(),
@@ -93,7 +93,7 @@ impl Pen {
     }
 }
 
-/// A job that has written that it began.
+/// A job that has recorded that it began.
 #[derive(Debug)]
 pub struct Running {
     pen: Pen,
@@ -116,7 +116,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if !self.over {
-            // If it cannot be written, it looks as if the job had run on: the verdict errs on the strict side.
+            // If the write fails, the job looks as if it had run on: the verdict errs on the strict side.
             let _ = self.end(Event::Stopped);
         }
     }

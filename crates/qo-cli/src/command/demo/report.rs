@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// Where the columns of the table of limits begin.
 const COLUMNS: [usize; 4] = [2, 46, 55, 64];
-/// Violations of one kind that are shown: a limit that is broken is broken by every job.
+/// Violations of one kind that are shown: every job that runs under a broken limit would add one.
 const SHOWN: usize = 3;
 
 /// Shows the verdict.
@@ -81,10 +81,10 @@ fn facts(evidence: &Evidence, verdict: &Verdict) -> Vec<Line> {
         true => format!("slots back after {} ms (lease {} ms)", recovery.all_ms, evidence.lease_ms),
         false => format!("only {} of them began again", recovery.again),
     };
-    let worker = recovery.worker.as_deref().unwrap_or("nobody");
+    let worker = recovery.worker.as_deref().unwrap_or("no worker");
     let unsaid = match recovery.unsaid {
         0 => String::new(),
-        unsaid => format!(" ({unsaid} just done, but it could not say so)"),
+        unsaid => format!(" ({unsaid} done just before, but not settled)"),
     };
     let jobs = &verdict.jobs;
     let mut done = format!("{} done once, {} run again after the kill", jobs.once, jobs.again);

@@ -21,16 +21,16 @@ use uuid::Uuid;
 
 /// How often the view is drawn.
 const TICK: Duration = Duration::from_millis(100);
-/// How long everything may take. Not a promise: the point at which it is given up.
+/// When the demo gives up.
 const PATIENCE_SECONDS: f64 = 90.0;
 /// How long workers may take to start.
 const START_SECONDS: f64 = 20.0;
-/// How long the lowered limit is shown before something else happens.
+/// How long the lowered limit is shown before the next act.
 const LOWERED_SECONDS: f64 = 1.5;
 /// How long the show waits for a worker that is worth killing.
 const HUNT_SECONDS: f64 = 3.0;
 
-/// What comes next.
+/// The next act.
 enum Act {
     /// A limit is lowered, once a fifth of the jobs is done.
     Lower,
@@ -46,11 +46,11 @@ enum Act {
 pub struct Setting {
     /// The store.
     pub store: Arc<dyn Store>,
-    /// The same, for other processes.
+    /// The URL of the same store, for other processes.
     pub url: String,
     /// The names of the run.
     pub names: Names,
-    /// Whether the store is the demo's own to limit everything in it.
+    /// Whether the demo may limit `cluster`: the store is its own.
     pub with_cluster: bool,
     /// The folder that the jobs write to.
     pub records: PathBuf,
@@ -95,7 +95,7 @@ impl<'a> Show<'a> {
         monotonic_ns().saturating_sub(self.evidence.began_ns) as f64 / 1e9
     }
 
-    /// Submits the jobs and plays it to the end.
+    /// Submits the jobs and plays the show to the end.
     pub async fn play(&mut self) -> Done {
         self.wait_for_workers().await?;
         let jobs = self.names.jobs()?;
@@ -123,7 +123,7 @@ impl<'a> Show<'a> {
         Ok(())
     }
 
-    /// Lets the workers end. The evidence is complete then.
+    /// Lets the workers end. Then the evidence is complete.
     pub async fn close(self) -> Evidence {
         self.fleet.end().await;
         self.evidence
@@ -195,7 +195,8 @@ impl<'a> Show<'a> {
         Ok(())
     }
 
-    /// The worker that holds the most, if it is worth it: jobs of several limits, and a step of a workflow.
+    /// The worker that holds the most jobs, if it is worth killing: it holds jobs of several limits, and a step of a
+    /// workflow.
     fn victim(&self, picture: &Picture, choosy: bool) -> Option<String> {
         let worth = |worker: &str| {
             let has = |is_one: &dyn Fn(&super::picture::RunningJob) -> bool| {
@@ -214,14 +215,14 @@ impl<'a> Show<'a> {
         let held = picture.of_worker(&worker);
         let lease = LEASE_MS / 1_000;
         let what = format!(
-            "kill -9 {worker} while it runs {held} jobs: nobody else may have their slots until its lease of {lease} s ends"
+            "kill -9 {worker} while it runs {held} jobs: no other job may have their slots until its lease of {lease} s ends"
         );
         self.stage.say(killed, &what, Style::Bad)?;
         self.act = Act::Raise { worker, killed };
         Ok(())
     }
 
-    /// Changes the limit, and notes which claims came before and after.
+    /// Changes the limit, and records which claims came before and after.
     async fn change_limit(&mut self, limit: u32) -> Result<()> {
         let group = self.names.changed_group()?;
         let before = self.mark().await?;
@@ -234,7 +235,7 @@ impl<'a> Show<'a> {
         Ok(())
     }
 
-    /// The store's counter of fence tokens: every later claim has a larger one, every earlier claim a smaller one.
+    /// The store's counter of fence tokens: every later claim has a larger token, every earlier claim a smaller one.
     async fn mark(&self) -> Result<FenceToken> {
         let (group, holder) = (self.names.marks()?, self.names.worker(0)?);
         let request = SlotRequest::new(LeaseId(Uuid::new_v4()), group, holder, LEASE_MS);
@@ -246,7 +247,7 @@ impl<'a> Show<'a> {
     }
 }
 
-/// Leaves a store that others use as it was: no limit of the demo, and no job of it that has not ended.
+/// Leaves a shared store as it was: no limit of the demo, and no job of it that has not ended.
 pub async fn clean_up(store: &Arc<dyn Store>, names: &Names, with_cluster: bool) -> Result<()> {
     for queue in names.queues()? {
         let filter = JobFilter { queue: Some(queue), ..JobFilter::default() };
@@ -260,7 +261,7 @@ pub async fn clean_up(store: &Arc<dyn Store>, names: &Names, with_cluster: bool)
             }
         }
     }
-    // The workers have ended, one way or another: nobody needs to wait for their leases.
+    // The workers have ended: close their sessions now, so that nothing waits for their leases.
     for worker in store.workers().await?.iter().filter(|worker| names.word(&worker.worker).is_some()) {
         store.close_session(worker.session).await?;
     }
@@ -276,7 +277,7 @@ pub async fn clean_up(store: &Arc<dyn Store>, names: &Names, with_cluster: bool)
     store.register(tasks).await.map(drop)
 }
 
-/// Whether nobody uses a namespace: no job lives, no worker, and nobody has limited everything.
+/// Whether a namespace is unused: it has no live job, no worker and no limit of `cluster`.
 pub async fn is_unused(store: &Arc<dyn Store>) -> Result<bool> {
     let queues = store.queues().await?;
     let is_idle = queues

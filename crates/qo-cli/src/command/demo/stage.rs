@@ -10,27 +10,27 @@ use std::io::{IsTerminal, Write};
 
 /// Seconds between two lines where nothing can be redrawn.
 const PLAIN_SECONDS: f64 = 1.0;
-/// A terminal that does not say how large it is.
+/// The size of a terminal that does not report it.
 const USUAL: (usize, usize) = (100, 30);
 
 /// Where the show is seen.
 pub struct Stage<'a> {
     screen: &'a mut Screen,
-    /// Lines that stand on the terminal and can be drawn over; none if it is not one.
+    /// Lines on the terminal that can be drawn over; none if it is not a terminal.
     drawn: Option<usize>,
     happened: Vec<Line>,
     next_line: f64,
 }
 
 impl<'a> Stage<'a> {
-    /// A stage on stdout. What cannot be redrawn is written line by line.
+    /// A stage on stdout. Where it cannot redraw, it writes line by line.
     pub fn new(screen: &'a mut Screen) -> Self {
         let can_redraw =
             std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
         Self { screen, drawn: can_redraw.then_some(0), happened: Vec::new(), next_line: 0.0 }
     }
 
-    /// Something happened that people should read.
+    /// Shows an event.
     pub fn say(&mut self, seconds: f64, text: &str, style: Style) -> Done {
         let line = Line::of(format!("{seconds:6.1} s  "), Style::Dim).and(text, style);
         if self.drawn.is_some() {
@@ -57,7 +57,7 @@ impl<'a> Stage<'a> {
     fn redraw(&mut self, frame: &Frame<'_>, drawn: usize) -> Done {
         let (width, height) = size();
         let lines = fitting(frame.lines(), &self.happened, height.saturating_sub(1));
-        // Hidden, the cursor does not flicker over the frame; each line is cleared behind its text, so that nothing
+        // The hidden cursor does not flicker over the frame. Each line is cleared behind its text, so that nothing
         // vanishes in between.
         let mut text = "\u{1b}[?25l".to_owned();
         if drawn > 0 {
@@ -77,15 +77,14 @@ impl<'a> Stage<'a> {
 impl Drop for Stage<'_> {
     fn drop(&mut self) {
         if self.drawn.is_some_and(|drawn| drawn > 0) {
-            // Whatever comes next has its cursor again.
+            // Show the cursor again.
             let _ = std::io::stdout().write_all(b"\x1b[?25h");
             let _ = std::io::stdout().flush();
         }
     }
 }
 
-/// The frame and what happened, in at most so many lines: a low terminal does without blank lines first, then without
-/// what happened long ago.
+/// The frame and the events, in at most `most` lines: a low terminal loses blank lines first, then old events.
 fn fitting(mut frame: Vec<Line>, happened: &[Line], most: usize) -> Vec<Line> {
     frame.push(Line::new());
     if frame.len() + happened.len() > most {

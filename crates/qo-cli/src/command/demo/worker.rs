@@ -1,4 +1,4 @@
-//! One of the demo's worker processes: an ordinary worker whose jobs write down when they begin and when they end.
+//! One of the demo's worker processes: an ordinary worker whose jobs record when they begin and when they end.
 
 use super::plan::{LEASE_MS, Names, PERMITS, Payload, TASK, Task};
 use super::record::Pen;
@@ -25,7 +25,7 @@ pub struct DemoWorker {
 }
 
 impl DemoWorker {
-    /// Works until stdin is closed: whoever started it is done, or gone.
+    /// Works until stdin is closed: the demo that started it is done, or gone.
     pub async fn run(self) -> Done {
         let missing = |_| Error::invalid("QO_STORE", "", "must name the store: `qo demo` starts this");
         let store = std::env::var("QO_STORE").map_err(missing)?;
@@ -38,7 +38,7 @@ impl DemoWorker {
             max_concurrent_tasks: Some(PERMITS),
             lease_ms: LEASE_MS,
             cancel_grace_ms: 1_000,
-            // Small bites, so that every worker has something to hold.
+            // Small batches, so that every worker holds some jobs.
             claim: ClaimSettings { claim_batch_size: 4, ..ClaimSettings::default() },
             ..WorkerOptions::default()
         };
@@ -51,7 +51,7 @@ impl DemoWorker {
         let worker = builder.build()?;
         let shutdown = worker.shutdown_handle();
         let watch = move || {
-            // Nothing is ever said; what counts is that it ends.
+            // The demo writes nothing: only the end of the pipe matters.
             let _ = std::io::stdin().read_to_end(&mut Vec::new());
             shutdown.drain();
         };
@@ -69,7 +69,7 @@ fn config(task: Task) -> TaskConfig {
     }
 }
 
-/// What every job of the demo does: it says that it begins, takes its time, and says that it is done.
+/// What every job of the demo does: it records that it begins, takes its time, and records that it is done.
 async fn work(pen: Pen, payload: Payload, context: Context) -> Result<String, Failure> {
     let running = pen.begin(&context, &payload)?;
     tokio::time::sleep(Duration::from_millis(payload.ms)).await;

@@ -1,4 +1,4 @@
-//! Is anything stuck? Asked of any store, through the same questions that every command asks.
+//! Is anything stuck? It uses the same calls as every other command, so it works on any store.
 
 use super::sweep;
 use super::{Finding, Level};
@@ -11,9 +11,9 @@ use qo::core::{GroupRef, GroupStatus, JobFilter, JobState, JobView, Reason, Work
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Groups, workflows and waiting jobs that are looked at: enough to see what is wrong.
+/// How many groups, workflows and waiting jobs it looks at: enough to see what is wrong.
 const LOOKED_AT: usize = 1_000;
-/// Waiting jobs that are asked why they wait.
+/// For how many waiting jobs it asks why they wait.
 const ASKED: usize = 200;
 
 /// Looks at sessions, groups, workflows and waiting jobs.
@@ -98,7 +98,7 @@ async fn workflows(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
     Ok(vec![Finding::new(Level::Note, "workflows", format!("halted: {}", listed(&halted))).advice(advice)])
 }
 
-/// Why the first of the waiting jobs wait, where somebody must do something about it.
+/// Why the first of the waiting jobs wait, where an operator must act.
 async fn waiting(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
     let filter = JobFilter { states: vec![JobState::Pending], ..JobFilter::default() };
     let page = store.jobs(filter, None, ASKED).await?;
@@ -127,7 +127,7 @@ async fn waiting(store: &Arc<dyn Store>) -> Done<Vec<Finding>> {
     Ok(findings)
 }
 
-/// A job that breaks a rule: it fails as soon as a worker claims it, and if none can it waits for ever.
+/// A job that breaks a rule. It fails as soon as a worker claims it; if no worker can, it waits for ever.
 fn unreadable(job: &JobView) -> Option<Finding> {
     let what = format!("cannot be read: {}", clean(job.unreadable.as_ref()?));
     let finding = Finding::new(Level::Problem, format!("job {}", job.id), what);

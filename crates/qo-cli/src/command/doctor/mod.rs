@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Serialize;
 use sweep::Sweepable;
 
-/// See whether a store is well: what it holds, and what is stuck in it.
+/// See whether a store is healthy: what it holds, and what is stuck in it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -21,20 +21,20 @@ Examples:
   qo doctor --repair      get a damaged store going again; says what was lost
   qo doctor --release     after a repair that lost records: let jobs start again
 
-What is over and not ended yet is shown: sessions and leases, and slots that are objects in a bucket. Workers sweep it by
-themselves; looking changes nothing. With --json such a finding has it as `would_sweep`.
+It shows sessions, leases and slots that are objects in a bucket if they are over and no sweep has ended them yet. Workers
+sweep them; this look changes nothing. With --json such a finding has the field `would_sweep`.
 
-In a bucket the doctor tries out whether the credentials may write: it creates an object under probe/ and deletes it.
+In a bucket the doctor checks that the credentials may write: it creates an object under probe/ and deletes it.
 
 Exit code 1 if something is wrong.")]
 pub struct Doctor {
     /// Read everything that is stored and check it.
     #[arg(long)]
     verify: bool,
-    /// Get a damaged store going again. If records were lost nothing starts until --release.
+    /// Get a damaged store going again. If records were lost, nothing starts until --release.
     #[arg(long)]
     repair: bool,
-    /// Let jobs start again after a repair that lost records: limits and pauses are as they should be.
+    /// Let jobs start again after a repair that lost records. Check limits and pauses first.
     #[arg(long, conflicts_with = "repair")]
     release: bool,
     #[command(flatten)]
@@ -47,7 +47,7 @@ pub struct Doctor {
 enum Level {
     /// All is well.
     Ok,
-    /// It may be meant so, or not.
+    /// It may be intended, or not.
     Note,
     /// Something is wrong.
     Problem,
@@ -84,7 +84,7 @@ impl Finding {
 }
 
 impl Doctor {
-    /// Looks, and tells.
+    /// Examines the store and prints the findings.
     pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
         let is_there = place.has_namespace().await?;
         let mut findings = if self.release { stored::release(place).await? } else { Vec::new() };

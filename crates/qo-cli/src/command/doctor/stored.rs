@@ -7,8 +7,7 @@ use crate::trouble::{Done, Trouble};
 use qo::ErrorKind;
 use qo::doctor::{DirectoryHealth, DirectoryRepair, Drift, Health, Hold, MayWrite, PostgresHealth, Repair};
 
-/// Looks at what is stored; with `repair` a damaged store is got going again first. Where there is no namespace none is
-/// made.
+/// Looks at what is stored; with `repair` it first gets a damaged store going again. It makes no namespace.
 pub async fn examine(place: &Place, is_there: bool, verify: bool, repair: bool) -> Done<Vec<Finding>> {
     let url = &place.settings.store;
     let mut findings = writing(place).await?;
@@ -20,7 +19,7 @@ pub async fn examine(place: &Place, is_there: bool, verify: bool, repair: bool) 
         let advice = "the first `qo submit` or `qo worker` makes it";
         findings.push(Finding::new(Level::Note, "store", what).advice(advice));
         if verify {
-            // Whether the server can be relied upon is good to know before.
+            // Whether the server is reliable should be known before a namespace is made.
             findings.extend(examined(place).await?);
         }
         return Ok(findings);
@@ -35,7 +34,7 @@ pub async fn examine(place: &Place, is_there: bool, verify: bool, repair: bool) 
         }
     }
     match place.open_existing().await {
-        // What there is to look at on a server costs little: it is always looked at.
+        // On a server the examination costs little, so it always runs.
         Ok(_) if verify || repair || qo::doctor::server(url).is_some() => {}
         Ok(_) => {
             let namespace = place.namespace().await?;
@@ -46,7 +45,7 @@ pub async fn examine(place: &Place, is_there: bool, verify: bool, repair: bool) 
             findings.extend(namespace.and_then(|namespace| namespace.hold).map(|hold| held(&hold)));
             return Ok(findings);
         }
-        // What is wrong is told in full below.
+        // The examination below reports all of it.
         Err(Trouble::Error { error, .. }) if error.kind() == ErrorKind::Data => {
             let level = qo::migrate::status(url).await?;
             if level.store.is_some_and(|store| store != level.release) {
@@ -59,17 +58,17 @@ pub async fn examine(place: &Place, is_there: bool, verify: bool, repair: bool) 
     Ok(findings)
 }
 
-/// Whether a bucket can be written to, where that is not as it should be. Reading tells nothing of it.
+/// A finding if a bucket cannot be written to as it should be. Reading it does not show that.
 async fn writing(place: &Place) -> Done<Vec<Finding>> {
     let finding = match qo::doctor::may_write(&place.settings.store).await {
         Ok(None | Some(MayWrite::AndDelete)) => return Ok(Vec::new()),
         Ok(Some(MayWrite::NotDelete(why))) => {
             let what = format!("the credentials may write, and not delete what they wrote: {why}");
-            let advice = "they need s3:DeleteObject too, or what nobody reads any more is never swept";
+            let advice = "they need s3:DeleteObject too, or records that no reader needs are never swept";
             Finding::new(Level::Note, "store", what).advice(advice)
         }
         Ok(Some(MayWrite::NotKnown(why))) => {
-            let what = format!("whether {} can be written to cannot be told: {why}", place.shown());
+            let what = format!("cannot find out whether {} can be written to: {why}", place.shown());
             Finding::new(Level::Note, "store", what).advice("try again")
         }
         Err(error) if error.kind() == ErrorKind::Invalid => {
@@ -81,7 +80,7 @@ async fn writing(place: &Place) -> Done<Vec<Finding>> {
     Ok(vec![finding])
 }
 
-/// An operator has spoken: what a repair has closed is opened.
+/// Ends the hold of a repair, because an operator says so.
 pub async fn release(place: &Place) -> Done<Vec<Finding>> {
     let released = qo::doctor::release(&place.settings.store).await;
     Ok(vec![match released.map_err(|error| place.explained(error))? {
@@ -99,7 +98,7 @@ fn held(hold: &Hold) -> Finding {
     Finding::new(Level::Note, "hold", on_hold(hold)).advice(SPEAK)
 }
 
-/// Everything, read.
+/// Reads and checks everything that is stored.
 async fn examined(place: &Place) -> Done<Vec<Finding>> {
     let examined = qo::doctor::examine(&place.settings.store).await;
     Ok(match examined.map_err(|error| place.explained(error))? {

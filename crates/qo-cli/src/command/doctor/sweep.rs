@@ -1,4 +1,4 @@
-//! What a sweep would end: sessions, leases and slots that are over, and that nobody has ended yet. Looking ends none.
+//! What a sweep would end: sessions, leases and slots that are over and have not been ended yet. Looking ends none.
 
 use super::{Finding, Level};
 use crate::output::{Times, counted};
@@ -14,7 +14,7 @@ use serde::Serialize;
 pub(super) enum Sweepable {
     /// The session of a worker.
     Session(ExpiredSession),
-    /// What a program holds, or a job that has passed its timeout.
+    /// The slots of a program, or of a job that has passed its timeout.
     Lease { group: GroupRef, token: FenceToken, worker: Name, slots: u32, expired_at: Time },
     /// A slot that is an object in a bucket.
     SlotObject(ExpiredSlot),
@@ -28,13 +28,13 @@ pub(super) struct ExpiredSession {
     expired_at: Time,
     /// Jobs that it runs: they go back in line.
     running: u64,
-    /// Jobs that it has claimed ahead of time: they, too.
+    /// Jobs that it has claimed ahead of time: they go back in line, too.
     claimed: u64,
     /// Slots that its jobs hold, in all groups that have a limit.
     slots: u64,
 }
 
-/// Sessions that are over, and leases that are although their session is not.
+/// Sessions that are over, and leases that are over although their session is not.
 pub(super) fn over(over: &Over, now: Time) -> Vec<Finding> {
     let sessions = over.sessions.iter().map(|over| session(&over.worker, over.slots, now));
     let leases = over.leases.iter().map(|over| lease(&over.group, &over.holder, now));
@@ -55,7 +55,7 @@ fn session(worker: &WorkerStatus, slots: u64, now: Time) -> Finding {
     };
     let ended = Times::new(now).away(worker.lease_until);
     let what =
-        format!("the lease of {} is over, it ended {ended}, and nobody has swept yet: {held}", worker.worker);
+        format!("the lease of {} is over, it ended {ended}, and no sweep ran yet: {held}", worker.worker);
     let session = ExpiredSession {
         worker: worker.worker.clone(),
         session: worker.session,
@@ -92,19 +92,19 @@ pub(super) async fn slot_objects(place: &Place) -> Done<Vec<Finding>> {
     let over = expired.slots.into_iter().map(|over| slot_object(over, &times));
     let unreadable = expired.unreadable.into_iter().map(|what| {
         Finding::new(Level::Problem, "slots", what)
-            .advice("who meets it gets no slot of its group: delete the object when nobody uses the group")
+            .advice("a program that meets it gets no slot of its group: delete the object when no program uses the group")
     });
     Ok(over.chain(unreadable).collect())
 }
 
 fn slot_object(over: ExpiredSlot, times: &Times) -> Finding {
     let slot = &over.slot;
-    let task = slot.task_id.map_or_else(|| "nobody".into(), |task| task.to_string());
+    let task = slot.task_id.map_or_else(|| "an unknown task".into(), |task| task.to_string());
     let worker = slot.worker_id.as_ref().map_or_else(String::new, |worker| format!(" on {worker}"));
     let ended =
         slot.expires_at.map_or_else(String::new, |end| format!(", its lease ended {}", times.away(end)));
     let what = format!("slot {}, an object, is not free: {task}{worker} took it{ended}", slot.slot_id);
     Finding::new(Level::Note, over.group.to_string(), what)
-        .advice("who wants it takes it; a running worker frees it by and by")
+        .advice("a program that waits for it takes it; a running worker frees it after a while")
         .sweep(Sweepable::SlotObject(over))
 }

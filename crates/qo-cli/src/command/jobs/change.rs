@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::io::{BufRead, IsTerminal, Write};
 use std::sync::Arc;
 
-/// Call jobs off: those that wait at once, those that run are told to stop.
+/// Cancel jobs: waiting jobs end at once, running jobs are told to stop.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +26,7 @@ pub struct Cancel {
     which: Which,
 }
 
-/// Open failed, cancelled or expired jobs again, with all their attempts. One that waits for its next attempt runs now.
+/// Reopen failed, cancelled or expired jobs, with all their attempts. A job that waits for its next attempt runs now.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -44,7 +44,7 @@ struct Which {
     jobs: Vec<JobId>,
     #[command(flatten)]
     filter: Filter,
-    /// Every job that can be.
+    /// Every job that can be changed.
     #[arg(long)]
     all: bool,
     /// Do not ask.
@@ -78,11 +78,11 @@ async fn change(place: &Place, screen: &mut Screen, which: Which, change: Change
             let hint = "name ids, or a filter such as --task NAME, or --all";
             Err(Trouble::usage("no jobs are named").hint(hint))
         }
-        _ => Err(Trouble::usage("jobs are named by ids, by a filter or by --all: by one of them")),
+        _ => Err(Trouble::usage("name jobs by ids, by a filter or by --all, but only in one way")),
     }
 }
 
-/// What became of one job.
+/// The new state of one job.
 #[derive(Serialize)]
 struct Became {
     job: JobId,
@@ -136,10 +136,10 @@ async fn matching(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, cha
         false => filter.states.retain(|state| able.contains(state)),
     }
     let word = if change == Change::Cancel { "cancel" } else { "retry" };
-    // No state is left: an empty list would mean any.
+    // No state is left. An empty list would mean any state.
     let mut is_over = filter.states.is_empty();
     if !is_over && !which.yes {
-        // Only a question needs the number: counting a million jobs takes a thousand pages.
+        // Only the question needs the number: counting a million jobs takes a thousand pages.
         match count(store, change, &filter).await? {
             0 => is_over = true,
             count => confirm(screen, word, count)?,
@@ -150,7 +150,7 @@ async fn matching(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, cha
         let page = store.change_matching(change, filter.clone(), after, caps::PAGE).await;
         let page = page.map_err(|error| {
             let done = counted(changed, "job");
-            Trouble::from(error).hint(format!("{done} were changed before that; the same command goes on"))
+            Trouble::from(error).hint(format!("{done} were changed before that; run the command again"))
         })?;
         changed += page.jobs;
         after = page.next;
@@ -164,10 +164,11 @@ async fn matching(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, cha
     screen.line(format_args!("{} {done}", counted(changed, "job")))
 }
 
-/// How many jobs will be changed, at most: a listing does not show whether a job that waits for its time has run before.
+/// How many jobs will be changed, at most: a listing does not show whether a job that waits for its time has run
+/// before.
 async fn count(store: &Arc<dyn Store>, change: Change, filter: &JobFilter) -> Done<u64> {
     let (mut count, mut after, now) = (0, None, store.now().await?);
-    // Of pending jobs a retry changes those that wait for their next attempt.
+    // A retry changes only those pending jobs that wait for their next attempt.
     let can = |job: &&JobView| change == Change::Cancel || job.state != JobState::Pending || job.run_at > now;
     loop {
         let page = store.jobs(filter.clone(), after, caps::PAGE).await?;
@@ -184,7 +185,7 @@ fn confirm(screen: &mut Screen, word: &str, count: u64) -> Done {
         return Err(Trouble::usage(format!("{} may match; to {word} say --yes", counted(count, "job"))));
     }
     screen.flush()?;
-    // Who closed stderr cannot be asked, and does not say yes.
+    // A user who has closed stderr does not see the question, and does not answer yes.
     let _ = write!(std::io::stderr(), "{word} {}? [y/N] ", counted(count, "job"));
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);

@@ -28,7 +28,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether it says nothing: every job matches.
+    /// Whether it has no condition: every job matches.
     pub fn is_empty(&self) -> bool {
         JobFilter::from(self.clone()) == JobFilter::default()
     }

@@ -12,7 +12,7 @@ use qo::core::{Cursor, JobFilter, JobView, Name, caps};
 use qo::{Error, ErrorKind, Store};
 use std::sync::Arc;
 
-/// Rows that people get without asking for more.
+/// Rows that people get by default.
 const ROWS: usize = 50;
 
 /// List jobs, in the order in which they were accepted.
@@ -27,13 +27,13 @@ With --json the result is an array of all matching jobs, or of the first --limit
 pub struct List {
     #[command(flatten)]
     filter: Filter,
-    /// Show at most so many [default: 50; all with --json].
+    /// Show at most this many [default: 50; all with --json].
     #[arg(long, value_name = "N", conflicts_with = "all", value_parser = argument::count)]
     limit: Option<usize>,
     /// Show all, however many.
     #[arg(long)]
     all: bool,
-    /// Go on where an earlier page ended; it says where that is.
+    /// Go on after this cursor, which an earlier page prints at its end.
     #[arg(long, value_name = "CURSOR")]
     after: Option<u64>,
     #[command(flatten)]
@@ -150,7 +150,7 @@ fn note(job: &JobView, times: &Times) -> String {
     notes.join("; ")
 }
 
-/// Nothing matches: perhaps a name is misspelled.
+/// No job matches: perhaps a name is misspelled.
 async fn none(store: &Arc<dyn Store>, screen: &mut Screen, filter: &JobFilter) -> Done {
     screen.say("no jobs match");
     if *filter == JobFilter::default() {

@@ -24,8 +24,8 @@ Examples:
   qo jobs logs JOB --attempt 2
   qo jobs logs JOB --follow
 
-Of each attempt the last 64 KiB are kept; the first line says what was cut. Bytes that are not UTF-8 are shown as \\xNN.
-Of a running attempt a log is kept about every second, in a bucket after 2 seconds and then every 2 to 30.")]
+The last 64 KiB of each attempt are kept; the first line says how much was cut. Bytes that are not UTF-8 are shown as \\xNN.
+The log of a running attempt is kept about every second, in a bucket after 2 seconds and then every 2 to 30.")]
 pub struct Logs {
     /// The job's id.
     #[arg(value_parser = argument::job)]
@@ -104,9 +104,9 @@ impl Logs {
         }
     }
 
-    /// Prints what is new. Says whether nothing more will come.
+    /// Prints what is new. Returns whether nothing more will come.
     async fn look(&self, store: &Arc<dyn Store>, screen: &mut Screen, followed: &mut Followed) -> Done<bool> {
-        // First the job, then its logs: the log of an attempt that has ended by then is whole.
+        // Read the job before its logs: the log of an attempt that has ended by then is complete.
         let job = find(store, self.job).await?;
         let tries = self.tries(&job);
         for &(attempt, token, running) in &tries {
@@ -124,17 +124,17 @@ impl Logs {
     }
 }
 
-/// What of the logs of a job was printed.
+/// How much of the logs of a job has been printed.
 #[derive(Debug, Default)]
 struct Followed {
     /// Attempts that have ended and were printed whole.
     done: BTreeSet<FenceToken>,
-    /// The one that was printed last, and its log up to where it was.
+    /// The attempt that was printed last, and its log so far.
     last: Option<(FenceToken, String)>,
 }
 
 impl Followed {
-    /// Prints what is new; of a running attempt whole lines only.
+    /// Prints what is new; only whole lines of a running attempt.
     fn show(&mut self, screen: &mut Screen, log: &Log) -> Done {
         if let Some(text) = &log.log {
             let end = if log.running { text.rfind('\n').map_or(0, |at| at + 1) } else { text.len() };

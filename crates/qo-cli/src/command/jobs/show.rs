@@ -23,7 +23,7 @@ pub struct Show {
     format: Format,
 }
 
-/// A job, or a hint where jobs are found.
+/// A job. If it is not found, a hint where jobs are listed.
 pub(super) async fn find(store: &Arc<dyn Store>, job: JobId) -> Done<JobDetail> {
     store.job(job).await.map_err(|error| {
         let hint = "`qo jobs list` shows the jobs that are remembered; finished ones are forgotten after [retention]";
@@ -130,7 +130,7 @@ fn shown_output(output: &Json) -> String {
     }
 }
 
-/// A long text is not for a table.
+/// A long text is cut: it does not fit into a table.
 fn shown(json: &str) -> String {
     const MOST: usize = 400;
     let cut = json.floor_char_boundary(MOST);

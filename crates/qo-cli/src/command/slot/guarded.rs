@@ -1,4 +1,4 @@
-//! A command under a guard: see `qo::guard` for what they say to one another.
+//! A command under a guard: see `qo::guard` for the protocol.
 
 use qo::{Error, ErrorKind, Result};
 use rustix::time::{ClockId, clock_gettime};
@@ -28,7 +28,7 @@ pub struct Guarded {
     heard: BufReader<OwnedReadHalf>,
     tell: OwnedWriteHalf,
     line: Vec<u8>,
-    /// The command, or its guard, got this signal from elsewhere.
+    /// The command, or its guard, got this signal from another process.
     signalled: Option<i32>,
     /// Kept open for the command.
     _stdin: Option<OwnedFd>,
@@ -65,7 +65,7 @@ impl Guarded {
     }
 
     async fn say(&mut self, text: &str) {
-        // A guard that is gone is noticed by whoever waits for its last word.
+        // If the guard is gone, `ended` notices.
         let _ = self.tell.write_all(text.as_bytes()).await;
     }
 
@@ -84,7 +84,7 @@ impl Guarded {
         self.say(&format!("stop {}\n", grace.as_millis())).await;
     }
 
-    /// The signal that asked the command to end, if it came from elsewhere.
+    /// The signal that asked the command to end, if another process sent it.
     pub fn signalled(&self) -> Option<i32> {
         self.signalled
     }
@@ -92,11 +92,11 @@ impl Guarded {
     /// Waits for the end of the command. May be dropped and called again.
     pub async fn ended(&mut self) -> Result<Ended> {
         loop {
-            // What was read of a line stays in it if this is dropped.
+            // If this future is dropped, the part of a line that was read stays in `line`.
             let read = self.heard.read_until(b'\n', &mut self.line).await;
             if read.is_err() || !self.line.ends_with(b"\n") {
                 let status = self.guard.wait().await.map_err(|error| cannot("wait for the guard", &error))?;
-                // The slot is given back after this: nothing of the command may run then.
+                // The slot is given back after this: no process of the command may run then.
                 qo::guard::kill_left_behind(&[]).await;
                 return Err(Error::new(ErrorKind::Internal, format!("the guard ended early: {status}")));
             }
@@ -118,11 +118,11 @@ impl Guarded {
     }
 }
 
-/// The command, with its stdin in place of the guard's: the shell puts it there.
+/// The command, with its own stdin in place of the guard's. A shell puts it there.
 fn with_stdin(command: &[String], stdin: Option<&OwnedFd>) -> Vec<String> {
     let Some(stdin) = stdin else { return command.to_vec() };
     let number = stdin.as_raw_fd();
-    // Not every shell knows numbers of two digits.
+    // Not every shell accepts descriptor numbers of two digits.
     let script = match number {
         0..=9 => format!("exec \"$@\" <&{number} {number}<&-"),
         _ => format!("exec \"$@\" </dev/fd/{number}"),

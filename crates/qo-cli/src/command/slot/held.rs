@@ -1,4 +1,4 @@
-//! Slots that we hold, and how long we may trust that we do.
+//! Slots that this process holds, and how long it may trust that it does.
 
 use super::keeper::{Grant, Keeper};
 use qo::core::{FenceToken, SlotRequest};
@@ -8,27 +8,27 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Times that giving back is tried.
+/// How often it tries to give slots back.
 const TRIES: u32 = 5;
 /// Pause after a call that failed.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How often to look whether the slots are still ours, where something changes all the time.
+/// How often to check that the slots are still held, on a store that changes all the time.
 const LOOK_GAP: Duration = Duration::from_millis(500);
 
-/// Slots under our lease.
+/// Slots under a lease of this process.
 pub struct Held {
     keeper: Keeper,
     request: SlotRequest,
     grant: Grant,
     lease: Duration,
-    /// How long it is trusted after each renewal: by the rule that workers follow.
+    /// How long the lease is trusted after each renewal, by the same rule as for workers.
     trusted_for: Duration,
     state: Mutex<State>,
 }
 
 struct State {
-    /// Until then nobody else can have them.
+    /// Until then no other process can have them.
     trusted_until: Instant,
     renew_at: Instant,
     lost: Option<Error>,
@@ -52,12 +52,12 @@ impl Held {
         self.grant.token
     }
 
-    /// Until then nobody else can have the slots.
+    /// Until then no other process can have the slots.
     pub fn trusted_until(&self) -> Instant {
         self.state().trusted_until
     }
 
-    /// Why they are ours no longer, if they are not.
+    /// Why they are lost, if they are.
     pub fn lost(&self) -> Option<Error> {
         let state = self.state();
         let over = Instant::now() >= state.trusted_until;
@@ -67,11 +67,12 @@ impl Held {
         state.lost.clone().or_else(|| over.then(unrenewed))
     }
 
-    /// Waits until somebody has taken the slots away: an operator, or a lease that ended. To renew then says so.
+    /// Waits until the slots are taken away, by an operator or because the lease ended. The renewal that follows gets
+    /// the reason.
     async fn taken_away(&self) {
         let mut seen = self.keeper.seen().await;
         loop {
-            // If nothing tells of it, it will be noticed at the next renewal.
+            // If the store does not report changes, the next renewal notices.
             seen = self.keeper.change(seen).await;
             if !self.keeper.is_held(&self.request.group, self.grant.token).await {
                 return;
@@ -81,7 +82,7 @@ impl Held {
         }
     }
 
-    /// Waits until it is time, and renews. The new end of trust; none, once, if the slots are lost.
+    /// Waits until it is time, and renews. Returns the new end of trust; none, once, if the slots are lost.
     pub async fn renew(&self) -> Option<Instant> {
         loop {
             let renew_at = self.state().renew_at;
@@ -99,11 +100,11 @@ impl Held {
                     return Some(state.trusted_until);
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
-                    // The guard kills the command when the trust is over; until then it is tried again.
+                    // Try again until trust ends. Then the guard kills the command.
                     state.renew_at = Instant::now() + PAUSE;
                 }
                 Err(error) => {
-                    // It is not renewed again: there is nothing left to renew.
+                    // The slots are lost: never renew again.
                     state.renew_at = Instant::now() + Duration::from_secs(86_400 * 365);
                     state.lost = Some(error);
                     return None;
@@ -119,7 +120,7 @@ impl Held {
                 Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
                     tokio::time::sleep(PAUSE).await;
                 }
-                // They are not ours any more: an earlier try did it, or the lease is over.
+                // The slots are no longer held: an earlier try gave them back, or the lease is over.
                 Err(error) if error.kind() == ErrorKind::Fenced => return Ok(()),
                 result => return result,
             }

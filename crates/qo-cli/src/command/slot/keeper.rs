@@ -6,13 +6,13 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a taken group is looked at again: where nothing tells of changes, where something does, and where every look
-/// costs a request for each slot.
+/// How often to look at a full group again: where the store does not report changes, where it does, and where every
+/// look costs a request for each slot.
 const POLL: Duration = Duration::from_millis(200);
 const POLL_WITH_CHANGES: Duration = Duration::from_secs(2);
 const POLL_OF_OBJECTS: Duration = Duration::from_secs(1);
 
-/// Who gives slots.
+/// What grants slots.
 #[derive(Clone)]
 pub enum Keeper {
     /// The namespace.
@@ -21,17 +21,17 @@ pub enum Keeper {
     Objects(SlotObjects),
 }
 
-/// What was given.
+/// Slots that were granted.
 #[derive(Debug, Clone, Copy)]
 pub struct Grant {
     /// The fence token.
     pub token: FenceToken,
-    /// Which object it is; 0 in a namespace.
+    /// The number of the object; 0 in a namespace.
     slot_id: u32,
 }
 
 impl Keeper {
-    /// How often to ask again for what is taken.
+    /// How often to ask again for slots of a full group.
     pub fn poll(&self) -> Duration {
         match self {
             Self::Namespace(store) if store.tells_changes() => POLL_WITH_CHANGES,
@@ -40,7 +40,7 @@ impl Keeper {
         }
     }
 
-    /// How much earlier than agreed a lease may be over for others.
+    /// How much earlier than agreed other processes may see a lease as over.
     pub fn coarseness(&self) -> Duration {
         match self {
             Self::Namespace(store) => store.coarseness(),
@@ -64,7 +64,7 @@ impl Keeper {
         }
     }
 
-    /// Holds them for another while.
+    /// Renews the lease.
     pub async fn extend(&self, request: &SlotRequest, grant: Grant) -> Result<()> {
         match self {
             Self::Namespace(store) => {
@@ -87,7 +87,7 @@ impl Keeper {
         }
     }
 
-    /// Where its changes are now, if it tells.
+    /// The store's change counter, if it reports changes.
     pub async fn seen(&self) -> Option<u64> {
         match self {
             Self::Namespace(store) => store.changed(None).await.ok(),
@@ -95,7 +95,7 @@ impl Keeper {
         }
     }
 
-    /// Waits for the next change. Where nothing tells of one this never ends.
+    /// Waits for the next change. Where the store reports none, this never ends.
     pub async fn change(&self, seen: Option<u64>) -> Option<u64> {
         match (self, seen) {
             (Self::Namespace(store), Some(seen)) => match store.changed(Some(seen)).await {
@@ -106,7 +106,7 @@ impl Keeper {
         }
     }
 
-    /// Whether somebody holds slots with this token. Objects are asked when they are renewed.
+    /// Whether the token still holds slots. For objects the answer is always yes: their renewal checks it.
     pub async fn is_held(&self, group: &GroupRef, token: FenceToken) -> bool {
         let Self::Namespace(store) = self else { return true };
         match store.group(group.clone()).await {

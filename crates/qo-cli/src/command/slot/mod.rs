@@ -35,14 +35,14 @@ Examples:
   qo slot run --group deploy/eu --limit 1 --no-wait -- make deploy    exit code 4 if it is taken
   qo --store s3://bucket/prefix slot run --objects --group nightly --limit 1 -- ./nightly.sh
 
-The exit code is that of the command; if it was told to stop and exits with 0 it is 128 and the signal, as for any
-command that a signal ends. It does not outlive its slot: if the lease cannot be renewed it is killed.
+The exit code is that of the command. If the command was told to stop and exits with 0, it is 128 plus the signal, as for
+any command that a signal ends. The command does not outlive its slot: if the lease cannot be renewed it is killed.
 Its environment has QO_GROUP and QO_FENCE_TOKEN.")]
 pub struct Run {
     /// The group: GROUP or GROUP/KEY.
     #[arg(long, value_parser = argument::group)]
     group: GroupRef,
-    /// A limit for the group where nobody else set one.
+    /// A limit for the group where no other source has set one.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=caps::LIMIT as i64), allow_negative_numbers = true)]
     limit: Option<u32>,
     /// How many slots.
@@ -51,21 +51,21 @@ pub struct Run {
     /// How long to wait for them [default: for ever].
     #[arg(long, value_name = "TIME", value_parser = argument::duration, allow_hyphen_values = true, conflicts_with = "no_wait")]
     wait: Option<u64>,
-    /// Do not wait: exit code 4 if they are taken. With --objects a slot whose holder was killed stays taken for such a
-    /// command: to know that a lease is over it would have to watch the slot for that long.
+    /// Do not wait: exit code 4 if they are taken. With --objects, a slot whose holder was killed stays taken for such
+    /// a command: to know that the lease is over, it would have to watch the slot for a whole lease.
     #[arg(long)]
     no_wait: bool,
-    /// How long they are held without renewal, which happens by itself [default: 30s].
+    /// The lease, which is renewed while the command runs [default: 30s].
     #[arg(long, value_name = "TIME", value_parser = argument::duration, allow_hyphen_values = true)]
     lease: Option<u64>,
-    /// Who holds them: a label for people [default: the command's name].
+    /// The name of the holder: a label for people [default: the command's name].
     #[arg(long, value_name = "NAME", value_parser = argument::name)]
     name: Option<Name>,
     /// How long the command may take to stop after Ctrl-C.
     #[arg(long, value_name = "TIME", value_parser = argument::duration, allow_hyphen_values = true, default_value = "10s")]
     grace: u64,
-    /// Take a slot that is an object in a bucket (`s3://…`), without reading the namespace there; such slots are counted
-    /// apart from those of jobs. All who use the group must name the same limit, up to 50.
+    /// Take a slot that is an object in a bucket (`s3://…`), without reading the namespace there. Such slots are
+    /// counted apart from those of jobs. Every program that uses the group must name the same limit, up to 50.
     #[arg(long, requires = "limit", conflicts_with = "slots")]
     objects: bool,
     /// The command.
@@ -73,8 +73,8 @@ pub struct Run {
     command: Vec<String>,
 }
 
-/// Keeps stdin for the command: the guard's own is how we talk to it. A terminal is not passed on, because a command in a
-/// process group of its own may not read from it.
+/// Keeps stdin for the command, because the guard's stdin is the socket to this process. A terminal is not passed on: a
+/// command in a process group of its own may not read from it.
 pub fn keep_stdin() -> Option<OwnedFd> {
     use std::io::IsTerminal;
     let stdin = std::io::stdin();
@@ -113,9 +113,9 @@ impl Slot {
         match ended {
             Ended::Exited(0) => match stopped {
                 None => Ok(()),
-                // Many commands exit with 0 when they are told to terminate. That is no success.
+                // Many commands exit with 0 after SIGTERM. That is no success.
                 Some(Stopped::Signal(signal)) => {
-                    screen.say("the command was told to stop and exited with 0; its work may be undone");
+                    screen.say("the command was told to stop and exited with 0; its work may be unfinished");
                     Err(Trouble::Exit(u8::try_from(128 + signal).unwrap_or(255)))
                 }
                 Some(Stopped::Lost) => {
@@ -133,7 +133,7 @@ impl Slot {
                 Err(Trouble::Exit(code))
             }
             Ended::Failed(why) => {
-                // What a shell says of a command that it does not find.
+                // The exit code of a shell for a command that it does not find.
                 screen.error(&Error::new(ErrorKind::NotFound, why));
                 Err(Trouble::Exit(127))
             }
@@ -144,7 +144,7 @@ impl Slot {
 /// Why a command was told to stop.
 #[derive(Debug, Clone, Copy)]
 enum Stopped {
-    /// A signal to us, or to all processes.
+    /// A signal to this process, or to all processes.
     Signal(i32),
     /// The slot is lost.
     Lost,
@@ -159,7 +159,7 @@ impl Run {
         SlotRequest { slots: self.slots, limit: self.limit, ..request }
     }
 
-    /// The command's name and our process id, in the spelling of a name.
+    /// The command's name and this process's id, as a valid name.
     fn default_name(&self) -> Name {
         let program = self.command.first().map_or("", String::as_str);
         let program = program.rsplit('/').next().unwrap_or(program);
@@ -171,7 +171,7 @@ impl Run {
             .unwrap_or_else(|_| unreachable!("\"slot\" is a name"))
     }
 
-    /// Waits for slots. None if we were told to stop.
+    /// Waits for slots. None if a signal ended the wait.
     async fn acquire(
         &self,
         keeper: &Keeper,
@@ -189,7 +189,7 @@ impl Run {
                 Ok(Some(grant)) => return Ok(Some(Held::new(keeper.clone(), request, grant, sent))),
                 Ok(None) if self.no_wait || is_past(deadline) => return Err(self.taken().into()),
                 Ok(None) => {}
-                // The same id again, after a while: it may have been granted.
+                // The outcome is unknown: ask again with the same id, which may have been granted.
                 Err(error) if error.kind() == ErrorKind::Unknown && !self.no_wait && !is_past(deadline) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -215,7 +215,7 @@ impl Run {
         Error::new(ErrorKind::LimitReached, message)
     }
 
-    /// Runs the command while the slot is held. How it ended, and why it was told to stop, if it was.
+    /// Runs the command while the slot is held. Returns how it ended, and why it was told to stop, if it was.
     async fn hold(
         &self,
         held: &Held,
@@ -229,7 +229,8 @@ impl Run {
         let mut stopped = None;
         loop {
             tokio::select! {
-                // First: a signal to all processes that has come is heard before the end that it brought about.
+                // Poll signals first: a signal to all processes must be seen before the end of the command that it
+                // caused.
                 biased;
                 signal = signals.heard() => {
                     screen.say("stopping the command; its slot is given back when it has ended");
@@ -271,7 +272,7 @@ impl Signals {
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 
-    /// Waits for one of them: its number.
+    /// Waits for one of them, and returns its number.
     async fn heard(&mut self) -> i32 {
         tokio::select! {
             _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),

@@ -20,23 +20,23 @@ use tokio::sync::mpsc;
 
 /// Longest line: a payload may be 16 times as long when every character of it is escaped.
 const LINE_BYTES: u64 = 32 << 20;
-/// Lines that wait between reading and submitting.
+/// Lines that are read ahead of submitting.
 const AHEAD: usize = 1_024;
-/// Refused jobs that are told one by one.
+/// Refused jobs that are printed one by one.
 const TOLD: usize = 10;
 
 /// Where lines come from.
 #[derive(Debug)]
 pub enum Input {
-    /// stdin: submitted as it comes.
+    /// stdin: submitted as it is read.
     Stdin,
     /// A file that was checked, and the number of its jobs.
     File(PathBuf, u64),
 }
 
 impl Input {
-    /// Checks every line of a file: nothing is submitted of one that has a mistake. What comes through a pipe is checked
-    /// as it comes.
+    /// Checks every line of a file: if one has a mistake, nothing is submitted. Lines of a pipe are checked as they are
+    /// read.
     pub fn check(file: &Path, template: &Template) -> Done<Self> {
         if file == Path::new("-") {
             return Ok(Self::Stdin);
@@ -83,7 +83,7 @@ fn at_line(number: u64, error: &Error) -> Error {
     Error::new(error.kind(), format!("line {number}: {}", error.message()))
 }
 
-/// The job of a line. Dates that need the time are checked by the store.
+/// The job of a line. The store checks dates that depend on its time.
 fn read_line(text: &str, template: &Template, now: Time) -> Result<NewJob, Error> {
     let job = line::parse(text)?.or(template);
     let is_relative = job.needs_now();
@@ -163,7 +163,7 @@ pub async fn file(
             (Box::new(opened), jobs)
         }
     };
-    // Reading may take for ever; it has a thread of its own, so that Ctrl-C is heard.
+    // A read may block for ever. It has a thread of its own, so that Ctrl-C still works.
     let (send, lines) = mpsc::channel(AHEAD);
     tokio::task::spawn_blocking(move || {
         let mut lines = Lines::new(reader);
@@ -184,7 +184,7 @@ enum Feed {
 }
 
 impl Feed {
-    /// The next job and its number; waits for it, or not. None if there is no other, or none yet.
+    /// The next job and its number. With `wait` it waits for it. None if there is no other, or none yet.
     async fn next(&mut self, wait: bool) -> Option<(u64, Result<NewJob, Error>)> {
         match self {
             Self::Copies { job, number, count } => {
@@ -199,7 +199,7 @@ impl Feed {
     }
 }
 
-/// What became of one job of many.
+/// The outcome of one job of many.
 #[derive(Serialize)]
 struct Became {
     line: u64,
@@ -230,9 +230,9 @@ struct Bulk<'a> {
     existing: u64,
     skipped: u64,
     refused: Vec<(u64, Error)>,
-    /// Jobs to wait for, with their lines. They are told when they have ended.
+    /// Jobs to wait for, with their lines. They are printed when they have ended.
     waiting: VecDeque<(u64, Submitted, JobId)>,
-    /// Tasks of jobs that were accepted, the first few: if no worker has one, a person at the terminal is told.
+    /// Tasks of accepted jobs, the first few. If no worker has one of them, a user at a terminal is warned.
     tasks: BTreeSet<Name>,
     /// Accepted jobs whose `good_until` had passed.
     past: u64,
@@ -273,7 +273,7 @@ impl<'a> Bulk<'a> {
         }
         let sent = self.send_all(screen, &mut feed).await;
         self.bar.finish_and_clear();
-        // What was accepted is told whatever happened after it.
+        // Print what was accepted, even if a later call failed.
         if let Err(trouble) = sent {
             let _ = self.end_array(screen);
             let accepted = self.accepted + self.existing;
@@ -300,7 +300,7 @@ impl<'a> Bulk<'a> {
         }
     }
 
-    /// Ends the array, with the jobs that were not waited for to their end.
+    /// Ends the array, with the jobs that have not ended yet.
     fn end_array(&mut self, screen: &mut Screen) -> Done {
         let Some(mut array) = self.array.take() else { return Ok(()) };
         for (line, submitted, _) in self.waiting.drain(..) {
@@ -349,7 +349,7 @@ impl<'a> Bulk<'a> {
         }
     }
 
-    /// The next job. Only the first of a call is waited for; Ctrl-C ends the waiting.
+    /// The next job. It waits only for the first job of a call; Ctrl-C ends the wait.
     async fn next(&self, feed: &mut Feed, wait: bool) -> Option<(u64, Result<NewJob, Error>)> {
         if !wait {
             return feed.next(false).await;
@@ -397,7 +397,7 @@ impl<'a> Bulk<'a> {
         Ok(())
     }
 
-    /// Waits for every job and says how many did not succeed.
+    /// Waits for every job and returns how many did not succeed.
     async fn wait_for_all(&mut self, screen: &mut Screen) -> Done<u64> {
         self.bar = progress(self.waiting.len() as u64, "ended");
         let mut states: BTreeMap<&'static str, u64> = BTreeMap::new();
@@ -421,13 +421,13 @@ impl<'a> Bulk<'a> {
         Ok(unsuccessful)
     }
 
-    /// What looks wrong with jobs that were accepted.
+    /// Warns of what looks wrong with accepted jobs.
     async fn note(&self, screen: &mut Screen) {
         if self.past > 0 {
             let jobs = counted(self.past, "job");
             screen.warn(format_args!("good_until of {jobs} has passed: they expire and never run"));
         }
-        // As for one job: a script does not pay for the look.
+        // As for one job: a script does not pay for this look.
         if self.submit.wait || !std::io::stderr().is_terminal() {
             return;
         }
@@ -441,7 +441,7 @@ impl<'a> Bulk<'a> {
     }
 
     fn tell(&self, screen: &mut Screen, interrupted: bool) -> Done {
-        // The array has them all.
+        // The array lists them all.
         let told = if self.submit.format.json { 0 } else { TOLD };
         for (line, error) in self.refused.iter().take(told) {
             screen.error(&at_line(*line, error));
@@ -459,7 +459,7 @@ impl<'a> Bulk<'a> {
             said.push_str(&format!(", {count} {word}"));
         }
         if interrupted {
-            said.push_str("; interrupted, the rest was not");
+            said.push_str("; interrupted before the rest");
         }
         if self.submit.format.json {
             screen.say(said);
@@ -482,7 +482,7 @@ fn progress(total: u64, word: &'static str) -> ProgressBar {
     };
     let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let rate = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
-        // A bar that cannot be drawn is no reason to stop.
+        // A failure to draw the bar does not stop the submit.
         let _ = write!(text, "{:.0}/s", state.per_sec());
     };
     bar.with_style(style.with_key("rate", rate))

@@ -136,7 +136,6 @@ fn choice<T: ValueEnum>(raw: &RawValue) -> Result<T, String> {
     })
 }
 
-/// The id that a line gives, for people who submit a file again.
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,7 +22,7 @@ use wait::Deadline;
 
 /// How long a submit is repeated, with the same ids, while the store cannot be reached.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long people wait to be told that nobody runs the task.
+/// How long a user waits for the warning that no worker has the task.
 const HINT_PATIENCE: Duration = Duration::from_millis(200);
 
 /// Submit a job, or many. Prints the job's id.
@@ -33,20 +33,20 @@ Examples:
   echo '{\"to\": \"ann\"}' | qo submit mail -
   qo submit report --at \"2026-12-24 18:00\" --max-attempts 5
   qo submit pay '{\"order\": 7}' --workflow order-7 --idempotency-key pay-7
-  qo submit sync --limit 1 --on-limit reject     exit code 4 if one is there already
+  qo submit sync --limit 1 --on-limit reject     exit code 4 if one waits or runs already
   qo submit report --wait                        prints the output, exit code 1 unless it succeeds
   qo submit report --wait --wait-timeout 5m      exit code 75 if it has not ended by then
   qo submit resize '{}' --count 1000
   qo submit --file jobs.ndjson
 
 A line of a file is an object with the names of the options: {\"task\": \"mail\", \"payload\": {}, \"key\": \"ann\",
-\"delay\": \"10m\", \"limits\": {\"gpu\": 2}}; options of the command line count where a line says nothing. A file is
-checked whole before anything is submitted; stdin (--file -) is submitted as it comes.")]
+\"delay\": \"10m\", \"limits\": {\"gpu\": 2}}; options of the command line fill in what a line leaves out. A file is
+checked as a whole before anything is submitted; stdin (--file -) is submitted as it is read.")]
 pub struct Submit {
-    /// The task. With --file the one of lines that name none.
+    /// The task. With --file, the task of lines that name none.
     #[arg(value_parser = argument::name, required_unless_present = "file")]
     task: Option<Name>,
-    /// What the handler gets: JSON, or - to read it from stdin [default: null].
+    /// The payload that the handler gets: JSON, or - to read it from stdin [default: null].
     #[arg(value_name = "JSON", allow_negative_numbers = true)]
     payload: Option<String>,
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub struct Submit {
     /// Wait no longer than this; exit code 75 if it has not ended by then. The job goes on [default: for ever].
     #[arg(long, value_name = "TIME", value_parser = argument::duration, allow_hyphen_values = true, requires = "wait")]
     wait_timeout: Option<u64>,
-    /// Submit so many jobs like this.
+    /// Submit this many jobs like this.
     #[arg(long, value_name = "N", conflicts_with_all = ["file", "idempotency_key"], allow_negative_numbers = true)]
     count: Option<u64>,
     /// Submit the jobs of a file, one JSON object a line; - for stdin.
@@ -82,20 +82,20 @@ impl Submit {
         self.one(place, screen, template).await
     }
 
-    /// The client. Whoever only submits need not read what is stored.
+    /// The client. A command that only submits does not read the state.
     async fn client(&self, place: &Place) -> Done<Client> {
         let store = if self.wait { place.open().await? } else { place.open_to_submit().await? };
         Ok(Client::new(store).deadline(PATIENCE))
     }
 
-    /// Until when jobs are waited for.
+    /// When the wait for jobs ends.
     fn deadline(&self) -> Option<Deadline> {
         let patience = Duration::from_millis(self.wait_timeout?);
         Some(Deadline { patience, at: tokio::time::Instant::now().checked_add(patience)? })
     }
 
     async fn one(&self, place: &Place, screen: &mut Screen, template: Template) -> Done {
-        // What is wrong with the job is said before a store is made for it.
+        // Report mistakes in the job before a store is made for it.
         template.clone().job(Time::from_millis(0))?.check().or_else(only_dates)?;
         let client = self.client(place).await?;
         let now = options::now(&template, client.store()).await?;
@@ -137,7 +137,7 @@ impl Submit {
         // A submit appends one record and reads no state; asking for the workers reads all of it. A person at a terminal
         // does not notice. A script that submits a thousand jobs would.
         if std::io::stderr().is_terminal() {
-            // A note is worth a moment, no more.
+            // The warning is worth a moment, not more.
             let hint = hint_no_worker(place, client.store(), screen, &task);
             let _ = tokio::time::timeout(HINT_PATIENCE, hint).await;
         }
@@ -145,7 +145,7 @@ impl Submit {
     }
 }
 
-/// Tells if no live worker has a task and the configuration does not name it.
+/// Warns if no live worker has a task and the configuration does not name it.
 async fn hint_no_worker(place: &Place, store: &Arc<dyn Store>, screen: &mut Screen, task: &Name) -> Done {
     let configured = &place.settings.tasks;
     if configured.contains_key(task) {
@@ -164,9 +164,9 @@ async fn hint_no_worker(place: &Place, store: &Arc<dyn Store>, screen: &mut Scre
     Ok(())
 }
 
-/// Tells that a job will never run: it is good until a moment that has passed.
+/// Warns that a job will never run, because its `good_until` has passed.
 async fn note_if_past(store: &Arc<dyn Store>, screen: &mut Screen, good_until: Time) {
-    // It is submitted: that the store does not say how late it is changes nothing.
+    // The job is submitted. If the store does not tell its time, only this warning is missing.
     if let Ok(now) = store.now().await
         && good_until <= now
     {
@@ -174,13 +174,13 @@ async fn note_if_past(store: &Arc<dyn Store>, screen: &mut Screen, good_until: T
     }
 }
 
-/// With one job the index says nothing.
+/// There is only one job: leave its index out of the error.
 fn without_index(error: Error) -> Trouble {
     let message = error.message().strip_prefix("jobs[0].").unwrap_or(error.message());
     Error::new(error.kind(), message).into()
 }
 
-/// Dates can be compared only once the time is known.
+/// Ignores mistakes in `good_until`: it can only be checked once the store's time is known.
 fn only_dates(error: Error) -> qo::Result<()> {
     if error.message().starts_with("good_until") { Ok(()) } else { Err(error) }
 }
@@ -208,7 +208,7 @@ fn read_payload(text: &str) -> Done<Json> {
     Ok(Json::parse("payload", text.trim())?)
 }
 
-/// What is probably meant by a text that is no JSON.
+/// A hint what a text that is no JSON was probably meant to be.
 fn hint_for(text: &str, error: &str) -> &'static str {
     let is_cut = error.contains("EOF while parsing");
     match text.trim_start().chars().next() {

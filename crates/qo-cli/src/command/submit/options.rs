@@ -9,7 +9,7 @@ use qo::{Error, Store};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What to do when the group is taken.
+/// What to do when the live jobs of the group leave no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum WhenTaken {
     /// Accept the job; it waits in line.
@@ -41,7 +41,7 @@ pub struct Options {
     /// Slots it takes in its group and key [default: 1].
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Job options")]
     pub cost: Option<u32>,
-    /// A limit for its group, with a key for that key, where nobody else set one.
+    /// A limit for its group (with a key: for that key) where no other source has set one.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Job options")]
     pub limit: Option<u32>,
     /// Slots it takes in other groups, as in openai=1,gpu=2 or {"openai": 1}.
@@ -53,7 +53,7 @@ pub struct Options {
     /// Lower runs first [default: 0].
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Job options")]
     pub priority: Option<i32>,
-    /// Start it only so long from now, as in 10m.
+    /// Start it only after this much time, as in 10m.
     #[arg(long, value_name = "TIME", value_parser = argument::duration, allow_hyphen_values = true, conflicts_with = "at", help_heading = "Job options")]
     pub delay: Option<u64>,
     /// Start it only from this moment on.
@@ -74,10 +74,10 @@ pub struct Options {
     /// What its workflow does when a step does not succeed [default: halt].
     #[arg(long, value_name = "WHAT", help_heading = "Job options")]
     pub on_failure: Option<WhenFailed>,
-    /// The same key again is the same job.
+    /// A second submission with the same key is the same job.
     #[arg(long, value_name = "KEY", value_parser = argument::key, help_heading = "Job options")]
     pub idempotency_key: Option<Key>,
-    /// What to do when its group is taken [default: wait].
+    /// What to do when the live jobs of its group leave no room for it [default: wait].
     #[arg(long, value_name = "WHAT", help_heading = "Job options")]
     pub on_limit: Option<WhenTaken>,
 }
@@ -112,10 +112,10 @@ pub struct Template {
 }
 
 impl Template {
-    /// This one where it says something, else another.
+    /// Fills in from another template what this one leaves out.
     pub fn or(self, other: &Self) -> Self {
         let (a, b) = (self.options, other.options.clone());
-        // Whoever names one of the two does not want the other of somebody else.
+        // `delay` and `at` exclude each other: if this one has either, neither is filled in.
         let dated = a.delay.is_some() || a.at.is_some();
         let options = Options {
             key: a.key.or(b.key),
@@ -139,13 +139,13 @@ impl Template {
         Self { id: self.id, task: self.task.or_else(|| other.task.clone()), payload, options }
     }
 
-    /// Whether it can only be understood once the time is known.
+    /// Whether the job can only be made once the store's time is known.
     pub fn needs_now(&self) -> bool {
         let is_relative = |moment: Option<Moment>| matches!(moment, Some(Moment::In(_)));
         self.options.delay.is_some() || is_relative(self.options.at) || is_relative(self.options.good_until)
     }
 
-    /// Whether its job may be too late.
+    /// Whether its job may already have expired.
     pub fn has_good_until(&self) -> bool {
         self.options.good_until.is_some()
     }

@@ -11,13 +11,13 @@ use qo::{Client, Error, ErrorKind};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A job that has not ended by then may have no worker: the user is told.
+/// After this long a job may have no worker: the user is warned.
 const IMPATIENCE: Duration = Duration::from_secs(1);
 
 /// How long a command waits for jobs.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
-    /// As it was asked for.
+    /// As the user asked for it.
     pub patience: Duration,
     /// When that is over.
     pub at: Instant,
@@ -54,7 +54,7 @@ pub async fn one(
     }
 }
 
-/// The text that an output is, if it is one; any other output is shown as the JSON that it is.
+/// The string that an output is. None if it is any other JSON.
 fn text(output: &str) -> Option<String> {
     serde_json::from_str(output).ok()
 }
@@ -65,7 +65,7 @@ fn last_error(detail: &JobDetail) -> String {
     error.map(|error| format!(": {}", lines(error.as_str()))).unwrap_or_default()
 }
 
-/// Waits for the end of a job. Ctrl-C and the deadline end the waiting, not the job.
+/// Waits for the end of a job. Ctrl-C and the deadline end the wait, not the job.
 pub async fn until_the_end(
     place: &Place,
     client: &Client,
@@ -90,7 +90,7 @@ pub async fn until_the_end(
     let mut told = false;
     loop {
         tokio::select! {
-            // One that has ended by the deadline has ended in time.
+            // A job that has ended by the deadline has ended in time.
             biased;
             detail = &mut waiting => return Ok(detail?),
             patience = &mut too_late => {
@@ -100,7 +100,7 @@ pub async fn until_the_end(
             }
             signal = &mut interrupt => {
                 signal?;
-                screen.say(format_args!("job {id} goes on without us; see it with: qo jobs show {id}"));
+                screen.say(format_args!("job {id} goes on after this command; see it with: qo jobs show {id}"));
                 return Err(Trouble::Exit(INTERRUPTED));
             }
             () = tokio::time::sleep(IMPATIENCE), if !told => {
@@ -112,7 +112,7 @@ pub async fn until_the_end(
                         false => hint_no_worker(place, client.store(), screen, &job.view.task).await,
                     }
                 };
-                // The wait goes on, whatever comes of it.
+                // The wait goes on in any case.
                 let _ = tokio::time::timeout(IMPATIENCE, hint).await;
             }
         }

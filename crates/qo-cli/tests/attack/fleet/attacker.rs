@@ -1,4 +1,4 @@
-//! The faults: what is done to workers, guards, programs and the store, one after another, in an order by dice.
+//! The faults of workers, guards, programs and the store, one after another, in random order.
 
 use super::ground::Ground;
 use super::ledger::Excuse;
@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Everything that can be done to a fleet.
+/// The faults of a fleet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// SIGKILL to a worker: its guards kill its programs.
@@ -28,17 +28,17 @@ pub enum Fault {
     KillScript,
     /// SIGSTOP to a script that holds slots, for longer than its lease. Its guard goes on.
     StopScript,
-    /// SIGSTOP to a worker for longer than its lease. Its guards go on: its programs have no excuse.
+    /// SIGSTOP to a worker for longer than its lease. Its guards go on, so its programs must end in time.
     StopWorker,
     /// SIGSTOP to a worker, its guards and its programs for longer than its lease.
     StopTree,
-    /// SIGTERM to a worker: it ends what it runs, and exits with 0.
+    /// SIGTERM to a worker: it drains, and exits with 0.
     TermWorker,
     /// SIGTERM to a worker, its guards and its programs at once, as systemd does by default.
     TermTree,
     /// A worker whose wall clock is off, by decades where the store allows it.
     WrongClock,
-    /// A worker that may write no file larger than some KiB: its disk is full, those of the others are not.
+    /// A worker that may write no file larger than some KiB: its disk is full, other workers' disks are not.
     SmallDisk,
     /// The store is away: its disk is full, its server crashes, or its network resets every connection.
     Outage,
@@ -47,7 +47,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// What the attacker does on this ground, apart from stops, which take longer than a lease.
+    /// What the attacker does on this ground, except stops, which take longer than a lease.
     fn short(ground: &Ground) -> Vec<Self> {
         use Fault::*;
         let mut all = vec![
@@ -68,7 +68,7 @@ impl Fault {
         all
     }
 
-    /// Everything that an attack on this ground does in time, by whichever thread.
+    /// Every fault that an attack on this ground has time for, on any thread.
     pub fn all(ground: &Ground) -> Vec<Self> {
         let others = [Self::StopWorker, Self::StopTree, Self::KillSubmit, Self::KillScript, Self::StopScript];
         [Self::short(ground), others.to_vec()].concat()
@@ -102,17 +102,17 @@ const WORKERS: usize = 4;
 /// Longest that a worker may take to end by itself, or to be gone after a fault.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A worker that is not to stay as it is.
+/// A worker that leaves the fleet, or changes, at some time.
 struct Passing {
     worker: Worker,
     until: Instant,
     what: Then,
 }
 
-/// What happens to it when its time is over.
+/// What happens to it at that time.
 #[derive(PartialEq, Eq)]
 enum Then {
-    /// It goes on, as one of the fleet.
+    /// It goes on, as a worker of the fleet.
     GoOn,
     /// It goes on for a moment, and is killed.
     GoOnAndDie,
@@ -137,7 +137,7 @@ impl<'a> Attacker<'a> {
         Self { stage, dice, workers, passing: Vec::new(), deck: Vec::new() }
     }
 
-    /// Does harm until the attack is over. `progress` is called now and then.
+    /// Causes faults until the attack is over. `progress` is called now and then.
     pub fn rage(&mut self, ground: &mut Ground, every: (u64, u64), mut progress: impl FnMut()) {
         ground.annoy(true);
         while self.stage.pace.rest(Duration::from_millis(self.dice.within(every.0..=every.1))) {
@@ -151,7 +151,7 @@ impl<'a> Attacker<'a> {
         ground.annoy(false);
     }
 
-    /// Every fault once, in a new order each time. What takes long comes first.
+    /// The next fault: each one once, in a new order each time. Slow faults come first.
     fn next(&mut self, ground: &Ground) -> Fault {
         if let Some(fault) = self.deck.pop() {
             return fault;
@@ -165,7 +165,7 @@ impl<'a> Attacker<'a> {
         Fault::StopWorker
     }
 
-    /// Does one thing. Returns whether it could.
+    /// Causes one fault. Returns whether it could.
     fn harm(&mut self, ground: &mut Ground, fault: Fault) -> bool {
         let past_its_lease = self.stage.lease + Duration::from_millis(self.dice.within(300..=1_500));
         match fault {
@@ -176,7 +176,7 @@ impl<'a> Attacker<'a> {
             }
             Fault::KillWithGuards => {
                 let mut worker = self.take();
-                // It stands still first, so that it sees no guard die and does nothing about it.
+                // Stop it first, so that it does not see its guards die and react.
                 worker.signal(Signal::STOP);
                 let (guards, _) = below(worker.id());
                 guards.into_iter().for_each(|guard| signal(guard, Signal::KILL));
@@ -189,7 +189,7 @@ impl<'a> Attacker<'a> {
                     .flat_map(|(guards, programs)| if fault == Fault::KillGuard { guards } else { programs })
                     .collect();
                 if fault == Fault::KillProgram {
-                    // The shell line of this task does not ask how its programs ended.
+                    // The shell line of this task ignores how its programs ended.
                     let careless = marked("QO_TASK=par");
                     found.retain(|pid| !careless.contains(pid));
                 }
@@ -242,7 +242,7 @@ impl<'a> Attacker<'a> {
         true
     }
 
-    /// Takes a worker out of the fleet; a new one takes its place.
+    /// Takes a worker out of the fleet and starts another.
     fn take(&mut self) -> Worker {
         let victim = self.dice.below(self.workers.len());
         let worker = self.workers.swap_remove(victim);
@@ -250,7 +250,7 @@ impl<'a> Attacker<'a> {
         worker
     }
 
-    /// Puts a worker in the place of another one, which is killed.
+    /// Replaces a worker, which is killed.
     fn replace_one(&mut self, worker: Worker) {
         let victim = self.dice.below(self.workers.len());
         let mut other = std::mem::replace(&mut self.workers[victim], worker);
@@ -267,8 +267,8 @@ impl<'a> Attacker<'a> {
         self.stage.complain(worker.complaint(code));
     }
 
-    /// Looks after those that are due, and starts new ones for those that ended by themselves. When all is to end it
-    /// waits for those that are not due.
+    /// Handles the workers whose time has come, and starts new ones for those that ended by themselves. At the end it
+    /// waits for those whose time has not come.
     fn tend(&mut self, wait: bool) {
         for passing in std::mem::take(&mut self.passing) {
             self.tend_one(passing, wait);
@@ -316,7 +316,7 @@ impl<'a> Attacker<'a> {
         }
     }
 
-    /// Ends all faults: nothing stands still, and the fleet is complete.
+    /// Ends all faults: no process is stopped, and the fleet is complete.
     pub fn heal(&mut self) {
         self.tend(true);
     }
@@ -326,7 +326,7 @@ impl<'a> Attacker<'a> {
         self.tend(false);
     }
 
-    /// Tells the workers to end, and waits for it.
+    /// Terminates the workers, and waits for their end.
     pub fn end(mut self) {
         let workers = std::mem::take(&mut self.workers);
         workers.iter().for_each(|worker| worker.signal(Signal::TERM));

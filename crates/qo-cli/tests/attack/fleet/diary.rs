@@ -1,8 +1,8 @@
-//! What the jobs themselves write down, line by line, into one pipe: the judge reads nothing else.
+//! What the jobs themselves record, line by line, into one pipe. The judge reads nothing else.
 //!
-//! A line is `WHAT MICROSECONDS WORKER NUMBER JOB ATTEMPT TOKEN TASK KEY`. A run lasts from its first line to its last:
-//! a program that was killed is over with its last sign of life, and one that should be dead and is not gives itself
-//! away. So the recorded time is never longer than the real one, and no kill has to be dated.
+//! A line is `WHAT MICROSECONDS WORKER NUMBER JOB ATTEMPT TOKEN TASK KEY`. A run lasts from its first line to its last.
+//! The run of a killed program ends with its last line. A program that runs on although it should be dead shows itself
+//! by its lines. So the recorded time is never longer than the real one, and the judge needs no dates of kills.
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::time::{ClockId, clock_gettime};
@@ -19,7 +19,7 @@ pub fn now_us() -> u64 {
     now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
 }
 
-/// How a run said that it ends.
+/// The end that a run recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Done,
@@ -29,7 +29,7 @@ pub enum End {
     Retry,
 }
 
-/// One attempt of one job, as its program wrote it down.
+/// One attempt of one job, as its program recorded it.
 #[derive(Debug, Clone)]
 pub struct Run {
     pub token: u64,
@@ -47,16 +47,16 @@ pub struct Run {
 pub struct Book {
     /// By fence token.
     pub runs: BTreeMap<u64, Run>,
-    /// Numbers of jobs that came to their end, successfully or not.
+    /// Numbers of jobs that have ended, successfully or not.
     pub done: BTreeSet<u64>,
     /// The last line's time.
     pub last_us: u64,
-    /// Lines that should not be there.
+    /// Lines that should not exist.
     pub strange: Vec<String>,
 }
 
 impl Book {
-    /// Takes a line down.
+    /// Reads a line.
     pub fn add(&mut self, line: &str) {
         if self.read(line).is_none() {
             self.strange.push(format!("a line that should not be there: {line}"));
@@ -105,7 +105,7 @@ const LAST: &str = "last";
 impl Diary {
     pub fn open(path: &Path) -> Self {
         mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
-        // Both ends: it stays open when no job runs.
+        // Hold both ends: the pipe stays open when no job runs.
         let pipe = OpenOptions::new().read(true).write(true).open(path).expect("it opens");
         let book = Arc::new(Mutex::new(Book::default()));
         let (lines, taken) = (BufReader::new(pipe.try_clone().expect("a handle")).lines(), book.clone());

@@ -1,4 +1,4 @@
-//! Where the attack takes place: a store of its own, with what can be done to it.
+//! The ground of an attack: a store of its own, and the faults that it can have.
 
 use super::attacker::Fault;
 use qo_testkit::Bucket;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio_postgres::NoTls;
 
-/// A store, and the hand that harms it.
+/// A store, and the means to harm it.
 pub enum Ground {
     Directory(Disk),
     Postgres(Server),
@@ -41,7 +41,7 @@ impl Ground {
         }
     }
 
-    /// What a process needs to get there.
+    /// The environment that a process needs for the store.
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         match self {
             Self::Bucket(bucket) => bucket.environment().to_vec(),
@@ -49,8 +49,8 @@ impl Ground {
         }
     }
 
-    /// The leases of the workers: short, so that dead workers' jobs are taken over all the time. Answers of a bucket
-    /// bear whole seconds, so a lease there is longer.
+    /// The leases of the workers: short, so that jobs of dead workers are taken over all the time. Answers of a bucket
+    /// carry whole seconds, so a lease there is longer.
     pub fn lease_secs(&self) -> u64 {
         if matches!(self, Self::Bucket(_)) { 6 } else { 3 }
     }
@@ -61,13 +61,13 @@ impl Ground {
         if matches!(self, Self::Bucket(_)) { &[-200, 200] } else { &[-20 * YEARS, 20 * YEARS, -3_600, 3_600] }
     }
 
-    /// What cannot be done here, and why.
+    /// The fault that cannot be caused here, and why.
     pub fn left_out(&self) -> Option<(Fault, &'static str)> {
         let cannot_fill = matches!(self, Self::Directory(disk) if !disk.mounted);
         cannot_fill.then_some((Fault::Outage, "this user may not mount a disk that can be filled"))
     }
 
-    /// What stays behind if this process is ended by a signal.
+    /// What would remain if a signal ended this process.
     pub fn leftovers(&self) -> Leftovers {
         match self {
             Self::Directory(disk) => Leftovers {
@@ -84,7 +84,7 @@ impl Ground {
         }
     }
 
-    /// Small faults all the time, while the attack lasts.
+    /// Switches small faults on or off, which happen all the time during the attack.
     pub fn annoy(&self, on: bool) {
         if let Self::Bucket(bucket) = self {
             bucket.set_latency(Duration::from_millis(4));
@@ -97,8 +97,8 @@ impl Ground {
         }
     }
 
-    /// Takes the store away and brings it back: a crash of the server, a disk that is full, a network that is down.
-    /// `wait` lets time pass. Returns whether it could.
+    /// Takes the store away and brings it back: a crash of the server, a full disk, a network that is down. `wait` lets
+    /// time pass. Returns whether it could.
     pub fn outage(&mut self, dice: &mut Random, wait: impl FnOnce(Duration)) -> bool {
         let length = Duration::from_millis(dice.within(200..=900));
         match self {
@@ -121,7 +121,7 @@ impl Ground {
 pub struct Leftovers {
     mount: Option<PathBuf>,
     folder: PathBuf,
-    /// Where a server that runs has its process id.
+    /// The file with the process id of a running server.
     server: Option<PathBuf>,
 }
 
@@ -166,7 +166,7 @@ impl Disk {
         let mut file = File::create(&ballast).expect("a file");
         let block = vec![b'x'; 1 << 20];
         while file.write_all(&block).is_ok() {}
-        // The last pages, one by one.
+        // Fill the last pages byte by byte.
         while file.write_all(b"x").is_ok() {}
         wait(length);
         fs::remove_file(ballast).expect("removed");
@@ -186,7 +186,7 @@ fn unmount(folder: &Path) {
     let _ = Command::new("umount").arg("-l").arg(folder).status();
 }
 
-/// A PostgreSQL server of this test alone: others use the one of `make test` meanwhile.
+/// A PostgreSQL server of this test alone: other tests use the one of `make test` meanwhile.
 pub struct Server {
     folder: TempDir,
     programs: PathBuf,
@@ -202,7 +202,7 @@ fn variable(name: &str) -> PathBuf {
     })
 }
 
-/// A port below those that the kernel gives to outgoing connections: none of them takes it during a restart.
+/// A port below those that the kernel gives to outgoing connections: none of those takes it during a restart.
 fn free_port() -> u16 {
     let from = 10_000 + (std::process::id() % 9_000) as u16;
     (from..20_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
@@ -262,7 +262,7 @@ impl Server {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// Says something to the server; whether it was heard.
+    /// Runs a statement on the server; returns whether that succeeded.
     fn sql(&self, statements: &str) -> bool {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
@@ -303,7 +303,8 @@ impl Drop for Server {
     }
 }
 
-/// A library that shifts the wall clock of a process that loads it, and no other clock. None where there is no compiler.
+/// A library that shifts the wall clock of a process that loads it, and no other clock. None where there is no
+/// compiler.
 pub fn wrong_clock(folder: &Path) -> Option<PathBuf> {
     let (source, library) = (folder.join("clock.c"), folder.join("clock.so"));
     fs::write(&source, include_str!("clock.c")).expect("written");

@@ -1,4 +1,4 @@
-//! The judge must find what is wrong: diaries in which something is.
+//! Diaries with a broken rule: the judge must find it.
 
 use super::diary::Book;
 use super::ledger::{Change, Excuse, Ledger};
@@ -64,7 +64,7 @@ fn the_judge_finds_a_start_under_a_limit_that_was_lowered() {
         limit,
     };
     ledger.changes.insert("gpu".to_owned(), vec![set(10, 0), set(30, 4)]);
-    // Claimed before the change, and started a little later.
+    // The claim came before the change, the start a little later.
     let fine = judge(&book(&[(1, 1, 1, 12, 13), (2, 2, 1, 30, 31)]), &ledger);
     assert!(fine.holds(), "{fine}");
     let over = judge(&book(&[(1, 1, 1, 20, 21)]), &ledger);

@@ -1,4 +1,4 @@
-//! What the attack itself did: the jobs that it submitted and what it heard, the limits that it set, its faults.
+//! What the attack itself did: the jobs that it submitted and the answers, the limits that it set, its faults.
 
 use super::attacker::Fault;
 use super::plan::{self, Job};
@@ -9,13 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Change {
     /// When it was asked for: it may have been in force from then on.
     pub asked_us: u64,
-    /// When it was acknowledged: since then no other one is.
+    /// When it was acknowledged: since then it alone is in force.
     pub acknowledged_us: u64,
     pub limit: u32,
 }
 
-/// A worker that was stopped with its guards and programs: what it had running then may go on for a moment when it is
-/// continued (G1′).
+/// A worker that was stopped with its guards and programs: its runs may go on for a moment when it continues (G1′).
 #[derive(Debug, Clone, Copy)]
 pub struct Excuse {
     pub worker: u32,
@@ -33,7 +32,7 @@ pub struct Ledger {
     pub changes: BTreeMap<String, Vec<Change>>,
     pub excuses: Vec<Excuse>,
     pub faults: BTreeMap<Fault, usize>,
-    /// What was seen on the way and must not be.
+    /// What the attack saw and must not be.
     pub complaints: Vec<String>,
 }
 

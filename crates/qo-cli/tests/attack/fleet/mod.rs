@@ -1,6 +1,6 @@
-//! A fleet under attack: worker processes are killed, stopped and terminated, alone and with their guards and programs;
-//! the store goes away and comes back; clocks are wrong and disks are full; limits change and queues pause; submits are
-//! killed. Meanwhile the jobs write down themselves when they run, and a judge reads that.
+//! A fleet under attack. Worker processes are killed, stopped and terminated, alone and with their guards and programs.
+//! The store goes away and comes back, clocks are wrong, disks are full, limits change, queues pause and submits are
+//! killed. Meanwhile the jobs themselves record when they run, and a judge reads these records.
 //!
 //! `make test` attacks each store for some seconds. `make attack MINUTES=60` goes on for longer and reports; the
 //! environment says how: `QO_ATTACK_MINUTES`, `QO_ATTACK_STORE` (`directory`, `postgres`, `bucket` or `all`) and
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use verdict::Verdict;
 
-/// How long an attack lasts as one test of many.
+/// How long an attack lasts in `make test`.
 const SHORT: Duration = Duration::from_secs(6);
 /// Processes that submit.
 const SUBMITTERS: u64 = 2;
@@ -43,16 +43,16 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const SLACK: Duration = Duration::from_secs(10);
 /// How often an idle worker looks for work, at most.
 const POLL: Duration = Duration::from_secs(5);
-/// An attack of this length has done everything that it can do.
+/// An attack of this length has caused every fault.
 const ENOUGH: Duration = Duration::from_secs(300);
-/// How often a long attack says how it goes.
+/// How often a long attack reports its progress.
 const PROGRESS: Duration = Duration::from_secs(15);
 
 /// What the environment asks for.
 struct Order {
     length: Duration,
     seed: u64,
-    /// It is the attack that matters here, and not one test of many.
+    /// It was started by `make attack`, not by `make test`.
     long: bool,
 }
 
@@ -101,7 +101,7 @@ fn a_fleet_in_a_bucket_holds_under_attack() {
     }
 }
 
-/// Ends the other threads of an attack, however this one ends.
+/// Ends the other threads of an attack, however this thread ends.
 struct Ending<'a>(&'a Pace);
 
 impl Drop for Ending<'_> {
@@ -185,7 +185,7 @@ fn attack(mut ground: Ground, order: &Order) {
     assert!(idle.is_empty() && verdict.ticks > 0, "too little happened: {idle:?}\n{report}");
 }
 
-/// A signal ends a process without dropping anything: what would stay behind is ended here.
+/// A signal ends a process without dropping anything: this thread cleans up.
 fn clean_up_when_stopped(leftovers: Leftovers, mark: String) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     std::thread::spawn(move || {
@@ -205,7 +205,7 @@ fn clean_up_when_stopped(leftovers: Leftovers, mark: String) {
     });
 }
 
-/// How an attack goes so far, in one line.
+/// The progress of an attack, in one line.
 fn progress(stage: &Stage) -> String {
     let verdict = stage.judge(false);
     let Verdict { attempts, acknowledged, over_limit, overlaps, disorder, .. } = verdict;
@@ -218,8 +218,8 @@ fn progress(stage: &Stage) -> String {
     )
 }
 
-/// Waits until every job has ended. Returns what is wrong with those that do not: nothing may stand still for longer than
-/// a lease, a sweep and a look for work (G5).
+/// Waits until every job has ended. Returns what is wrong with those that do not: nothing may stand still for longer
+/// than a lease, a sweep and a look for work (G5).
 fn converge(stage: &Stage, attacker: &mut Attacker<'_>) -> Vec<String> {
     let (healed_us, healed) = (now_us(), Instant::now());
     let bound = stage.lease * 3 / 2 + POLL + SLACK;
@@ -252,7 +252,7 @@ fn converge(stage: &Stage, attacker: &mut Attacker<'_>) -> Vec<String> {
     }
 }
 
-/// How many jobs have not ended, as the store says; none while it says nothing.
+/// How many jobs have not ended, as the store says; none while it does not answer.
 fn live(stage: &Stage) -> Option<u64> {
     let queues: Vec<Value> = serde_json::from_str(&stage.qo(&["queues", "--json"]).out).ok()?;
     let states = ["running", "claimed", "due", "scheduled", "waiting"];

@@ -1,4 +1,4 @@
-//! The operator, who lowers limits and puts them back, and pauses a queue, while the faults go on.
+//! The operator, which lowers limits and restores them, and pauses a queue, while the faults go on.
 
 use super::diary::now_us;
 use super::ledger::Change;
@@ -7,16 +7,16 @@ use super::stage::{Stage, pause};
 use qo_testkit::random::Random;
 use std::time::Duration;
 
-/// What is changed. No limit is ever above the one of the plan.
+/// The changes. No limit is ever above that of the plan.
 const CHANGES: [(&str, &[u32]); 4] =
     [("gpu", &[2, 0]), ("db", &[2]), ("queue:slow", &[0]), ("cluster", &[5])];
 /// Tries until a change must have been acknowledged.
 const TRIES: usize = 200;
 
-/// Changes limits until the attack is over. Those of the plan are in force when it returns.
+/// Changes limits until the attack is over. The limits of the plan are in force when it returns.
 pub fn operate(stage: &Stage, mut dice: Random) {
     let mut last: Option<&str> = None;
-    // A change is felt once the jobs that were claimed before it have started: the judge waits for a lease.
+    // A change takes effect once the jobs that were claimed before it have started: the judge waits for a lease.
     let hold = stage.lease + super::verdict::START_SLACK;
     while stage.pace.rest(Duration::from_millis(dice.within(300..=900))) {
         let (group, limits) = dice.pick(&CHANGES);
@@ -35,7 +35,7 @@ pub fn operate(stage: &Stage, mut dice: Random) {
 
 fn change(stage: &Stage, group: &str, limit: u32) {
     let (asked_us, text) = (now_us(), limit.to_string());
-    // A queue at 0 is paused: both are ways to hold it.
+    // A limit of 0 for a queue stands for a pause.
     let arguments = match (group.strip_prefix("queue:"), limit) {
         (Some(queue), 0) => vec!["queues", "pause", queue],
         (Some(queue), _) => vec!["queues", "resume", queue],

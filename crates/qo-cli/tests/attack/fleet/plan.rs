@@ -4,7 +4,7 @@ use super::probe::{self, Orders};
 use qo_testkit::random::Random;
 use serde_json::{Value, json};
 
-/// Every limit, at its highest: the operator only ever lowers one, and puts it back.
+/// Every limit, at its highest: the operator only lowers limits, and restores them.
 pub const LIMITS: [(&str, u32); 8] = [
     ("cluster", 10),
     ("queue:slow", 3),
@@ -18,7 +18,7 @@ pub const LIMITS: [(&str, u32); 8] = [
 /// The key of the schedule's jobs: one at a time.
 pub const TICK: &str = "tick/tick";
 const KEYS: u64 = 5;
-/// Numbers from here on are those of scripts that take slots. A script that is killed is not run again.
+/// Numbers from here on are those of scripts that take slots. A killed script does not run again.
 pub const SCRIPTS: u64 = 1_000_000_000;
 
 /// The limit of a group at its highest.
@@ -28,14 +28,14 @@ pub fn limit(group: &str) -> u32 {
     if group == TICK { 1 } else { of(group).or_else(pattern).expect("a limit") }
 }
 
-/// How a submit can be made again after an answer that was not heard.
+/// How a submit can be repeated after a lost answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Again {
     /// Its lines have ids.
     Id,
     /// Its lines have idempotency keys.
     Key,
-    /// Not at all: the jobs may be there or not.
+    /// Not at all: the jobs may exist or not.
     Never,
 }
 
@@ -51,12 +51,12 @@ pub struct Job {
     pub line: Value,
 }
 
-/// What a job of a schedule takes.
+/// The slots that a job of a schedule takes.
 pub fn needs_of_a_tick() -> Vec<(String, u32)> {
     vec![("cluster".to_owned(), 1), (TICK.to_owned(), 1)]
 }
 
-/// Makes jobs with rising numbers, each plan its own: its first one, and every so many after it.
+/// Makes jobs with rising numbers. Each plan has its own: a first number, and a stride.
 pub struct Plan {
     dice: Random,
     next: u64,
@@ -128,17 +128,17 @@ impl Plan {
         }
     }
 
-    /// A job of a task, with nothing but what it does.
+    /// A job of a task, with nothing but its orders.
     fn bare(&mut self, task: &str, again: Again) -> Job {
         let number = self.next;
         self.next += self.stride;
         let mut orders = Orders { number, ms: self.dice.within(20..=250), ..Orders::default() };
         match self.dice.below(10) {
-            // A line that ends with `wait` succeeds however its programs end: they have to do well.
+            // A shell line that ends with `wait` succeeds however its programs end, so they must succeed.
             0 | 2 if task == "par" => {}
             0 => orders.good_from = 2,
             1 => orders.hangs = true,
-            // A step that fails would halt its workflow: only jobs without an answer that matters do.
+            // A failed step would halt its workflow. Only jobs whose answer does not matter fail.
             2 if again == Again::Never => orders.fails = true,
             _ => {}
         }
@@ -164,8 +164,7 @@ pub fn configuration(store: &str, lease_secs: u64) -> String {
     let words = probe::command();
     let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
     let (list, probe) = (json!(words).to_string(), quoted.join(" "));
-    // A shell would give a background command no stdin of its own.
-    // `timeout` makes a process group of its own.
+    // A shell would give a background command no stdin of its own. `timeout` makes a process group of its own.
     let line = json!(format!("exec 3<&0; timeout 60 {probe} <&3 & wait $!"));
     let par = json!(format!("exec 3<&0; {probe} <&3 & wait"));
     let [(_, cluster), (_, slow), (_, plain), ..] = LIMITS;

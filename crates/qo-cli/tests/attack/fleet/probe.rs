@@ -1,4 +1,4 @@
-//! The program that the jobs of an attack run: it writes to the diary when it starts, that it runs, and how it ends.
+//! The program that the jobs of an attack run: it records in the diary that it starts, that it runs, and how it ends.
 //!
 //! It is this test binary, started again with `ATTACK_DIARY` in its environment: no other program is needed, and a
 //! start costs some milliseconds.
@@ -16,13 +16,13 @@ use std::time::Duration;
 pub const DIARY: &str = "ATTACK_DIARY";
 /// The number of the worker that runs the job.
 pub const WORKER: &str = "ATTACK_WORKER";
-/// How often a probe writes down that it runs: what it does after its lease shows within this time.
+/// How often a probe records that it runs: a run beyond its lease shows within this time.
 const BEAT: Duration = Duration::from_millis(25);
 
-/// What a job is told to do.
+/// The orders of a job.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct Orders {
-    /// The number of the job in the plan; 0 for one that a schedule made.
+    /// The number of the job in the plan; 0 for a job of a schedule.
     pub number: u64,
     /// How long it runs.
     pub ms: u64,
@@ -61,7 +61,7 @@ fn run(diary: &Path) -> i32 {
     let who = format!("{} {} {job} {attempt} {token} {task} {key}", variable(WORKER), orders.number);
     let started = now_us();
     let mut write = |what: &str| {
-        // One write each: lines of several processes do not mix.
+        // One write for each line: lines of several processes do not mix.
         diary.write_all(format!("{what} {} {who}\n", now_us()).as_bytes()).expect("written");
     };
     write("start");
@@ -80,7 +80,7 @@ fn run(diary: &Path) -> i32 {
     code
 }
 
-/// Started by a worker it is the job.
+/// If a worker started this process, it is the job.
 #[test]
 fn a_probe_writes_down_when_it_runs_and_how_it_ends() {
     if let Some(diary) = std::env::var_os(DIARY) {

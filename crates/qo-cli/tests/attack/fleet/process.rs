@@ -37,7 +37,7 @@ fn table() -> Vec<Entry> {
     numbers().filter_map(read).collect()
 }
 
-/// The processes that a worker started, which are guards, and those that they started.
+/// The processes that a worker started, which are guards, and the processes that the guards started.
 pub fn below(root: u32) -> (Vec<u32>, Vec<u32>) {
     let table = table();
     let mut family = BTreeSet::from([root]);
@@ -51,7 +51,7 @@ pub fn below(root: u32) -> (Vec<u32>, Vec<u32>) {
     (guards, programs)
 }
 
-/// Processes with this entry in their environment, whatever became of their parents.
+/// Processes with this entry in their environment, even if their parents have ended.
 pub fn marked(entry: &str) -> Vec<u32> {
     let has = |pid: &u32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -64,7 +64,7 @@ pub fn marked(entry: &str) -> Vec<u32> {
 pub struct Worker {
     pub number: u32,
     pub child: Child,
-    /// What it says.
+    /// The file that it logs to.
     pub log: PathBuf,
     /// It was stopped once: a lease that ended meanwhile may end the process.
     pub was_stopped: bool,
@@ -79,7 +79,7 @@ impl Worker {
         signal(self.id(), which);
     }
 
-    /// Stops it, with everything below it or alone, and says since when.
+    /// Stops it, with everything below it or alone, and returns since when.
     pub fn stop(&mut self, with_all: bool) -> u64 {
         self.was_stopped = true;
         let since_us = now_us();
@@ -104,7 +104,7 @@ impl Worker {
         let _ = self.child.wait();
     }
 
-    /// What it said last.
+    /// The end of its log.
     pub fn last_words(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -112,10 +112,10 @@ impl Worker {
         text[from..].to_owned()
     }
 
-    /// What is wrong with the way it ended, or with what it said.
+    /// What is wrong with the way it ended, or with its log.
     pub fn complaint(&self, code: Option<i32>) -> Option<String> {
         let fine = match code {
-            // Its supervisor starts it again: the store was away when it began.
+            // The store was away when it started; its supervisor starts it again.
             Some(0 | 75) => true,
             // A handler outlived its lease.
             Some(70) => self.was_stopped,
@@ -131,7 +131,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // If it has ended, its id is still its own: it was not waited for, or this does nothing.
+        // Until it is waited for, its id is not reused.
         if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
             self.kill();
         }

@@ -1,4 +1,5 @@
-//! Scripts that take slots of a group beside its jobs, by `qo slot run`. Some are killed, some are stopped past their lease.
+//! Scripts that take slots of a group beside its jobs, with `qo slot run`. Some are killed, some are stopped past their
+//! lease.
 
 use super::attacker::Fault;
 use super::plan::{Job, SCRIPTS};
@@ -13,7 +14,7 @@ use std::io::Write;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-/// Longest that a script may take: it waits for its slot for a third of it.
+/// Longest that a script may take. It waits for its slot for a third of that.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs one script after another until the attack is over.
@@ -56,7 +57,7 @@ fn start(stage: &Stage, slots: u64, orders: Orders) -> Child {
     let mut script =
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(said).spawn().expect("qo starts");
     let text = serde_json::to_string(&orders).expect("JSON");
-    // One that has ended already does not read it.
+    // A script that has ended already does not read it.
     let _ = script.stdin.take().expect("a pipe").write_all(text.as_bytes());
     script
 }

@@ -25,7 +25,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Waits for so long, or until the end. Returns whether it goes on.
+    /// Waits for this long, or until the end. Returns whether the attack goes on.
     pub fn rest(&self, time: Duration) -> bool {
         let over = self.over.lock().expect("a flag");
         let (over, _) = self.changed.wait_timeout_while(over, time, |over| !*over).expect("a flag");
@@ -38,7 +38,7 @@ impl Pace {
     }
 }
 
-/// Waits, whatever happens meanwhile.
+/// Waits, even if the attack ends meanwhile.
 pub fn pause(time: Duration) {
     Pace::default().rest(time);
 }
@@ -90,7 +90,7 @@ impl Stage {
         Ran { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// Gives a process a wall clock that is wrong; false where that cannot be done.
+    /// Gives a process a wrong wall clock; false where that cannot be done.
     pub fn set_wrong_clock(&self, command: &mut Command, dice: &mut Random) -> bool {
         let Some(library) = &self.clock else { return false };
         let shift = dice.pick(self.clock_shifts);
@@ -98,14 +98,14 @@ impl Stage {
         true
     }
 
-    /// What cannot be done here, and why.
+    /// The fault that cannot be caused here, and why.
     pub fn left_out(&self) -> Option<(Fault, &'static str)> {
         self.clock
             .is_none()
             .then_some((Fault::WrongClock, "there is no C compiler (cc) for the shifted clock"))
     }
 
-    /// What every process of the fleet has in its environment, and no other.
+    /// An environment entry of every process of the fleet, and of no other.
     pub fn mark(&self) -> String {
         format!("{DIARY}={}", self.diary.path().display())
     }
@@ -124,18 +124,18 @@ impl Stage {
 
     /// What the judge says so far, or at the end.
     pub fn judge(&self, is_over: bool) -> Verdict {
-        // Always in this order: the ledger, then the diary.
+        // The lock order: the ledger, then the diary.
         let (ledger, book) = (self.ledger(), self.diary.book());
         Verdict::of(&book, &ledger, self.lease, is_over)
     }
 
-    /// Jobs that were acknowledged and have not said that they came to their end.
+    /// Jobs that were acknowledged and have not recorded their end.
     pub fn open(&self) -> Vec<u64> {
         let (ledger, book) = (self.ledger(), self.diary.book());
         ledger.acknowledged.difference(&book.done).copied().collect()
     }
 
-    /// Notes what must not be.
+    /// Records what must not be.
     pub fn complain(&self, complaint: Option<String>) {
         if let Some(complaint) = complaint {
             self.ledger().complaints.push(complaint);

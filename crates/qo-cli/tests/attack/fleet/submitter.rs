@@ -1,4 +1,4 @@
-//! Submits files of jobs and writes down what was acknowledged. Some submits are killed on the way.
+//! Submits files of jobs and records what was acknowledged. Some submits are killed on the way.
 
 use super::attacker::Fault;
 use super::plan::{Again, Job, Plan};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::process::Stdio;
 use std::time::Duration;
 
-/// Jobs that wait at most: what is left when the attack ends must be done in some seconds.
+/// Most jobs that wait: the rest must be done within seconds after the attack.
 const BACKLOG: usize = 50;
 /// Tries of one submit, about one in a tenth of a second, or as long as `qo submit` itself tries.
 const TRIES: usize = 100;
@@ -28,7 +28,7 @@ fn submit_batch(stage: &Stage, dice: &mut Random, name: &str, again: Again, jobs
     let file = format!("{name}.ndjson");
     let lines: String = jobs.iter().map(|job| format!("{}\n", job.line)).collect();
     stage.here.write(&file, &lines);
-    // Known before it is sent: a job may run before its submit is acknowledged.
+    // Recorded before it is sent: a job may run before its submit is acknowledged.
     stage.ledger().jobs.extend(jobs.iter().map(|job| (job.number, job.clone())));
     for _ in 0..TRIES {
         match attempt(stage, dice, &file) {
@@ -49,7 +49,7 @@ fn submit_batch(stage: &Stage, dice: &mut Random, name: &str, again: Again, jobs
     stage.complain(Some(format!("a submit had no answer in {TRIES} tries: {lines}")));
 }
 
-/// One try: what became of each line, or nothing if it is not known.
+/// One try: the outcome of each line; none if it is unknown.
 fn attempt(stage: &Stage, dice: &mut Random, file: &str) -> Option<Vec<Value>> {
     let mut command = stage.command(&["submit", "--file", file, "--json"]);
     if dice.percent(10) && stage.set_wrong_clock(&mut command, dice) {

@@ -1,4 +1,4 @@
-//! The judge: what the jobs wrote down, beside what they were allowed to do.
+//! The judge: compares what the jobs recorded with what they were allowed to do.
 
 use super::diary::{Book, Run};
 use super::ledger::Ledger;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 /// A job starts at most a lease and this much after it was claimed.
 pub const START_SLACK: Duration = Duration::from_secs(2);
-/// Violations that are told one by one.
+/// Violations that are printed one by one.
 const TOLD: usize = 12;
 
-/// What an attack came to.
+/// The result of an attack.
 #[derive(Debug, Default)]
 pub struct Verdict {
     pub attempts: usize,
@@ -25,16 +25,16 @@ pub struct Verdict {
     pub disorder: usize,
     pub twice: usize,
     pub lost: usize,
-    /// Jobs that did not come to their end in time, once the faults were over.
+    /// Jobs that did not end in time, once the faults were over.
     pub stuck: usize,
     /// Most slots that were taken at once.
     pub peaks: BTreeMap<String, u32>,
-    /// Everything that is not as it must be.
+    /// Everything that broke a rule.
     pub violations: Vec<String>,
 }
 
 impl Verdict {
-    /// Judges what is in the diary. Whether jobs are lost is only known at the end.
+    /// Judges the diary. Whether jobs are lost is only known at the end.
     pub fn of(book: &Book, ledger: &Ledger, lease: Duration, is_over: bool) -> Self {
         let mut verdict = Self {
             attempts: book.runs.len(),
@@ -75,7 +75,7 @@ impl Verdict {
         }
         let window_us = (lease + START_SLACK).as_micros() as u64;
         for (group, taken) in groups {
-            // At the same moment ends come before starts: an end that was noted is over.
+            // At the same moment ends come before starts: a recorded end is over.
             let mut moments: Vec<(u64, bool, u32, &Run)> = taken
                 .iter()
                 .flat_map(|(slots, run)| {
@@ -85,7 +85,7 @@ impl Verdict {
             moments.sort_by_key(|(at_us, begins, _, run)| (*at_us, *begins, run.token));
             let (mut held, mut most) = (0_u32, 0);
             for (at_us, begins, slots, run) in moments {
-                // A run that was killed right after its first line was there at that moment, and at no other.
+                // A run that was killed right after its first line counts at that moment, and at no other.
                 let stays = run.to_us > run.from_us;
                 if !begins {
                     held -= if stays { slots } else { 0 };
@@ -94,7 +94,7 @@ impl Verdict {
                 let used = held + slots;
                 held += if stays { slots } else { 0 };
                 most = most.max(used);
-                // A run that started now was claimed within the window, under a limit that was in force then.
+                // A run that starts now was claimed within the window, under a limit that was in force then.
                 let allowed = ledger.highest(group, at_us.saturating_sub(window_us), at_us);
                 if used > allowed {
                     self.over_limit += 1;
@@ -113,7 +113,7 @@ impl Verdict {
         }
     }
 
-    /// Attempts of a job, by their tokens: each begins after the one before it was over.
+    /// Attempts of a job, by their tokens: each begins after the one before it ended.
     fn judge_attempts(&mut self, runs: &[Run], ledger: &Ledger) {
         let mut jobs: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
         runs.iter().for_each(|run| jobs.entry(&run.job).or_default().push(run));
@@ -135,7 +135,7 @@ impl Verdict {
         }
     }
 
-    /// A step begins when the one before it has ended.
+    /// A step begins after the one before it has ended.
     fn judge_workflows(&mut self, runs: &[Run], ledger: &Ledger) {
         let mut steps: BTreeMap<(&str, u64), (u64, u64)> = BTreeMap::new();
         for run in runs {
@@ -155,7 +155,7 @@ impl Verdict {
         }
     }
 
-    /// What was acknowledged came to its end, and so did what ever began.
+    /// Every acknowledged job has ended, and so has every job that ever began.
     fn judge_ends(&mut self, book: &Book, ledger: &Ledger) {
         let began = book.runs.values().map(|run| run.number).filter(|number| (1..SCRIPTS).contains(number));
         let due: std::collections::BTreeSet<u64> = began.chain(ledger.acknowledged.iter().copied()).collect();
@@ -169,7 +169,7 @@ impl Verdict {
     }
 }
 
-/// A run as far as it counts. What a worker that stood still with all its processes had running counts until then.
+/// A run as far as it counts. If its worker was stopped with all its processes, the run counts until the stop.
 fn excused(run: &Run, ledger: &Ledger) -> Option<Run> {
     let since =
         ledger.excuses.iter().find(|excuse| excuse.worker == run.worker).map(|excuse| excuse.since_us);

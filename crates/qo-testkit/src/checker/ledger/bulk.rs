@@ -1,4 +1,4 @@
-//! Operators of the books who retry jobs, one by one or all that match, and what is forgotten.
+//! Retries in the ledger, of one job or of all that match, and what is forgotten.
 
 use super::{Fact, Ledger, Tell};
 use qo_core::{Change, Changed, Cursor, ErrorKind, JobFilter, JobId, JobState, Result, caps};
@@ -13,7 +13,7 @@ impl Ledger {
         }
     }
 
-    /// Opens a finished job again, or lets one that waits for its next attempt run now.
+    /// Reopens a finished job, or lets a job that waits for its next attempt run now.
     fn open_or_hurry(&mut self, index: usize, tell: &mut Tell<'_>) {
         if self.jobs[index].state.is_terminal() {
             self.reopen(index, tell);
@@ -39,7 +39,7 @@ impl Ledger {
     ) {
         let from = match after {
             None => 0,
-            // Where a place is in line is the store's own affair; the books know those that it named.
+            // Each store has its own cursors; the ledger knows only those that an answer named.
             Some(cursor) => match self.cursors.get(&cursor) {
                 Some(&last) => last + 1,
                 None => return,

@@ -1,4 +1,4 @@
-//! Claims of the books: jobs that are claimed ahead of time, started or given back.
+//! Claims in the ledger: jobs that are claimed ahead of time, started or given back.
 
 use super::{ClaimEnd, Counted, Fact, Grant, Ledger, StartVerdict, Tell};
 use qo_core::{FenceToken, JobState, PrefetchedJob, Result, SessionId, Start, Started, Time};
@@ -69,7 +69,7 @@ impl Ledger {
         };
         tell(self, &Fact::Started(session, start, result, verdict));
         match (claimed, result) {
-            // The books follow the store: what it says runs, runs.
+            // The ledger follows the store: a job that the store says runs, runs.
             (_, Ok(Started { run: Some(run), .. })) => {
                 let grant = Grant { session, id: start.job, token: run.token, job: index, claimed: None };
                 tell(self, &Fact::Granted(&grant));

@@ -7,10 +7,10 @@ use qo_core::{
 use qo_core::{JobId, JobState, LeaseId, Name, NewJob, PrefetchedJob, Result, SessionId, Settle, SlotLease};
 use qo_core::{SlotRequest, SlotsFreedBy, Start, Started, Steer, Submitted, Swept, TickOutcome, Time};
 
-/// Told of every fact, with the books as they were before it.
+/// Receives every fact, with the ledger as it was before the fact.
 pub type Tell<'a> = dyn FnMut(&Ledger, &Fact<'_>) + 'a;
 
-/// What a ledger found out, told before it is written down.
+/// What a ledger derived. Watches get it before the ledger changes.
 #[derive(Debug)]
 pub enum Fact<'a> {
     /// A job of a submit, or of a schedule that was triggered, and what became of it.
@@ -43,35 +43,35 @@ pub enum Fact<'a> {
     },
     /// A job was given to a session, to run.
     Granted(&'a Grant<'a>),
-    /// A job was claimed ahead of time. The index is missing if nobody ever submitted it.
+    /// A job was claimed ahead of time. The index is missing if no client ever submitted it.
     Prefetched(SessionId, &'a PrefetchedJob, Option<usize>),
-    /// A walk of a claim is through: what it took stands in the books as taken.
+    /// A walk of a claim is complete: the ledger has the jobs that it took as taken.
     Walked(&'a Walked<'a>),
-    /// The last number of a session was answered again; whether the answer was the same.
+    /// The last number of a session was answered again; whether with the same answer.
     Repeated(&'a Exchange, bool),
-    /// A session with that number was answered although it is none, or the number is wrong.
+    /// An exchange was answered although its session does not exist or its number is wrong.
     Unfenced(&'a Exchange),
-    /// An exchange is through. This one is told *after* its settles, starts, ends and grants.
+    /// An exchange is complete. This fact comes *after* those of its settles, starts, ends and grants.
     Exchanged(&'a Exchange, &'a ExchangeReply),
-    /// A sweep's own count, and what was over by the books.
+    /// A sweep's own count, and what was over by the ledger.
     Swept(Swept, Swept),
-    /// A job was called off, or not; and what the rules say.
+    /// A cancel, its answer, and what the rules say.
     Cancelled(JobId, &'a Result<JobState>, Option<JobState>),
-    /// A running job was called off for the first time: its worker must be told.
+    /// A running job was cancelled for the first time: its worker must be told.
     StopAsked(usize),
-    /// A job was opened again, or not; and what the rules say.
+    /// A retry, its answer, and what the rules say.
     Retried(JobId, &'a Result<JobState>, Result<JobState, ErrorKind>),
-    /// A finished job is opened again.
+    /// A finished job is reopened.
     Reopened(usize),
     /// A bulk change's own count, how many jobs it should have changed, and whether there are more.
     Changed(Changed, u64, bool),
     /// A workflow was steered, or not; and what the rules say.
     Steered(&'a Name, Steer, &'a Result<Answer>, Result<(), ErrorKind>),
-    /// An operator took a slot; whether that token held it by the books.
+    /// An operator released a slot by force; whether that token held it by the ledger.
     Released(&'a GroupRef, FenceToken, &'a Result<Answer>, bool),
     /// A program asked for slots, the answer, and what the rules say.
     Acquired(&'a SlotRequest, &'a Result<Option<SlotLease>>, AcquireVerdict),
-    /// A program takes slots: its token and what it takes. Its own limit stands in the books already.
+    /// A program takes slots: its token and what it takes. The ledger has its own limit already.
     SlotsTaken(&'a SlotRequest, FenceToken, &'a [(GroupIndex, u32)]),
     /// A program extended its lease or gave its slots back; the lease that is due, none if it is fenced.
     Held(LeaseId, FenceToken, &'a Result<Answer>, Option<Option<SlotLease>>),
@@ -79,7 +79,7 @@ pub enum Fact<'a> {
     SlotsFreed(LeaseId, SlotsFreedBy),
     /// A schedule was changed or triggered; whether there is one of that name.
     ScheduleAsked(&'a Name, &'a Result<Answer>, bool),
-    /// A tick came, and this became of its job by the books.
+    /// A tick came; what became of its job by the ledger.
     Ticked(&'a Name, Time, &'a NewJob, &'a TickOutcome),
     /// A schedule was due, and its ticks came too late to run.
     Missed(&'a Name),
@@ -92,13 +92,13 @@ pub enum Fact<'a> {
 /// A job that was given to a session, to run.
 #[derive(Debug, Clone, Copy)]
 pub struct Grant<'a> {
-    /// To whom.
+    /// The session.
     pub session: SessionId,
     /// The job.
     pub id: JobId,
     /// The token that owns it from now on.
     pub token: FenceToken,
-    /// Its index; missing if nobody ever submitted it.
+    /// Its index; missing if no client ever submitted it.
     pub job: Option<usize>,
     /// The job as the answer shows it; none if it was claimed before and starts now.
     pub claimed: Option<&'a ClaimedJob>,
@@ -107,7 +107,7 @@ pub struct Grant<'a> {
 /// One walk of a claim along the line.
 #[derive(Debug, Clone, Copy)]
 pub struct Walked<'a> {
-    /// Whose it is.
+    /// The exchange that claims.
     pub exchange: &'a Exchange,
     /// What it took, in its order.
     pub taken: &'a [usize],
@@ -161,7 +161,7 @@ pub enum ClaimEnd {
     Over,
     /// Its session ended.
     SessionEnded,
-    /// The job was called off.
+    /// The job was cancelled.
     Cancelled,
 }
 

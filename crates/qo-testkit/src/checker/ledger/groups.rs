@@ -1,9 +1,9 @@
-//! Groups of the books: limits by source, slots taken.
+//! Groups in the ledger: limits by source, slots taken.
 
 use qo_core::{CodeLimit, GroupRef, Limits, TaskOptions};
 use std::collections::{BTreeMap, HashMap};
 
-/// A group's number in the books: names are compared once, numbers often.
+/// A group's number in the ledger: names are compared once, numbers often.
 pub type GroupIndex = usize;
 
 /// All groups that were ever named.
@@ -92,8 +92,8 @@ impl Groups {
         total
     }
 
-    /// The limit in force: exact before `GROUP/*`, then operator, configuration, code; a submit-side limit
-    /// only where nobody else spoke.
+    /// The limit in force: exact before `GROUP/*`, then operator, configuration, code; a submit-side limit only where
+    /// no other source set one.
     pub fn limit(&self, index: GroupIndex) -> Option<u32> {
         let row = &self.rows[index];
         declared(&row.limits)
@@ -130,7 +130,7 @@ impl Groups {
         self.rows[index].limits.operator = limit;
     }
 
-    /// What counts of what the apps say.
+    /// Of what the apps say, the values that count.
     pub(super) fn configure(&mut self, limits: &BTreeMap<GroupRef, u32>) {
         self.rows.iter_mut().for_each(|row| row.limits.config = None);
         for (group, &limit) in limits {
@@ -149,7 +149,7 @@ impl Groups {
         }
     }
 
-    /// Whether somebody other than a submit limits exactly this group, or every key of it.
+    /// Whether a source other than a submit limits exactly this group, or every key of it.
     pub fn is_declared(&self, index: GroupIndex) -> bool {
         let row = &self.rows[index];
         let every_key = row.every_key.and_then(|every| declared(&self.rows[every].limits));
@@ -185,7 +185,7 @@ impl Groups {
         needs.iter().for_each(|&(group, need)| self.rows[group].live += u64::from(need));
     }
 
-    /// A job or program is through. The submit-side limit of a group goes with the last of them.
+    /// A job or program has ended. The submit-side limit of a group goes with the last of them.
     pub(super) fn leave(&mut self, needs: &[(GroupIndex, u32)]) {
         for &(group, need) in needs {
             let row = &mut self.rows[group];

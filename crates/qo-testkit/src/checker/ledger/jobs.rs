@@ -1,4 +1,4 @@
-//! Jobs of the books: accepted, granted, ended.
+//! Jobs in the ledger: accepted, granted, ended.
 
 use super::claims::Claimed;
 use super::{Fact, GroupIndex, Ledger, Tell};
@@ -24,25 +24,25 @@ pub struct Job {
     pub good_until: Option<Time>,
     /// Attempts used.
     pub attempts_used: u32,
-    /// Somebody called it off while it ran.
+    /// It was cancelled while it ran.
     pub cancel_requested: bool,
     /// The claim that owns it while it runs.
     pub holding: Option<Holding>,
-    /// How far its owner last said that it is.
+    /// The progress that its owner last reported.
     pub progress: Option<JobProgress>,
     /// The claim on it while it has not started.
     pub claimed: Option<Claimed>,
-    /// Claims that it had settled, by whom, and where that left it.
+    /// Its claims that ended by a settle, of which session, and the state that followed.
     pub settled: Vec<(FenceToken, SessionId, JobState)>,
     /// Its newest claim.
     pub newest: Option<FenceToken>,
     /// Its number in its workflow.
     pub step: Option<u32>,
-    /// Its workflow passed over it.
+    /// An operator skipped it in its workflow.
     pub skipped: bool,
     /// When it ended.
     pub finished_at: Option<Time>,
-    /// An operator opened it again, once or more.
+    /// An operator reopened it, once or more.
     pub reopened: bool,
     /// An attempt of it has ended.
     pub was_tried: bool,
@@ -110,12 +110,12 @@ impl Ledger {
         (queue, job.new.priority, job.run_at, index)
     }
 
-    /// Whether a pending job has come to its time and its turn.
+    /// Whether a pending job is due and, for a step, its turn has come.
     pub fn is_in_line(&self, index: usize) -> bool {
         self.jobs[index].run_at <= self.now && self.has_turn(index)
     }
 
-    /// Whether a pending job is in line in a queue that gives jobs.
+    /// Whether a pending job is in line in a queue that is not paused.
     pub fn is_due(&self, index: usize) -> bool {
         !self.paused.contains(&self.jobs[index].new.queue) && self.is_in_line(index)
     }
@@ -137,8 +137,8 @@ impl Ledger {
         self.jobs[index].needs.iter().any(held_back)
     }
 
-    /// What the first big job ahead wants of a group and would not get if somebody at this place in line (none: the
-    /// last) took its slots there.
+    /// The slots that the first big job ahead wants of a group and would not get if a job at this place in line (none:
+    /// the last) took its slots there.
     pub fn big_job_ahead(
         &self,
         order: Option<Order>,
@@ -161,8 +161,8 @@ impl Ledger {
         first.map(|(wants, _)| wants)
     }
 
-    /// Whether a big job keeps slots of a group: it lacks room nowhere else (for a slot of its key it may in its
-    /// group), and somebody serves it.
+    /// Whether a big job keeps slots of a group: it lacks room in no other group (for slots of its key it may in its
+    /// group), and a worker serves it.
     fn keeps_slots(&self, index: usize, group: GroupIndex, counted: Counted<'_>) -> bool {
         let job = &self.jobs[index];
         let of_key = matches!(self.groups.name(group), GroupRef::Key(name, _) if *name == job.group);
@@ -289,7 +289,7 @@ impl Ledger {
         self.running.insert(token, index);
     }
 
-    /// Somebody gets a job. Where somebody else had it, or it had ended, a checker has objected, and the books follow
+    /// A session gets a job. If another session had it, or it had ended, a checker has objected, and the ledger follows
     /// the store.
     pub(super) fn take_over(&mut self, index: usize) {
         self.end_claim(index);
@@ -304,7 +304,7 @@ impl Ledger {
         }
     }
 
-    /// A session says how far a job is: of one that it owns, the newest word counts.
+    /// A session reports progress: of a job that it owns, the newest report counts.
     pub(super) fn report(&mut self, session: SessionId, reports: &[Progress]) {
         for (&token, &index) in &self.running {
             let job = &mut self.jobs[index];

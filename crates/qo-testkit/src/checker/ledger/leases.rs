@@ -1,4 +1,4 @@
-//! Sessions of the books, and what ends by time.
+//! Sessions in the ledger, and what ends by time.
 
 use super::{ClaimEnd, Fact, Ledger, Tell};
 use qo_core::{
@@ -94,15 +94,15 @@ impl Ledger {
         }
     }
 
-    /// The books as a claim would find them now: what is over has ended.
+    /// The ledger as a claim would find it now: what is over has ended.
     pub fn foresee(&self) -> Self {
         let mut foreseen = self.clone();
         foreseen.end_what_is_over(&mut Swept::default(), &mut |_, _| ());
         foreseen
     }
 
-    /// The books that a view of one job must agree with: those that a claim would find, unless the job would end
-    /// there. It has ended only when a command has ended it.
+    /// The ledger that a view of one job must agree with: as a claim would find it, unless the job would end there. A
+    /// job has ended only when a command has ended it.
     pub fn shown<'a>(&'a self, foreseen: &'a Self, index: usize) -> &'a Self {
         let would_end = foreseen.jobs[index].state.is_terminal() && !self.jobs[index].state.is_terminal();
         if would_end { self } else { foreseen }

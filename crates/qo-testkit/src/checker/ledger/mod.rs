@@ -1,11 +1,11 @@
-//! The books that the checkers keep, from the history alone.
+//! The ledger that the checkers keep, from the history alone.
 //!
-//! A [`Ledger`] reads the calls and answers in the store's order and works out who holds which slots. It
-//! chooses nothing: which job is granted comes from the answers. What answers do not say (leases and
-//! timeouts that ended, jobs that expired) follows from `docs/rules.md`, written down here a second time,
-//! naively, so that the store's own bookkeeping is never asked to confirm itself.
+//! A [`Ledger`] reads the calls and answers in the store's order and derives which job or program holds which slots. It
+//! decides nothing: which job is granted comes from the answers. What answers do not say (leases and timeouts that
+//! ended, jobs that expired) follows from `docs/rules.md`. The ledger implements that a second time, naively, so that
+//! the store's own bookkeeping is never asked to confirm itself.
 //!
-//! Everything it finds out is told as a [`Fact`], *before* the books are changed.
+//! Watches get everything that it derives as a [`Fact`], *before* the ledger changes.
 
 mod bulk;
 mod claims;
@@ -34,14 +34,14 @@ use qo_core::{JobState, Key, LeaseId, Name, Outcome, Result, Retention, SessionI
 use qo_core::{Submitted, Swept, TaskOptions, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-/// Who holds what, recomputed.
+/// Which job or program holds what, recomputed.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     /// Store time of the last entry.
     pub now: Time,
-    /// The latest store time of any entry so far: another one only if calls were made at once.
+    /// The latest store time of any entry so far: differs from `now` only if calls were concurrent.
     pub latest: Time,
-    /// Whether calls were made at once, by several processes, and not one by one.
+    /// Whether several processes called at once, instead of one call after another.
     pub concurrent: bool,
     /// Every job that was accepted, in that order.
     pub jobs: Vec<Job>,
@@ -82,7 +82,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Books of calls that were made at once.
+    /// The ledger of concurrent calls.
     pub fn concurrent() -> Self {
         Self { concurrent: true, ..Self::default() }
     }

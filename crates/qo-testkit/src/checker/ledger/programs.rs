@@ -1,4 +1,4 @@
-//! Programs of the books: leases on standalone slots.
+//! Programs in the ledger: leases on standalone slots.
 
 use super::{AcquireVerdict, Counted, Fact, GroupIndex, Ledger, Tell};
 use qo_core::{Answer, FenceToken, GroupRef, LeaseId, Result, SlotLease, SlotRequest, SlotsFreedBy};

@@ -1,6 +1,6 @@
-//! Schedules of the books: which ticks come, and what becomes of their jobs.
+//! Schedules in the ledger: which ticks come, and what becomes of their jobs.
 //!
-//! No answer says so, so it is worked out here. Only the arithmetic of cron expressions is the rule book's own.
+//! No answer says that, so the ledger derives it. Only the cron arithmetic is the rule book's own.
 
 use super::{Fact, Ledger, Tell};
 use qo_core::{

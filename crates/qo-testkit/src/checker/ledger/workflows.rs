@@ -1,4 +1,4 @@
-//! Workflows of the books: steps in the order of acceptance, the head, and whose turn it is.
+//! Workflows in the ledger: steps in the order of acceptance, the head, and which step's turn it is.
 
 use super::{ClaimEnd, Fact, Ledger, Tell};
 use qo_core::WorkflowState;
@@ -9,7 +9,7 @@ use qo_core::{Answer, ErrorKind, JobState, Name, NewJob, OnFailure, Result, Stee
 pub struct Workflow {
     /// What any end but success does to the steps behind it.
     pub on_failure: OnFailure,
-    /// It was called off.
+    /// It was cancelled.
     pub cancelled: bool,
     /// Steps that were ever accepted.
     pub accepted: u32,
@@ -130,7 +130,7 @@ impl Ledger {
         }
     }
 
-    /// Calls a job off, as far as it goes.
+    /// Cancels a job, as far as it goes.
     pub(super) fn call_off(&mut self, index: usize, tell: &mut Tell<'_>) {
         match self.jobs[index].state {
             JobState::Pending => self.drop_pending(index, JobState::Cancelled, tell),

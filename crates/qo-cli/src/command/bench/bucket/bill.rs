@@ -21,12 +21,12 @@ pub struct Bill {
 }
 
 impl Bill {
-    /// So many jobs took these requests.
+    /// Adds jobs and the requests that they took.
     pub fn add(&mut self, jobs: u64, requests: Requests) {
         self.rounds.push((jobs, requests));
     }
 
-    /// What a job takes, by kind, and what a million of them cost.
+    /// What a job takes, by kind of request, and what a million jobs cost.
     pub fn figures(&self, what: &str, bars: Option<JobBars>) -> Vec<Figure> {
         let figure = |kind: &str, unit, bar: Option<f64>, count: fn(&Requests) -> f64| {
             let each = self.rounds.iter().map(|(jobs, requests)| count(requests) / *jobs as f64);

@@ -1,4 +1,4 @@
-//! What workers ask for that have nothing to do.
+//! The requests of idle workers.
 
 use super::Site;
 use super::bill::a_minute;
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 /// Worker processes.
 const PROCESSES: usize = 4;
-/// How long they are watched: sessions that hold nothing are renewed less than once a minute.
+/// How long they are watched: idle sessions are renewed less than once a minute.
 const WATCHED: Duration = Duration::from_secs(300);
 const WATCHED_QUICKLY: Duration = Duration::from_secs(1);
-/// How long after they have started nothing is expected any more.
+/// How long to wait for the requests of their start to end.
 const CALM: Duration = Duration::from_secs(15);
 
 /// The requests a minute of idle workers.

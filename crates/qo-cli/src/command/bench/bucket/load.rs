@@ -1,4 +1,4 @@
-//! One process that submits and works: as fast as it goes, and at a given rate.
+//! One process that submits and works: as fast as it can, and at a given rate.
 
 use super::bill::{Bill, JobBars};
 use super::{BATCH, PERMITS, Site, options};
@@ -14,12 +14,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 /// Jobs a round.
 const JOBS: u64 = 20_000;
-/// Callers who submit at once.
+/// Callers that submit at once.
 const CALLERS: u64 = 5;
 /// How long jobs come at a given rate.
 const PACED: Duration = Duration::from_secs(20);
 const PACED_QUICKLY: Duration = Duration::from_secs(1);
-/// How often some of them come.
+/// How often a batch of them is submitted.
 const TICK: Duration = Duration::from_millis(10);
 
 /// One process, submit to done.
@@ -43,7 +43,7 @@ pub async fn throughput(bench: &Bench<'_, Site>) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// What a job costs when they come at a given rate, each by a call of its own.
+/// What a job costs at a given rate, each with a call of its own.
 pub async fn cost(bench: &Bench<'_, Site>) -> Result<Vec<Figure>> {
     let rates = [
         (100, JobBars { requests: 0.3, puts: 0.2, dollars: 1.10 }),
@@ -79,7 +79,7 @@ impl Plant {
         Ok(Self { store, traffic, worker })
     }
 
-    /// Waits until all is settled, and returns what was asked for until then.
+    /// Waits until everything is settled, and returns the requests until then.
     async fn end(self) -> Result<Requests> {
         self.worker.end().await?;
         let requests = self.traffic.requests();
@@ -88,7 +88,7 @@ impl Plant {
     }
 }
 
-/// Submits by some callers at once, each call after the one before it.
+/// Submits with some callers at once. Each caller makes one call after another.
 async fn submit(store: &Arc<dyn Store>, mut calls: Vec<Vec<qo::core::NewJob>>) -> Result<()> {
     let mut callers = JoinSet::new();
     for left in (1..=CALLERS as usize).rev() {
@@ -99,7 +99,7 @@ async fn submit(store: &Arc<dyn Store>, mut calls: Vec<Vec<qo::core::NewJob>>) -
     joined(callers).await
 }
 
-/// Submits so many jobs a second, one a call, whether those before are accepted or not. Returns how many it were.
+/// Submits this many jobs a second, one a call, without waiting for the answers. Returns how many jobs it submitted.
 async fn submit_at(store: &Arc<dyn Store>, rate: u64, quick: bool) -> Result<u64> {
     let paced = if quick { PACED_QUICKLY } else { PACED };
     let client = Client::new(Arc::clone(store));

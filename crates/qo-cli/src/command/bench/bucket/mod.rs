@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`site`] | the bucket, and prefixes that go away again |
+//! | [`site`] | the bucket, and prefixes that are deleted again |
 //! | [`bill`] | requests, for a job, a minute or a million jobs |
 //! | [`load`], [`processes`], [`idle`], [`pickup`], [`open`], [`slots`] | the scenarios |
 
@@ -23,7 +23,7 @@ use qo::core::ClaimSettings;
 
 /// Jobs that a worker runs at once.
 pub const PERMITS: u32 = 500;
-/// Jobs that it takes with one exchange, and jobs of one submit.
+/// Jobs that it claims with one exchange, and jobs of one submit.
 pub const BATCH: u32 = 200;
 
 /// How the workers work.

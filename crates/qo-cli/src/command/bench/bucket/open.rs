@@ -12,7 +12,7 @@ const JOBS: u64 = 100_000;
 /// How often `qo submit` is run in a round.
 const SUBMITS: usize = 3;
 
-/// How long it takes to open a large namespace, what is asked for meanwhile, and what `qo submit` to it takes.
+/// How long it takes to open a large namespace, how many requests that takes, and how long `qo submit` to it takes.
 pub async fn open(bench: &Bench<'_, Site>) -> Result<Vec<Figure>> {
     let count = bench.jobs(JOBS);
     bench.at("open", 0, "making a large namespace");

@@ -1,7 +1,8 @@
-//! How soon a job is accepted and begins, in a namespace where nothing has happened for a while, and soon after something did.
+//! How soon a job is accepted and begins, in a namespace where nothing has happened for a while, and soon after a
+//! change.
 //!
-//! Many namespaces idle at once, each with workers of its own, so that nobody has to wait for hours: what one of them asks of
-//! the bucket holds up no other.
+//! Many namespaces idle at once, each with workers of its own, so that the scenario does not take hours. The requests
+//! of one namespace hold up no other.
 
 use super::{Site, options};
 use crate::command::bench::Bench;
@@ -16,7 +17,7 @@ use uuid::Uuid;
 /// Namespaces, and the workers of each.
 const NAMESPACES: u64 = 20;
 const WORKERS: usize = 4;
-/// How long nothing happens before a job that finds the namespace idle; by chance up to so much more.
+/// How long a namespace is idle before a job comes; a random time is added.
 const IDLE: Duration = Duration::from_secs(12);
 const SOON: Duration = Duration::from_secs(2);
 const SOMETIME: Duration = Duration::from_secs(2);
@@ -97,7 +98,7 @@ impl Namespace {
 
     async fn measure(self, rounds: u32, quick: bool) -> Result<(Times, Times)> {
         let (mut idle, mut soon) = (Times::default(), Times::default());
-        // A client's first submit finds out where the log ends, which is no later one's business.
+        // A client's first submit finds the end of the log, which later ones know.
         self.one(&mut Times::default(), Duration::ZERO).await?;
         for _ in 0..rounds {
             self.one(&mut idle, if quick { Duration::ZERO } else { IDLE }).await?;
@@ -125,7 +126,7 @@ impl Namespace {
     }
 }
 
-/// A time up to so long: otherwise everybody would look at the clock at the same moments as the workers.
+/// A random time up to `most`: without it, the jobs would come in step with the polls of the workers.
 fn by_chance(most: Duration) -> Duration {
     most.mul_f64((Uuid::new_v4().as_u128() % 1_000) as f64 / 1_000.0)
 }

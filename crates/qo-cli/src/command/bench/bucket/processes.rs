@@ -15,7 +15,7 @@ use std::time::Duration;
 const PROCESSES: usize = 8;
 const JOBS: u64 = 20_000;
 
-/// What they do together, and how evenly they share it.
+/// Their rate together, and how evenly they share the jobs.
 pub async fn processes(bench: &Bench<'_, Site>) -> Result<Vec<Figure>> {
     let count = bench.jobs(JOBS);
     let (mut rates, mut least, mut bill) = (Vec::new(), Vec::new(), Bill::default());
@@ -56,13 +56,13 @@ pub async fn processes(bench: &Bench<'_, Site>) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// A worker process with the options of this place.
+/// A worker process with the options of the bucket scenarios.
 pub fn start(url: &str) -> Result<Process> {
     let (permits, batch) = (super::PERMITS.to_string(), super::BATCH.to_string());
     Process::start_with(url, &["--permits", &permits, "--batch", &batch])
 }
 
-/// What all of them have asked for.
+/// The requests of all of them.
 pub fn asked(workers: &mut [Process]) -> Result<Requests> {
     let mut all = Requests::default();
     for worker in workers {

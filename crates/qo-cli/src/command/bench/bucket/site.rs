@@ -1,4 +1,4 @@
-//! The bucket that is measured, and prefixes that go away again.
+//! The bucket that is measured, and prefixes that are deleted again.
 
 use super::super::figure::median;
 use qo::Result;
@@ -7,10 +7,10 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicU32, Ordering};
 use uuid::Uuid;
 
-/// Questions that are timed.
+/// How many requests are timed.
 const QUESTIONS: usize = 30;
 
-/// A bucket, and one prefix in it that everything is under.
+/// A bucket, and the one prefix in it that everything is under.
 #[derive(Debug)]
 pub struct Site {
     place: String,
@@ -21,12 +21,12 @@ pub struct Site {
 /// How far away a bucket is.
 #[derive(Debug, Clone, Serialize)]
 pub struct Facts {
-    /// How long a question takes whose answer is small; the median of some.
+    /// How long a request with a small answer takes; the median of some.
     pub request_ms: f64,
 }
 
 impl Site {
-    /// Whatever prefix a URL names, what is measured is under one of its own, below it.
+    /// Everything is under a prefix of its own, below the one that the URL names.
     pub fn find(url: &str) -> Result<Self> {
         Bucket::parse(url)?;
         let (place, query) = url.split_once('?').unwrap_or((url, ""));
@@ -35,7 +35,7 @@ impl Site {
         Ok(Self { place, query, number: AtomicU32::default() })
     }
 
-    /// The URL of a namespace that nobody has used.
+    /// The URL of a fresh namespace.
     pub fn fresh(&self) -> String {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         format!("{}/{number}{}", self.place, self.query)
@@ -48,7 +48,7 @@ impl Site {
         Ok(Facts { request_ms: median(&times) })
     }
 
-    /// Deletes everything that was made.
+    /// Deletes everything that the benchmark made.
     pub async fn clear(&self) -> Result<()> {
         self.bucket()?.clear().await
     }

@@ -1,4 +1,4 @@
-//! Slots that are objects: what it takes to get one, to give it back, and to be told that there is none.
+//! Slots that are objects: what it takes to get one, to give it back, and to be refused.
 
 use super::Site;
 use crate::command::bench::Bench;
@@ -14,10 +14,10 @@ const LEASE: Duration = Duration::from_secs(600);
 /// How often in a round.
 const TIMES: usize = 10;
 
-/// Requests, and how long it takes.
+/// How many requests each takes, and how long.
 pub async fn slots(bench: &Bench<'_, Site>) -> Result<Vec<Figure>> {
     let slots = qo::slot_objects(&bench.ground.fresh())?;
-    // What a namespace's first slot takes is taken once.
+    // The first slot of a namespace costs extra requests, once.
     pass(&slots).await?;
     for _ in 0..LIMIT {
         take(&slots, "full", LIMIT).await?;

@@ -1,9 +1,10 @@
-//! The exchange to the least that any queue on PostgreSQL does: claim rows that others have not locked, delete them.
+//! The exchange against the least that any queue on PostgreSQL does: claim rows that other sessions have not locked,
+//! delete them.
 //!
-//! The table has nothing but a number, whether it is claimed, and a payload. A claim is one statement, and so is the delete of
-//! what was claimed; each commits by itself, as it does in a program that works between the two. Beside it stands what comes
-//! of it when the delete and the next claim share a transaction and a round trip, as they do in an exchange: nobody writes that
-//! by hand. Statements are prepared.
+//! The table has only a number, a flag for claimed rows and a payload. A claim is one statement, and so is the delete
+//! of the claimed rows. Each commits by itself, as in a program that works between the two. A second figure puts the
+//! delete and the next claim into one transaction and one round trip, as an exchange does; hand-written code rarely
+//! does that. Statements are prepared.
 
 use super::Fleet;
 use super::race::Took;
@@ -29,7 +30,7 @@ enum Way {
     Together,
 }
 
-/// The rate of exchanges without limits in hundredths of that of the bare statements.
+/// The rate of exchanges without limits, as a percentage of that of the bare statements.
 pub async fn bare(bench: &Bench<'_, Fleet>) -> Result<Vec<Figure>> {
     let server = &bench.ground.server;
     let load = first_load(bench, Kind::Baseline);
@@ -89,7 +90,7 @@ impl Table {
         Ok(Self { schema, load })
     }
 
-    /// Claims and deletes so many; inserting them is not a part of it.
+    /// Claims and deletes this many jobs; inserting them is not timed.
     async fn turn(&self, server: &Server, jobs: u64, way: Way) -> Result<Took> {
         let schema = &self.schema;
         let insert =
@@ -142,7 +143,7 @@ impl Claimer {
         Ok(Self { client, claim, delete, batch: i64::from(batch) })
     }
 
-    /// Until there is nothing left; how long it took, batch by batch.
+    /// Claims until nothing is left, and returns how long each batch took.
     async fn run(self, way: Way) -> Result<Vec<f64>> {
         let mut times = Vec::new();
         let mut claimed: Vec<i64> = Vec::new();
@@ -167,7 +168,7 @@ impl Claimer {
         Ok(claimed)
     }
 
-    /// Deletes what it has claimed before, and claims. All four are sent before the first is answered.
+    /// Deletes the rows of the claim before, and claims. All four statements are sent before the first is answered.
     async fn together(&self, before: &Vec<i64>) -> Result<Vec<i64>> {
         let (of_delete, of_claim): (Parameters<'_>, Parameters<'_>) = ([before], [&self.batch]);
         let (begun, deleted, rows, committed) = tokio::join!(

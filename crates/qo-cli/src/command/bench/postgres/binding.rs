@@ -10,12 +10,12 @@ use crate::command::bench::scenario::Scenario;
 use qo::Result;
 use std::time::Duration;
 
-/// The limit, and what each of two workers has of it as permits.
+/// The limit, and how many workers share it as permits.
 const LIMIT: u32 = 100;
 const WORKERS: u32 = 2;
 
-/// The rate under a limit that is as high as the number in flight; and the mean number at once of one that is as high as the
-/// permits of all workers together, with jobs that take a while.
+/// The rate under a limit that is as high as the number in flight; and, for a limit that is as high as the permits of
+/// all workers together, the mean number at once, with jobs that take a while.
 pub async fn binding(bench: &Bench<'_, Fleet>) -> Result<Vec<Figure>> {
     let mut figures = ratio(bench, Scenario::Binding, Kind::Binding, 80.0).await?;
     let server = &bench.ground.server;

@@ -1,7 +1,7 @@
-//! What limits cost inside the server's function: its own time of the exchange, with limits and without.
+//! What limits cost inside the server's function: its time for an exchange, with limits and without.
 //!
-//! One claimer is alone, so nobody waits for anybody. The server times the function (`track_functions`), which leaves out the
-//! network, the commit and this program.
+//! There is one claimer, so no session waits for another. The server times the function (`track_functions`), which
+//! leaves out the network, the commit and this program.
 
 use super::race::Took;
 use super::server::{Server, failed};
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 /// The function that exchanges.
 const FUNCTION: &str = "api_exchange_shared";
-/// Exchanges a round, after which the first ones do not matter.
+/// Exchanges a round: so many that the first ones do not matter.
 const EXCHANGES: u64 = 400;
-/// How long the server may take to tell.
+/// How long the server may take to report its statistics.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The time of an exchange with limits, less that of one without.
@@ -54,7 +54,7 @@ async fn function_ms(bench: &Bench<'_, Fleet>, server: &Server, kind: Kind, batc
     let mut world = World::make(server, kind, load).await?;
     let exchanges = if bench.quick { 3 } else { EXCHANGES };
     let took: Took = world.turn(server, exchanges * u64::from(batch)).await?;
-    // A connection that ends tells what it has counted.
+    // A backend reports its counts when its connection ends.
     world.disconnect();
     let ms = mean_ms(server, world.schema(), took.exchanges_ms.len() as f64).await?;
     world.end(server).await?;

@@ -13,8 +13,8 @@ const HELD: Duration = Duration::from_millis(10);
 const WORKERS: u32 = 2;
 const PERMITS: u32 = 50;
 
-/// From the last line of a job's handler to the first one of the next, whichever worker has it: a group with a limit of 1, on
-/// two workers that have nothing else to do.
+/// From the last line of a job's handler to the first line of the next, on whichever worker: a group with a limit of 1,
+/// and two workers that have no other jobs.
 pub async fn handover(bench: &Bench<'_, Fleet>) -> Result<Vec<Figure>> {
     let server = &bench.ground.server;
     let count = bench.jobs(300).clamp(20, 1_000);
@@ -39,7 +39,7 @@ pub async fn handover(bench: &Bench<'_, Fleet>) -> Result<Vec<Figure>> {
     ])
 }
 
-/// How long nobody ran between one that ended and the next, in milliseconds.
+/// How long no job ran between one that ended and the next, in milliseconds.
 fn idle_ms(mut times: Vec<(u64, u64)>) -> Vec<f64> {
     times.sort_unstable();
     times.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].1) as f64 / 1e6).collect()

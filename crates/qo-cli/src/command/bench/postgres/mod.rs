@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`server`] | the server, and schemas that go away again |
+//! | [`server`] | the server, and schemas that are dropped again |
 //! | [`world`] | a namespace as a scenario wants it: limits, and jobs in line |
 //! | [`race`] | claimers that exchange as fast as they can, without a worker around them |
 //! | [`ratio`], [`binding`], [`bare`], [`worker`], [`pickup`], [`handover`], [`recovery`], [`bookkeeping`] | the scenarios |
@@ -25,15 +25,15 @@ pub use world::Kind;
 use qo::Result;
 use server::Server;
 
-/// Workers that claim at once, and those of a fleet that is large for its limit.
+/// Workers that claim at once, usually and in a fleet that is large for its limit.
 const WORKERS: u32 = 2;
 const MANY_WORKERS: u32 = 8;
-/// Jobs that one of them takes with one exchange, and what is shown beside.
+/// Jobs that one of them claims with one exchange, and a smaller batch for a second figure.
 const BATCH: u32 = 500;
 const SMALL_BATCH: u32 = 50;
 const QUICK_BATCH: u32 = 20;
 
-/// What is measured on: a server, and those who work on it.
+/// The ground of a measurement: a server, and the workers on it.
 pub struct Fleet {
     /// The server.
     pub server: Server,
@@ -48,22 +48,22 @@ impl Fleet {
         Ok(Self { server: Server::find(url).await?, workers, batch, quick })
     }
 
-    /// Workers that claim at once, where nothing else is said.
+    /// Workers that claim at once, by default.
     pub fn workers(&self) -> u32 {
         self.workers.unwrap_or(WORKERS)
     }
 
-    /// The same for a scenario that is about many.
+    /// The same for a scenario with many workers.
     fn many_workers(&self) -> u32 {
         self.workers.unwrap_or(MANY_WORKERS)
     }
 
-    /// Jobs that one of them takes with one exchange.
+    /// Jobs that one of them claims with one exchange.
     pub fn batch(&self) -> u32 {
         self.batch.unwrap_or(if self.quick { QUICK_BATCH } else { BATCH })
     }
 
-    /// The batch that is shown beside, if nobody asked for one.
+    /// The smaller batch for a second figure, unless the command line sets the batch.
     fn small_batch(&self) -> Option<u32> {
         (self.batch.is_none() && !self.quick).then_some(SMALL_BATCH)
     }

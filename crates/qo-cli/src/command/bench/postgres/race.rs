@@ -1,5 +1,5 @@
-//! Claimers that exchange as fast as they can, without a worker around them: what they hold they settle with the next
-//! exchange, which claims as much again.
+//! Claimers that exchange as fast as they can, without a worker around them: each exchange settles the jobs of the one
+//! before, and claims as many again.
 
 use qo::core::{Claim, ClaimedJob, Exchange, Json, Name, NewSession, Outcome, SessionId, Settle};
 use qo::{Error, ErrorKind, Result, Store};
@@ -12,10 +12,10 @@ use uuid::Uuid;
 
 /// How long a session lives: longer than anything here takes.
 const LEASE_MS: u64 = 600_000;
-/// How long nothing may come while something should.
+/// How long a claim may bring nothing although jobs are left.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often an exchange that could not be made is made again.
+/// How often an exchange is repeated after an error that passes.
 const RETRIES: u32 = 20;
 
 /// What some turns took.
@@ -37,7 +37,7 @@ impl Took {
         Self { jobs: 0, seconds: 0.0, by_worker: Vec::new(), exchanges_ms: Vec::new() }
     }
 
-    /// And those of another turn.
+    /// Adds another turn.
     pub fn add(&mut self, other: Self) {
         self.jobs += other.jobs;
         self.seconds += other.seconds;
@@ -64,11 +64,11 @@ struct Run {
     ended: Instant,
 }
 
-/// Claims and settles so many jobs of these tasks, with one claimer for each store.
+/// Claims and settles this many jobs of these tasks, with one claimer for each store.
 pub async fn race(stores: &[Arc<dyn Store>], tasks: &[Name], batch: u32, jobs: u64) -> Result<Took> {
     let left = Arc::new(AtomicU64::new(jobs));
     let ready = Arc::new(Barrier::new(stores.len() + 1));
-    // Claimers end with this set, also if somebody wants an end.
+    // The claimers end when this set is dropped, also after Ctrl-C.
     let mut claimers = JoinSet::new();
     for (index, store) in stores.iter().enumerate() {
         let session = SessionId(Uuid::new_v4());
@@ -104,7 +104,7 @@ struct Claimer {
     store: Arc<dyn Store>,
     session: SessionId,
     batch: u32,
-    /// Jobs that nobody has asked for yet.
+    /// Jobs that no claimer has asked for yet.
     left: Arc<AtomicU64>,
     number: u64,
 }
@@ -128,7 +128,7 @@ impl Claimer {
             run.ended = Instant::now();
             run.exchanges_ms.push(run.ended.duration_since(began).as_secs_f64() * 1e3);
             run.settled += settling;
-            // What it did not get somebody else may ask for.
+            // Another claimer may ask for the jobs that this one did not get.
             let missing = u64::from(wanted).saturating_sub(claimed.len() as u64);
             self.left.fetch_add(missing, Ordering::Relaxed);
             if claimed.is_empty() && brought.elapsed() > PATIENCE {
@@ -144,7 +144,7 @@ impl Claimer {
         Ok(run)
     }
 
-    /// As many as it can take, of those that nobody has asked for.
+    /// As many as it can take of the jobs that no claimer has asked for.
     fn ask(&self) -> u32 {
         let mut wanted = 0;
         let _ = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
@@ -170,7 +170,7 @@ impl Claimer {
         let mut lost = 0;
         let reply = loop {
             match self.store.exchange(exchange.clone()).await {
-                // Nothing has happened: a worker would come again, too. The clock goes on.
+                // Nothing has happened, and a worker would try again, too. The time counts.
                 Err(error) if error.kind() == ErrorKind::Unavailable && lost < RETRIES => {
                     tracing::warn!(%error, "an exchange is made again");
                     lost += 1;

@@ -1,4 +1,4 @@
-//! The rate of a scenario to that without limits: the same number in flight, the same batches, taking turns.
+//! The rate of a scenario against that without limits: the same number in flight, the same batches, taking turns.
 
 use super::Fleet;
 use super::race::Took;
@@ -48,12 +48,12 @@ fn how(load: &Load) -> String {
     format!("{} workers, batches of {}{kept}", load.workers, load.batch)
 }
 
-/// The loads under which a scenario is measured: the one that counts first.
+/// The loads under which a scenario is measured. The first one counts.
 fn loads(bench: &Bench<'_, Fleet>, kind: Kind) -> Vec<Load> {
     let fleet = bench.ground;
     let load = |workers, batch, is_kept| Load { workers, batch, is_kept, quick: bench.quick };
     if kind == Kind::High {
-        // As many in flight as the limit lets in.
+        // As many in flight as the limit allows.
         let workers = fleet.many_workers();
         let batch = (HIGH / workers).max(1);
         return vec![load(workers, batch, false), load(workers, batch, true)];
@@ -99,7 +99,7 @@ pub async fn baseline(bench: &Bench<'_, Fleet>) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// The rate of a kind in hundredths of what it is compared with; the first load must reach the bar.
+/// The rate of a kind as a percentage of the other's; the first load must reach the bar.
 pub async fn ratio(
     bench: &Bench<'_, Fleet>,
     scenario: Scenario,
@@ -124,7 +124,7 @@ pub async fn ratio(
     Ok(figures)
 }
 
-/// One round: what a kind took, and what the one took that it is compared with.
+/// One round: what a kind took, and what the other took that it is compared with.
 async fn both(bench: &Bench<'_, Fleet>, kind: Kind, load: &Load, round: u32) -> Result<[Took; 2]> {
     let server = &bench.ground.server;
     let mut with = World::make(server, kind, *load).await?;

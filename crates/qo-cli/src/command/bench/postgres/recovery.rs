@@ -37,7 +37,7 @@ async fn recovered_ms(bench: &Bench<'_, Fleet>) -> Result<f64> {
     store.set_limit(GroupRef::Group(group.clone()), 1).await?;
     let mut killed = Process::start_with(&schema.url, &["--lease-ms", &LEASE_MS.to_string()])?;
     killed.wait_until_ready()?;
-    // It may be tried once only: the next one to hold the slot is then the one that waits for it.
+    // With one attempt only, the next job that holds the slot is the one that waits for it.
     let hold =
         NewJob { task: Name::parse("task", HOLD)?, group: Some(group.clone()), max_attempts: 1, ..job()? };
     let id = hold.id;

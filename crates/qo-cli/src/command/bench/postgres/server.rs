@@ -1,4 +1,4 @@
-//! The server that is measured, and schemas that go away again.
+//! The server that is measured, and schemas that are dropped again.
 
 use super::super::figure::median;
 use qo::settings::without_password;
@@ -27,21 +27,21 @@ pub struct Server {
 pub struct Facts {
     /// Its version.
     pub version: String,
-    /// Whether it waits for the disk.
+    /// Its setting `fsync`: whether it waits for the disk.
     pub fsync: String,
-    /// Whether a commit does.
+    /// Its setting `synchronous_commit`: whether a commit waits for the disk.
     pub synchronous_commit: String,
-    /// What it keeps in memory.
+    /// Its setting `shared_buffers`.
     pub shared_buffers: String,
     /// How long a small commit takes; the median of some.
     pub commit_ms: f64,
 }
 
 impl Server {
-    /// Looks whether it is there.
+    /// Checks that the server can be reached.
     pub async fn find(url: &str) -> Result<Self> {
         let (place, query) = url.split_once('?').unwrap_or((url, ""));
-        // Schemas are ours; whether stores listen is theirs, and nothing that a connection knows.
+        // The benchmark chooses the schemas. `notify` is for stores: a connection does not know it.
         let kept: Vec<&str> =
             query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("schema=")).collect();
         let of_server: Vec<&str> = kept.iter().copied().filter(|pair| !pair.starts_with("notify=")).collect();
@@ -55,7 +55,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The same server, as it is for stores whose calls of functions it shall time.
+    /// The same server, with `track_functions` for the connections of its stores.
     pub fn timing(&self) -> Self {
         let url = format!("{}&options=-c%20track_functions%3Dpl", self.url);
         Self {
@@ -69,19 +69,19 @@ impl Server {
     /// A connection of its own.
     pub async fn connect(&self) -> Result<Client> {
         let (client, connection) = self.config.connect(NoTls).await.map_err(|error| failed(&error))?;
-        // It ends with the client; what went wrong the client is told.
+        // The connection ends with the client, which gets its errors.
         tokio::spawn(connection);
         Ok(client)
     }
 
-    /// A schema that nobody has used, without qo in it.
+    /// The name of a fresh schema, without qo in it.
     pub fn name(&self) -> String {
         let name = format!("qo_bench_{}_{}", std::process::id(), self.number.fetch_add(1, Ordering::Relaxed));
         self.made.lock().unwrap_or_else(PoisonError::into_inner).push(name.clone());
         name
     }
 
-    /// A namespace that nobody has used.
+    /// A fresh namespace.
     pub async fn fresh(&self) -> Result<Schema> {
         let name = self.name();
         let url = format!("{}&schema={name}", self.url);
@@ -89,7 +89,7 @@ impl Server {
         Ok(Schema { name, url })
     }
 
-    /// Drops a schema that nobody needs any more.
+    /// Drops a schema.
     pub async fn drop(&self, schema: &str) -> Result<()> {
         self.drop_with(&self.connect().await?, schema).await
     }
@@ -113,7 +113,7 @@ impl Server {
         Ok(())
     }
 
-    /// Lets the server do what it would do sooner or later, so that it does not while somebody looks at the clock.
+    /// Makes the server vacuum and checkpoint now, so that it does not while a turn is timed.
     pub async fn settle(&self, schema: &str) -> Result<()> {
         let client = self.connect().await?;
         let tables =
@@ -169,7 +169,7 @@ pub async fn run(client: &Client, sql: &str) -> Result<()> {
     client.batch_execute(sql).await.map_err(|error| failed(&error))
 }
 
-/// An error of the server, told.
+/// An error of the server, as text.
 pub fn failed(error: &tokio_postgres::Error) -> Error {
     let why = error.as_db_error().map_or_else(
         || std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string),

@@ -1,5 +1,5 @@
-//! Through the worker, as users run it: jobs that do nothing, in line before it starts; from its start until the last one is
-//! settled and it has ended.
+//! Through the worker, as users run it. The jobs do nothing, and are in line before it starts. The time runs from its
+//! start until the last job is settled and it has ended.
 
 use super::Fleet;
 use super::world::retain;

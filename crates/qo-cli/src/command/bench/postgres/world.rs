@@ -1,4 +1,4 @@
-//! A namespace as a scenario wants it: its limits, what stands ahead in line, and the jobs that are run.
+//! A namespace as a scenario needs it: its limits, the jobs ahead in line, and the jobs that are run.
 
 use super::race::{self, Took};
 use super::server::{Schema, Server};
@@ -8,36 +8,36 @@ use qo::{Result, Store};
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// Tasks that the jobs are of.
+/// How many tasks the jobs have.
 const TASKS: u64 = 100;
 /// A limit that nothing here reaches.
 const AMPLE: u32 = 100_000;
-/// The limit of a fleet that is large for it.
+/// The limit in the scenario with many workers.
 pub const HIGH: u32 = 500;
-/// Keys of jobs under nested limits, and those of which each has a limit of 1.
+/// Keys of jobs under nested limits, and of jobs whose keys have a limit of 1 each.
 const FEW_KEYS: u64 = 1_000;
 const MANY_KEYS: u64 = 100_000;
 /// Groups that are full.
 const FULL: [&str; 2] = ["full-1", "full-2"];
 /// Jobs that stand ahead and cannot run.
 const AHEAD: u64 = 100_000;
-/// Jobs that are pending where many are, and where few are; so many are run before the line is filled up again.
+/// Pending jobs in the deep and in the shallow line; this many are run before the line is filled up again.
 const DEEP: u64 = 1_000_000;
 const SHALLOW: u64 = 10_000;
 const REFILL: u64 = 5_000;
 /// Jobs that are submitted with one call.
 const CALL: usize = 5_000;
-/// Exchanges of each claimer before the clock runs: the server makes its plans with the first ones.
+/// Exchanges of each claimer before the time runs: the server makes its plans with the first ones.
 const WARM_UP: u64 = 3;
 
-/// What a namespace is like.
+/// What a namespace contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// No limits, nothing ahead.
     Baseline,
     /// Every task has a limit that does not bind.
     Enabled,
-    /// One task of all has one.
+    /// One of the tasks has a limit.
     Mixed,
     /// All jobs share one limit of 500.
     High,
@@ -49,24 +49,24 @@ pub enum Kind {
     Keys,
     /// Jobs of two full groups stand ahead.
     Stuck,
-    /// Jobs of a task that nobody handles stand ahead.
+    /// Jobs of a task that no worker handles stand ahead.
     Foreign,
-    /// Few are pending all the time.
+    /// Few jobs are pending all the time.
     Shallow,
-    /// Very many are.
+    /// Very many jobs are pending all the time.
     Deep,
 }
 
-/// Who works, and whether finished jobs are kept.
+/// The workers, and whether finished jobs are kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
     /// Workers that claim at once.
     pub workers: u32,
-    /// Jobs that one of them takes with one exchange.
+    /// Jobs that one of them claims with one exchange.
     pub batch: u32,
-    /// Whether finished jobs are kept, for as long as the defaults say.
+    /// Whether finished jobs are kept, for the default retention.
     pub is_kept: bool,
-    /// Whether only a little is to be done.
+    /// Whether it is a quick round.
     pub quick: bool,
 }
 
@@ -75,14 +75,14 @@ impl Load {
         self.workers * self.batch
     }
 
-    /// Fewer where it only has to be seen that it works.
+    /// Fewer jobs in a quick round.
     fn sized(&self, jobs: u64) -> u64 {
         if self.quick { jobs / 500 } else { jobs }
     }
 }
 
 impl Kind {
-    /// What it is compared with.
+    /// The kind that it is compared with.
     pub fn other(self) -> Self {
         if self == Self::Deep { Self::Shallow } else { Self::Baseline }
     }
@@ -112,7 +112,7 @@ impl Kind {
         }
         let key = match self {
             Self::Nested => Some(index % FEW_KEYS),
-            // In no order, so that now and then two of one key stand close together.
+            // Mixed, so that sometimes two jobs of one key stand close together.
             Self::Keys => Some(mixed(index) % MANY_KEYS),
             _ => None,
         };
@@ -135,7 +135,7 @@ impl Kind {
         if matches!(self, Self::Stuck | Self::Foreign) { AHEAD } else { 0 }
     }
 
-    /// Jobs that are pending before and after, and may run.
+    /// Jobs that may run and are pending before and after a turn.
     fn standing(self) -> u64 {
         match self {
             Self::Deep => DEEP,
@@ -149,7 +149,7 @@ fn task(index: u64) -> String {
     format!("task{index}")
 }
 
-/// A number that looks like chance and is always the same (splitmix64).
+/// A pseudorandom number, the same in every run (splitmix64).
 fn mixed(index: u64) -> u64 {
     let mut z = index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -157,7 +157,7 @@ fn mixed(index: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A namespace, filled, and those who work there.
+/// A namespace, filled, and the stores of its claimers.
 pub struct World {
     schema: Schema,
     kind: Kind,
@@ -200,7 +200,7 @@ impl World {
         Ok(())
     }
 
-    /// Runs so many jobs, and says what that took. Submitting them is not a part of it.
+    /// Runs this many jobs, and returns what that took. Submitting them is not timed.
     pub async fn turn(&mut self, server: &Server, jobs: u64) -> Result<Took> {
         let warm_up = u64::from(self.load.in_flight()) * WARM_UP;
         let at_once = if self.kind.standing() > 0 { self.load.sized(REFILL).max(1) } else { jobs };
@@ -235,7 +235,7 @@ impl World {
         &self.schema.name
     }
 
-    /// Ends it, and leaves nothing behind.
+    /// Drops the schema.
     pub async fn end(self, server: &Server) -> Result<()> {
         drop(self.stores);
         server.drop(&self.schema.name).await
@@ -262,7 +262,7 @@ async fn submit_all(store: &Arc<dyn Store>, count: u64, make: impl Fn(u64) -> Re
     Ok(())
 }
 
-/// Two groups whose one slot somebody holds.
+/// Fills two groups whose limit is one slot.
 async fn fill(store: &Arc<dyn Store>) -> Result<()> {
     for name in FULL {
         let full = GroupRef::Group(Name::parse("group", name)?);

@@ -5,7 +5,7 @@ use crate::command::demo::evidence::{End, Evidence, Run};
 use qo::core::JobId;
 use std::collections::BTreeMap;
 
-/// What became of all jobs.
+/// The outcomes of all jobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Jobs {
     /// Jobs that were acknowledged.
@@ -14,11 +14,11 @@ pub struct Jobs {
     pub once: usize,
     /// Jobs that ran again because their worker was killed.
     pub again: usize,
-    /// Jobs that ran again because their worker was not sure of its lease any more, stopped them and said so.
+    /// Jobs that ran again because their worker no longer trusted its lease, stopped them and recorded that.
     pub given_back: usize,
     /// Jobs that never were done.
     pub lost: usize,
-    /// Jobs that were done more than once without need.
+    /// Jobs that were done more than once without a kill or a stop.
     pub twice: usize,
 }
 
@@ -45,7 +45,7 @@ impl Verdict {
         }
         for (job, runs) in by_job {
             let worker = runs.first().map_or("", |run| &run.worker);
-            self.violates("jobs", format_args!("{worker} ran job {job}, which nobody submitted"));
+            self.violates("jobs", format_args!("{worker} ran job {job}, which was never submitted"));
         }
     }
 
@@ -72,7 +72,7 @@ impl Verdict {
             self.jobs.lost += 1;
             return self.violates("jobs lost", format_args!("job {job} was acknowledged and never done"));
         };
-        // It may have been done just before the worker was killed, which then could not say so any more.
+        // It may have been done just before the kill, too late for the worker to settle it.
         let unsaid = |run: &Run| {
             evidence.kill.as_ref().is_some_and(|kill| {
                 let lease_ns = evidence.lease_ms * 1_000_000;

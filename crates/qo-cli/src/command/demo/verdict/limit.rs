@@ -1,4 +1,4 @@
-//! How many ran at once, against how many may.
+//! How many jobs ran at once, against how many may.
 
 use super::{Verdict, at};
 use crate::command::demo::evidence::{Declared, Evidence, Run};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// How a limit came to its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// It was so from the beginning.
+    /// It has been so from the beginning.
     First,
     /// It was lowered while jobs ran.
     Lowered,
@@ -16,10 +16,10 @@ pub enum Phase {
     Raised,
 }
 
-/// A limit, and how well it was kept while it had one value.
+/// A limit, and how well it was kept in one phase.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
-    /// What it is for.
+    /// The group that it limits.
     pub group: GroupRef,
     /// How it came to its value.
     pub phase: Phase,
@@ -27,7 +27,7 @@ pub struct Kept {
     pub limit: u32,
     /// How many did. Where each key has a limit: with the key that had the fewest.
     pub reached: u32,
-    /// How often one began that should have waited.
+    /// How often a job began that should have waited.
     pub exceeded: u32,
     /// Keys that it was counted for; none if it is not a limit for each key.
     pub keys: Option<usize>,
@@ -37,7 +37,7 @@ pub struct Kept {
 enum Under {
     /// This one, the number of the phase.
     Phase(usize),
-    /// The one before or the one after this change, whose number it is: nobody can tell.
+    /// The value before or after the change with this number: the tokens do not tell which.
     Either(usize),
 }
 
@@ -148,7 +148,7 @@ fn lines<'a>(group: &GroupRef, runs: &'a [Run]) -> Vec<Vec<&'a Run>> {
     }
 }
 
-/// Each run, in the order in which they began, with how many ran just then, it included.
+/// Each run, in the order in which they began, with how many ran at that moment, itself included.
 fn counted<'a>(line: &[&'a Run]) -> Vec<(&'a Run, u32)> {
     let mut ends: Vec<u64> = line.iter().map(|run| run.ended_ns).collect();
     ends.sort_unstable();

@@ -1,8 +1,8 @@
-//! The verdict, computed from what the jobs themselves recorded.
+//! The verdict, computed from the jobs' own records.
 //!
-//! Nothing here asks the store: what it says of itself proves nothing. Every job wrote down when it began and when it
-//! ended; from that follow how many ran at once, in which order, how often each, and what became of those whose worker
-//! was killed.
+//! Nothing here asks the store: what it says of itself proves nothing. Every job recorded when it began and when it
+//! ended. From that follow how many ran at once, in which order and how often, and what happened to the jobs of the
+//! killed worker.
 
 mod job;
 mod limit;
@@ -26,17 +26,17 @@ pub struct Verdict {
     pub limits: Vec<Kept>,
     /// The workflows.
     pub workflows: Workflows,
-    /// What became of the killed worker's jobs.
+    /// The killed worker's jobs.
     pub recovery: Recovery,
     /// Processes that recorded anything.
     pub workers: usize,
     /// All jobs.
     pub jobs: Jobs,
-    /// Everything that is not as it must be.
+    /// Everything that broke a rule.
     pub violations: Vec<Violation>,
 }
 
-/// Something that is not as it must be.
+/// A broken rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// What it is about.
@@ -69,7 +69,7 @@ impl Verdict {
         verdict
     }
 
-    /// Whether everything is as it must be.
+    /// Whether no rule was broken.
     pub fn holds(&self) -> bool {
         self.violations.is_empty()
     }

@@ -1,25 +1,26 @@
-//! What became of the jobs of the worker that was killed.
+//! What happened to the jobs of the killed worker.
 
 use super::Verdict;
 use crate::command::demo::evidence::{End, Evidence, Run};
 
-/// How long beyond its lease a dead worker may hold its slots: a sweep, and a look of a worker that nobody woke (G5).
+/// How long beyond its lease a dead worker may hold its slots: a sweep, and a poll of a worker that was not woken up
+/// (G5).
 const BEYOND_LEASE_MS: u64 = 6_000;
 
-/// What became of the killed worker's jobs.
+/// What happened to the killed worker's jobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// The worker, if one was killed.
     pub worker: Option<String>,
     /// Jobs that it owned when it was killed.
     pub held: usize,
-    /// Of these, jobs that were done, which it had no time to say.
+    /// Of these, jobs that were done, but too late for the worker to settle them.
     pub unsaid: usize,
     /// Of these, jobs that began again elsewhere.
     pub again: usize,
     /// How long it took until the first of them began again.
     pub first_ms: u64,
-    /// How long it took until all of them had.
+    /// How long it took until all of them had begun again.
     pub all_ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Records that prove everything, and the same records falsified: each lie must be caught.
+//! Records that prove everything, and the same records falsified: the verdict must find each change.
 
 use super::*;
 use crate::command::demo::evidence::{Change, Declared, Expected, Kill};
@@ -12,7 +12,7 @@ fn name(text: &str) -> Name {
     Name::parse("name", text).expect("a name")
 }
 
-/// A run that is made up: everything is as it must be.
+/// A made-up run in which no rule is broken.
 struct Story {
     evidence: Evidence,
     records: Records,
@@ -115,11 +115,11 @@ impl Story {
     }
 }
 
-/// The verdict on the parts after somebody tampered with them: exactly what is wrong.
+/// The violations that the verdict finds in tampered parts.
 fn caught(tamper: impl FnOnce(&mut Vec<Part>)) -> Vec<String> {
     let mut parts = parts();
     tamper(&mut parts);
-    // What was submitted does not change by what was recorded.
+    // What was submitted does not depend on what was recorded.
     let mut story = Story::of(&parts);
     story.evidence.jobs = Story::of(&self::parts()).evidence.jobs;
     let verdict = story.verdict();
@@ -239,7 +239,7 @@ fn a_job_that_is_done_twice_or_by_two_at_once_is_caught() {
     let same = caught(|parts| parts[1].token = 1);
     assert_says(&same, &["records: token 1 owns"]);
     let stranger = caught(|parts| parts.push(Part::of(99, 30, "a", "charge", 2_600, 2_700)));
-    assert_says(&stranger, &["which nobody submitted"]);
+    assert_says(&stranger, &["which was never submitted"]);
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub struct Workflows {
 }
 
 impl Verdict {
-    /// Each step began after every run of every step before it had ended, and one of these was done.
+    /// Each step began after every run of every step before it had ended, and one of those runs was done.
     pub(super) fn judge_workflows(&mut self, evidence: &Evidence, runs: &[Run]) {
         let mut steps: BTreeMap<&Name, u32> = BTreeMap::new();
         for workflow in evidence.jobs.iter().filter_map(|job| job.workflow.as_ref()) {
