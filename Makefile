@@ -10,7 +10,7 @@ SEED ?=
 help:
 	@echo "make test            every suite: units, conformance, properties, sabotage, 300 simulated seeds;"
 	@echo "                     with throw-away PostgreSQL 15 and 18, a PgBouncer and two S3 servers, which it"
-	@echo "                     starts itself"
+	@echo "                     starts itself; test programs run side by side, the slowest tests are told at the end"
 	@echo "make attack MINUTES=60 [STORE=directory|postgres|bucket|all] [SEED=17]"
 	@echo "                     a fleet under attack for so long on each store, with a report: docs/testing.md"
 	@echo "make lint            formatting, clippy and licences"
@@ -21,7 +21,7 @@ help:
 	@echo "make sim SEEDS=2000  more simulated seeds; QO_SEED=17 make sim replays one, step by step"
 
 test:
-	scripts/with_postgres.py --versions 15,18 --bouncer -- scripts/with_s3.py -- $(CARGO) test --workspace --locked
+	scripts/with_postgres.py --versions 15,18 --bouncer -- scripts/with_s3.py -- scripts/run_tests.py
 
 attack:
 	QO_ATTACK_MINUTES=$(MINUTES) QO_ATTACK_STORE=$(STORE) QO_ATTACK_SEED=$(SEED) \
