@@ -83,6 +83,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("functions/80_session.sql"),
     include_str!("functions/81_operate.sql"),
     include_str!("functions/82_shared_exchange.sql"),
+    include_str!("functions/89_foreseen.sql"),
     include_str!("functions/90_views.sql"),
     include_str!("functions/99_doors.sql"),
 ];
