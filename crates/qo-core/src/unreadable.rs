@@ -6,7 +6,9 @@
 //! anything: a store uses it to show jobs, after reading them as they are has failed; and, where whole records are stored, to
 //! read the rest of a record that has such a job in it.
 
-use crate::{Attempt, GroupRef, JobProgress, JobState, Json, Key, Name, Result, RetryPolicy, caps};
+use crate::{
+    Attempt, GroupRef, JobProgress, JobState, Json, Key, Name, OnFailure, Result, RetryPolicy, caps,
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -119,6 +121,10 @@ fn mend_fields(fields: &mut Map<String, Value>, is_job: bool) -> Vec<String> {
             "timeout_ms" if value.as_u64().is_none() => {
                 bad.push(format!("timeout_ms: {value}: must be 1 to {}", caps::DURATION_MS));
                 *value = Value::Null;
+            }
+            "on_failure" if !is::<OnFailure>(value) => {
+                bad.push(format!("on_failure: {value}: must be halt or continue"));
+                *value = "halt".into();
             }
             "retry" if !is::<RetryPolicy>(value) => {
                 bad.push("retry: is no backoff".into());
@@ -264,6 +270,14 @@ mod tests {
         let error = bad.payload.check("payload").expect_err("no handler may get it").to_string();
         assert!(error.contains("unreadable: ") && error.contains("cost: -5"), "{error}");
         assert!(read_record::<Vec<crate::Event>>(br#"[{"accepted": 7}]"#).is_none(), "that is no job");
+    }
+
+    #[test]
+    fn a_workflow_whose_policy_is_unknown_is_shown_with_a_stand_in() {
+        let page = r#"{"workflows": [{"workflow": "w", "state": "active", "on_failure": "wat", "steps": 1, "live": 1,
+            "head": null}], "next": null}"#;
+        let page: crate::WorkflowPage = read(page).expect("it is shown");
+        assert_eq!(page.workflows[0].on_failure, OnFailure::Halt);
     }
 
     #[test]

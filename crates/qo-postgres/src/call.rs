@@ -351,6 +351,8 @@ impl<'a> FromSql<'a> for JsonText {
         Ok(Self(match *ty {
             Type::BOOL => (if raw == [1] { "true" } else { "false" }).into(),
             Type::VOID => "null".into(),
+            // A log: whatever bytes another client has put there, it can be shown.
+            Type::BYTEA => String::from_utf8_lossy(raw).into_owned(),
             _ => std::str::from_utf8(text)?.into(),
         }))
     }

@@ -24,6 +24,8 @@ pub struct Health {
     pub version: i32,
     /// Groups whose count of slots is not what their holders have. Empty, if all is well.
     pub drift: Vec<Drift>,
+    /// What is stored of configurations and schedules and cannot be read, or fired, by this release, each with the reason.
+    pub unreadable: Vec<String>,
 }
 
 /// A group whose count of slots is not what its holders have.
@@ -47,7 +49,8 @@ pub async fn examine(url: &Url) -> Result<Health> {
     let version = version(url).await?;
     let store = PostgresStore::open(url, Options::default()).await?;
     let drift = read(&store.drift().await?)?;
-    Ok(Health { server, schema: url.schema().into(), version, drift })
+    let unreadable = store.unreadable_settings().await?;
+    Ok(Health { server, schema: url.schema().into(), version, drift, unreadable })
 }
 
 async fn version(url: &Url) -> Result<i32> {

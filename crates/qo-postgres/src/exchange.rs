@@ -6,10 +6,11 @@ use crate::store::number;
 use qo_core::{
     ClaimedJob, Error, ErrorKind, Exchange, ExchangeReply, FenceToken, JobId, JobState, Json, Key, Name,
 };
-use qo_core::{Outcome, Result, RetryPolicy, SessionId, Time};
+use qo_core::{Outcome, Result, RetryPolicy, SessionId, Time, caps};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::sync::PoisonError;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -85,27 +86,59 @@ fn is_usual(exchange: &Exchange) -> bool {
 }
 
 impl PostgresStore {
-    /// The answer to an exchange, once the jobs in it that cannot be read have failed: each fails alone, and for good. If
-    /// that cannot be told to the server the outcome is `Unknown`: the same exchange again gets the same answer.
-    pub(crate) async fn without_unreadable(&self, session: SessionId, reply: Reply) -> Result<ExchangeReply> {
+    /// The answer to an exchange, after the jobs in it that cannot be read have failed, each alone and for good, in one call. If the
+    /// server cannot be told of them the worker gets the others all the same: an answer is never lost for a bad job. Its session
+    /// holds the bad ones until the next exchange tells of them.
+    pub(crate) async fn without_unreadable(&self, session: SessionId, reply: Reply) -> ExchangeReply {
         let Reply { reply, unreadable } = reply;
-        for Unreadable { job, token, error } in unreadable {
+        for Unreadable { job, error, .. } in &unreadable {
             tracing::error!(%job, "cannot be read, and fails: {error}");
-            let said = format!("this job cannot be read: {}", error.message());
-            let parameters: [Parameter<'_>; 4] = [
-                (&session.0, Type::UUID),
-                (&job.0, Type::UUID),
-                (&number(token.0), Type::INT8),
-                (&said, Type::TEXT),
-            ];
-            self.calls.call("api_fail_unreadable", &parameters).await.map_err(|error| {
-                match error.kind() {
-                    ErrorKind::Unavailable => Error::new(ErrorKind::Unknown, error.message()),
-                    _ => error,
-                }
-            })?;
         }
-        Ok(reply)
+        let mut untold = {
+            let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *untold)
+        };
+        untold.extend(unreadable.into_iter().map(|job| (session, job)));
+        while let Some(&(session, _)) = untold.first() {
+            let told = untold.iter().filter(|(of, _)| *of == session).map(|(_, job)| job);
+            match self.fail_unreadable(session, told).await {
+                Ok(()) => {
+                    let mut left = caps::CLAIM;
+                    untold.retain(|(of, _)| {
+                        let is_told = *of == session && left > 0;
+                        left -= u32::from(is_told);
+                        !is_told
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!("jobs that cannot be read are failed with the next exchange: {error}");
+                    // The end of their sessions frees those that have no room.
+                    untold.truncate(caps::CLAIM as usize);
+                    self.untold.lock().unwrap_or_else(PoisonError::into_inner).append(&mut untold);
+                }
+            }
+        }
+        reply
+    }
+
+    async fn fail_unreadable(
+        &self,
+        session: SessionId,
+        jobs: impl Iterator<Item = &Unreadable>,
+    ) -> Result<()> {
+        let (mut ids, mut tokens, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+        for Unreadable { job, token, error } in jobs.take(caps::CLAIM as usize) {
+            ids.push(job.0);
+            tokens.push(number(token.0));
+            errors.push(format!("this job cannot be read: {}", error.message()));
+        }
+        let parameters: [Parameter<'_>; 4] = [
+            (&session.0, Type::UUID),
+            (&ids, Type::UUID_ARRAY),
+            (&tokens, Type::INT8_ARRAY),
+            (&errors, Type::TEXT_ARRAY),
+        ];
+        self.calls.call("api_fail_unreadable", &parameters).await.map(drop)
     }
 
     pub(crate) async fn exchange_shared(&self, exchange: &Exchange, only_asks: bool) -> Result<Shared> {

@@ -17,12 +17,17 @@ pub(crate) struct Due {
 /// What a schedule fires, if its next tick is still `from`.
 #[derive(Serialize)]
 struct Fire {
-    schedule: Name,
-    from: Time,
+    // Both as the row has them: also a row that cannot be read must be named.
+    schedule: Value,
+    from: Value,
     /// A tick is left out while the job of the one before it is live.
     alone: bool,
     ticks: Vec<Tick>,
     next: Option<Time>,
+    /// Why this release cannot reckon with it. It has no next tick then: one that stayed due would make every exchange of the
+    /// namespace run alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -40,60 +45,82 @@ impl Due {
 
     /// What they fire, as JSON.
     pub fn fires(&self) -> Result<String> {
-        // One that this release cannot reckon with must not hold up everybody's exchange.
-        let reckoned = self.due.iter().filter_map(|row| {
+        let reckoned = self.due.iter().map(|row| {
             let read = ScheduleStatus::deserialize(row);
             let read = read.map_err(|error| Error::new(ErrorKind::Data, error.to_string()));
-            read.and_then(|row| fire(&row, self.now))
-                .inspect_err(|error| {
-                    tracing::warn!(schedule = %row["schedule"], "this release cannot reckon with it: {error}");
-                })
-                .ok()
-                .flatten()
+            read.and_then(|status| fire(row, &status, self.now)).unwrap_or_else(|error| {
+                tracing::warn!(schedule = %row["schedule"], "this release cannot reckon with it, it stops: {error}");
+                Fire { refused: Some(error.to_string()), ..Fire::of(row) }
+            })
         });
         let fires: Vec<Fire> = reckoned.collect();
         crate::store::written(&fires)
     }
 }
 
-fn fire(row: &ScheduleStatus, now: Time) -> Result<Option<Fire>> {
-    let Some(from) = row.next else { return Ok(None) };
-    let spec = &row.spec;
+impl Fire {
+    /// Nothing.
+    fn of(row: &Value) -> Self {
+        let (schedule, from) = (row["schedule"].clone(), row["next"].clone());
+        Self { schedule, from, alone: false, ticks: Vec::new(), next: None, refused: None }
+    }
+}
+
+fn fire(row: &Value, status: &ScheduleStatus, now: Time) -> Result<Fire> {
+    let Some(from) = status.next else { return Ok(Fire::of(row)) };
+    let spec = &status.spec;
     let (ticks, next) = ticks(spec, from, now)?;
-    let tick = |tick| Ok(Tick { tick, job: spec.job(&row.schedule, tick)? });
-    Ok(Some(Fire {
-        schedule: row.schedule.clone(),
-        from,
+    let tick = |tick| Ok(Tick { tick, job: spec.job(&status.schedule, tick)? });
+    Ok(Fire {
         alone: !spec.overlap && spec.missed != Missed::All,
         ticks: ticks.into_iter().map(tick).collect::<Result<_>>()?,
         next,
-    }))
+        ..Fire::of(row)
+    })
 }
 
 /// The first tick of a schedule after now, and the expression that it was found by.
 #[derive(Serialize)]
 pub(crate) struct FirstTick {
-    cron: String,
-    timezone: String,
+    cron: Option<String>,
+    timezone: Option<String>,
     next: Option<Time>,
 }
 
+impl FirstTick {
+    /// Of a schedule as another app has stored it. One that cannot be read has no tick, and is no reason to refuse a push.
+    fn stored(spec: &Value, now: Time) -> Self {
+        let text = |field: &str| match &spec[field] {
+            Value::Null => None,
+            Value::String(text) => Some(text.clone()),
+            other => Some(other.to_string()),
+        };
+        let read = Schedule::deserialize(spec).ok();
+        let next = read.and_then(|spec| spec.first_after(now).ok()).flatten();
+        Self { cron: text("cron"), timezone: text("timezone"), next }
+    }
+}
+
 /// The first ticks of the schedules that a push concerns: those that its app names, and those that it named and another app
-/// names too, by the newest one.
+/// names too, by the newest one. `said` is what all apps say, as it is stored, the newest last.
 pub(crate) fn first_ticks(
     new: &Configuration,
-    said: &[Configuration],
+    said: &[Value],
     now: Time,
-) -> Result<BTreeMap<Name, FirstTick>> {
-    let before = said.iter().filter(|said| said.app == new.app).flat_map(|said| said.schedules.keys());
-    let dropped = before.filter(|name| !new.schedules.contains_key(*name));
-    let others = || said.iter().rev().filter(|said| said.app != new.app);
-    let others = dropped.filter_map(|name| Some((name, others().find_map(|said| said.schedules.get(name))?)));
-    let first = |(name, spec): (&Name, &Schedule)| {
-        let (cron, timezone) = (spec.cron.clone(), spec.timezone.clone());
-        Ok((name.clone(), FirstTick { cron, timezone, next: spec.first_after(now)? }))
+) -> Result<BTreeMap<String, FirstTick>> {
+    let is_own = |said: &&Value| said["app"].as_str() == Some(&*new.app);
+    let before = said.iter().filter(is_own).filter_map(|said| said["schedules"].as_object());
+    let dropped = before.flat_map(|schedules| schedules.keys());
+    let dropped = dropped.filter(|name| !new.schedules.keys().any(|kept| **kept == ***name));
+    let others = |name: &String| {
+        said.iter().rev().filter(|said| !is_own(said)).find_map(|said| said["schedules"].get(name))
     };
-    new.schedules.iter().chain(others).map(first).collect()
+    let others = dropped.filter_map(|name| Some((name.clone(), FirstTick::stored(others(name)?, now))));
+    let first = |(name, spec): (&Name, &Schedule)| {
+        let (cron, timezone) = (Some(spec.cron.clone()), Some(spec.timezone.clone()));
+        Ok((name.to_string(), FirstTick { cron, timezone, next: spec.first_after(now)? }))
+    };
+    new.schedules.iter().map(first).chain(others.map(Ok)).collect()
 }
 
 /// The ticks that run now, and the next tick after that.

@@ -15,6 +15,7 @@ mod exchange;
 mod fire;
 mod listen;
 pub mod migrate;
+mod said;
 mod store;
 mod url;
 

@@ -1,8 +1,15 @@
 //! Making and raising the schema of a namespace.
 //!
-//! A migration is a numbered step that changes tables, in its own transaction; functions are replaced as a whole with the
-//! last of them. Several deploys may do it at once: an advisory lock lets one go first, and the others find it done.
-//! The schema remembers its version and the oldest release that may use it.
+//! A migration is a numbered step that changes tables. An upgrade does, in one transaction:
+//!
+//! 1. take the advisory lock of migrations: of several deploys at once one goes first, and the others find it done;
+//! 2. take the namespace's lock and the locks of the tables that change, each within [`LOCK_TIMEOUT`];
+//! 3. every step that is to be done, the functions as a whole, and what steps do once the functions are there;
+//! 4. the version of the schema and the oldest release that may use it.
+//!
+//! Invariants: an upgrade happens as a whole or not at all, so no release ever finds a schema between two versions. A call
+//! waits for an upgrade that waits for a lock for [`LOCK_TIMEOUT`] at most: an upgrade that does not get its locks begins anew after a
+//! pause, in which the calls behind it go on.
 
 use crate::{Url, call::refused};
 use qo_core::{Error, ErrorKind, Result, caps};
@@ -12,20 +19,20 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{Client, Connection, NoTls, Socket};
 
-/// What a step does to those who work meanwhile.
+/// What a step means to calls that come meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockLevel {
-    /// It makes tables that nobody uses yet.
+    /// It makes tables that no call uses yet.
     Nobody,
-    /// It changes tables that calls use: they wait until it commits, some milliseconds later.
+    /// It changes tables that calls use: they wait until it commits. It reads the live jobs once.
     Briefly,
 }
 
 impl fmt::Display for LockLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Nobody => "nobody has to wait",
-            Self::Briefly => "calls wait for some milliseconds",
+            Self::Nobody => "no call has to wait",
+            Self::Briefly => "calls wait meanwhile, as a rule for less than a second",
         })
     }
 }
@@ -35,6 +42,8 @@ struct Step {
     name: &'static str,
     lock: LockLevel,
     sql: &'static str,
+    /// What it does once the functions of this release are there.
+    after: &'static str,
 }
 
 impl fmt::Display for Step {
@@ -49,18 +58,21 @@ const STEPS: &[Step] = &[
         name: "tables",
         lock: LockLevel::Nobody,
         sql: include_str!("migrations/0001_tables.sql"),
+        after: "",
     },
     Step {
         version: 2,
         name: "apps: each service keeps its own configuration",
         lock: LockLevel::Briefly,
         sql: include_str!("migrations/0002_apps.sql"),
+        after: "",
     },
     Step {
         version: 3,
         name: "rules of jobs",
         lock: LockLevel::Briefly,
         sql: include_str!("migrations/0003_rules_of_jobs.sql"),
+        after: include_str!("migrations/0003_validate.sql"),
     },
 ];
 
@@ -83,6 +95,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("functions/80_session.sql"),
     include_str!("functions/81_operate.sql"),
     include_str!("functions/82_shared_exchange.sql"),
+    include_str!("functions/89_foreseen.sql"),
     include_str!("functions/90_views.sql"),
     include_str!("functions/99_doors.sql"),
 ];
@@ -105,6 +118,7 @@ const CAPS: &[(&str, u64)] = &[
     ("{{LEASE_MAX_MS}}", caps::LEASE_MAX_MS),
     ("{{LEASE_MIN_MS}}", caps::LEASE_MIN_MS),
     ("{{LIMIT}}", caps::LIMIT as u64),
+    ("{{LOG_BYTES}}", caps::LOG_BYTES as u64),
     ("{{NAME_BYTES}}", caps::NAME_BYTES as u64),
     ("{{NOTE_BYTES}}", caps::NOTE_BYTES as u64),
     ("{{PAGE}}", caps::PAGE as u64),
@@ -126,61 +140,126 @@ fn with_caps(sql: &str) -> String {
 /// that `api_configure` no longer takes.
 const OLDEST_CLIENT: i32 = 2;
 
+/// How long an upgrade waits for each lock, and all calls behind it.
+pub const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How often an upgrade that does not get its locks begins anew, and the longest pause before it does.
+const TRIES: u32 = 30;
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The lock of the namespace, which exchanges share, and then the tables that steps change, the one first that every submit uses
+/// first: so an upgrade does not wait in a circle with calls. Of a schema that is there.
+const LOCKS: &str = "SELECT pg_advisory_xact_lock((29551::bigint << 32) | 'clock'::regclass::oid::bigint);
+    LOCK TABLE job, line, limits, code_limit, schedule IN ACCESS EXCLUSIVE MODE;";
+
 /// Makes the schema, or raises it to this release, and says what was done, step by step. Doing it again does nothing.
+/// `Unavailable` if an open transaction keeps the tables all the while; nothing has happened then.
 pub async fn up(url: &Url) -> Result<Vec<String>> {
-    let mut client = connect(url).await?;
-    let mut done = Vec::new();
-    while let Some(step) = raise(&mut client, &url.schema).await? {
-        done.push(step.to_string());
-    }
-    Ok(done)
+    up_telling(url, |said| tracing::warn!("{said}")).await
 }
 
-/// The next step, in a transaction of its own; none if there is none. The lock ends with the transaction, so a pooler does
-/// no harm, and whoever waited for it finds the step done.
-async fn raise(client: &mut Client, schema: &str) -> Result<Option<&'static Step>> {
-    let transaction = client.transaction().await.map_err(|error| refused(&error))?;
-    let lock = "SELECT pg_advisory_xact_lock(29551, hashtext('qo migrate'))";
-    transaction.batch_execute(lock).await.map_err(|error| refused(&error))?;
+/// The same, and tells why it waits.
+pub async fn up_telling(url: &Url, mut tell: impl FnMut(&str) + Send) -> Result<Vec<String>> {
+    let mut client = connect(url).await?;
+    let mut tries = 0;
+    loop {
+        let held = match raise(&mut client, &url.schema).await {
+            Ok(steps) => return Ok(steps.iter().map(ToString::to_string).collect()),
+            Err(Trouble::Refused(error)) => return Err(error),
+            Err(Trouble::Held(said)) => said,
+        };
+        tries += 1;
+        let message = format!(
+            "schema {}: an open transaction, or a dump, holds its tables ({held}); nothing has changed",
+            url.schema
+        );
+        if tries == TRIES {
+            let message =
+                format!("{message}; see pg_stat_activity for transactions that have been open for long");
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        tell(&format!("{message}, and it begins anew in a moment"));
+        tokio::time::sleep(LONGEST_PAUSE.min(Duration::from_millis(500) * tries)).await;
+    }
+}
+
+/// Why a try to raise a schema did nothing.
+enum Trouble {
+    /// A lock was not to be had in time.
+    Held(String),
+    /// The caller is told.
+    Refused(Error),
+}
+
+impl From<tokio_postgres::Error> for Trouble {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let waited = [SqlState::LOCK_NOT_AVAILABLE, SqlState::T_R_DEADLOCK_DETECTED];
+        match error.as_db_error().filter(|db| waited.contains(db.code())) {
+            Some(db) => Self::Held(db.message().into()),
+            None => Self::Refused(refused(&error)),
+        }
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// All steps that are to be done, in one transaction; says which they were. Its locks end with the transaction, so a pooler does
+/// no harm, and an upgrade that waited for another finds it done.
+async fn raise(client: &mut Client, schema: &str) -> Result<Vec<&'static Step>, Trouble> {
+    let transaction = client.transaction().await?;
+    transaction.batch_execute("SELECT pg_advisory_xact_lock(29551, hashtext('qo migrate'))").await?;
     let known = format!("SELECT to_regclass('{schema}.version') IS NOT NULL");
-    let known = transaction.query_typed(&known, &[]).await.map_err(|error| refused(&error))?;
+    let known = transaction.query_typed(&known, &[]).await?;
     let mut version: Option<i32> = None;
     if known.first().is_some_and(|row| row.get(0)) {
-        let rows = transaction.query_typed(&format!("SELECT version FROM {schema}.version"), &[]).await;
-        version = rows.map_err(|error| refused(&error))?.first().map(|row| row.get(0));
+        let rows = transaction.query_typed(&format!("SELECT version FROM {schema}.version"), &[]).await?;
+        version = rows.first().map(|row| row.get(0));
     }
     if let Some(version) = version.filter(|version| *version > VERSION) {
         let rule = format!("schema {schema} is newer than this release: {version} > {VERSION}");
-        return Err(Error::new(ErrorKind::Conflict, rule));
+        return Err(Error::new(ErrorKind::Conflict, rule).into());
     }
-    let Some(step) = STEPS.iter().find(|step| version.is_none_or(|version| step.version > version)) else {
-        return Ok(None);
-    };
+    let to_do = |step: &&Step| version.is_none_or(|version| step.version > version);
+    let steps: Vec<&'static Step> = STEPS.iter().filter(to_do).collect();
+    if steps.is_empty() {
+        return Ok(steps);
+    }
     check_encoding(&transaction).await?;
     // With IF NOT EXISTS a role that owns the schema, and may make no other, would be refused.
     let known = format!("SELECT to_regnamespace('{schema}') IS NOT NULL");
-    let known = transaction.query_typed(&known, &[]).await.map_err(|error| refused(&error))?;
+    let known = transaction.query_typed(&known, &[]).await?;
     let is_there = known.first().is_some_and(|row| row.get(0));
     let make = if is_there { String::new() } else { format!("CREATE SCHEMA {schema};") };
     let begin = format!(
         "{make}
          SET LOCAL search_path = {schema};
          SET LOCAL check_function_bodies = off;
-         CREATE TABLE IF NOT EXISTS version (version integer NOT NULL, oldest_client integer NOT NULL);"
+         SET LOCAL lock_timeout = '{}ms';
+         {};
+         {}
+         CREATE TABLE IF NOT EXISTS version (version integer NOT NULL, oldest_client integer NOT NULL);",
+        LOCK_TIMEOUT.as_millis(),
+        if version.is_some() { LOCKS } else { "" },
+        include_str!("migrations/before.sql"),
     );
-    let end = format!("DELETE FROM version; INSERT INTO version VALUES ({}, {OLDEST_CLIENT});", step.version);
-    let functions = if step.version == VERSION { FUNCTIONS } else { &[] };
-    let functions = functions.iter().map(|sql| with_caps(sql));
-    let all = [begin, step.sql.to_owned()].into_iter().chain(functions).chain([end]);
-    for sql in all {
-        transaction.batch_execute(&sql).await.map_err(|error| {
-            let error = refused(&error);
-            let message = format!("step {} of schema {schema}: {}", step.version, error.message());
-            Error::new(error.kind(), message)
+    let end = format!("DELETE FROM version; INSERT INTO version VALUES ({VERSION}, {OLDEST_CLIENT});");
+    let functions = FUNCTIONS.iter().map(|sql| with_caps(sql));
+    let changes = steps.iter().map(|step| step.sql.to_owned());
+    let after = steps.iter().map(|step| step.after.to_owned());
+    for sql in [begin].into_iter().chain(changes).chain(functions).chain(after).chain([end]) {
+        transaction.batch_execute(&sql).await.map_err(|error| match Trouble::from(error) {
+            Trouble::Refused(error) => {
+                Error::new(error.kind(), format!("raising schema {schema}: {}", error.message())).into()
+            }
+            held @ Trouble::Held(_) => held,
         })?;
     }
-    transaction.commit().await.map_err(|error| refused(&error))?;
-    Ok(Some(step))
+    transaction.commit().await?;
+    Ok(steps)
 }
 
 /// `Invalid` if the database cannot hold every text that is UTF-8.

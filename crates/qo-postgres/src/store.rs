@@ -1,9 +1,9 @@
 //! The store: each method is one function of the schema.
 
 use crate::call::{Calls, Parameter};
-use crate::exchange::{Shared, read_reply};
+use crate::exchange::{Shared, Unreadable, read_reply};
 use crate::fire::{Due, first_ticks};
-use crate::{Url, listen::Listener, migrate};
+use crate::{Url, listen::Listener, migrate, said};
 use async_trait::async_trait;
 use qo_core::{
     Change, Changed, Claim, Clock, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply,
@@ -23,7 +23,7 @@ use qo_core::{WorkflowStatus, caps, unreadable};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -53,6 +53,17 @@ impl Default for Options {
 pub struct PostgresStore {
     pub(crate) calls: Calls,
     listener: Option<Listener>,
+    /// Jobs that cannot be read and that the server has not been told of yet: each is held by its session until it is.
+    pub(crate) untold: Mutex<Vec<(SessionId, Unreadable)>>,
+}
+
+/// How often a call that found its answer outdated when it came is made again.
+const OUTDATED: usize = 10;
+
+/// What such a call ends with.
+fn outdated(what: &str) -> Error {
+    let message = format!("{what} has been changed {OUTDATED} times while it was being read: read it again");
+    Error::new(ErrorKind::Conflict, message)
 }
 
 impl PostgresStore {
@@ -77,7 +88,7 @@ impl PostgresStore {
         }
         let calls = Calls::new(url, options.connections, options.patience, options.clock)?;
         let listener = (options.notify && url.notify).then(|| Listener::start(url.clone()));
-        Ok(Self { calls, listener })
+        Ok(Self { calls, listener, untold: Mutex::default() })
     }
 
     /// Where the cached counts of slots differ from their holders: empty, if all is well.
@@ -145,6 +156,19 @@ impl PostgresStore {
                 None => return Ok(answer),
             }
         }
+    }
+
+    /// What all apps say, as it is stored, the newest last.
+    async fn said(&self) -> Result<Vec<serde_json::Value>> {
+        self.ask("api_configurations", &[]).await
+    }
+
+    /// What is stored of configurations and schedules and cannot be read, or fired, by this release.
+    pub(crate) async fn unreadable_settings(&self) -> Result<Vec<String>> {
+        let (_, mut unreadable) = said::configurations(&self.said().await?);
+        let schedules: Vec<serde_json::Value> = self.ask("api_schedules", &[]).await?;
+        unreadable.extend(said::schedules_that_stop(&schedules, self.now().await?));
+        Ok(unreadable)
     }
 
     async fn schedule(&self, schedule: &Name) -> Result<ScheduleStatus> {
@@ -328,8 +352,8 @@ impl Store for PostgresStore {
     async fn configure(&self, configuration: Configuration) -> Result<Pushed> {
         configuration.check()?;
         let new = written(&configuration)?;
-        loop {
-            let next = first_ticks(&configuration, &self.configurations().await?, self.now().await?)?;
+        for _ in 0..OUTDATED {
+            let next = first_ticks(&configuration, &self.said().await?, self.now().await?)?;
             let next = written(&next)?;
             let parameters: [Parameter<'_>; 2] =
                 [(&JsonParameter(&new), Type::JSONB), (&JsonParameter(&next), Type::JSONB)];
@@ -338,14 +362,19 @@ impl Store for PostgresStore {
                 return Ok(pushed);
             }
         }
+        Err(outdated("a schedule that this app names no more and another app names"))
     }
 
     async fn configurations(&self) -> Result<Vec<Configuration>> {
-        self.ask("api_configurations", &[]).await
+        let (read, unreadable) = said::configurations(&self.said().await?);
+        for what in unreadable {
+            tracing::warn!("configurations: cannot be read and is left out: {what}");
+        }
+        Ok(read)
     }
 
     async fn pushes(&self) -> Result<Vec<Push>> {
-        self.ask("api_pushes", &[]).await
+        self.list("api_pushes").await
     }
 
     async fn set_limit(&self, group: GroupRef, limit: u32) -> Result<()> {
@@ -403,7 +432,7 @@ impl Store for PostgresStore {
     }
 
     async fn enable_schedule(&self, schedule: Name, enabled: bool) -> Result<()> {
-        loop {
+        for _ in 0..OUTDATED {
             let spec = self.schedule(&schedule).await?.spec;
             let next = spec.first_after(self.now().await?)?.map(Time::as_millis);
             let parameters: [Parameter<'_>; 5] = [
@@ -418,6 +447,7 @@ impl Store for PostgresStore {
                 return Ok(());
             }
         }
+        Err(outdated(&format!("schedule {schedule}")))
     }
 
     async fn trigger_schedule(&self, schedule: Name, job: JobId) -> Result<Submitted> {
@@ -435,7 +465,7 @@ impl Store for PostgresStore {
     }
 
     async fn over(&self) -> Result<Over> {
-        self.ask("api_over", &[]).await
+        self.look("api_over", &[]).await
     }
 
     async fn open_session(&self, session: NewSession) -> Result<OpenedSession> {
@@ -447,11 +477,11 @@ impl Store for PostgresStore {
         exchange.check()?;
         let session = exchange.session;
         if let Shared::Reply(reply) = self.exchange_shared(&exchange, false).await? {
-            return self.without_unreadable(session, reply).await;
+            return Ok(self.without_unreadable(session, reply).await);
         }
         let exchange = exchange_json(&exchange)?;
         let answer = self.ask_and_fire("api_exchange", &[(&JsonParameter(&exchange), Type::JSONB)]).await?;
-        self.without_unreadable(session, read_reply(&answer)?).await
+        Ok(self.without_unreadable(session, read_reply(&answer)?).await)
     }
 
     async fn fetch(&self, exchange: Exchange) -> Result<Option<ExchangeReply>> {
@@ -461,7 +491,7 @@ impl Store for PostgresStore {
         }
         match self.exchange_shared(&exchange, true).await? {
             Shared::Reply(reply) => {
-                return self.without_unreadable(exchange.session, reply).await.map(Some);
+                return Ok(Some(self.without_unreadable(exchange.session, reply).await));
             }
             Shared::Nothing => return Ok(None),
             Shared::MustBeAlone => {}
@@ -471,7 +501,7 @@ impl Store for PostgresStore {
         if answer == "null" {
             return Ok(None);
         }
-        self.without_unreadable(session, read_reply(&answer)?).await.map(Some)
+        Ok(Some(self.without_unreadable(session, read_reply(&answer)?).await))
     }
 
     async fn close_session(&self, session: SessionId) -> Result<()> {

@@ -6,8 +6,11 @@ mod fixtures;
 use fixtures::{RUNTIME, Schemas, connect};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use qo_core::{ErrorKind, JobFilter, JobId, Json, NewJob, Store};
-use qo_postgres::{Options, PostgresStore, Url};
+use qo_core::{
+    Claim, Configuration, ErrorKind, Exchange, JobFilter, JobId, JobState, Json, Name, NewJob, NewSession,
+    Outcome, Schedule, SessionId, Settle, Store, TickOutcome, caps,
+};
+use qo_postgres::{Options, PostgresStore, Url, doctor};
 use serde_json::{Map, Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio_postgres::Client;
@@ -201,6 +204,16 @@ fn values(field: &str) -> Vec<Value> {
             json!("-1e400"),
             json!("1e308"),
             json!("1.8e308"),
+            json!("1.7976931348623157e308"),
+            json!("-1.7976931348623157000e308"),
+            json!("1.7976931348623157999e308"),
+            json!("1.7976931348623158e308"),
+            json!("1.79769313486231581e308"),
+            json!("1.7976931348623159e308"),
+            json!("0.17976931348623158e309"),
+            json!("17976931348623157e292"),
+            json!("1797693134862315708145274237317043567980e269"),
+            json!("9.99999999999999999999999e307"),
             json!("1e-400"),
             json!("0e999"),
             json!("1".repeat(308)),
@@ -344,6 +357,11 @@ fn sql_submit_refuses_what_the_rule_book_refuses_as_the_submit_role() {
             let query = format!("SELECT {}.submit('t', $1::text::jsonb)", house.schema);
             let called = house.role("submit").query_typed(&query, &[(&text, Type::TEXT)]).await;
             let is_zero = text.contains("\\u0000");
+            // What is stored is the server's own text of it: a number with all its digits.
+            let stored =
+                house.owner.query_typed("SELECT $1::text::jsonb::text", &[(&text, Type::TEXT)]).await;
+            let stored = stored.map_or_else(|_| text.to_owned(), |rows| rows[0].get(0));
+            let text = &*stored;
             assert_eq!(
                 called.is_err(),
                 is_zero || Json::parse("payload", text).and_then(|json| json.check("payload")).is_err(),
@@ -390,6 +408,18 @@ fn garbage_through_any_other_door_is_refused_and_breaks_no_view() {
         new[field] = serde_json::from_str(value).expect("JSON");
         format!("qo.api_acquire_slots('{new}')")
     };
+    let schedule = |field: &str, value: &str| {
+        let mut spec: Value = json!({"cron": "* * * * *", "timezone": "UTC", "task": "t"});
+        spec[field] = serde_json::from_str(value).expect("JSON");
+        let next = json!({"a": {"cron": spec["cron"], "timezone": spec["timezone"], "next": 1}});
+        format!("qo.api_configure('{}', '{next}')", json!({"schedules": {"a": spec}}))
+    };
+    let shared = |outcomes: &str, error: &str, output: &str, delay: &str, rest: &str| {
+        format!(
+            "* FROM qo.api_exchange_shared({id}, 1, ARRAY[{id}]::uuid[], ARRAY[1]::bigint[], ARRAY[{outcomes}]::text[],
+                 ARRAY[{error}]::text[], ARRAY[{output}]::text[], ARRAY[{delay}]::bigint[], {rest}, false)"
+        )
+    };
     let calls = [
         session("worker", "\"bad name!\""), session("tasks", "[]"), session("tasks", "[\"a b\"]"), session("tasks", "5"),
         session("queues", "[5]"), session("lease_ms", "-1"), session("permits", "0"), session("id", "\"x\""), session("id", "null"),
@@ -409,6 +439,25 @@ fn garbage_through_any_other_door_is_refused_and_breaks_no_view() {
         "qo.api_configure('{\"schedules\": {\"a\": {\"cron\": \"* * * * *\", \"task\": \"t\", \"payload\": \"1e400\"}}}', '{}')".into(),
         "qo.api_configure('{\"schedules\": {\"a\": 7}}', '{}')".into(), "qo.api_configure('[]', '{}')".into(),
         "qo.api_configure('{\"retention\": {\"failed_ms\": -1}}', '{}')".into(), "qo.api_configure('{\"limits\": 7}', '{}')".into(),
+        schedule("cron", "5"), schedule("cron", "\"\""), schedule("timezone", "null"), schedule("timezone", "7"), schedule("timezone", "\"\""),
+        schedule("missed", "\"wat\""), schedule("missed", "null"), schedule("overlap", "\"yes\""), schedule("overlap", "null"),
+        schedule("queue", "null"), schedule("payload", "null"), schedule("priority", "null"), schedule("wat", "1"),
+        schedule("max_attempts", "0"), schedule("timeout_ms", "0"), schedule("task", "null"),
+        "qo.api_configure('{\"schedules\": {\"a\": {\"cron\": \"* * * * *\", \"task\": \"t\"}}}', '{}')".into(),
+        "qo.api_configure('{\"retention\": {\"failed_ms\": 315360000001}}', '{}')".into(),
+        "qo.api_configure('{\"retention\": {\"wat\": 1}}', '{}')".into(), "qo.api_configure('{}', '7')".into(),
+        shared("'wat'", "NULL", "NULL", "NULL", "1, NULL, 1"), shared("NULL", "NULL", "NULL", "NULL", "1, NULL, 1"),
+        shared("'succeeded'", "NULL", "'{'", "NULL", "1, NULL, 1"), shared("'succeeded'", "NULL", "NULL", "NULL", "1, NULL, 1"),
+        shared("'succeeded'", "NULL", "'1e400'", "NULL", "1, NULL, 1"), shared("'succeeded'", "NULL", "'null'", "5", "1, NULL, 1"),
+        shared("'retried'", "'e'", "NULL", "NULL", "1, NULL, 1"), shared("'retried'", "'e'", "NULL", "-1", "1, NULL, 1"),
+        shared("'snoozed'", "NULL", "NULL", "315360000001", "1, NULL, 1"), shared("'released'", "NULL", "NULL", "5", "1, NULL, 1"),
+        shared("'released'", "NULL", "NULL", "NULL", "-1, NULL, 1"), shared("'released'", "NULL", "NULL", "NULL", "10001, NULL, 1"),
+        shared("'released'", "NULL", "NULL", "NULL", "1, 0, 1"), shared("'released'", "NULL", "NULL", "NULL", "1, NULL, -1"),
+        shared("'released'", "NULL", "NULL", "NULL", "NULL, NULL, 1"), shared("'released', 'released'", "NULL", "NULL", "NULL", "1, NULL, 1"),
+        "qo.api_keep_log(1000000, '')".into(), "qo.api_keep_log(0, '')".into(), "qo.api_keep_log(NULL, '')".into(), "qo.api_keep_log(1, NULL)".into(),
+        "qo.api_keep_log(1, convert_to(repeat('x', 65537), 'UTF8'))".into(),
+        format!("qo.api_fail_unreadable({id}, ARRAY[{id}]::uuid[], '{{}}', '{{}}')"),
+        format!("qo.api_fail_unreadable({id}, NULL, NULL, NULL)"),
         "qo.api_set_limit('bad!!', 1)".into(), "qo.api_set_limit('a', -1)".into(), "qo.api_set_limit('a', 1000001)".into(),
         "qo.api_set_limit(NULL, 1)".into(), "qo.api_set_limit('a', NULL)".into(), "qo.api_pause_queue('a b', true)".into(),
         "qo.api_pause_queue(NULL, true)".into(), "qo.api_pause_queue('a', NULL)".into(), "qo.api_steer_workflow('w', 'wat', 1)".into(),
@@ -478,6 +527,329 @@ fn a_role_without_a_right_is_told_so_and_not_that_the_server_is_away() {
         house.owner.batch_execute(&take).await.expect("it is taken away");
         assert_eq!(store.queues().await.map_err(|error| error.kind()), Err(ErrorKind::Invalid));
         drop(store);
+        house.end().await;
+    });
+}
+
+fn name(text: &str) -> Name {
+    Name::parse("name", text).expect("a name")
+}
+
+/// A store as the role that works, and a session of it that serves the task `t`.
+async fn at_work(house: &House) -> (PostgresStore, SessionId) {
+    let mark = if house.server.contains('?') { '&' } else { '?' };
+    let server = house.server.replace("postgres@", &format!("{}_work@", house.schema));
+    let url = Url::parse(&format!("{server}{mark}schema={}", house.schema)).expect("a url");
+    let options = Options { connections: 2, notify: false, ..Options::default() };
+    let store = PostgresStore::open(&url, options).await.expect("it opens");
+    let id = SessionId(Uuid::from_u128(7));
+    let tasks = vec![name("t")];
+    let new = NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 100 };
+    store.open_session(new).await.expect("it opens");
+    (store, id)
+}
+
+fn claim(session: SessionId, number: u64, max: u32) -> Exchange {
+    let claim = Claim { max, ..Claim::default() };
+    Exchange { claim, free_permits: 100, ..Exchange::renew(session, number) }
+}
+
+impl House {
+    /// Does something as the owner, in the schema.
+    async fn own(&self, sql: &str) {
+        let sql = format!("SET search_path = {}; {sql}", self.schema);
+        self.owner.batch_execute(&sql).await.expect("it is done");
+    }
+
+    /// Whether an exchange of the session would have to run alone now.
+    async fn must_be_alone(&self) -> bool {
+        let asked = format!("SELECT {}.must_be_alone({0}.store_time(), $1)", self.schema);
+        self.own("").await;
+        self.owner.query_one(&asked, &[&Uuid::from_u128(7)]).await.expect("an answer").get(0)
+    }
+}
+
+#[test]
+fn a_schedule_that_no_worker_can_read_stops_alone_and_is_named() {
+    RUNTIME.block_on(async {
+        for server in SERVERS {
+            let house = House::new(server, "doors_schedules").await;
+            let (store, session) = at_work(&house).await;
+            let mut mail = Configuration::of(name("mail"));
+            mail.schedules.insert(name("shared"), Schedule::new("0 3 * * *", name("t")));
+            store.configure(mail.clone()).await.expect("it is pushed");
+            // As another release, or an older door, has stored them: a policy, an expression and a zone that are unknown here.
+            house
+                .own(
+                    r#"INSERT INTO app VALUES ('other', 0);
+                    INSERT INTO app_setting SELECT 'other', 'schedule', s.name, s.spec::jsonb FROM (VALUES
+                        ('policy', '{"cron": "0 3 * * *", "timezone": "UTC", "task": "t", "missed": "wat"}'),
+                        ('cron', '{"cron": "wat", "timezone": "UTC", "task": "t"}'),
+                        ('zone', '{"cron": "0 3 * * *", "timezone": "Mars/Olympus", "task": "t"}'),
+                        ('shared', '{"cron": "wat", "timezone": "UTC", "task": "t", "missed": 5}')) s (name, spec);
+                    INSERT INTO schedule (schedule, spec, next) SELECT name, value, 1 FROM app_setting
+                        WHERE app = 'other' AND name <> 'shared'"#,
+                )
+                .await;
+            assert!(house.must_be_alone().await, "they are due");
+            house.say("submit", "qo.submit('t')").await.expect("it is stored");
+            let reply = store.exchange(claim(session, 1, 1)).await.expect("an exchange");
+            assert_eq!(reply.claimed.len(), 1);
+            assert!(!house.must_be_alone().await, "they are not due any more");
+            let schedules = store.schedules().await.expect("schedules");
+            for stopped in schedules.iter().filter(|status| matches!(&*status.schedule, "cron" | "zone")) {
+                assert_eq!(stopped.next, None);
+                let last = stopped.last.as_ref().map(|last| &last.outcome);
+                assert!(matches!(last, Some(TickOutcome::Refused(_))), "{stopped:?}");
+            }
+
+            // Every app can push, also one that leaves a schedule to the app whose schedule cannot be read.
+            store.configure(Configuration::of(name("third"))).await.expect("it is pushed");
+            mail.schedules.clear();
+            store.configure(mail).await.expect("it is pushed");
+            let apps = store.configurations().await.expect("configurations");
+            assert_eq!(apps.len(), 1, "{apps:?}");
+            assert_eq!(apps[0].schedules.len(), 2, "those that can be read");
+            let health = doctor::examine(&house.url).await.expect("it is examined");
+            for part in ["\"policy\"", "\"cron\"", "\"zone\"", "\"shared\"", "Mars/Olympus"] {
+                assert!(health.unreadable.iter().any(|what| what.contains(part)), "{part}: {health:?}");
+            }
+            drop(store);
+            house.end().await;
+        }
+    });
+}
+
+#[test]
+fn an_old_schedule_without_a_zone_ends_no_call_in_a_loop() {
+    RUNTIME.block_on(async {
+        let house = House::new("QO_TEST_POSTGRES_15", "doors_zone").await;
+        let (store, _) = at_work(&house).await;
+        house
+            .own(r#"INSERT INTO schedule (schedule, spec) VALUES ('old', '{"cron": "0 3 * * *", "task": "t"}')"#)
+            .await;
+        let refused = store.enable_schedule(name("old"), false).await.expect_err("it has no zone");
+        assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+        drop(store);
+        house.end().await;
+    });
+}
+
+#[test]
+fn an_open_transaction_with_the_key_of_a_tick_freezes_no_exchange() {
+    RUNTIME.block_on(async {
+        let house = House::new("QO_TEST_POSTGRES_18", "doors_tick").await;
+        let (store, session) = at_work(&house).await;
+        let mut shop = Configuration::of(name("shop"));
+        shop.schedules.insert(name("nightly"), Schedule::new("0 3 * * *", name("t")));
+        store.configure(shop).await.expect("it is pushed");
+        // The tick of a moment ago, and a role that may only submit has its key in a transaction that stays open.
+        let tick = 1_700_017_200_000_i64;
+        house.own(&format!("UPDATE schedule SET next = {tick}")).await;
+        let spec = &store.schedules().await.expect("schedules")[0].spec;
+        let latest = store.now().await.expect("a time");
+        let latest = spec.last_until(qo_core::Time::from_millis(tick), latest).expect("it").expect("a tick");
+        let key = spec.job(&name("nightly"), latest).expect("a job").idempotency_key.expect("a key");
+        house.role("submit").batch_execute("BEGIN").await.expect("it begins");
+        house
+            .say("submit", &format!("qo.submit('x', idempotency_key => '{}')", &*key))
+            .await
+            .expect("stored");
+        house.say("work", "qo.submit('t')").await.expect("it is stored");
+        let reply = store.exchange(claim(session, 1, 5)).await.expect("an exchange");
+        assert_eq!(reply.claimed.len(), 1, "what is there is claimed");
+        assert!(!house.must_be_alone().await, "the tick is put off");
+        house.role("submit").batch_execute("ROLLBACK").await.expect("it ends");
+        house.own("UPDATE schedule SET put_off_until = 1").await;
+        let reply = store.exchange(claim(session, 2, 5)).await.expect("an exchange");
+        assert_eq!(reply.claimed.len(), 1, "the tick is made up for");
+        let status = &store.schedules().await.expect("schedules")[0];
+        assert!(matches!(status.last.as_ref().map(|last| &last.outcome), Some(TickOutcome::Accepted(_))));
+        assert!(status.next.is_some_and(|next| next > latest));
+        drop(store);
+        house.end().await;
+    });
+}
+
+#[test]
+fn a_big_job_of_a_far_date_makes_no_exchange_run_alone() {
+    RUNTIME.block_on(async {
+        let house = House::new("QO_TEST_POSTGRES_18", "doors_big").await;
+        house.say("work", "qo.api_set_limit('other', 5)").await.expect("it is set");
+        house.say("submit", "qo.submit('x', cost => 2, run_at => '2090-01-01')").await.expect("stored");
+        assert!(!house.must_be_alone().await);
+        house.say("submit", "qo.submit('x', cost => 2)").await.expect("stored");
+        assert!(house.must_be_alone().await);
+        house.end().await;
+    });
+}
+
+#[test]
+fn jobs_that_cannot_be_read_fail_in_one_call_and_hold_up_no_reply() {
+    RUNTIME.block_on(async {
+        for server in SERVERS {
+            let house = House::new(server, "doors_unread").await;
+            let (store, session) = at_work(&house).await;
+            let submit = "count(*) FROM qo.submit_many((SELECT jsonb_agg('{\"task\": \"t\"}'::jsonb) FROM generate_series(1, 60)))";
+            house.say("submit", submit).await.expect("they are stored");
+            house.own("UPDATE job SET key = '*' WHERE seq > 10").await;
+            // The server cannot be told: the ten that can be read are handed over all the same.
+            let function = "api_fail_unreadable(uuid, uuid[], bigint[], text[])";
+            let role = format!("{}_work", house.schema);
+            house.own(&format!("REVOKE EXECUTE ON FUNCTION {function} FROM {role}")).await;
+            let reply = store.exchange(claim(session, 1, 100)).await.expect("an exchange");
+            assert_eq!(reply.claimed.len(), 10);
+            house.own(&format!("GRANT EXECUTE ON FUNCTION {function} TO {role}")).await;
+            // The next exchange tells of them.
+            store.exchange(claim(session, 2, 1)).await.expect("an exchange");
+            let failed = JobFilter { states: vec![JobState::Failed], ..JobFilter::default() };
+            let failed = store.jobs(failed, None, 100).await.expect("jobs").jobs;
+            assert_eq!(failed.len(), 50);
+            let detail = store.job(failed[0].id).await.expect("it is shown");
+            let error = detail.attempts[0].error.as_ref().expect("an error").as_str().to_owned();
+            assert!(error.contains("this job cannot be read: key"), "{error}");
+            assert_eq!(store.drift().await.as_deref(), Ok("[]"));
+            drop(store);
+            house.end().await;
+        }
+    });
+}
+
+#[test]
+fn an_error_is_cut_to_as_many_bytes_by_sql_as_by_the_rule_book() {
+    RUNTIME.block_on(async {
+        let house = House::new("QO_TEST_POSTGRES_15", "doors_cut").await;
+        for (text, times) in
+            [("x", 9_000), ("ä", 5_000), ("€", 3_000), ("𝄞", 2_500), ("x€", 2_100), ("x", caps::ERROR_BYTES)]
+        {
+            let whole = text.repeat(times);
+            let cut = &whole[..whole.floor_char_boundary(caps::ERROR_BYTES)];
+            let asked = format!("SELECT {}.left_bytes($1, {})", house.schema, caps::ERROR_BYTES);
+            let row = house.owner.query_one(&asked, &[&whole]).await.expect("an answer");
+            assert_eq!(row.get::<_, &str>(0), cut, "{text}");
+        }
+        house.end().await;
+    });
+}
+
+#[test]
+fn a_door_of_exchanges_cuts_errors_and_refuses_an_output_alone() {
+    RUNTIME.block_on(async {
+        let house = House::new("QO_TEST_POSTGRES_18", "doors_settle").await;
+        let (store, session) = at_work(&house).await;
+        for _ in 0..3 {
+            house.say("submit", "qo.submit('t')").await.expect("it is stored");
+        }
+        let held = store.exchange(claim(session, 1, 3)).await.expect("an exchange").claimed;
+        let (id, first) = (Uuid::from_u128(7), &held[0]);
+        let call = format!(
+            "* FROM qo.api_exchange_shared('{id}', 2, ARRAY['{}']::uuid[], ARRAY[{}]::bigint[], ARRAY['failed'], ARRAY[repeat('x', 100000)],
+                 ARRAY[NULL]::text[], ARRAY[NULL]::bigint[], 0, NULL, 1, false)",
+            first.id, first.token.0
+        );
+        house.say("work", &call).await.expect("it is settled");
+        let detail = store.job(first.id).await.expect("it is shown");
+        assert_eq!(detail.attempts[0].error.as_ref().expect("an error").as_str().len(), caps::ERROR_BYTES);
+        // Of two settles that one breaks a rule of its own is refused alone.
+        let settle = |at: usize, outcome: Value| json!({"job": held[at].id, "token": held[at].token, "outcome": outcome});
+        let settles = [settle(1, json!({"succeed": {"output": "1e400"}})), settle(2, json!({"succeed": {"output": "7"}}))];
+        let exchange = json!({"session": id, "number": 3, "claim": {"max": 0}, "free_permits": 1, "draining": false, "settles": settles});
+        house.say("work", &format!("qo.api_exchange('{exchange}', NULL)")).await.expect("it is answered");
+        let state = async |at: usize| store.job(held[at].id).await.expect("it is shown").view.state;
+        assert_eq!((state(1).await, state(2).await), (JobState::Running, JobState::Succeeded));
+        let outcome = Outcome::Succeed { output: Json::null() };
+        let settle = Settle { job: held[1].id, token: held[1].token, outcome };
+        let exchange = Exchange { settles: vec![settle], ..Exchange::renew(session, 4) };
+        store.exchange(exchange).await.expect("an exchange").settled[0].as_ref().expect("it owns it");
+        drop(store);
+        house.end().await;
+    });
+}
+
+#[test]
+fn a_view_waits_for_no_exchange_whatever_is_over() {
+    RUNTIME.block_on(async {
+        for server in SERVERS {
+            let house = House::new(server, "doors_views").await;
+            let (store, session) = at_work(&house).await;
+            for _ in 0..3 {
+                house.say("submit", "qo.submit('t', max_attempts => 2)").await.expect("it is stored");
+            }
+            let held = store.exchange(claim(session, 1, 2)).await.expect("an exchange").claimed;
+            house
+                .own("UPDATE session SET lease_until = 1; UPDATE job SET attempts_used = 1 WHERE seq = 1")
+                .await;
+            // An exchange that is alone stays in the middle of its transaction.
+            house.own("BEGIN; SELECT alone()").await;
+            assert_eq!(store.workers().await, Ok(vec![]));
+            let queue = &store.queues().await.expect("queues")[0];
+            assert_eq!((queue.running, queue.due), (0, 2), "one goes back, one would fail");
+            let group = store.group("t".parse().expect("a group")).await.expect("a group");
+            assert_eq!((group.status.used, group.status.live, group.holders.len()), (0, 2, 0));
+            assert_eq!(store.groups(None, 10).await.expect("groups").groups.len(), 3);
+            let would_fail = store.explain(held[0].id).await.expect("why it waits");
+            assert_eq!((would_fail.state, would_fail.reasons.len()), (JobState::Running, 0));
+            assert_eq!(store.explain(held[1].id).await.expect("why it waits").state, JobState::Pending);
+            house.own("ROLLBACK").await;
+            // And in a transaction that only reads.
+            for isolation in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+                let begin = format!("BEGIN ISOLATION LEVEL {isolation} READ ONLY");
+                house.role("work").batch_execute(&begin).await.expect("it begins");
+                for view in ["api_queues()", "api_workers()", "api_groups(NULL, 9)", "api_group('t')"] {
+                    house.say("work", &format!("qo.{view}")).await.expect("it is shown");
+                }
+                house.say("work", &format!("qo.api_explain('{}')", held[1].id)).await.expect("it is shown");
+                house.role("work").batch_execute("ROLLBACK").await.expect("it ends");
+            }
+            drop(store);
+            house.end().await;
+        }
+    });
+}
+
+#[test]
+fn with_an_attempt_that_is_not_remembered_any_more_goes_its_log() {
+    RUNTIME.block_on(async {
+        let house = House::new("QO_TEST_POSTGRES_18", "doors_logs").await;
+        let (store, session) = at_work(&house).await;
+        for _ in 0..2 {
+            house.say("submit", "qo.submit('t', max_attempts => 1000)").await.expect("it is stored");
+        }
+        // A hundred attempts each, with the tokens 1 to 100 and 101 to 200.
+        let remembered = "SELECT setval('fence_token', 200);
+            UPDATE job j SET attempts = (SELECT jsonb_agg(jsonb_build_object('token', (j.seq - 1) * 100 + i)) FROM generate_series(1, 100) i)";
+        house.own(remembered).await;
+        for token in [1, 2, 101, 102] {
+            house.say("work", &format!("qo.api_keep_log({token}, 'said')")).await.expect("it is kept");
+        }
+        let held = store.exchange(claim(session, 1, 2)).await.expect("an exchange").claimed;
+        let retry = |at: usize| Settle {
+            job: held[at].id,
+            token: held[at].token,
+            outcome: Outcome::Retry { error: "again".into(), delay_ms: 60_000 },
+        };
+        // One beside others, one alone.
+        let beside = Exchange { settles: vec![retry(0)], ..Exchange::renew(session, 2) };
+        store.exchange(beside).await.expect("an exchange");
+        let alone = Exchange { settles: vec![retry(1)], draining: true, ..Exchange::renew(session, 3) };
+        store.exchange(alone).await.expect("an exchange");
+        let logs = format!("SELECT array_agg(token ORDER BY token) FROM {}.attempt_log", house.schema);
+        let logs: Vec<i64> = house.owner.query_one(&logs, &[]).await.expect("logs").get(0);
+        assert_eq!(logs, [2, 102]);
+        drop(store);
+        house.end().await;
+    });
+}
+
+#[test]
+fn a_process_of_version_1_that_pushes_schedules_is_told_that_it_is_too_old() {
+    RUNTIME.block_on(async {
+        let house = House::new("QO_TEST_POSTGRES_18", "doors_old").await;
+        // It sent the next tick alone, and took null for a success.
+        let spec = r#"{"cron": "0 3 * * *", "timezone": "UTC", "task": "t"}"#;
+        let push = format!(r#"qo.api_configure('{{"schedules": {{"a": {spec}}}}}', '{{"a": 5}}')"#);
+        let refused = house.say("work", &push).await.expect_err("it is refused");
+        assert!(refused.starts_with("QOCFL") && refused.contains("older release"), "{refused}");
         house.end().await;
     });
 }

@@ -4,7 +4,7 @@ use futures::executor::block_on;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
-use qo_core::{Answer, Command, ErrorKind, JobState, Reason, TickOutcome, WorkflowState};
+use qo_core::{Answer, Command, ErrorKind, JobId, JobState, Reason, TickOutcome, WorkflowState, default_app};
 use qo_testkit::generator::{
     Entry, Script, Seen, Transcript, Views, bad_commands, bad_json, crowds, scripts, survives, text_survives,
 };
@@ -88,6 +88,10 @@ fn tally_answer(command: &Command, answer: &Result<Answer, ErrorKind>, tally: &m
         (Command::SteerWorkflow(..), Err(ErrorKind::Conflict)) => add("not halted", 1),
         (Command::TriggerSchedule(..), Ok(_)) => add("triggered", 1),
         (Command::TriggerSchedule(..), Err(ErrorKind::LimitReached)) => add("trigger refused", 1),
+        (Command::Configure(configuration), Ok(Answer::Pushed(pushed))) => {
+            let of_another = configuration.app != default_app() && !pushed.changes.is_empty();
+            add("pushed by another app", usize::from(of_another));
+        }
         (Command::Retry(_), Ok(Answer::Retried(states))) => {
             add("retried", states.iter().filter(|state| **state == Ok(JobState::Pending)).count());
         }
@@ -126,16 +130,38 @@ fn tally_views(views: &Views, tally: &mut Tally) {
             _ => {}
         }
     }
+    let over = views.over.as_ref().expect("a listing");
+    add("views with a session over", usize::from(!over.sessions.is_empty()));
+    add("views with a lease over", usize::from(!over.leases.is_empty()));
     let jobs = views.jobs.iter().filter_map(|job| job.as_ref().ok());
     add("skipped steps", jobs.filter(|job| job.view.skipped).count());
 }
 
+/// Jobs that were retried although they had not ended: one that is opened again has used no attempts.
+fn tally_hurried(retried: &mut Vec<JobId>, views: &Views, tally: &mut Tally) {
+    let jobs = views.jobs.iter().filter_map(|job| job.as_ref().ok());
+    let hurried = jobs.filter(|job| {
+        retried.contains(&job.view.id) && job.view.state == JobState::Pending && job.view.attempts_used > 0
+    });
+    *tally.entry("hurried").or_default() += hurried.count();
+    retried.clear();
+}
+
 fn tally(scripts: impl Iterator<Item = Script>) -> Tally {
     let mut tally = Tally::new();
+    let mut retried = Vec::new();
     for Entry { command, seen, .. } in scripts.flat_map(|script| run(&script).entries) {
         match (command, seen) {
-            (Some(command), Seen::Answer(answer)) => tally_answer(&command, &answer, &mut tally),
-            (_, Seen::Views(views)) => tally_views(&views, &mut tally),
+            (Some(command), Seen::Answer(answer)) => {
+                tally_answer(&command, &answer, &mut tally);
+                if let Command::Retry(jobs) = command {
+                    retried.extend(jobs);
+                }
+            }
+            (_, Seen::Views(views)) => {
+                tally_views(&views, &mut tally);
+                tally_hurried(&mut retried, &views, &mut tally);
+            }
             _ => {}
         }
     }
@@ -185,6 +211,10 @@ fn scripts_come_to_the_newer_rules() {
         "fired by a sweep",
         "triggered",
         "trigger refused",
+        "pushed by another app",
+        "views with a session over",
+        "views with a lease over",
+        "hurried",
     ];
     let rare = ["expired at start", "program in conflict", "tick refused"];
     each_at_least(&tally, &often.map(|what| (what, 10)));

@@ -34,8 +34,13 @@ pub async fn status(url: &str) -> Result<Level> {
 /// Makes the store, or raises it to this release, and returns what it did, step by step. Doing it again does nothing;
 /// several processes may do it at once.
 pub async fn up(url: &str) -> Result<Vec<String>> {
+    up_telling(url, |said| tracing::warn!("{said}")).await
+}
+
+/// The same, and tells why it waits: on PostgreSQL an open transaction may hold the tables.
+pub async fn up_telling(url: &str, tell: impl FnMut(&str) + Send) -> Result<Vec<String>> {
     if let Place::Postgres(url) = Place::parse(url)? {
-        return qo_postgres::migrate::up(&url).await;
+        return qo_postgres::migrate::up_telling(&url, tell).await;
     }
     // Opening gives a new directory its format. There is only one format so far, so there is nothing to raise.
     let opened = open(url, Purpose::Work).await?;

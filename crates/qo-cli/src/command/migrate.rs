@@ -51,7 +51,9 @@ impl Migrate {
             }
             Self::Up(format) => {
                 let done = match qo::doctor::server(url) {
-                    Some(_) => qo::migrate::up(url).await.map_err(|error| place.explained(error))?,
+                    Some(_) => qo::migrate::up_telling(url, |said| screen.warn(said))
+                        .await
+                        .map_err(|error| place.explained(error))?,
                     // Opening the store makes it and prints that.
                     None => place.open().await.map(|_| Vec::new())?,
                 };

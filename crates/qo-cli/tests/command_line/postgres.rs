@@ -84,7 +84,7 @@ fn migrate_makes_the_schema_and_says_what_it_did() {
         .qo(&["migrate", "status"])
         .ok()
         .shows("not there yet")
-        .shows("to do: 1: tables (nobody has to wait)");
+        .shows("to do: 1: tables (no call has to wait)");
 
     let raised = there.here.qo(&["migrate", "up", "--json"]).json();
     assert_eq!((&raised["done"], &raised["pending"]), (&steps, &json!([])));

@@ -61,18 +61,27 @@ LANGUAGE sql IMMUTABLE AS $$
 $$;
 
 -- Whether a number, as JSON writes it, is too large for a double. Workers read every number, and cannot read that one.
--- Told by its digits: SQL's own numbers have other bounds.
+-- Told by its digits: SQL's own numbers have other bounds. At the bound itself it is read as workers read it: the first digits that
+-- fit 64 bits, times a power of ten, as doubles. So f64::MAX is fine, and too large with some zeros more.
 CREATE OR REPLACE FUNCTION is_out_of_range(_number text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     _mantissa text := ltrim(split_part(lower(_number), 'e', 1), '-'); _exponent text := ltrim(split_part(lower(_number), 'e', 2), '+');
-    _whole text := ltrim(split_part(_mantissa, '.', 1), '0'); _part text := split_part(_mantissa, '.', 2); _digits text; _size bigint;
+    _whole text := ltrim(split_part(_mantissa, '.', 1), '0'); _part text := split_part(_mantissa, '.', 2); _digits text; _size bigint; _first text;
 BEGIN
     _digits := ltrim(_whole || _part, '0');
     IF _digits = '' OR left(_exponent, 1) = '-' AND length(ltrim(_exponent, '-0')) > 9 THEN RETURN false; END IF;
     IF length(ltrim(_exponent, '0')) > 9 THEN RETURN true; END IF;
     -- Digits before the point.
     _size := CASE WHEN _whole <> '' THEN length(_whole) ELSE length(_digits) - length(_part) END + coalesce(nullif(_exponent, ''), '0')::bigint;
-    RETURN _size > 309 OR _size = 309 AND rpad(_digits, 17, '0') COLLATE "C" > '17976931348623157';
+    IF _size <> 309 THEN RETURN _size > 309; END IF;
+    _first := left(_digits, 20);
+    IF _first::numeric > 18446744073709551615 THEN _first := left(_digits, 19); END IF;
+    BEGIN
+        PERFORM _first::numeric::float8 * ('1e' || 309 - length(_first))::float8;
+    EXCEPTION WHEN numeric_value_out_of_range THEN
+        RETURN true;
+    END;
+    RETURN false;
 END $$;
 
 -- Which rule a text breaks that is to be JSON as qo-core reads it; none if it keeps them. `_parsed`: it is known to be JSON.
@@ -245,10 +254,17 @@ BEGIN
     IF _mistake IS NOT NULL THEN PERFORM refuse('invalid', _mistake); END IF;
 END $$;
 
--- A text that is too long is cut, never refused: a worker must always be able to settle.
-CREATE OR REPLACE FUNCTION left_bytes(_text text, _most integer) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN octet_length(_text) <= _most THEN _text ELSE left(_text, _most / 4) END
-$$;
+-- A text that is too long is cut, never refused: a worker must always be able to settle. It is cut before the character that
+-- has no room any more, as qo-core cuts it.
+CREATE OR REPLACE FUNCTION left_bytes(_text text, _most integer) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE _bytes bytea; _cut integer := _most;
+BEGIN
+    IF coalesce(octet_length(_text) <= _most, true) THEN RETURN _text; END IF;
+    _bytes := convert_to(_text, 'UTF8');
+    -- Bytes that go on with a character begin with the bits 10.
+    WHILE _cut > 0 AND get_byte(_bytes, _cut) & 192 = 128 LOOP _cut := _cut - 1; END LOOP;
+    RETURN convert_from(substr(_bytes, 1, _cut), 'UTF8');
+END $$;
 
 -- Refuses a call for the first mistake, if there is one.
 CREATE OR REPLACE FUNCTION check_none(VARIADIC _mistakes text[]) RETURNS void LANGUAGE plpgsql AS $$
@@ -324,14 +340,32 @@ BEGIN
         FROM jsonb_array_elements(_tasks) WITH ORDINALITY t (e, i) ORDER BY t.i));
 END $$;
 
+-- What is wrong with a schedule. Every field is looked at: one that its readers cannot read would keep every worker of the
+-- namespace from pushing its configuration. Whether an expression means something only the client knows.
 CREATE OR REPLACE FUNCTION schedule_mistake(_spec jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
-DECLARE _mistake text;
+DECLARE _mistake text; _field text;
 BEGIN
-    _mistake := coalesce(object_mistake('schedule', _spec), missing_mistake(_spec, 'cron', 'task'), name_mistake(_spec, 'task'),
-        name_mistake(_spec, 'queue'), number_mistake(_spec, 'priority', -2147483648, 2147483647),
-        number_mistake(_spec, 'max_attempts', 1, {{ATTEMPTS}}), number_mistake(_spec, 'timeout_ms', 1, {{DURATION_MS}}),
-        CASE WHEN octet_length(_spec->>'cron') > {{CRON_BYTES}} OR octet_length(_spec->>'timezone') > {{CRON_BYTES}}
-            THEN invalid('cron', _spec->>'cron', 'must be at most {{CRON_BYTES}} bytes, and so must timezone') END);
+    _mistake := coalesce(object_mistake('schedule', _spec), missing_mistake(_spec, 'cron', 'timezone', 'task'));
+    IF _mistake IS NOT NULL THEN RETURN _mistake; END IF;
+    FOR _field IN SELECT k FROM jsonb_object_keys(_spec) k LOOP
+        IF _field NOT IN ('cron', 'timezone', 'task', 'payload', 'queue', 'priority', 'max_attempts', 'timeout_ms', 'missed', 'overlap') THEN
+            RETURN invalid(_field, _spec->_field, 'is no part of a schedule');
+        ELSIF _field <> 'timeout_ms' AND jsonb_typeof(_spec->_field) = 'null' THEN
+            RETURN invalid(_field, 'null'::text, 'must be left out or given');
+        END IF;
+    END LOOP;
+    FOREACH _field IN ARRAY ARRAY['cron', 'timezone'] LOOP
+        IF jsonb_typeof(_spec->_field) <> 'string' OR octet_length(_spec->>_field) NOT BETWEEN 1 AND {{CRON_BYTES}} THEN
+            RETURN invalid(_field, _spec->>_field, 'must be a text of 1 to {{CRON_BYTES}} bytes');
+        END IF;
+    END LOOP;
+    _mistake := coalesce(name_mistake(_spec, 'task'), name_mistake(_spec, 'queue'),
+        number_mistake(_spec, 'priority', -2147483648, 2147483647), number_mistake(_spec, 'max_attempts', 1, {{ATTEMPTS}}),
+        number_mistake(_spec, 'timeout_ms', 1, {{DURATION_MS}}),
+        CASE WHEN coalesce(_spec->'missed' NOT IN ('"latest"', '"all"', '"skip"'), false)
+            THEN invalid('missed', _spec->>'missed', 'must be latest, all or skip') END,
+        CASE WHEN coalesce(jsonb_typeof(_spec->'overlap') <> 'boolean', false)
+            THEN invalid('overlap', _spec->>'overlap', 'must be true or false') END);
     IF _mistake IS NULL AND _spec ? 'payload' THEN
         _mistake := CASE WHEN jsonb_typeof(_spec->'payload') <> 'string' THEN 'must be a text of JSON'
                          ELSE json_mistake(_spec->>'payload', false) END;
@@ -359,8 +393,10 @@ BEGIN
                     THEN invalid('queues[' || _e.key || '].priority', _e.value, 'must be 1 to {{QUEUE_PRIORITY}}') END
                 WHEN 'schedules' THEN CASE WHEN NOT is_name(_e.key) THEN invalid('schedule', _e.key, name_rule())
                     ELSE 'schedules[' || _e.key || '].' || schedule_mistake(_e.value) END
-                ELSE CASE WHEN jsonb_typeof(_e.value) <> 'null' AND NOT is_within(_e.value, 0, 9223372036854775807)
-                    THEN invalid('retention.' || left(_e.key, 80), _e.value, 'must be milliseconds') END END);
+                ELSE CASE WHEN _e.key NOT IN ('succeeded_ms', 'failed_ms', 'cancelled_ms', 'expired_ms')
+                    THEN invalid('retention', _e.key, 'must be succeeded_ms, failed_ms, cancelled_ms or expired_ms')
+                    WHEN jsonb_typeof(_e.value) <> 'null' AND NOT is_within(_e.value, 0, {{DURATION_MS}})
+                    THEN invalid('retention.' || _e.key, _e.value, 'must be 0 to {{DURATION_MS}}') END END);
         END LOOP;
     END LOOP;
 END $$;
@@ -412,4 +448,47 @@ BEGIN
         IF _mistake IS NOT NULL THEN _mistake := invalid('output', coalesce(_detail->>'output', ''), _mistake); END IF;
     END IF;
     RETURN _mistake;
+END $$;
+
+-- What a shared exchange asks for and brings, before it takes any lock. Its settles come as columns: all of them are checked at
+-- once, and the first that breaks a rule refuses the call.
+CREATE OR REPLACE FUNCTION check_shared_exchange(
+    _jobs uuid[], _tokens bigint[], _outcomes text[], _errors text[], _outputs text[], _delays bigint[], _max integer,
+    _per_queue integer, _free_permits integer
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _settles integer := cardinality(_jobs); _mistake text; _parsed boolean := true;
+BEGIN
+    IF coalesce(_max NOT BETWEEN 0 AND {{CLAIM}} OR coalesce(_per_queue, 1) NOT BETWEEN 1 AND {{CLAIM}} OR _free_permits NOT BETWEEN 0 AND {{LIMIT}}
+        OR _settles > {{SETTLES}} OR ARRAY[cardinality(_tokens), cardinality(_outcomes), cardinality(_errors), cardinality(_outputs),
+            cardinality(_delays)] <> array_fill(_settles, ARRAY[5]), true) THEN
+        PERFORM check_none(slots_mistake('max', _max, 0, {{CLAIM}}), slots_mistake('max_per_queue', coalesce(_per_queue, 1), 1, {{CLAIM}}),
+            slots_mistake('free_permits', _free_permits, 0, {{LIMIT}}), slots_mistake('settles', _settles, 0, {{SETTLES}}),
+            invalid('settles', _settles, 'must be columns of one length'));
+    END IF;
+    IF _settles = 0 THEN RETURN; END IF;
+    SELECT 'settles[' || s.i - 1 || '].' || CASE
+            WHEN coalesce(s.outcome NOT IN ('succeeded', 'retried', 'failed', 'snoozed', 'released', 'cancelled'), true)
+                THEN invalid('outcome', coalesce(s.outcome, 'null'), 'must be succeeded, retried, failed, snoozed, released or cancelled')
+            WHEN s.outcome = 'succeeded' THEN invalid('output', ''::text, 'must be given')
+            ELSE invalid('delay_ms', coalesce(s.delay::text, 'null'), 'must be 0 to {{DURATION_MS}}, for what is retried or snoozed') END
+        INTO _mistake FROM unnest(_outcomes, _outputs, _delays) WITH ORDINALITY s (outcome, output, delay, i)
+        WHERE CASE s.outcome WHEN 'succeeded' THEN s.output IS NULL OR s.delay IS NOT NULL
+            WHEN 'retried' THEN coalesce(s.delay NOT BETWEEN 0 AND {{DURATION_MS}}, true)
+            WHEN 'snoozed' THEN coalesce(s.delay NOT BETWEEN 0 AND {{DURATION_MS}}, true)
+            WHEN 'failed' THEN s.delay IS NOT NULL
+            WHEN 'released' THEN s.delay IS NOT NULL
+            WHEN 'cancelled' THEN s.delay IS NOT NULL ELSE true END
+        ORDER BY s.i LIMIT 1;
+    IF _mistake IS NOT NULL THEN PERFORM refuse('invalid', _mistake); END IF;
+    IF NOT EXISTS (SELECT FROM unnest(_outputs) o WHERE o <> 'null') THEN RETURN; END IF;
+    BEGIN
+        PERFORM o::json FROM unnest(_outputs) o WHERE o <> 'null';
+    EXCEPTION WHEN OTHERS THEN
+        _parsed := false;
+    END;
+    SELECT 'settles[' || m.i - 1 || '].' || invalid('output', m.output, m.mistake) INTO _mistake FROM (
+        SELECT s.i, s.output, json_mistake(s.output, _parsed) AS mistake FROM unnest(_outputs) WITH ORDINALITY s (output, i)
+        WHERE s.output <> 'null' AND NOT (_parsed AND octet_length(s.output) <= {{PAYLOAD_BYTES}} AND is_simple_json(s.output)) OFFSET 0) m
+        WHERE m.mistake IS NOT NULL ORDER BY m.i LIMIT 1;
+    IF _mistake IS NOT NULL THEN PERFORM refuse('invalid', _mistake); END IF;
 END $$;

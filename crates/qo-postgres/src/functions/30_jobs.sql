@@ -89,9 +89,12 @@ CREATE OR REPLACE FUNCTION tell(_session uuid, _token bigint, _job uuid, _reason
     ON CONFLICT (session, token) DO UPDATE SET reason = excluded.reason
 $$;
 
--- A live job reaches a terminal state.
-CREATE OR REPLACE FUNCTION finish(_now bigint, _seq bigint, _state job_state, _output text) RETURNS void
-LANGUAGE plpgsql AS $$
+-- A live job reaches a terminal state. `_used` and `_attempts`, if given, are what is remembered of its attempts from now on: its
+-- row in `job` is deleted and never updated first, so that no rule of that table keeps a job from ending.
+DROP FUNCTION IF EXISTS finish(bigint, bigint, job_state, text);
+CREATE OR REPLACE FUNCTION finish(
+    _now bigint, _seq bigint, _state job_state, _output text, _used integer DEFAULT NULL, _attempts jsonb DEFAULT NULL
+) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _job job; _stood_in_line boolean;
 BEGIN
     DELETE FROM line WHERE seq = _seq;
@@ -99,11 +102,54 @@ BEGIN
     DELETE FROM hold WHERE seq = _seq;
     DELETE FROM extra WHERE seq = _seq;
     DELETE FROM job WHERE seq = _seq RETURNING * INTO _job;
-    -- Two jobs of one id cannot be; if there were, the end of one must not stop everybody.
+    _job.attempts_used := coalesce(_used, _job.attempts_used);
+    _job.attempts := coalesce(_attempts, _job.attempts);
+    -- Two jobs of one id cannot be; if there were, the end of one must not stop every exchange.
     INSERT INTO done SELECT (_job).*, _state, _now, _output ON CONFLICT DO NOTHING;
     IF _stood_in_line THEN PERFORM let_others_in(_job); END IF;
     PERFORM drop_if_spent(n.ref) FROM needs_of(_job) n;
     PERFORM take_turns(_now, _job.workflow);
+END $$;
+
+-- Whether a job keeps the rules of the table `job`: see migrations/0003_rules_of_jobs.sql. One that does not can neither be stored
+-- there nor opened again.
+CREATE OR REPLACE FUNCTION keeps_rules(_job job) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT strpos(_job.task, ' ') = 0 AND strpos(_job.queue, ' ') = 0 AND strpos(_job.grp, ' ') = 0 AND strpos(_job.grp, '/') = 0
+       AND _job.cost BETWEEN 1 AND {{LIMIT}}
+       AND (_job.limits IS NULL OR jsonb_typeof(_job.limits) = 'object' AND NOT _job.limits @?
+            '$.* ? (!(@.type() == "number") || @ < 1 || @ > {{LIMIT}} || @.floor() != @)')
+       AND _job.attempts_used >= 0 AND _job.max_attempts >= 0 AND jsonb_typeof(_job.attempts) = 'array'
+       AND (_job.timeout_ms IS NULL OR _job.timeout_ms BETWEEN 1 AND {{DURATION_MS}})
+$$;
+
+-- Fails the live jobs that break a rule of their table, and says how many there were: an older release stored them. What they
+-- held is counted anew afterwards, because what such a job says of its slots cannot be counted with.
+CREATE OR REPLACE FUNCTION fail_rule_breakers() RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE _now bigint := store_time(); _job job; _hold hold; _workflows text[] := '{}'; _failed bigint := 0;
+BEGIN
+    FOR _job IN SELECT j.* FROM job j WHERE NOT keeps_rules(j) ORDER BY j.seq LOOP
+        DELETE FROM line WHERE seq = _job.seq;
+        DELETE FROM extra WHERE seq = _job.seq;
+        DELETE FROM hold WHERE seq = _job.seq RETURNING * INTO _hold;
+        IF FOUND THEN PERFORM tell(_hold.session, _hold.token, _job.id, 'lease_ended'); END IF;
+        DELETE FROM job WHERE seq = _job.seq;
+        _job.attempts_used := greatest(_job.attempts_used, 0);
+        IF jsonb_typeof(_job.attempts) <> 'array' THEN _job.attempts := '[]'; END IF;
+        -- An attempt that says why. No worker made it where none had claimed the job.
+        _job.attempts := with_attempt(_job.attempts, _job.attempts_used, coalesce(_hold.token, next_token(false)),
+            coalesce(_hold.worker, 'migration'), coalesce(_hold.session, '00000000-0000-0000-0000-000000000000'),
+            coalesce(_hold.since, _now), _now, 'failed', 'this job breaks a rule of jobs, and no worker can run it', 'failed');
+        _job.attempts_used := _job.attempts_used + 1;
+        INSERT INTO done SELECT (_job).*, 'failed', _now, NULL ON CONFLICT DO NOTHING;
+        _workflows := _workflows || _job.workflow;
+        _failed := _failed + 1;
+    END LOOP;
+    IF _failed = 0 THEN RETURN 0; END IF;
+    PERFORM drop_if_spent(b.ref) FROM (SELECT DISTINCT s.ref FROM submit_limit s) b;
+    PERFORM recount(d->>'group') FROM jsonb_array_elements(api_drift()) d;
+    PERFORM wake(p.parked_on) FROM (SELECT DISTINCT l.parked_on FROM line l WHERE strpos(l.parked_on, '/') > 0) p;
+    PERFORM take_turns(_now, w) FROM (SELECT DISTINCT unnest(_workflows)) t (w);
+    RETURN _failed;
 END $$;
 
 -- What is remembered of a job's attempts, with one more; of very many the latest hundred.
@@ -115,6 +161,14 @@ CREATE OR REPLACE FUNCTION with_attempt(
         || jsonb_build_object('number', _used + 1, 'token', _token, 'worker', _worker, 'session', _session,
             'started_at', _since, 'ended_at', _now, 'outcome', _outcome, 'error', _error, 'then', _then)
 $$;
+
+-- With the attempt that a hundred newer ones drop goes its log: with `with_attempt`, for whom it drops one.
+CREATE OR REPLACE FUNCTION forget_first_log(_attempts jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF jsonb_array_length(_attempts) >= 100 THEN
+        DELETE FROM attempt_log g WHERE g.token = (_attempts->0->>'token')::bigint;
+    END IF;
+END $$;
 
 -- What is remembered of the attempts of a job that has ended.
 CREATE OR REPLACE FUNCTION attempts_of(_done done) RETURNS jsonb LANGUAGE sql STABLE AS $$
@@ -133,7 +187,7 @@ CREATE OR REPLACE FUNCTION end_attempt(
     _now bigint, _seq bigint, _outcome text, _error text, _output text, _run_at bigint
 ) RETURNS job_state LANGUAGE plpgsql AS $$
 DECLARE
-    _job job; _hold hold; _then job_state; _used integer;
+    _job job; _hold hold; _then job_state; _used integer; _attempts jsonb;
     _uses boolean := _outcome NOT IN ('snoozed', 'released');
 BEGIN
     SELECT * INTO STRICT _job FROM job WHERE seq = _seq;
@@ -146,18 +200,17 @@ BEGIN
         WHEN _outcome = 'failed' OR _uses AND _used >= _job.max_attempts THEN 'failed'
         WHEN is_over(_job.good_until, _now) THEN 'expired'
         ELSE 'pending' END;
-    UPDATE job SET
-        attempts_used = _used,
-        attempts = with_attempt(attempts, _job.attempts_used, _hold.token, _hold.worker, _hold.session, _hold.since, _now,
-                                ended_as(_outcome, _then), _error, _then),
-        run_at = CASE WHEN _then = 'pending' THEN coalesce(_run_at, run_at) ELSE run_at END
-        WHERE seq = _seq RETURNING * INTO _job;
+    _attempts := with_attempt(_job.attempts, _job.attempts_used, _hold.token, _hold.worker, _hold.session, _hold.since, _now,
+                              ended_as(_outcome, _then), _error, _then);
+    PERFORM forget_first_log(_job.attempts);
     PERFORM count_slots(n.ref, -n.slots) FROM needs_of(_job) n;
     IF _then = 'pending' THEN
+        UPDATE job SET attempts_used = _used, attempts = _attempts, run_at = coalesce(_run_at, run_at)
+            WHERE seq = _seq RETURNING * INTO _job;
         PERFORM put_in_line(_now, _job);
         PERFORM take_turns(_now, _job.workflow);
     ELSE
-        PERFORM finish(_now, _seq, _then, _output);
+        PERFORM finish(_now, _seq, _then, _output, _used, _attempts);
     END IF;
     RETURN _then;
 END $$;

@@ -28,19 +28,9 @@ BEGIN
     PERFORM drop_if_spent(n.ref) FROM needs_of(_program) n;
 END $$;
 
--- Whether anything is over: a session, an attempt, a claim, a program's lease, the wait of a job in line.
-CREATE OR REPLACE FUNCTION is_anything_over(_now bigint) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN EXISTS (SELECT FROM session s WHERE s.lease_until <= _now)
-        OR EXISTS (SELECT FROM hold h WHERE h.until <= _now)
-        OR EXISTS (SELECT FROM program p WHERE p.until <= _now)
-        OR EXISTS (SELECT FROM job j WHERE j.good_until <= _now AND EXISTS (SELECT FROM line l WHERE l.seq = j.seq));
-END $$;
-
--- Ends all that is over, in this order, and says how much that was; of jobs that expire in line `_most_expired`. Dates
--- come, too.
-DROP FUNCTION IF EXISTS end_what_is_over(bigint);
-CREATE OR REPLACE FUNCTION end_what_is_over(_now bigint, _most_expired bigint DEFAULT NULL) RETURNS jsonb LANGUAGE plpgsql AS $$
+-- Ends all that is over, in this order, and says how much that was. Dates come, too.
+DROP FUNCTION IF EXISTS is_anything_over(bigint), end_what_is_over(bigint, bigint);
+CREATE OR REPLACE FUNCTION end_what_is_over(_now bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _row record; _ended record;
     _sessions bigint := 0; _attempts bigint := 0; _claims bigint := 0; _slots bigint := 0; _expired bigint := 0;
@@ -66,7 +56,7 @@ BEGIN
         _slots := _slots + 1;
     END LOOP;
     FOR _row IN SELECT j.seq FROM job j JOIN line l USING (seq) WHERE j.good_until <= _now
-        ORDER BY j.good_until, j.seq LIMIT _most_expired LOOP
+        ORDER BY j.good_until, j.seq LOOP
         PERFORM finish(_now, _row.seq, 'expired', NULL);
         _expired := _expired + 1;
     END LOOP;

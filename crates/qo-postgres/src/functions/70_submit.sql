@@ -247,7 +247,7 @@ END $$;
 
 -- Whether a finished job may be opened again.
 CREATE OR REPLACE FUNCTION can_be_reopened(_done done) RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT _done.state <> 'succeeded'
+    SELECT _done.state <> 'succeeded' AND keeps_rules(as_job(_done))
        AND NOT EXISTS (SELECT FROM workflow w WHERE w.workflow = _done.workflow AND w.cancelled)
 $$;
 
@@ -263,6 +263,7 @@ BEGIN
     IF NOT FOUND THEN RETURN failure('not_found', 'job ' || _id); END IF;
     IF NOT can_be_reopened(_done) THEN
         RETURN failure('conflict', 'job ' || _id || CASE WHEN _done.state = 'succeeded' THEN ': succeeded'
+            WHEN NOT keeps_rules(as_job(_done)) THEN ': breaks a rule of jobs, and no worker can run it'
             ELSE ': its workflow ' || _done.workflow || ' is cancelled' END);
     END IF;
     PERFORM reopen(_now, _done.seq);

@@ -29,14 +29,30 @@ BEGIN
     END IF;
 END $$;
 
--- One settle of an exchange.
+-- An exchange whose settles have been checked: one that breaks a rule of its own says so, and is refused alone. Done before the
+-- namespace's lock is taken: to check a large output takes long.
+CREATE OR REPLACE FUNCTION with_checked_settles(_exchange jsonb) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE _settle jsonb; _mistake text; _settles jsonb[] := '{}'; _bad boolean := false;
+BEGIN
+    FOR _settle IN SELECT * FROM jsonb_array_elements(coalesce(nullif(_exchange->'settles', 'null'), '[]')) LOOP
+        _mistake := CASE WHEN NOT _settle ? 'invalid' THEN outcome_mistake(_settle->'outcome') END;
+        IF _mistake IS NOT NULL THEN
+            _bad := true;
+            _settle := (_settle - 'outcome')
+                || jsonb_build_object('invalid', jsonb_build_object('kind', 'invalid', 'message', _mistake));
+        END IF;
+        _settles := _settles || _settle;
+    END LOOP;
+    RETURN CASE WHEN _bad THEN _exchange || jsonb_build_object('settles', to_jsonb(_settles)) ELSE _exchange END;
+END $$;
+
+-- One settle of an exchange, checked before.
 CREATE OR REPLACE FUNCTION settle_one(_now bigint, _session uuid, _settle jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _id uuid := (_settle->>'job')::uuid; _token bigint := token_in(_settle);
     _said jsonb := _settle->'outcome'; _outcome text; _detail jsonb; _hold hold; _attempts jsonb; _attempt jsonb;
 BEGIN
     IF _settle ? 'invalid' THEN RETURN jsonb_build_object('Err', _settle->'invalid'); END IF;
-    IF outcome_mistake(_said) IS NOT NULL THEN RETURN failure('invalid', outcome_mistake(_said)); END IF;
     _outcome := CASE WHEN jsonb_typeof(_said) = 'string' THEN _said #>> '{}'
                      ELSE (SELECT k FROM jsonb_object_keys(_said) k LIMIT 1) END;
     _detail := CASE WHEN jsonb_typeof(_said) = 'object' THEN _said->_outcome END;
@@ -64,22 +80,33 @@ BEGIN
     RETURN failure('fenced', 'token ' || _token || ' does not own job ' || _id);
 END $$;
 
--- A job that its worker holds and cannot read fails for good, with the attempt that it was claimed for; the others that were
--- claimed with it run. Without effect where the token does not own it any more: the worker may say so again.
-CREATE OR REPLACE FUNCTION api_fail_unreadable(_session uuid, _id uuid, _token bigint, _error text) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone(); _said text := left_bytes(_error, {{ERROR_BYTES}}); _hold hold;
+-- Jobs that their worker holds and cannot read fail for good, each with the attempt that it was claimed for; the others that were
+-- claimed with them run. Without effect where the token does not own the job any more: the worker may say so again.
+DROP FUNCTION IF EXISTS api_fail_unreadable(uuid, uuid, bigint, text);
+CREATE OR REPLACE FUNCTION api_fail_unreadable(_session uuid, _ids uuid[], _tokens bigint[], _errors text[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE _now bigint; _bad record; _said text; _hold hold; _job job;
 BEGIN
-    SELECT h.* INTO _hold FROM job j JOIN hold h USING (seq) WHERE j.id = _id AND h.session = _session AND h.token = _token;
-    IF NOT FOUND THEN RETURN; END IF;
+    PERFORM check_none(slots_mistake('jobs', cardinality(_ids), 0, {{CLAIM}}),
+        CASE WHEN (cardinality(_tokens), cardinality(_errors)) IS DISTINCT FROM (cardinality(_ids), cardinality(_ids))
+            THEN invalid('tokens', cardinality(_tokens), 'must be as many as jobs, and so must errors') END);
+    _now := alone();
     PERFORM ring();
-    IF _hold.state = 'running' THEN
-        PERFORM end_attempt(_now, _hold.seq, 'failed', _said, NULL, NULL);
-        RETURN;
-    END IF;
-    UPDATE job j SET attempts_used = j.attempts_used + 1, attempts = with_attempt(j.attempts, j.attempts_used, _hold.token,
-        _hold.worker, _hold.session, _hold.since, _now, 'failed', _said, 'failed') WHERE j.seq = _hold.seq;
-    DELETE FROM stop s WHERE s.session = _session AND s.token = _token;
-    PERFORM finish(_now, _hold.seq, 'failed', NULL);
+    FOR _bad IN SELECT * FROM unnest(_ids, _tokens, _errors) b (id, token, error) LOOP
+        SELECT h.* INTO _hold FROM job j JOIN hold h USING (seq)
+            WHERE j.id = _bad.id AND h.session = _session AND h.token = _bad.token;
+        CONTINUE WHEN NOT FOUND;
+        _said := left_bytes(_bad.error, {{ERROR_BYTES}});
+        IF _hold.state = 'running' THEN
+            PERFORM end_attempt(_now, _hold.seq, 'failed', _said, NULL, NULL);
+            CONTINUE;
+        END IF;
+        SELECT * INTO STRICT _job FROM job j WHERE j.seq = _hold.seq;
+        DELETE FROM stop s WHERE s.session = _session AND s.token = _bad.token;
+        PERFORM forget_first_log(_job.attempts);
+        PERFORM finish(_now, _hold.seq, 'failed', NULL, _job.attempts_used + 1, with_attempt(_job.attempts, _job.attempts_used,
+            _hold.token, _hold.worker, _hold.session, _hold.since, _now, 'failed', _said, 'failed'));
+    END LOOP;
 END $$;
 
 -- One start of an exchange.
@@ -106,20 +133,50 @@ BEGIN
         'token', _token, 'timeout_ms', timeout_of(_job), 'retry', retry_of(_job))));
 END $$;
 
--- Schedules that are due, for whoever can reckon with their expressions; none if there are none.
+-- Schedules that are due, for the client, which can reckon with their expressions; none if there are none.
 CREATE OR REPLACE FUNCTION due_schedules(_now bigint) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('due', jsonb_agg(schedule_status(s) ORDER BY s.next, s.schedule), 'now', _now)
-    FROM schedule s WHERE s.next <= _now HAVING count(*) > 0
+    FROM schedule s WHERE s.next <= _now AND coalesce(s.put_off_until, _now) <= _now HAVING count(*) > 0
 $$;
 
--- Fires schedules: each with the jobs of its ticks and its next tick, as reckoned from the row that is given with it.
--- One that somebody else has fired since is left alone. Says how many jobs were accepted.
+-- Submits the job of a tick, and answers as a submit does; none if its idempotency key is in a transaction that is still open.
+-- Every exchange waits for the caller, which is alone, and the transaction may stay open for hours: so it waits for a moment only.
+CREATE OR REPLACE FUNCTION submit_tick(_now bigint, _job jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE _answer jsonb; _mistake text; _patience text := current_setting('lock_timeout');
+BEGIN
+    IF NOT is_uuid(_job->>'id') OR NOT EXISTS (SELECT FROM earlier((_job->>'id')::uuid, _job->>'idempotency_key')) THEN
+        _mistake := coalesce(mistake_of(_job, false), mistake_in(_job));
+    END IF;
+    IF _mistake IS NOT NULL THEN RETURN failure('invalid', 'jobs[0].' || _mistake); END IF;
+    BEGIN
+        PERFORM set_config('lock_timeout', '20ms', true);
+        _answer := submit_one(_now, _job, true);
+        PERFORM set_config('lock_timeout', _patience, true);
+    EXCEPTION WHEN lock_not_available THEN
+        -- The setting is as it was, as is all that the block has changed.
+        RETURN NULL;
+    END;
+    PERFORM count_new_limits();
+    RETURN _answer;
+END $$;
+
+-- Fires schedules: each with the jobs of its ticks and its next tick, as reckoned from the row that is given with it. One that
+-- another exchange has fired since is left alone. One that its client cannot reckon with is `refused`: it stops, because a
+-- schedule that stays due would make every exchange run alone. Says how many jobs were accepted.
 CREATE OR REPLACE FUNCTION fire(_now bigint, _fires jsonb) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE _fire jsonb; _tick jsonb; _row schedule; _answer jsonb; _outcome jsonb; _accepted bigint := 0; _mistake text; _busy boolean;
+DECLARE _fire jsonb; _tick jsonb; _row schedule; _answer jsonb; _outcome jsonb; _accepted bigint := 0; _busy boolean;
+    _next bigint; _put_off bigint;
 BEGIN
     FOR _fire IN SELECT * FROM jsonb_array_elements(coalesce(_fires, '[]')) LOOP
         SELECT * INTO _row FROM schedule s WHERE s.schedule = _fire->>'schedule' AND s.next = (_fire->>'from')::bigint;
-        CONTINUE WHEN NOT FOUND OR _row.next > _now;
+        CONTINUE WHEN NOT FOUND OR _row.next > _now OR _row.put_off_until > _now;
+        IF _fire->>'refused' IS NOT NULL THEN
+            UPDATE schedule s SET next = NULL, put_off_until = NULL, last = jsonb_build_object('tick', s.next, 'outcome',
+                jsonb_build_object('refused', left_bytes(_fire->>'refused', {{ERROR_BYTES}}))) WHERE s.schedule = _row.schedule;
+            CONTINUE;
+        END IF;
+        _next := (_fire->>'next')::bigint;
+        _put_off := NULL;
         FOR _tick IN SELECT * FROM jsonb_array_elements(_fire->'ticks') LOOP
             SELECT s.last_job IS NOT NULL AND (_fire->>'alone')::boolean
                 AND EXISTS (SELECT FROM job j WHERE j.id = s.last_job)
@@ -127,13 +184,13 @@ BEGIN
             IF _busy THEN
                 _outcome := '"skipped"';
             ELSE
-                _mistake := NULL;
-                IF NOT is_uuid(_tick->'job'->>'id') OR NOT EXISTS (SELECT FROM earlier((_tick->'job'->>'id')::uuid, _tick->'job'->>'idempotency_key')) THEN
-                    _mistake := coalesce(mistake_of(_tick->'job', false), mistake_in(_tick->'job'));
+                _answer := submit_tick(_now, _tick->'job');
+                IF _answer IS NULL THEN
+                    -- This tick is tried again in a while, and those after it with it.
+                    _next := (_tick->>'tick')::bigint;
+                    _put_off := _now + 5000;
+                    EXIT;
                 END IF;
-                _answer := CASE WHEN _mistake IS NOT NULL THEN failure('invalid', 'jobs[0].' || _mistake)
-                                ELSE submit_one(_now, _tick->'job', true) END;
-                PERFORM count_new_limits();
                 _outcome := CASE
                     WHEN _answer ? 'Err' THEN jsonb_build_object('refused',
                         replace(_answer->'Err'->>'kind', '_', ' ') || ': ' || (_answer->'Err'->>'message'))
@@ -146,7 +203,7 @@ BEGIN
                     THEN coalesce((_outcome->>'accepted')::uuid, (_outcome->>'existing')::uuid, s.last_job) ELSE s.last_job END
                 WHERE s.schedule = _row.schedule;
         END LOOP;
-        UPDATE schedule s SET next = (_fire->>'next')::bigint WHERE s.schedule = _row.schedule;
+        UPDATE schedule s SET next = _next, put_off_until = _put_off WHERE s.schedule = _row.schedule;
     END LOOP;
     RETURN _accepted;
 END $$;
@@ -182,6 +239,7 @@ DECLARE
     _stops jsonb; _reply jsonb; _over jsonb; _fired bigint; _idle bigint;
 BEGIN
     PERFORM check_exchange(_exchange);
+    _exchange := with_checked_settles(_exchange);
     _now := alone();
     _id := (_exchange->>'session')::uuid;
     _number := (_exchange->>'number')::bigint;

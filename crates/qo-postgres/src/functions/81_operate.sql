@@ -126,6 +126,10 @@ DECLARE
     _refs text[]; _queues text[]; _schedules text[]; _name text; _newest record; _spec jsonb; _before integer;
 BEGIN
     PERFORM check_configuration(_configuration);
+    PERFORM check_none(object_mistake('next', _next));
+    IF EXISTS (SELECT FROM jsonb_each(_next) e WHERE jsonb_typeof(e.value) <> 'object') THEN
+        PERFORM refuse('conflict', 'this process is of an older release than the schema, and has to be replaced: its schedules are not stored');
+    END IF;
     _now := alone();
     SELECT coalesce(jsonb_agg(
             setting_change(d.setting, d.name, setting_text(d.setting, d.old), setting_text(d.setting, d.new))
@@ -319,8 +323,11 @@ BEGIN
                   AND matches(_filter, d.state, d.queue, d.task, d.grp, d.key, d.workflow)
                 ORDER BY d.seq LIMIT _most)
             UNION ALL
-            (SELECT j.seq, j.id FROM job j
-                WHERE j.seq > _after AND j.run_at > _now AND waits_for_attempt(_now, j)
+            -- Those that wait for a date, and not the whole backlog: every exchange waits meanwhile.
+            (SELECT j.seq, j.id FROM (
+                    SELECT l.seq FROM line l WHERE l.parked_on = '@' AND l.run_at > _now ORDER BY l.run_at OFFSET 0) w
+                CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = w.seq OFFSET 0) j
+                WHERE j.seq > _after AND waits_for_attempt(_now, j)
                   AND matches(_filter, 'pending', j.queue, j.task, j.grp, j.key, j.workflow)
                 ORDER BY j.seq LIMIT _most)
         ) f ORDER BY f.seq LIMIT _most;
@@ -446,9 +453,16 @@ BEGIN
     RETURN true;
 END $$;
 
-CREATE OR REPLACE FUNCTION api_keep_log(_token bigint, _log bytea) RETURNS void LANGUAGE sql AS $$
-    INSERT INTO attempt_log AS a VALUES (_token, _log) ON CONFLICT (token) DO UPDATE SET log = excluded.log WHERE a.log <> excluded.log
-$$;
+-- Keeps the log of an attempt. A token that was never drawn is no attempt; to look for one that was drawn would take an index
+-- on every claim, so a log that comes after its job was forgotten is kept.
+CREATE OR REPLACE FUNCTION api_keep_log(_token bigint, _log bytea) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM check_none(CASE WHEN coalesce(octet_length(_log) > {{LOG_BYTES}}, true)
+            THEN invalid('log', coalesce(octet_length(_log), 0) || ' bytes', 'must be 0 to {{LOG_BYTES}} bytes') END,
+        CASE WHEN coalesce(NOT EXISTS (SELECT FROM fence_token f WHERE f.is_called AND _token BETWEEN 1 AND f.last_value), true)
+            THEN invalid('token', coalesce(_token::text, 'null'), 'must be the fence token of an attempt') END);
+    INSERT INTO attempt_log AS a VALUES (_token, _log) ON CONFLICT (token) DO UPDATE SET log = excluded.log WHERE a.log <> excluded.log;
+END $$;
 
 CREATE OR REPLACE FUNCTION api_log(_token bigint) RETURNS bytea LANGUAGE sql STABLE AS $$
     SELECT a.log FROM attempt_log a WHERE a.token = _token

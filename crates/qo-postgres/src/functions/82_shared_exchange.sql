@@ -9,7 +9,7 @@
 -- `= ANY (ARRAY[...])`, `(SELECT true ...)`. A plan that was made while the queue was empty lasts when it has a million rows.
 
 -- Whether something is about to happen that needs to be alone: something is over, a schedule is due, a limit came with a
--- job, a big job stands in line. Ordered, so that there is one way to find it, by index.
+-- job, a big job that is due stands in line. Ordered, so that there is one way to find it, by index.
 CREATE OR REPLACE FUNCTION must_be_alone(_now bigint, _session uuid) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce(
@@ -17,9 +17,9 @@ BEGIN
         (SELECT true FROM hold h WHERE h.until <= _now ORDER BY h.until LIMIT 1),
         (SELECT true FROM program p WHERE p.until <= _now ORDER BY p.until LIMIT 1),
         (SELECT true FROM job j WHERE j.good_until <= _now AND (SELECT true FROM line l WHERE l.seq = j.seq) ORDER BY j.good_until LIMIT 1),
-        (SELECT true FROM schedule s WHERE s.next <= _now LIMIT 1),
+        (SELECT true FROM schedule s WHERE s.next <= _now AND coalesce(s.put_off_until, _now) <= _now LIMIT 1),
         (SELECT true FROM submit_limit b WHERE NOT b.counted ORDER BY b.ref LIMIT 1),
-        (SELECT true FROM line l WHERE l.big AND EXISTS (SELECT FROM gate) ORDER BY l.queue LIMIT 1),
+        (SELECT true FROM line l WHERE l.big AND l.run_at <= _now AND EXISTS (SELECT FROM gate) ORDER BY l.run_at LIMIT 1),
         false);
 END $$;
 
@@ -31,7 +31,7 @@ CREATE OR REPLACE FUNCTION settle_shared(
 ) LANGUAGE plpgsql AS $$
 DECLARE
     _seqs bigint[]; _thens job_state[]; _extras boolean; _waiting boolean; _limited boolean := EXISTS (SELECT FROM gate);
-    _queues text[]; _groups text[]; _keys text[]; _costs integer[]; _limits jsonb[];
+    _queues text[]; _groups text[]; _keys text[]; _costs integer[]; _limits jsonb[]; _dropped bigint[];
 BEGIN
     freed_refs := '{}';
     freed := '{}';
@@ -41,9 +41,10 @@ BEGIN
     SELECT array_agg(t.seq), array_agg(t.state), bool_or(t.waiting), bool_or(t.limits IS NOT NULL),
            array_agg(t.queue) FILTER (WHERE _limited), array_agg(t.grp) FILTER (WHERE _limited),
            array_agg(t.key) FILTER (WHERE _limited), array_agg(t.cost) FILTER (WHERE _limited),
-           array_agg(t.limits) FILTER (WHERE t.limits IS NOT NULL)
-    INTO _seqs, _thens, _waiting, _extras, _queues, _groups, _keys, _costs, _limits FROM (
-        SELECT j.seq, j.queue, j.grp, j.key, j.cost, j.limits, j.workflow IS NOT NULL OR j.own_limit IS NOT NULL AS waiting,
+           array_agg(t.limits) FILTER (WHERE t.limits IS NOT NULL),
+           array_agg((t.attempts->0->>'token')::bigint) FILTER (WHERE jsonb_array_length(t.attempts) >= 100)
+    INTO _seqs, _thens, _waiting, _extras, _queues, _groups, _keys, _costs, _limits, _dropped FROM (
+        SELECT j.attempts, j.seq, j.queue, j.grp, j.key, j.cost, j.limits, j.workflow IS NOT NULL OR j.own_limit IS NOT NULL AS waiting,
                (CASE
                    WHEN o.outcome IN ('succeeded', 'cancelled') THEN o.outcome
                    WHEN h.cancel THEN 'cancelled'
@@ -75,7 +76,8 @@ BEGIN
         DELETE FROM hold h USING unnest(_seqs, _thens, _outcomes, _errors, _outputs, _delays)
             o (seq, state, outcome, error, output, delay)
         WHERE h.seq = ANY (ARRAY[o.seq])
-        RETURNING h.seq, h.token, h.since, o.state, ended_as(o.outcome, o.state) AS outcome, o.error, o.output, o.delay,
+        RETURNING h.seq, h.token, h.since, o.state, ended_as(o.outcome, o.state) AS outcome,
+                  left_bytes(o.error, {{ERROR_BYTES}}) AS error, o.output, o.delay,
                   (o.outcome NOT IN ('snoozed', 'released'))::integer AS uses
     ), back AS (
         UPDATE job j SET
@@ -103,6 +105,8 @@ BEGIN
     IF _extras THEN
         DELETE FROM extra e WHERE e.seq = ANY (_seqs) AND NOT EXISTS (SELECT FROM job j WHERE j.seq = e.seq);
     END IF;
+    -- With an attempt that a hundred newer ones drop goes its log.
+    IF _dropped IS NOT NULL THEN DELETE FROM attempt_log g WHERE g.token = ANY (_dropped); END IF;
     DELETE FROM stop s WHERE s.session = _session.session AND s.token = ANY (_tokens);
     settled := _thens::text[];
 END $$;
@@ -122,6 +126,7 @@ DECLARE
     _granted bigint[]; _attempts integer[]; _timeouts bigint[]; _retries jsonb[]; _unusual boolean; _bytes bigint;
 BEGIN
     PERFORM check_isolation();
+    PERFORM check_shared_exchange(_jobs, _tokens, _outcomes, _errors, _outputs, _delays, _max, _per_queue, _free_permits);
     PERFORM pg_advisory_xact_lock_shared(turn_key());
     _now := store_time();
     SELECT * INTO _session FROM session s WHERE s.session = _id FOR UPDATE;
@@ -256,5 +261,5 @@ BEGIN
         (SELECT s.lease_until FROM session s WHERE s.lease_until > _now AND s.session <> _id ORDER BY s.lease_until LIMIT 1),
         (SELECT h.until FROM hold h WHERE h.until > _now ORDER BY h.until LIMIT 1),
         (SELECT p.until FROM program p WHERE p.until > _now ORDER BY p.until LIMIT 1),
-        (SELECT s.next FROM schedule s WHERE s.next > _now ORDER BY s.next LIMIT 1));
+        (SELECT min(greatest(s.next, s.put_off_until)) FROM schedule s WHERE greatest(s.next, s.put_off_until) > _now AND s.next IS NOT NULL));
 END $$;

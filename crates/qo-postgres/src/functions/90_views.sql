@@ -1,4 +1,8 @@
--- What may be looked at. Where nothing is over a look takes no turn: it sees what was committed when it began.
+-- What may be looked at. A look takes no lock: it sees what was committed when it began, with what is over as `89_foreseen.sql` has it.
+
+DROP FUNCTION IF EXISTS live_in(text), group_status(text, bigint), all_used(), known_refs(), groups_view(text, integer),
+    holders(text, integer), group_view(text), queues_view(), worker_view(session), workers_view(), position_of(bigint, job, text),
+    reasons(bigint, job), explain_view(uuid), view_of(text, jsonb), foresee(text, jsonb);
 
 CREATE OR REPLACE FUNCTION running_view(_hold hold) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('worker', _hold.worker, 'session', _hold.session, 'token', _hold.token,
@@ -96,136 +100,160 @@ CREATE OR REPLACE FUNCTION limits_of(_ref text) RETURNS jsonb LANGUAGE sql STABL
 $$;
 
 -- Slots that all live jobs of a reference would take at once, and those of programs.
-CREATE OR REPLACE FUNCTION live_in(_ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION live_in(_now bigint, _gone bigint[], _ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 DECLARE _name text := split_part(_ref, '/', 1); _jobs bigint; _extras bigint := 0; _programs bigint;
 BEGIN
     IF _ref = 'cluster' THEN
-        SELECT count(*) INTO _jobs FROM job j;
+        SELECT count(*) INTO _jobs FROM job j WHERE j.seq NOT IN (SELECT unnest(_gone));
     ELSIF _ref LIKE 'queue:%' THEN
-        SELECT count(*) INTO _jobs FROM job j WHERE j.queue = substr(_ref, 7);
+        SELECT count(*) INTO _jobs FROM job j WHERE j.queue = substr(_ref, 7) AND j.seq NOT IN (SELECT unnest(_gone));
     ELSIF _ref = every_key(_ref) THEN
-        SELECT sum(j.cost) INTO _jobs FROM job j WHERE j.grp = _name AND j.key IS NOT NULL;
-        SELECT sum(e.slots) INTO _extras FROM extra e WHERE e.ref > _name || '/' AND e.ref < _name || '0';
+        SELECT sum(j.cost) INTO _jobs FROM job j WHERE j.grp = _name AND j.key IS NOT NULL AND j.seq NOT IN (SELECT unnest(_gone));
+        SELECT sum(e.slots) INTO _extras FROM extra e
+            WHERE e.ref > _name || '/' AND e.ref < _name || '0' AND e.seq NOT IN (SELECT unnest(_gone));
     ELSE
-        SELECT sum(j.cost) INTO _jobs FROM job j WHERE j.grp = _name
+        SELECT sum(j.cost) INTO _jobs FROM job j WHERE j.grp = _name AND j.seq NOT IN (SELECT unnest(_gone))
             AND (strpos(_ref, '/') = 0 OR j.key = substr(_ref, strpos(_ref, '/') + 1));
-        SELECT sum(e.slots) INTO _extras FROM extra e WHERE e.ref = _ref;
+        SELECT sum(e.slots) INTO _extras FROM extra e WHERE e.ref = _ref AND e.seq NOT IN (SELECT unnest(_gone));
     END IF;
-    SELECT sum(slots_of(p, _ref)) INTO _programs FROM program p;
+    SELECT sum(slots_of(p, _ref)) INTO _programs FROM program p WHERE p.until > _now;
     RETURN coalesce(_jobs, 0) + coalesce(_extras, 0) + coalesce(_programs, 0);
 END $$;
 
-CREATE OR REPLACE FUNCTION group_status(_ref text, _used bigint) RETURNS jsonb LANGUAGE sql STABLE AS $$
-    SELECT jsonb_build_object('group', _ref,
-        'limit', (SELECT f.slots FROM limit_in_force(_ref) f), 'source', (SELECT f.source FROM limit_in_force(_ref) f),
-        'sources', limits_of(_ref), 'used', _used, 'live', live_in(_ref))
-$$;
+CREATE OR REPLACE FUNCTION group_status(_now bigint, _gone bigint[], _ref text, _used bigint) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE _force record; _sources jsonb := limits_of(_ref);
+BEGIN
+    SELECT f.slots, f.source INTO _force FROM (SELECT 1) one LEFT JOIN limit_in_force(_ref) f ON true;
+    IF is_spent_at(_now, _gone, _ref) THEN
+        _sources := _sources || '{"submit": null}';
+        -- Of all sources that one counts last.
+        IF _force.source = 'submit' THEN SELECT NULL::integer AS slots, NULL::text AS source INTO _force; END IF;
+    END IF;
+    RETURN jsonb_build_object('group', _ref, 'limit', _force.slots, 'source', _force.source, 'sources', _sources, 'used', _used,
+        'live', live_in(_now, _gone, _ref));
+END $$;
 
 -- Slots in use of every reference that has holders, those of GROUP/* too: in one pass, for lists.
-CREATE OR REPLACE FUNCTION all_used() RETURNS TABLE (ref text, slots bigint) LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION all_used(_now bigint, _over bigint[]) RETURNS TABLE (ref text, slots bigint) LANGUAGE sql STABLE AS $$
     WITH held AS (
-        SELECT n.ref, n.slots FROM hold h JOIN job j USING (seq), needs_of(j) n WHERE h.state = 'running'
-        UNION ALL SELECT n.ref, n.slots FROM program p, needs_of(p) n
+        SELECT n.ref, n.slots FROM hold h JOIN job j USING (seq), needs_of(j) n
+            WHERE h.state = 'running' AND h.seq NOT IN (SELECT unnest(_over))
+        UNION ALL SELECT n.ref, n.slots FROM program p, needs_of(p) n WHERE p.until > _now
     )
     SELECT h.ref, sum(h.slots) FROM held h GROUP BY h.ref
     UNION ALL SELECT every_key(h.ref), sum(h.slots) FROM held h WHERE strpos(h.ref, '/') > 0 GROUP BY every_key(h.ref)
 $$;
 
 -- Every reference that has live jobs, programs or a limit of its own.
-CREATE OR REPLACE FUNCTION known_refs() RETURNS TABLE (ref text) LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION known_refs(_now bigint, _gone bigint[]) RETURNS TABLE (ref text) LANGUAGE sql STABLE AS $$
+    WITH live AS MATERIALIZED (
+        SELECT j.seq, j.queue, j.grp, j.key FROM job j WHERE j.seq NOT IN (SELECT unnest(_gone)))
     SELECT l.ref FROM limits l
     UNION SELECT c.grp FROM code_limit c
-    UNION SELECT b.ref FROM submit_limit b
-    UNION SELECT 'cluster' WHERE EXISTS (SELECT FROM job)
-    UNION SELECT DISTINCT 'queue:' || j.queue FROM job j
-    UNION SELECT DISTINCT j.grp FROM job j
-    UNION SELECT DISTINCT j.grp || '/' || j.key FROM job j WHERE j.key IS NOT NULL
-    UNION SELECT DISTINCT e.ref FROM extra e
-    UNION SELECT DISTINCT n.ref FROM program p, needs_of(p) n
+    UNION SELECT b.ref FROM (SELECT DISTINCT s.ref FROM submit_limit s) b WHERE NOT is_spent_at(_now, _gone, b.ref)
+    UNION SELECT 'cluster' WHERE EXISTS (SELECT FROM live)
+    UNION SELECT DISTINCT 'queue:' || j.queue FROM live j
+    UNION SELECT DISTINCT j.grp FROM live j
+    UNION SELECT DISTINCT j.grp || '/' || j.key FROM live j WHERE j.key IS NOT NULL
+    UNION SELECT DISTINCT e.ref FROM extra e WHERE e.seq NOT IN (SELECT unnest(_gone))
+    UNION SELECT DISTINCT n.ref FROM program p, needs_of(p) n WHERE p.until > _now
 $$;
 
-CREATE OR REPLACE FUNCTION groups_view(_after text, _limit integer) RETURNS jsonb LANGUAGE sql STABLE AS $$
-    WITH found AS (
-        SELECT r.ref, rank_of(r.ref) COLLATE "C" AS rank FROM known_refs() r
-        -- One that cannot be read could not be asked for either. The jobs that name it say so.
-        WHERE is_group(r.ref) AND (_after IS NULL OR rank_of(r.ref) COLLATE "C" > rank_of(_after) COLLATE "C") ORDER BY 2 LIMIT _limit + 1
-    ), page AS MATERIALIZED (SELECT * FROM found ORDER BY rank LIMIT _limit)
-    SELECT jsonb_build_object(
-        'groups', coalesce((SELECT jsonb_agg(group_status(p.ref, coalesce(u.slots, 0)) ORDER BY p.rank)
-                            FROM page p LEFT JOIN all_used() u ON u.ref = p.ref), '[]'),
-        'next', CASE WHEN (SELECT count(*) FROM found) > _limit
-                THEN (SELECT p.ref FROM page p ORDER BY p.rank DESC LIMIT 1) END)
-$$;
+CREATE OR REPLACE FUNCTION api_groups(_after text, _limit integer) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE _now bigint := store_time(); _over bigint[]; _gone bigint[];
+BEGIN
+    SELECT * INTO _over, _gone FROM over_at(_now);
+    RETURN (
+        WITH found AS (
+            SELECT r.ref, rank_of(r.ref) COLLATE "C" AS rank FROM known_refs(_now, _gone) r
+            -- One that cannot be read could not be asked for either. The jobs that name it say so.
+            WHERE is_group(r.ref) AND (_after IS NULL OR rank_of(r.ref) COLLATE "C" > rank_of(_after) COLLATE "C") ORDER BY 2 LIMIT _limit + 1
+        ), page AS MATERIALIZED (SELECT * FROM found ORDER BY rank LIMIT _limit
+        ), used AS MATERIALIZED (SELECT * FROM all_used(_now, _over))
+        SELECT jsonb_build_object(
+            'groups', coalesce((SELECT jsonb_agg(group_status(_now, _gone, p.ref, coalesce(u.slots, 0)) ORDER BY p.rank)
+                                FROM page p LEFT JOIN used u ON u.ref = p.ref), '[]'),
+            'next', CASE WHEN (SELECT count(*) FROM found) > _limit
+                    THEN (SELECT p.ref FROM page p ORDER BY p.rank DESC LIMIT 1) END));
+END $$;
 
 -- Who holds slots of a reference, the oldest claim first.
-CREATE OR REPLACE FUNCTION holders(_ref text, _most integer) RETURNS jsonb LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION holders(_now bigint, _over bigint[], _ref text, _most integer) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT coalesce(jsonb_agg(h.holder ORDER BY h.token), '[]') FROM (
         SELECT a.* FROM (
             SELECT h.token, jsonb_build_object('token', h.token, 'slots', slots_of(j, _ref), 'worker', h.worker,
                 'since', h.since, 'lease_until', least(h.until, s.lease_until),
                 'by', jsonb_build_object('job', jsonb_build_object('job', j.id, 'task', j.task, 'session', h.session))) AS holder
             FROM hold h JOIN job j USING (seq) JOIN session s ON s.session = h.session
-            WHERE h.state = 'running' AND slots_of(j, _ref) > 0
+            WHERE h.state = 'running' AND h.seq NOT IN (SELECT unnest(_over)) AND slots_of(j, _ref) > 0
             UNION ALL
             SELECT p.token, jsonb_build_object('token', p.token, 'slots', slots_of(p, _ref), 'worker', p.holder,
                 'since', p.since, 'lease_until', p.until,
                 'by', jsonb_build_object('program', jsonb_build_object('lease', p.lease)))
-            FROM program p WHERE slots_of(p, _ref) > 0
+            FROM program p WHERE p.until > _now AND slots_of(p, _ref) > 0
         ) a ORDER BY a.token LIMIT _most
     ) h
 $$;
 
-CREATE OR REPLACE FUNCTION group_view(_ref text) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
-DECLARE _status jsonb := group_status(_ref, used_by_holders(_ref));
+CREATE OR REPLACE FUNCTION api_group(_ref text) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE _now bigint := store_time(); _over bigint[]; _gone bigint[]; _status jsonb;
 BEGIN
+    SELECT * INTO _over, _gone FROM over_at(_now);
+    _status := group_status(_now, _gone, _ref, used_at(_now, _over, _ref));
     IF _status->>'limit' IS NULL AND (_status->>'live')::bigint = 0 THEN
         PERFORM refuse('not_found', _ref || ': has neither live jobs nor a limit');
     END IF;
-    RETURN jsonb_build_object('status', _status, 'holders', holders(_ref, NULL));
+    RETURN jsonb_build_object('status', _status, 'holders', holders(_now, _over, _ref, NULL));
 END $$;
 
-CREATE OR REPLACE FUNCTION queues_view() RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
-DECLARE _now bigint := store_time();
+CREATE OR REPLACE FUNCTION api_queues() RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE _now bigint := store_time(); _over bigint[]; _gone bigint[];
 BEGIN
+    SELECT * INTO _over, _gone FROM over_at(_now);
     RETURN (SELECT coalesce(jsonb_agg(jsonb_build_object(
             'queue', n.queue, 'priority', queue_priority(n.queue), 'paused', is_paused(n.queue),
             'limit', limit_of('queue:' || n.queue),
-            'running', c.running, 'claimed', c.claimed, 'due', c.due, 'scheduled', c.scheduled, 'waiting', c.waiting)
+            'running', coalesce(c.running, 0), 'claimed', coalesce(c.claimed, 0), 'due', coalesce(c.due, 0),
+            'scheduled', coalesce(c.scheduled, 0), 'waiting', coalesce(c.waiting, 0))
             ORDER BY n.queue COLLATE "C"), '[]')
         FROM (
             SELECT q.queue FROM queue q
             UNION SELECT substr(l.ref, 7) FROM limits l WHERE l.ref LIKE 'queue:%'
-            UNION SELECT DISTINCT j.queue FROM job j
-        ) n CROSS JOIN LATERAL (
-            SELECT count(*) FILTER (WHERE h.state = 'running') AS running,
-                   count(*) FILTER (WHERE h.state = 'claimed') AS claimed,
-                   count(*) FILTER (WHERE h.state IS NULL AND t.turn AND j.run_at <= _now) AS due,
-                   count(*) FILTER (WHERE h.state IS NULL AND t.turn AND j.run_at > _now) AS scheduled,
-                   count(*) FILTER (WHERE h.state IS NULL AND NOT t.turn) AS waiting
+            UNION SELECT DISTINCT j.queue FROM job j WHERE j.seq NOT IN (SELECT unnest(_gone))
+        ) n LEFT JOIN (
+            SELECT j.queue, count(*) FILTER (WHERE e.state = 'running') AS running,
+                   count(*) FILTER (WHERE e.state = 'claimed') AS claimed,
+                   count(*) FILTER (WHERE e.state IS NULL AND t.turn AND j.run_at <= _now) AS due,
+                   count(*) FILTER (WHERE e.state IS NULL AND t.turn AND j.run_at > _now) AS scheduled,
+                   count(*) FILTER (WHERE e.state IS NULL AND NOT t.turn) AS waiting
             FROM job j LEFT JOIN hold h USING (seq)
-            CROSS JOIN LATERAL (SELECT j.workflow IS NULL OR is_its_turn(j.workflow, j.seq) AS turn) t
-            WHERE j.queue = n.queue
-        ) c);
+            CROSS JOIN LATERAL (SELECT CASE WHEN h.seq IN (SELECT unnest(_over)) THEN NULL ELSE h.state END AS state) e
+            CROSS JOIN LATERAL (SELECT j.workflow IS NULL OR turn_at(_over, _gone, j.workflow, j.seq) AS turn) t
+            WHERE j.seq NOT IN (SELECT unnest(_gone)) GROUP BY j.queue
+        ) c ON c.queue = n.queue);
 END $$;
 
-CREATE OR REPLACE FUNCTION worker_view(_session session) RETURNS jsonb LANGUAGE sql STABLE AS $$
+-- A session; with `_now`, without those of its attempts and claims that are over by then.
+CREATE OR REPLACE FUNCTION worker_view(_session session, _now bigint) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('worker', _session.worker, 'session', _session.session, 'queues', _session.queues,
         'tasks', _session.tasks, 'permits', _session.permits, 'free_permits', _session.free_permits,
         'saturated', _session.free_permits::bigint * 10 < _session.permits, 'draining', _session.draining,
         'opened_at', _session.opened_at, 'lease_until', _session.lease_until,
-        'running', (SELECT count(*) FROM hold h WHERE h.session = _session.session AND h.state = 'running'),
-        'claimed', (SELECT count(*) FROM hold h WHERE h.session = _session.session AND h.state = 'claimed'))
+        'running', (SELECT count(*) FROM hold h WHERE h.session = _session.session AND h.state = 'running' AND NOT is_over(h.until, _now)),
+        'claimed', (SELECT count(*) FROM hold h WHERE h.session = _session.session AND h.state = 'claimed' AND NOT is_over(h.until, _now)))
 $$;
 
-CREATE OR REPLACE FUNCTION workers_view() RETURNS jsonb LANGUAGE sql STABLE AS $$
-    SELECT coalesce(jsonb_agg(worker_view(s) ORDER BY s.worker, s.session), '[]') FROM session s
-$$;
+CREATE OR REPLACE FUNCTION api_workers() RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE _now bigint := store_time();
+BEGIN
+    RETURN (SELECT coalesce(jsonb_agg(worker_view(s, _now) ORDER BY s.worker, s.session), '[]') FROM session s WHERE s.lease_until > _now);
+END $$;
 
 -- What is over and has not been ended yet, of each kind the first thousand.
 CREATE OR REPLACE FUNCTION api_over() RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 DECLARE _now bigint := store_time(); _sessions jsonb; _attempts jsonb; _programs jsonb;
 BEGIN
-    SELECT coalesce(jsonb_agg(worker_view(s) || jsonb_build_object('slots', (
+    SELECT coalesce(jsonb_agg(worker_view(s, NULL) || jsonb_build_object('slots', (
             SELECT coalesce(sum(n.slots), 0) FROM hold h JOIN job j USING (seq), needs_of(j) n
             WHERE h.session = s.session AND h.state = 'running' AND limit_of(n.ref) IS NOT NULL))
         ORDER BY s.lease_until, s.session), '[]')
@@ -282,20 +310,29 @@ $$;
 
 -- A job's place among those in line that are earlier in claim order, 1 for the next: of a reference, or (with none) of
 -- its own queue and task.
-CREATE OR REPLACE FUNCTION position_of(_now bigint, _job job, _ref text) RETURNS integer LANGUAGE sql STABLE AS $$
-    SELECT least(count(*) + 1, 10000)::integer FROM (
-        SELECT 1 FROM line l JOIN job j USING (seq)
-        WHERE l.run_at <= _now AND coalesce(l.parked_on NOT LIKE '~%', true)
-          AND (queue_priority(l.queue), l.priority, l.run_at, l.seq)
+CREATE OR REPLACE FUNCTION position_of(_now bigint, _over bigint[], _gone bigint[], _job job, _ref text) RETURNS integer
+LANGUAGE plpgsql STABLE AS $$
+DECLARE _ended boolean := cardinality(_over) + cardinality(_gone) > 0;
+BEGIN
+    RETURN (SELECT least(count(*) + 1, 10000) FROM (
+        SELECT 1 FROM (
+            -- Steps that wait for their turn are parked; with what is over it may be theirs.
+            SELECT l.seq FROM line l WHERE l.run_at <= _now AND (coalesce(l.parked_on NOT LIKE '~%', true) OR _ended)
+                AND l.seq NOT IN (SELECT unnest(_gone))
+            UNION ALL SELECT o FROM unnest(_over) o WHERE o NOT IN (SELECT unnest(_gone))
+        ) l JOIN job j ON j.seq = l.seq
+        WHERE j.run_at <= _now
+          AND (queue_priority(j.queue), j.priority, j.run_at, j.seq)
             < (queue_priority(_job.queue), _job.priority, _job.run_at, _job.seq)
-          AND CASE WHEN _ref IS NULL THEN l.queue = _job.queue AND l.task = _job.task ELSE slots_of(j, _ref) > 0 END
-          AND (j.workflow IS NULL OR is_its_turn(j.workflow, j.seq))
-        LIMIT 10000) ahead
-$$;
+          AND CASE WHEN _ref IS NULL THEN j.queue = _job.queue AND j.task = _job.task ELSE slots_of(j, _ref) > 0 END
+          AND (j.workflow IS NULL OR turn_at(_over, _gone, j.workflow, j.seq))
+        LIMIT 10000) ahead);
+END $$;
 
-CREATE OR REPLACE FUNCTION reasons(_now bigint, _job job) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+-- Why a pending job does not run.
+CREATE OR REPLACE FUNCTION reasons(_now bigint, _over bigint[], _gone bigint[], _job job) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    _all jsonb := '[]'; _need record; _limit integer; _used bigint; _head record; _waits record; _big record;
+    _all jsonb := '[]'; _need record; _limit integer; _used bigint; _head record; _waits record; _big uuid;
     _serving bigint; _draining bigint; _saturated bigint; _place bigint[];
 BEGIN
     IF _job.run_at > _now THEN
@@ -308,13 +345,13 @@ BEGIN
     IF is_paused(_job.queue) THEN
         _all := _all || jsonb_build_object('reason', 'queue_paused', 'queue', _job.queue);
     END IF;
-    IF _job.workflow IS NOT NULL AND NOT is_its_turn(_job.workflow, _job.seq) THEN
-        SELECT * INTO _head FROM head_of(_job.workflow);
+    IF _job.workflow IS NOT NULL AND NOT turn_at(_over, _gone, _job.workflow, _job.seq) THEN
+        SELECT * INTO _head FROM head_at(_over, _gone, _job.workflow);
         IF _head.state NOT IN ('pending', 'claimed', 'running') THEN
             _all := _all || jsonb_build_object('reason', 'workflow_halted', 'workflow', _job.workflow,
                 'halted_by', step_status(_head.step, _head.id, _head.state));
         ELSE
-            SELECT * INTO _waits FROM other_that_runs(_job.workflow, _job.seq);
+            SELECT * INTO _waits FROM other_at(_over, _job.workflow, _job.seq);
             IF NOT FOUND THEN _waits := _head; END IF;
             _all := _all || jsonb_build_object('reason', 'waiting_for_step', 'workflow', _job.workflow,
                 'waits_for', step_status(_waits.step, _waits.id, _waits.state));
@@ -324,37 +361,40 @@ BEGIN
     FOR _need IN SELECT * FROM needs_of(_job) LOOP
         _limit := limit_of(_need.ref);
         CONTINUE WHEN _limit IS NULL;
-        _used := used_by_holders(_need.ref);
+        _used := used_at(_now, _over, _need.ref);
         IF _limit = 0 THEN
             _all := _all || jsonb_build_object('reason', 'held_by_limit_zero', 'group', _need.ref);
         ELSIF _need.slots > _limit THEN
             _all := _all || jsonb_build_object('reason', 'can_never_run', 'group', _need.ref, 'cost', _need.slots, 'limit', _limit);
         ELSIF _used + _need.slots > _limit THEN
             _all := _all || jsonb_build_object('reason', 'group_full', 'group', _need.ref, 'used', _used, 'limit', _limit,
-                'cost', _need.slots, 'holders', holders(_need.ref, 10), 'position', position_of(_now, _job, _need.ref));
+                'cost', _need.slots, 'holders', holders(_now, _over, _need.ref, 10),
+                'position', position_of(_now, _over, _gone, _job, _need.ref));
         ELSE
-            SELECT j.id INTO _big FROM reserved_for(_now, _need.ref, _need.slots, _place, false) r JOIN job j USING (seq);
-            IF FOUND THEN
-                _all := _all || jsonb_build_object('reason', 'reserved_for', 'group', _need.ref, 'job', _big.id);
+            _big := reserved_at(_now, _over, _gone, _need.ref, _need.slots, _place);
+            IF _big IS NOT NULL THEN
+                _all := _all || jsonb_build_object('reason', 'reserved_for', 'group', _need.ref, 'job', _big);
             END IF;
         END IF;
     END LOOP;
     SELECT count(*), count(*) FILTER (WHERE s.draining),
            count(*) FILTER (WHERE NOT s.draining AND s.free_permits::bigint * 10 < s.permits)
-    INTO _serving, _draining, _saturated FROM session s WHERE serves(s, _job.queue, _job.task);
+    INTO _serving, _draining, _saturated FROM session s WHERE s.lease_until > _now AND serves(s, _job.queue, _job.task);
     IF _serving = 0 THEN
         _all := _all || jsonb_build_object('reason', 'no_live_worker', 'queue', _job.queue, 'task', _job.task);
     ELSIF _serving = _draining + _saturated THEN
         _all := _all || jsonb_build_object('reason', 'workers_busy', 'saturated', _saturated, 'draining', _draining);
     END IF;
     IF _all = '[]' THEN
-        _all := _all || jsonb_build_object('reason', 'only_waiting_for_claim', 'position', position_of(_now, _job, NULL));
+        _all := _all || jsonb_build_object('reason', 'only_waiting_for_claim', 'position', position_of(_now, _over, _gone, _job, NULL));
     END IF;
     RETURN _all;
 END $$;
 
-CREATE OR REPLACE FUNCTION explain_view(_id uuid) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
-DECLARE _job job; _hold hold; _state job_state; _reasons jsonb := '[]';
+-- A job has ended only when a command has ended it, and its worker may settle it until then: one that would end is shown as
+-- it is.
+CREATE OR REPLACE FUNCTION api_explain(_id uuid) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE _now bigint := store_time(); _over bigint[]; _gone bigint[]; _job job; _hold hold; _state job_state; _reasons jsonb := '[]';
 BEGIN
     SELECT * INTO _job FROM job j WHERE j.id = _id;
     IF NOT FOUND THEN
@@ -362,67 +402,26 @@ BEGIN
         IF NOT FOUND THEN PERFORM refuse('not_found', 'job ' || _id); END IF;
         RETURN jsonb_build_object('job', _id, 'state', _state, 'reasons', '[]'::jsonb);
     END IF;
+    SELECT * INTO _over, _gone FROM over_at(_now);
     SELECT * INTO _hold FROM hold h WHERE h.seq = _job.seq;
+    IF _job.seq = ANY (_gone) THEN
+        IF is_over(_job.good_until, _now) AND _hold.state IS DISTINCT FROM 'running' THEN
+            _reasons := jsonb_build_array(jsonb_build_object('reason', 'expired', 'good_until', _job.good_until));
+        END IF;
+        RETURN jsonb_build_object('job', _id, 'state', coalesce(_hold.state, 'pending'), 'reasons', _reasons);
+    END IF;
+    IF _job.seq = ANY (_over) THEN
+        -- It has been tried once more.
+        IF _hold.state = 'running' THEN _job.attempts := _job.attempts || '[{}]'::jsonb; END IF;
+        _hold := NULL;
+    END IF;
     IF _hold.state = 'claimed' THEN
         _reasons := jsonb_build_array(jsonb_build_object('reason', 'claimed_by_prefetch', 'worker', _hold.worker,
             'session', _hold.session, 'claim_until', _hold.until));
     ELSIF _hold.state IS NULL THEN
-        _reasons := reasons(store_time(), _job);
+        _reasons := reasons(_now, _over, _gone, _job);
     END IF;
     RETURN jsonb_build_object('job', _id, 'state', coalesce(_hold.state, 'pending'), 'reasons', _reasons);
-END $$;
-
--- A view by its name, of what is there.
-CREATE OR REPLACE FUNCTION view_of(_view text, _arguments jsonb) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
-BEGIN
-    RETURN CASE _view
-        WHEN 'groups' THEN groups_view(_arguments->>'after', (_arguments->>'limit')::integer)
-        WHEN 'group' THEN group_view(_arguments->>'group')
-        WHEN 'queues' THEN queues_view()
-        WHEN 'workers' THEN workers_view()
-        WHEN 'explain' THEN explain_view((_arguments->>'job')::uuid) END;
-END $$;
-
--- A view as a claim would find it now: what is over is ended, seen, and undone. That takes the turn, as ending it does, and
--- only where something is over; of jobs that expire in line a thousand are ended, however many there are.
-CREATE OR REPLACE FUNCTION foresee(_view text, _arguments jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
-DECLARE _now bigint; _seen jsonb;
-BEGIN
-    IF NOT is_anything_over(store_time()) THEN RETURN view_of(_view, _arguments); END IF;
-    _now := alone();
-    BEGIN
-        PERFORM end_what_is_over(_now, 1000);
-        _seen := view_of(_view, _arguments);
-        RAISE EXCEPTION 'seen' USING ERRCODE = 'QONIL';
-    EXCEPTION WHEN SQLSTATE 'QONIL' THEN
-        RETURN _seen;
-    END;
-END $$;
-
-CREATE OR REPLACE FUNCTION api_groups(_after text, _limit integer) RETURNS jsonb LANGUAGE sql AS $$
-    SELECT foresee('groups', jsonb_build_object('after', _after, 'limit', _limit))
-$$;
-
-CREATE OR REPLACE FUNCTION api_group(_ref text) RETURNS jsonb LANGUAGE sql AS $$
-    SELECT foresee('group', jsonb_build_object('group', _ref))
-$$;
-
-CREATE OR REPLACE FUNCTION api_queues() RETURNS jsonb LANGUAGE sql AS $$ SELECT foresee('queues', '{}') $$;
-
-CREATE OR REPLACE FUNCTION api_workers() RETURNS jsonb LANGUAGE sql AS $$ SELECT foresee('workers', '{}') $$;
-
--- A job has ended only when a command has ended it, and its worker may settle it until then: one that would end is shown as
--- it is.
-CREATE OR REPLACE FUNCTION api_explain(_id uuid) RETURNS jsonb LANGUAGE plpgsql AS $$
-DECLARE _seen jsonb := foresee('explain', jsonb_build_object('job', _id)); _job job; _state job_state;
-BEGIN
-    IF (_seen->>'state') IN ('pending', 'claimed', 'running') THEN RETURN _seen; END IF;
-    SELECT * INTO _job FROM job j WHERE j.id = _id;
-    IF NOT FOUND THEN RETURN _seen; END IF;
-    _state := coalesce((SELECT h.state FROM hold h WHERE h.seq = _job.seq), 'pending');
-    RETURN jsonb_build_object('job', _id, 'state', _state, 'reasons',
-        CASE WHEN _state <> 'running' AND is_over(_job.good_until, store_time())
-            THEN jsonb_build_array(jsonb_build_object('reason', 'expired', 'good_until', _job.good_until)) ELSE '[]' END);
 END $$;
 
 -- Where the cache of slots in use says something else than their holders: nowhere, if all is well.

@@ -21,16 +21,23 @@ END $$;
 -- Nobody has a right that was not given: see `allow`.
 DO $$ BEGIN EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA %I FROM PUBLIC', current_schema()); END $$;
 
--- A door that is new with this release opens to the roles that work here already.
+-- An upgrade gives no role a right that it was not given, and takes none away: see migrations/before.sql. A door that was made anew
+-- opens to the roles that it was open to; one that is new, to the roles that work here, which are those that may exchange; a
+-- table that is new, to the roles that may read every other.
 DO $$
-DECLARE _grant record;
+DECLARE _before jsonb := current_setting('qo.before')::jsonb; _grant record;
 BEGIN
-    FOR _grant IN SELECT p.oid::regprocedure AS door, r.rolname FROM pg_proc p CROSS JOIN pg_roles r
-        WHERE p.pronamespace = (SELECT n.oid FROM pg_namespace n WHERE n.nspname = current_schema()) AND p.proname LIKE 'api\_%' AND r.oid IN (
-            SELECT a.grantee FROM pg_proc o CROSS JOIN LATERAL aclexplode(o.proacl) a
-            WHERE o.pronamespace = p.pronamespace AND o.proname = 'api_submit' AND a.grantee NOT IN (0, o.proowner))
-          AND NOT has_function_privilege(r.oid, p.oid, 'EXECUTE') LOOP
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', _grant.door, _grant.rolname);
+    FOR _grant IN SELECT p.oid::regprocedure AS door, r.role FROM pg_proc p
+        CROSS JOIN LATERAL jsonb_array_elements_text(
+            coalesce(_before->'doors'->p.proname::text, _before->'doors'->'api_exchange', '[]')) r (role)
+        WHERE p.pronamespace = current_schema()::regnamespace
+          AND (p.proname LIKE 'api\_%' OR p.proname IN ('submit', 'submit_many')) LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', _grant.door, _grant.role);
+    END LOOP;
+    FOR _grant IN SELECT c.oid::regclass AS made, r.role FROM pg_class c
+        CROSS JOIN LATERAL jsonb_array_elements_text(_before->'lookers') r (role)
+        WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' AND NOT _before->'tables' ? c.relname::text LOOP
+        EXECUTE format('GRANT SELECT ON TABLE %s TO %I', _grant.made, _grant.role);
     END LOOP;
 END $$;
 
@@ -55,15 +62,4 @@ END $$;
 DO $$ BEGIN
     EXECUTE format('REVOKE ALL ON FUNCTION allow(name, text) FROM PUBLIC');
     EXECUTE format('ALTER FUNCTION allow(name, text) SET search_path = %I, pg_temp', current_schema());
-END $$;
-
--- A role that may work may call every door, those that a new version adds too: an upgrade locks no worker out.
-DO $$
-DECLARE _role name;
-BEGIN
-    FOR _role IN SELECT DISTINCT r.rolname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-        CROSS JOIN LATERAL aclexplode(p.proacl) a JOIN pg_roles r ON r.oid = a.grantee
-        WHERE n.nspname = current_schema() AND p.proname = 'api_exchange' AND a.grantee <> p.proowner LOOP
-        PERFORM allow(_role, 'work');
-    END LOOP;
 END $$;

@@ -216,6 +216,27 @@ fn an_exchange_reads_no_more_for_a_backlog() {
     });
 }
 
+/// Every exchange waits for a retry in bulk: it looks at the jobs that wait for a date, not at all that wait.
+#[test]
+fn a_retry_in_bulk_reads_no_more_for_a_backlog() {
+    RUNTIME.block_on(async {
+        let (server, _, _) = world("retries").await;
+        let client = connect(&server).await;
+        client.batch_execute("SET search_path = retries").await.expect("it is set");
+        let waiting = r#"UPDATE job SET run_at = 99999999999999, attempts_used = 1, attempts = '[{"token": 1}]' WHERE seq <= 100;
+            UPDATE line SET run_at = 99999999999999, parked_on = '@' WHERE seq <= 100"#;
+        client.batch_execute(waiting).await.expect("they wait for their next attempt");
+        client.batch_execute("BEGIN; RESET search_path; SET search_path = retries").await.expect("it begins");
+        let (whole_before, before) = rows_read(&client).await;
+        let retry = "SELECT api_change_matching('retry', '{}', NULL, 1000)->>'jobs'";
+        let retried: String = client.query_one(retry, &[]).await.expect("it is answered").get(0);
+        let (whole, by_index) = rows_read(&client).await;
+        client.batch_execute("COMMIT").await.expect("it commits");
+        assert_eq!((retried.as_str(), whole - whole_before), ("100", 0));
+        assert!(by_index - before <= i64::from(100 * ROWS_PER_JOB), "it read {} rows", by_index - before);
+    });
+}
+
 /// The plans of an exchange, a look and a submit, which are run here.
 async fn hot_plans(plans: &Plans, worker: &mut Worker) -> Vec<Plan> {
     let client = &plans.client;

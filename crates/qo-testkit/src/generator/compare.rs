@@ -85,7 +85,7 @@ fn without(script: &Script, at: usize) -> Vec<Script> {
                 ConfigurationSpec { limits: Vec::new(), ..configuration.clone() },
                 ConfigurationSpec { priorities: Vec::new(), ..configuration.clone() },
                 ConfigurationSpec { schedules: Vec::new(), ..configuration.clone() },
-                ConfigurationSpec { retention: None, ..configuration.clone() },
+                ConfigurationSpec { retention: [None; 4], ..configuration.clone() },
             ];
             for fewer in fewer.into_iter().filter(|fewer| *fewer != configuration) {
                 let mut steps = script.steps.clone();

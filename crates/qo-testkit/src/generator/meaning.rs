@@ -3,7 +3,7 @@
 use super::pool;
 use super::step::{ConfigurationSpec, OutcomeSpec, Pick, ScheduleSpec, TaskSpec};
 use qo_core::{
-    Configuration, Json, Key, Missed, Outcome, Retention, RetryPolicy, Schedule, TaskOptions, Time,
+    Configuration, Json, Key, Missed, Outcome, PartialRetention, RetryPolicy, Schedule, TaskOptions, Time,
 };
 
 pub(super) fn registration(spec: &TaskSpec) -> TaskOptions {
@@ -18,12 +18,7 @@ pub(super) fn registration(spec: &TaskSpec) -> TaskOptions {
 }
 
 pub(super) fn configuration(spec: &ConfigurationSpec) -> Configuration {
-    let retention = spec.retention.map(|[succeeded_ms, failed_ms, cancelled_ms, expired_ms]| Retention {
-        succeeded_ms,
-        failed_ms,
-        cancelled_ms,
-        expired_ms,
-    });
+    let [succeeded_ms, failed_ms, cancelled_ms, expired_ms] = spec.retention;
     Configuration {
         app: pool::app(spec.app),
         limits: spec.limits.iter().map(|&(k, limit)| (pool::limited(k), limit)).collect(),
@@ -33,7 +28,7 @@ pub(super) fn configuration(spec: &ConfigurationSpec) -> Configuration {
             .iter()
             .map(|spec| (pool::schedule(spec.schedule), schedule(spec)))
             .collect(),
-        retention: retention.map(Into::into).unwrap_or_default(),
+        retention: PartialRetention { succeeded_ms, failed_ms, cancelled_ms, expired_ms },
     }
 }
 

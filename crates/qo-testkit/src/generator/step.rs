@@ -223,8 +223,8 @@ pub struct ConfigurationSpec {
     pub priorities: Vec<(Pick, u32)>,
     /// Which schedules.
     pub schedules: Vec<ScheduleSpec>,
-    /// How long succeeded, failed, cancelled and expired jobs are remembered, if it says so.
-    pub retention: Option<[u64; 4]>,
+    /// How long succeeded, failed, cancelled and expired jobs are remembered, each if it says so.
+    pub retention: [Option<u64>; 4],
 }
 
 /// A schedule in symbols.

@@ -254,7 +254,7 @@ fn app() -> impl Strategy<Value = u8> {
 fn configuration() -> impl Strategy<Value = ConfigurationSpec> {
     let limits = vec((any::<u8>(), limit()), 0..3);
     let priorities = vec((any::<u8>(), 1..4_u32), 0..3);
-    (app(), limits, priorities, vec(schedule(), 0..4), weighted(0.3, retention())).prop_map(
+    (app(), limits, priorities, vec(schedule(), 0..4), retention()).prop_map(
         |(app, limits, priorities, schedules, retention)| ConfigurationSpec {
             app,
             limits,
@@ -280,8 +280,9 @@ fn schedule() -> impl Strategy<Value = ScheduleSpec> {
     )
 }
 
-fn retention() -> impl Strategy<Value = [u64; 4]> {
-    let ms = || prop::sample::select(vec![0_u64, 1_000, 20_000, 3_600_000, 26 * 3_600_000]);
+/// Each by itself: what an app does not say of one state, another app may.
+fn retention() -> impl Strategy<Value = [Option<u64>; 4]> {
+    let ms = || weighted(0.15, prop::sample::select(vec![0_u64, 1_000, 20_000, 3_600_000, 26 * 3_600_000]));
     [ms(), ms(), ms(), ms()]
 }
 

@@ -109,7 +109,7 @@ async fn examined(place: &Place) -> Done<Vec<Finding>> {
 }
 
 fn postgres(place: &Place, health: &PostgresHealth) -> Vec<Finding> {
-    let PostgresHealth { server, schema, version, drift } = health;
+    let PostgresHealth { server, schema, version, drift, unreadable } = health;
     let what = format!("{}: PostgreSQL {server}, schema {schema} has version {version}", place.shown());
     let mut findings = vec![Finding::new(Level::Ok, "store", what)];
     if drift.is_empty() {
@@ -123,6 +123,10 @@ fn postgres(place: &Place, health: &PostgresHealth) -> Vec<Finding> {
             format!("slots that are counted: {counted}; that its holders have: {held}"),
         )
         .advice("qo doctor --repair counts it anew; this is a bug of qo, please report it")
+    }));
+    findings.extend(unreadable.iter().map(|what| {
+        Finding::new(Level::Problem, "configuration", format!("cannot be read, and is left out: {what}"))
+            .advice("push a configuration that says it otherwise, or run the release that wrote it")
     }));
     findings
 }
