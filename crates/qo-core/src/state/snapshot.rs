@@ -16,7 +16,7 @@ use crate::{
 use crate::{
     Name, NewSession, OnFailure, Result, Retention, RetryPolicy, ScheduleStatus, SessionId, SlotRequest,
 };
-use crate::{Stop, TaskOptions, Time};
+use crate::{Stop, TaskOptions, Time, unreadable};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -262,7 +262,7 @@ impl JobSnapshot {
             step: self.step.as_ref().map(|&(_, step)| step),
             skipped,
             finished_at: Some(at),
-            unreadable: None,
+            unreadable: unreadable::said(&self.payload).map(Into::into),
         };
         let (payload, output, attempts) = (self.payload.clone(), self.output.clone(), self.attempts.clone());
         Some(JobDetail { view, payload, output, attempts })
