@@ -2,9 +2,13 @@
 //! must not hide all others from those who look. Each value that cannot be read gets a stand-in that can, and the job that
 //! has it says so: [`JobView::unreadable`](crate::JobView::unreadable).
 //!
-//! A value is known by the name of its field, which means the same in all that is written as JSON. Nothing here decides
-//! anything: a store uses it to show jobs, after reading them as they are has failed; and, where whole records are stored, to
-//! read the rest of a record that has such a job in it.
+//! A value is known by the name of its field, which means the same in all that is written as JSON. A store uses it to show
+//! jobs, after reading them as they are has failed. Where whole records are stored it is also used to read the rest of a
+//! record that has such a job in it: there the job becomes one that stands alone, so that no stand-in joins other work.
+
+mod record;
+
+pub use record::{read_record, said};
 
 use crate::{
     Attempt, GroupRef, JobProgress, JobState, Json, Key, Name, OnFailure, Result, RetryPolicy, caps,
@@ -33,36 +37,6 @@ pub fn read_list<T: DeserializeOwned>(text: &str) -> Option<(Vec<T>, usize)> {
     let read: Vec<T> = values.into_iter().filter_map(|value| serde_json::from_value(value).ok()).collect();
     let left_out = all - read.len();
     Some((read, left_out))
-}
-
-/// Reads a stored record in which a job breaks a rule: that job gets stand-ins, and in place of its payload what is wrong with
-/// it, which is no JSON. So a worker that claims it fails it, for that reason, and all else in the record is as it was
-/// stored. Everybody who reads the record reads the same. None if it is not for a job that it cannot be read.
-pub fn read_record<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
-    let mut value: Value = serde_json::from_slice(bytes).ok()?;
-    mend_jobs(&mut value);
-    serde_json::from_value(value).ok()
-}
-
-fn mend_jobs(value: &mut Value) {
-    match value {
-        Value::Array(items) => items.iter_mut().for_each(mend_jobs),
-        Value::Object(fields) if fields.contains_key("id") && fields.contains_key("task") => {
-            let payload = fields.get("payload").cloned().unwrap_or_else(|| "null".into());
-            if !payload.is_string() {
-                fields.remove("payload");
-            }
-            let mut bad = mend_fields(fields, true);
-            if !payload.is_string() {
-                bad.push(format!("payload: {payload}: must be a text"));
-            }
-            if !bad.is_empty() {
-                fields.insert("payload".into(), format!("unreadable: {}", bad.join("; ")).into());
-            }
-        }
-        Value::Object(fields) => fields.values_mut().for_each(mend_jobs),
-        _ => {}
-    }
 }
 
 /// Puts stand-ins in place of what cannot be read. Says what that was, as far as no job has said so of itself.
@@ -255,21 +229,6 @@ mod tests {
             let said = page.jobs[1].unreadable.as_deref().expect(field);
             assert!(said.contains(part), "{field}: {said}");
         }
-    }
-
-    #[test]
-    fn a_record_with_a_bad_job_is_read_and_only_that_job_is_bad() {
-        let record = r#"[{"accepted": {"id": "00000000-0000-0000-0000-000000000001", "task": "t", "payload": "1"}},
-            {"accepted": {"id": "00000000-0000-0000-0000-000000000002", "task": "a b", "cost": -5, "payload": "2"}}]"#;
-        let events: Vec<crate::Event> = read_record(record.as_bytes()).expect("it is read");
-        let [crate::Event::Accepted(good), crate::Event::Accepted(bad)] = &events[..] else {
-            panic!("{events:?}")
-        };
-        assert_eq!((good.check(), good.payload.as_str()), (Ok(()), "1"));
-        assert_eq!((&*bad.task, bad.cost), ("a_b", 1));
-        let error = bad.payload.check("payload").expect_err("no handler may get it").to_string();
-        assert!(error.contains("unreadable: ") && error.contains("cost: -5"), "{error}");
-        assert!(read_record::<Vec<crate::Event>>(br#"[{"accepted": 7}]"#).is_none(), "that is no job");
     }
 
     #[test]

@@ -76,8 +76,8 @@ impl StoreClock {
 
     /// Looks at the stamp of a record that was just written, if the last one is some time ago.
     pub(crate) async fn observe(&self, log: &Log, record: &Path, sent: Instant) {
-        if let Some(dated) = log.believed() {
-            return self.hear(&dated);
+        if log.believed().is_some() {
+            return log.settled().map_or((), |dated| self.hear(&dated));
         }
         if self.lock().asked.elapsed() < FRESH {
             return;

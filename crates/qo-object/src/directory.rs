@@ -15,6 +15,7 @@
 
 use crate::format::{self, Identity};
 use crate::log::Created;
+use crate::mount;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use qo_core::{Error, ErrorKind, Result};
 use std::fs::{File, Metadata, TryLockError};
@@ -40,6 +41,8 @@ pub(crate) struct Directory {
     mark: Option<File>,
     /// The namespace that was opened here.
     resident: OnceLock<Resident>,
+    /// It is on another machine: files of other processes may show late.
+    is_remote: bool,
 }
 
 /// A file or folder of the machine: device and number.
@@ -82,7 +85,7 @@ impl Directory {
     /// Makes the directory if it is not there, so that it outlives a power failure, and hangs up its bell.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let unusable = |error: io::Error| {
-            Error::new(ErrorKind::Unavailable, format!("store {}: {}", path.display(), reason(path, &error)))
+            Error::new(kind_of(&error), format!("store {}: {}", path.display(), reason(path, &error)))
         };
         make(path).map_err(unusable)?;
         for folder in ["log", "snapshot"] {
@@ -91,26 +94,31 @@ impl Directory {
         let bell = File::options().create(true).truncate(false).write(true).open(path.join("bell"));
         let bell = bell.map_err(unusable)?;
         let log = File::open(path.join("log")).map_err(unusable)?;
-        let log_place = Some(place(&log.metadata().map_err(unusable)?));
+        let metadata = log.metadata().map_err(unusable)?;
+        let (log_place, is_remote) = (Some(place(&metadata)), mount::is_remote(&metadata));
         let mark =
             File::options().create(true).truncate(false).read(true).write(true).open(path.join("mark"));
         // A process that changes its current directory stays in this one.
         let path = path.canonicalize().map_err(unusable)?;
         let (bell, log, mark) = (Some(bell), Some(log), mark.ok());
-        Ok(Self { path, bell, log, log_place, mark, resident: OnceLock::new() })
+        Ok(Self { path, bell, log, log_place, mark, resident: OnceLock::new(), is_remote })
     }
 
     /// A directory that is there already; nothing is made. `NotFound` if it is not.
     pub(crate) fn existing(path: &Path) -> Result<Self> {
         if path.is_dir() {
             let log = File::open(path.join("log")).ok();
-            let log_place = log.as_ref().and_then(|log| log.metadata().ok()).map(|log| place(&log));
+            let metadata = log.as_ref().and_then(|log| log.metadata().ok());
+            let log_place = metadata.as_ref().map(place);
+            let is_remote = metadata.as_ref().is_some_and(mount::is_remote);
             let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-            return Ok(Self { path, bell: None, log, log_place, mark: None, resident: OnceLock::new() });
+            let resident = OnceLock::new();
+            return Ok(Self { path, bell: None, log, log_place, mark: None, resident, is_remote });
         }
-        let (kind, why) = match path.exists() {
-            true => (ErrorKind::Unavailable, "it is a file: a store is a directory"),
-            false => (ErrorKind::NotFound, "there is no such directory"),
+        let (kind, why) = match path.try_exists() {
+            Ok(true) => (ErrorKind::Unavailable, "it is a file: a store is a directory".into()),
+            Err(error) if is_denied(&error) => (ErrorKind::Invalid, reason(path, &error)),
+            Ok(false) | Err(_) => (ErrorKind::NotFound, "there is no such directory".into()),
         };
         Err(Error::new(kind, format!("store {}: {why}", path.display())))
     }
@@ -147,7 +155,7 @@ impl Directory {
         let mut what = "is another directory than the one that was opened".to_owned();
         if let Some(resident) = resident {
             let now = std::fs::read(self.path.join(format::path().as_ref())).ok();
-            let now = now.and_then(|bytes| format::identity_in(&bytes));
+            let now = now.and_then(|bytes| format::identity_in(&bytes).ok());
             let now = now.map_or_else(|| "no namespace, or one without an id".into(), |now| now.to_string());
             what = format!("{what}: opened was {}; there now is {now}", resident.identity);
         }
@@ -156,7 +164,12 @@ impl Directory {
 
     fn gone(&self, error: &io::Error) -> Error {
         let shown = self.path.display();
-        Error::new(ErrorKind::Unavailable, format!("store {shown}: is not there any more: {error}"))
+        match is_denied(error) {
+            true => Error::new(ErrorKind::Invalid, format!("store {shown}: {}", reason(&self.path, error))),
+            false => {
+                Error::new(ErrorKind::Unavailable, format!("store {shown}: is not there any more: {error}"))
+            }
+        }
     }
 
     /// Says that the log has reached a record, which is on the disk. It costs a read and a write of the page cache. A
@@ -173,6 +186,18 @@ impl Directory {
     pub(crate) fn marked(&self) -> u64 {
         // By its name: what was held open may be the mark of a directory that is gone.
         File::open(self.path.join("mark")).ok().and_then(|file| marked(&file)).unwrap_or(0)
+    }
+
+    /// When the mark was last written, if files of other processes may show late here.
+    pub(crate) fn marked_late(&self) -> Option<SystemTime> {
+        let mark = std::fs::metadata(self.path.join("mark")).ok().filter(|_| self.is_remote)?;
+        mark.modified().ok()
+    }
+
+    /// The same directory, as if it were on another machine.
+    #[cfg(test)]
+    pub(crate) fn made_remote(self) -> Self {
+        Self { is_remote: true, ..self }
     }
 
     /// Tells every process that watches.
@@ -217,7 +242,11 @@ impl Directory {
     /// but those change threads twice, which on a fast disk takes half as long as the disk does.
     pub(crate) fn create_record(&self, name: &str, bytes: &[u8]) -> Created {
         let path = self.path.join(name);
-        let unknown = |error: io::Error| Created::Unknown(format!("{}: {error}", path.display()));
+        let unknown = |error: io::Error| match is_denied(&error) {
+            // Nothing is in its place: the operating system refused before anything was linked there.
+            true => Created::Refused(self.unreadable(name, &error)),
+            false => Created::Unknown(format!("{}: {error}", path.display())),
+        };
         let staged = match stage(&path, bytes) {
             Ok(staged) => staged,
             Err(error) => return unknown(error),
@@ -228,7 +257,8 @@ impl Directory {
         match linked {
             Ok(()) => match self.log.as_ref().map_or_else(|| sync(above(&path)), File::sync_all) {
                 Ok(()) => Created::Done,
-                Err(error) => unknown(error),
+                // It can be seen; that does not mean that it is on the disk.
+                Err(error) => Created::Unknown(format!("{}: {error}", path.display())),
             },
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Created::Exists,
             Err(error) => unknown(error),
@@ -242,7 +272,8 @@ impl Directory {
     }
 
     fn unreadable(&self, name: &str, error: &io::Error) -> Error {
-        Error::new(ErrorKind::Unavailable, format!("{}: {error}", self.path.join(name).display()))
+        let path = self.path.join(name);
+        Error::new(kind_of(error), format!("{}: {}", path.display(), reason(&path, error)))
     }
 
     /// Says that a writer wants to write, until what this returns is dropped. None if that cannot be said.
@@ -297,19 +328,20 @@ impl Directory {
         let path = self.path.join(folder);
         let shown = path.display().to_string();
         let listed = aside(move || files(&path)).await;
-        listed.map_err(|error| Error::new(ErrorKind::Unavailable, format!("{shown}: {error}")))
+        listed.map_err(|error| Error::new(kind_of(&error), format!("{shown}: {error}")))
     }
 
-    /// The names of the files in a folder, in no order; nothing else is asked of them.
+    /// The names of the files in a folder, in no order; nothing else is asked of them. None if the folder is not there.
     pub(crate) async fn names(&self, folder: &str) -> Result<Vec<String>> {
         let path = self.path.join(folder);
         let shown = path.display().to_string();
         let listed = aside(move || {
-            let names = std::fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
+            let Some(entries) = found(std::fs::read_dir(path))? else { return Ok(Vec::new()) };
+            let names = entries.map(|entry| Ok(entry?.file_name().into_string().ok()));
             Ok(names.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
         });
         let listed = listed.await;
-        listed.map_err(|error| Error::new(ErrorKind::Unavailable, format!("{shown}: {error}")))
+        listed.map_err(|error| Error::new(kind_of(&error), format!("{shown}: {error}")))
     }
 
     /// Removes files, in order, if they are there.
@@ -441,6 +473,19 @@ fn sync(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
+/// What a directory must let a process do that uses a store in it.
+pub(crate) const NEEDS_RIGHTS: &str = "qo must be able to read and write there";
+
+/// Whether the operating system refuses a process what it asks for: to ask again changes nothing.
+pub(crate) fn is_denied(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+}
+
+/// What a caller must do about an error of a directory.
+fn kind_of(error: &io::Error) -> ErrorKind {
+    if is_denied(error) { ErrorKind::Invalid } else { ErrorKind::Unavailable }
+}
+
 fn reason(path: &Path, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
@@ -449,7 +494,7 @@ fn reason(path: &Path, error: &io::Error) -> String {
             format!("{file} is a file: a store is a directory")
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            format!("{error}: qo must be able to write there")
+            format!("{error}: {NEEDS_RIGHTS}")
         }
         _ => error.to_string(),
     }
@@ -526,6 +571,29 @@ mod tests {
     fn a_place_where_nothing_can_be_made_is_an_error() {
         let error = Directory::open(Path::new("/proc/nowhere/store")).expect_err("nothing can be made there");
         assert_eq!(error.kind(), ErrorKind::Unavailable);
+    }
+
+    #[test]
+    fn a_place_that_refuses_is_invalid_and_says_which_right_is_missing() {
+        // Not even root makes anything there.
+        for path in ["/sys/qo", "/sys/kernel/qo/store"] {
+            let error = Directory::open(Path::new(path)).expect_err("nothing can be made there");
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            assert!(error.message().contains(path) && error.message().contains(NEEDS_RIGHTS), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_refused_is_not_there_and_will_not_be() {
+        let above = tempfile::tempdir().expect("a temporary directory");
+        let path = above.path().join("store");
+        let directory = Directory::open(&path).expect("made");
+        // What cannot be written to even by root: the log of another file system.
+        std::fs::remove_dir(path.join("log")).expect("removed");
+        std::os::unix::fs::symlink("/sys/kernel", path.join("log")).expect("linked");
+        let created = directory.create_record("log/00000000000000000001", b"x");
+        let Created::Refused(error) = created else { panic!("{created:?}") };
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     }
 
     #[test]

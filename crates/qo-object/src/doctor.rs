@@ -17,6 +17,7 @@
 
 use crate::bucket::Bucket;
 use crate::clock::StoreClock;
+use crate::directory::Directory;
 use crate::format::{self, Absent, Found, Hold, Identity};
 use crate::log::{Created, Log, number_of, numbered};
 use crate::record::Record;
@@ -31,10 +32,14 @@ use qo_core::{
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// More fence tokens than the records that were lost can have given.
 const LOST_TOKENS: u64 = 1_000_000_000;
+
+/// How long the doctor waits for files of other processes where they may show late.
+const SHOWS_AFTER: Duration = Duration::from_secs(5);
 
 /// What the doctor found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -71,7 +76,22 @@ pub struct Damage {
     pub what: String,
     /// Whether a reader needs it.
     pub needed: bool,
+    /// What does not work because of it although no reader needs it; none if that is nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hinders: Option<&'static str>,
 }
+
+impl Damage {
+    fn new(what: impl Into<String>, needed: bool) -> Self {
+        Self { what: what.into(), needed, hinders: None }
+    }
+}
+
+/// What an unreadable snapshot hinders while it is one of the two newest.
+const SWEEP: &str = "no record that it covers is swept before two newer snapshots can be read";
+/// What a damaged format object hinders.
+const IDENTITY: &str = "no process can tell this namespace from another one in its place; stop all workers, then: \
+                        qo doctor --repair, which makes the object anew";
 
 /// What a repair did, and what it cost.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -178,41 +198,33 @@ pub async fn namespace_of_bucket(bucket: &Bucket) -> Result<Option<Namespace>> {
 pub async fn release(directory: impl AsRef<std::path::Path>) -> Result<Option<Hold>> {
     let options = Options { absent: Absent::NotFound, ..Options::default() };
     let store = LogStore::open_directory(directory.as_ref(), options).await?;
-    let hold = reopen(&existing_log(directory.as_ref())?, &store).await?;
-    end_hold(directory).await.map(|()| hold)
+    let log = existing_log(directory.as_ref())?;
+    let hold = reopen(&log, &store).await?;
+    format::end_holds(&log).await.map(|()| hold)
 }
 
 /// Ends the hold of a namespace in a bucket; see [`release`].
 pub async fn release_bucket(bucket: &Bucket) -> Result<Option<Hold>> {
     let options = Options { absent: Absent::NotFound, ..Options::bucket() };
     let store = LogStore::open_bucket(bucket, options).await?;
-    let hold = reopen(&bucket_log(bucket).await?, &store).await?;
-    store.finish().await;
-    end_hold_of_bucket(bucket).await.map(|()| hold)
-}
-
-/// An operator has set or unset the limit of `cluster` of a namespace in a directory: that ends a hold too.
-pub async fn end_hold(directory: impl AsRef<std::path::Path>) -> Result<()> {
-    let log = existing_log(directory.as_ref())?;
-    log.delete_all(format::find(&log).await?.holds).await
-}
-
-/// The same of a namespace in a bucket.
-pub async fn end_hold_of_bucket(bucket: &Bucket) -> Result<()> {
     let log = bucket_log(bucket).await?;
-    log.delete_all(format::find(&log).await?.holds).await
+    let hold = reopen(&log, &store).await?;
+    store.finish().await;
+    format::end_holds(&log).await.map(|()| hold)
 }
 
-/// Opens `cluster` again, as far as it was open before the hold.
+/// Opens `cluster` again, as far as it was open before the hold. None if it is not closed: a hold that is there all the same was
+/// left behind, and must not undo what an operator has set since.
 async fn reopen(log: &Log, store: &LogStore) -> Result<Option<Hold>> {
     let Found { holds, .. } = format::find(log).await?;
     let Some(hold) = format::held(log, &holds).await? else { return Ok(None) };
     let cluster = store.group(GroupRef::Cluster).await;
-    if cluster.is_ok_and(|group| group.status.sources.operator == Some(0)) {
-        match hold.cluster {
-            Some(limit) => store.set_limit(GroupRef::Cluster, limit).await?,
-            None => store.unset_limit(GroupRef::Cluster).await?,
-        }
+    if !cluster.is_ok_and(|group| group.status.sources.operator == Some(0)) {
+        return Ok(None);
+    }
+    match hold.cluster {
+        Some(limit) => store.set_limit(GroupRef::Cluster, limit).await?,
+        None => store.unset_limit(GroupRef::Cluster).await?,
     }
     Ok(Some(hold))
 }
@@ -220,22 +232,29 @@ async fn reopen(log: &Log, store: &LogStore) -> Result<Option<Hold>> {
 /// What is known of a namespace without reading its log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Namespace {
-    /// Which one it is; none if its format object is missing.
+    /// Which one it is; none if its format object is missing or damaged.
     pub identity: Option<Identity>,
-    /// A repair lost records, and no operator has spoken since.
+    /// What is wrong with its format object, if that is damaged.
+    pub damage: Option<Damage>,
+    /// A repair lost records. The namespace is on hold if the limit of `cluster` is 0.
     pub hold: Option<Hold>,
 }
 
 impl Namespace {
     async fn of(log: &Log) -> Result<Option<Self>> {
-        let Found { level, identity, mark, holds } = format::find(log).await?;
+        let Found { level, identity, damage, mark, holds, .. } = format::find(log).await?;
         let is_there = level.is_some()
             || mark > 0
             || !log.numbers("log").await?.is_empty()
             || !log.numbers("snapshot").await?.is_empty();
         let hold = format::held(log, &holds).await?;
-        Ok(is_there.then_some(Self { identity, hold }))
+        let damage = damage.map(of_format);
+        Ok(is_there.then_some(Self { identity, damage, hold }))
     }
+}
+
+fn of_format(what: String) -> Damage {
+    Damage { hinders: Some(IDENTITY), ..Damage::new(what, false) }
 }
 
 async fn bucket_log(bucket: &Bucket) -> Result<Log> {
@@ -258,18 +277,29 @@ struct Examination {
 }
 
 impl Examination {
+    /// Looks, and looks again if something is missing that may only show late.
     async fn of(log: &Log) -> Result<Self> {
+        let this = Self::at_once(log).await?;
+        let shows_late = log.directory().and_then(Directory::marked_late).is_some();
+        if this.health.is_usable() || !shows_late {
+            return Ok(this);
+        }
+        tokio::time::sleep(SHOWS_AFTER).await;
+        Self::at_once(log).await
+    }
+
+    async fn at_once(log: &Log) -> Result<Self> {
         // Before the records: what speaks of a record is written after it.
-        let Found { level, identity, mark, holds } = format::find(log).await?;
+        let Found { level, identity, damage, mark, holds, .. } = format::find(log).await?;
         let hold = format::held(log, &holds).await.unwrap_or_default();
         let archived = last_archived(log).await?;
-        let attempt = log.numbers("attempt").await?.pop();
-        let mut damage = Vec::new();
+        let mut damage: Vec<_> = damage.map(of_format).into_iter().collect();
         // Before the records: a snapshot is written after what it covers.
         let snapshots = log.numbers("snapshot").await?;
-        for number in &snapshots {
+        for (newer, number) in snapshots.iter().rev().enumerate() {
             if let Err(error) = Snapshot::read(log, &snapshot::path(*number)).await {
-                damage.push(Damage { what: error.message().to_owned(), needed: false });
+                let hinders = (newer < 2).then_some(SWEEP);
+                damage.push(Damage { hinders, ..Damage::new(error.message(), false) });
             }
         }
         let Snapshot { covered, state, .. } = Snapshot::newest(log).await?;
@@ -279,7 +309,7 @@ impl Examination {
             records.last().copied().unwrap_or(0).max(covered.number).max(newest).max(mark).max(archived);
         if level.is_none() && last > 0 {
             let what = format!("{}: is missing", format::path());
-            damage.push(Damage { what, needed: true });
+            damage.push(Damage::new(what, true));
         }
         let health = Health {
             format: level,
@@ -300,27 +330,55 @@ impl Examination {
             next = next.max(number + 1);
         }
         this.miss(next, last);
-        this.miss_claims(attempt);
+        this.miss_claims(log).await?;
+        if !format::is_closed(&this.state) {
+            // What is left of a hold that an operator has ended.
+            this.health.hold = None;
+        }
         Ok(this)
     }
 
-    /// The log of an attempt is called by the token of its claim. If the log knows no such token, the claim is missing.
-    fn miss_claims(&mut self, attempt: Option<u64>) {
-        let (Some(token), true) = (attempt, self.health.is_usable()) else { return };
+    /// The log of an attempt is called by the token of its claim. If the log knows no such token, the claim is missing. Only
+    /// such names are listed: there may be two weeks of others.
+    async fn miss_claims(&mut self, log: &Log) -> Result<()> {
         let next = self.state.snapshot().find_map(|row| match row {
             SnapshotRow::Clock { next_token, .. } => Some(next_token),
             _ => None,
         });
-        if next.is_some_and(|next| token >= next) {
+        let Some(next) = next.filter(|_| self.health.is_usable()) else { return Ok(()) };
+        let unknown = log.last_listed_after("attempt", next.saturating_sub(1)).await?;
+        // Claimed since this look began: the records are read on.
+        if let Some(token) = unknown
+            && !self.is_claimed_since(log, token).await?
+        {
             let what = format!(
                 "records after {} are missing: {} is of a claim that no record tells",
                 Log::path(self.health.last),
                 numbered("attempt", token)
             );
-            self.health.damage.push(Damage { what, needed: true });
+            self.health.damage.push(Damage::new(what, true));
             // A repair writes where none of them was.
             self.health.last += 1;
         }
+        Ok(())
+    }
+
+    /// Whether a record that was written since this look began tells of a claim with this token, or a later one.
+    async fn is_claimed_since(&self, log: &Log, token: u64) -> Result<bool> {
+        let mut number = self.health.last + 1;
+        while let Some(record) = log.read(number).await? {
+            let tokens = record.events.iter().filter_map(|event| match event {
+                Event::Started { token, .. }
+                | Event::Claimed { token, .. }
+                | Event::SlotsTaken { token, .. } => Some(token.0),
+                _ => None,
+            });
+            if tokens.max().is_some_and(|newest| newest >= token) {
+                return Ok(true);
+            }
+            number += 1;
+        }
+        Ok(false)
     }
 
     /// One record that is there, or was a moment ago.
@@ -348,7 +406,7 @@ impl Examination {
             Err(error) if error.kind() == ErrorKind::Data => error.message().to_owned(),
             Err(error) => return Err(error),
         };
-        self.health.damage.push(Damage { what, needed });
+        self.health.damage.push(Damage::new(what, needed));
         Ok(())
     }
 
@@ -359,7 +417,7 @@ impl Examination {
             Some(0) => missing(first).message().to_owned(),
             Some(_) => format!("{} to {}: are missing", Log::path(first), Log::path(last)),
         };
-        self.health.damage.push(Damage { what, needed: true });
+        self.health.damage.push(Damage::new(what, true));
     }
 }
 
@@ -372,13 +430,16 @@ async fn last_archived(log: &Log) -> Result<u64> {
 async fn repair_log(log: &Log) -> Result<Repair> {
     let Examination { mut health, mut state, end, offers, rest } = Examination::of(log).await?;
     let mut remade = Vec::new();
-    if health.format.is_none() && health.last > 0 {
+    let is_format = |damage: &Damage| damage.what.starts_with(format::path().as_ref());
+    if let Some(damage) = health.damage.iter().find(|damage| is_format(damage)) {
+        remade.push(format!("{}: made anew, with another identity", damage.what));
+        let mut repair = Repair::default();
+        set_aside(log, &format::path(), &mut repair).await?;
         format::make(log).await?;
-        health.damage.retain(|damage| !damage.what.starts_with(format::path().as_ref()));
-        remade.push(format!("{}: is missing: made anew, with another identity", format::path()));
+        health.damage.retain(|damage| !is_format(damage));
         if health.is_usable() {
             // No record was lost.
-            return Ok(Repair { lost: remade, ..Repair::default() });
+            return Ok(Repair { lost: remade, ..repair });
         }
     }
     if health.is_usable() {

@@ -4,6 +4,7 @@
 //! format/00000000000000000001        level 1; the identity of the namespace is in it
 //! format/mark-00000000000000000300   (not in a directory) record 300 was there
 //! format/hold-00000000000000000301   a repair lost records: nothing starts until an operator has spoken
+//! format/spoken-00000000000000000301 an operator has, and the hold could not be deleted
 //! ```
 //!
 //! **Level.** The object `format/N` is created once; raising the level creates the next. A release refuses a namespace whose
@@ -12,14 +13,16 @@
 //! **Identity.** A random id, and the store's time when the namespace was made. Create-if-absent decides between several
 //! first users: the losers read what the winner wrote. A process that has a namespace open compares: what is there may be
 //! another one, made after its own was moved, unmounted or deleted. The format object of an older release has no id; then
-//! only the time tells.
+//! only the time tells. A damaged object is read once more, because bytes may be damaged on their way; if it is damaged
+//! still, it tells nothing, and the doctor says so.
 //!
 //! **Mark.** A log that lost its last records looks like a shorter log. So a number that the log has reached is kept beside
 //! it. A mark is written after its record is durable, so it is never ahead of the log; it may be behind. In a directory it
 //! is the file `mark`, written after every record and not synced. Elsewhere it is an object, and every PUT costs
-//! something: record 1, every [`MARK_EVERY`]th record, the last record of a process that ends in order, and one of its
-//! records in [`MARK_AFTER`] for a process that goes on. All of them are in the listing that says the level, so a process
-//! that opens a namespace asks nothing more.
+//! something: record 1, every [`MARK_EVERY`]th record, the last record of a process that ends in order, one of its records
+//! in [`MARK_AFTER`] for a process that goes on, and the end that a process finds when it opens the namespace, if that is
+//! [`MARK_AHEAD`] records ahead. All of them are in the listing that says the level, so a process that opens a namespace
+//! asks nothing more.
 
 use crate::log::{Created, Log, number_of, numbered};
 use crate::record::{Encoder, LEVEL, body, parse};
@@ -40,6 +43,11 @@ pub(crate) const MARK_AFTER: Duration = Duration::from_secs(600);
 const TRIES: (u32, Duration) = (10, Duration::from_millis(100));
 /// Old marks that are kept.
 const MARKS_KEPT: usize = 2;
+/// So many needless marks are deleted by the next process that opens the namespace: commands that end at once leave one each,
+/// and there may be no process that lives long enough to sweep.
+pub(crate) const MARKS_PILED: usize = 8;
+/// A process that opens the namespace and finds the log so far ahead of its mark writes one: light clients leave few.
+pub(crate) const MARK_AHEAD: u64 = 10;
 
 /// Which namespace it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -98,10 +106,14 @@ pub(crate) struct Found {
     /// None if no process has written to the namespace.
     pub(crate) level: Option<u64>,
     pub(crate) identity: Option<Identity>,
+    /// What is wrong with the format object, if it cannot be read.
+    pub(crate) damage: Option<String>,
     /// The highest record that is known to have been there.
     pub(crate) mark: u64,
-    /// Repairs that hold the namespace.
+    /// Repairs that hold the namespace, oldest first.
     pub(crate) holds: Vec<Path>,
+    /// Marks that newer ones make needless.
+    pub(crate) old_marks: Vec<Path>,
 }
 
 /// The format object of this release.
@@ -126,25 +138,45 @@ pub(crate) async fn find(log: &Log) -> Result<Found> {
         names.iter().filter_map(number).collect::<Vec<_>>()
     };
     // A listing may be late.
-    let level = names.iter().filter_map(number_of).max().or(object.map(|_| LEVEL.into()));
-    let mark = numbers("mark").into_iter().max().unwrap_or(0).max(log.directory_mark());
-    let holds = numbers("hold").into_iter().map(hold_path).collect();
-    Ok(Found { level, identity: object, mark, holds })
+    let level = names.iter().filter_map(number_of).max().or(object.as_ref().map(|_| LEVEL.into()));
+    let mut marks = numbers("mark");
+    marks.sort_unstable();
+    let mark = marks.last().copied().unwrap_or(0).max(log.directory_mark());
+    let spoken = numbers("spoken").into_iter().max();
+    let is_open = |number: &u64| spoken.is_none_or(|spoken| *number > spoken);
+    let holds = numbers("hold").into_iter().filter(is_open).map(hold_path).collect();
+    let (identity, damage) = match object {
+        Some(Ok(identity)) => (Some(identity), None),
+        Some(Err(damage)) => (None, Some(damage.message().to_owned())),
+        None => (None, None),
+    };
+    marks.truncate(marks.len().saturating_sub(MARKS_KEPT));
+    let old_marks = marks.into_iter().map(mark_path).collect();
+    Ok(Found { level, identity, damage, mark, holds, old_marks })
 }
 
-/// The identity that the format object of this release tells; none if there is no such object.
-async fn read_identity(log: &Log) -> Result<Option<Identity>> {
-    let Some((bytes, written)) = log.get_stamped(&path()).await? else { return Ok(None) };
-    // A damaged one still says by its name that this is a namespace, and which format it has.
-    let identity = identity_in(&bytes).unwrap_or(Identity { id: None, made_at: None });
-    Ok(Some(Identity { made_at: identity.made_at.or(Some(written)), ..identity }))
+/// The identity that the format object of this release tells, or what is wrong with the object; none if there is no such
+/// object.
+async fn read_identity(log: &Log) -> Result<Option<Result<Identity>>> {
+    let read = async || {
+        let found = log.get_stamped(&path()).await?;
+        Ok::<_, Error>(found.map(|(bytes, written)| {
+            let identity = identity_in(&bytes)?;
+            Ok(Identity { made_at: identity.made_at.or(Some(written)), ..identity })
+        }))
+    };
+    match read().await? {
+        // What was damaged on its way is whole the next time.
+        Some(Err(_)) => read().await,
+        told => Ok(told),
+    }
 }
 
-/// What the bytes of a format object tell; none if they are damaged.
-pub(crate) fn identity_in(bytes: &[u8]) -> Option<Identity> {
+/// What the bytes of a format object tell. `Data` if they are damaged.
+pub(crate) fn identity_in(bytes: &[u8]) -> Result<Identity> {
     let name = path();
-    let level = body(name.as_ref(), bytes).and_then(|body| parse::<Level>(name.as_ref(), body)).ok()?;
-    Some(Identity { id: level.id, made_at: level.made_at })
+    let level = body(name.as_ref(), bytes).and_then(|body| parse::<Level>(name.as_ref(), body))?;
+    Ok(Identity { id: level.id, made_at: level.made_at })
 }
 
 /// Whether there is no namespace at a place, so that one has to be made. `Unavailable` or `NotFound` if none may be made,
@@ -203,7 +235,8 @@ pub(crate) async fn make(log: &Log) -> Result<bool> {
         // An answer can be lost after the deed: the id tells which process made it. And a server may refuse one of two who
         // try at once, and the other too.
         match read_identity(log).await {
-            Ok(Some(identity)) => return Ok(identity.id == id),
+            Ok(Some(Ok(identity))) => return Ok(identity.id == id),
+            Ok(Some(Err(damage))) => return Err(damage),
             Ok(None) if why.is_empty() => why = "it exists, and it does not".into(),
             Ok(None) => {}
             Err(error) => why = error.message().to_owned(),
@@ -234,13 +267,13 @@ pub(crate) async fn check(log: &Log) -> Result<Found> {
     Ok(found)
 }
 
-/// Whether what is there is still the namespace that this process has opened. What cannot be asked is not answered: the
-/// caller's own request says what is wrong then.
+/// Whether what is there is still the namespace that this process has opened. What cannot be asked, or is damaged, is not
+/// answered: the caller's own request says what is wrong then.
 pub(crate) async fn still_ours(log: &Log) -> Result<()> {
     match read_identity(log).await {
-        Ok(Some(identity)) => log.recognise(identity),
+        Ok(Some(Ok(identity))) => log.recognise(identity),
         Ok(None) => Err(away()),
-        Err(_) => Ok(()),
+        Ok(Some(Err(_))) | Err(_) => Ok(()),
     }
 }
 
@@ -259,10 +292,14 @@ pub(crate) fn check_mark(end: u64, mark: u64) -> Result<()> {
     if end < mark { Err(lost(end + 1, mark)) } else { Ok(()) }
 }
 
-/// Marks that a log outside a directory has reached a record. A mark that fails is made up for by the next.
+/// Marks that a log outside a directory has reached a record. A mark that fails is made up for by the next. Another namespace
+/// in the place of the one that was opened gets none: it would say that its log has lost its end.
 pub(crate) async fn mark(log: &Log, number: u64) -> bool {
     if log.directory().is_some() {
         return true;
+    }
+    if still_ours(log).await.is_err() {
+        return false;
     }
     let marked = log.create(&mark_path(number), Vec::new()).await;
     matches!(marked, Created::Done | Created::Exists)
@@ -279,13 +316,7 @@ fn mark_path(number: u64) -> Path {
 
 /// Deletes marks that newer ones make needless.
 pub(crate) async fn sweep_marks(log: &Log) -> Result<()> {
-    let mut marks: Vec<_> = log.list("format").await?;
-    marks.retain(|path| {
-        let number = path.as_ref().strip_prefix("format/mark-");
-        number.is_some_and(|number| number_of(&Path::from(format!("format/{number}"))).is_some())
-    });
-    marks.truncate(marks.len().saturating_sub(MARKS_KEPT));
-    log.delete_all(marks).await
+    log.delete_all(find(log).await?.old_marks).await
 }
 
 fn hold_path(number: u64) -> Path {
@@ -308,9 +339,10 @@ pub(crate) fn is_closed(state: &State) -> bool {
     state.group(&GroupRef::Cluster).is_ok_and(|group| group.status.limit == Some(0))
 }
 
-/// The first repair that holds the namespace: it knows what was set before.
+/// The last repair that holds the namespace. It knows what was set before the first of them: a repair of a namespace that is
+/// on hold carries that on. An earlier hold may have been left behind by a process that was killed.
 pub(crate) async fn held(log: &Log, holds: &[Path]) -> Result<Option<Hold>> {
-    for path in holds {
+    for path in holds.iter().rev() {
         let Some(bytes) = log.get(path).await? else { continue };
         let hold = body(path.as_ref(), &bytes).and_then(|body| parse(path.as_ref(), body));
         return Ok(Some(hold.unwrap_or_else(|error| Hold {
@@ -321,4 +353,18 @@ pub(crate) async fn held(log: &Log, holds: &[Path]) -> Result<Option<Hold>> {
         })));
     }
     Ok(None)
+}
+
+/// An operator has spoken: no repair holds the namespace any more. Credentials that may not delete say so beside the holds.
+pub(crate) async fn end_holds(log: &Log) -> Result<()> {
+    let holds = find(log).await?.holds;
+    let Some(last) = holds.last().and_then(|path| path.as_ref().strip_prefix("format/hold-")) else {
+        return Ok(());
+    };
+    let spoken = Path::from(format!("format/spoken-{last}"));
+    let Err(error) = log.delete_all(holds.clone()).await else { return Ok(()) };
+    match log.create(&spoken, Vec::new()).await {
+        Created::Done | Created::Exists => Ok(()),
+        Created::Refused(_) | Created::Unknown(_) => Err(error),
+    }
 }

@@ -8,6 +8,7 @@
 //! A job that has left the state is not recognised when its id is submitted again; so none leaves before every client that
 //! still repeats its submit has given up.
 
+use crate::format;
 use crate::log::{Created, Log};
 use crate::record::{Encoder, body, parse};
 use object_store::path::Path;
@@ -53,6 +54,10 @@ pub(crate) async fn write(log: &Log, after: u64, mut jobs: Vec<JobSnapshot>) -> 
     encoder.line(&Contents { ids: jobs.iter().map(|job| job.id).collect() })?;
     jobs.iter().try_for_each(|job| encoder.line(job))?;
     let path = Path::from(format!("history/{after:020}-{}", until.as_millis()));
+    if log.directory().is_none() {
+        // In another namespace it would tell of records that its log never had.
+        format::still_ours(log).await?;
+    }
     Ok(log.create(&path, encoder.finish()).await == Created::Done)
 }
 

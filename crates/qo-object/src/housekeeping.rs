@@ -5,13 +5,14 @@
 //! to replay. Everybody who reads the record leaves it to him. So a fleet writes one snapshot and not one each, and if he
 //! is killed on the way somebody else does it when there is as much again.
 
-use crate::format::{self, MARK_AFTER};
+use crate::format::{self, MARK_AFTER, MARK_AHEAD, MARKS_PILED};
 use crate::history;
 use crate::request::Asked;
 use crate::slots::SlotObjects;
 use crate::snapshot;
 use crate::sweep::{sweep, sweep_old};
 use crate::writer::Writer;
+use object_store::path::Path;
 use qo_core::Command;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -107,6 +108,25 @@ impl Writer {
         });
     }
 
+    /// The namespace was opened: marks the end of a bucket's log, if the mark is far behind it, and deletes needless marks, if
+    /// they have piled up. No caller waits for it.
+    pub(crate) fn tidy_marks(&mut self, old: Vec<Path>) {
+        if self.log.directory().is_some() {
+            return;
+        }
+        if self.end.number >= self.marked + MARK_AHEAD {
+            (self.wrote, self.owes_mark) = (self.end.number, true);
+        }
+        if old.len() >= MARKS_PILED {
+            let log = self.log.clone();
+            self.sweeping = Some(tokio::spawn(async move {
+                if let Err(error) = log.delete_all(old).await {
+                    tracing::debug!("old marks stay: {error}");
+                }
+            }));
+        }
+    }
+
     /// Marks the last record that this process wrote, if it is not marked: in a bucket. In a directory every record is.
     fn mark(&mut self) {
         if self.log.directory().is_some() || is_under_way(&self.marking) {
@@ -136,10 +156,18 @@ impl Writer {
             return;
         }
         let Some((number, bytes)) = self.encode_snapshot() else { return };
-        let log = self.log.clone();
+        let (log, options) = (self.log.clone(), self.options.clone());
+        let known = self.watched.known_for(options.sweep_age);
         self.snapshotting = Some(tokio::spawn(async move {
             if !snapshot::write(&log, number, bytes).await {
                 tracing::warn!("snapshot {number} was not written: the records say the same, and are kept");
+                return;
+            }
+            // In a bucket there may be no process that lives long enough for a sweep of its own.
+            if log.directory().is_none()
+                && let Err(error) = sweep(&log, &options, known).await
+            {
+                tracing::debug!("sweeping was cut short: {error}");
             }
         }));
     }
@@ -150,11 +178,11 @@ impl Writer {
         if long_sweep_is_due {
             self.last_long_sweep = Some(self.last_sweep);
         }
-        let (log, age) = (self.log.clone(), self.options.sweep_age);
-        let known = self.watched.known_for(age);
+        let (log, options) = (self.log.clone(), self.options.clone());
+        let known = self.watched.known_for(options.sweep_age);
         let remembered_ms = self.state.retention().succeeded_ms;
         self.sweeping = Some(tokio::spawn(async move {
-            if let Err(error) = sweep(&log, age, known).await {
+            if let Err(error) = sweep(&log, &options, known).await {
                 tracing::debug!("sweeping was cut short: {error}");
             }
             if long_sweep_is_due && let Err(error) = sweep_old(&log, remembered_ms).await {

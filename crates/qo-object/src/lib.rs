@@ -42,6 +42,7 @@
 //! | `traffic` `prices` | the requests of a bucket, what they cost, and the time that its answers bear |
 //! | [`slots`] | slots as objects, for programs on a bare bucket |
 //! | `directory` | what a directory can do that a bucket cannot: be made durable, and wake those who wait |
+//! | `mount` | whether a directory is on another machine, where files show late |
 //! | [`doctor`] | is everything there that a reader needs, and if not, how does it get going again? |
 //! | [`store`] | [`LogStore`]: a [`Store`](qo_core::Store) over all that |
 //!
@@ -56,6 +57,7 @@ mod format;
 mod history;
 mod housekeeping;
 pub mod log;
+mod mount;
 mod offer;
 mod pace;
 mod plea;

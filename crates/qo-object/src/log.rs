@@ -1,12 +1,14 @@
 //! The log: numbered objects, each created once and never changed.
 
-use crate::directory::Directory;
+use crate::directory::{self, Directory, NEEDS_RIGHTS};
 use crate::format::{self, Identity};
 use crate::record::Record;
+use crate::snapshot::missing;
 use crate::traffic::{Dated, Traffic};
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, path::Path};
 use qo_core::{Error, ErrorKind, Result, Time};
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
@@ -17,6 +19,9 @@ const DELETED_AT_ONCE: usize = 1_000;
 
 /// Answers that must agree, most of them, before a process believes that it has slept.
 const CONFIRMATIONS: usize = 5;
+
+/// How long a file that another process has made may be invisible on a file system of another machine.
+const SHOWS_AFTER_MS: u64 = 60_000;
 
 /// The last number that an object can have. What is called by a larger one is not qo's.
 const LAST: u64 = u64::MAX >> 1;
@@ -111,9 +116,7 @@ impl Log {
         let is_same = match (opened.id, found.id) {
             (Some(opened), Some(found)) => opened == found,
             (None, None) => opened.made_at == found.made_at,
-            // It is damaged, perhaps on its way.
-            (Some(_), None) => true,
-            (None, Some(_)) => false,
+            (Some(_), None) | (None, Some(_)) => false,
         };
         if !is_same {
             return Err(format::another(opened, found));
@@ -124,6 +127,21 @@ impl Log {
     /// How far the log of a directory has reached, as its mark says; 0 elsewhere.
     pub(crate) fn directory_mark(&self) -> u64 {
         self.directory().map_or(0, Directory::marked)
+    }
+
+    /// A record is missing. On a file system of another machine it may only show late: as long as the mark is fresh the error is
+    /// `Unavailable`, which the caller tries again, and not `Data`.
+    pub(crate) async fn late_or(&self, error: Error) -> Error {
+        let marked =
+            self.directory().filter(|_| error.kind() == ErrorKind::Data).and_then(Directory::marked_late);
+        let Some(marked) = marked.map(time_of) else { return error };
+        match self.store_time().await {
+            Ok(now) if now.ms_since(marked) < SHOWS_AFTER_MS => {
+                let why = "it may only show late, because the file system is on another machine: try again";
+                Error::new(ErrorKind::Unavailable, format!("{}; {why}", error.message()))
+            }
+            Ok(_) | Err(_) => error,
+        }
     }
 
     /// Whether a directory is still the one that was opened.
@@ -221,21 +239,23 @@ impl Log {
         Ok(looks.iter().take_while(|exists| **exists).count())
     }
 
-    /// What seems to be the last record may be the one before a gap: a record that was lost. To write there would be to
-    /// contradict those behind it. In a directory that can be seen at once.
-    pub(crate) async fn check_nothing_behind(&self, last: u64) -> Result<()> {
+    /// Checks that a directory holds every record after `covered` up to `last`, and none behind it. What seems to be the last
+    /// record may be the one before or behind a gap, and to write there would be to acknowledge what no reader gets to. In a
+    /// directory that can be seen at once. `Data` if a record is missing.
+    pub(crate) async fn check_whole(&self, covered: u64, last: u64) -> Result<()> {
         let Some(directory) = &self.directory else { return Ok(()) };
-        let is_behind = |name: &String| {
-            let path = Path::from(format!("log/{name}"));
-            number_of(&path).is_some_and(|number| number > last + 1)
-        };
-        // Somebody may have written while we looked: then the next one is there by now.
-        match directory.names("log").await?.iter().any(is_behind)
-            && !self.exists(&Self::path(last + 1)).await?
-        {
-            true => Err(Error::new(ErrorKind::Data, format!("{}: is missing", Self::path(last + 1)))),
-            false => Ok(()),
+        let numbered = |name: String| number_of(&Path::from(format!("log/{name}")));
+        let there: BTreeSet<u64> = directory.names("log").await?.into_iter().filter_map(numbered).collect();
+        let within = (covered + 1..=last).filter(|number| !there.contains(number));
+        // Another process may have written while this one looked: then the next one is there by now.
+        let behind = there.last().filter(|there| **there > last + 1).map(|_| last + 1);
+        for number in within.chain(behind) {
+            // A listing may be late.
+            if !self.exists(&Self::path(number)).await? {
+                return Err(missing(number));
+            }
         }
+        Ok(())
     }
 
     pub(crate) async fn exists(&self, path: &Path) -> Result<bool> {
@@ -279,6 +299,7 @@ impl Log {
             Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
                 Created::Exists
             }
+            Err(error) if is_denied(&error) => Created::Refused(unavailable(path, &error)),
             Err(error) if is_refused(&error) => {
                 Created::Refused(refused(self.place.as_deref().unwrap_or("store"), &error))
             }
@@ -356,12 +377,15 @@ impl Log {
         Ok(listed.filter_map(|(path, written)| Some((number_of(&path)?, written))).collect())
     }
 
-    /// The number of the last record that is listed after this one, if there is any. A listing may be late.
-    pub(crate) async fn last_listed_after(&self, number: u64) -> Result<Option<u64>> {
-        if self.directory.is_some() {
-            return Ok(self.numbers("log").await?.pop().filter(|last| *last > number));
+    /// The number of the last object of a folder that is listed after this one, if there is any. A listing may be late.
+    pub(crate) async fn last_listed_after(&self, folder: &str, number: u64) -> Result<Option<u64>> {
+        if let Some(directory) = &self.directory {
+            // Their names alone: there may be very many.
+            let names = directory.names(folder).await?.into_iter();
+            let numbers = names.filter_map(|name| number_of(&Path::from(format!("{folder}/{name}"))));
+            return Ok(numbers.max().filter(|last| *last > number));
         }
-        let (folder, offset) = (Path::from("log"), Self::path(number));
+        let (folder, offset) = (Path::from(folder), numbered(folder, number));
         let mut listing = self.objects.list_with_offset(Some(&folder), &offset);
         let mut last = None;
         while let Some(meta) = listing.next().await {
@@ -371,9 +395,10 @@ impl Log {
         Ok(last)
     }
 
-    /// Checks that the records of a bucket after `covered` follow each other without a gap, as far as they are listed. `Data`
-    /// if one is missing: to write behind it would be to acknowledge what no reader gets to.
-    pub(crate) async fn check_no_gap(&self, covered: u64) -> Result<()> {
+    /// The last record of a bucket's log, as a listing tells, and a look at whether there is another behind it: a listing may
+    /// be late. `Data` if a record after `covered` is missing: to write behind it would be to acknowledge what no reader
+    /// gets to.
+    pub(crate) async fn listed_end(&self, covered: u64) -> Result<u64> {
         let (folder, offset) = (Path::from("log"), Self::path(covered));
         let mut listing = self.objects.list_with_offset(Some(&folder), &offset);
         let mut next = covered + 1;
@@ -383,13 +408,16 @@ impl Log {
             // A listing may be late.
             while next < number {
                 if !self.exists(&Self::path(next)).await? {
-                    return Err(crate::snapshot::missing(next));
+                    return Err(missing(next));
                 }
                 next += 1;
             }
             next = number + 1;
         }
-        Ok(())
+        match self.exists(&Self::path(next)).await? {
+            true => self.last_far_after(next).await,
+            false => Ok(next - 1),
+        }
     }
 
     /// The numbers of the numbered objects in a folder, in order.
@@ -483,6 +511,11 @@ impl Log {
         self.traffic.as_ref().and_then(|traffic| traffic.believed())
     }
 
+    /// The same, if it rests on enough answers to set a clock by.
+    pub(crate) fn settled(&self) -> Option<Dated> {
+        self.traffic.as_ref().and_then(|traffic| traffic.settled())
+    }
+
     /// The time of a bucket now, as most of the newest answers have it.
     pub(crate) fn believed_now(&self) -> Option<Time> {
         self.traffic.as_ref().and_then(|traffic| traffic.believed_now())
@@ -570,8 +603,24 @@ fn stamp(meta: &ObjectMeta) -> Time {
     Time::from_millis(meta.last_modified.timestamp_millis())
 }
 
+/// An object cannot be reached: `Unavailable`, or `Invalid` if a directory refuses, which nothing but another right changes.
 fn unavailable(path: &Path, error: &object_store::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("{path}: {}", said(error)))
+    match is_denied(error) {
+        true => Error::new(ErrorKind::Invalid, format!("{path}: {}: {NEEDS_RIGHTS}", said(error))),
+        false => Error::new(ErrorKind::Unavailable, format!("{path}: {}", said(error))),
+    }
+}
+
+/// Whether the operating system refused, and will again.
+fn is_denied(error: &object_store::Error) -> bool {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<std::io::Error>().is_some_and(directory::is_denied) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Whether an error says that an object is not there. That the bucket is not there is another matter: it must not look like a
@@ -662,6 +711,30 @@ pub(crate) fn in_full(error: &object_store::Error) -> String {
 mod tests {
     use super::*;
     use object_store::memory::InMemory;
+
+    #[tokio::test]
+    async fn a_missing_record_may_only_show_late_where_the_files_are_on_another_machine() {
+        let above = tempfile::tempdir().expect("a temporary directory");
+        let path = above.path().join("store");
+        let objects =
+            || Arc::new(object_store::local::LocalFileSystem::new_with_prefix(&path).expect("there"));
+        let open = |is_remote: bool| {
+            let directory = Directory::open(&path).expect("made");
+            directory.mark(5);
+            let directory = if is_remote { directory.made_remote() } else { directory };
+            Log::in_directory(objects(), objects(), directory)
+        };
+        let said = async |log: &Log| log.late_or(missing(5)).await.kind();
+        assert_eq!(said(&open(false)).await, ErrorKind::Data);
+        let remote = open(true);
+        assert_eq!(said(&remote).await, ErrorKind::Unavailable);
+        let mark = std::fs::File::options().write(true).open(path.join("mark")).expect("there");
+        let before = mark.metadata().and_then(|mark| mark.modified()).expect("known");
+        mark.set_modified(before - Duration::from_secs(120)).expect("set");
+        assert_eq!(said(&remote).await, ErrorKind::Data, "it has had its time");
+        let damaged = Error::new(ErrorKind::Unavailable, "away");
+        assert_eq!(remote.late_or(damaged.clone()).await, damaged);
+    }
 
     #[tokio::test]
     async fn the_end_is_found_however_long_the_log_is() {

@@ -12,7 +12,7 @@ use crate::put::{Put, put};
 use crate::record::Record;
 use crate::snapshot::{Snapshot, is_swept_beyond};
 use crate::store::Options;
-use futures::future::{join, try_join, try_join_all};
+use futures::future::{join, try_join_all};
 use qo_core::{Command, Error, ErrorKind, NewJob, Result, Submitted, Time, caps};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -220,14 +220,25 @@ impl Offerer {
             let date = self.date();
             let number = match self.log.directory() {
                 Some(_) => self.log.last_after(covered).await?,
-                // Several looks find the end of a bucket's log, gap or no gap; a listing tells. Both at once.
-                None => try_join(self.log.last_after(covered), self.log.check_no_gap(covered)).await?.0,
+                None => self.log.listed_end(covered).await?,
             };
             if number - covered >= PILE {
                 return Ok(None);
             }
-            self.log.check_nothing_behind(number).await?;
-            format::check_mark(number, mark)?;
+            match self.log.check_whole(covered, number).await {
+                // A newer snapshot has come, and what was looked for was swept: look again.
+                Err(error)
+                    if error.kind() == ErrorKind::Data
+                        && Snapshot::newest_number(&self.log).await? > covered =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(self.log.late_or(error).await),
+                Ok(()) => {}
+            }
+            if let Err(error) = format::check_mark(number, mark) {
+                return Err(self.log.late_or(error).await);
+            }
             let nonce = match self.log.read(number).await? {
                 Some(record) => record.nonce,
                 None if number == 0 => Uuid::nil(),

@@ -1,7 +1,9 @@
 //! Snapshots: the state as an object. A reader begins at the newest one and replays what came after it.
 
+use crate::format;
 use crate::log::{Created, Log, number_of, numbered};
 use crate::record::{Encoder, body, parse};
+use crate::store::Host;
 use object_store::path::Path;
 use qo_core::{Error, ErrorKind, Result, State};
 use serde::{Deserialize, Serialize};
@@ -44,6 +46,10 @@ pub(crate) fn encode(covered: Covered, state: &State) -> Result<Vec<u8>> {
 /// Writes a snapshot, unless somebody has. It is a convenience: if it fails nothing is lost, and somebody else will
 /// write the next one.
 pub(crate) async fn write(log: &Log, number: u64, bytes: Vec<u8>) -> bool {
+    // Another namespace in the place of the one that was opened would begin with it.
+    if log.directory().is_none() && format::still_ours(log).await.is_err() {
+        return false;
+    }
     matches!(log.create(&path(number), bytes).await, Created::Done | Created::Exists)
 }
 
@@ -92,10 +98,25 @@ impl Snapshot {
         Ok(log.numbers("snapshot").await?.pop().unwrap_or(0))
     }
 
-    /// Whether a snapshot is whole, as far as its checksum tells.
-    pub(crate) async fn is_whole(log: &Log, number: u64) -> Result<bool> {
+    /// Whether a state can be restored from a snapshot: what it covers may then be deleted. A checksum does not tell. It is
+    /// restored beside the log's thread, which serves callers meanwhile, unless `host` is a runtime of a simulation.
+    pub(crate) async fn can_be_restored(log: &Log, number: u64, host: Host) -> Result<bool> {
         let path = path(number);
-        Ok(log.get(&path).await?.is_some_and(|bytes| body(path.as_ref(), &bytes).is_ok()))
+        let Some(bytes) = log.get(&path).await? else { return Ok(false) };
+        let restore = move || Self::decode(path.as_ref(), &bytes).map(|snapshot| snapshot.covered.number);
+        let restored = match host {
+            Host::Runtime => restore(),
+            Host::Thread => tokio::task::spawn_blocking(restore).await.unwrap_or_else(|error| {
+                Err(Error::new(ErrorKind::Internal, format!("a snapshot could not be restored: {error}")))
+            }),
+        };
+        match restored {
+            Ok(covered) => Ok(covered == number),
+            Err(error) => {
+                tracing::warn!("{error}; no record is swept until a newer snapshot can be restored");
+                Ok(false)
+            }
+        }
     }
 }
 

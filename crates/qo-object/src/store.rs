@@ -12,7 +12,7 @@ use crate::writer::Writer;
 use async_trait::async_trait;
 use object_store::{ObjectStore, local::LocalFileSystem};
 use qo_core::{Answer, Book, Claim, Clock, Command, Error, ErrorKind, Exchange, ExchangeReply, FenceToken};
-use qo_core::{JobDetail, JobId, State, Time, Watch, Work};
+use qo_core::{GroupRef, JobDetail, JobId, State, Time, Watch, Work};
 use qo_core::{Result, SessionId};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{path::Path, sync::Arc, time::Duration};
@@ -392,7 +392,16 @@ fn stopped() -> Error {
 #[async_trait]
 impl Book for LogStore {
     async fn decide(&self, command: Command) -> Result<Answer> {
-        self.request(|caller| Request::Decide(Box::new(command), caller)).await
+        let is_spoken = matches!(
+            command,
+            Command::SetLimit(GroupRef::Cluster, _) | Command::UnsetLimit(GroupRef::Cluster)
+        );
+        let answer = self.request(|caller| Request::Decide(Box::new(command), caller)).await?;
+        if is_spoken && let Err(error) = format::end_holds(&self.log).await {
+            // The limit is set. The next process that sets it, or releases the hold, ends it.
+            tracing::warn!("the limit of cluster is set, and the hold of a repair is still there: {error}");
+        }
+        Ok(answer)
     }
 
     async fn fetch(&self, exchange: Exchange) -> Result<Option<ExchangeReply>> {
@@ -451,6 +460,10 @@ impl Book for LogStore {
     }
 
     async fn keep_log(&self, token: FenceToken, log: String) -> Result<()> {
+        if self.log.directory().is_none() {
+            // In another namespace it would be the log of a claim that no record tells.
+            format::still_ours(&self.log).await?;
+        }
         self.log.write(&attempt_log(token), log.into_bytes()).await
     }
 

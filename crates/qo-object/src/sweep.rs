@@ -1,46 +1,51 @@
 //! Sweeping: deleting what nobody will read again.
 //!
 //! A record may go when the **second newest** snapshot covers it (so that a damaged newest one costs nothing), that
-//! snapshot is whole, and the record is older than the sweep age, by the store's own stamps. Whoever has not looked at the
+//! snapshot can be restored, and the record is older than the sweep age, by the store's own stamps. Whoever has not looked at the
 //! log for half that time does not trust what it knows of its end: it begins again at a snapshot. So a writer that slept
 //! cannot write a record in a place that was swept, and have it believed.
 //!
 //! In a bucket stamps and dates may be wrong, so there a process also sweeps only records that it has itself known for the
-//! sweep age, by its own monotonic clock ([`crate::watch`]).
+//! sweep age, by its own monotonic clock ([`crate::watch`]). Where all processes live shorter than that, nothing would ever
+//! be swept: so a process that has written a snapshot also deletes records that are a day older than the second newest
+//! snapshot, by the stamps of both. No writer stalls for so long and goes on unnoticed, even if stamps are hours off.
 
 use crate::format;
 use crate::history;
 use crate::log::Log;
 use crate::snapshot::{self, Snapshot};
+use crate::store::Options;
 use qo_core::{Result, Time};
-use std::time::Duration;
 
 /// Attempts' logs are kept as long as the longest that jobs are remembered by default.
 const LOGS_MS: u64 = qo_core::caps::RETAIN_FAILED_MS;
 /// Objects that were only made to be stamped, or that were never finished, and were left behind.
 const LEFT_BEHIND_MS: u64 = 3_600_000;
+/// How much older than the snapshot that covers it a record is that any process may delete.
+const FAR_OLDER_MS: u64 = 25 * 3_600_000;
 
-/// Deletes records and snapshots that nobody will read again, and returns how many records that were. With `known` only those
-/// up to that number.
-pub(crate) async fn sweep(log: &Log, age: Duration, known: Option<u64>) -> Result<u64> {
-    let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-    if known == Some(0) {
-        return Ok(0);
-    }
-    let is_known = |number: &u64| known.is_none_or(|known| *number <= known);
+/// Deletes records and snapshots that no process will read again, and returns how many records that were. With `known` only those
+/// up to that number, and those that are far older than the snapshot that covers them.
+pub(crate) async fn sweep(log: &Log, options: &Options, known: Option<u64>) -> Result<u64> {
+    let age_ms = u64::try_from(options.sweep_age.as_millis()).unwrap_or(u64::MAX);
     let snapshots = log.numbers_aged("snapshot").await?;
-    let [older @ .., (covered, _), _] = &snapshots[..] else { return Ok(0) };
-    let mut records = log.numbers_aged("log").await?;
-    records.retain(|(number, _)| number <= covered && is_known(number));
-    if records.is_empty() && older.is_empty() {
+    let [older @ .., (covered, covered_at), _] = &snapshots[..] else { return Ok(0) };
+    let may_go = |(number, written): &&(u64, Time)| {
+        let is_known = known.is_none_or(|known| *number <= known);
+        number <= covered && (is_known || covered_at.ms_since(*written) > FAR_OLDER_MS)
+    };
+    let records = log.numbers_aged("log").await?;
+    if !records.iter().any(|record| may_go(&record)) && !older.iter().any(|snapshot| may_go(&snapshot)) {
         return Ok(0);
     }
     let now = log.store_time().await?;
     let is_over = |(_, written): &&(u64, Time)| now.ms_since(*written) > age_ms;
     // In order: a sweep that is cut short leaves no gap in the middle.
-    let records: Vec<_> = records.iter().take_while(is_over).collect();
-    let older: Vec<_> = older.iter().filter(is_over).filter(|(number, _)| is_known(number)).collect();
-    if (records.is_empty() && older.is_empty()) || !Snapshot::is_whole(log, *covered).await? {
+    let records: Vec<_> = records.iter().take_while(|record| may_go(record) && is_over(record)).collect();
+    let older: Vec<_> = older.iter().filter(|snapshot| may_go(snapshot) && is_over(snapshot)).collect();
+    if (records.is_empty() && older.is_empty())
+        || !Snapshot::can_be_restored(log, *covered, options.host).await?
+    {
         return Ok(0);
     }
     log.delete_all(records.iter().map(|(number, _)| Log::path(*number)).collect()).await?;

@@ -32,6 +32,8 @@ struct Dates {
     newest: VecDeque<Dated>,
     /// How many answers bore one so far.
     heard: u64,
+    /// Most were forgotten, because the clock seems to have leapt, and as many have not been heard since.
+    are_few: bool,
 }
 
 /// Answers whose dates are remembered. One that is wrong counts when most of these say the same.
@@ -105,6 +107,13 @@ impl Traffic {
         let mut dates = self.dates();
         let old = dates.newest.len().saturating_sub(count);
         dates.newest.drain(..old);
+        dates.are_few = true;
+    }
+
+    /// The believed date, if it rests on enough answers to set a clock by: of the few that are left after a leap two or three
+    /// wrong ones would be most.
+    pub(crate) fn settled(&self) -> Option<Dated> {
+        if self.dates().are_few { None } else { self.believed() }
     }
 
     /// An answer bore this date; it was asked for at `sent`.
@@ -114,6 +123,7 @@ impl Traffic {
             dates.newest.pop_front();
         }
         dates.newest.push_back(Dated { date, sent, heard: Instant::now() });
+        dates.are_few &= dates.newest.len() < ANSWERS;
         dates.heard += 1;
     }
 
@@ -251,5 +261,10 @@ mod tests {
         assert_eq!(traffic.believed().map(|dated| dated.date), Some(NOON));
         traffic.believe_newest(2);
         assert_eq!(traffic.believed().map(|dated| dated.date), Some(later));
+        for _ in 2..ANSWERS {
+            assert!(traffic.settled().is_none(), "no clock is set by so few");
+            traffic.answered(later, Instant::now());
+        }
+        assert_eq!(traffic.settled().map(|dated| dated.date), Some(later));
     }
 }

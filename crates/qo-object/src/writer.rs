@@ -112,7 +112,8 @@ pub(crate) struct Writer {
     pub(crate) slots: Option<Option<SlotObjects>>,
     /// The record that the log is known to have reached, and which a mark says …
     pub(crate) marked: u64,
-    /// … and since when; the last record that this process wrote; whether that one is to be marked in any case.
+    /// … and since when; the last record that this process wrote, or found without a mark; whether that one is to be marked in
+    /// any case.
     pub(crate) marked_at: Instant,
     pub(crate) wrote: u64,
     pub(crate) owes_mark: bool,
@@ -186,6 +187,7 @@ impl Writer {
         writer.begin_again().await?;
         writer.check_end().await?;
         writer.check_mark().await?;
+        writer.tidy_marks(found.old_marks);
         if writer.is_held && is_closed(&writer.state) {
             tracing::info!(
                 "the namespace is on hold: a repair lost records, and nothing starts until `qo doctor --release`"
@@ -203,7 +205,10 @@ impl Writer {
             sleep(self.options.pause).await;
             self.catch_up().await?;
         }
-        format::check_mark(self.end.number, self.marked)
+        match format::check_mark(self.end.number, self.marked) {
+            Err(error) => Err(self.log.late_or(error).await),
+            Ok(()) => Ok(()),
+        }
     }
 
     /// Begins again at the newest snapshot, and reads on to the end.
@@ -231,10 +236,13 @@ impl Writer {
     /// written anew, and contradict those behind it. So would one that only a snapshot knew which cannot be read.
     async fn check_end(&mut self) -> Result<()> {
         let covered = Snapshot::newest_number(&self.log);
-        let (covered, last) = try_join(covered, self.log.last_listed_after(self.end.number)).await?;
+        let (covered, last) = try_join(covered, self.log.last_listed_after("log", self.end.number)).await?;
         let last = last.unwrap_or(0).max(covered);
         self.catch_up().await?;
-        if last > self.end.number { Err(missing(self.end.number + 1)) } else { Ok(()) }
+        if last <= self.end.number {
+            return Ok(());
+        }
+        Err(self.log.late_or(missing(self.end.number + 1)).await)
     }
 
     /// Serves requests until nobody is left who could make one.
@@ -270,7 +278,7 @@ impl Writer {
         if let Err(error) = self.catch_up().await {
             tracing::debug!("{error}");
         }
-        if let (Hands::Store(clock), Some(dated)) = (&self.hands, self.log.believed()) {
+        if let (Hands::Store(clock), Some(dated)) = (&self.hands, self.log.settled()) {
             clock.hear(&dated);
         }
     }

@@ -134,6 +134,24 @@ async fn a_record_far_behind_the_last_is_told_in_a_few_words_and_repaired() {
 }
 
 #[tokio::test]
+async fn a_light_client_writes_nothing_behind_a_missing_record() {
+    let directory = namespace(40, Options::default()).await;
+    for number in [3, 10, 32, 39] {
+        let path = directory.path().join(format!("log/{number:020}"));
+        let record = fs::read(&path).expect("readable");
+        fs::remove_file(&path).expect("removed");
+        let light = LogStore::open_directory_to_submit(directory.path(), Options::default()).await;
+        let error = light.expect("it opens").submit(vec![job(41)]).await.expect_err("it would not be read");
+        assert_eq!(error.kind(), ErrorKind::Data, "{number}: {error}");
+        assert!(error.message().contains(&format!("log/{number:020}: is missing")), "{number}: {error}");
+        fs::write(&path, record).expect("put back");
+    }
+    assert_eq!(names(directory.path(), "log").len(), 40);
+    let light = LogStore::open_directory_to_submit(directory.path(), Options::default()).await;
+    light.expect("it opens").submit(vec![job(41)]).await.expect("acknowledged");
+}
+
+#[tokio::test]
 async fn a_snapshot_that_cannot_be_read_and_covers_records_that_are_gone_is_a_loss() {
     let directory = namespace(3, Options::default()).await;
     fs::write(directory.path().join("snapshot/00000000000000000009"), "torn").expect("written");

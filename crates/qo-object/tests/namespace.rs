@@ -1,8 +1,8 @@
 //! Which namespace it is, how far its log has reached, and what a repair that lost records leaves behind.
 
 use futures::future::join_all;
-use qo_core::{ErrorKind, GroupRef, JobId, LeaseId, Name, NewJob, SlotRequest, Store};
-use qo_object::doctor::{end_hold, examine, examine_bucket, namespace, release, repair, repair_bucket};
+use qo_core::{ErrorKind, FenceToken, GroupRef, JobId, LeaseId, Name, NewJob, SlotRequest, Store};
+use qo_object::doctor::{examine, examine_bucket, namespace, release, repair, repair_bucket};
 use qo_object::{Absent, Bucket, LogStore, Options};
 use qo_testkit::Bucket as Server;
 use qo_testkit::bucket::NAME;
@@ -260,7 +260,192 @@ async fn an_operator_who_sets_the_limit_of_cluster_ends_the_hold() {
     lose_the_end(path);
     repair(path).await.expect("repaired");
     open(path).await.set_limit(GroupRef::Cluster, 3).await.expect("set");
-    end_hold(path).await.expect("ended");
     assert_eq!(release(path).await, Ok(None));
     assert_eq!(cluster(path).await, Some(3));
+}
+
+/// The holds of a namespace in a directory.
+fn holds(directory: &Path) -> Vec<std::path::PathBuf> {
+    let format = fs::read_dir(directory.join("format")).expect("readable");
+    let paths = format.map(|entry| entry.expect("one").path());
+    paths.filter(|path| path.display().to_string().contains("/hold-")).collect()
+}
+
+/// A namespace that lost its last record and was repaired.
+async fn on_hold() -> TempDir {
+    let directory = temporary();
+    open(directory.path()).await.submit(vec![job(1)]).await.expect("accepted");
+    lose_the_end(directory.path());
+    repair(directory.path()).await.expect("repaired");
+    directory
+}
+
+#[tokio::test]
+async fn a_hold_that_was_left_behind_undoes_no_limit_that_an_operator_set_since() {
+    let directory = on_hold().await;
+    let path = directory.path();
+    let [hold] = &holds(path)[..] else { panic!("one hold") };
+    let kept = fs::read(hold).expect("readable");
+    open(path).await.set_limit(GroupRef::Cluster, 3).await.expect("set");
+    assert_eq!(holds(path).len(), 0, "the store itself ends it");
+    // As if the process had been killed before it could, or might not delete.
+    fs::write(hold, kept).expect("written");
+    assert_eq!(examine(path).await.expect("looked at").hold, None, "cluster is not closed");
+    assert_eq!(release(path).await, Ok(None));
+    assert_eq!((cluster(path).await, holds(path).len()), (Some(3), 0));
+}
+
+#[tokio::test]
+async fn of_several_holds_the_last_one_knows_what_was_set() {
+    let directory = on_hold().await;
+    let path = directory.path();
+    let [hold] = &holds(path)[..] else { panic!("one hold") };
+    let kept = fs::read(hold).expect("readable");
+    open(path).await.set_limit(GroupRef::Cluster, 3).await.expect("set");
+    fs::write(hold, kept).expect("written");
+    open(path).await.submit(vec![job(2)]).await.expect("accepted");
+    lose_the_end(path);
+    assert_eq!(repair(path).await.expect("repaired").hold.expect("on hold").cluster, Some(3));
+    assert_eq!(holds(path).len(), 2);
+    assert!(release(path).await.expect("released").is_some());
+    assert_eq!(cluster(path).await, Some(3));
+}
+
+#[tokio::test]
+async fn a_hold_that_could_not_be_deleted_is_over_all_the_same() {
+    let directory = on_hold().await;
+    let path = directory.path();
+    let [hold] = &holds(path)[..] else { panic!("one hold") };
+    let spoken = hold.display().to_string().replace("/hold-", "/spoken-");
+    fs::write(spoken, "").expect("written");
+    let known = namespace(path).await.expect("looked at").expect("there is one");
+    assert_eq!(known.hold, None);
+}
+
+#[tokio::test]
+async fn a_damaged_format_object_is_told_and_made_anew_by_a_repair() {
+    let directory = temporary();
+    let path = directory.path();
+    open(path).await.submit(vec![job(1)]).await.expect("accepted");
+    let format = path.join("format/00000000000000000001");
+    fs::write(&format, "qo 1 torn").expect("damaged");
+    open(path).await.submit(vec![job(2)]).await.expect("it goes on");
+    let health = examine(path).await.expect("looked at");
+    assert!(health.is_usable() && health.identity.is_none() && health.damage.len() == 1, "{health:?}");
+    assert!(health.damage[0].what.starts_with("format/00000000000000000001: is "), "{health:?}");
+    assert!(health.damage[0].hinders.is_some(), "{health:?}");
+    let known = namespace(path).await.expect("looked at").expect("there is one");
+    assert!(known.damage.is_some(), "{known:?}");
+    let done = repair(path).await.expect("repaired");
+    assert_eq!((done.lost.len(), done.moved.len(), done.hold), (1, 1, None));
+    assert!(examine(path).await.expect("looked at").damage.is_empty());
+    assert_eq!(open(path).await.queues().await.expect("answered")[0].due, 2);
+}
+
+#[tokio::test]
+async fn a_format_object_that_was_damaged_for_a_while_makes_no_other_namespace() {
+    let server = Server::start(5);
+    let place = bucket(&server);
+    LogStore::open_bucket(&place, wary()).await.expect("it opens").finish().await;
+    let name = "p/format/00000000000000000001";
+    let whole = server.read(name).expect("it is there");
+    server.write(name, "qo 1 torn");
+    let store = LogStore::open_bucket(&place, wary()).await.expect("it opens");
+    store.submit(vec![job(1)]).await.expect("accepted");
+    server.write(name, whole);
+    store.submit(vec![job(2)]).await.expect("it is the same one");
+    assert!(store.identity().expect("known by now").id.is_some());
+    server.write(name, "qo 1 torn");
+    store.submit(vec![job(3)]).await.expect("that tells nothing");
+}
+
+#[tokio::test]
+async fn a_process_writes_nothing_beside_the_log_of_another_namespace() {
+    let server = Server::start(6);
+    let place = bucket(&server);
+    let old = LogStore::open_bucket(&place, Options::bucket()).await.expect("it opens");
+    old.submit(vec![job(1)]).await.expect("accepted");
+    old.finish().await;
+    // It owes a mark of these.
+    for number in 2..=3 {
+        old.submit(vec![job(number)]).await.expect("accepted");
+    }
+    remove_all(&server, "p/");
+    let next = LogStore::open_bucket(&place, Options::bucket()).await.expect("it opens");
+    next.submit(vec![job(4)]).await.expect("accepted");
+    next.finish().await;
+    let before = server.names("p/");
+    let error = old.keep_log(FenceToken(9), "late".into()).await.expect_err("it is another one");
+    assert_eq!(error.kind(), ErrorKind::Data, "{error}");
+    old.finish().await;
+    assert_eq!(server.names("p/"), before, "no mark, and no log of an attempt");
+    assert!(examine_bucket(&place).await.expect("looked at").damage.is_empty());
+}
+
+#[tokio::test]
+async fn marks_do_not_pile_up_where_no_process_lives_long() {
+    let server = Server::start(7);
+    let place = bucket(&server);
+    for number in 1..=30 {
+        let store = LogStore::open_bucket(&place, Options::bucket()).await.expect("it opens");
+        store.submit(vec![job(number)]).await.expect("accepted");
+        store.finish().await;
+    }
+    let marks = server.names("p/format/mark-");
+    assert!(marks.len() <= 12, "{marks:?}");
+    assert_eq!(marks.last().map(String::as_str), Some("p/format/mark-00000000000000000030"));
+}
+
+#[tokio::test]
+async fn a_reader_marks_what_light_clients_have_left_without_a_mark() {
+    let server = Server::start(8);
+    let place = bucket(&server);
+    let light = LogStore::open_bucket_to_submit(&place, Options::bucket()).await.expect("it opens");
+    for number in 1..=12 {
+        light.submit(vec![job(number)]).await.expect("accepted");
+    }
+    assert_eq!(server.names("p/format/mark-").len(), 1);
+    LogStore::open_bucket(&place, Options::bucket()).await.expect("it opens").finish().await;
+    let marks = server.names("p/format/mark-");
+    assert_eq!(marks.last().map(String::as_str), Some("p/format/mark-00000000000000000012"));
+}
+
+#[tokio::test]
+async fn a_bucket_is_swept_although_no_process_lives_for_the_sweep_age() {
+    let server = Server::start(9);
+    let place = bucket(&server);
+    let options = || Options { snapshot_every: 5, snapshot_bytes: 1, ..Options::bucket() };
+    let mut number = 0;
+    for _ in 0..3 {
+        let store = LogStore::open_bucket(&place, options()).await.expect("it opens");
+        for _ in 0..8 {
+            number += 1;
+            store.submit(vec![job(number)]).await.expect("accepted");
+        }
+        store.finish().await;
+        server.advance(Duration::from_secs(26 * 3_600));
+    }
+    let records = server.names("p/log/");
+    assert!(!records.contains(&"p/log/00000000000000000001".to_owned()), "{records:?}");
+    assert!(records.len() >= 8, "what is not a day older than a snapshot stays: {records:?}");
+    let health = examine_bucket(&place).await.expect("looked at");
+    assert!(health.damage.is_empty(), "{health:?}");
+    let store = LogStore::open_bucket(&place, options()).await.expect("it opens");
+    assert_eq!(store.queues().await.expect("answered")[0].due, u64::try_from(number).expect("few"));
+}
+
+#[tokio::test]
+async fn a_light_submit_asks_little_to_find_the_end() {
+    let server = Server::start(10);
+    let place = bucket(&server);
+    let store = LogStore::open_bucket(&place, Options::bucket()).await.expect("it opens");
+    for number in 1..=50 {
+        store.submit(vec![job(number)]).await.expect("accepted");
+    }
+    store.finish().await;
+    server.take_requests();
+    let light = LogStore::open_bucket_to_submit(&place, Options::bucket()).await.expect("it opens");
+    light.submit(vec![job(51)]).await.expect("accepted");
+    let asked = server.take_requests();
+    assert!(asked.head <= 2, "{asked:?}");
 }

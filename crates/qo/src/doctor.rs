@@ -79,15 +79,6 @@ pub async fn release(url: &str) -> Result<Option<Hold>> {
     }
 }
 
-/// Ends a hold after an operator has set or unset the limit of `cluster`.
-pub async fn end_hold(url: &str) -> Result<()> {
-    match Place::parse(url)? {
-        Place::Directory(Directory { path, .. }) => directory::end_hold(path).await,
-        Place::Bucket(bucket) => directory::end_hold_of_bucket(&bucket).await,
-        Place::Postgres(_) | Place::Memory => Ok(()),
-    }
-}
-
 /// Slots that are objects in a bucket and whose lease is over. It changes nothing. None for a store that has no such
 /// slots.
 pub async fn expired_slots(url: &str) -> Result<Option<ExpiredSlots>> {

@@ -106,7 +106,6 @@ impl Concurrency {
                 let store = place.open().await?;
                 let others = unknown(place, &store, &group).await?;
                 store.set_limit(group.clone(), limit).await?;
-                end_hold(place, &group).await?;
                 if format.json {
                     screen.json(&serde_json::json!({ "group": group, "limit": limit }))?;
                 } else {
@@ -129,7 +128,6 @@ impl Concurrency {
                         set_by_operator(&store).await?,
                     ));
                 }
-                end_hold(place, &group).await?;
                 let now = store.group(group.clone()).await.ok().and_then(|detail| detail.status.limit);
                 if format.json {
                     return screen.json(&serde_json::json!({ "group": group, "limit": now }));
@@ -184,16 +182,6 @@ async fn unknown(place: &Place, store: &Arc<dyn Store>, group: &GroupRef) -> Don
     let whole = whole.to_string();
     let is_known = |known: &String| *known == whole || known.starts_with(&format!("{whole}/"));
     Ok((!known.iter().any(is_known)).then_some(known))
-}
-
-/// An operator that sets or unsets the limit of `cluster` ends the hold of a repair.
-async fn end_hold(place: &Place, group: &GroupRef) -> Done {
-    match group {
-        GroupRef::Cluster => {
-            qo::doctor::end_hold(&place.settings.store).await.map_err(|e| place.explained(e))
-        }
-        _ => Ok(()),
-    }
 }
 
 async fn set_by_operator(store: &Arc<dyn Store>) -> Done<Vec<String>> {

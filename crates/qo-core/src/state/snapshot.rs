@@ -16,7 +16,7 @@ use crate::{
 use crate::{
     Name, NewSession, OnFailure, Result, Retention, RetryPolicy, ScheduleStatus, SessionId, SlotRequest,
 };
-use crate::{Stop, TaskOptions, Time};
+use crate::{Stop, TaskOptions, Time, caps, unreadable};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ pub enum SnapshotRow {
         token: FenceToken,
         /// Since when.
         since: Time,
-        /// When the lease was last extended; none if it never was.
+        /// When the lease was last extended; none if that follows from `since` and `lease_until`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         renewed_at: Option<Time>,
         /// Until when.
@@ -106,7 +106,7 @@ pub struct SessionSnapshot {
     pub session: Arc<NewSession>,
     /// When.
     pub opened_at: Time,
-    /// When it was last renewed; none if it never was.
+    /// When it was last renewed; none if that follows from its lease and `lease_until`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renewed_at: Option<Time>,
     /// When it ends unless it is renewed.
@@ -262,7 +262,7 @@ impl JobSnapshot {
             step: self.step.as_ref().map(|&(_, step)| step),
             skipped,
             finished_at: Some(at),
-            unreadable: None,
+            unreadable: unreadable::said(&self.payload).map(Into::into),
         };
         let (payload, output, attempts) = (self.payload.clone(), self.output.clone(), self.attempts.clone());
         Some(JobDetail { view, payload, output, attempts })
@@ -289,7 +289,8 @@ impl State {
             SnapshotRow::Session(Box::new(SessionSnapshot {
                 session: Arc::clone(&row.new),
                 opened_at: row.opened_at,
-                renewed_at: Some(row.renewed_at).filter(|at| *at != row.opened_at),
+                renewed_at: Some(row.renewed_at)
+                    .filter(|at| *at != session_renewed(&row.new, row.opened_at, row.lease_until)),
                 lease_until: row.lease_until,
                 free_permits: row.free_permits,
                 draining: row.draining,
@@ -310,7 +311,7 @@ impl State {
             request: Arc::clone(&hold.request),
             token: hold.token,
             since: hold.since,
-            renewed_at: Some(hold.renewed_at).filter(|at| *at != hold.since),
+            renewed_at: Some(hold.renewed_at).filter(|at| *at != program_renewed(hold.since, hold.until)),
             lease_until: hold.until,
         });
         let schedules = self.schedules().into_iter().map(|row| SnapshotRow::Schedule(Box::new(row)));
@@ -403,6 +404,21 @@ fn bad(what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Data, format!("snapshot: {what}"))
 }
 
+/// When a session was last renewed, where a row does not say: older releases kept no such moment. A process that must watch
+/// a lease watches it for its length, so a session must not count from when it was opened, days ago.
+fn session_renewed(new: &NewSession, opened_at: Time, lease_until: Time) -> Time {
+    opened_at.max(before(lease_until, new.lease_ms))
+}
+
+/// The same of a program's lease. An extension may have had another length than the request: no lease is longer than the cap.
+fn program_renewed(since: Time, lease_until: Time) -> Time {
+    since.max(before(lease_until, caps::LEASE_MAX_MS))
+}
+
+fn before(time: Time, ms: u64) -> Time {
+    Time::from_millis(time.as_millis().saturating_sub_unsigned(ms))
+}
+
 /// A state to which rows are added.
 struct Restored {
     state: State,
@@ -446,7 +462,7 @@ impl Restored {
                 }
                 request.check().map_err(|error| bad(error.message()))?;
                 let needs = state.intern_needs(&request.group, request.slots);
-                let renewed_at = renewed_at.unwrap_or(since);
+                let renewed_at = renewed_at.unwrap_or_else(|| program_renewed(since, lease_until));
                 state.insert_hold(Hold { request, token, since, renewed_at, until: lease_until, needs });
             }
             SnapshotRow::Schedule(schedule) => {
@@ -466,11 +482,14 @@ impl Restored {
             return Err(bad(format_args!("session {id} comes twice")));
         }
         let serves: Serves = state.intern_serves(&session.session);
+        let renewed_at = session
+            .renewed_at
+            .unwrap_or_else(|| session_renewed(&session.session, session.opened_at, session.lease_until));
         state.insert_session(SessionRow {
             new: session.session,
             serves: Arc::new(serves),
             opened_at: session.opened_at,
-            renewed_at: session.renewed_at.unwrap_or(session.opened_at),
+            renewed_at,
             lease_until: session.lease_until,
             free_permits: session.free_permits,
             draining: session.draining,
@@ -583,3 +602,6 @@ impl State {
         Ok(phase)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@ use super::row::{At, Claimed, Group, Held, Job, Label, ScheduleRow, Session, Spe
 use super::table::Ix;
 use crate::decide::GoesBack;
 use crate::lane::Lane;
+use crate::unreadable;
 use crate::{
     Attempt, Cursor, Error, FenceToken, GroupDetail, GroupPage, GroupRef, GroupStatus, HeldBy, Holder,
 };
@@ -172,7 +173,7 @@ impl State {
             step: membership.map(|at| at.step),
             skipped: past.is_some_and(|past| past.skipped),
             finished_at: past.map(|past| past.finished_at),
-            unreadable: None,
+            unreadable: unreadable::said(&record.payload).map(Into::into),
         }
     }
 

@@ -247,7 +247,7 @@ impl SlotObjects {
     /// stamps everything, that clock tells.
     fn left_to_watch(&self, path: &Path, slot: &Slot, now: Time) -> Duration {
         match &self.time {
-            TimeSource::Answers(..) => self.watched.left(path, slot),
+            TimeSource::Answers(..) => self.watched.left(path, slot, now),
             TimeSource::Given(_) => Duration::from_millis(slot.expires_at.map_or(0, |end| end.ms_since(now))),
         }
     }

@@ -5,7 +5,9 @@ use crate::output::counted;
 use crate::place::{Place, SPEAK, listed, on_hold};
 use crate::trouble::{Done, Trouble};
 use qo::ErrorKind;
-use qo::doctor::{DirectoryHealth, DirectoryRepair, Drift, Health, Hold, MayWrite, PostgresHealth, Repair};
+use qo::doctor::{
+    Damage, DirectoryHealth, DirectoryRepair, Drift, Health, Hold, MayWrite, PostgresHealth, Repair,
+};
 
 /// Looks at what is stored; with `repair` it first gets a damaged store going again. It makes no namespace.
 pub async fn examine(place: &Place, is_there: bool, verify: bool, repair: bool) -> Done<Vec<Finding>> {
@@ -36,13 +38,15 @@ pub async fn examine(place: &Place, is_there: bool, verify: bool, repair: bool) 
     match place.open_existing().await {
         // On a server the examination costs little, so it always runs.
         Ok(_) if verify || repair || qo::doctor::server(url).is_some() => {}
-        Ok(_) => {
+        Ok(store) => {
             let namespace = place.namespace().await?;
             let identity = namespace.as_ref().and_then(|namespace| namespace.identity);
             let which = identity.map_or_else(String::new, |identity| format!(": {identity}"));
             let what = format!("{} can be read{which}", place.shown());
             findings.push(Finding::new(Level::Ok, "store", what));
-            findings.extend(namespace.and_then(|namespace| namespace.hold).map(|hold| held(&hold)));
+            findings.extend(namespace.and_then(|namespace| namespace.damage).as_ref().map(damaged));
+            let hold = place.hold(&store).await?;
+            findings.extend(hold.map(|what| Finding::new(Level::Note, "hold", what).advice(SPEAK)));
             return Ok(findings);
         }
         // The examination below reports all of it.
@@ -143,15 +147,18 @@ fn directory(place: &Place, health: &DirectoryHealth) -> Vec<Finding> {
     );
     let level = if health.is_usable() { Level::Ok } else { Level::Problem };
     let mut findings = vec![Finding::new(level, "store", what)];
-    findings.extend(health.damage.iter().map(|damage| {
-        match damage.needed {
-            true => Finding::new(Level::Problem, "store", &damage.what)
-                .advice("stop all workers, then: qo doctor --repair, which says what was lost"),
-            false => Finding::new(Level::Note, "store", format!("{} (nothing needs it)", damage.what)),
-        }
-    }));
+    findings.extend(health.damage.iter().map(damaged));
     findings.extend(health.hold.as_ref().map(held));
     findings
+}
+
+fn damaged(damage: &Damage) -> Finding {
+    match (damage.needed, damage.hinders) {
+        (true, _) => Finding::new(Level::Problem, "store", &damage.what)
+            .advice("stop all workers, then: qo doctor --repair, which says what was lost"),
+        (false, Some(hinders)) => Finding::new(Level::Problem, "store", &damage.what).advice(hinders),
+        (false, None) => Finding::new(Level::Note, "store", format!("{} (no reader needs it)", damage.what)),
+    }
 }
 
 fn repaired(repair: &Repair) -> Vec<Finding> {
