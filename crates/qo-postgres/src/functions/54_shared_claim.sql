@@ -141,7 +141,7 @@ CREATE OR REPLACE FUNCTION claim_along_lanes(
 DECLARE
     _taken bigint[] := '{}'; _now_taken bigint[]; _given text[] := '{}'; _passed bigint[] := '{}'; _round integer := 0; _left integer;
     _refs text[]; _most integer[]; _room integer[]; _delta integer[]; _shares integer[];
-    _scarce text[]; _scarce_most integer[]; _scarce_room integer[]; _contest record; _blocked bigint[];
+    _scarce text[]; _scarce_most integer[]; _scarce_room integer[]; _contest record; _blocked bigint[]; _known integer;
     _parked bigint[] := '{}'; _parked_on text[] := '{}'; _parked_most integer[] := '{}';
 BEGIN
     SELECT array_agg(f.ref), array_agg(f.most), array_agg((f.most - used_now(f.ref) + f.freed)::integer), array_agg(-f.freed)
@@ -170,6 +170,21 @@ BEGIN
         _blocked := '{}';
         IF cardinality(_scarce) > 0 THEN
             SELECT * INTO _contest FROM contend(_seqs, _scarce, _scarce_room);
+            IF _per_queue IS NOT NULL AND cardinality(_contest.blocked) > 0 THEN
+                -- The list has only as many jobs of a queue as its share. If one of them lacks room, the queue's next job gets its
+                -- place. That job stands somewhere behind the queue's last in the list: what comes after that one is not known to
+                -- be next.
+                SELECT min(q.last) INTO _known
+                FROM (
+                    SELECT l.queue, max(s.i)::integer AS last, count(*) AS listed, bool_or(s.seq = ANY (_contest.blocked)) AS lacks
+                    FROM unnest(_seqs) WITH ORDINALITY s (seq, i) JOIN line l ON l.seq = s.seq GROUP BY l.queue
+                ) q
+                WHERE q.lacks AND q.listed >= _per_queue - (SELECT count(*) FROM unnest(_given) g WHERE g = q.queue);
+                IF _known < cardinality(_seqs) THEN
+                    _seqs := _seqs[1:_known];
+                    SELECT * INTO _contest FROM contend(_seqs, _scarce, _scarce_room);
+                END IF;
+            END IF;
             _blocked := _contest.blocked;
             PERFORM refuse_several_keys(_blocked);
             _full := _full || ARRAY(SELECT g FROM unnest(_contest.full_groups) g WHERE g <> ALL (_full));

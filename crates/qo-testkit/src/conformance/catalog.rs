@@ -251,6 +251,7 @@ macro_rules! conformance {
                 a_job_that_lost_its_lease_keeps_its_place,
                 a_claim_takes_at_most_as_many_as_it_asks_for,
                 max_per_queue_spreads_a_claim_over_queues,
+                a_full_key_leaves_its_queue_its_share_of_a_claim,
                 keys_do_not_change_the_order,
                 a_job_whose_slot_came_free_is_where_it_was_in_line,
                 a_group_of_many_tasks_costs_and_keys_has_one_line,

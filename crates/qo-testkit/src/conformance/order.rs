@@ -146,6 +146,19 @@ pub(super) async fn max_per_queue_spreads_a_claim_over_queues(world: &World) {
     assert_eq!(worker::ids(&reply.claimed), [a[2], a[3], b[2], b[3]], "it counts each claim by itself");
 }
 
+pub(super) async fn a_full_key_leaves_its_queue_its_share_of_a_claim(world: &World) {
+    world.set("t/*", 2).await;
+    let full = world.submit_many(3, job("t").queue("a").key("ann")).await;
+    let a = world.submit_many(45, job("u").queue("a")).await;
+    let b = world.submit(job("t").queue("b")).await;
+    let worker = world.worker("w1", ["t", "u"]).await;
+    let claim = Claim { max: 51, max_per_queue: Some(45), prefetch: None };
+    let reply = worker.send(Exchange { claim, ..worker.next() }).await.expect("the session is live");
+    // The third job of the full key is passed over. The next job of its queue gets its place, before the other queue's.
+    let expected: Vec<_> = full[..2].iter().chain(&a[..43]).chain([&b]).copied().collect();
+    assert_eq!(worker::ids(&reply.claimed), expected);
+}
+
 pub(super) async fn keys_do_not_change_the_order(world: &World) {
     world.set("t/*", 2).await;
     let mut ids = Vec::new();
