@@ -210,10 +210,10 @@ fn a_worker_that_says_it_is_at_work_has_pushed_its_limits() {
         ".qo.toml",
         "[concurrency.limits]\ngpu = 2\n[tasks.resize]\ncommand = [\"true\"]\nmax_concurrent = 4\n",
     );
-    let log = std::fs::File::create(here.path("log")).expect("a log");
+    let log = fs::File::create(here.path("log")).expect("a log");
     let child = here.command(&["worker"]).stderr(log).spawn().expect("qo starts");
     let _worker = Worker::of(child);
-    let said = || std::fs::read_to_string(here.path("log")).unwrap_or_default();
+    let said = || fs::read_to_string(here.path("log")).unwrap_or_default();
     until("it is at work", || said().contains("at work"));
     let limit =
         |group: &str| here.qo(&["concurrency", "status", group, "--json"]).json()["status"]["limit"].clone();
