@@ -328,7 +328,9 @@ impl Directory {
         let path = self.path.join(folder);
         let shown = path.display().to_string();
         let listed = aside(move || files(&path)).await;
-        listed.map_err(|error| Error::new(kind_of(&error), format!("{shown}: {error}")))
+        listed.map_err(|error| {
+            Error::new(kind_of(&error), format!("{shown}: {}", reason(Path::new(&shown), &error)))
+        })
     }
 
     /// The names of the files in a folder, in no order; nothing else is asked of them. None if the folder is not there.
@@ -341,7 +343,9 @@ impl Directory {
             Ok(names.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
         });
         let listed = listed.await;
-        listed.map_err(|error| Error::new(kind_of(&error), format!("{shown}: {error}")))
+        listed.map_err(|error| {
+            Error::new(kind_of(&error), format!("{shown}: {}", reason(Path::new(&shown), &error)))
+        })
     }
 
     /// Removes files, in order, if they are there.

@@ -1,7 +1,7 @@
 //! Objects whose checksum is right and whose contents break a rule: a job fails alone, and nothing is deleted that a reader
 //! needs.
 
-use qo_core::{JobFilter, JobId, Key, Name, NewJob, Store};
+use qo_core::{ErrorKind, JobFilter, JobId, Key, Name, NewJob, Store};
 use qo_object::doctor::examine;
 use qo_object::{LogStore, Options};
 use std::fs;
@@ -55,9 +55,29 @@ async fn until(store: &LogStore, is_true: impl Fn() -> bool) -> usize {
     while !is_true() {
         assert!(begun.elapsed() < Duration::from_secs(60), "it never became true");
         number += 1;
-        store.submit(vec![job(1_000_000 + number)]).await.expect("accepted");
+        // With so short a sweep age a slow disk makes a record too late to be trusted: the same id again is the same job.
+        while let Err(error) = store.submit(vec![job(1_000_000 + number)]).await {
+            assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+        }
     }
     usize::try_from(number).expect("few")
+}
+
+/// Two processes, one after the other, each of which writes some records and a snapshot. Returns how many jobs they submitted.
+/// (A process that goes on waits with its next snapshot until it can afford one, on a busy machine for long.)
+async fn two_snapshots(directory: &Path) -> usize {
+    let options = Options { sweep_age: Duration::from_secs(3_600), ..busy() };
+    let mut number = 2_000_000;
+    for _ in 0..2 {
+        let store = open(directory, options.clone()).await;
+        for _ in 0..8 {
+            number += 1;
+            store.submit(vec![job(number)]).await.expect("accepted");
+        }
+        store.finish().await;
+    }
+    assert!(objects(directory, "snapshot").len() >= 2);
+    16
 }
 
 async fn due(store: &LogStore) -> usize {
@@ -77,8 +97,9 @@ async fn two_bad_jobs_of_one_record_cost_nothing_but_themselves() {
     drop(store);
     let bad = |body: &str| body.replace("\"a1\"", "\"a\\u0001\"").replace("\"a2\"", "\"a\\u0002\"");
     rewrite(&first_record(&directory), bad);
+    let more = two_snapshots(directory.path()).await;
     let store = open(directory.path(), busy()).await;
-    let more = until(&store, || !first_record(&directory).exists()).await;
+    let more = more + until(&store, || !first_record(&directory).exists()).await;
     store.finish().await;
     drop(store);
     let store = open(directory.path(), Options::default()).await;
@@ -96,11 +117,7 @@ async fn two_bad_jobs_of_one_record_cost_nothing_but_themselves() {
 #[tokio::test]
 async fn no_record_is_swept_for_a_snapshot_that_cannot_be_restored() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let slow = Options { sweep_age: Duration::from_secs(3_600), ..busy() };
-    let store = open(directory.path(), slow).await;
-    let count = until(&store, || objects(directory.path(), "snapshot").len() >= 2).await;
-    store.finish().await;
-    drop(store);
+    let count = two_snapshots(directory.path()).await;
     for snapshot in objects(directory.path(), "snapshot") {
         rewrite(&snapshot, |body| {
             let last = body.lines().rev().find(|line| line.starts_with("{\"job\"")).expect("a job");
@@ -117,8 +134,7 @@ async fn no_record_is_swept_for_a_snapshot_that_cannot_be_restored() {
     let store = open(directory.path(), no_more).await;
     let more = until(&store, || !left.exists()).await;
     assert!(first_record(&directory).exists(), "a reader needs it");
-    // The same jobs again are the same jobs.
-    assert_eq!(due(&store).await, count.max(more));
+    assert_eq!(due(&store).await, count + more);
     store.finish().await;
     let health = examine(directory.path()).await.expect("looked at");
     assert!(health.is_usable(), "{health:?}");
