@@ -168,7 +168,8 @@ fn with_json_every_accepted_job_is_told_and_stderr_has_no_other_errors() {
     let mut ids: Vec<&str> = told.iter().filter_map(|job| job["job"].as_str()).collect();
     let jobs = here.jobs();
     let mut stored: Vec<&str> = jobs.iter().filter_map(|job| job["id"].as_str()).collect();
-    (ids.sort_unstable(), stored.sort_unstable());
+    ids.sort_unstable();
+    stored.sort_unstable();
     assert_eq!((ids.len(), ids), (2, stored), "{}", late.out);
 
     here.qo(&["concurrency", "set", "one", "--limit", "1"]).ok();
