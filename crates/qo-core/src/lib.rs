@@ -1,7 +1,9 @@
 //! The rule book of qo.
 //!
-//! Everything that qo promises is decided here, once, by a deterministic state machine. The rules have no I/O, clock,
-//! randomness or async; the seam that stores implement, and the simplest store, live beside them.
+//! Everything that qo promises is written down here, as a deterministic state machine. The stores in memory, on a
+//! directory and in a bucket run it. PostgreSQL decides in SQL; the equality suite compares it with this one, command by
+//! command. The rules have no I/O, clock, randomness or async; the seam that stores implement, and the simplest store,
+//! live beside them.
 //!
 //! ```text
 //! decide(state, now, command) → events + answer        evolve(state, event) → state

@@ -1,15 +1,16 @@
 //! A commit: what was asked for becomes the next record of the log, or is tried again.
 //!
 //! Step by step:
-//! 1. wait for one's [turn](crate::turn), if others write too; read the log to its end (in a bucket, where that takes a while,
-//!    only if others write too and it was not just done);
-//! 2. decide all commands that are waiting, as a speculation, after what light clients [offered](crate::offer);
-//! 3. create the next record with what was decided;
-//! 4. **done**: keep it, and answer. **Somebody was first**: take it back, evolve by what he wrote, and decide again.
-//!    **Nobody knows**: create the same record again, until it is known. The nonce tells our own record from another.
+//! 1. The writer waits for its [turn](crate::turn) if other processes write too, and reads the log to its end (in a
+//!    bucket, where that takes a while, only if other processes write too and it has not just done so).
+//! 2. It decides all commands that wait, as a speculation, after what light clients [offered](crate::offer).
+//! 3. It creates the next record with what was decided.
+//! 4. **Created**: it keeps the new state and answers. **The record was there**: it takes the speculation back, evolves
+//!    by the record of the other writer, and decides again. **No answer**: it creates the same record again until the
+//!    outcome is known; the nonce tells its own record from another.
 //!
-//! Nobody is answered before the record is there (G10): not even those whose commands changed nothing, because what they
-//! were told rests on what the record says.
+//! Invariant (G10): no command of a batch is answered before the record of that batch is there, not even a command that
+//! changed nothing: its answer may rest on what the record says. A batch that changes nothing has no record.
 //!
 //! **The late writer.** If more than half the [sweep](crate::sweep) age passed between the moment when the end of the log
 //! was seen and the moment when the record was there, the place may have been used and swept meanwhile: the record is not

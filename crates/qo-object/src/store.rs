@@ -40,7 +40,7 @@ pub struct Options {
     /// … or after records with this many bytes, if it would not be much larger than they are. Defaults to 8 MiB.
     pub snapshot_bytes: usize,
     /// How long a record is kept at least; a process that has not looked at the log for half of it begins again at a
-    /// snapshot. Every process of a namespace must use the same. Defaults to 60 s.
+    /// snapshot. Every process of a namespace must use the same. Defaults to 60 s, in a bucket to an hour.
     pub sweep_age: Duration,
     /// How often to look for what others wrote, beside being woken. Defaults to 1 s.
     pub poll: Duration,
