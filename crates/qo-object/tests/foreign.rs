@@ -58,7 +58,11 @@ async fn until(store: &LogStore, is_true: impl Fn() -> bool) {
     while !is_true() {
         assert!(begun.elapsed() < Duration::from_secs(60), "it never became true");
         number += 1;
-        store.submit(vec![job(number)]).await.expect("accepted");
+        match store.submit(vec![job(number)]).await {
+            // A slow disk makes a record too late for the short sweep age of these tests.
+            Err(error) if error.kind() == ErrorKind::Unknown => {}
+            outcome => drop(outcome.expect("accepted")),
+        }
     }
 }
 
