@@ -3,7 +3,7 @@
 //!
 //! Apps stand in the order of their newest push that changed something. Where two of them name the same limit, priority,
 //! schedule or retention, the later one counts; when it names it no more, the other one's value counts again. A push that
-//! says what its app said before changes nothing, not even the order: workers that restart in turn do not flap.
+//! says what its app said before changes nothing, not even the order: workers that restart one after another do not flap.
 
 use crate::{Configuration, Name, TaskOptions, Time, caps};
 use serde::{Deserialize, Serialize};
@@ -189,7 +189,7 @@ fn task_text(task: &TaskOptions) -> String {
     let mut text = format!("group={}", task.group());
     let mut add =
         |part: Option<String>| text.extend(part.into_iter().flat_map(|part| [" ".to_owned(), part]));
-    add(task.limit.map(|limit| format!("limit={limit}")));
+    add(task.max_concurrent.map(|limit| format!("max_concurrent={limit}")));
     add(task.timeout_ms.map(|ms| format!("timeout_ms={ms}")));
     add(task.retry.map(|retry| {
         let crate::RetryPolicy { base_ms, factor_percent, max_ms, jitter_percent } = retry;

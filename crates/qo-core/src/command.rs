@@ -63,7 +63,7 @@ pub enum Command {
     SteerWorkflow(Name, Steer),
     /// Take slots for a program. See [`Store::acquire_slots`](crate::Store::acquire_slots).
     AcquireSlots(SlotRequest),
-    /// Hold them longer. See [`Store::extend_slots`](crate::Store::extend_slots).
+    /// Program them longer. See [`Store::extend_slots`](crate::Store::extend_slots).
     ExtendSlots {
         /// The lease.
         lease: LeaseId,

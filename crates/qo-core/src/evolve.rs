@@ -2,7 +2,7 @@
 //! guarantee an impossible event would break, and stay on in release builds.
 
 use crate::app::{Apps, changes, task_change};
-use crate::state::row::{Claimed, Group, Hold, Job, JobOptions, Past, Phase, Record, Run, ScheduleRow};
+use crate::state::row::{Claimed, Group, Job, JobOptions, Past, Phase, Program, Record, Run, ScheduleRow};
 use crate::state::row::{Session, SessionRow, Track, WorkflowRow};
 use crate::state::{State, table::Ix};
 use crate::{
@@ -77,12 +77,12 @@ impl State {
                 self.slots_taken(request, *token, *lease_until)
             }
             Event::SlotsExtended { lease, lease_until } => {
-                let ix = self.hold_ix(*lease);
-                self.extend_hold(ix, *lease_until);
+                let ix = self.program_ix(*lease);
+                self.extend_program(ix, *lease_until);
             }
             Event::SlotsFreed { lease, by: _ } => {
-                let ix = self.hold_ix(*lease);
-                self.remove_hold(ix);
+                let ix = self.program_ix(*lease);
+                self.remove_program(ix);
             }
             Event::ScheduleMoved { schedule, next } => self.change_schedule(schedule, |row| row.next = *next),
             Event::ScheduleEnabled { schedule, enabled } => {
@@ -176,7 +176,7 @@ impl State {
             Phase::Running(_) => false,
         };
         assert!(may_start, "G4: job {job} was started while another owned it");
-        self.assert_turn(ix);
+        self.assert_next(ix);
         self.assert_room(&self.needs(self.jobs[ix].lane));
         self.take_token(token);
         let since = self.now;
@@ -188,7 +188,7 @@ impl State {
         let (ix, session) = (self.job_ix(job), self.session_ix(session));
         let is_pending = *self.jobs[ix].phase() == Phase::Pending;
         assert!(is_pending, "G4: job {job} was claimed while it was not pending");
-        self.assert_turn(ix);
+        self.assert_next(ix);
         self.take_token(token);
         let claimed = Claimed { session, token, since: self.now, until };
         self.change_job(ix, |job| job.set_phase(Phase::Claimed(claimed)));
@@ -215,13 +215,13 @@ impl State {
         self.next_token += 1;
     }
 
-    fn assert_turn(&self, ix: Ix<Job>) {
+    fn assert_next(&self, ix: Ix<Job>) {
         let Some(at) = self.jobs[ix].membership() else { return };
         let workflow = &self.workflows[at.workflow];
         let id = self.jobs[ix].id;
         assert!(
-            workflow.turn == Some(ix),
-            "G6: it is not the turn of job {id}, step {} of workflow {}",
+            workflow.next == Some(ix),
+            "G6: job {id}, step {} of workflow {}, is not the next one",
             at.step,
             workflow.name
         );
@@ -336,14 +336,14 @@ impl State {
     }
 
     fn slots_taken(&mut self, request: &Arc<SlotRequest>, token: FenceToken, until: Time) {
-        assert!(!self.hold_by_id.contains_key(&request.id), "G4: lease {} was taken twice", request.id);
+        assert!(!self.program_by_id.contains_key(&request.id), "G4: lease {} was taken twice", request.id);
         let needs = self.intern_needs(&request.group, request.slots);
         if let Some(limit) = request.limit {
             self.change_limits(&request.group, |limits| limits.submit = Some(limit));
         }
         self.assert_room(&needs);
         self.take_token(token);
-        self.insert_hold(Hold {
+        self.insert_program(Program {
             request: Arc::clone(request),
             token,
             since: self.now,
@@ -369,7 +369,7 @@ impl State {
             let mine = |code: &CodeLimit| (&code.task, &code.app) == (&task.task, &task.app);
             self.change_limits(&group, |limits| limits.code.retain(|code| !mine(code)));
         }
-        if let Some(limit) = task.limit {
+        if let Some(limit) = task.max_concurrent {
             let group = GroupRef::Group(task.group().clone());
             let code = CodeLimit { task: task.task.clone(), limit, app: task.app.clone() };
             self.change_limits(&group, |limits| limits.code.push(code));
@@ -503,8 +503,8 @@ impl State {
         ix.unwrap_or_else(|| panic!("G3: an event names job {job} as ended, which it is not"))
     }
 
-    fn hold_ix(&self, lease: LeaseId) -> Ix<Hold> {
-        let ix = self.hold_by_id.get(&lease).copied();
+    fn program_ix(&self, lease: LeaseId) -> Ix<Program> {
+        let ix = self.program_by_id.get(&lease).copied();
         ix.unwrap_or_else(|| panic!("G4: an event names lease {lease}, which does not exist"))
     }
 

@@ -1,6 +1,6 @@
 //! `explain`: why is my job not running? Every reason that holds now, from the same rules that claim uses.
 
-use crate::lane::{Lane, Turn};
+use crate::lane::{Lane, Rank};
 use crate::state::row::{At, Group, Job, Phase};
 use crate::state::{State, table::Ix};
 use crate::{Error, Explanation, JobId, Reason, Result, caps};
@@ -47,8 +47,8 @@ impl State {
         if queue.paused {
             reasons.push(Reason::QueuePaused { queue: queue.name.clone() });
         }
-        reasons.extend(self.out_of_turn(ix, job));
-        let place = (queue.priority(), job.turn());
+        reasons.extend(self.behind_next(ix, job));
+        let place = (queue.priority(), job.rank());
         let lacking =
             self.needs(job.lane).into_iter().filter_map(|(group, need)| self.lacking(group, need, place));
         reasons.extend(lacking);
@@ -61,9 +61,9 @@ impl State {
     }
 
     /// The step that a step waits for.
-    fn out_of_turn(&self, ix: Ix<Job>, job: &Job) -> Option<Reason> {
+    fn behind_next(&self, ix: Ix<Job>, job: &Job) -> Option<Reason> {
         let workflow = &self.workflows[job.membership()?.workflow];
-        if workflow.turn == Some(ix) {
+        if workflow.next == Some(ix) {
             return None;
         }
         let name = workflow.name.clone();
@@ -76,7 +76,7 @@ impl State {
         Some(Reason::WaitingForStep { workflow: name, waits_for: self.step_status(step, at) })
     }
 
-    fn lacking(&self, ix: Ix<Group>, need: u32, place: (u32, Turn)) -> Option<Reason> {
+    fn lacking(&self, ix: Ix<Group>, need: u32, place: (u32, Rank)) -> Option<Reason> {
         let row = &self.groups[ix];
         let limit = row.limit?;
         let group = self.group_ref(&row.label);
@@ -112,11 +112,11 @@ impl State {
 
     /// A job's place in line among the due jobs of some lanes, 1 for the next. It looks at every lane, so
     /// it is for people, not for claims; it stops counting at [`caps::POSITION`].
-    fn position(&self, place: (u32, Turn), counts: impl Fn(&Lane) -> bool) -> u32 {
+    fn position(&self, place: (u32, Rank), counts: impl Fn(&Lane) -> bool) -> u32 {
         let lanes = self.lanes.iter().map(|(_, lane)| lane).filter(|lane| counts(lane));
         let ahead = lanes.flat_map(|lane| {
             let priority = self.queue(&self.classes[lane.class]).priority();
-            lane.jobs.iter().take_while(move |&(turn, _)| (priority, turn) < place)
+            lane.jobs.iter().take_while(move |&(rank, _)| (priority, rank) < place)
         });
         let ahead = ahead.take(caps::POSITION as usize).count() as u32;
         (ahead + 1).min(caps::POSITION)

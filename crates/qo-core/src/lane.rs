@@ -6,7 +6,7 @@
 //! - A **desk** is where one queue's jobs of one task stand; a worker serves the desks of its queues and tasks.
 //!
 //! ```text
-//! desk ─┬─ ready ── class ── lane ── jobs, by turn
+//! desk ─┬─ ready ── class ── lane ── jobs, by rank
 //!       └─ open ─ group's gate ── class ── lane ── jobs
 //! ```
 //!
@@ -26,15 +26,15 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A job's turn among jobs of queues of the same priority: claim order.
+/// A job's place in claim order among the jobs of queues of one priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Turn {
+pub(crate) struct Rank {
     pub(crate) priority: i32,
     pub(crate) run_at: Time,
     pub(crate) number: u64,
 }
 
-impl Turn {
+impl Rank {
     const FIRST: Self = Self { priority: i32::MIN, run_at: Time::from_millis(i64::MIN), number: 0 };
     pub(crate) const LAST: Self =
         Self { priority: i32::MAX, run_at: Time::from_millis(i64::MAX), number: u64::MAX };
@@ -45,7 +45,7 @@ pub(crate) struct Lane {
     pub(crate) class: Ix<Class>,
     /// `GROUP/KEY`.
     pub(crate) key: Option<Ix<Group>>,
-    pub(crate) jobs: Ordered<Turn, Ix<Job>>,
+    pub(crate) jobs: Ordered<Rank, Ix<Job>>,
     /// Not in its class: its key has no room.
     pub(crate) parked: bool,
     /// Live jobs.
@@ -53,8 +53,8 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    fn head(&self) -> Option<Turn> {
-        self.jobs.first().map(|(turn, _)| turn)
+    fn head(&self) -> Option<Rank> {
+        self.jobs.first().map(|(rank, _)| rank)
     }
 }
 
@@ -65,8 +65,8 @@ pub(crate) struct Class {
     pub(crate) cost: u32,
     /// By name, then key.
     pub(crate) extras: Box<[(Ix<Group>, u32)]>,
-    /// Lanes that have a due job and are not parked, by the turn of their first job.
-    pub(crate) lanes: Ordered<Turn, Ix<Lane>>,
+    /// Lanes that have a due job and are not parked, by the rank of their first job.
+    pub(crate) lanes: Ordered<Rank, Ix<Lane>>,
     /// The group whose gate it waits at.
     pub(crate) gate: Option<Ix<Group>>,
     /// What its jobs have in common, in names: made when the first of them ends.
@@ -81,8 +81,8 @@ impl Class {
         std::iter::once((self.group, self.cost)).chain(self.extras.iter().copied())
     }
 
-    fn head(&self) -> Option<Turn> {
-        self.lanes.first().map(|(turn, _)| turn)
+    fn head(&self) -> Option<Rank> {
+        self.lanes.first().map(|(rank, _)| rank)
     }
 }
 
@@ -90,10 +90,10 @@ impl Class {
 pub(crate) struct Desk {
     pub(crate) queue: Ix<Queue>,
     pub(crate) task: Ix<Task>,
-    /// Classes that wait at no gate, by the turn of their first job.
-    pub(crate) ready: Ordered<Turn, Ix<Class>>,
-    /// Gates of groups that have a free slot, by the turn of the first job there.
-    pub(crate) open: Ordered<Turn, Ix<Group>>,
+    /// Classes that wait at no gate, by the rank of their first job.
+    pub(crate) ready: Ordered<Rank, Ix<Class>>,
+    /// Gates of groups that have a free slot, by the rank of the first job there.
+    pub(crate) open: Ordered<Rank, Ix<Group>>,
     /// Somebody stands at it.
     pub(crate) stands: bool,
     /// And its queue would let him go: its task lists it.
@@ -105,12 +105,12 @@ pub(crate) struct Desk {
 /// The classes of one group.
 #[derive(Debug, Default)]
 pub(crate) struct ClassLine {
-    /// At this group's gate, by desk, then by the turn of their first job.
-    pub(crate) waiting: BTreeSet<(Ix<Desk>, Turn, Ix<Class>)>,
-    /// The desks that this group's gate is on, and the turn that it is there for.
-    pub(crate) open_at: BTreeMap<Ix<Desk>, Turn>,
-    /// With a due job that needs two or more slots here, wherever they stand: by desk, then turn.
-    pub(crate) big: BTreeMap<Ix<Desk>, BTreeSet<(Turn, Ix<Class>)>>,
+    /// At this group's gate, by desk, then by the rank of their first job.
+    pub(crate) waiting: BTreeSet<(Ix<Desk>, Rank, Ix<Class>)>,
+    /// The desks that this group's gate is on, and the rank that it is there for.
+    pub(crate) open_at: BTreeMap<Ix<Desk>, Rank>,
+    /// With a due job that needs two or more slots here, wherever they stand: by desk, then rank.
+    pub(crate) big: BTreeMap<Ix<Desk>, BTreeSet<(Rank, Ix<Class>)>>,
     /// What those classes need, and how many of them need it: one look tells if none can be held up.
     pub(crate) big_needs: BTreeMap<u32, u32>,
     /// The group has a free slot: its gates are on their desks.
@@ -125,13 +125,13 @@ impl Group {
 }
 
 impl ClassLine {
-    /// The first class of a desk at this gate whose turn comes after `turn`.
-    pub(crate) fn after(&self, desk: Ix<Desk>, turn: Option<Turn>) -> Option<(Turn, Ix<Class>)> {
-        let from = turn.unwrap_or(Turn::FIRST);
+    /// The first class of a desk at this gate whose rank comes after `rank`.
+    pub(crate) fn after(&self, desk: Ix<Desk>, rank: Option<Rank>) -> Option<(Rank, Ix<Class>)> {
+        let from = rank.unwrap_or(Rank::FIRST);
         // Turns are unique, so the first handle with the next number lies after every entry of `from`.
-        let from = Turn { number: from.number + u64::from(turn.is_some()), ..from };
-        let (at, turn, class) = *self.waiting.range((desk, from, Ix::FIRST)..).next()?;
-        (at == desk).then_some((turn, class))
+        let from = Rank { number: from.number + u64::from(rank.is_some()), ..from };
+        let (at, rank, class) = *self.waiting.range((desk, from, Ix::FIRST)..).next()?;
+        (at == desk).then_some((rank, class))
     }
 
     fn desks(&self) -> Vec<Ix<Desk>> {
@@ -140,7 +140,7 @@ impl ClassLine {
         while let Some(&(desk, ..)) = next {
             desks.push(desk);
             // Skips to the next desk: the classes between them are not visited.
-            next = self.waiting.range((desk, Turn::LAST, Ix::LAST)..).next();
+            next = self.waiting.range((desk, Rank::LAST, Ix::LAST)..).next();
         }
         desks
     }
@@ -173,9 +173,9 @@ impl State {
     }
 
     /// A due job takes its place in line.
-    pub(crate) fn enter_lane(&mut self, lane: Ix<Lane>, turn: Turn, job: Ix<Job>) {
+    pub(crate) fn enter_lane(&mut self, lane: Ix<Lane>, rank: Rank, job: Ix<Job>) {
         let before = self.lanes[lane].head();
-        self.lanes[lane].jobs.insert(turn, job);
+        self.lanes[lane].jobs.insert(rank, job);
         if before.is_none()
             && let Some(key) = self.lanes[lane].key
         {
@@ -185,9 +185,9 @@ impl State {
     }
 
     /// A job leaves the line, from any place in it.
-    pub(crate) fn leave_lane(&mut self, lane: Ix<Lane>, turn: Turn) {
+    pub(crate) fn leave_lane(&mut self, lane: Ix<Lane>, rank: Rank) {
         let before = self.lanes[lane].head();
-        let was_there = self.lanes[lane].jobs.remove(turn);
+        let was_there = self.lanes[lane].jobs.remove(rank);
         debug_assert!(was_there, "a due job stands in its lane");
         self.lane_changed(lane, before);
         let row = &mut self.lanes[lane];
@@ -206,7 +206,7 @@ impl State {
         self.lanes[lane].parked = true;
     }
 
-    fn lane_changed(&mut self, lane: Ix<Lane>, before: Option<Turn>) {
+    fn lane_changed(&mut self, lane: Ix<Lane>, before: Option<Rank>) {
         let row = &self.lanes[lane];
         if !row.parked {
             let after = row.head();
@@ -214,7 +214,7 @@ impl State {
         }
     }
 
-    fn seat_lane(&mut self, lane: Ix<Lane>, before: Option<Turn>, after: Option<Turn>) {
+    fn seat_lane(&mut self, lane: Ix<Lane>, before: Option<Rank>, after: Option<Rank>) {
         if before == after {
             return;
         }
@@ -226,7 +226,7 @@ impl State {
         self.seat_class(class_ix, class_before, class_after);
     }
 
-    fn seat_class(&mut self, class_ix: Ix<Class>, before: Option<Turn>, after: Option<Turn>) {
+    fn seat_class(&mut self, class_ix: Ix<Class>, before: Option<Rank>, after: Option<Rank>) {
         if before == after {
             return;
         }
@@ -237,7 +237,7 @@ impl State {
                 self.desks[desk_ix].ready.reseat(before, after, class_ix);
             }
             Some(group) => {
-                let place = |turn| (desk_ix, turn, class_ix);
+                let place = |rank| (desk_ix, rank, class_ix);
                 reseat(&mut self.groups[group].line().waiting, before.map(place), after.map(place));
                 self.seat_gate(group, desk_ix);
             }
@@ -247,12 +247,12 @@ impl State {
     }
 
     /// Keeps the line of big jobs in each group where the class needs two or more slots.
-    fn seat_big(&mut self, class_ix: Ix<Class>, before: Option<Turn>, after: Option<Turn>) {
+    fn seat_big(&mut self, class_ix: Ix<Class>, before: Option<Rank>, after: Option<Rank>) {
         let class = &self.classes[class_ix];
         for (group, need) in class.shared().filter(|&(_, need)| need >= 2) {
             let line = self.groups[group].line();
             let at_desk = line.big.entry(class.desk).or_default();
-            let place = |turn| (turn, class_ix);
+            let place = |rank| (rank, class_ix);
             reseat(at_desk, before.map(place), after.map(place));
             if at_desk.is_empty() {
                 line.big.remove(&class.desk);
@@ -279,9 +279,9 @@ impl State {
     /// Puts a gate on its desk, or takes it off, as its group and its classes want it.
     fn seat_gate(&mut self, group: Ix<Group>, desk: Ix<Desk>) {
         let line = self.groups[group].line();
-        let after = line.after(desk, None).map(|(turn, _)| turn).filter(|_| line.open);
+        let after = line.after(desk, None).map(|(rank, _)| rank).filter(|_| line.open);
         let before = match after {
-            Some(turn) => line.open_at.insert(desk, turn),
+            Some(rank) => line.open_at.insert(desk, rank),
             None => line.open_at.remove(&desk),
         };
         if before != after {

@@ -109,20 +109,20 @@ impl Exchange {
             report.check().map_err(|error| error.at(format_args!("progress[{index}]")))?;
         }
         within("claim.max", self.claim.max.into(), 0, caps::CLAIM.into())?;
-        if let Some(most) = self.claim.max_per_queue {
-            within("claim.max_per_queue", most.into(), 1, caps::CLAIM.into())?;
+        if let Some(most) = self.claim.max_claim_batch {
+            within("claim.max_claim_batch", most.into(), 1, caps::CLAIM.into())?;
         }
         if self.draining && self.claim.max > 0 {
             let rule = "must be 0 while draining";
             return Err(Error::invalid("claim.max", self.claim.max, rule));
         }
-        if let Some(Prefetch { hold, lease_ms }) = self.claim.prefetch {
-            within("claim.prefetch.hold", hold.into(), 1, caps::CLAIM.into())?;
+        if let Some(Prefetch { buffer, lease_ms }) = self.claim.prefetch {
+            within("claim.prefetch.buffer", buffer.into(), 1, caps::CLAIM.into())?;
             within("claim.prefetch.lease_ms", lease_ms, caps::LEASE_MIN_MS, caps::LEASE_MAX_MS)?;
             if self.draining {
                 return Err(Error::invalid(
-                    "claim.prefetch.hold",
-                    hold,
+                    "claim.prefetch.buffer",
+                    buffer,
                     "must not be asked for while draining",
                 ));
             }
@@ -144,7 +144,7 @@ pub struct Claim {
     /// At most this many in all. Defaults to 0: none.
     pub max: u32,
     /// At most this many from any one queue. Defaults to no such limit.
-    pub max_per_queue: Option<u32>,
+    pub max_claim_batch: Option<u32>,
     /// Also claim jobs ahead of time. Defaults to none: claiming is starting.
     pub prefetch: Option<Prefetch>,
 }
@@ -153,7 +153,7 @@ pub struct Claim {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prefetch {
     /// The session may hold this many claimed jobs in all; the exchange tops them up.
-    pub hold: u32,
+    pub buffer: u32,
     /// How long it may hold each before it starts it.
     pub lease_ms: u64,
 }

@@ -168,8 +168,8 @@ pub struct TaskOptions {
     pub app: Name,
     /// The group of its jobs. Defaults to the task's name.
     pub group: Option<Name>,
-    /// The limit of that group (`max_concurrent`); none clears what this app registered for this task before.
-    pub limit: Option<u32>,
+    /// The limit of that group ; none clears what this app registered for this task before.
+    pub max_concurrent: Option<u32>,
     /// How long an attempt may run. Defaults to no limit.
     pub timeout_ms: Option<u64>,
     /// Backoff between attempts. Defaults to [`RetryPolicy::default`].
@@ -179,7 +179,7 @@ pub struct TaskOptions {
 impl TaskOptions {
     /// A task with every option at its default.
     pub fn new(task: Name) -> Self {
-        Self { task, app: default_app(), group: None, limit: None, timeout_ms: None, retry: None }
+        Self { task, app: default_app(), group: None, max_concurrent: None, timeout_ms: None, retry: None }
     }
 
     /// The group of the task's jobs.
@@ -189,8 +189,8 @@ impl TaskOptions {
 
     /// Checks every rule that needs no state. A store calls it before anything else.
     pub fn check(&self) -> Result<()> {
-        if let Some(limit) = self.limit {
-            within("limit", limit.into(), 0, caps::LIMIT.into())?;
+        if let Some(limit) = self.max_concurrent {
+            within("max_concurrent", limit.into(), 0, caps::LIMIT.into())?;
         }
         if let Some(timeout_ms) = self.timeout_ms {
             within("timeout_ms", timeout_ms, 1, caps::DURATION_MS)?;

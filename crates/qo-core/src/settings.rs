@@ -84,8 +84,8 @@ impl ClaimSettings {
         let claimed = held.saturating_sub(permits.saturating_sub(free_permits));
         let ahead = self.prefetch_buffer.min(claimed + (room - max));
         let prefetch = self.claim_lease_ms.filter(|_| ahead > 0);
-        let prefetch = prefetch.map(|lease_ms| Prefetch { hold: ahead, lease_ms });
-        Claim { max, max_per_queue: self.max_claim_batch, prefetch }
+        let prefetch = prefetch.map(|lease_ms| Prefetch { buffer: ahead, lease_ms });
+        Claim { max, max_claim_batch: self.max_claim_batch, prefetch }
     }
 }
 
@@ -123,15 +123,15 @@ mod tests {
     #[test]
     fn a_claim_keeps_to_permits_batch_and_what_a_worker_may_hold() {
         let hard = ClaimSettings::default();
-        assert_eq!(hard.claim(100, 80, 20), Claim { max: 50, max_per_queue: None, prefetch: None });
+        assert_eq!(hard.claim(100, 80, 20), Claim { max: 50, max_claim_batch: None, prefetch: None });
         assert_eq!(hard.claim(100, 5, 95).max, 5);
         assert_eq!(ClaimSettings { max_claim_per_worker: 21, ..hard.clone() }.claim(100, 80, 20).max, 1);
         let soft = ClaimSettings { prefetch_buffer: 10, claim_lease_ms: Some(5_000), ..hard };
         // Four free permits of ten, three jobs claimed: four start, ten may be held beside them.
         let claim = soft.claim(10, 4, 9);
-        assert_eq!((claim.max, claim.prefetch), (4, Some(Prefetch { hold: 10, lease_ms: 5_000 })));
+        assert_eq!((claim.max, claim.prefetch), (4, Some(Prefetch { buffer: 10, lease_ms: 5_000 })));
         let tight = ClaimSettings { max_claim_per_worker: 12, ..soft };
         let claim = tight.claim(10, 0, 11);
-        assert_eq!((claim.max, claim.prefetch), (0, Some(Prefetch { hold: 2, lease_ms: 5_000 })));
+        assert_eq!((claim.max, claim.prefetch), (0, Some(Prefetch { buffer: 2, lease_ms: 5_000 })));
     }
 }

@@ -230,7 +230,7 @@ pub struct QueueStatus {
     pub running: u64,
     /// Jobs that are claimed ahead of time.
     pub claimed: u64,
-    /// Jobs in line: their date has come, and their turn in their workflow.
+    /// Jobs in line: their date has come and, for a step, it is next in its workflow.
     pub due: u64,
     /// Jobs that wait for their date.
     pub scheduled: u64,

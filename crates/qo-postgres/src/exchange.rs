@@ -149,7 +149,7 @@ impl PostgresStore {
         let claim = &exchange.claim;
         // All three are checked to be small.
         let int = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
-        let (max, per_queue) = (int(claim.max), claim.max_per_queue.map(int));
+        let (max, per_queue) = (int(claim.max), claim.max_claim_batch.map(int));
         let parameters: [Parameter<'_>; 12] = [
             (&exchange.session.0, Type::UUID),
             (&number(exchange.number), Type::INT8),

@@ -91,7 +91,7 @@ async fn work(
             })
             .collect();
         let done = settles.len();
-        let claim = Claim { max: batch, max_per_queue: None, prefetch: None };
+        let claim = Claim { max: batch, max_claim_batch: None, prefetch: None };
         let exchange = Exchange { settles, claim, free_permits: 1_000, ..Exchange::renew(id, number) };
         let reply = store.exchange(exchange).await.expect("it is answered");
         assert!(

@@ -73,7 +73,7 @@ impl World {
     /// Settles what is given and claims; nobody may hold it up.
     async fn exchange(&mut self, settles: Vec<Settle>, max: u32) -> Vec<(JobId, Settle)> {
         self.number += 1;
-        let claim = Claim { max, max_per_queue: None, prefetch: None };
+        let claim = Claim { max, max_claim_batch: None, prefetch: None };
         let exchange =
             Exchange { settles, claim, free_permits: 1_000, ..Exchange::renew(self.session, self.number) };
         let reply = tokio::time::timeout(PATIENCE, self.store.exchange(exchange)).await;
@@ -176,7 +176,7 @@ fn two_claims_at_once_share_the_slots_that_are_left() {
         slow.query(&slow_claim(other, 1, 3), &[]).await.expect("it claims");
         let (store, session) = (Arc::clone(&world.store), world.session);
         let second = tokio::spawn(async move {
-            let claim = Claim { max: 3, max_per_queue: None, prefetch: None };
+            let claim = Claim { max: 3, max_claim_batch: None, prefetch: None };
             store.exchange(Exchange { claim, free_permits: 1_000, ..Exchange::renew(session, 1) }).await
         });
         world.until_somebody_waits("api_exchange_shared").await;
@@ -224,7 +224,7 @@ fn a_limit_is_reached_though_somebody_holds_a_share_of_it() {
             slow.query(&slow_claim(other, 1, 10), &[]).await.expect("it claims");
             let (store, session) = (Arc::clone(&world.store), world.session);
             let second = tokio::spawn(async move {
-                let claim = Claim { max: 100, max_per_queue: None, prefetch: None };
+                let claim = Claim { max: 100, max_claim_batch: None, prefetch: None };
                 store.exchange(Exchange { claim, free_permits: 1_000, ..Exchange::renew(session, 1) }).await
             });
             world.until_somebody_waits("api_exchange_shared").await;

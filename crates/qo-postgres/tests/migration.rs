@@ -138,7 +138,7 @@ fn limits_and_schedules_of_version_1_belong_to_the_default_app() {
             // The same worker again, now of this release.
             let task = TaskOptions {
                 group: Some(name("images")),
-                limit: Some(4),
+                max_concurrent: Some(4),
                 ..TaskOptions::new(name("resize"))
             };
             assert_eq!(store.configure(expected.clone()).await, Ok(Pushed::default()));

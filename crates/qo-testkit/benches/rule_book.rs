@@ -197,7 +197,7 @@ fn prefetch() {
         }
         (start.elapsed(), exchanges)
     };
-    let ahead = Some(Prefetch { hold: 50, lease_ms: 60_000 });
+    let ahead = Some(Prefetch { buffer: 50, lease_ms: 60_000 });
     let share = 100.0 / relative(|| run(None).0, || run(ahead).0, 2 * ROUNDS);
     row("rate with prefetch, relative to without, a limit that binds", format!("{share:.0} %"), ">= 100 %");
     let share = 100.0 * f64::from(run(None).1) / f64::from(run(ahead).1);
@@ -388,7 +388,7 @@ impl Bench {
 }
 
 fn exchange(session: u64, number: u64, settles: Vec<Settle>, max: u32) -> Exchange {
-    let claim = Claim { max, max_per_queue: None, prefetch: None };
+    let claim = Claim { max, max_claim_batch: None, prefetch: None };
     Exchange {
         settles,
         claim,

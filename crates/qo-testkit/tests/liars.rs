@@ -76,7 +76,7 @@ impl Liar {
                 Command::AcquireSlots(SlotRequest { group, limit: None, ..request })
             }
             (Lie::PrefetchWithoutEnd, Command::Exchange(mut exchange)) => {
-                exchange.claim.prefetch.iter_mut().for_each(|prefetch| prefetch.hold += 2);
+                exchange.claim.prefetch.iter_mut().for_each(|prefetch| prefetch.buffer += 2);
                 Command::Exchange(exchange)
             }
             (Lie::DrainingKeepsClaims, Command::Exchange(exchange)) => {

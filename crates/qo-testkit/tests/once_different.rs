@@ -40,7 +40,7 @@ impl<'a> Worker<'a> {
     /// Claims, and returns which jobs it got.
     async fn exchange(&mut self, max: u32, draining: bool) -> Vec<u128> {
         self.number += 1;
-        let claim = Claim { max, max_per_queue: None, prefetch: None };
+        let claim = Claim { max, max_claim_batch: None, prefetch: None };
         let exchange = Exchange { claim, draining, ..Exchange::renew(Self::SESSION, self.number) };
         let reply = self.store.exchange(exchange).await.expect("a reply");
         reply.claimed.iter().map(|claimed| claimed.id.0.as_u128()).collect()
@@ -94,7 +94,7 @@ fn what_was_kept_stays_kept_for_the_rest_of_the_claim() {
 /// rules.md, Standalone slots: the limit that a program brings counts for the slots that it takes, and stays; it
 /// replaces a lower one that a job brought before. The rule book used the old limit, and panicked.
 #[test]
-fn a_programs_own_limit_counts_for_the_slots_that_it_takes() {
+fn a_programs_submit_side_limit_counts_for_the_slots_that_it_takes() {
     for fixture in both() {
         block_on(async {
             let store = &*fixture.store;

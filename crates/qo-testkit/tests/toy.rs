@@ -30,7 +30,7 @@ fn a_limit_binds_a_settle_frees_and_a_crash_gives_back() {
             permits: 5,
         };
         store.open_session(new).await.expect("open");
-        let claim = Claim { max: 5, max_per_queue: None, prefetch: None };
+        let claim = Claim { max: 5, max_claim_batch: None, prefetch: None };
         let first = Exchange { claim, ..Exchange::renew(session, 1) };
         let reply = store.exchange(first.clone()).await.expect("exchange");
         assert_eq!(reply.claimed.len(), 1);

@@ -1,6 +1,6 @@
 //! What a handler knows of its attempt.
 
-use crate::worker::attempt::{Attempt, Hold};
+use crate::worker::attempt::{Attempt, Unfinished};
 use qo_core::{FenceToken, JobId, Key, Name, Time};
 use std::fmt;
 use std::sync::Arc;
@@ -129,9 +129,9 @@ impl Context {
         self.attempt.report(fraction, note);
     }
 
-    /// While the hold lives, the worker counts the attempt as running. It is for work on other threads, which goes on
+    /// While the returned mark lives, the worker counts the attempt as running. It is for work on other threads, which goes on
     /// after the handler itself is dropped. Such work should look at [`is_cancelled`](Self::is_cancelled).
-    pub fn hold(&self) -> Hold {
-        self.attempt.hold()
+    pub fn unfinished(&self) -> Unfinished {
+        self.attempt.unfinished()
     }
 }

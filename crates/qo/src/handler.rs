@@ -72,7 +72,7 @@ impl TaskConfig {
         let group = self.group.as_ref().map(|group| Name::parse("group", group)).transpose();
         let options = TaskOptions {
             group: group.map_err(|error| error.at(format_args!("tasks[{task}]")))?,
-            limit: self.max_concurrent,
+            max_concurrent: self.max_concurrent,
             timeout_ms: self.timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
             retry: self.retry,
             ..TaskOptions::new(task)
@@ -86,7 +86,7 @@ impl From<TaskOptions> for TaskConfig {
     fn from(options: TaskOptions) -> Self {
         Self {
             group: options.group.map(String::from),
-            max_concurrent: options.limit,
+            max_concurrent: options.max_concurrent,
             timeout: options.timeout_ms.map(Duration::from_millis),
             retry: options.retry,
         }
@@ -146,9 +146,9 @@ where
     fn call(&self, payload: Json, context: Context) -> BoxFuture<'static, Result<Json, Failure>> {
         let function = Arc::clone(&self.function);
         let task = context.task().clone();
-        let hold = context.hold();
+        let unfinished = context.unfinished();
         let run = move || {
-            let _hold = hold;
+            let _unfinished = unfinished;
             let payload = read(&payload, &task)?;
             write(&function(payload, context).map_err(E::into_failure)?, &task)
         };

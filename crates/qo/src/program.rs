@@ -281,7 +281,7 @@ impl Running {
         let mut child = spawn(program, theirs, context).map_err(|error| cannot(&shown(), error))?;
         let (child_stdout, child_stderr) = (child.stdout.take(), child.stderr.take());
         // The attempt lasts until the guard and its whole process tree are gone, even if the handler is dropped.
-        let hold = context.hold();
+        let unfinished = context.unfinished();
         let marks =
             [("QO_JOB_ID", context.job().to_string()), ("QO_FENCE_TOKEN", context.fence_token().to_string())];
         let guarded = tokio::spawn(async move {
@@ -290,7 +290,7 @@ impl Running {
             if status.is_ok_and(|status| status.code().is_none_or(|code| code == i32::from(guard::FAILED))) {
                 guard::kill_left_behind(&marks).await;
             }
-            drop(hold);
+            drop(unfinished);
         });
         let clone = ours.try_clone().map_err(|error| cannot("make a socket", error))?;
         let control = Arc::new(Control(Mutex::new(clone)));

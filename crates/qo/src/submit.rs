@@ -120,10 +120,13 @@ impl Submit {
         self.set(|job| job.cost = cost)
     }
 
-    /// Slots of a further group, `NAME` or `NAME/KEY`. Defaults to none; may be called several times.
-    pub fn also(self, group: &str, slots: u32) -> Self {
+    /// Extra limits: groups, `NAME` or `NAME/KEY`, and the slots that the job takes of each. Defaults to none; further
+    /// calls add to them.
+    pub fn limits<G: AsRef<str>>(self, limits: impl IntoIterator<Item = (G, u32)>) -> Self {
         self.try_set(|job| {
-            job.limits.insert(GroupRef::parse("limits", group)?, slots);
+            for (group, slots) in limits {
+                job.limits.insert(GroupRef::parse("limits", group.as_ref())?, slots);
+            }
             Ok(())
         })
     }

@@ -155,12 +155,12 @@ fn sentences(reason: &Reason, job: JobId, times: &Times) -> (String, Option<Stri
             ),
             None,
         ),
-        _ => not_its_turn(reason, job, times),
+        _ => not_runnable_yet(reason, job, times),
     }
 }
 
 /// The reasons that have to do with dates, queues and order.
-fn not_its_turn(reason: &Reason, job: JobId, times: &Times) -> (String, Option<String>) {
+fn not_runnable_yet(reason: &Reason, job: JobId, times: &Times) -> (String, Option<String>) {
     match reason {
         Reason::ScheduledUntil { run_at } => {
             (format!("Its date has not come: it may start at {}.", times.full(*run_at)), None)

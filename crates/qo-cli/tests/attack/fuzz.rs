@@ -328,7 +328,8 @@ fn in_rust(client: &Client, row: &Bad) -> Option<qo::Submit> {
         "on_failure" if row.with.is_empty() => submit.on_failure(qo::core::OnFailure::Halt),
         "limits" => {
             for (group, slots) in parsed.as_ref()?.as_object()? {
-                submit = submit.also(group, slots.as_u64().and_then(|slots| u32::try_from(slots).ok())?);
+                submit =
+                    submit.limits([(group, slots.as_u64().and_then(|slots| u32::try_from(slots).ok())?)]);
             }
             submit
         }

@@ -6,7 +6,7 @@
 
 use super::Decider;
 use super::reserve::{Counting, LAST_PLACE};
-use crate::lane::{Class, Desk, Lane, Turn};
+use crate::lane::{Class, Desk, Lane, Rank};
 use crate::state::row::{Group, Job, Queue, Session};
 use crate::state::{State, table::Ix};
 use crate::{Claim, Event, FenceToken, Granted, SessionId, Time, caps};
@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// A line that the walk merges with the others. What it yields next comes after a turn, so what was passed over
+/// A line that the walk merges with the others. What it yields next comes after a rank, so what was passed over
 /// is not met again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Line {
@@ -28,8 +28,8 @@ enum Line {
     Class(Ix<Class>),
 }
 
-/// The next spot of a line: queue priority and turn are claim order.
-type Spot = (u32, Turn, Line, Ix<Class>, Ix<Lane>);
+/// The next spot of a line: queue priority and rank are claim order.
+type Spot = (u32, Rank, Line, Ix<Class>, Ix<Lane>);
 
 /// What the walk finds at a spot.
 #[derive(PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Decider<'_> {
         let started = self.walk(session, &mut walk, claim.max as usize, |this, job| this.start(id, job));
 
         let held = self.state.sessions[session].claimed.len();
-        let Some(prefetch) = claim.prefetch.filter(|prefetch| prefetch.hold as usize > held) else {
+        let Some(prefetch) = claim.prefetch.filter(|prefetch| prefetch.buffer as usize > held) else {
             return (started, Vec::new());
         };
         let until = self.state.now.plus_ms(prefetch.lease_ms);
@@ -84,7 +84,7 @@ impl Decider<'_> {
             payload_bytes: walk.payload_bytes,
             ..Walk::new(claim, Counting::Claimed)
         };
-        let most = prefetch.hold as usize - held;
+        let most = prefetch.buffer as usize - held;
         let claimed = self.walk(session, &mut walk, most, |this, job| this.claim_ahead(id, job, until));
         (started, claimed)
     }
@@ -106,8 +106,8 @@ impl Decider<'_> {
         }
         walk.spots = self.state.first_spots(session).map(Reverse).collect();
         let mut next = walk.spots.pop();
-        while let Some(Reverse((_, turn, line, class, lane))) = next {
-            let verdict = walk.visit(self.state, line, class, lane, turn);
+        while let Some(Reverse((_, rank, line, class, lane))) = next {
+            let verdict = walk.visit(self.state, line, class, lane, rank);
             match verdict {
                 Verdict::Take => {
                     let (_, job) = self.state.lanes[lane]
@@ -124,7 +124,7 @@ impl Decider<'_> {
                 Verdict::End => break,
                 _ => {}
             }
-            next = walk.go_on(self.state, line, class, turn, &verdict);
+            next = walk.go_on(self.state, line, class, rank, &verdict);
         }
         taken
     }
@@ -178,18 +178,18 @@ impl Walk {
         state: &State,
         line: Line,
         class: Ix<Class>,
-        turn: Turn,
+        rank: Rank,
         verdict: &Verdict,
     ) -> Option<Reverse<Spot>> {
         // What was passed over stays where it is, and its line goes by the first who stands there: those
         // behind it need a line of their own.
         if *verdict == Verdict::PassLane {
-            self.branch(state, Line::Class(class), line, turn);
+            self.branch(state, Line::Class(class), line, rank);
         }
         if matches!(verdict, Verdict::PassLane | Verdict::PassClass)
             && let Some(group) = state.classes[class].gate
         {
-            self.branch(state, Line::Gate(state.classes[class].desk, group), line, turn);
+            self.branch(state, Line::Gate(state.classes[class].desk, group), line, rank);
         }
         let ends = match line {
             Line::Class(_) => matches!(verdict, Verdict::PassClass | Verdict::PassLine),
@@ -199,7 +199,7 @@ impl Walk {
             }
             Line::Ready(_) | Line::Gate(..) => *verdict == Verdict::PassLine,
         };
-        match (if ends { None } else { state.spot(line, Some(turn)) }, self.spots.peek()) {
+        match (if ends { None } else { state.spot(line, Some(rank)) }, self.spots.peek()) {
             (Some(spot), Some(Reverse(other))) if spot > *other => {
                 self.spots.push(Reverse(spot));
                 self.spots.pop()
@@ -210,24 +210,24 @@ impl Walk {
         }
     }
 
-    fn branch(&mut self, state: &State, branch: Line, from: Line, turn: Turn) {
+    fn branch(&mut self, state: &State, branch: Line, from: Line, rank: Rank) {
         if branch != from && self.own_lines.insert(branch) {
-            self.spots.extend(state.spot(branch, Some(turn)).map(Reverse));
+            self.spots.extend(state.spot(branch, Some(rank)).map(Reverse));
         }
     }
 
     /// Whether a queue can give nothing more in this walk.
     fn is_done(&self, state: &State, queue: Ix<Queue>) -> bool {
         let had_its_share =
-            self.claim.max_per_queue.is_some_and(|most| self.given.get(&queue) >= Some(&most));
+            self.claim.max_claim_batch.is_some_and(|most| self.given.get(&queue) >= Some(&most));
         had_its_share || !state.has_room(state.queues[queue].group, 1, self.counting)
     }
 
     /// Whether nobody at a gate can have slots of its group any more: one look instead of one for each class.
-    fn is_shut(&self, state: &State, line: Line, turn: Turn) -> bool {
+    fn is_shut(&self, state: &State, line: Line, rank: Rank) -> bool {
         let group = match line {
             Line::Gate(_, group) => Some(group),
-            Line::Gates(desk) => state.desks[desk].open.get(turn),
+            Line::Gates(desk) => state.desks[desk].open.get(rank),
             Line::Ready(_) | Line::Class(_) => None,
         };
         group.is_some_and(|group| state.free(group, self.counting) == 0 || self.keeps(state, group, 1))
@@ -246,20 +246,20 @@ impl Walk {
         line: Line,
         class_ix: Ix<Class>,
         lane: Ix<Lane>,
-        turn: Turn,
+        rank: Rank,
     ) -> Verdict {
         if !state.has_room(State::CLUSTER, 1, self.counting) {
             return Verdict::End;
         }
         let class = &state.classes[class_ix];
-        if class.lanes.get(turn) != Some(lane) {
+        if class.lanes.get(rank) != Some(lane) {
             return Verdict::Gone;
         }
         let (queue_ix, queue) = (state.desk(class).queue, state.queue(class));
-        if self.is_done(state, queue_ix) || self.is_shut(state, line, turn) {
+        if self.is_done(state, queue_ix) || self.is_shut(state, line, rank) {
             return Verdict::PassLine;
         }
-        let (cost, place) = (class.cost, (queue.priority(), turn));
+        let (cost, place) = (class.cost, (queue.priority(), rank));
         let shared: SmallVec<[_; 4]> = class.shared().collect();
         if let Some(&(full, _)) =
             shared.iter().find(|&&(group, need)| !state.has_room(group, need, self.counting))
@@ -295,7 +295,7 @@ impl Walk {
                 Held::Key => Verdict::PassLane,
             };
         }
-        if self.claim.max_per_queue.is_some() {
+        if self.claim.max_claim_batch.is_some() {
             *self.given.entry(queue_ix).or_default() += 1;
         }
         Verdict::Take
@@ -308,7 +308,7 @@ impl Walk {
         state: &State,
         shared: &[(Ix<Group>, u32)],
         key: Option<(Ix<Group>, u32)>,
-        place: (u32, Turn),
+        place: (u32, Rank),
     ) -> Option<Held> {
         if let Some(&(group, _)) = shared.iter().find(|&&(group, need)| self.keeps(state, group, need)) {
             return Some(Held::Shared(group));
@@ -351,19 +351,19 @@ impl State {
             .filter_map(|line| self.spot(line, None))
     }
 
-    /// The first spot of a line, or the first after a turn.
-    fn spot(&self, line: Line, after: Option<Turn>) -> Option<Spot> {
-        let (turn, class) = match line {
+    /// The first spot of a line, or the first after a rank.
+    fn spot(&self, line: Line, after: Option<Rank>) -> Option<Spot> {
+        let (rank, class) = match line {
             Line::Ready(desk) => self.desks[desk].ready.first_after(after)?,
             Line::Gates(desk) => {
-                let (turn, group) = self.desks[desk].open.first_after(after)?;
-                (turn, self.groups[group].line.as_ref()?.after(desk, None)?.1)
+                let (rank, group) = self.desks[desk].open.first_after(after)?;
+                (rank, self.groups[group].line.as_ref()?.after(desk, None)?.1)
             }
             Line::Gate(desk, group) => self.groups[group].line.as_ref()?.after(desk, after)?,
             Line::Class(class) => (self.classes[class].lanes.first_after(after)?.0, class),
         };
         let row = &self.classes[class];
-        let lane = row.lanes.get(turn)?;
-        Some((self.queue(row).priority(), turn, line, class, lane))
+        let lane = row.lanes.get(rank)?;
+        Some((self.queue(row).priority(), rank, line, class, lane))
     }
 }

@@ -158,7 +158,7 @@ impl State {
             ends.into_iter().find(later),
             self.timeouts.keys().map(|key| key.0).find(later),
             self.claims.keys().map(|key| key.0).find(later),
-            self.hold_ends.keys().map(|key| key.0).find(later),
+            self.program_ends.keys().map(|key| key.0).find(later),
             // A step that expires lets the next one go, and a big job what it keeps.
             self.expiries.keys().map(|key| key.0).find(later),
             self.ticks.iter().map(|tick| tick.0).find(later),

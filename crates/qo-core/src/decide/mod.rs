@@ -119,14 +119,14 @@ impl Decider<'_> {
     /// Lets something happen that may end a job, and with the last one of a group the limit that submitted jobs
     /// had brought.
     fn finish(&mut self, job: Ix<Job>, event: Event) {
-        let fleeting = self.state.fleeting(|state| state.needs(state.jobs[job].lane));
+        let submit_limited = self.state.submit_limited(|state| state.needs(state.jobs[job].lane));
         self.happen_to(job, event);
-        self.spend(fleeting);
+        self.spend(submit_limited);
     }
 
     /// Takes back submit-side limits of groups where nobody is left.
-    fn spend(&mut self, fleeting: Vec<GroupRef>) {
-        for group in fleeting {
+    fn spend(&mut self, submit_limited: Vec<GroupRef>) {
+        for group in submit_limited {
             if self.state.is_deserted(&group) {
                 self.happen(Event::LimitSpent(group));
             }

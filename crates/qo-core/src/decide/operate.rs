@@ -114,7 +114,7 @@ impl Decider<'_> {
             Held::Job(job) => {
                 self.take_away(job, AttemptOutcome::ReleasedByOperator, "released by operator", true)
             }
-            Held::Program(hold) => self.free_slots(hold, SlotsFreedBy::Operator),
+            Held::Program(program) => self.free_slots(program, SlotsFreedBy::Operator),
         }
         Ok(Answer::Done)
     }

@@ -6,7 +6,7 @@
 
 use super::Decider;
 use super::settle::sent_back;
-use crate::state::row::{At, Hold, Job, Phase, Session};
+use crate::state::row::{At, Job, Phase, Program, Session};
 use crate::state::{State, table::Ix};
 use crate::{Answer, AttemptOutcome, Event, Explanation, JobId, JobState, Reason, Result};
 use crate::{SlotsFreedBy, StoreTime, Swept, Time, Watch, caps};
@@ -44,8 +44,8 @@ impl Decider<'_> {
             self.give_back(job, true);
             swept.claims += 1;
         }
-        for hold in over(self.watch, self.state.holds_due(now)).collect::<Vec<_>>() {
-            self.free_slots(hold, SlotsFreedBy::LeaseEnd);
+        for program in over(self.watch, self.state.programs_due(now)).collect::<Vec<_>>() {
+            self.free_slots(program, SlotsFreedBy::LeaseEnd);
             swept.slots += 1;
         }
         while swept.expired < most_waits
@@ -65,7 +65,7 @@ impl Decider<'_> {
         over(self.watch, state.sessions_due(now)).next().is_some()
             || over(self.watch, state.timeouts_due(now)).next().is_some()
             || over(self.watch, state.claims_due(now)).next().is_some()
-            || over(self.watch, state.holds_due(now)).next().is_some()
+            || over(self.watch, state.programs_due(now)).next().is_some()
             || has_passed(state.expiries.keys().next().map(|key| key.0))
             || has_passed(state.ticks.first().map(|tick| tick.0))
             || state.retained.over(&state.retention, now).is_some()
@@ -111,7 +111,7 @@ impl State {
         over(self.session_ends.keys().next().map(|key| key.0))
             || over(self.timeouts.keys().next().map(|key| key.0))
             || over(self.claims.keys().next().map(|key| key.0))
-            || over(self.hold_ends.keys().next().map(|key| key.0))
+            || over(self.program_ends.keys().next().map(|key| key.0))
             || over(self.expiries.keys().next().map(|key| key.0))
     }
 
@@ -223,9 +223,9 @@ impl State {
     }
 
     /// Slots of programs whose lease is over at `now`.
-    pub(super) fn holds_due(&self, now: Time) -> impl Iterator<Item = Due<Ix<Hold>>> {
-        let due = self.hold_ends.iter().take_while(move |((at, _), _)| *at <= now);
-        due.map(|(&(until, _), &of)| Due { of, granted: self.holds[of].renewed_at, until })
+    pub(super) fn programs_due(&self, now: Time) -> impl Iterator<Item = Due<Ix<Program>>> {
+        let due = self.program_ends.iter().take_while(move |((at, _), _)| *at <= now);
+        due.map(|(&(until, _), &of)| Due { of, granted: self.programs[of].renewed_at, until })
     }
 
     /// How long until the first lease that is over at `now`, and spared, has been watched for its whole length.
@@ -233,7 +233,7 @@ impl State {
         let sessions = self.sessions_due(now).map(|due| due.left_ms(watch));
         let timeouts = self.timeouts_due(now).map(|due| due.left_ms(watch));
         let claims = self.claims_due(now).map(|due| due.left_ms(watch));
-        let holds = self.holds_due(now).map(|due| due.left_ms(watch));
-        sessions.chain(timeouts).chain(claims).chain(holds).filter(|left_ms| *left_ms > 0).min()
+        let programs = self.programs_due(now).map(|due| due.left_ms(watch));
+        sessions.chain(timeouts).chain(claims).chain(programs).filter(|left_ms| *left_ms > 0).min()
     }
 }

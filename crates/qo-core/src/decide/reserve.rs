@@ -2,7 +2,7 @@
 //! `docs/adr/0004-big-jobs.md`.
 
 use crate::JobId;
-use crate::lane::{Class, Desk, Lane, Turn};
+use crate::lane::{Class, Desk, Lane, Rank};
 use crate::state::row::Group;
 use crate::state::{State, table::Ix};
 use std::collections::BTreeSet;
@@ -17,11 +17,11 @@ pub(super) enum Counting {
 }
 
 /// Behind every job in claim order.
-pub(super) const LAST_PLACE: (u32, Turn) = (u32::MAX, Turn::LAST);
+pub(super) const LAST_PLACE: (u32, Rank) = (u32::MAX, Rank::LAST);
 
 /// A job ahead in claim order that needs two or more slots of a group.
 pub(super) struct BigJob {
-    place: (u32, Turn),
+    place: (u32, Rank),
     lane: Ix<Lane>,
     pub(super) wants: u32,
 }
@@ -43,7 +43,7 @@ impl State {
     }
 
     /// The big job ahead of a place in claim order that holds back a job that needs slots of a group there.
-    pub(crate) fn reserved_for(&self, group: Ix<Group>, need: u32, place: (u32, Turn)) -> Option<JobId> {
+    pub(crate) fn reserved_for(&self, group: Ix<Group>, need: u32, place: (u32, Rank)) -> Option<JobId> {
         let big = self.big_job_ahead(group, need, place, Counting::Running)?;
         self.lanes[big.lane].jobs.first().map(|(_, job)| self.jobs[job].id)
     }
@@ -53,7 +53,7 @@ impl State {
         &self,
         group: Ix<Group>,
         need: u32,
-        place: (u32, Turn),
+        place: (u32, Rank),
         counting: Counting,
     ) -> bool {
         self.has_big_jobs(group) && self.big_job_ahead(group, need, place, counting).is_some()
@@ -72,7 +72,7 @@ impl State {
         &self,
         group: Ix<Group>,
         need: u32,
-        place: (u32, Turn),
+        place: (u32, Rank),
         counting: Counting,
     ) -> Option<BigJob> {
         let row = &self.groups[group];
@@ -88,8 +88,8 @@ impl State {
             .filter_map(|(&desk, classes)| self.big_job_at(desk, classes, (group, counting), &is_big, place));
         let keyed = row.lanes.iter().filter_map(|lane| {
             let class = self.class(lane);
-            let turn = is_big(class.cost).then(|| self.lanes[lane].jobs.first())??.0;
-            let big = BigJob { place: (self.queue(class).priority(), turn), lane, wants: class.cost };
+            let rank = is_big(class.cost).then(|| self.lanes[lane].jobs.first())??.0;
+            let big = BigJob { place: (self.queue(class).priority(), rank), lane, wants: class.cost };
             (big.place < place && self.keeps_slots(class, group, true, counting)).then_some(big)
         });
         shared.chain(keyed).min_by_key(|big| big.place)
@@ -99,10 +99,10 @@ impl State {
     fn big_job_at(
         &self,
         desk: Ix<Desk>,
-        classes: &BTreeSet<(Turn, Ix<Class>)>,
+        classes: &BTreeSet<(Rank, Ix<Class>)>,
         (group, counting): (Ix<Group>, Counting),
         is_big: &impl Fn(u32) -> bool,
-        place: (u32, Turn),
+        place: (u32, Rank),
     ) -> Option<BigJob> {
         let queue = &self.queues[self.desks[desk].queue];
         let priority = queue.priority();
@@ -120,7 +120,7 @@ impl State {
                 continue;
             }
             let lane = class.lanes.iter().find(|&(_, lane)| self.key_has_room(lane, counting));
-            let big = lane.map(|(turn, lane)| BigJob { place: (priority, turn), lane, wants });
+            let big = lane.map(|(rank, lane)| BigJob { place: (priority, rank), lane, wants });
             let so_far = first.as_ref().map_or(place, |first| first.place);
             first = big.filter(|big| big.place < so_far).or(first);
         }

@@ -2,7 +2,7 @@
 
 use super::Decider;
 use super::reserve::{Counting, LAST_PLACE};
-use crate::state::row::Hold;
+use crate::state::row::Program;
 use crate::state::{State, table::Ix};
 use crate::{
     Answer, Error, Event, FenceToken, GroupRef, LeaseId, Result, SlotLease, SlotRequest, SlotsFreedBy,
@@ -21,7 +21,7 @@ impl Decider<'_> {
         }
         self.tick();
         self.end_what_is_over(u64::MAX);
-        if let Some(&ix) = self.state.hold_by_id.get(&request.id) {
+        if let Some(&ix) = self.state.program_by_id.get(&request.id) {
             // Its own lease is over and was spared, because this process has not watched it. Its holder may let go of it.
             self.free_slots(ix, SlotsFreedBy::LeaseEnd);
         }
@@ -42,43 +42,44 @@ impl Decider<'_> {
 
     /// The lease that the same request got before, if it is not over.
     fn held(&self, request: &SlotRequest) -> Result<Option<SlotLease>> {
-        let hold = self.state.hold_by_id.get(&request.id).map(|&ix| &self.state.holds[ix]);
-        let Some(hold) = hold.filter(|hold| hold.until > self.now.max(self.state.now)) else {
+        let program = self.state.program_by_id.get(&request.id).map(|&ix| &self.state.programs[ix]);
+        let Some(program) = program.filter(|program| program.until > self.now.max(self.state.now)) else {
             return Ok(None);
         };
-        if (&hold.request.group, hold.request.slots) == (&request.group, request.slots) {
-            return Ok(Some(lease(hold)));
+        if (&program.request.group, program.request.slots) == (&request.group, request.slots) {
+            return Ok(Some(lease(program)));
         }
-        let (slots, group) = (hold.request.slots, &hold.request.group);
+        let (slots, group) = (program.request.slots, &program.request.group);
         Err(Error::conflict(format!("id {}: it holds {slots} slots of {group}", request.id)))
     }
 
     pub(super) fn extend_slots(&mut self, id: LeaseId, token: FenceToken, lease_ms: u64) -> Result<Answer> {
         crate::slot::check_lease(lease_ms)?;
-        let ix = self.hold_of(id, token)?;
+        let ix = self.program_of(id, token)?;
         self.tick();
         let lease_until = self.state.now.plus_ms(lease_ms);
         self.happen(Event::SlotsExtended { lease: id, lease_until });
-        Ok(Answer::Extended(lease(&self.state.holds[ix])))
+        Ok(Answer::Extended(lease(&self.state.programs[ix])))
     }
 
     pub(super) fn return_slots(&mut self, id: LeaseId, token: FenceToken) -> Result<Answer> {
-        let ix = self.hold_of(id, token)?;
+        let ix = self.program_of(id, token)?;
         self.tick();
         self.free_slots(ix, SlotsFreedBy::Holder);
         Ok(Answer::Done)
     }
 
-    pub(super) fn free_slots(&mut self, ix: Ix<Hold>, by: SlotsFreedBy) {
-        let hold = &self.state.holds[ix];
-        let (lease, fleeting) = (hold.request.id, self.state.fleeting(|_| hold.needs.clone()));
+    pub(super) fn free_slots(&mut self, ix: Ix<Program>, by: SlotsFreedBy) {
+        let program = &self.state.programs[ix];
+        let (lease, submit_limited) =
+            (program.request.id, self.state.submit_limited(|_| program.needs.clone()));
         self.happen(Event::SlotsFreed { lease, by });
-        self.spend(fleeting);
+        self.spend(submit_limited);
     }
 
-    fn hold_of(&self, id: LeaseId, token: FenceToken) -> Result<Ix<Hold>> {
-        let ix = self.state.hold_by_id.get(&id).copied();
-        ix.filter(|&ix| self.state.holds[ix].token == token)
+    fn program_of(&self, id: LeaseId, token: FenceToken) -> Result<Ix<Program>> {
+        let ix = self.state.program_by_id.get(&id).copied();
+        ix.filter(|&ix| self.state.programs[ix].token == token)
             .ok_or_else(|| Error::fenced(format!("token {token} of lease {id} holds no slots")))
     }
 }
@@ -96,8 +97,8 @@ impl State {
     }
 }
 
-fn lease(hold: &Hold) -> SlotLease {
-    SlotLease { token: hold.token, since: hold.since, lease_until: hold.until }
+fn lease(program: &Program) -> SlotLease {
+    SlotLease { token: program.token, since: program.since, lease_until: program.until }
 }
 
 /// The groups that a reference takes slots of: key, group.

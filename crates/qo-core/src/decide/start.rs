@@ -43,11 +43,11 @@ impl State {
     fn can_start(&self, ix: Ix<Job>) -> bool {
         let job = &self.jobs[ix];
         let queue = self.queue(self.class(job.lane));
-        let place = (queue.priority(), job.turn());
-        let its_turn = job.membership().is_none_or(|at| self.workflows[at.workflow].turn == Some(ix));
+        let place = (queue.priority(), job.rank());
+        let is_next = job.membership().is_none_or(|at| self.workflows[at.workflow].next == Some(ix));
         let needs = self.needs(job.lane);
         !queue.paused
-            && its_turn
+            && is_next
             && needs.iter().all(|&(group, need)| self.groups[group].has_room(need))
             && needs.iter().all(|&(group, need)| !self.is_kept(group, need, place, Counting::Running))
     }

@@ -44,7 +44,7 @@ impl Decider<'_> {
             // One slot is never more than a limit has, but for 0, which is a pause.
             return Ok(());
         }
-        let own = own_limit(job, group);
+        let own = submit_limit(job, group);
         for (group, need) in needs(job, group) {
             let field = |group: &GroupRef| {
                 if job.limits.contains_key(group) { format!("limits[{group}]") } else { "cost".into() }
@@ -111,7 +111,7 @@ impl Decider<'_> {
     /// Why `reject` and `skip` refuse a job: the first of its groups that has a limit has no room for it
     /// among its live jobs.
     fn refusal(&self, job: &NewJob, group: &Name) -> Option<Error> {
-        let own = own_limit(job, group);
+        let own = submit_limit(job, group);
         let limited = |(group, need)| Some((self.state.limit_with(&group, own.as_ref())?, group, need));
         let (limit, group, need) = needs(job, group).find_map(limited)?;
         let live = self.state.find_group(&group).map_or(0, |ix| self.state.groups[ix].live);
@@ -125,7 +125,7 @@ impl Decider<'_> {
 }
 
 /// The limit that a job brings, and for which of its groups.
-fn own_limit(job: &NewJob, group: &Name) -> Option<(GroupRef, u32)> {
+fn submit_limit(job: &NewJob, group: &Name) -> Option<(GroupRef, u32)> {
     let own = match &job.key {
         Some(key) => GroupRef::Key(group.clone(), key.clone()),
         None => GroupRef::Group(group.clone()),

@@ -68,7 +68,7 @@ impl Decider<'_> {
         }
         let (name, steps) = (workflow.name.clone(), workflow.open.values().copied().collect::<Vec<_>>());
         self.tick();
-        // The last step first: otherwise each one that is called off might hand the turn to the next.
+        // The last step first: otherwise each one that is called off might make the following step the next one.
         for at in steps.into_iter().rev() {
             if let At::Live(job) = at {
                 self.cancel_live(job);

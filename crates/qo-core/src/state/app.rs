@@ -149,7 +149,7 @@ mod tests {
             ..limited("default", "api")
         };
         command(&mut state, Command::Configure(said.clone())).expect("pushed");
-        let task = TaskOptions { limit: Some(2), ..TaskOptions::new(name("resize")) };
+        let task = TaskOptions { max_concurrent: Some(2), ..TaskOptions::new(name("resize")) };
         command(&mut state, Command::Register(vec![task.clone()])).expect("registered");
         let rows: Vec<_> = state.snapshot().filter_map(|row| before_apps(&row)).collect();
         let mut restored = State::restore(rows).expect("it is restored");
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_push_of_the_same_again_decides_no_event() {
         let mut state = State::new();
-        let task = TaskOptions { limit: Some(2), ..TaskOptions::new(name("resize")) };
+        let task = TaskOptions { max_concurrent: Some(2), ..TaskOptions::new(name("resize")) };
         let pushes = [Command::Configure(limited("shop", "api")), Command::Register(vec![task])];
         for push in &pushes {
             command(&mut state, push.clone()).expect("pushed");

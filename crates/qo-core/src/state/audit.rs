@@ -4,7 +4,7 @@
 use super::State;
 use super::row::{At, Group, Job, Label, Phase, Record, Workflow};
 use super::table::Ix;
-use crate::lane::{Class, Desk, Lane, Turn};
+use crate::lane::{Class, Desk, Lane, Rank};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Faults found so far.
@@ -46,7 +46,7 @@ impl State {
                 Phase::Pending | Phase::Claimed(_) => (0, 1),
                 Phase::Running(_) => (1, 1),
             };
-            due += u64::from(self.is_turn(ix) && *job.phase() == Phase::Pending && job.run_at <= self.now);
+            due += u64::from(self.is_next(ix) && *job.phase() == Phase::Pending && job.run_at <= self.now);
             for (group, need) in self.needs(job.lane) {
                 let count = counts.entry(group).or_default();
                 count.0 += used * u64::from(need);
@@ -54,7 +54,7 @@ impl State {
                 *claimed.entry(group).or_default() += u64::from(job.claimed().is_some()) * u64::from(need);
             }
         }
-        for (group, need) in self.holds.iter().flat_map(|(_, hold)| &hold.needs) {
+        for (group, need) in self.programs.iter().flat_map(|(_, program)| &program.needs) {
             let count = counts.entry(*group).or_default();
             count.0 += u64::from(*need);
             count.1 += u64::from(*need);
@@ -102,8 +102,8 @@ impl State {
             serves.queues.iter().flatten().for_each(|&queue| *queues.entry(queue).or_insert(0) += 1);
             serves.tasks.iter().for_each(|&task| *tasks.entry(task).or_insert(0) += 1);
         }
-        let holds = self.holds.iter().flat_map(|(_, hold)| &hold.needs);
-        holds.for_each(|(group, _)| *groups.entry(*group).or_insert(0) += 1);
+        let programs = self.programs.iter().flat_map(|(_, program)| &program.needs);
+        programs.for_each(|(group, _)| *groups.entry(*group).or_insert(0) += 1);
         self.queues.iter().for_each(|(_, queue)| *groups.entry(queue.group).or_insert(0) += 1);
         for (_, group) in self.groups.iter() {
             if let Label::Key(parent, _) = group.label {
@@ -128,9 +128,8 @@ impl State {
     fn audit_timers(&self, faults: &mut Faults) {
         let jobs = || self.jobs.iter().map(|(_, job)| job);
         let pending = || jobs().filter(|job| *job.phase() == Phase::Pending);
-        let its_turn = self.jobs.iter().filter(|&(ix, _)| self.is_turn(ix)).map(|(_, job)| job);
-        let scheduled =
-            its_turn.filter(|job| *job.phase() == Phase::Pending && job.run_at > self.now).count();
+        let is_next = self.jobs.iter().filter(|&(ix, _)| self.is_next(ix)).map(|(_, job)| job);
+        let scheduled = is_next.filter(|job| *job.phase() == Phase::Pending && job.run_at > self.now).count();
         let claimed: usize = self.sessions.iter().map(|(_, session)| session.claimed.len()).sum();
         let waited_for = self.workflows.iter().filter(|(_, workflow)| workflow.live > 0);
         let halting = waited_for.flat_map(|(_, workflow)| workflow.open.values());
@@ -147,12 +146,12 @@ impl State {
             ("claimed", claimed, self.claims.len()),
             ("retained", self.retained.len() + halting, self.past.iter().count()),
             ("past by number", self.past_by_number.len(), self.past.iter().count()),
-            ("lease ends", self.hold_ends.len(), self.holds.iter().count()),
-            ("leases by id", self.hold_by_id.len(), self.holds.iter().count()),
+            ("lease ends", self.program_ends.len(), self.programs.iter().count()),
+            ("leases by id", self.program_by_id.len(), self.programs.iter().count()),
             ("ticks", self.ticks.len(), self.schedules.values().filter(|row| row.next.is_some()).count()),
             ("ended sessions", self.ended_order.len(), self.ended_sessions.len()),
             ("session ends", self.session_ends.len(), self.sessions.iter().count()),
-            ("submit-side limits", self.fleeting_limits, submitted),
+            ("submit-side limits", self.submit_limits, submitted),
         ] {
             check(faults, have == should, || format!("{what}: {have}, should be {should}"));
         }
@@ -181,16 +180,16 @@ impl State {
             queues.filter_map(|(_, queue)| Some((&queue.name, queue.priority.as_ref()?))).collect();
         check(faults, counted == priorities, || format!("priorities: {counted:?}, not {priorities:?}"));
         let code = self.tasks.iter().flat_map(|(_, task)| &task.registered);
-        let code = code.filter(|task| task.limit.is_some()).count();
+        let code = code.filter(|task| task.max_concurrent.is_some()).count();
         let counted: usize = self.limits.values().map(|limits| limits.code.len()).sum();
         check(faults, counted == code, || format!("limits of code: {counted}, not {code}"));
     }
 
-    fn is_turn(&self, ix: Ix<Job>) -> bool {
-        self.jobs[ix].membership().is_none_or(|at| self.workflows[at.workflow].turn == Some(ix))
+    fn is_next(&self, ix: Ix<Job>) -> bool {
+        self.jobs[ix].membership().is_none_or(|at| self.workflows[at.workflow].next == Some(ix))
     }
 
-    /// Whose turn it is, counted from the steps.
+    /// Which step is next, counted from the steps.
     fn audit_workflow(&self, ix: Ix<Workflow>, workflow: &Workflow, faults: &mut Faults) {
         let of = |record: &Record| record.membership().filter(|at| at.workflow == ix).map(|at| at.step);
         let live = self.jobs.iter().filter_map(|(ix, job)| Some((of(job)?, At::Live(ix))));
@@ -211,11 +210,11 @@ impl State {
         check(faults, running.first() == workflow.running.as_ref(), || format!("workflow {name}: running"));
         let live = steps.values().filter(|at| matches!(at, At::Live(_))).count() as u32;
         check(faults, live == workflow.live, || format!("workflow {name}: live {}", workflow.live));
-        let turn = match open.first_key_value() {
+        let next = match open.first_key_value() {
             Some((step, &At::Live(job))) if running.iter().all(|at| at == step) => Some(job),
             Some(_) | None => None,
         };
-        check(faults, workflow.turn == turn, || format!("workflow {name}: turn {:?}", workflow.turn));
+        check(faults, workflow.next == next, || format!("workflow {name}: next {:?}", workflow.next));
     }
 
     /// Promise 1: a parked lane's key has no room for it.
@@ -225,8 +224,8 @@ impl State {
         check(faults, !lane.parked || key_full, || {
             format!("lane {ix:?} is parked although its key has room")
         });
-        let head = lane.jobs.first().map(|(turn, _)| turn);
-        let seat = class.lanes.iter().find(|&(_, at)| at == ix).map(|(turn, _)| turn);
+        let head = lane.jobs.first().map(|(rank, _)| rank);
+        let seat = class.lanes.iter().find(|&(_, at)| at == ix).map(|(rank, _)| rank);
         check(faults, seat == head.filter(|_| !lane.parked), || format!("lane {ix:?} is seated at {seat:?}"));
         let listed = lane.key.is_some_and(|key| self.groups[key].lanes.iter().any(|at| at == ix));
         let should = lane.key.is_some() && head.is_some();
@@ -235,8 +234,8 @@ impl State {
 
     /// Promise 2: a class is on its desk, or at a gate that is on its desk while the group has a free slot.
     fn audit_class(&self, ix: Ix<Class>, class: &Class, faults: &mut Faults) {
-        let head = class.lanes.first().map(|(turn, _)| turn);
-        let on_desk = self.desk(class).ready.iter().find(|&(_, at)| at == ix).map(|(turn, _)| turn);
+        let head = class.lanes.first().map(|(rank, _)| rank);
+        let on_desk = self.desk(class).ready.iter().find(|&(_, at)| at == ix).map(|(rank, _)| rank);
         let line = class.gate.and_then(|gate| self.groups[gate].line.as_ref());
         let at_gate = line.and_then(|line| line.waiting.iter().find(|at| at.2 == ix)).map(|at| at.1);
         let seats = if class.gate.is_some() { (None, head) } else { (head, None) };
@@ -248,25 +247,25 @@ impl State {
         let label = &group.label;
         let open = group.free() > 0;
         check(faults, line.open == open, || format!("{label:?}: open is {}", line.open));
-        let mut first: BTreeMap<Ix<Desk>, Turn> = BTreeMap::new();
-        for &(desk, turn, class) in &line.waiting {
-            first.entry(desk).or_insert(turn);
+        let mut first: BTreeMap<Ix<Desk>, Rank> = BTreeMap::new();
+        for &(desk, rank, class) in &line.waiting {
+            first.entry(desk).or_insert(rank);
             let here = self.classes.get(class).is_some_and(|class| class.gate == Some(ix));
             check(faults, here, || format!("{label:?}: class {class:?} waits elsewhere"));
         }
         check(faults, line.open_at == if open { first } else { BTreeMap::new() }, || {
             format!("{label:?}: gates")
         });
-        for (&desk, &turn) in &line.open_at {
-            let there = self.desks[desk].open.get(turn) == Some(ix);
-            check(faults, there, || format!("{label:?}: its gate is not on desk {desk:?} at {turn:?}"));
+        for (&desk, &rank) in &line.open_at {
+            let there = self.desks[desk].open.get(rank) == Some(ix);
+            check(faults, there, || format!("{label:?}: its gate is not on desk {desk:?} at {rank:?}"));
         }
         let found: BTreeSet<_> = line.big.values().flatten().copied().collect();
         let (mut big, mut needs) = (BTreeSet::new(), BTreeMap::new());
         for (class_ix, class) in self.classes.iter() {
             let need = class.shared().find(|&(at, need)| at == ix && need >= 2);
-            if let (Some((_, need)), Some((turn, _))) = (need, class.lanes.first()) {
-                big.insert((turn, class_ix));
+            if let (Some((_, need)), Some((rank, _))) = (need, class.lanes.first()) {
+                big.insert((rank, class_ix));
                 *needs.entry(need).or_insert(0) += 1;
             }
         }
@@ -284,10 +283,10 @@ impl State {
         check(faults, is == (stands, stands, listed, listed), || {
             format!("desk {ix:?}: stands, listed: {is:?}")
         });
-        for (turn, group) in desk.open.iter() {
+        for (rank, group) in desk.open.iter() {
             let line = self.groups.get(group).and_then(|group| group.line.as_ref());
-            let is_open = line.is_some_and(|line| line.open_at.get(&ix) == Some(&turn));
-            check(faults, is_open, || format!("desk {ix:?}: the gate of {group:?} is not open at {turn:?}"));
+            let is_open = line.is_some_and(|line| line.open_at.get(&ix) == Some(&rank));
+            check(faults, is_open, || format!("desk {ix:?}: the gate of {group:?} is not open at {rank:?}"));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! as the decision did, whatever the size of the state. See `docs/adr/0002-undo.md`.
 
 use super::State;
-use super::row::{Hold, Job, Past, Queue, ScheduleRow, Session, SessionRow, Task, Workflow, WorkflowRow};
+use super::row::{Job, Past, Program, Queue, ScheduleRow, Session, SessionRow, Task, Workflow, WorkflowRow};
 use super::table::Ix;
 use crate::{
     Configuration, Event, FenceToken, GroupRef, JobProgress, Limits, Name, Push, Retention, SessionId, Stop,
@@ -27,9 +27,9 @@ pub(super) enum Undo {
     PastRemoved(Ix<Past>, Box<Past>),
     Retention(Retention),
     Workflow(Ix<Workflow>, WorkflowRow),
-    HoldInserted(Ix<Hold>),
-    HoldExtended(Ix<Hold>, (Time, Time)),
-    HoldRemoved(Ix<Hold>, Box<Hold>),
+    ProgramInserted(Ix<Program>),
+    ProgramExtended(Ix<Program>, (Time, Time)),
+    ProgramRemoved(Ix<Program>, Box<Program>),
     Schedule(Name, Option<Box<ScheduleRow>>),
     SessionInserted(Ix<Session>),
     SessionChanged(Ix<Session>, Box<SessionRow>),
@@ -153,14 +153,14 @@ impl State {
             Undo::Workflow(ix, old) => {
                 self.put_workflow(ix, old);
             }
-            Undo::HoldInserted(ix) => {
-                self.drop_hold(ix);
+            Undo::ProgramInserted(ix) => {
+                self.drop_program(ix);
             }
-            Undo::HoldExtended(ix, (renewed_at, until)) => {
-                self.put_hold_end(ix, renewed_at, until);
+            Undo::ProgramExtended(ix, (renewed_at, until)) => {
+                self.put_program_end(ix, renewed_at, until);
             }
-            Undo::HoldRemoved(ix, old) => {
-                let again = self.add_hold(*old);
+            Undo::ProgramRemoved(ix, old) => {
+                let again = self.add_program(*old);
                 assert_eq!(again, ix, "rows come back to where they were");
             }
             Undo::Schedule(name, old) => {

@@ -23,14 +23,14 @@ impl State {
     }
 
     pub(super) fn put_limits(&mut self, group: &GroupRef, limits: Option<Limits>) {
-        let fleeting =
+        let submit_limited =
             |limits: Option<&Limits>| usize::from(limits.is_some_and(|limits| limits.submit.is_some()));
-        let after = fleeting(limits.as_ref());
+        let after = submit_limited(limits.as_ref());
         let old = match limits {
             Some(limits) => self.limits.insert(group.clone(), limits),
             None => self.limits.remove(group),
         };
-        self.fleeting_limits = self.fleeting_limits + after - fleeting(old.as_ref());
+        self.submit_limits = self.submit_limits + after - submit_limited(old.as_ref());
         if let GroupRef::EveryKey(name) = group {
             let Some(parent) = self.find_group(&GroupRef::Group(name.clone())) else { return };
             let of_parent = |label: &Label| matches!(label, Label::Key(at, _) if *at == parent);
@@ -64,8 +64,8 @@ impl State {
     }
 
     /// Groups among these that have a submit-side limit.
-    pub(crate) fn fleeting(&self, needs: impl FnOnce(&Self) -> Needs) -> Vec<GroupRef> {
-        if self.fleeting_limits == 0 {
+    pub(crate) fn submit_limited(&self, needs: impl FnOnce(&Self) -> Needs) -> Vec<GroupRef> {
+        if self.submit_limits == 0 {
             return Vec::new();
         }
         let groups = needs(self).into_iter().map(|(group, _)| self.group_ref(&self.groups[group].label));

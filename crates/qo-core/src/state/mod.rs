@@ -8,12 +8,12 @@
 mod app;
 mod audit;
 mod history;
-mod hold;
 mod intern;
 mod journal;
 mod limit;
 pub(crate) mod ordered;
 mod picture;
+mod program;
 pub(crate) mod row;
 mod schedule;
 mod session;
@@ -28,7 +28,7 @@ use crate::{Configuration, FenceToken, GroupRef, JobId, JobProgress, Key, LeaseI
 use crate::{Retention, SessionId};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use journal::Undo;
-use row::{At, Group, Hold, Job, Label, Past, Phase, Queue, ScheduleRow, Session, Task, Workflow};
+use row::{At, Group, Job, Label, Past, Phase, Program, Queue, ScheduleRow, Session, Task, Workflow};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use table::{Ix, Table};
@@ -46,7 +46,7 @@ pub struct State {
     pub(crate) retention: Retention,
     pub(crate) workflows: Table<Workflow>,
     /// Slots of programs.
-    pub(crate) holds: Table<Hold>,
+    pub(crate) programs: Table<Program>,
     pub(crate) schedules: BTreeMap<Name, ScheduleRow>,
     pub(crate) sessions: Table<Session>,
     pub(crate) queues: Table<Queue>,
@@ -70,7 +70,7 @@ pub struct State {
     /// Rows that perhaps nothing refers to, to be freed when no speculation could bring them back.
     vacant: Vec<Vacant>,
     /// Submit-side limits: they go with the last live job of their group.
-    fleeting_limits: usize,
+    submit_limits: usize,
 
     // Ways to find rows. Tables of handles: the keys are in the rows.
     job_by_id: HashTable<Ix<Job>>,
@@ -79,7 +79,7 @@ pub struct State {
     pub(crate) past_by_number: BTreeMap<u64, Ix<Past>>,
     job_by_idempotency_key: HashMap<Key, At>,
     pub(crate) workflow_by_name: BTreeMap<Name, Ix<Workflow>>,
-    pub(crate) hold_by_id: HashMap<LeaseId, Ix<Hold>>,
+    pub(crate) program_by_id: HashMap<LeaseId, Ix<Program>>,
     pub(crate) session_by_id: BTreeMap<SessionId, Ix<Session>>,
     pub(crate) queue_by_name: BTreeMap<Name, Ix<Queue>>,
     pub(crate) task_by_name: HashMap<Name, Ix<Task>>,
@@ -96,7 +96,7 @@ pub struct State {
     pub(crate) expiries: BTreeMap<(Time, u64), Ix<Job>>,
     pub(crate) timeouts: BTreeMap<(Time, FenceToken), Ix<Job>>,
     pub(crate) claims: BTreeMap<(Time, FenceToken), Ix<Job>>,
-    pub(crate) hold_ends: BTreeMap<(Time, FenceToken), Ix<Hold>>,
+    pub(crate) program_ends: BTreeMap<(Time, FenceToken), Ix<Program>>,
     pub(crate) session_ends: BTreeMap<(Time, SessionId), Ix<Session>>,
     pub(crate) ended_order: BTreeSet<(Time, SessionId)>,
     pub(crate) ticks: BTreeSet<(Time, Name)>,
@@ -134,7 +134,7 @@ impl State {
             past: Table::default(),
             retention: Retention::default(),
             workflows: Table::default(),
-            holds: Table::default(),
+            programs: Table::default(),
             schedules: BTreeMap::new(),
             sessions: Table::default(),
             queues: Table::default(),
@@ -149,14 +149,14 @@ impl State {
             lanes: Table::default(),
             claimed_slots: HashMap::new(),
             vacant: Vec::new(),
-            fleeting_limits: 0,
+            submit_limits: 0,
             job_by_id: HashTable::new(),
             job_by_number: BTreeMap::new(),
             past_by_id: HashTable::new(),
             past_by_number: BTreeMap::new(),
             job_by_idempotency_key: HashMap::new(),
             workflow_by_name: BTreeMap::new(),
-            hold_by_id: HashMap::new(),
+            program_by_id: HashMap::new(),
             session_by_id: BTreeMap::new(),
             queue_by_name: BTreeMap::new(),
             task_by_name: HashMap::new(),
@@ -170,7 +170,7 @@ impl State {
             expiries: BTreeMap::new(),
             timeouts: BTreeMap::new(),
             claims: BTreeMap::new(),
-            hold_ends: BTreeMap::new(),
+            program_ends: BTreeMap::new(),
             session_ends: BTreeMap::new(),
             ended_order: BTreeSet::new(),
             ticks: BTreeSet::new(),
@@ -280,12 +280,12 @@ impl State {
 
     fn index_job(&mut self, ix: Ix<Job>, link: bool) {
         let job = &self.jobs[ix];
-        let (lane, number, turn) = (job.lane, job.number, job.turn());
+        let (lane, number, rank) = (job.lane, job.number, job.rank());
         let (queue, membership) = (self.desk(self.class(lane)).queue, job.membership());
         match *job.phase() {
             Phase::Pending => {
                 let (run_at, good_until) = (job.run_at, job.good_until());
-                let waits = membership.is_some_and(|at| self.workflows[at.workflow].turn != Some(ix));
+                let waits = membership.is_some_and(|at| self.workflows[at.workflow].next != Some(ix));
                 let due = run_at <= self.now;
                 let queue = &mut self.queues[queue];
                 let count = match (waits, due) {
@@ -296,8 +296,8 @@ impl State {
                 *count = if link { *count + 1 } else { *count - 1 };
                 match (waits, due, link) {
                     (true, ..) => {}
-                    (false, true, true) => self.enter_lane(lane, turn, ix),
-                    (false, true, false) => self.leave_lane(lane, turn),
+                    (false, true, true) => self.enter_lane(lane, rank, ix),
+                    (false, true, false) => self.leave_lane(lane, rank),
                     (false, false, _) => toggle(&mut self.scheduled, (run_at, number), ix, link),
                 }
                 if let Some(good_until) = good_until {
@@ -383,18 +383,18 @@ impl State {
     /// Moves a job between `scheduled` (where it was taken out already, or will be put) and its lane.
     fn stand_in_line(&mut self, ix: Ix<Job>, due: bool) {
         let job = &self.jobs[ix];
-        let (lane, turn) = (job.lane, job.turn());
+        let (lane, rank) = (job.lane, job.rank());
         let queue = self.desk(self.class(lane)).queue;
         let queue = &mut self.queues[queue];
         if due {
             queue.scheduled -= 1;
             queue.due += 1;
-            self.enter_lane(lane, turn, ix);
+            self.enter_lane(lane, rank, ix);
         } else {
             queue.due -= 1;
             queue.scheduled += 1;
-            self.leave_lane(lane, turn);
-            self.scheduled.insert((turn.run_at, turn.number), ix);
+            self.leave_lane(lane, rank);
+            self.scheduled.insert((rank.run_at, rank.number), ix);
         }
     }
 }

@@ -107,7 +107,7 @@ mod tests {
             let (mut ours, mut plain) = (Ordered::None, BTreeMap::new());
             for (insert, key) in steps {
                 if insert {
-                    // Inserting twice never happens: turns are unique.
+                    // Inserting twice never happens: ranks are unique.
                     if plain.insert(key, key).is_none() { ours.insert(key, key); }
                 } else {
                     prop_assert_eq!(ours.remove(key), plain.remove(&key).is_some());

@@ -2,7 +2,7 @@
 //! picture decide the same from here on.
 
 use super::State;
-use super::row::Hold;
+use super::row::Program;
 
 impl State {
     /// One line for each row, in an order of its own. For tests and for comparing replicas.
@@ -21,13 +21,13 @@ impl State {
         let mut workflows = self.workflow_by_name.values().map(|&ix| &self.workflows[ix]);
         let shown = workflows.by_ref().filter(|workflow| !workflow.steps.is_empty());
         lines.extend(shown.map(|workflow| format!("workflow {}: {:?}", workflow.name, workflow.row)));
-        let mut holds: Vec<_> = self.holds.iter().map(|(_, hold)| hold).collect();
-        holds.sort_by_key(|hold| hold.token);
-        let hold = |hold: &Hold| {
-            let Hold { request, token, since, renewed_at, until, .. } = hold;
+        let mut programs: Vec<_> = self.programs.iter().map(|(_, program)| program).collect();
+        programs.sort_by_key(|program| program.token);
+        let line = |program: &Program| {
+            let Program { request, token, since, renewed_at, until, .. } = program;
             format!("{request:?} {token} {since} {renewed_at} {until}")
         };
-        lines.extend(holds.into_iter().map(hold));
+        lines.extend(programs.into_iter().map(line));
         lines.extend(self.schedules().iter().map(|schedule| format!("{schedule:?}")));
         lines.push(format!("{:?}", self.retention));
         for (id, &ix) in &self.session_by_id {

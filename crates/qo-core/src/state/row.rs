@@ -1,7 +1,7 @@
 //! The rows: what the state knows about each job, workflow, program, session, queue, task and group.
 
 use super::table::Ix;
-use crate::lane::{ClassLine, Desk, Lane, Needs, Turn};
+use crate::lane::{ClassLine, Desk, Lane, Needs, Rank};
 use crate::{
     Attempt, ExchangeReply, FenceToken, GroupRef, JobId, JobProgress, JobState, Json, Key, LastTick, Name,
 };
@@ -175,8 +175,8 @@ impl Job {
         }
     }
 
-    pub(crate) fn turn(&self) -> Turn {
-        Turn { priority: self.priority, run_at: self.run_at, number: self.number }
+    pub(crate) fn rank(&self) -> Rank {
+        Rank { priority: self.priority, run_at: self.run_at, number: self.number }
     }
 }
 
@@ -212,7 +212,7 @@ impl Record {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Held {
     Job(Ix<Job>),
-    Program(Ix<Hold>),
+    Program(Ix<Program>),
 }
 
 /// Where a job row is.
@@ -233,8 +233,8 @@ pub(crate) struct Workflow {
     /// Derived: steps that have not ended, and the one that runs.
     pub(crate) live: u32,
     pub(crate) running: Option<u32>,
-    /// Derived: the live step whose turn it is; if it is pending it is in line or waits for its date.
-    pub(crate) turn: Option<Ix<Job>>,
+    /// Derived: the live step that may run next; if it is pending it is in line or waits for its date.
+    pub(crate) next: Option<Ix<Job>>,
 }
 
 /// What is stored of a workflow.
@@ -248,7 +248,7 @@ pub(crate) struct WorkflowRow {
 
 impl Workflow {
     pub(crate) fn new(name: Name, row: WorkflowRow) -> Self {
-        Self { name, row, steps: BTreeMap::new(), open: BTreeMap::new(), live: 0, running: None, turn: None }
+        Self { name, row, steps: BTreeMap::new(), open: BTreeMap::new(), live: 0, running: None, next: None }
     }
 
     pub(crate) fn head(&self) -> Option<(u32, At)> {
@@ -266,7 +266,7 @@ impl Workflow {
 
 /// Slots that a program holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Hold {
+pub(crate) struct Program {
     pub(crate) request: Arc<SlotRequest>,
     pub(crate) token: FenceToken,
     pub(crate) since: Time,
@@ -348,7 +348,7 @@ pub(crate) struct Queue {
     /// Derived: desks where somebody stands, and whether its group has a free slot.
     pub(crate) desks: BTreeSet<Ix<Desk>>,
     pub(crate) open: bool,
-    /// Derived: pending jobs in line, those that wait for their date, steps whose turn it is not, and claimed jobs.
+    /// Derived: pending jobs in line, those that wait for their date, steps that are not next, and claimed jobs.
     pub(crate) due: u64,
     pub(crate) scheduled: u64,
     pub(crate) waiting: u64,

@@ -5,7 +5,7 @@
 //! there may be millions. What a row refers to it names: handles mean nothing outside one process.
 
 use super::State;
-use super::row::{At, Claimed, Hold, Job, JobOptions, Membership, Past, Phase, Record, Run, ScheduleRow};
+use super::row::{At, Claimed, Job, JobOptions, Membership, Past, Phase, Program, Record, Run, ScheduleRow};
 use super::row::{Serves, SessionRow, Spec, Track, Workflow, WorkflowRow};
 use super::table::Ix;
 use crate::job::{default_cost, is_default, is_one};
@@ -306,13 +306,14 @@ impl State {
             SnapshotRow::Workflow { workflow: workflow.name.clone(), on_failure, cancelled, accepted }
         });
         let jobs = self.in_order(0).map(|(_, at)| SnapshotRow::Job(Box::new(self.job_snapshot(at))));
-        let programs = self.hold_ends.values().map(|&ix| &self.holds[ix]);
-        let programs = programs.map(|hold| SnapshotRow::Program {
-            request: Arc::clone(&hold.request),
-            token: hold.token,
-            since: hold.since,
-            renewed_at: Some(hold.renewed_at).filter(|at| *at != program_renewed(hold.since, hold.until)),
-            lease_until: hold.until,
+        let programs = self.program_ends.values().map(|&ix| &self.programs[ix]);
+        let programs = programs.map(|program| SnapshotRow::Program {
+            request: Arc::clone(&program.request),
+            token: program.token,
+            since: program.since,
+            renewed_at: Some(program.renewed_at)
+                .filter(|at| *at != program_renewed(program.since, program.until)),
+            lease_until: program.until,
         });
         let schedules = self.schedules().into_iter().map(|row| SnapshotRow::Schedule(Box::new(row)));
         let apps = self.apps.iter().cloned().map(SnapshotRow::App);
@@ -457,13 +458,20 @@ impl Restored {
             }
             SnapshotRow::Job(job) => self.take_job(*job)?,
             SnapshotRow::Program { request, token, since, renewed_at, lease_until } => {
-                if state.hold_by_id.contains_key(&request.id) || token.0 >= state.next_token {
+                if state.program_by_id.contains_key(&request.id) || token.0 >= state.next_token {
                     return Err(bad(format_args!("lease {} comes twice or from the future", request.id)));
                 }
                 request.check().map_err(|error| bad(error.message()))?;
                 let needs = state.intern_needs(&request.group, request.slots);
                 let renewed_at = renewed_at.unwrap_or_else(|| program_renewed(since, lease_until));
-                state.insert_hold(Hold { request, token, since, renewed_at, until: lease_until, needs });
+                state.insert_program(Program {
+                    request,
+                    token,
+                    since,
+                    renewed_at,
+                    until: lease_until,
+                    needs,
+                });
             }
             SnapshotRow::Schedule(schedule) => {
                 let ScheduleStatus { schedule, spec, enabled, next, last, last_job } = *schedule;

@@ -290,7 +290,7 @@ impl State {
     pub(crate) fn holding(&self, group: &GroupRef) -> impl Iterator<Item = (FenceToken, Held)> {
         let running = self.sessions.iter().flat_map(|(_, session)| &session.running);
         let running = running.map(|(&token, &job)| (token, Held::Job(job)));
-        let programs = self.holds.iter().map(|(ix, hold)| (hold.token, Held::Program(ix)));
+        let programs = self.programs.iter().map(|(ix, program)| (program.token, Held::Program(ix)));
         let mut held: Vec<_> =
             running.chain(programs).filter(|&(_, held)| self.slots(group, held) > 0).collect();
         held.sort_unstable_by_key(|&(token, _)| token);
@@ -300,7 +300,7 @@ impl State {
     fn slots(&self, group: &GroupRef, held: Held) -> u32 {
         let needs = match held {
             Held::Job(job) => self.needs(self.jobs[job].lane),
-            Held::Program(hold) => self.holds[hold].needs.clone(),
+            Held::Program(program) => self.programs[program].needs.clone(),
         };
         let of_group = |ix: Ix<Group>| match (group, &self.groups[ix].label) {
             (GroupRef::EveryKey(name), Label::Key(parent, _)) => self.group_name(*parent) == *name,
@@ -321,9 +321,17 @@ impl State {
                 Holder { token, slots, worker, since, lease_until, by }
             }
             Held::Program(ix) => {
-                let hold = &self.holds[ix];
-                let (worker, by) = (hold.request.holder.clone(), HeldBy::Program { lease: hold.request.id });
-                Holder { token: hold.token, slots, worker, since: hold.since, lease_until: hold.until, by }
+                let program = &self.programs[ix];
+                let (worker, by) =
+                    (program.request.holder.clone(), HeldBy::Program { lease: program.request.id });
+                Holder {
+                    token: program.token,
+                    slots,
+                    worker,
+                    since: program.since,
+                    lease_until: program.until,
+                    by,
+                }
             }
         }
     }
@@ -383,12 +391,12 @@ impl State {
         };
         let jobs = self.timeouts.iter().take_while(|((at, _), _)| is_over(*at)).map(|(_, &job)| job);
         let jobs = jobs.filter(|&job| of_live(job)).take(caps::PAGE).map(Held::Job);
-        let programs = self.hold_ends.iter().take_while(|((at, _), _)| is_over(*at)).take(caps::PAGE);
-        let programs = programs.map(|(_, &hold)| Held::Program(hold));
+        let programs = self.program_ends.iter().take_while(|((at, _), _)| is_over(*at)).take(caps::PAGE);
+        let programs = programs.map(|(_, &program)| Held::Program(program));
         let leases = jobs.chain(programs).filter_map(|held| {
             let narrowest = match held {
                 Held::Job(job) => self.needs(self.jobs[job].lane).first().map(|need| need.0),
-                Held::Program(hold) => self.holds[hold].needs.first().map(|need| need.0),
+                Held::Program(program) => self.programs[program].needs.first().map(|need| need.0),
             };
             let group = self.group_ref(&self.groups[narrowest?].label);
             Some(LeaseOver { holder: self.holder(&group, held), group })

@@ -1,4 +1,4 @@
-//! Workflows: whose turn it is follows from the steps. A step whose turn it is not is in no lane and on no calendar,
+//! Workflows: which step is next follows from the steps. A step that is not next is in no lane and on no calendar,
 //! so waiting and halted workflows cost a claim nothing.
 
 use super::journal::Undo;
@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// Counts a job out. It has left every other index before; whose turn it is then, `seat_workflow` finds out.
+    /// Counts a job out. It has left every other index before; `seat_workflow` finds out which step is next then.
     pub(super) fn dismiss(&mut self, membership: Option<Membership>, at: At) {
         let Some(Membership { workflow, step }) = membership else { return };
         let row = &mut self.workflows[workflow];
@@ -103,7 +103,7 @@ impl State {
         match at {
             At::Live(job) => {
                 row.live -= 1;
-                row.turn.take_if(|turn| *turn == job);
+                row.next.take_if(|next| *next == job);
                 if row.live == 0 {
                     self.retain_open(workflow, true);
                 }
@@ -126,18 +126,18 @@ impl State {
         }
     }
 
-    /// Finds out whose turn it is, and moves the steps that this concerns.
+    /// Finds out which step is next, and moves the steps that this concerns.
     fn seat_workflow(&mut self, ix: Ix<Workflow>) {
         let row = &self.workflows[ix];
-        let turn = match row.head() {
+        let next = match row.head() {
             Some((step, At::Live(job))) if row.running.is_none_or(|running| running == step) => Some(job),
             Some(_) | None => None,
         };
-        if row.turn != turn {
+        if row.next != next {
             let concerned =
-                [row.turn, turn].map(|job| job.filter(|&job| *self.jobs[job].phase() == Phase::Pending));
+                [row.next, next].map(|job| job.filter(|&job| *self.jobs[job].phase() == Phase::Pending));
             concerned.into_iter().flatten().for_each(|job| self.unlink_job(job));
-            self.workflows[ix].turn = turn;
+            self.workflows[ix].next = next;
             concerned.into_iter().flatten().for_each(|job| self.link_job(job));
         }
     }

@@ -326,7 +326,7 @@ $$;
 
 CREATE OR REPLACE FUNCTION task_mistake(_task jsonb) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(object_mistake('task', _task), missing_mistake(_task, 'task'), name_mistake(_task, 'task'),
-        name_mistake(_task, 'group'), name_mistake(_task, 'app'), number_mistake(_task, 'limit', 0, {{LIMIT}}),
+        name_mistake(_task, 'group'), name_mistake(_task, 'app'), number_mistake(_task, 'max_concurrent', 0, {{LIMIT}}),
         number_mistake(_task, 'timeout_ms', 1, {{DURATION_MS}}),
         CASE WHEN coalesce(jsonb_typeof(_task->'retry'), 'null') <> 'null' THEN retry_mistake(_task->'retry') END)
 $$;
@@ -409,9 +409,9 @@ BEGIN
         id_mistake(_exchange, 'session'), number_mistake(_exchange, 'number', 1, 9223372036854775807),
         number_mistake(_exchange, 'free_permits', 0, {{LIMIT}}), object_mistake('claim', _claim));
     _prefetch := nullif(_claim->'prefetch', 'null');
-    PERFORM check_none(number_mistake(_claim, 'max', 0, {{CLAIM}}), number_mistake(_claim, 'max_per_queue', 1, {{CLAIM}}),
+    PERFORM check_none(number_mistake(_claim, 'max', 0, {{CLAIM}}), number_mistake(_claim, 'max_claim_batch', 1, {{CLAIM}}),
         CASE WHEN _prefetch IS NOT NULL THEN coalesce(object_mistake('prefetch', _prefetch), missing_mistake(_prefetch, 'hold', 'lease_ms'),
-            number_mistake(_prefetch, 'hold', 1, {{CLAIM}}), number_mistake(_prefetch, 'lease_ms', {{LEASE_MIN_MS}}, {{LEASE_MAX_MS}})) END,
+            number_mistake(_prefetch, 'buffer', 1, {{CLAIM}}), number_mistake(_prefetch, 'lease_ms', {{LEASE_MIN_MS}}, {{LEASE_MAX_MS}})) END,
         number_mistake(_exchange, 'idle_ms', {{LEASE_MIN_MS}}, {{LEASE_MAX_MS}}));
     FOREACH _part IN ARRAY ARRAY['settles', 'starts', 'progress'] LOOP
         CONTINUE WHEN coalesce(jsonb_typeof(_exchange->_part), 'null') = 'null';
@@ -461,7 +461,7 @@ BEGIN
     IF coalesce(_max NOT BETWEEN 0 AND {{CLAIM}} OR coalesce(_per_queue, 1) NOT BETWEEN 1 AND {{CLAIM}} OR _free_permits NOT BETWEEN 0 AND {{LIMIT}}
         OR _settles > {{SETTLES}} OR ARRAY[cardinality(_tokens), cardinality(_outcomes), cardinality(_errors), cardinality(_outputs),
             cardinality(_delays)] <> array_fill(_settles, ARRAY[5]), true) THEN
-        PERFORM check_none(slots_mistake('max', _max, 0, {{CLAIM}}), slots_mistake('max_per_queue', coalesce(_per_queue, 1), 1, {{CLAIM}}),
+        PERFORM check_none(slots_mistake('max', _max, 0, {{CLAIM}}), slots_mistake('max_claim_batch', coalesce(_per_queue, 1), 1, {{CLAIM}}),
             slots_mistake('free_permits', _free_permits, 0, {{LIMIT}}), slots_mistake('settles', _settles, 0, {{SETTLES}}),
             invalid('settles', _settles, 'must be columns of one length'));
     END IF;

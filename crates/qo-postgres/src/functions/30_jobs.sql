@@ -282,12 +282,12 @@ BEGIN
     INSERT INTO job VALUES (_done.seq, _done.id, _done.task, _done.queue, _done.grp, _done.key, _done.cost,
         _done.limits, _done.priority, _done.submitted_at, _now,
         CASE WHEN NOT is_over(_done.good_until, _now) THEN _done.good_until END,
-        _done.max_attempts, _done.retry, _done.timeout_ms, _done.own_limit, _done.idempotency_key,
+        _done.max_attempts, _done.retry, _done.timeout_ms, _done.submit_limit, _done.idempotency_key,
         _done.workflow, _done.step, false, 0, attempts_of(_done), _done.payload) RETURNING * INTO _job;
     INSERT INTO extra SELECT e.key, _seq, e.value::integer FROM jsonb_each_text(coalesce(_job.limits, '{}')) e;
-    IF _job.own_limit IS NOT NULL THEN
+    IF _job.submit_limit IS NOT NULL THEN
         INSERT INTO submit_limit (ref, slots)
-            VALUES (CASE WHEN _job.key IS NULL THEN _job.grp ELSE _job.grp || '/' || _job.key END, _job.own_limit);
+            VALUES (CASE WHEN _job.key IS NULL THEN _job.grp ELSE _job.grp || '/' || _job.key END, _job.submit_limit);
         PERFORM count_new_limits();
     END IF;
     PERFORM put_in_line(_now, _job);

@@ -124,7 +124,7 @@ BEGIN
         UPDATE workflow w SET steps = w.steps + 1 WHERE w.workflow = _job.workflow RETURNING w.steps INTO _step;
     END IF;
     INSERT INTO job (seq, id, task, queue, grp, key, cost, limits, priority, submitted_at, run_at, good_until,
-        max_attempts, retry, timeout_ms, own_limit, idempotency_key, workflow, step, payload)
+        max_attempts, retry, timeout_ms, submit_limit, idempotency_key, workflow, step, payload)
     VALUES (nextval('acceptance'), _id, _new->>'task', _job.queue, _job.grp, _job.key, _job.cost, _job.limits,
         coalesce((_new->>'priority')::integer, 0), _now, coalesce((_new->>'run_at')::bigint, _now),
         (_new->>'good_until')::bigint, coalesce((_new->>'max_attempts')::integer, 3), _new->'retry',

@@ -287,13 +287,13 @@ BEGIN
     IF cardinality(_settled) + cardinality(_started) + _fired > 0 OR _draining OR something(_over) THEN PERFORM ring(); END IF;
 
     SELECT w._given, w._queues, w._bytes INTO _given, _queues, _bytes
-        FROM walk(_now, _session, coalesce((_claim->>'max')::integer, 0), (_claim->>'max_per_queue')::integer, false, NULL,
+        FROM walk(_now, _session, coalesce((_claim->>'max')::integer, 0), (_claim->>'max_claim_batch')::integer, false, NULL,
                   _trial, _given, _queues, _bytes) w;
     _prefetch := nullif(_claim->'prefetch', 'null');
     IF _prefetch IS NOT NULL AND NOT _late THEN
         SELECT count(*) INTO _held FROM hold h WHERE h.session = _id AND h.state = 'claimed';
         SELECT w._given INTO _ahead
-            FROM walk(_now, _session, (_prefetch->>'hold')::integer - _held, (_claim->>'max_per_queue')::integer, true,
+            FROM walk(_now, _session, (_prefetch->>'buffer')::integer - _held, (_claim->>'max_claim_batch')::integer, true,
                       (_prefetch->>'lease_ms')::bigint, _trial, '{}', _queues, _bytes) w;
         SELECT coalesce(jsonb_agg(jsonb_build_object('job', a, 'claim_until', _now + (_prefetch->>'lease_ms')::bigint)
                         ORDER BY n), '[]')

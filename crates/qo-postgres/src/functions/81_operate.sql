@@ -2,7 +2,7 @@
 
 -- A registration as text, for the history of pushes.
 CREATE OR REPLACE FUNCTION task_text(_task jsonb) RETURNS text LANGUAGE sql STABLE AS $$
-    SELECT concat_ws(' ', 'group=' || coalesce(_task->>'group', _task->>'task'), 'limit=' || (_task->>'limit'),
+    SELECT concat_ws(' ', 'group=' || coalesce(_task->>'group', _task->>'task'), 'max_concurrent=' || (_task->>'max_concurrent'),
         'timeout_ms=' || (_task->>'timeout_ms'),
         'retry=' || (_task#>>'{retry,base_ms}') || '/' || (_task#>>'{retry,factor_percent}') || '/'
                  || (_task#>>'{retry,max_ms}') || '/' || (_task#>>'{retry,jitter_percent}'))
@@ -71,8 +71,8 @@ BEGIN
         CONTINUE WHEN _old - 'app' = _task - 'app';
         _before := NULL;
         DELETE FROM code_limit c WHERE c.task = _name AND c.app = _app RETURNING c.grp INTO _before;
-        IF _task->>'limit' IS NOT NULL THEN
-            INSERT INTO code_limit (task, app, grp, slots) VALUES (_name, _app, _grp, (_task->>'limit')::integer);
+        IF _task->>'max_concurrent' IS NOT NULL THEN
+            INSERT INTO code_limit (task, app, grp, slots) VALUES (_name, _app, _grp, (_task->>'max_concurrent')::integer);
         END IF;
         INSERT INTO registration AS r (task, app, options) VALUES (_name, _app, _task)
             ON CONFLICT (task, app) DO UPDATE SET options = excluded.options;

@@ -44,7 +44,7 @@ BEGIN
            array_agg(t.limits) FILTER (WHERE t.limits IS NOT NULL),
            array_agg((t.attempts->0->>'token')::bigint) FILTER (WHERE jsonb_array_length(t.attempts) >= 100)
     INTO _seqs, _thens, _waiting, _extras, _queues, _groups, _keys, _costs, _limits, _dropped FROM (
-        SELECT j.attempts, j.seq, j.queue, j.grp, j.key, j.cost, j.limits, j.workflow IS NOT NULL OR j.own_limit IS NOT NULL AS waiting,
+        SELECT j.attempts, j.seq, j.queue, j.grp, j.key, j.cost, j.limits, j.workflow IS NOT NULL OR j.submit_limit IS NOT NULL AS waiting,
                (CASE
                    WHEN o.outcome IN ('succeeded', 'cancelled') THEN o.outcome
                    WHEN h.cancel THEN 'cancelled'
@@ -98,7 +98,7 @@ BEGIN
     -- Two jobs of one id cannot be; if there were, that is for one who is alone.
     INSERT INTO done
     SELECT g.seq, g.id, g.task, g.queue, g.grp, g.key, g.cost, g.limits, g.priority, g.submitted_at, g.run_at, g.good_until,
-        g.max_attempts, g.retry, g.timeout_ms, g.own_limit, g.idempotency_key, g.workflow, g.step, g.skipped,
+        g.max_attempts, g.retry, g.timeout_ms, g.submit_limit, g.idempotency_key, g.workflow, g.step, g.skipped,
         g.attempts_used + g.uses, CASE WHEN jsonb_array_length(g.attempts) >= 100 THEN g.attempts - 0 ELSE g.attempts END,
         g.payload, g.state, _now, g.output, g.token, _session.worker, _session.session, g.since, g.outcome, g.error
     FROM gone g;

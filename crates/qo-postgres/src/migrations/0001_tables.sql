@@ -38,7 +38,7 @@ CREATE TABLE job (
     max_attempts    integer NOT NULL,
     retry           jsonb,
     timeout_ms      bigint,
-    own_limit       integer,
+    submit_limit       integer,
     idempotency_key text COLLATE "C",
     workflow        text COLLATE "C",
     step            integer,

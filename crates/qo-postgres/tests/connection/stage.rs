@@ -85,7 +85,7 @@ pub async fn open_session(store: &dyn Store, id: u128) -> SessionId {
 }
 
 pub fn exchange(session: SessionId, number: u64, settles: Vec<Settle>, max: u32) -> Exchange {
-    let claim = Claim { max, max_per_queue: None, prefetch: None };
+    let claim = Claim { max, max_claim_batch: None, prefetch: None };
     Exchange { settles, claim, free_permits: 1_000, ..Exchange::renew(session, number) }
 }
 

@@ -91,7 +91,7 @@ impl<'a> Walk<'a> {
             None => 0,
             Some(prefetch) => {
                 let held_before = self.books.claimed_by(exchange.session) - taken.len() as u32;
-                prefetch.hold.saturating_sub(held_before)
+                prefetch.buffer.saturating_sub(held_before)
             }
         };
         room as usize
@@ -157,7 +157,7 @@ impl<'a> Walk<'a> {
         let queue = |job: usize| &self.books.jobs[job].new.queue;
         let both_walks = before.iter().chain(self.walked.before);
         let of_queue = both_walks.filter(|&&other| queue(other) == queue(job)).count() as u64;
-        let most = self.walked.exchange.claim.max_per_queue;
+        let most = self.walked.exchange.claim.max_claim_batch;
         before.len() >= self.room() || most.is_some_and(|most| of_queue >= most.into())
     }
 

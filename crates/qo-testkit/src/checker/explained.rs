@@ -143,7 +143,7 @@ fn due_of_workflow(books: &Ledger, index: usize) -> Option<String> {
     if let Some(head) = books.halted_by(workflow) {
         return Some(halted(name, &books.step_status(head)));
     }
-    if books.has_turn(index) {
+    if books.is_next(index) {
         return None;
     }
     let waits_for = books.running_step(workflow).or_else(|| books.head(workflow))?;

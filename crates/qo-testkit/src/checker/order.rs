@@ -23,7 +23,7 @@ impl Watch for Order {
                 grant.job.iter().for_each(|&job| in_turn(books, job, objections));
             }
             Fact::Prefetched(_, prefetched, Some(job)) => {
-                objections.unless(books.has_turn(*job), "G6", || {
+                objections.unless(books.is_next(*job), "G6", || {
                     format!("step {} was claimed before its turn", prefetched.job.id)
                 });
             }

@@ -189,7 +189,7 @@ fn compare_queues(books: &Ledger, audit: &Audit, objections: &mut Objections) {
         };
         let pending = |turn: bool, due: bool| {
             let fits =
-                |job: &&usize| books.has_turn(**job) == turn && (!turn || books.is_in_line(**job) == due);
+                |job: &&usize| books.is_next(**job) == turn && (!turn || books.is_in_line(**job) == due);
             of_queue(&mut books.pending.iter().filter(fits))
         };
         let by_books = (

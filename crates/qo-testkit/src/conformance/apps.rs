@@ -12,7 +12,7 @@ fn plans(app: &str, schedule: &str, spec: Schedule) -> Configuration {
 }
 
 fn registers(app: &str, text: &str, limit: Option<u32>) -> TaskOptions {
-    TaskOptions { app: name(app), limit, ..task(text) }
+    TaskOptions { app: name(app), max_concurrent: limit, ..task(text) }
 }
 
 fn change(setting: Setting, name: &str, old: Option<&str>, new: Option<&str>) -> SettingChange {
@@ -131,7 +131,7 @@ pub(super) async fn pushes_are_remembered_with_time_app_and_changes(world: &Worl
         pushes,
         [
             push(2_000, "shop", change(Setting::Limit, "api", Some("3"), None)),
-            push(1_000, "billing", change(Setting::Task, "mail", None, Some("group=mail limit=2"))),
+            push(1_000, "billing", change(Setting::Task, "mail", None, Some("group=mail max_concurrent=2"))),
             push(0, "shop", change(Setting::Limit, "api", None, Some("3"))),
         ]
     );

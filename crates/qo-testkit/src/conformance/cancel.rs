@@ -40,7 +40,7 @@ pub(super) async fn a_running_job_keeps_its_slots_until_settled(world: &World) {
     let view = world.view(claimed.id).await;
     assert_eq!((view.state, view.cancel_requested), (JobState::Running, true));
     assert_eq!((worker.claim(5).await, world.used("t").await), (vec![], 1));
-    let reply = worker.turn(vec![settled(&claimed, Outcome::Cancelled)], 5).await;
+    let reply = worker.exchange(vec![settled(&claimed, Outcome::Cancelled)], 5).await;
     assert_eq!((reply.settled, reply.claimed.len()), (vec![Ok(JobState::Cancelled)], 1));
 }
 
@@ -62,7 +62,7 @@ pub(super) async fn only_the_owner_is_told(world: &World) {
 
 pub(super) async fn a_job_settled_in_the_same_exchange_is_not_told(world: &World) {
     let (worker, claimed) = one_cancelled(world).await;
-    assert_eq!(worker.turn(vec![settled(&claimed, success())], 0).await.stop, []);
+    assert_eq!(worker.exchange(vec![settled(&claimed, success())], 0).await.stop, []);
     assert_eq!(worker.renew().await.stop, []);
 }
 
@@ -142,7 +142,7 @@ pub(super) async fn a_cancelled_job_no_longer_stands_in_line(world: &World) {
     let first = worker.claim_one().await;
     world.cancel(ids[1]).await.expect("it is there");
     assert_eq!(world.status("t").await.live, 2);
-    let reply = worker.turn(vec![settled(&first, success())], 5).await;
+    let reply = worker.exchange(vec![settled(&first, success())], 5).await;
     assert_eq!(worker::ids(&reply.claimed), ids[2..]);
 }
 

@@ -21,10 +21,10 @@ pub(super) async fn a_bad_configuration_is_invalid_as_a_whole(world: &World) {
 }
 
 pub(super) async fn a_bad_registration_is_invalid_as_a_whole(world: &World) {
-    let fine = TaskOptions { limit: Some(1), ..task("fine") };
+    let fine = TaskOptions { max_concurrent: Some(1), ..task("fine") };
     let retry = RetryPolicy { factor_percent: 99, ..RetryPolicy::default() };
     let bad = [
-        (TaskOptions { limit: Some(caps::LIMIT + 1), ..task("bad") }, "limit", "1000001"),
+        (TaskOptions { max_concurrent: Some(caps::LIMIT + 1), ..task("bad") }, "max_concurrent", "1000001"),
         (TaskOptions { timeout_ms: Some(0), ..task("bad") }, "timeout_ms", "0"),
         (TaskOptions { retry: Some(retry), ..task("bad") }, "retry.factor_percent", "99"),
     ];

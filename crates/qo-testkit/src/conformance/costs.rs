@@ -19,7 +19,7 @@ pub(super) async fn a_cost_that_equals_the_limit_runs_alone(world: &World) {
     let worker = world.worker("w1", ["api"]).await;
     let first = worker.claim(10).await;
     assert_eq!(worker::ids(&first), ids[..1]);
-    let reply = worker.turn(vec![settled(&first[0], success())], 10).await;
+    let reply = worker.exchange(vec![settled(&first[0], success())], 10).await;
     assert_eq!(worker::ids(&reply.claimed), ids[1..]);
 }
 
@@ -40,10 +40,10 @@ pub(super) async fn a_cost_above_the_limit_is_invalid_in_any_group(world: &World
     invalid(world.offer(job("get").group("api").cost(4)).await, "cost", "4");
     invalid(world.offer(job("user").key("joe").cost(4)).await, "cost", "4");
     invalid(world.offer(job("mail").key("x").cost(4)).await, "cost", "4");
-    invalid(world.offer(job("chat").also("gpu", 4)).await, "gpu", "4");
+    invalid(world.offer(job("chat").limits([("gpu", 4)])).await, "gpu", "4");
     assert_eq!(world.snapshot().await, before);
     world.submit(job("user").cost(4)).await;
-    world.submit(job("chat").cost(4).also("gpu", 3)).await;
+    world.submit(job("chat").cost(4).limits([("gpu", 3)])).await;
 }
 
 pub(super) async fn a_cost_above_the_limit_is_invalid_whatever_on_limit_says(world: &World) {
@@ -52,7 +52,7 @@ pub(super) async fn a_cost_above_the_limit_is_invalid_whatever_on_limit_says(wor
     refused(world.offer(job("api").cost(4).or_skip()).await, ErrorKind::Invalid);
 }
 
-pub(super) async fn a_cost_above_the_jobs_own_limit_is_invalid(world: &World) {
+pub(super) async fn a_cost_above_the_jobs_submit_side_limit_is_invalid(world: &World) {
     invalid(world.offer(job("api").cost(4).limit(3)).await, "cost", "4");
     assert_eq!(world.limit("api").await, None, "and the limit is not kept");
     invalid(world.offer(job("api").key("k").cost(4).limit(3)).await, "cost", "4");
@@ -63,7 +63,7 @@ pub(super) async fn a_cost_above_the_jobs_own_limit_is_invalid(world: &World) {
 pub(super) async fn a_limit_of_zero_makes_no_cost_invalid(world: &World) {
     world.set("api", 0).await;
     world.set("gpu", 0).await;
-    let id = world.submit(job("api").cost(4).also("gpu", 7)).await;
+    let id = world.submit(job("api").cost(4).limits([("gpu", 7)])).await;
     let worker = world.worker("w1", ["api"]).await;
     assert_eq!(worker.claim(10).await, []);
     world.set("api", 4).await;

@@ -5,7 +5,7 @@ use super::*;
 pub(super) async fn a_slot_is_back_after_one_lease_and_a_sweep(world: &World) {
     world.set("t", 1).await;
     world.set("cluster", 1).await;
-    let ids = world.submit_many(2, job("t").key("k").also("gpu", 2)).await;
+    let ids = world.submit_many(2, job("t").key("k").limits([("gpu", 2)])).await;
     let dead = world.worker("dead", ["t"]).await;
     dead.claim_one().await;
     world.advance(29_999).await;
@@ -86,7 +86,7 @@ pub(super) async fn a_kill_between_grant_and_dispatch_loses_nothing(world: &Worl
 pub(super) async fn a_worker_that_renews_keeps_jobs_it_never_saw_only_until_it_asks_again(world: &World) {
     let ids = world.submit_many(2, job("t")).await;
     let worker = world.worker("w1", ["t"]).await;
-    let lost = worker.turn(Vec::new(), 2).await;
+    let lost = worker.exchange(Vec::new(), 2).await;
     world.advance(20_000).await;
     let again = worker.repeat().await.expect("the session is live");
     assert_eq!((worker::ids(&again.claimed), again), (ids, lost.clone()));
@@ -158,7 +158,7 @@ pub(super) async fn one_sweep_ends_every_session_that_is_over(world: &World) {
 pub(super) async fn claimed_jobs_of_a_dead_worker_go_back_and_use_no_attempt(world: &World) {
     let ids = world.submit_many(3, job("t").attempts(1)).await;
     let dead = world.worker("dead", ["t"]).await;
-    let prefetch = Some(Prefetch { hold: 2, lease_ms: caps::LEASE_MAX_MS });
+    let prefetch = Some(Prefetch { buffer: 2, lease_ms: caps::LEASE_MAX_MS });
     let claim = Claim { max: 1, prefetch, ..Claim::default() };
     let reply = dead.send(Exchange { claim, ..dead.next() }).await.expect("the session is live");
     assert_eq!((reply.claimed.len(), reply.prefetched.len()), (1, 2));

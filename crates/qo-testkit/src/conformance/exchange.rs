@@ -6,7 +6,7 @@ pub(super) async fn a_lost_reply_gives_the_same_answer_again(world: &World) {
     world.submit_many(5, job("t")).await;
     let worker = world.worker("w1", ["t"]).await;
     let done = worker.claim_one().await;
-    let reply = worker.turn(vec![settled(&done, success())], 2).await;
+    let reply = worker.exchange(vec![settled(&done, success())], 2).await;
     let before = world.snapshot().await;
     assert_eq!(worker.repeat().await, Ok(reply.clone()));
     assert_eq!(worker.repeat().await, Ok(reply));
@@ -16,7 +16,7 @@ pub(super) async fn a_lost_reply_gives_the_same_answer_again(world: &World) {
 pub(super) async fn a_repeated_exchange_answers_alike_however_the_world_changed(world: &World) {
     let ids = world.submit_many(3, job("t")).await;
     let worker = world.worker("w1", ["t"]).await;
-    let reply = worker.turn(Vec::new(), 2).await;
+    let reply = worker.exchange(Vec::new(), 2).await;
     world.advance(5_000).await;
     world.cancel(ids[0]).await.expect("it is there");
     world.cancel(ids[2]).await.expect("it is there");
@@ -29,7 +29,7 @@ pub(super) async fn a_repeated_exchange_answers_alike_however_the_world_changed(
 pub(super) async fn a_repeated_exchange_is_known_by_its_number_alone(world: &World) {
     world.submit_many(3, job("t")).await;
     let worker = world.worker("w1", ["t"]).await;
-    let reply = worker.turn(Vec::new(), 1).await;
+    let reply = worker.exchange(Vec::new(), 1).await;
     let same_number = Exchange { number: 1, claim: Claim { max: 2, ..Claim::default() }, ..worker.next() };
     assert_eq!(world.store.exchange(same_number).await, Ok(reply));
 }
@@ -87,7 +87,7 @@ pub(super) async fn each_settle_has_its_own_result_in_order(world: &World) {
         settled(&claimed[3], retry(caps::DURATION_MS + 1)),
         settled(&claimed[1], retry(0)),
     ];
-    let reply = worker.turn(settles, 0).await;
+    let reply = worker.exchange(settles, 0).await;
     let results: Vec<_> = reply.settled.into_iter().map(|result| result.map_err(|e| e.kind())).collect();
     let expected = [
         Ok(JobState::Pending),
@@ -105,7 +105,7 @@ pub(super) async fn a_refused_settle_does_not_stop_the_claim(world: &World) {
     let worker = world.worker("w1", ["t"]).await;
     let first = worker.claim_one().await;
     let wrong = Settle { token: FenceToken(first.token.0 + 9), ..settled(&first, success()) };
-    let reply = worker.turn(vec![wrong], 5).await;
+    let reply = worker.exchange(vec![wrong], 5).await;
     assert_eq!((reply.settled[0].is_err(), reply.claimed.len()), (true, 1));
 }
 
@@ -113,7 +113,7 @@ pub(super) async fn a_job_settled_as_released_may_be_claimed_in_the_same_exchang
     let id = world.submit(job("t")).await;
     let worker = world.worker("w1", ["t"]).await;
     let first = worker.claim_one().await;
-    let reply = worker.turn(vec![settled(&first, Outcome::Release)], 5).await;
+    let reply = worker.exchange(vec![settled(&first, Outcome::Release)], 5).await;
     assert_eq!((reply.claimed[0].id, reply.claimed[0].attempt), (id, 1));
     assert!(reply.claimed[0].token > first.token);
 }
@@ -207,7 +207,7 @@ pub(super) async fn a_lost_reply_with_starts_and_claims_ahead_gives_the_same_ans
     let released = settled(&ahead[1], Outcome::Release);
     let starts = vec![starting(&ahead[0]), starting(&ahead[1])];
     let claim =
-        Claim { max: 1, prefetch: Some(Prefetch { hold: 3, lease_ms: CLAIM_MS }), ..Claim::default() };
+        Claim { max: 1, prefetch: Some(Prefetch { buffer: 3, lease_ms: CLAIM_MS }), ..Claim::default() };
     let exchange = Exchange { settles: vec![released], starts, claim, ..worker.next() };
     let reply = worker.send(exchange).await.expect("the session is live");
     assert_eq!((reply.claimed.len(), reply.prefetched.len()), (1, 1));
@@ -240,7 +240,7 @@ pub(super) async fn a_claim_that_is_released_may_be_claimed_in_the_same_exchange
     let id = world.submit(job("t")).await;
     let worker = world.worker("w1", ["t"]).await;
     let ahead = worker.ahead_one().await;
-    let reply = worker.turn(vec![settled(&ahead, Outcome::Release)], 5).await;
+    let reply = worker.exchange(vec![settled(&ahead, Outcome::Release)], 5).await;
     assert_eq!((reply.claimed[0].id, reply.claimed[0].attempt), (id, 1));
     assert!(reply.claimed[0].token > ahead.token);
 }

@@ -36,7 +36,7 @@ pub(super) async fn a_paused_queue_is_a_reason(world: &World) {
 }
 
 pub(super) async fn a_limit_of_zero_is_a_reason_in_every_group(world: &World) {
-    let id = world.submit(job("t").key("k").queue("q").also("gpu", 1)).await;
+    let id = world.submit(job("t").key("k").queue("q").limits([("gpu", 1)])).await;
     world.worker("w1", ["t"]).await;
     let groups = ["cluster", "queue:q", "t", "t/k", "gpu"];
     for group in groups {
@@ -128,7 +128,7 @@ pub(super) async fn a_job_that_could_run_only_waits_for_a_claim(world: &World) {
 }
 
 pub(super) async fn everything_that_keeps_a_job_back_is_named_at_once(world: &World) {
-    let id = world.submit(job("t").queue("q").also("gpu", 1)).await;
+    let id = world.submit(job("t").queue("q").limits([("gpu", 1)])).await;
     world.pause("q").await;
     world.set("t", 0).await;
     world.set("gpu", 0).await;
@@ -171,7 +171,7 @@ pub(super) async fn a_job_is_explained_exactly_as_long_as_it_waits(world: &World
 
 pub(super) async fn a_full_group_is_named_whatever_kind_it_is(world: &World) {
     let groups = ["cluster", "queue:q", "t", "t/k", "gpu"];
-    let ids = world.submit_many(2, job("t").key("k").queue("q").also("gpu", 1)).await;
+    let ids = world.submit_many(2, job("t").key("k").queue("q").limits([("gpu", 1)])).await;
     for group in groups {
         world.set(group, 1).await;
     }
@@ -196,9 +196,9 @@ pub(super) async fn nothing_only_waits_for_a_claim_after_a_claim(world: &World) 
     let worker = world.worker("w1", ["t", "u"]).await;
     for place in 0..60_u32 {
         let spec = job(if place % 4 == 0 { "u" } else { "t" }).cost(1 + place % 7 / 5);
-        let spec = if place % 3 == 0 { spec.also("gpu", 1 + place % 2) } else { spec };
+        let spec = if place % 3 == 0 { spec.limits([("gpu", 1 + place % 2)]) } else { spec };
         let spec = if place % 2 == 0 { spec.group("api").key(&format!("k{}", place % 5)) } else { spec };
-        world.submit(if place % 11 == 0 { spec.also("held", 1) } else { spec }).await;
+        world.submit(if place % 11 == 0 { spec.limits([("held", 1)]) } else { spec }).await;
     }
     loop {
         let free = waiting_only_for_a_claim(world).await;
@@ -348,7 +348,7 @@ pub(super) async fn nothing_only_waits_for_a_claim_among_steps_programs_and_clai
     for place in 0..50_u32 {
         let spec = job("t").group("api").key(&format!("k{}", place % 4)).cost(1 + place % 9 / 8);
         let spec = if place % 3 == 0 { spec.workflow(&format!("w{}", place % 2)) } else { spec };
-        world.submit(if place % 5 == 0 { spec.also("gpu", 1 + place % 2) } else { spec }).await;
+        world.submit(if place % 5 == 0 { spec.limits([("gpu", 1 + place % 2)]) } else { spec }).await;
     }
     for _ in 0..200 {
         let held = world.acquire(program("gpu")).await.expect("a valid request");

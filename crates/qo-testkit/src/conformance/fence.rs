@@ -41,7 +41,7 @@ pub(super) async fn a_slot_is_not_released_twice(world: &World) {
     world.submit_many(20, job("t")).await;
     let reborn = world.worker("w1", ["t"]).await;
     for _ in 0..11 {
-        let reply = reborn.turn(vec![settled(&old, success())], 5).await;
+        let reply = reborn.exchange(vec![settled(&old, success())], 5).await;
         refused(reply.settled[0].clone(), ErrorKind::Fenced);
         assert_eq!(reply.claimed, [], "limit 1 stays 1, however often a zombie releases");
     }
@@ -96,9 +96,9 @@ pub(super) async fn a_token_of_another_job_or_of_the_future_is_fenced(world: &Wo
     let tokens = [claimed[1].token, FenceToken(0), FenceToken(claimed[1].token.0 + 1), FenceToken(u64::MAX)];
     for token in tokens {
         let settle = Settle { job: ids[0], token, outcome: success() };
-        refused(worker.turn(vec![settle], 0).await.settled.remove(0), ErrorKind::Fenced);
+        refused(worker.exchange(vec![settle], 0).await.settled.remove(0), ErrorKind::Fenced);
         let settle = Settle { job: ids[2], token, outcome: success() };
-        refused(worker.turn(vec![settle], 0).await.settled.remove(0), ErrorKind::Fenced);
+        refused(worker.exchange(vec![settle], 0).await.settled.remove(0), ErrorKind::Fenced);
     }
     assert_eq!(world.snapshot().await, before);
 }
@@ -106,7 +106,7 @@ pub(super) async fn a_token_of_another_job_or_of_the_future_is_fenced(world: &Wo
 pub(super) async fn a_job_that_is_not_there_is_fenced(world: &World) {
     let worker = world.worker("w1", ["t"]).await;
     let settle = Settle { job: world.job_id(), token: FenceToken(1), outcome: success() };
-    refused(worker.turn(vec![settle], 0).await.settled.remove(0), ErrorKind::Fenced);
+    refused(worker.exchange(vec![settle], 0).await.settled.remove(0), ErrorKind::Fenced);
 }
 
 pub(super) async fn a_token_that_lost_its_lease_is_fenced_even_if_nobody_took_the_job(world: &World) {

@@ -36,7 +36,7 @@ pub(super) async fn five_levels_of_limits_hold_at_once(world: &World) {
     for place in 0..40 {
         let queue = if place % 2 == 0 { "a" } else { "b" };
         let spec = job("t").group("api").key(&format!("k{}", place % 5)).queue(queue);
-        world.submit(if place % 3 == 0 { spec.also("gpu", 1) } else { spec }).await;
+        world.submit(if place % 3 == 0 { spec.limits([("gpu", 1)]) } else { spec }).await;
     }
     let worker = world.worker("w1", ["t"]).await;
     let mut done = 0;
@@ -192,7 +192,7 @@ pub(super) async fn every_kind_of_holder_shares_five_levels_of_limits(world: &Wo
         world.set(group, limit).await;
     }
     for place in 0..30_u32 {
-        let spec = job("t").group("api").key(&format!("k{}", place % 3)).also("gpu", 1 + place % 2);
+        let spec = job("t").group("api").key(&format!("k{}", place % 3)).limits([("gpu", 1 + place % 2)]);
         world.submit(if place % 2 == 0 { spec.queue("q") } else { spec }).await;
     }
     let (soft, hard) = (world.worker("soft", ["t"]).await, world.worker("hard", ["t"]).await);

@@ -64,7 +64,7 @@ pub(super) async fn the_key_is_looked_up_before_the_rules_of_groups(world: &Worl
     world.set("pay", 3).await;
     assert_eq!(world.offer(job("pay").cost(5).once("order-1")).await, Ok(Submitted::Existing(id)));
     assert_eq!(world.offer(job("pay").cost(5).id(id)).await, Ok(Submitted::Existing(id)));
-    let own_group = job("pay").also("pay", 1).once("order-1");
+    let own_group = job("pay").limits([("pay", 1)]).once("order-1");
     assert_eq!(world.offer(own_group).await, Ok(Submitted::Existing(id)));
 }
 

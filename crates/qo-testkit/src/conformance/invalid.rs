@@ -86,11 +86,11 @@ pub(super) async fn a_bad_backoff_is_invalid(world: &World) {
 
 pub(super) async fn a_bad_extra_limit_is_invalid(world: &World) {
     let bad = [
-        (job("t").also("cluster", 1), "limits", "cluster"),
-        (job("t").also("queue:default", 1), "limits", "queue:default"),
-        (job("t").also("gpu/*", 1), "limits", "gpu/*"),
-        (job("t").also("gpu", 0), "limits[gpu]", "0"),
-        (job("t").also("gpu", caps::LIMIT + 1), "limits[gpu]", "1000001"),
+        (job("t").limits([("cluster", 1)]), "limits", "cluster"),
+        (job("t").limits([("queue:default", 1)]), "limits", "queue:default"),
+        (job("t").limits([("gpu/*", 1)]), "limits", "gpu/*"),
+        (job("t").limits([("gpu", 0)]), "limits[gpu]", "0"),
+        (job("t").limits([("gpu", caps::LIMIT + 1)]), "limits[gpu]", "1000001"),
     ];
     refuse_jobs(world, bad).await;
 }
@@ -98,19 +98,20 @@ pub(super) async fn a_bad_extra_limit_is_invalid(world: &World) {
 pub(super) async fn the_jobs_own_group_as_an_extra_limit_is_invalid(world: &World) {
     world.register(TaskOptions { group: Some(name("cpu")), ..task("render") }).await;
     let bad = [
-        (job("t").also("t", 1), "limits", "t"),
-        (job("t").also("t/k", 1), "limits", "t/k"),
-        (job("t").group("api").also("api", 1), "limits", "api"),
-        (job("t").group("api").key("k").also("api/other", 1), "limits", "api/other"),
-        (job("render").also("cpu", 1), "limits", "cpu"),
+        (job("t").limits([("t", 1)]), "limits", "t"),
+        (job("t").limits([("t/k", 1)]), "limits", "t/k"),
+        (job("t").group("api").limits([("api", 1)]), "limits", "api"),
+        (job("t").group("api").key("k").limits([("api/other", 1)]), "limits", "api/other"),
+        (job("render").limits([("cpu", 1)]), "limits", "cpu"),
     ];
     refuse_jobs(world, bad).await;
-    world.submit(job("t").group("api").also("t", 1)).await;
-    world.submit(job("render").also("render", 1)).await;
+    world.submit(job("t").group("api").limits([("t", 1)])).await;
+    world.submit(job("render").limits([("render", 1)])).await;
 }
 
 pub(super) async fn too_many_extra_limits_are_invalid(world: &World) {
-    let many = |count| (0..count).fold(job("t").key("k"), |spec, place| spec.also(&format!("g{place}"), 1));
+    let many =
+        |count| (0..count).fold(job("t").key("k"), |spec, place| spec.limits([(&format!("g{place}"), 1)]));
     refuse_jobs(world, [(many(caps::EXTRA_LIMITS + 1), "limits", "13")]).await;
     let id = world.submit(many(caps::EXTRA_LIMITS)).await;
     assert_eq!(world.worker("w1", ["t"]).await.claim_ids(1).await, [id], "16 groups are fine");
@@ -182,15 +183,15 @@ pub(super) async fn a_bad_exchange_is_invalid(world: &World) {
     world.submit(job("t")).await;
     let worker = world.worker("w1", ["t"]).await;
     let before = world.snapshot().await;
-    let claim = |max, max_per_queue| Claim { max, max_per_queue, prefetch: None };
+    let claim = |max, max_claim_batch| Claim { max, max_claim_batch, prefetch: None };
     let settle = Settle { job: world.job_id(), token: FenceToken(1), outcome: success() };
     let next = worker.next();
     let bad = [
         (Exchange { number: 0, ..next.clone() }, "number", "0"),
         (Exchange { settles: vec![settle; caps::SETTLES + 1], ..next.clone() }, "settles", "10001"),
         (Exchange { claim: claim(caps::CLAIM + 1, None), ..next.clone() }, "claim.max", "10001"),
-        (Exchange { claim: claim(1, Some(0)), ..next.clone() }, "claim.max_per_queue", "0"),
-        (Exchange { claim: claim(1, Some(10_001)), ..next.clone() }, "claim.max_per_queue", "10001"),
+        (Exchange { claim: claim(1, Some(0)), ..next.clone() }, "claim.max_claim_batch", "0"),
+        (Exchange { claim: claim(1, Some(10_001)), ..next.clone() }, "claim.max_claim_batch", "10001"),
         (Exchange { claim: claim(1, None), draining: true, ..next.clone() }, "claim.max", "1"),
         (Exchange { free_permits: caps::LIMIT + 1, ..next.clone() }, "free_permits", "1000001"),
         (Exchange { idle_ms: Some(99), ..next.clone() }, "idle_ms", "99"),
@@ -251,7 +252,7 @@ pub(super) async fn every_refusal_names_what_it_is_about(world: &World) {
         refused(world.store.release_slot(group_ref("api"), FenceToken(77)).await, ErrorKind::NotFound);
     says(error, &["77"]);
     let settle = Settle { job: id, token: FenceToken(77), outcome: success() };
-    let error = refused(worker.turn(vec![settle], 0).await.settled.remove(0), ErrorKind::Fenced);
+    let error = refused(worker.exchange(vec![settle], 0).await.settled.remove(0), ErrorKind::Fenced);
     says(error, &["77"]);
     worker.close().await;
     says(refused(worker.send(worker.next()).await, ErrorKind::Fenced), &[&worker.session.to_string()]);
@@ -283,15 +284,16 @@ pub(super) async fn a_bad_prefetch_is_invalid(world: &World) {
     world.submit(job("t")).await;
     let worker = world.worker("w1", ["t"]).await;
     let before = world.snapshot().await;
-    let claim = |hold, lease_ms| Claim { prefetch: Some(Prefetch { hold, lease_ms }), ..Claim::default() };
+    let claim =
+        |buffer, lease_ms| Claim { prefetch: Some(Prefetch { buffer, lease_ms }), ..Claim::default() };
     let start = Start { job: world.job_id(), token: FenceToken(1) };
     let next = worker.next();
     let bad = [
-        (Exchange { claim: claim(0, 5_000), ..next.clone() }, "claim.prefetch.hold", "0"),
-        (Exchange { claim: claim(10_001, 5_000), ..next.clone() }, "claim.prefetch.hold", "10001"),
+        (Exchange { claim: claim(0, 5_000), ..next.clone() }, "claim.prefetch.buffer", "0"),
+        (Exchange { claim: claim(10_001, 5_000), ..next.clone() }, "claim.prefetch.buffer", "10001"),
         (Exchange { claim: claim(1, 99), ..next.clone() }, "claim.prefetch.lease_ms", "99"),
         (Exchange { claim: claim(1, 86_400_001), ..next.clone() }, "claim.prefetch.lease_ms", "86400001"),
-        (Exchange { claim: claim(3, 5_000), draining: true, ..next.clone() }, "claim.prefetch.hold", "3"),
+        (Exchange { claim: claim(3, 5_000), draining: true, ..next.clone() }, "claim.prefetch.buffer", "3"),
         (Exchange { starts: vec![start; 10_001], ..next.clone() }, "starts", "10001"),
     ];
     for (exchange, field, value) in bad {

@@ -55,8 +55,6 @@ options! {
     key(text: &str) |new| new.key = Some(key(text));
     /// Slots it takes in its group and key.
     cost(cost: u32) |new| new.cost = cost;
-    /// Slots it takes in a further group.
-    also(group: &str, slots: u32) |new| new.limits.insert(group_ref(group), slots);
     /// The limit that the submit brings.
     limit(limit: u32) |new| new.limit = Some(limit);
     /// The same key again is the same job.
@@ -72,6 +70,12 @@ options! {
 }
 
 impl JobSpec {
+    /// Extra limits: slots it takes in further groups.
+    pub fn limits<G: AsRef<str>>(mut self, limits: impl IntoIterator<Item = (G, u32)>) -> Self {
+        self.new.limits.extend(limits.into_iter().map(|(group, slots)| (group_ref(group.as_ref()), slots)));
+        self
+    }
+
     /// With this id instead of the world's next one.
     #[must_use]
     pub fn id(mut self, id: JobId) -> Self {

@@ -140,7 +140,7 @@ pub(super) async fn keys_may_hold_slashes_and_colons(world: &World) {
 pub(super) async fn extra_limits_take_as_many_slots_as_listed(world: &World) {
     world.set("openai", 2).await;
     world.set("gpu", 5).await;
-    world.submit_many(3, job("chat").cost(9).also("openai", 1).also("gpu", 2)).await;
+    world.submit_many(3, job("chat").cost(9).limits([("openai", 1)]).limits([("gpu", 2)])).await;
     let worker = world.worker("w1", ["chat"]).await;
     assert_eq!(worker.claim(10).await.len(), 2);
     assert_eq!((world.used("openai").await, world.used("gpu").await), (2, 4));
@@ -150,9 +150,9 @@ pub(super) async fn extra_limits_take_as_many_slots_as_listed(world: &World) {
 pub(super) async fn an_extra_limit_may_have_a_key(world: &World) {
     world.set("openai/eu", 1).await;
     world.set("gpu/*", 1).await;
-    world.submit_many(2, job("chat").also("openai/eu", 1)).await;
-    world.submit_many(2, job("chat").also("openai/us", 1)).await;
-    world.submit_many(2, job("chat").also("gpu/0", 1)).await;
+    world.submit_many(2, job("chat").limits([("openai/eu", 1)])).await;
+    world.submit_many(2, job("chat").limits([("openai/us", 1)])).await;
+    world.submit_many(2, job("chat").limits([("gpu/0", 1)])).await;
     world.worker("w1", ["chat"]).await.claim(10).await;
     assert_eq!((world.used("openai/eu").await, world.used("openai/us").await), (1, 2));
     assert_eq!(world.used("gpu/0").await, 1);
@@ -161,7 +161,12 @@ pub(super) async fn an_extra_limit_may_have_a_key(world: &World) {
 pub(super) async fn an_extra_group_and_a_jobs_own_group_share_slots(world: &World) {
     world.set("gpu", 2).await;
     world
-        .submit_all(vec![job("gpu"), job("chat").also("gpu", 1), job("gpu"), job("chat").also("gpu", 1)])
+        .submit_all(vec![
+            job("gpu"),
+            job("chat").limits([("gpu", 1)]),
+            job("gpu"),
+            job("chat").limits([("gpu", 1)]),
+        ])
         .await;
     assert_eq!(world.worker("w1", ["gpu", "chat"]).await.claim(10).await.len(), 2);
 }
@@ -172,7 +177,7 @@ pub(super) async fn slots_are_taken_in_all_groups_or_in_none(world: &World) {
     world.set("chat", 5).await;
     world.set("chat/*", 5).await;
     world.set("cluster", 5).await;
-    world.submit(job("chat").key("k").queue("q").also("openai", 1).also("gpu", 1)).await;
+    world.submit(job("chat").key("k").queue("q").limits([("openai", 1)]).limits([("gpu", 1)])).await;
     assert_eq!(world.worker("w1", ["chat"]).await.claim(10).await, []);
     for group in ["openai", "gpu", "chat", "chat/k", "queue:q", "cluster"] {
         assert_eq!(world.used(group).await, 0, "{group}");
@@ -217,14 +222,14 @@ pub(super) async fn seed_003_table_of_keys_and_limits_holds(world: &World) {
 pub(super) async fn an_extra_key_takes_nothing_of_its_group(world: &World) {
     world.set("openai", 0).await;
     world.set("openai/eu", 2).await;
-    world.submit_many(3, job("chat").also("openai/eu", 1)).await;
+    world.submit_many(3, job("chat").limits([("openai/eu", 1)])).await;
     assert_eq!(world.worker("w1", ["chat"]).await.claim(10).await.len(), 2);
     assert_eq!((world.used("openai").await, world.used("openai/eu").await), (0, 2));
 }
 
 pub(super) async fn an_extra_key_and_a_jobs_own_key_share_slots(world: &World) {
     world.set("openai/eu", 2).await;
-    world.submit_many(2, job("chat").also("openai/eu", 1)).await;
+    world.submit_many(2, job("chat").limits([("openai/eu", 1)])).await;
     world.submit(job("openai").key("eu")).await;
     let other = world.submit(job("openai").key("us")).await;
     let claimed = world.worker("w1", ["chat", "openai"]).await.claim_ids(10).await;
@@ -249,7 +254,13 @@ pub(super) async fn one_keys_limit_taken_back_leaves_it_to_every_key(world: &Wor
 pub(super) async fn jobs_that_list_a_group_share_its_slots_with_programs(world: &World) {
     world.set("gpu", 2).await;
     world.set("gpu/*", 1).await;
-    world.submit_all(vec![job("t").also("gpu", 2), job("t").also("gpu/a", 1), job("t").also("gpu", 1)]).await;
+    world
+        .submit_all(vec![
+            job("t").limits([("gpu", 2)]),
+            job("t").limits([("gpu/a", 1)]),
+            job("t").limits([("gpu", 1)]),
+        ])
+        .await;
     let held = world.hold(program("gpu/a")).await;
     let worker = world.worker("w1", ["t"]).await;
     let kept = worker.claim(9).await;

@@ -93,15 +93,15 @@ pub(super) async fn the_key_is_asked_first(world: &World) {
 pub(super) async fn the_group_is_asked_before_the_extras(world: &World) {
     world.set("api", 1).await;
     world.set("gpu", 0).await;
-    assert!(!rejected(world, job("api").also("gpu", 1)).await);
-    assert!(rejected(world, job("api").also("gpu", 1)).await);
+    assert!(!rejected(world, job("api").limits([("gpu", 1)])).await);
+    assert!(rejected(world, job("api").limits([("gpu", 1)])).await);
 }
 
 pub(super) async fn extras_are_asked_by_name_before_the_queue(world: &World) {
     world.set("b", 5).await;
     world.set("c", 0).await;
     world.set("queue:default", 0).await;
-    let listed = || job("api").also("c", 1).also("b", 2).also("a", 9);
+    let listed = || job("api").limits([("c", 1)]).limits([("b", 2)]).limits([("a", 9)]);
     assert!(!rejected(world, listed()).await, "a has no limit, b has room");
     assert!(!rejected(world, listed()).await);
     assert!(rejected(world, listed()).await, "b is full: 2 + 2 + 2 > 5");
@@ -110,8 +110,8 @@ pub(super) async fn extras_are_asked_by_name_before_the_queue(world: &World) {
 pub(super) async fn an_extra_is_asked_before_its_own_keys(world: &World) {
     world.set("b", 1).await;
     world.set("b/x", 0).await;
-    assert!(!rejected(world, job("api").also("b/x", 1).also("b", 1)).await);
-    assert!(rejected(world, job("api").also("b/x", 1)).await);
+    assert!(!rejected(world, job("api").limits([("b/x", 1)]).limits([("b", 1)])).await);
+    assert!(rejected(world, job("api").limits([("b/x", 1)])).await);
 }
 
 pub(super) async fn the_queue_is_asked_before_the_cluster(world: &World) {

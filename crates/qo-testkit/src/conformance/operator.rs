@@ -8,7 +8,7 @@ async fn release(world: &World, group: &str, slot: FenceToken) -> qo_core::Resul
 
 pub(super) async fn a_released_slot_is_free_and_the_job_goes_back(world: &World) {
     world.set("t", 1).await;
-    let id = world.submit(job("t").key("k").queue("q").also("gpu", 2)).await;
+    let id = world.submit(job("t").key("k").queue("q").limits([("gpu", 2)])).await;
     let (worker, other) = (world.worker("w1", ["t"]).await, world.worker("w2", ["t"]).await);
     let claimed = worker.claim_one().await;
     assert_eq!(release(world, "t", claimed.token).await, Ok(()));
@@ -39,7 +39,15 @@ pub(super) async fn a_slot_may_be_released_by_any_group_that_it_is_in(world: &Wo
     let worker = world.worker("w1", ["t"]).await;
     for group in ["g", "g/k", "queue:q", "cluster", "gpu", "api/x"] {
         world
-            .submit(job("t").group("g").key("k").queue("q").also("gpu", 1).also("api/x", 1).attempts(1))
+            .submit(
+                job("t")
+                    .group("g")
+                    .key("k")
+                    .queue("q")
+                    .limits([("gpu", 1)])
+                    .limits([("api/x", 1)])
+                    .attempts(1),
+            )
             .await;
         let claimed = worker.claim_one().await;
         assert_eq!(release(world, group, claimed.token).await, Ok(()), "{group}");

@@ -135,11 +135,11 @@ pub(super) async fn a_claim_takes_at_most_as_many_as_it_asks_for(world: &World) 
     assert_eq!(worker.claim(9).await.len(), 3);
 }
 
-pub(super) async fn max_per_queue_spreads_a_claim_over_queues(world: &World) {
+pub(super) async fn max_claim_batch_spreads_a_claim_over_queues(world: &World) {
     let a = world.submit_many(4, job("t").queue("a")).await;
     let b = world.submit_many(4, job("t").queue("b")).await;
     let worker = world.worker("w1", ["t"]).await;
-    let claim = Claim { max: 7, max_per_queue: Some(2), prefetch: None };
+    let claim = Claim { max: 7, max_claim_batch: Some(2), prefetch: None };
     let reply = worker.send(Exchange { claim, ..worker.next() }).await.expect("the session is live");
     assert_eq!(worker::ids(&reply.claimed), [a[0], a[1], b[0], b[1]]);
     let reply = worker.send(Exchange { claim, ..worker.next() }).await.expect("the session is live");
@@ -152,7 +152,7 @@ pub(super) async fn a_full_key_leaves_its_queue_its_share_of_a_claim(world: &Wor
     let a = world.submit_many(45, job("u").queue("a")).await;
     let b = world.submit(job("t").queue("b")).await;
     let worker = world.worker("w1", ["t", "u"]).await;
-    let claim = Claim { max: 51, max_per_queue: Some(45), prefetch: None };
+    let claim = Claim { max: 51, max_claim_batch: Some(45), prefetch: None };
     let reply = worker.send(Exchange { claim, ..worker.next() }).await.expect("the session is live");
     // The third job of the full key is passed over. The next job of its queue gets its place, before the other queue's.
     let expected: Vec<_> = full[..2].iter().chain(&a[..43]).chain([&b]).copied().collect();
@@ -177,7 +177,7 @@ pub(super) async fn a_job_whose_slot_came_free_is_where_it_was_in_line(world: &W
     let waiting = world.submit(job("t").key("a")).await;
     let others = world.submit_many(3, job("t")).await;
     assert_eq!(worker.claim_ids(1).await, others[..1]);
-    let reply = worker.turn(vec![settled(&running, success())], 2).await;
+    let reply = worker.exchange(vec![settled(&running, success())], 2).await;
     assert_eq!(worker::ids(&reply.claimed), [waiting, others[1]]);
 }
 

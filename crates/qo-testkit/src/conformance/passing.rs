@@ -30,7 +30,7 @@ pub(super) async fn a_full_key_delays_no_other_key(world: &World) {
 
 pub(super) async fn a_full_extra_group_delays_no_other_job(world: &World) {
     world.set("gpu", 1).await;
-    world.submit_many(1_500, job("chat").also("gpu", 1)).await;
+    world.submit_many(1_500, job("chat").limits([("gpu", 1)])).await;
     let plain = world.submit(job("chat")).await;
     assert_eq!(world.worker("w1", ["chat"]).await.claim_ids(10).await[1..], [plain]);
 }
@@ -100,7 +100,7 @@ pub(super) async fn tasks_of_one_group_do_not_hide_each_other(world: &World) {
 pub(super) async fn a_job_full_in_one_group_does_not_hide_the_next_of_its_other_group(world: &World) {
     world.set("api", 5).await;
     world.set("gpu", 0).await;
-    world.submit_many(3, job("t").group("api").also("gpu", 1)).await;
+    world.submit_many(3, job("t").group("api").limits([("gpu", 1)])).await;
     let plain = world.submit_many(2, job("t").group("api")).await;
     assert_eq!(world.worker("w1", ["t"]).await.claim_ids(10).await, plain);
 }
@@ -108,7 +108,7 @@ pub(super) async fn a_job_full_in_one_group_does_not_hide_the_next_of_its_other_
 pub(super) async fn a_job_waiting_for_two_groups_runs_when_both_have_room(world: &World) {
     world.set("api", 0).await;
     world.set("gpu", 0).await;
-    let id = world.submit(job("t").group("api").also("gpu", 1)).await;
+    let id = world.submit(job("t").group("api").limits([("gpu", 1)])).await;
     let worker = world.worker("w1", ["t"]).await;
     assert_eq!(worker.claim(1).await, []);
     world.set("api", 1).await;

@@ -12,14 +12,14 @@ pub(super) async fn untouched(world: &World, before: &JobView) {
 pub(super) async fn without_prefetch_claiming_is_starting(world: &World) {
     let id = world.submit_many(2, job("t")).await[0];
     let worker = world.worker("w1", ["t"]).await;
-    let reply = worker.turn(Vec::new(), 1).await;
+    let reply = worker.exchange(Vec::new(), 1).await;
     assert_eq!((reply.claimed.len(), reply.prefetched), (1, vec![]));
     assert_eq!((world.state(id).await, world.used("t").await), (JobState::Running, 1));
 }
 
 pub(super) async fn a_claimed_job_holds_no_slot_and_uses_no_attempt(world: &World) {
     world.set("t", 5).await;
-    let id = world.submit(job("t").key("k").also("gpu", 2)).await;
+    let id = world.submit(job("t").key("k").limits([("gpu", 2)])).await;
     let worker = world.worker("w1", ["t"]).await;
     let reply = worker.prefetch(0, 3).await;
     let [ahead] = &reply.prefetched[..] else { panic!("{reply:?}") };
@@ -107,8 +107,8 @@ pub(super) async fn both_walks_count_for_the_share_of_a_queue(world: &World) {
     let specs = [("a", 5), ("b", 1)].map(|(queue, count)| vec![job("t").queue(queue); count]);
     let ids = world.submit_all(specs.concat()).await;
     let worker = world.worker("w1", ["t"]).await;
-    let prefetch = Some(Prefetch { hold: 9, lease_ms: CLAIM_MS });
-    let claim = Claim { max: 2, max_per_queue: Some(3), prefetch };
+    let prefetch = Some(Prefetch { buffer: 9, lease_ms: CLAIM_MS });
+    let claim = Claim { max: 2, max_claim_batch: Some(3), prefetch };
     let reply = worker.send(Exchange { claim, ..worker.next() }).await.expect("the session is live");
     let ahead: Vec<_> = reply.prefetched.iter().map(|ahead| ahead.job.id).collect();
     assert_eq!((worker::ids(&reply.claimed), ahead), (ids[..2].to_vec(), vec![ids[2], ids[5]]));
@@ -259,9 +259,9 @@ pub(super) async fn what_the_first_walk_kept_is_forgotten_when_the_second_begins
     let worker = world.worker("w", ["small", "big", "other"]).await;
     world.submit_many(2, job("small").group("api")).await;
     worker.claim(2).await;
-    world.submit(job("big").group("api").cost(3).also("gpu", 1)).await;
+    world.submit(job("big").group("api").cost(3).limits([("gpu", 1)])).await;
     let first = world.submit(job("small").group("api")).await;
-    let other = world.submit(job("other").also("gpu", 1)).await;
+    let other = world.submit(job("other").limits([("gpu", 1)])).await;
     let reply = worker.prefetch(9, 9).await;
     let ahead: Vec<_> = reply.prefetched.iter().map(|ahead| ahead.job.id).collect();
     assert_eq!(worker::ids(&reply.claimed), [other], "while the big one misses one group it keeps slots");
@@ -301,7 +301,7 @@ pub(super) async fn a_big_job_is_not_claimed_ahead_of_time(world: &World) {
     world.set("t", 3).await;
     world.set("u/*", 2).await;
     let worker = world.worker("w1", ["t", "u", "v"]).await;
-    world.submit_all(vec![job("t").cost(2), job("u").key("k").cost(2), job("v").also("t", 2)]).await;
+    world.submit_all(vec![job("t").cost(2), job("u").key("k").cost(2), job("v").limits([("t", 2)])]).await;
     let unlimited = world.submit(job("v").cost(2)).await;
     let small = world.submit(job("u").key("k")).await;
     let ahead: Vec<_> = worker.ahead(9).await.iter().map(|job| job.id).collect();

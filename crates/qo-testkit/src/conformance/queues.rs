@@ -19,7 +19,7 @@ pub(super) async fn a_paused_queue_accepts_jobs_and_lets_running_ones_finish(wor
     world.pause("q").await;
     world.submit(job("t").queue("q")).await;
     let settles = vec![settled(&running[0], success()), settled(&running[1], retry(0))];
-    let reply = worker.turn(settles, 10).await;
+    let reply = worker.exchange(settles, 10).await;
     assert_eq!(reply.settled, [Ok(JobState::Succeeded), Ok(JobState::Pending)]);
     assert_eq!(reply.claimed, [], "no job takes its slots, its retry waits");
     world.resume("q").await;

@@ -19,7 +19,7 @@ pub(super) async fn a_big_job_is_not_starved_by_small_ones(world: &World) {
     assert_eq!(worker.claim(10).await, [], "the free slot is kept");
     worker.succeed(&running[0]).await;
     assert_eq!(worker.claim(10).await, [], "so are two");
-    let reply = worker.turn(vec![settled(&running[1], success())], 10).await;
+    let reply = worker.exchange(vec![settled(&running[1], success())], 10).await;
     assert_eq!(worker::ids(&reply.claimed), [big], "three are free: it runs, and one slot is not left");
     worker.succeed(&running[2]).await;
     assert_eq!(worker.claim_ids(10).await, small[..1]);
@@ -126,7 +126,7 @@ pub(super) async fn a_big_job_of_a_future_date_reserves_nothing(world: &World) {
 pub(super) async fn a_big_job_that_misses_two_groups_reserves_nothing(world: &World) {
     world.set("api", 2).await;
     world.set("gpu", 0).await;
-    world.submit(job("big").group("api").cost(2).also("gpu", 1)).await;
+    world.submit(job("big").group("api").cost(2).limits([("gpu", 1)])).await;
     let small = world.submit_many(2, job("small").group("api")).await;
     let worker = world.worker("w", ["small", "big"]).await;
     assert_eq!(worker.claim_ids(1).await, small[..1]);
@@ -165,10 +165,10 @@ pub(super) async fn slots_of_a_key_are_reserved_too(world: &World) {
 pub(super) async fn slots_of_an_extra_group_are_reserved_too(world: &World) {
     world.set("gpu", 2).await;
     let worker = world.worker("w", ["chat"]).await;
-    world.submit(job("chat").also("gpu", 1)).await;
+    world.submit(job("chat").limits([("gpu", 1)])).await;
     worker.claim_one().await;
-    world.submit(job("chat").also("gpu", 2)).await;
-    world.submit(job("chat").also("gpu", 1)).await;
+    world.submit(job("chat").limits([("gpu", 2)])).await;
+    world.submit(job("chat").limits([("gpu", 1)])).await;
     let plain = world.submit(job("chat")).await;
     assert_eq!(worker.claim_ids(10).await, [plain]);
 }
@@ -190,13 +190,13 @@ pub(super) async fn big_jobs_that_need_each_others_groups_do_not_deadlock(world:
     let worker = world.worker("w", ["a", "b", "x", "y"]).await;
     world.submit_all(vec![job("a").cost(2), job("b").cost(2)]).await;
     let running = worker.claim(10).await;
-    let x = world.submit(job("x").group("a").cost(2).also("b", 2)).await;
-    let y = world.submit(job("y").group("b").cost(2).also("a", 2)).await;
-    let reply = worker.turn(vec![settled(&running[0], success())], 10).await;
+    let x = world.submit(job("x").group("a").cost(2).limits([("b", 2)])).await;
+    let y = world.submit(job("y").group("b").cost(2).limits([("a", 2)])).await;
+    let reply = worker.exchange(vec![settled(&running[0], success())], 10).await;
     assert_eq!(reply.claimed, [], "each misses b still");
-    let reply = worker.turn(vec![settled(&running[1], success())], 10).await;
+    let reply = worker.exchange(vec![settled(&running[1], success())], 10).await;
     assert_eq!(worker::ids(&reply.claimed), [x]);
-    let reply = worker.turn(vec![settled(&reply.claimed[0], success())], 10).await;
+    let reply = worker.exchange(vec![settled(&reply.claimed[0], success())], 10).await;
     assert_eq!(worker::ids(&reply.claimed), [y]);
 }
 
@@ -208,7 +208,7 @@ pub(super) async fn a_later_big_job_is_held_back_by_an_earlier_one(world: &World
     let first = world.submit(job("big").group("api").cost(4)).await;
     let second = world.submit(job("big").group("api").cost(2)).await;
     assert_eq!(worker.claim(10).await, [], "three are free, but four are asked for first");
-    let reply = worker.turn(vec![settled(&running, success())], 10).await;
+    let reply = worker.exchange(vec![settled(&running, success())], 10).await;
     assert_eq!(worker::ids(&reply.claimed), [first]);
     worker.succeed(&reply.claimed[0]).await;
     assert_eq!(worker.claim_ids(10).await, [second]);
@@ -248,7 +248,7 @@ pub(super) async fn a_big_job_beyond_the_share_of_its_queue_reserves(world: &Wor
     let other = world.submit(job("other").queue("a")).await;
     let big = world.submit(job("big").group("api").cost(4).queue("a")).await;
     world.submit(job("small").group("api").queue("b")).await;
-    let claim = Claim { max: 9, max_per_queue: Some(1), prefetch: None };
+    let claim = Claim { max: 9, max_claim_batch: Some(1), prefetch: None };
     let reply = worker.send(Exchange { claim, ..worker.next() }).await.expect("the session is live");
     assert_eq!(worker::ids(&reply.claimed), [other]);
     assert_eq!(worker.claim_ids(9).await, [big]);
@@ -273,12 +273,12 @@ pub(super) async fn queue_priority_decides_who_is_ahead(world: &World) {
     let running = worker.claim_one().await;
     let last = world.submit(job("big").group("api").cost(2).queue("last")).await;
     let small = world.submit(job("small").group("api")).await;
-    let reply = worker.turn(vec![settled(&running, success())], 1).await;
+    let reply = worker.exchange(vec![settled(&running, success())], 1).await;
     assert_eq!(worker::ids(&reply.claimed), [small], "the big job is behind it, though it came before");
     let first = world.submit(job("big").group("api").cost(2).queue("first")).await;
     world.submit(job("small").group("api")).await;
     assert_eq!(worker.claim(10).await, [], "this one is ahead, though it came after");
-    let reply = worker.turn(vec![settled(&reply.claimed[0], success())], 1).await;
+    let reply = worker.exchange(vec![settled(&reply.claimed[0], success())], 1).await;
     assert_eq!(worker::ids(&reply.claimed), [first]);
     assert_eq!(world.state(last).await, JobState::Pending);
 }
@@ -289,9 +289,9 @@ pub(super) async fn what_was_kept_stays_kept_for_the_whole_claim(world: &World) 
     let worker = world.worker("w", ["small", "big", "other"]).await;
     world.submit(job("small").group("api")).await;
     worker.claim_one().await;
-    world.submit(job("big").group("api").cost(3).also("gpu", 1)).await;
+    world.submit(job("big").group("api").cost(3).limits([("gpu", 1)])).await;
     let first = world.submit(job("small").group("api")).await;
-    let other = world.submit(job("other").also("gpu", 1)).await;
+    let other = world.submit(job("other").limits([("gpu", 1)])).await;
     let second = world.submit(job("small").group("api")).await;
     assert_eq!(worker.claim_ids(10).await, [other], "the second small job does not overtake the first");
     assert_eq!(worker.claim_ids(10).await, [first, second], "by now the big one misses two groups");
@@ -310,11 +310,11 @@ pub(super) async fn a_big_job_is_not_starved_while_its_workers_are_busy(world: &
     for _ in 0..9 {
         // Both settle and claim in one exchange, so neither ever shows a free permit.
         let done = |jobs: &[ClaimedJob]| jobs.iter().map(|job| settled(job, success())).collect();
-        other = heavy.turn(done(&other), 1).await.claimed;
+        other = heavy.exchange(done(&other), 1).await.claimed;
         if worker::ids(&other) == [big] {
             return;
         }
-        small = light.turn(done(&small), 1).await.claimed;
+        small = light.exchange(done(&small), 1).await.claimed;
     }
     panic!("the big job was overtaken again and again");
 }
@@ -327,9 +327,9 @@ pub(super) async fn a_big_job_is_not_starved_by_small_ones_of_its_own_key(world:
     let running = worker.claim(2).await;
     let big = world.submit(job("api").key("u").cost(2)).await;
     world.submit_many(3, job("api").key("u")).await;
-    let reply = worker.turn(vec![settled(&running[0], success())], 10).await;
+    let reply = worker.exchange(vec![settled(&running[0], success())], 10).await;
     assert_eq!(reply.claimed, [], "the key is kept, though the group lacks room too");
-    let reply = worker.turn(vec![settled(&running[1], success())], 10).await;
+    let reply = worker.exchange(vec![settled(&running[1], success())], 10).await;
     assert_eq!(worker::ids(&reply.claimed), [big]);
 }
 

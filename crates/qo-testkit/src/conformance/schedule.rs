@@ -113,7 +113,7 @@ pub(super) async fn a_schedule_never_overlaps_itself(world: &World) {
                 let settle =
                     Settle { job: world.all_jobs().await[0].id, token: running.token, outcome: success() };
                 assert_eq!(last(world, "nightly").await, (at(3 * MINUTE_MS), TickOutcome::Skipped));
-                worker.turn(vec![settle], 0).await;
+                worker.exchange(vec![settle], 0).await;
             }
             _ => {}
         }

@@ -87,7 +87,7 @@ pub(super) async fn until_the_event_a_late_session_may_renew_and_settle(world: &
     let worker = world.worker("w1", ["t"]).await;
     let claimed = worker.claim_one().await;
     world.advance(3_600_000).await;
-    let reply = worker.turn(vec![settled(&claimed, success())], 1).await;
+    let reply = worker.exchange(vec![settled(&claimed, success())], 1).await;
     assert_eq!(reply.settled, [Ok(JobState::Succeeded)]);
     assert_eq!((reply.claimed.len(), reply.lease_until), (1, at(3_630_000)));
 }

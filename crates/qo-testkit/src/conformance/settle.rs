@@ -126,7 +126,7 @@ pub(super) async fn settling_again_returns_the_record_and_changes_nothing(world:
 
 pub(super) async fn settling_twice_in_one_exchange_counts_once(world: &World) {
     let (worker, claimed) = one_claimed(world, job("t")).await;
-    let reply = worker.turn(vec![settled(&claimed, failure()), settled(&claimed, success())], 0).await;
+    let reply = worker.exchange(vec![settled(&claimed, failure()), settled(&claimed, success())], 0).await;
     assert_eq!(reply.settled, [Ok(JobState::Failed), Ok(JobState::Failed)]);
     assert_eq!(world.detail(claimed.id).await.attempts.len(), 1);
 }
@@ -164,7 +164,7 @@ pub(super) async fn a_long_error_text_is_cut_and_not_refused(world: &World) {
 pub(super) async fn the_newest_hundred_attempts_are_remembered(world: &World) {
     let (worker, mut claimed) = one_claimed(world, job("t").attempts(caps::ATTEMPTS)).await;
     for _ in 0..105 {
-        claimed = worker.turn(vec![settled(&claimed, retry(0))], 1).await.claimed.remove(0);
+        claimed = worker.exchange(vec![settled(&claimed, retry(0))], 1).await.claimed.remove(0);
     }
     let detail = world.detail(claimed.id).await;
     let numbers: Vec<_> = detail.attempts.iter().map(|attempt| attempt.number).collect();

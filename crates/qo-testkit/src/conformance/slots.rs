@@ -8,7 +8,7 @@ pub(super) async fn every_outcome_frees_the_slots_at_once(world: &World) {
     let outcomes =
         [success(), retry(60_000), failure(), snooze(60_000), Outcome::Cancelled, Outcome::Release];
     for outcome in outcomes {
-        world.submit(job("api").cost(2).key("k").queue("q").also("gpu", 3)).await;
+        world.submit(job("api").cost(2).key("k").queue("q").limits([("gpu", 3)])).await;
         let claimed = worker.claim_one().await;
         assert_eq!(world.used("api").await, 2);
         worker.settle(&claimed, outcome.clone()).await.expect("it owns the job");
@@ -23,7 +23,7 @@ pub(super) async fn a_freed_slot_goes_to_the_next_job_in_the_same_exchange(world
     let ids = world.submit_many(3, job("api")).await;
     let worker = world.worker("w1", ["api"]).await;
     let first = worker.claim_one().await;
-    let reply = worker.turn(vec![settled(&first, success())], 5).await;
+    let reply = worker.exchange(vec![settled(&first, success())], 5).await;
     assert_eq!(worker::ids(&reply.claimed), [ids[1]]);
     assert_eq!(world.used("api").await, 1);
 }

@@ -3,11 +3,11 @@
 use super::*;
 
 fn limited(text: &str, limit: u32) -> TaskOptions {
-    TaskOptions { limit: Some(limit), ..task(text) }
+    TaskOptions { max_concurrent: Some(limit), ..task(text) }
 }
 
 fn in_group(text: &str, group: &str, limit: Option<u32>) -> TaskOptions {
-    TaskOptions { group: Some(name(group)), limit, ..task(text) }
+    TaskOptions { group: Some(name(group)), max_concurrent: limit, ..task(text) }
 }
 
 pub(super) async fn operator_beats_config_beats_code_beats_submit(world: &World) {
@@ -158,7 +158,7 @@ pub(super) async fn a_submit_side_limit_of_a_group_goes_with_its_last_live_job(w
 
 pub(super) async fn a_submit_side_limit_stays_while_another_job_lists_its_group(world: &World) {
     world.submit(job("user").key("joe").limit(2)).await;
-    world.submit(job("other").also("user/joe", 1)).await;
+    world.submit(job("other").limits([("user/joe", 1)])).await;
     let worker = world.worker("w1", ["user", "other"]).await;
     let claimed = worker.claim(2).await;
     worker.succeed(&claimed[0]).await;
@@ -280,11 +280,14 @@ pub(super) async fn a_configured_limit_binds_in_every_kind_of_group(world: &Worl
     for group in ["cluster", "queue:q", "api", "api/*", "api/k", "gpu", "gpu2/*"] {
         world.configure([(group, 1)]).await;
         world
-            .submit_many(2, job("t").queue("q").group("api").key("k").also("gpu", 1).also("gpu2/x", 1))
+            .submit_many(
+                2,
+                job("t").queue("q").group("api").key("k").limits([("gpu", 1)]).limits([("gpu2/x", 1)]),
+            )
             .await;
         let first = worker.claim(10).await;
         assert_eq!(first.len(), 1, "{group}");
-        let reply = worker.turn(vec![settled(&first[0], success())], 10).await;
+        let reply = worker.exchange(vec![settled(&first[0], success())], 10).await;
         assert_eq!(reply.claimed.len(), 1, "{group}");
         worker.succeed(&reply.claimed[0]).await;
     }

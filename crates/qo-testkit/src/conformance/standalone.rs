@@ -214,7 +214,7 @@ pub(super) async fn a_program_never_takes_what_a_big_job_waits_for(world: &World
     let running = worker.claim(2).await;
     let big = world.submit(job("gpu").cost(3).priority(99)).await;
     assert!(world.is_full(program("gpu")).await, "whatever the big job's priority is");
-    let reply = worker.turn(vec![settled(&running[0], success())], 1).await;
+    let reply = worker.exchange(vec![settled(&running[0], success())], 1).await;
     assert_eq!(worker::ids(&reply.claimed), [big]);
     worker.succeed(&running[1]).await;
     world.hold(program("gpu")).await;

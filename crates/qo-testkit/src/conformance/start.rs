@@ -7,7 +7,7 @@ use super::*;
 const GIVEN_BACK: Started = Started { then: JobState::Pending, run: None };
 
 pub(super) async fn a_start_takes_every_slot_with_a_new_token(world: &World) {
-    let id = world.submit(job("t").key("k").cost(2).queue("q").also("gpu", 3)).await;
+    let id = world.submit(job("t").key("k").cost(2).queue("q").limits([("gpu", 3)])).await;
     let worker = world.worker("w1", ["t"]).await;
     let claimed = worker.ahead_one().await;
     world.set("t", 5).await;
@@ -78,7 +78,7 @@ pub(super) async fn a_start_does_not_overtake_a_big_job(world: &World) {
     let claimed = worker.ahead_one().await;
     let big = world.submit(job("t").cost(3).priority(-1)).await;
     assert_eq!(worker.start(&claimed).await, Ok(GIVEN_BACK), "two slots are free, and kept");
-    let reply = worker.turn(vec![settled(&running[0], success())], 10).await;
+    let reply = worker.exchange(vec![settled(&running[0], success())], 10).await;
     assert_eq!(worker::ids(&reply.claimed), [big]);
 }
 

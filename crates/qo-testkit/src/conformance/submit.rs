@@ -18,7 +18,13 @@ pub(super) async fn a_job_has_the_documented_defaults(world: &World) {
 
 pub(super) async fn a_job_keeps_every_field_that_was_given(world: &World) {
     let spec = job("resize").queue("images").priority(-7).run_at(at(5)).good_until(at(9)).attempts(4);
-    let spec = spec.group("api").key("u:1/x").cost(2).also("gpu", 3).also("openai/eu", 1).once("order-1");
+    let spec = spec
+        .group("api")
+        .key("u:1/x")
+        .cost(2)
+        .limits([("gpu", 3)])
+        .limits([("openai/eu", 1)])
+        .once("order-1");
     let own = RetryPolicy { base_ms: 77, ..RetryPolicy::default() };
     let spec = spec.timeout(1_234).backoff(own).limit(5);
     let view = world.view(world.submit(spec).await).await;
@@ -35,7 +41,9 @@ pub(super) async fn a_job_keeps_every_field_that_was_given(world: &World) {
 
 pub(super) async fn a_job_shows_what_was_submitted_and_not_what_its_task_says(world: &World) {
     let retry = Some(RetryPolicy { base_ms: 77, ..RetryPolicy::default() });
-    world.register(TaskOptions { timeout_ms: Some(9), limit: Some(4), retry, ..task("resize") }).await;
+    world
+        .register(TaskOptions { timeout_ms: Some(9), max_concurrent: Some(4), retry, ..task("resize") })
+        .await;
     let id = world.submit(job("resize").timeout(5)).await;
     let worker = world.worker("w1", ["resize"]).await;
     let held = worker.claim_one().await;
@@ -153,7 +161,7 @@ pub(super) async fn names_and_keys_of_every_legal_form_work(world: &World) {
         ["a/b:c", "\u{43a}\u{43b}\u{44e}\u{447}", " ", "**", "%2F", "..", &"k".repeat(caps::KEY_BYTES)];
     for (text, part) in names.into_iter().zip(keys) {
         let spec = job(text).queue(text).group(text).key(part).workflow(text).once(part);
-        let id = world.submit(spec.also(&format!("x{}/{part}", &text[1..]), 1)).await;
+        let id = world.submit(spec.limits([(&format!("x{}/{part}", &text[1..]), 1)])).await;
         world.set(&format!("{text}/{part}"), 1).await;
         world.plan([(text, cron("0 0 * * *", text))]).await;
         let worker = world.open(serving(text, [text]).queues([text])).await;

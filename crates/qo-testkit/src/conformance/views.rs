@@ -110,7 +110,7 @@ pub(super) async fn groups_are_listed_in_order_page_by_page(world: &World) {
 }
 
 pub(super) async fn a_group_that_nobody_limits_is_shown_as_such(world: &World) {
-    world.submit(job("t").also("typo", 2)).await;
+    world.submit(job("t").limits([("typo", 2)])).await;
     let status = world.status("typo").await;
     assert_eq!((status.limit, status.source, status.used, status.live), (None, None, 0, 2));
     assert!(world.all_groups().await.contains(&status));
@@ -299,7 +299,7 @@ pub(super) async fn a_filter_shows_claimed_jobs(world: &World) {
 pub(super) async fn a_worker_and_a_queue_show_what_is_claimed(world: &World) {
     world.submit_many(6, job("t").queue("q")).await;
     let worker = world.worker("w1", ["t"]).await;
-    let prefetch = Some(Prefetch { hold: 3, lease_ms: CLAIM_MS });
+    let prefetch = Some(Prefetch { buffer: 3, lease_ms: CLAIM_MS });
     let claim = Claim { max: 1, prefetch, ..Claim::default() };
     let exchange = Exchange { claim, free_permits: 20, ..worker.next() };
     let reply = worker.send(exchange).await.expect("the session is live");

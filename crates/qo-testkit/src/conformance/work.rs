@@ -74,8 +74,8 @@ pub(super) async fn the_word_that_a_job_must_stop_is_work(world: &World) {
 pub(super) async fn what_could_be_claimed_ahead_of_time_is_work(world: &World) {
     world.submit_many(2, job("t")).await;
     let worker = world.worker("w", ["t"]).await;
-    let ahead = |hold| {
-        let prefetch = Some(Prefetch { hold, lease_ms: CLAIM_MS });
+    let ahead = |buffer| {
+        let prefetch = Some(Prefetch { buffer, lease_ms: CLAIM_MS });
         Claim { prefetch, ..Claim::default() }
     };
     assert!(look(world, &worker, ahead(1)).await.now);
@@ -142,13 +142,13 @@ pub(super) async fn a_look_for_work_changes_nothing(world: &World) {
     for ms in [0, 700, 400] {
         world.advance(ms).await;
         let before = world.snapshot().await;
-        let prefetch = Some(Prefetch { hold: 3, lease_ms: CLAIM_MS });
-        let claim = Claim { max: 3, max_per_queue: Some(2), prefetch };
+        let prefetch = Some(Prefetch { buffer: 3, lease_ms: CLAIM_MS });
+        let claim = Claim { max: 3, max_claim_batch: Some(2), prefetch };
         let seen = look(world, &worker, claim).await;
         assert_eq!(Work { seen: 0, ..look(world, &worker, claim).await }, Work { seen: 0, ..seen });
         assert_eq!(world.snapshot().await, before, "after {ms} ms");
     }
-    let reply = worker.turn(vec![], 1).await;
+    let reply = worker.exchange(vec![], 1).await;
     assert_eq!((reply.number, reply.claimed[0].token.0), (1, first.token.0 + 1), "no number, and no token");
 }
 

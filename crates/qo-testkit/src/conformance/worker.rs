@@ -95,7 +95,7 @@ impl Worker {
     }
 
     /// Settles, renews and claims in one exchange, which must be accepted.
-    pub async fn turn(&self, settles: Vec<Settle>, max: u32) -> ExchangeReply {
+    pub async fn exchange(&self, settles: Vec<Settle>, max: u32) -> ExchangeReply {
         let mut exchange = Exchange { settles, ..self.next() };
         exchange.claim.max = max;
         self.send(exchange).await.expect("the session is live")
@@ -103,7 +103,7 @@ impl Worker {
 
     /// Claims up to `max` jobs.
     pub async fn claim(&self, max: u32) -> Vec<ClaimedJob> {
-        self.turn(Vec::new(), max).await.claimed
+        self.exchange(Vec::new(), max).await.claimed
     }
 
     /// Claims up to `max` jobs and returns their ids.
@@ -116,16 +116,16 @@ impl Worker {
         self.claim(1).await.pop().expect("a job to claim")
     }
 
-    /// Claims up to `max` jobs to run, and others ahead of time until the session holds `hold` of those.
-    pub async fn prefetch(&self, max: u32, hold: u32) -> ExchangeReply {
-        let prefetch = Some(Prefetch { hold, lease_ms: CLAIM_MS });
+    /// Claims up to `max` jobs to run, and others ahead of time until the session holds `buffer` of those.
+    pub async fn prefetch(&self, max: u32, buffer: u32) -> ExchangeReply {
+        let prefetch = Some(Prefetch { buffer, lease_ms: CLAIM_MS });
         let claim = Claim { max, prefetch, ..Claim::default() };
         self.send(Exchange { claim, ..self.next() }).await.expect("the session is live")
     }
 
-    /// Claims jobs ahead of time until the session holds `hold` of them, and starts none.
-    pub async fn ahead(&self, hold: u32) -> Vec<ClaimedJob> {
-        let reply = self.prefetch(0, hold).await;
+    /// Claims jobs ahead of time until the session holds `buffer` of them, and starts none.
+    pub async fn ahead(&self, buffer: u32) -> Vec<ClaimedJob> {
+        let reply = self.prefetch(0, buffer).await;
         assert_eq!(reply.claimed, [], "nothing was asked for that runs at once");
         reply.prefetched.into_iter().map(|ahead| ahead.job).collect()
     }
@@ -167,12 +167,12 @@ impl Worker {
 
     /// Only renews.
     pub async fn renew(&self) -> ExchangeReply {
-        self.turn(Vec::new(), 0).await
+        self.exchange(Vec::new(), 0).await
     }
 
     /// Settles one job and claims nothing.
     pub async fn settle(&self, job: &ClaimedJob, outcome: Outcome) -> Result<JobState> {
-        self.turn(vec![settled(job, outcome)], 0).await.settled.remove(0)
+        self.exchange(vec![settled(job, outcome)], 0).await.settled.remove(0)
     }
 
     /// Settles a job as succeeded, which must be accepted.
@@ -182,7 +182,7 @@ impl Worker {
 
     /// Settles all these jobs as succeeded, in one exchange, which must be accepted.
     pub async fn succeed_all(&self, jobs: &[ClaimedJob]) {
-        let reply = self.turn(jobs.iter().map(|job| settled(job, success())).collect(), 0).await;
+        let reply = self.exchange(jobs.iter().map(|job| settled(job, success())).collect(), 0).await;
         assert!(reply.settled.iter().all(|state| *state == Ok(JobState::Succeeded)), "{:?}", reply.settled);
     }
 

@@ -34,7 +34,7 @@ pub(super) async fn the_next_step_is_granted_in_the_exchange_that_ends_the_one_b
     let ids = world.submit_many(2, step("w")).await;
     let worker = world.worker("w1", ["step"]).await;
     let first = worker.claim_one().await;
-    let reply = worker.turn(vec![settled(&first, success())], 10).await;
+    let reply = worker.exchange(vec![settled(&first, success())], 10).await;
     assert_eq!(worker::ids(&reply.claimed), ids[1..]);
 }
 
@@ -198,7 +198,7 @@ pub(super) async fn a_step_waits_for_its_slots_like_any_job(world: &World) {
     let worker = world.worker("w1", ["step"]).await;
     let running = worker.claim(10).await;
     assert_eq!(worker::ids(&running), [plain]);
-    let reply = worker.turn(vec![settled(&running[0], success())], 10).await;
+    let reply = worker.exchange(vec![settled(&running[0], success())], 10).await;
     assert_eq!(worker::ids(&reply.claimed), ids[..1]);
 }
 
@@ -210,7 +210,7 @@ pub(super) async fn a_big_step_whose_turn_has_not_come_reserves_nothing(world: &
     let small = world.submit(job("step")).await;
     assert_eq!(worker.claim_ids(10).await, [small]);
     let next = world.submit(job("step")).await;
-    let reply = worker.turn(vec![settled(&first, success())], 10).await;
+    let reply = worker.exchange(vec![settled(&first, success())], 10).await;
     assert_eq!(reply.claimed, [], "now that its turn has come it keeps what is free: {next} waits");
 }
 
@@ -218,7 +218,7 @@ pub(super) async fn steps_may_differ_in_everything_else(world: &World) {
     let specs = vec![
         job("fetch").workflow("w").queue("a").group("net").key("k"),
         job("build").workflow("w").queue("b").cost(2),
-        job("fetch").workflow("w").also("gpu", 1),
+        job("fetch").workflow("w").limits([("gpu", 1)]),
     ];
     let ids = world.submit_all(specs).await;
     let (fetch, build) = (world.worker("w1", ["fetch"]).await, world.worker("w2", ["build"]).await);

@@ -101,8 +101,8 @@ fn session() -> NewSession {
 pub fn something_to_lose() -> Vec<Command> {
     let job = |n| NewJob::new(JobId(Uuid::from_u128(n)), name("mail"));
     let step = |n| NewJob { workflow: Some(name("import")), ..job(n) };
-    let prefetch = Some(Prefetch { hold: 1, lease_ms: 30_000 });
-    let claim = Claim { max: 1, max_per_queue: None, prefetch };
+    let prefetch = Some(Prefetch { buffer: 1, lease_ms: 30_000 });
+    let claim = Claim { max: 1, max_claim_batch: None, prefetch };
     let schedules = BTreeMap::from([(name("nightly"), Schedule::new("0 3 * * *", name("mail")))]);
     vec![
         Command::Configure(Configuration { schedules, ..Configuration::default() }),
@@ -223,14 +223,14 @@ fn exchange() -> impl Strategy<Value = Exchange> {
     let drains = (any::<bool>(), of(millis()));
     (0..3_u128, numbers, vec(settle, 0..3), claim, number(), drains, reports).prop_map(
         |(session, number, settles, claim, free_permits, (draining, idle_ms), progress)| {
-            let (max, max_per_queue, prefetch, starts) = claim;
+            let (max, max_claim_batch, prefetch, starts) = claim;
             Exchange {
                 session: SessionId(Uuid::from_u128(session)),
                 number,
                 settles,
                 starts,
                 progress,
-                claim: Claim { max, max_per_queue, prefetch },
+                claim: Claim { max, max_claim_batch, prefetch },
                 free_permits,
                 draining,
                 idle_ms,
@@ -242,7 +242,7 @@ fn exchange() -> impl Strategy<Value = Exchange> {
 /// Commands with values at and beyond the caps.
 pub fn bad_commands() -> impl Strategy<Value = Command> {
     let registration = (of(number()), of(millis()), of(policy())).prop_map(|(limit, timeout_ms, retry)| {
-        TaskOptions { limit, timeout_ms, retry, ..TaskOptions::new(name("mail")) }
+        TaskOptions { max_concurrent: limit, timeout_ms, retry, ..TaskOptions::new(name("mail")) }
     });
     let limited = (btree_map(group(), number(), 0..3), number()).prop_map(|(limits, priority)| {
         let queue_priorities = BTreeMap::from([(name("default"), priority)]);

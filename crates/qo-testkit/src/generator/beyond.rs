@@ -43,7 +43,7 @@ pub(super) fn flow() -> impl Strategy<Value = (Option<Name>, Option<OnFailure>)>
 }
 
 pub(super) fn prefetch() -> impl Strategy<Value = Prefetch> {
-    (number(), lease_ms()).prop_map(|(hold, lease_ms)| Prefetch { hold, lease_ms })
+    (number(), lease_ms()).prop_map(|(buffer, lease_ms)| Prefetch { buffer, lease_ms })
 }
 
 pub(super) fn start() -> impl Strategy<Value = Start> {

@@ -221,14 +221,14 @@ impl Context {
             let (job, token) = self.grant(known, whose)?;
             Some(Progress { job, token, percent: said % 4, note: pool::note(said) })
         };
-        let prefetch = spec.prefetch.map(|(hold, lease_ms)| Prefetch { hold, lease_ms });
+        let prefetch = spec.prefetch.map(|(buffer, lease_ms)| Prefetch { buffer, lease_ms });
         Exchange {
             session: self.session(spec.session),
             number,
             settles: spec.settles.iter().filter_map(settle).collect(),
             starts: spec.starts.iter().filter_map(start).collect(),
             progress: spec.reports.iter().filter_map(report).collect(),
-            claim: Claim { max: spec.max, max_per_queue: spec.max_per_queue, prefetch },
+            claim: Claim { max: spec.max, max_claim_batch: spec.max_claim_batch, prefetch },
             free_permits: spec.free_permits,
             draining: spec.draining,
             idle_ms: spec.idle_ms,

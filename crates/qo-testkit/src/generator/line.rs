@@ -102,12 +102,12 @@ fn claim() -> impl Strategy<Value = ExchangeStep> {
     });
     let max = prop_oneof![1 => 1..6_u32, 2 => 6..60_u32, 3 => 60..200_u32];
     let per_queue = weighted(0.05, 1..60_u32);
-    (exchange(), settles, max, per_queue).prop_map(|(exchange, settles, max, max_per_queue)| ExchangeStep {
+    (exchange(), settles, max, per_queue).prop_map(|(exchange, settles, max, max_claim_batch)| ExchangeStep {
         session: exchange.session,
         number: Number::Next,
         settles,
         max,
-        max_per_queue,
+        max_claim_batch,
         starts: vec![],
         reports: vec![],
         prefetch: None,

@@ -10,7 +10,7 @@ pub(super) fn registration(spec: &TaskSpec) -> TaskOptions {
     TaskOptions {
         app: pool::app(spec.app),
         group: spec.group.map(pool::group),
-        limit: spec.limit,
+        max_concurrent: spec.limit,
         timeout_ms: spec.timeout_ms,
         retry: spec.retry_base_ms.map(|base_ms| RetryPolicy { base_ms, ..RetryPolicy::default() }),
         ..TaskOptions::new(pool::task(spec.task))

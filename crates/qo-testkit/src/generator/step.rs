@@ -143,7 +143,7 @@ pub struct ExchangeStep {
     /// How many it wants.
     pub max: u32,
     /// How many from one queue.
-    pub max_per_queue: Option<u32>,
+    pub max_claim_batch: Option<u32>,
     /// What it starts.
     pub starts: Vec<Whose>,
     /// Progress of jobs: the job's token, and the report.

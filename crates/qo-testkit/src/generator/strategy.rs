@@ -149,7 +149,7 @@ pub(super) fn exchange() -> impl Strategy<Value = ExchangeStep> {
             session,
             number,
             settles,
-            (max, max_per_queue),
+            (max, max_claim_batch),
             (free_permits, draining, idle_ms),
             ahead,
             reports,
@@ -163,7 +163,7 @@ pub(super) fn exchange() -> impl Strategy<Value = ExchangeStep> {
                 // A job that can run at once is not claimed ahead of time, so most exchanges that prefetch ask for no
                 // job to run.
                 max: if draining || !asks || prefetch.is_some() && free_permits < 5 { 0 } else { max },
-                max_per_queue,
+                max_claim_batch,
                 starts: if asks { starts } else { Vec::new() },
                 reports,
                 prefetch: prefetch.filter(|_| !draining && asks),

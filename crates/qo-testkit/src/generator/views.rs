@@ -91,7 +91,7 @@ pub async fn look(store: &dyn Store, jobs: &[JobId]) -> Views {
 }
 
 fn claims() -> [Claim; 3] {
-    let prefetch = Some(Prefetch { hold: 2, lease_ms: 5_000 });
+    let prefetch = Some(Prefetch { buffer: 2, lease_ms: 5_000 });
     let some = Claim { max: 7, ..Claim::default() };
     [some, Claim::default(), Claim { prefetch, ..Claim::default() }]
 }

@@ -116,9 +116,9 @@ impl fmt::Display for Called<'_> {
             Command::Cancel(jobs) | Command::Retry(jobs) | Command::Archive { jobs } => {
                 jobs.iter().try_for_each(|job| write!(f, " {}", Short(job.0)))
             }
-            Command::Register(tasks) => tasks
-                .iter()
-                .try_for_each(|t| write!(f, " {} (group {}, limit {:?})", t.task, t.group(), t.limit)),
+            Command::Register(tasks) => tasks.iter().try_for_each(|t| {
+                write!(f, " {} (group {}, limit {:?})", t.task, t.group(), t.max_concurrent)
+            }),
             Command::Configure(configuration) => configuration
                 .limits
                 .iter()
@@ -199,12 +199,12 @@ fn exchanged(f: &mut fmt::Formatter<'_>, exchange: &Exchange) -> fmt::Result {
     for Progress { job, token, percent, .. } in &exchange.progress {
         write!(f, ", {} token {token} is at {percent} %", Short(job.0))?;
     }
-    let Claim { max, max_per_queue, prefetch } = exchange.claim;
+    let Claim { max, max_claim_batch, prefetch } = exchange.claim;
     write!(f, ", wants {max}")?;
-    if let Some(Prefetch { hold, lease_ms }) = prefetch {
-        write!(f, " and holds {hold} for {lease_ms} ms")?;
+    if let Some(Prefetch { buffer, lease_ms }) = prefetch {
+        write!(f, " and holds {buffer} for {lease_ms} ms")?;
     }
-    if let Some(most) = max_per_queue {
+    if let Some(most) = max_claim_batch {
         write!(f, " (≤ {most} a queue)")?;
     }
     if exchange.draining { f.write_str(", draining") } else { Ok(()) }

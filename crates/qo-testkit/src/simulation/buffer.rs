@@ -61,7 +61,7 @@ impl Worker {
     /// How many jobs it wants to hold ahead of time.
     pub fn prefetch(&self, draining: bool) -> Option<Prefetch> {
         let soft = self.soft.filter(|_| !draining)?;
-        Some(Prefetch { hold: soft.prefetch_buffer, lease_ms: soft.claim_lease_ms })
+        Some(Prefetch { buffer: soft.prefetch_buffer, lease_ms: soft.claim_lease_ms })
     }
 
     /// Starts, drops and buffers jobs by the answer to an exchange.

@@ -141,7 +141,7 @@ pub(super) fn any_step(random: &mut Random, wall: Time, workflow: &Name) -> NewJ
 pub(super) fn any_task(random: &mut Random) -> TaskOptions {
     let mut task = TaskOptions::new(name(random.pick(&TASKS)));
     task.group = random.percent(30).then(|| name(random.pick(&GROUPS)));
-    task.limit = random.percent(50).then(|| random.within(1..=4) as u32);
+    task.max_concurrent = random.percent(50).then(|| random.within(1..=4) as u32);
     task.timeout_ms = random.percent(25).then(|| random.within(500..=5_000));
     task.retry = random.percent(50).then(|| any_retry(random));
     task

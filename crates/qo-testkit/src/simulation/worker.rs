@@ -215,7 +215,7 @@ impl Worker {
         let starts = self.any_starts(stage, &session.buffer, free);
         let left = free.saturating_sub(starts.len() as u32);
         let max = if session.draining { 0 } else { left.min(stage.random.within(1..=8) as u32) };
-        let max_per_queue = stage.random.percent(15).then(|| stage.random.within(1..=3) as u32);
+        let max_claim_batch = stage.random.percent(15).then(|| stage.random.within(1..=3) as u32);
         let mut settles = session.finished.clone();
         settles.extend(session.buffer.settles(stage));
         if let Some((token, handler)) = session.handlers.first_key_value()
@@ -234,7 +234,7 @@ impl Worker {
             settles,
             starts,
             progress,
-            claim: Claim { max, max_per_queue, prefetch: self.prefetch(session.draining) },
+            claim: Claim { max, max_claim_batch, prefetch: self.prefetch(session.draining) },
             free_permits: free,
             draining: session.draining,
             idle_ms: None,

@@ -57,7 +57,7 @@ fn difference(old: &Said, new: &Said) -> Vec<SettingChange> {
 
 fn registration(task: &TaskOptions) -> String {
     let mut parts = vec![format!("group={}", task.group.as_ref().unwrap_or(&task.task))];
-    parts.extend(task.limit.map(|limit| format!("limit={limit}")));
+    parts.extend(task.max_concurrent.map(|limit| format!("max_concurrent={limit}")));
     parts.extend(task.timeout_ms.map(|ms| format!("timeout_ms={ms}")));
     parts.extend(
         task.retry
@@ -102,7 +102,7 @@ impl Toy {
         }
         self.limits.values_mut().for_each(|limits| limits.code.clear());
         for task in &self.registrations {
-            if let Some(limit) = task.limit {
+            if let Some(limit) = task.max_concurrent {
                 let code = CodeLimit { task: task.task.clone(), limit, app: task.app.clone() };
                 self.limits.entry(GroupRef::Group(task.group().clone())).or_default().code.push(code);
             }

@@ -37,7 +37,7 @@ impl Toy {
             let bytes: usize = given.iter().map(|job| job.payload.as_str().len()).sum();
             let enough = match ahead {
                 None => given.len() >= claim.max as usize,
-                Some(prefetch) => self.claimed_by(session).len() >= prefetch.hold as usize,
+                Some(prefetch) => self.claimed_by(session).len() >= prefetch.buffer as usize,
             };
             if enough || bytes >= caps::CLAIM_BYTES {
                 break;
@@ -60,7 +60,7 @@ impl Toy {
             }
             let from_queue = given.iter().filter(|c| c.queue == job.new.queue).count();
             if self.is_paused_for(job, me)
-                || claim.max_per_queue.is_some_and(|most| from_queue >= most as usize)
+                || claim.max_claim_batch.is_some_and(|most| from_queue >= most as usize)
             {
                 continue;
             }

@@ -65,7 +65,7 @@ impl Toy {
             let halted_by = step_status(self.head(&workflow)?);
             return Some(Reason::WorkflowHalted { workflow, halted_by });
         }
-        let waits_for = self.waits_for(job).filter(|_| !self.is_its_turn(job))?;
+        let waits_for = self.waits_for(job).filter(|_| !self.is_next(job))?;
         Some(Reason::WaitingForStep { workflow, waits_for })
     }
 

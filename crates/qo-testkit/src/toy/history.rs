@@ -56,7 +56,7 @@ impl Toy {
             job.new.good_until = None;
         }
         // Its own limit becomes the submit-side limit again.
-        let (own, limit) = (super::submit::own_limit_target(&job.new, &job.group), job.new.limit);
+        let (own, limit) = (super::submit::submit_limit_target(&job.new, &job.group), job.new.limit);
         if limit.is_some() {
             self.set_submit_limit(&own, limit);
         }

@@ -68,7 +68,7 @@ impl Toy {
                 && self.reserved_for(self.claim_order(job), group, slots, Counted::Running).is_some()
         };
         !self.paused.contains(&job.new.queue)
-            && self.is_its_turn(job)
+            && self.is_next(job)
             && job.needs().iter().all(|(group, slots)| has_room(group, *slots))
             && !job.needs().iter().any(|(group, slots)| held_back(group, *slots))
     }

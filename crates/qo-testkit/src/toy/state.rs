@@ -272,7 +272,7 @@ impl Toy {
 
     /// Whether a job is pending and due and, for a step, its turn has come.
     pub fn is_in_line(&self, job: &Job) -> bool {
-        job.is_due(self.now) && self.is_its_turn(job)
+        job.is_due(self.now) && self.is_next(job)
     }
 
     pub fn next_token(&mut self) -> FenceToken {

@@ -49,7 +49,7 @@ impl Toy {
                 return Err(Error::invalid("limits", extra, "is the job's own group"));
             }
         }
-        let own = own_limit_target(new, &group);
+        let own = submit_limit_target(new, &group);
         for (group, slots) in needs(new, &group) {
             let limit = self.limit_with(&group, new.limit.filter(|_| group == own));
             if let Some(limit) = limit.filter(|&limit| limit > 0 && slots > limit) {
@@ -80,7 +80,7 @@ impl Toy {
         }
         let group = self.group_of(&new);
         self.check_workflow(&new)?;
-        let own = own_limit_target(&new, &group);
+        let own = submit_limit_target(&new, &group);
         let before = self.limits.get(&own).and_then(|limits| limits.submit);
         if new.limit.is_some() {
             self.set_submit_limit(&own, new.limit);
@@ -170,7 +170,7 @@ impl Toy {
 }
 
 /// The group that a job's own `limit` is for.
-pub(super) fn own_limit_target(new: &NewJob, group: &Name) -> GroupRef {
+pub(super) fn submit_limit_target(new: &NewJob, group: &Name) -> GroupRef {
     match &new.key {
         Some(key) => GroupRef::Key(group.clone(), key.clone()),
         None => GroupRef::Group(group.clone()),

@@ -187,8 +187,8 @@ impl Toy {
             running: count(&Job::is_running),
             claimed: count(&|job| job.state == JobState::Claimed),
             due: count(&|job| self.is_in_line(job)),
-            scheduled: count(&|job| is_pending(job) && job.run_at > self.now && self.is_its_turn(job)),
-            waiting: count(&|job| is_pending(job) && !self.is_its_turn(job)),
+            scheduled: count(&|job| is_pending(job) && job.run_at > self.now && self.is_next(job)),
+            waiting: count(&|job| is_pending(job) && !self.is_next(job)),
         }
     }
 

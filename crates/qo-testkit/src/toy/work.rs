@@ -29,7 +29,7 @@ impl Toy {
     /// The next moment at which something happens by itself.
     fn next_date(&self, me: SessionId) -> Option<Time> {
         let waits = |job: &&Job| job.state == JobState::Pending;
-        let dates = self.jobs.iter().filter(waits).filter(|job| self.is_its_turn(job)).map(|job| job.run_at);
+        let dates = self.jobs.iter().filter(waits).filter(|job| self.is_next(job)).map(|job| job.run_at);
         let expiries = self.jobs.iter().filter(waits).filter_map(|job| job.new.good_until);
         let others = self.sessions.iter().filter(|session| session.new.id != me);
         let sessions = others.map(|session| session.lease_until);

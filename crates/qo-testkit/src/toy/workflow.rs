@@ -56,7 +56,7 @@ impl Toy {
     }
 
     /// Whether its workflow does not hold a job back; true of a job that is no step.
-    pub fn is_its_turn(&self, job: &Job) -> bool {
+    pub fn is_next(&self, job: &Job) -> bool {
         let Some(workflow) = &job.new.workflow else { return true };
         let is_head = self.head(workflow).is_some_and(|head| head.new.id == job.new.id);
         is_head && (self.flaw == Flaw::TwoStepsAtOnce || self.other_that_runs(workflow, job).is_none())

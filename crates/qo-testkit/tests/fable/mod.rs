@@ -183,8 +183,8 @@ impl Fable {
         *number += 1;
         let (settles, settled) = talk.settles.into_iter().unzip();
         let (starts, started) = talk.starts.into_iter().unzip();
-        let prefetch = (!talk.prefetched.is_empty()).then_some(Prefetch { hold: 9, lease_ms: LEASE_MS });
-        let claim = Claim { max: talk.claimed.len() as u32, max_per_queue: None, prefetch };
+        let prefetch = (!talk.prefetched.is_empty()).then_some(Prefetch { buffer: 9, lease_ms: LEASE_MS });
+        let claim = Claim { max: talk.claimed.len() as u32, max_claim_batch: None, prefetch };
         let exchange =
             Exchange { settles, starts, claim, draining: talk.draining, ..Exchange::renew(session, *number) };
         let number = *number;

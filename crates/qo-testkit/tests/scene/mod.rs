@@ -51,16 +51,16 @@ impl Scene {
 
     pub fn exchange(&mut self, settles: Vec<Settle>, max: u32) -> Answer {
         self.exchanges += 1;
-        let claim = Claim { max, max_per_queue: None, prefetch: None };
+        let claim = Claim { max, max_claim_batch: None, prefetch: None };
         let exchange = Exchange { settles, claim, ..Exchange::renew(SESSION, self.exchanges) };
         self.call(Command::Exchange(exchange))
     }
 
     /// Claims ahead of time.
-    pub fn prefetch(&mut self, hold: u32) {
+    pub fn prefetch(&mut self, buffer: u32) {
         self.exchanges += 1;
-        let prefetch = Some(Prefetch { hold, lease_ms: LEASE_MS });
-        let claim = Claim { max: 0, max_per_queue: None, prefetch };
+        let prefetch = Some(Prefetch { buffer, lease_ms: LEASE_MS });
+        let claim = Claim { max: 0, max_claim_batch: None, prefetch };
         self.call(Command::Exchange(Exchange { claim, ..Exchange::renew(SESSION, self.exchanges) }));
     }
 

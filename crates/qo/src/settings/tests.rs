@@ -87,7 +87,7 @@ fn a_whole_file_becomes_configuration_tasks_and_worker() {
     let command = resize.command.as_ref().expect("a command");
     assert_eq!(command.arguments, [format!("{home}/./resize.sh"), "--fast".into()]);
     assert_eq!(command.directory, directory.path());
-    assert_eq!((resize.options.limit, resize.options.timeout_ms), (None, Some(60_000)));
+    assert_eq!((resize.options.max_concurrent, resize.options.timeout_ms), (None, Some(60_000)));
     assert_eq!(limit("images"), Some(&4), "max_concurrent is a limit that the file sets");
     assert_eq!((&settings.app, &settings.configuration.app), (&name("shop"), &name("shop")));
     assert_eq!(settings.worker.app(), name("shop"));

@@ -73,8 +73,8 @@ pub(crate) struct Attempt {
     pub sent: Instant,
     pub started: Instant,
     stop: watch::Sender<Option<Stopping>>,
-    /// Holds that are alive.
-    holds: watch::Sender<usize>,
+    /// `Unfinished` marks that are alive.
+    unfinished: watch::Sender<usize>,
     report: Mutex<Option<Report>>,
     /// Some attempt of the worker has unreported progress.
     news: Arc<AtomicBool>,
@@ -98,7 +98,7 @@ impl Attempt {
             sent,
             started: Instant::now(),
             stop: watch::Sender::new(None),
-            holds: watch::Sender::new(0),
+            unfinished: watch::Sender::new(0),
             report: Mutex::default(),
             news,
             over: AtomicBool::new(false),
@@ -173,15 +173,15 @@ impl Attempt {
         }
     }
 
-    pub fn hold(self: &Arc<Self>) -> Hold {
-        self.holds.send_modify(|holds| *holds += 1);
-        Hold(Arc::clone(self))
+    pub fn unfinished(self: &Arc<Self>) -> Unfinished {
+        self.unfinished.send_modify(|unfinished| *unfinished += 1);
+        Unfinished(Arc::clone(self))
     }
 
-    /// Waits until no hold is left.
+    /// Waits until no mark is left.
     pub async fn let_go(&self) {
         // The sender is in `self`, so it exists.
-        let _ = self.holds.subscribe().wait_for(|holds| *holds == 0).await;
+        let _ = self.unfinished.subscribe().wait_for(|unfinished| *unfinished == 0).await;
     }
 
     /// Takes the handler's report. The next exchange that there is time for carries it.
@@ -212,11 +212,11 @@ impl Attempt {
 
 /// While it lives, the worker counts the attempt as running.
 #[derive(Debug)]
-pub struct Hold(Arc<Attempt>);
+pub struct Unfinished(Arc<Attempt>);
 
-impl Drop for Hold {
+impl Drop for Unfinished {
     fn drop(&mut self) {
-        self.0.holds.send_modify(|holds| *holds -= 1);
+        self.0.unfinished.send_modify(|unfinished| *unfinished -= 1);
     }
 }
 

@@ -28,7 +28,7 @@ mod session;
 mod shutdown;
 mod voice;
 
-pub use attempt::Hold;
+pub use attempt::Unfinished;
 pub use builder::{EXIT_STUCK, WorkerBuilder};
 pub use lease::{margin, trusted_for};
 pub use options::WorkerOptions;

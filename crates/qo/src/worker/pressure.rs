@@ -63,7 +63,7 @@ impl Pressure {
         let eased = |count: u32| (f64::from(count) * share).ceil() as u32;
         claim.max = eased(claim.max);
         if let Some(prefetch) = &mut claim.prefetch {
-            prefetch.hold = eased(prefetch.hold);
+            prefetch.buffer = eased(prefetch.buffer);
         }
         claim
     }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use qo_core::Prefetch;
 
-    const WHOLE: Claim = Claim { max: 50, max_per_queue: None, prefetch: None };
+    const WHOLE: Claim = Claim { max: 50, max_claim_batch: None, prefetch: None };
 
     #[tokio::test]
     async fn a_short_memory_halves_a_claim_and_slow_tasks_take_three_tenths_of_it() {
@@ -137,9 +137,9 @@ mod tests {
         (0..100).for_each(|_| pressure.took(Duration::from_millis(11)));
         assert_eq!(pressure.ease(WHOLE, now).max, 35);
         pressure.memory_is_short = true;
-        let soft = Claim { prefetch: Some(Prefetch { hold: 10, lease_ms: 1_000 }), ..WHOLE };
+        let soft = Claim { prefetch: Some(Prefetch { buffer: 10, lease_ms: 1_000 }), ..WHOLE };
         let eased = pressure.ease(soft, now);
-        assert_eq!((eased.max, eased.prefetch.map(|prefetch| prefetch.hold)), (18, Some(4)));
+        assert_eq!((eased.max, eased.prefetch.map(|prefetch| prefetch.buffer)), (18, Some(4)));
         assert_eq!(pressure.ease(Claim { max: 1, ..WHOLE }, now).max, 1);
         (0..RECENT).for_each(|_| pressure.took(Duration::from_millis(1)));
         assert_eq!(pressure.ease(WHOLE, now).max, 25);

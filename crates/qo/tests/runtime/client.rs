@@ -24,7 +24,7 @@ async fn every_option_of_a_job_arrives() {
             .group("pictures")
             .key("user/7")
             .cost(2)
-            .also("gpu", 1)
+            .limits([("gpu", 1)])
             .limit(10)
             .idempotency_key("once")
             .workflow("album")
@@ -51,7 +51,7 @@ async fn a_mistake_is_said_when_the_job_is_submitted_and_a_full_group_is_told_ap
             (client.submit("a", &()).queue("cluster"), "queue: \"cluster\""),
             (client.submit("a", &()).key("*").cost(0), "key: \"*\""),
             (client.submit("a", &()).cost(0), "invalid: cost: \"0\""),
-            (client.submit("a", &()).also("cluster", 1), "limits"),
+            (client.submit("a", &()).limits([("cluster", 1)]), "limits"),
         ] {
             let error = submit.await.expect_err("a mistake");
             assert!(error.kind() == ErrorKind::Invalid && error.to_string().contains(part), "{error}");

@@ -223,7 +223,7 @@ fn a_worker_with_mistakes_is_not_built_and_all_are_listed() {
     for part in [
         "task: \"a b\"",
         "twice",
-        "tasks[limited].limit",
+        "tasks[limited].max_concurrent",
         "tasks[program].command",
         "name",
         "max_concurrent_tasks",

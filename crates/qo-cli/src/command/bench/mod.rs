@@ -81,7 +81,7 @@ pub struct BenchArgs {
     /// How many rounds; the median counts.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: u32,
-    /// Jobs a turn [default: 100000 on a directory, and 50000 for parked; 50000 on PostgreSQL; 20000 in a bucket].
+    /// Jobs a leg [default: 100000 on a directory, and 50000 for parked; 50000 on PostgreSQL; 20000 in a bucket].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     jobs: Option<u64>,
     /// On PostgreSQL: workers that claim at once [default: 2; concurrency-high 8].
@@ -124,9 +124,9 @@ impl<G> Bench<'_, G> {
         if self.quick { QUICK_JOBS.min(usual) } else { self.jobs.unwrap_or(usual) }
     }
 
-    /// The order of turns in a round that compares two sides: A, B, B, A, and the other way round in every second
+    /// The order of legs in a round that compares two sides: A, B, B, A, and the other way round in every second
     /// round. So neither side gains when the machine gets slower or faster meanwhile.
-    fn turns(&self, round: u32) -> Vec<bool> {
+    fn legs(&self, round: u32) -> Vec<bool> {
         let first = round.is_multiple_of(2);
         if self.quick { vec![first, !first] } else { vec![first, !first, !first, first] }
     }

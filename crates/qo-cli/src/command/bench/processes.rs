@@ -17,7 +17,7 @@ pub async fn processes(bench: &Bench<'_>) -> Result<Vec<Figure>> {
     let (mut ratios, mut cpu, mut least, mut most) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for round in 0..bench.rounds() {
         let (mut one, mut several) = (0.0, Took::default());
-        for is_one in bench.turns(round) {
+        for is_one in bench.legs(round) {
             if is_one {
                 bench.at("processes", round, "one process");
                 one += seconds_of_one(bench, jobs).await?;

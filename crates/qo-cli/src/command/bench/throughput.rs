@@ -84,7 +84,7 @@ async fn ratio(
     let (mut ratios, mut by_cpu) = (Vec::new(), Vec::new());
     for round in 0..bench.rounds() {
         let (mut plain, mut other) = (Took::default(), Took::default());
-        for is_plain in bench.turns(round) {
+        for is_plain in bench.legs(round) {
             bench.at(scenario, round, if is_plain { "without" } else { what });
             let took = took(bench, if is_plain { Kind::Plain } else { kind }, jobs).await?;
             if is_plain { plain.add(took) } else { other.add(took) }

@@ -39,7 +39,7 @@ fn job(number: u128, task: &str) -> NewJob {
 }
 
 fn claim(session: u128, number: u64, max: u32) -> Command {
-    let claim = Claim { max, max_per_queue: None, prefetch: None };
+    let claim = Claim { max, max_claim_batch: None, prefetch: None };
     let renew = Exchange::renew(SessionId(Uuid::from_u128(session)), number);
     Command::Exchange(Exchange { claim, free_permits: 9, ..renew })
 }

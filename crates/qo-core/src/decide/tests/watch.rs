@@ -33,8 +33,8 @@ fn leapt() -> Book {
         NewJob { group: Some(name("free")), ..job(2, "t") },
     ];
     book.decide(Command::Submit(jobs));
-    let prefetch = Some(Prefetch { hold: 1, lease_ms: 10_000 });
-    let wanted = Claim { max: 1, max_per_queue: None, prefetch };
+    let prefetch = Some(Prefetch { buffer: 1, lease_ms: 10_000 });
+    let wanted = Claim { max: 1, max_claim_batch: None, prefetch };
     let exchange = Exchange { claim: wanted, ..Exchange::renew(SessionId(Uuid::from_u128(1)), 1) };
     let Answer::Exchanged(reply) = book.decide(Command::Exchange(exchange)).answer else {
         panic!("exchanged")

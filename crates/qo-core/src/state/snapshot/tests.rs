@@ -60,12 +60,12 @@ fn leases_of_an_older_releases_snapshot_end_when_they_were_watched_for_their_len
     let mut restored = State::restore(state.snapshot().map(as_an_older_release)).expect("restored");
     let later = restored.now().plus_ms(10 * HOUR_MS);
     decide_watching(&mut restored, later, &Command::Sweep, &Watched(HOUR_MS - 1)).expect("swept");
-    assert_eq!((restored.workers().len(), restored.hold_by_id.len()), (1, 1), "not watched for a lease");
+    assert_eq!((restored.workers().len(), restored.program_by_id.len()), (1, 1), "not watched for a lease");
     decide_watching(&mut restored, later, &Command::Sweep, &Watched(HOUR_MS)).expect("swept");
-    assert_eq!((restored.workers().len(), restored.hold_by_id.len()), (0, 1), "the session is over");
+    assert_eq!((restored.workers().len(), restored.program_by_id.len()), (0, 1), "the session is over");
     let day = Watched(caps::LEASE_MAX_MS);
     decide_watching(&mut restored, later, &Command::Sweep, &day).expect("swept");
-    assert_eq!(restored.hold_by_id.len(), 0, "no lease is longer than a day");
+    assert_eq!(restored.program_by_id.len(), 0, "no lease is longer than a day");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_snapshot_of_this_release_says_when_leases_were_renewed() {
     let restored = State::restore(state.snapshot()).expect("restored");
     let renewed = |state: &State| {
         let sessions = state.sessions.iter().map(|(_, session)| session.row.renewed_at);
-        sessions.chain(state.holds.iter().map(|(_, hold)| hold.renewed_at)).collect::<Vec<_>>()
+        sessions.chain(state.programs.iter().map(|(_, program)| program.renewed_at)).collect::<Vec<_>>()
     };
     assert_eq!(renewed(&restored), renewed(&state));
 }

@@ -41,7 +41,7 @@ impl Ledger {
         if self.paused.contains(&job.new.queue) {
             return Some("its queue is paused");
         }
-        if !self.has_turn(index) {
+        if !self.is_next(index) {
             return Some("it is not its turn");
         }
         if !self.has_room(index) {

@@ -142,7 +142,7 @@ impl Groups {
     pub(super) fn register(&mut self, task: &TaskOptions) {
         let mine = |code: &CodeLimit| code.task == task.task && code.app == task.app;
         self.rows.iter_mut().for_each(|row| row.limits.code.retain(|code| !mine(code)));
-        if let Some(limit) = task.limit {
+        if let Some(limit) = task.max_concurrent {
             let index = self.index(&GroupRef::Group(task.group().clone()));
             let code = CodeLimit { task: task.task.clone(), limit, app: task.app.clone() };
             self.rows[index].limits.code.push(code);

@@ -112,7 +112,7 @@ impl Ledger {
 
     /// Whether a pending job is due and, for a step, its turn has come.
     pub fn is_in_line(&self, index: usize) -> bool {
-        self.jobs[index].run_at <= self.now && self.has_turn(index)
+        self.jobs[index].run_at <= self.now && self.is_next(index)
     }
 
     /// Whether a pending job is in line in a queue that is not paused.
@@ -210,8 +210,8 @@ impl Ledger {
         line.extend(job.limits.iter().map(|(group, &slots)| (group.clone(), slots)));
         line.extend([(GroupRef::Queue(job.queue.clone()), 1), (GroupRef::Cluster, 1)]);
         line.into_iter().find_map(|(group, need)| {
-            let own_limit = job.limit.filter(|_| group == limited_by_job);
-            let limit = self.groups.limit_with(&group, own_limit)?;
+            let submit_limit = job.limit.filter(|_| group == limited_by_job);
+            let limit = self.groups.limit_with(&group, submit_limit)?;
             let live = self.groups.find(&group).map_or(0, |index| self.groups.live(index));
             Some((live, need.into(), limit.into()))
         })

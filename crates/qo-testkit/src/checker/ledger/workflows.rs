@@ -57,7 +57,7 @@ impl Ledger {
     }
 
     /// Whether a job that does not run is no step, or the head while no other step runs.
-    pub fn has_turn(&self, index: usize) -> bool {
+    pub fn is_next(&self, index: usize) -> bool {
         self.workflow_of(index).is_none_or(|workflow| {
             self.head(workflow) == Some(index) && self.running_step(workflow).is_none_or(|step| step == index)
         })

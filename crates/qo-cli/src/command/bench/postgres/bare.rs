@@ -41,12 +41,12 @@ pub async fn bare(bench: &Bench<'_, Fleet>) -> Result<Vec<Figure>> {
         let mut world = World::make(server, Kind::Baseline, load).await?;
         let table = Table::make(server, load).await?;
         let [mut exchanged, mut one_by_one, mut together] = [const { Took::new() }; 3];
-        for is_bare in bench.turns(round) {
+        for is_bare in bench.legs(round) {
             if is_bare {
-                one_by_one.add(table.turn(server, jobs, Way::OneByOne).await?);
-                together.add(table.turn(server, jobs, Way::Together).await?);
+                one_by_one.add(table.leg(server, jobs, Way::OneByOne).await?);
+                together.add(table.leg(server, jobs, Way::Together).await?);
             } else {
-                exchanged.add(world.turn(server, jobs).await?);
+                exchanged.add(world.leg(server, jobs).await?);
             }
         }
         world.end(server).await?;
@@ -91,7 +91,7 @@ impl Table {
     }
 
     /// Claims and deletes this many jobs; inserting them is not timed.
-    async fn turn(&self, server: &Server, jobs: u64, way: Way) -> Result<Took> {
+    async fn leg(&self, server: &Server, jobs: u64, way: Way) -> Result<Took> {
         let schema = &self.schema;
         let insert =
             format!("INSERT INTO {schema}.job (payload) SELECT 'null' FROM generate_series(1, {jobs})");

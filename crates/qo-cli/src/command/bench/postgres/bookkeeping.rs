@@ -31,14 +31,14 @@ pub async fn bookkeeping(bench: &Bench<'_, Fleet>) -> Result<Vec<Figure>> {
     for round in 0..bench.rounds() {
         for ((what, kind, batch), costs) in measured.iter().zip(&mut all) {
             bench.at("bookkeeping", round, what);
-            let turns = bench.turns(round);
+            let legs = bench.legs(round);
             let mut cost = 0.0;
-            for is_without in &turns {
+            for is_without in &legs {
                 let kind = if *is_without { Kind::Baseline } else { *kind };
                 let ms = function_ms(bench, &server, kind, *batch).await?;
                 cost += if *is_without { -ms } else { ms };
             }
-            costs.push(cost / (turns.len() / 2) as f64);
+            costs.push(cost / (legs.len() / 2) as f64);
         }
     }
     let figures = measured.iter().zip(all).enumerate().map(|(index, ((what, _, batch), costs))| {
@@ -53,7 +53,7 @@ async fn function_ms(bench: &Bench<'_, Fleet>, server: &Server, kind: Kind, batc
     let load = Load { workers: 1, batch, is_kept: false, quick: bench.quick };
     let mut world = World::make(server, kind, load).await?;
     let exchanges = if bench.quick { 3 } else { EXCHANGES };
-    let took: Took = world.turn(server, exchanges * u64::from(batch)).await?;
+    let took: Took = world.leg(server, exchanges * u64::from(batch)).await?;
     // A backend reports its counts when its connection ends.
     world.disconnect();
     let ms = mean_ms(server, world.schema(), took.exchanges_ms.len() as f64).await?;

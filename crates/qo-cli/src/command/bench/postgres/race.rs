@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often an exchange is repeated after an error that passes.
 const RETRIES: u32 = 20;
 
-/// What some turns took.
+/// What some legs took.
 #[derive(Debug, Clone, Default)]
 pub struct Took {
     /// Jobs that were claimed and settled.
@@ -37,7 +37,7 @@ impl Took {
         Self { jobs: 0, seconds: 0.0, by_worker: Vec::new(), exchanges_ms: Vec::new() }
     }
 
-    /// Adds another turn.
+    /// Adds another leg.
     pub fn add(&mut self, other: Self) {
         self.jobs += other.jobs;
         self.seconds += other.seconds;
@@ -162,7 +162,7 @@ impl Claimer {
             settles,
             starts: Vec::new(),
             progress: Vec::new(),
-            claim: Claim { max, max_per_queue: None, prefetch: None },
+            claim: Claim { max, max_claim_batch: None, prefetch: None },
             free_permits: self.batch,
             draining: false,
             idle_ms: None,

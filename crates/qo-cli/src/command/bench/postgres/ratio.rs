@@ -8,7 +8,7 @@ use crate::command::bench::figure::{Bar, Figure, Unit, percentile};
 use crate::command::bench::scenario::Scenario;
 use qo::Result;
 
-/// Jobs a turn, with large batches and with small ones.
+/// Jobs a leg, with large batches and with small ones.
 const JOBS: u64 = 50_000;
 const JOBS_OF_SMALL_BATCHES: u64 = 20_000;
 
@@ -70,7 +70,7 @@ pub fn first_load(bench: &Bench<'_, Fleet>, kind: Kind) -> Load {
     loads(bench, kind)[0]
 }
 
-/// Jobs that one turn has.
+/// Jobs that one leg has.
 pub fn jobs(bench: &Bench<'_, Fleet>, load: &Load) -> u64 {
     bench.jobs(if load.batch < super::BATCH / 2 { JOBS_OF_SMALL_BATCHES } else { JOBS })
 }
@@ -86,8 +86,8 @@ pub async fn baseline(bench: &Bench<'_, Fleet>) -> Result<Vec<Figure>> {
             let server = &bench.ground.server;
             let mut world = World::make(server, Kind::Baseline, *load).await?;
             let mut took = Took::default();
-            for _ in bench.turns(round).iter().skip(1).step_by(2) {
-                took.add(world.turn(server, jobs(bench, load)).await?);
+            for _ in bench.legs(round).iter().skip(1).step_by(2) {
+                took.add(world.leg(server, jobs(bench, load)).await?);
             }
             world.end(server).await?;
             rounds.add(&took);
@@ -130,9 +130,9 @@ async fn both(bench: &Bench<'_, Fleet>, kind: Kind, load: &Load, round: u32) -> 
     let mut with = World::make(server, kind, *load).await?;
     let mut without = World::make(server, kind.other(), *load).await?;
     let mut took = [Took::default(), Took::default()];
-    for is_without in bench.turns(round) {
+    for is_without in bench.legs(round) {
         let world = if is_without { &mut without } else { &mut with };
-        took[usize::from(is_without)].add(world.turn(server, jobs(bench, load)).await?);
+        took[usize::from(is_without)].add(world.leg(server, jobs(bench, load)).await?);
     }
     with.end(server).await?;
     without.end(server).await?;

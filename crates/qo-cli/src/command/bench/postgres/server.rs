@@ -113,7 +113,7 @@ impl Server {
         Ok(())
     }
 
-    /// Makes the server vacuum and checkpoint now, so that it does not while a turn is timed.
+    /// Makes the server vacuum and checkpoint now, so that it does not while a leg is timed.
     pub async fn settle(&self, schema: &str) -> Result<()> {
         let client = self.connect().await?;
         let tables =

@@ -135,7 +135,7 @@ impl Kind {
         if matches!(self, Self::Stuck | Self::Foreign) { AHEAD } else { 0 }
     }
 
-    /// Jobs that may run and are pending before and after a turn.
+    /// Jobs that may run and are pending before and after a leg.
     fn standing(self) -> u64 {
         match self {
             Self::Deep => DEEP,
@@ -201,7 +201,7 @@ impl World {
     }
 
     /// Runs this many jobs, and returns what that took. Submitting them is not timed.
-    pub async fn turn(&mut self, server: &Server, jobs: u64) -> Result<Took> {
+    pub async fn leg(&mut self, server: &Server, jobs: u64) -> Result<Took> {
         let warm_up = u64::from(self.load.in_flight()) * WARM_UP;
         let at_once = if self.kind.standing() > 0 { self.load.sized(REFILL).max(1) } else { jobs };
         self.enqueue(warm_up + at_once.min(jobs)).await?;

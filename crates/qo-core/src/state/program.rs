@@ -1,7 +1,7 @@
 //! Slots that programs hold: they count in their groups like those of running jobs.
 
 use super::journal::Undo;
-use super::row::{Group, Hold, Label};
+use super::row::{Group, Label, Program};
 use super::{State, Vacant, table::Ix};
 use crate::lane::Needs;
 use crate::{GroupRef, Time};
@@ -20,26 +20,26 @@ impl State {
         key.into_iter().chain([own]).map(|group| (group, slots)).collect()
     }
 
-    pub(crate) fn insert_hold(&mut self, hold: Hold) {
-        let ix = self.add_hold(hold);
-        self.note(|| Undo::HoldInserted(ix));
+    pub(crate) fn insert_program(&mut self, program: Program) {
+        let ix = self.add_program(program);
+        self.note(|| Undo::ProgramInserted(ix));
     }
 
-    pub(crate) fn extend_hold(&mut self, ix: Ix<Hold>, until: Time) {
-        let old = self.put_hold_end(ix, self.now, until);
-        self.note(|| Undo::HoldExtended(ix, old));
+    pub(crate) fn extend_program(&mut self, ix: Ix<Program>, until: Time) {
+        let old = self.put_program_end(ix, self.now, until);
+        self.note(|| Undo::ProgramExtended(ix, old));
     }
 
-    pub(crate) fn remove_hold(&mut self, ix: Ix<Hold>) {
-        let old = self.drop_hold(ix);
-        self.note(|| Undo::HoldRemoved(ix, Box::new(old)));
+    pub(crate) fn remove_program(&mut self, ix: Ix<Program>) {
+        let old = self.drop_program(ix);
+        self.note(|| Undo::ProgramRemoved(ix, Box::new(old)));
     }
 
-    pub(super) fn add_hold(&mut self, hold: Hold) -> Ix<Hold> {
-        let (id, end, needs) = (hold.request.id, (hold.until, hold.token), hold.needs.clone());
-        let ix = self.holds.insert(hold);
-        self.hold_by_id.insert(id, ix);
-        self.hold_ends.insert(end, ix);
+    pub(super) fn add_program(&mut self, program: Program) -> Ix<Program> {
+        let (id, end, needs) = (program.request.id, (program.until, program.token), program.needs.clone());
+        let ix = self.programs.insert(program);
+        self.program_by_id.insert(id, ix);
+        self.program_ends.insert(end, ix);
         for (group, need) in needs {
             self.groups[group].refs += 1;
             self.count_hold(group, need, true);
@@ -47,26 +47,26 @@ impl State {
         ix
     }
 
-    pub(super) fn drop_hold(&mut self, ix: Ix<Hold>) -> Hold {
-        let hold = self.holds.remove(ix);
-        self.hold_by_id.remove(&hold.request.id);
-        self.hold_ends.remove(&(hold.until, hold.token));
-        for &(group, need) in &hold.needs {
+    pub(super) fn drop_program(&mut self, ix: Ix<Program>) -> Program {
+        let program = self.programs.remove(ix);
+        self.program_by_id.remove(&program.request.id);
+        self.program_ends.remove(&(program.until, program.token));
+        for &(group, need) in &program.needs {
             self.count_hold(group, need, false);
             self.groups[group].refs -= 1;
             self.vacant.push(Vacant::Group(group));
         }
-        hold
+        program
     }
 
     /// Sets when a lease was renewed and when it ends. Returns what these were.
-    pub(super) fn put_hold_end(&mut self, ix: Ix<Hold>, renewed_at: Time, until: Time) -> (Time, Time) {
-        let hold = &mut self.holds[ix];
-        let old = (hold.renewed_at, hold.until);
-        (hold.renewed_at, hold.until) = (renewed_at, until);
-        let token = hold.token;
-        self.hold_ends.remove(&(old.1, token));
-        self.hold_ends.insert((until, token), ix);
+    pub(super) fn put_program_end(&mut self, ix: Ix<Program>, renewed_at: Time, until: Time) -> (Time, Time) {
+        let program = &mut self.programs[ix];
+        let old = (program.renewed_at, program.until);
+        (program.renewed_at, program.until) = (renewed_at, until);
+        let token = program.token;
+        self.program_ends.remove(&(old.1, token));
+        self.program_ends.insert((until, token), ix);
         old
     }
 
