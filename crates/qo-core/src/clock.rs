@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ops::{Add, Sub};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -31,6 +32,69 @@ impl Time {
     pub const fn ms_since(self, earlier: Self) -> u64 {
         let ms = self.0.saturating_sub(earlier.0);
         if ms < 0 { 0 } else { ms.unsigned_abs() }
+    }
+}
+
+/// A duration as whole milliseconds, as stores count them; one that is too long is the longest.
+pub fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The moment that much later; it stops at the end of time instead of overflowing.
+impl Add<Duration> for Time {
+    type Output = Self;
+
+    fn add(self, duration: Duration) -> Self {
+        self.plus_ms(millis(duration))
+    }
+}
+
+/// From the earlier moment to this one; zero if that lies after it.
+impl Sub for Time {
+    type Output = Duration;
+
+    fn sub(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.ms_since(earlier))
+    }
+}
+
+/// To the millisecond; what lies before 1970 is rounded down, too.
+impl From<SystemTime> for Time {
+    fn from(time: SystemTime) -> Self {
+        Self(match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => i64::try_from(after.as_millis()).unwrap_or(i64::MAX),
+            Err(before) => {
+                let before = before.duration();
+                let millis =
+                    before.as_millis() + u128::from(!before.subsec_nanos().is_multiple_of(1_000_000));
+                i64::try_from(millis).map_or(i64::MIN, |millis| -millis)
+            }
+        })
+    }
+}
+
+/// Saturates where the machine's own time cannot reach.
+impl From<Time> for SystemTime {
+    fn from(time: Time) -> Self {
+        let distance = Duration::from_millis(time.0.unsigned_abs());
+        let there =
+            if time.0 < 0 { UNIX_EPOCH.checked_sub(distance) } else { UNIX_EPOCH.checked_add(distance) };
+        there.unwrap_or(UNIX_EPOCH)
+    }
+}
+
+impl From<jiff::Timestamp> for Time {
+    fn from(time: jiff::Timestamp) -> Self {
+        Self(time.as_millisecond())
+    }
+}
+
+/// Fails outside the years −9999 to 9999.
+impl TryFrom<Time> for jiff::Timestamp {
+    type Error = jiff::Error;
+
+    fn try_from(time: Time) -> Result<Self, jiff::Error> {
+        Self::from_millisecond(time.0)
     }
 }
 
@@ -112,5 +176,34 @@ impl Clock for ManualClock {
 impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
     fn now(&self) -> Time {
         (**self).now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_convert_to_and_from_the_clocks_of_other_libraries() {
+        for millis in [0, 1, -1, 1_750_000_000_123, -1_750_000_000_123] {
+            let time = Time::from_millis(millis);
+            assert_eq!(Time::from(SystemTime::from(time)), time);
+            let stamp = jiff::Timestamp::try_from(time).expect("within the calendar");
+            assert_eq!((Time::from(stamp), stamp.to_string()), (time, time.to_string()));
+        }
+        let just_before = UNIX_EPOCH - Duration::from_nanos(1);
+        assert_eq!(Time::from(just_before), Time::from_millis(-1));
+        assert!(jiff::Timestamp::try_from(Time::from_millis(i64::MAX)).is_err());
+    }
+
+    #[test]
+    fn arithmetic_stops_at_the_ends_of_time() {
+        let (early, late) = (Time::from_millis(5), Time::from_millis(i64::MAX - 1));
+        assert_eq!(early + Duration::from_millis(7), Time::from_millis(12));
+        assert_eq!(late + Duration::MAX, Time::from_millis(i64::MAX));
+        assert_eq!(
+            (late - early, early - late),
+            (Duration::from_millis(i64::MAX as u64 - 6), Duration::ZERO)
+        );
     }
 }

@@ -106,7 +106,7 @@ impl Exchange {
         within("starts", self.starts.len() as u64, 0, caps::CLAIM.into())?;
         within("progress", self.progress.len() as u64, 0, caps::PROGRESS as u64)?;
         for (index, report) in self.progress.iter().enumerate() {
-            report.check().map_err(|error| error.at(format_args!("progress[{index}]")))?;
+            report.check().map_err(|error| error.at_item("progress", index))?;
         }
         within("claim.max", self.claim.max.into(), 0, caps::CLAIM.into())?;
         if let Some(most) = self.claim.max_claim_batch {

@@ -53,11 +53,11 @@ pub mod workflow;
 
 pub use app::{Push, Pushed, Setting, SettingChange, default_app};
 pub use book::Book;
-pub use clock::{Clock, ManualClock, SystemClock, Time};
+pub use clock::{Clock, ManualClock, SystemClock, Time, millis};
 pub use command::{Answer, Change, Changed, Command, OpenedSession, Swept};
 pub use concurrency::{ConcurrencyManager, ConcurrencyStatus, SlotInfo};
 pub use decide::{Decision, decide, decide_watching};
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Cause, Error, ErrorKind, Result};
 pub use event::{AttemptEnded, Event, Exchanged};
 pub use group::GroupRef;
 pub use id::{FenceToken, JobId, Key, LeaseId, Name, SessionId};

@@ -17,7 +17,7 @@ use crate::format::{self, Identity};
 use crate::log::Created;
 use crate::mount;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
-use qo_core::{Error, ErrorKind, Result};
+use qo_core::{Cause, Error, ErrorKind, Result};
 use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -159,7 +159,8 @@ impl Directory {
             let now = now.map_or_else(|| "no namespace, or one without an id".into(), |now| now.to_string());
             what = format!("{what}: opened was {}; there now is {now}", resident.identity);
         }
-        Err(Error::new(ErrorKind::Data, format!("store {}: {what}: start again", self.path.display())))
+        let what = format!("store {}: {what}: start again", self.path.display());
+        Err(Error::new(ErrorKind::Data, what).with_cause(Cause::OtherNamespace))
     }
 
     fn gone(&self, error: &io::Error) -> Error {

@@ -29,7 +29,7 @@ use crate::record::{Encoder, LEVEL, body, parse};
 use crate::snapshot::lost;
 use futures::future::try_join;
 use object_store::path::Path;
-use qo_core::{Error, ErrorKind, GroupRef, Result, State, Time};
+use qo_core::{Cause, Error, ErrorKind, GroupRef, Result, State, Time};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -200,9 +200,11 @@ pub(crate) fn absent(absent: Absent, place: &str) -> Error {
             let why = "and none is made: the URL says create=never. Is it mounted? `qo migrate up` with a URL that does \
                        not say so makes one";
             Error::new(ErrorKind::Unavailable, format!("there is no namespace at {place}, {why}"))
+                .with_cause(Cause::MustNotCreate)
         }
         Absent::Make | Absent::NotFound => {
             Error::new(ErrorKind::NotFound, format!("there is no namespace at {place}"))
+                .with_cause(Cause::NoNamespace)
         }
     }
 }
@@ -256,7 +258,7 @@ pub(crate) async fn check(log: &Log) -> Result<Found> {
             let what = format!(
                 "store: it has format {level}, this release of qo works with format {ours}: {advice}"
             );
-            return Err(Error::new(ErrorKind::Data, what));
+            return Err(Error::new(ErrorKind::Data, what).with_cause(Cause::OtherFormat));
         }
         None if found.mark > 0 || log.exists(&Log::path(1)).await? => return Err(without_format("store")),
         None => return Err(away()),
@@ -284,7 +286,7 @@ fn away() -> Error {
 /// Another namespace is in the place of the one that was opened.
 pub(crate) fn another(opened: Identity, found: Identity) -> Error {
     let what = format!("store: opened was {opened}; there now is another one, {found}: start again");
-    Error::new(ErrorKind::Data, what)
+    Error::new(ErrorKind::Data, what).with_cause(Cause::OtherNamespace)
 }
 
 /// A log ends before its mark.

@@ -9,7 +9,7 @@
 //! Each record names the nonce of the one before it, so that a log which was mixed up, or written on after a gap, is
 //! noticed at the first record that does not follow.
 
-use qo_core::{Error, ErrorKind, Event, NewJob, Result, Time, unreadable};
+use qo_core::{Cause, Error, ErrorKind, Event, NewJob, Result, Time, unreadable};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
@@ -128,7 +128,8 @@ pub(crate) fn body<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a [u8]> {
         return Err(bad("is damaged, or was not written by qo: its first line is not that of a record"));
     };
     if level != LEVEL.to_string() {
-        return Err(bad(&format!("has format {level}; this release of qo reads format {LEVEL}")));
+        let what = format!("has format {level}; this release of qo reads format {LEVEL}");
+        return Err(bad(&what).with_cause(Cause::OtherFormat));
     }
     if length != format!("{:020}", body.len()) {
         let length = length.trim_start_matches('0');

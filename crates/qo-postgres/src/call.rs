@@ -5,7 +5,7 @@ use crate::Url;
 use deadpool_postgres::{
     Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
 };
-use qo_core::{Clock, Error, ErrorKind, Result};
+use qo_core::{Cause, Clock, Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_postgres::error::{DbError, Severity, SqlState};
@@ -304,17 +304,38 @@ fn failure(error: &tokio_postgres::Error) -> Failure {
             return Failure::Told(Error::new(ErrorKind::Internal, message));
         }
     };
-    Failure::Told(Error::new(kind, db.message()))
+    Failure::Told(told(kind, db.message()))
+}
+
+/// An error as the SQL functions write it: the function `invalid` writes PATH: "VALUE": RULE, with the value as JSON
+/// writes it; other errors are one text.
+fn told(kind: ErrorKind, text: &str) -> Error {
+    let invalid = || {
+        let (path, rest) = text.split_once(": \"")?;
+        let mut escaped = false;
+        let end = rest.find(|c: char| {
+            let is_end = c == '"' && !escaped;
+            escaped = c == '\\' && !escaped;
+            is_end
+        })?;
+        // After a value that was cut comes its length.
+        let (cut, rule) = rest[end + 1..].split_once(": ")?;
+        let value = format!("\"{}\"{cut}", &rest[..end]);
+        Some(Error::from_parts(kind, path, Some(&value), rule))
+    };
+    let invalid = (kind == ErrorKind::Invalid).then(invalid).flatten();
+    invalid.filter(|error| error.message() == text).unwrap_or_else(|| Error::new(kind, text))
 }
 
 /// What it means that a server could not be reached, or did not let us in, or refused a statement of a call that has to
 /// be made again as a whole. `Invalid` if it will be so tomorrow, too.
 pub(crate) fn refused(error: &tokio_postgres::Error) -> Error {
-    let kind = match error.code() {
-        Some(code) if is_for_good(code) => ErrorKind::Invalid,
-        _ => ErrorKind::Unavailable,
-    };
-    Error::new(kind, described(error))
+    match error.code() {
+        Some(code) if is_for_good(code) => {
+            Error::new(ErrorKind::Invalid, described(error)).with_cause(Cause::Refused)
+        }
+        _ => Error::new(ErrorKind::Unavailable, described(error)),
+    }
 }
 
 /// Whether a server refuses for good: somebody must change a right, a password, a URL or a database first.

@@ -239,7 +239,7 @@ fn check_call(jobs: &[NewJob]) -> Result<()> {
     at_most("jobs", jobs.len(), caps::SUBMIT_JOBS)?;
     at_most("payload", jobs.iter().map(|job| job.payload.as_str().len()).sum(), caps::SUBMIT_BYTES)?;
     for (index, job) in jobs.iter().enumerate() {
-        job.check().map_err(|error| error.at(format_args!("jobs[{index}]")))?;
+        job.check().map_err(|error| error.at_item("jobs", index))?;
     }
     Ok(())
 }
@@ -344,7 +344,7 @@ impl Store for PostgresStore {
     async fn register(&self, tasks: Vec<TaskOptions>) -> Result<Pushed> {
         at_most("tasks", tasks.len(), caps::SERVED)?;
         for (index, task) in tasks.iter().enumerate() {
-            task.check().map_err(|error| error.at(format_args!("tasks[{index}]")))?;
+            task.check().map_err(|error| error.at_item("tasks", index))?;
         }
         self.ask("api_register", &[(&JsonParameter(&written(&tasks)?), Type::JSONB)]).await
     }

@@ -1,4 +1,21 @@
-//! The client: submits jobs and waits for them.
+//! The client: submits jobs, waits for them, and does what operators do.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | this one | submit, wait |
+//! | `jobs` | look at jobs, cancel, retry, explain |
+//! | `groups` | groups and limits, queues, workers |
+//! | `workflows` | workflows and schedules |
+//! | `slots` | slots for work that is not a job |
+
+mod groups;
+mod jobs;
+mod page;
+mod slots;
+mod workflows;
+
+pub use page::Page;
+pub use slots::{Acquire, SlotGuard};
 
 use crate::dice::Dice;
 use crate::submit::Submit;
@@ -55,7 +72,7 @@ impl Client {
         Self { deadline, ..self }
     }
 
-    /// The store: everything else that can be asked of a namespace.
+    /// The store behind the client: the seam that workers speak, in batches.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
@@ -77,7 +94,7 @@ impl Client {
     /// it are not made.
     pub async fn submit_many(&self, jobs: Vec<NewJob>) -> Result<Vec<Result<Submitted>>> {
         for (index, job) in jobs.iter().enumerate() {
-            job.check().map_err(|error| error.at(format_args!("jobs[{index}]")))?;
+            job.check().map_err(|error| error.at_item("jobs", index))?;
         }
         let mut all = Vec::with_capacity(jobs.len());
         let mut rest = jobs.into_iter().peekable();
@@ -93,7 +110,11 @@ impl Client {
             }
             let first = all.len();
             let submitted = self.again(|| self.store.submit(call.clone())).await;
-            all.extend(submitted.map_err(|error| in_all(error, first))?);
+            // The error names a job by its index in the call: the caller knows it by its index among all jobs.
+            all.extend(submitted.map_err(|error| match error.item("jobs") {
+                Some(index) => error.without_item("jobs").at_item("jobs", first + index),
+                None => error,
+            })?);
         }
         Ok(all)
     }
@@ -151,6 +172,16 @@ impl Client {
             .map_err(|error| Error::new(ErrorKind::Data, format!("output of job {job}: {error}")))
     }
 
+    /// The outcome of a call about one thing.
+    pub(crate) async fn of_one<T, F>(&self, call: impl FnMut() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<Vec<Result<T>>>>,
+    {
+        let outcomes = self.again(call).await?;
+        let missing = || Err(Error::new(ErrorKind::Internal, "the store returned no outcome"));
+        outcomes.into_iter().next().unwrap_or_else(missing)
+    }
+
     /// Repeats a call while the store cannot be reached or the outcome is unknown.
     pub(crate) async fn again<T, F>(&self, mut call: impl FnMut() -> F) -> Result<T>
     where
@@ -160,7 +191,7 @@ impl Client {
         let mut dice = None;
         for tries in 1.. {
             let error = match call().await {
-                Err(error) if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable) => error,
+                Err(error) if error.is_transient() => error,
                 result => return result,
             };
             let dice = dice.get_or_insert_with(Dice::new);
@@ -171,17 +202,5 @@ impl Client {
             tokio::time::sleep(pause).await;
         }
         unreachable!("it is tried until it is done or the time is up")
-    }
-}
-
-/// An error that names a job of one call, renamed to its index among all of them.
-fn in_all(error: Error, first: usize) -> Error {
-    let renamed = || {
-        let (index, rest) = error.message().strip_prefix("jobs[")?.split_once(']')?;
-        Some(format!("jobs[{}]{rest}", index.parse::<usize>().ok()? + first))
-    };
-    match renamed() {
-        Some(message) if first > 0 => Error::new(error.kind(), message),
-        Some(_) | None => error,
     }
 }

@@ -27,19 +27,27 @@ pub mod metrics;
 pub mod migrate;
 pub mod postgres;
 pub mod program;
+pub mod retry;
 pub mod settings;
 pub mod submit;
 pub mod worker;
 
-pub use client::Client;
+pub use client::{Acquire, Client, Page, SlotGuard};
 pub use connect::{connect, connect_to_submit, slot_objects};
 pub use context::{CancelReason, Context};
 pub use failure::{Failure, IntoFailure};
 pub use handler::{Handler, TaskConfig};
 pub use metrics::Metrics;
 pub use qo_core as core;
-pub use qo_core::{Error, ErrorKind, Result, Store};
+pub use qo_core::{
+    Attempt, AttemptOutcome, Cursor, Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, GroupStatus,
+    JobDetail, JobFilter, JobId, JobPage, JobState, JobView, Key, Name, NewJob, OnFailure, OnLimit,
+    QueueStatus, Reason, ScheduleStatus, Submitted, Time, WorkerStatus, WorkflowPage, WorkflowState,
+    WorkflowStatus,
+};
+pub use qo_core::{Cause, Error, ErrorKind, Result, Store};
 pub use qo_object::SlotObjects;
+pub use retry::RetryPolicy;
 pub use settings::Settings;
 pub use submit::Submit;
 pub use worker::{ShutdownHandle, Worker, WorkerBuilder, WorkerOptions};

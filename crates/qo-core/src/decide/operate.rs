@@ -45,13 +45,13 @@ impl Decider<'_> {
     pub(super) fn register(&mut self, tasks: &[TaskOptions]) -> Result<Answer> {
         within("tasks", tasks.len() as u64, 0, caps::SERVED as u64)?;
         for (index, task) in tasks.iter().enumerate() {
-            task.check().map_err(|error| error.at(format_args!("tasks[{index}]")))?;
+            task.check().map_err(|error| error.at_item("tasks", index))?;
         }
         for (index, task) in tasks.iter().enumerate() {
             if self.state.registrations(&task.task).len() >= caps::APPS
                 && self.state.registered_by(&task.app, &task.task).is_none()
             {
-                return Err(too_many_apps(&task.app).at(format_args!("tasks[{index}]")));
+                return Err(too_many_apps(&task.app).at_item("tasks", index));
             }
         }
         let mut pushed = Pushed::default();

@@ -19,7 +19,7 @@ impl Decider<'_> {
     pub(super) fn submit(&mut self, jobs: &[NewJob]) -> Result<Answer> {
         check_call(jobs)?;
         for (index, job) in jobs.iter().enumerate() {
-            self.check(job).map_err(|error| error.at(format_args!("jobs[{index}]")))?;
+            self.check(job).map_err(|error| error.at_item("jobs", index))?;
         }
         self.tick();
         Ok(Answer::Submitted(jobs.iter().map(|job| self.submit_one(job)).collect()))

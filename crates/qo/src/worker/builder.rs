@@ -187,13 +187,13 @@ impl WorkerBuilder {
 
     /// How long its session lives after each exchange. Defaults to 30 s.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+        self.options.lease = lease;
         self
     }
 
     /// How long a handler may take to stop after it was told to. Defaults to 10 s.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
-        self.options.cancel_grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.options.cancel_grace = grace;
         self
     }
 
@@ -242,7 +242,7 @@ impl WorkerBuilder {
         let tasks = tasks.into_iter().map(|task| TaskOptions { app: app.clone(), ..task }).collect();
         let phase = watch::Sender::default();
         let attempts = Arc::new(Attempts::new(phase.subscribe()));
-        let grace = Duration::from_millis(options.cancel_grace_ms);
+        let grace = options.cancel_grace;
         let shared = Shared {
             store,
             name: options.name.clone().unwrap_or_else(default_name),

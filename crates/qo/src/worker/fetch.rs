@@ -46,7 +46,7 @@ impl Fetcher {
         let (report, ended) = mpsc::unbounded_channel();
         let phase = shared.phase.subscribe();
         let options = &shared.options;
-        let pressure = Pressure::new(options.memory_threshold_percent, options.latency_threshold_ms);
+        let pressure = Pressure::new(options.memory_threshold_percent, options.latency_threshold);
         Self {
             runtime,
             report,
@@ -92,21 +92,21 @@ impl Fetcher {
     }
 
     pub(super) fn lease_length(&self) -> Duration {
-        Duration::from_millis(self.shared.options.lease_ms)
+        self.shared.options.lease
     }
 
     pub(super) fn cancel_grace(&self) -> Duration {
-        Duration::from_millis(self.shared.options.cancel_grace_ms)
+        self.shared.options.cancel_grace
     }
 
     pub(super) fn poll_interval(&self) -> Duration {
         let usual = match self.shared.store.tells_changes() {
             // A look costs as much as a renewal.
-            true if self.shared.store.renewals_cost() => 30_000,
-            true => 5_000,
-            false => 100,
+            true if self.shared.store.renewals_cost() => Duration::from_secs(30),
+            true => Duration::from_secs(5),
+            false => Duration::from_millis(100),
         };
-        Duration::from_millis(self.shared.options.poll_interval_ms.unwrap_or(usual))
+        self.shared.options.poll_interval.unwrap_or(usual)
     }
 
     /// Declares tasks and pushes the configuration. Returns whether the worker is still wanted.

@@ -5,6 +5,7 @@ use crate::dice::Dice;
 use crate::failure::Failure;
 use crate::worker::attempt::Attempt;
 use crate::worker::run::End;
+use qo_core::millis;
 use qo_core::{Outcome, Settle, caps};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -49,10 +50,6 @@ fn outcome(attempt: &Attempt, end: End, dice: &mut Dice) -> Option<Outcome> {
         (Some(reason), Failure::Cancelled) => retry(reason.to_string(), None),
         (None, Failure::Cancelled) => Outcome::Cancelled,
     })
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min(caps::DURATION_MS)
 }
 
 /// What the store will accept: an output that it would refuse becomes a failure with the reason.

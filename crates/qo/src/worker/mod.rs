@@ -32,6 +32,7 @@ pub use attempt::Unfinished;
 pub use builder::{EXIT_STUCK, WorkerBuilder};
 pub use lease::{margin, trusted_for};
 pub use options::WorkerOptions;
+pub(crate) use options::default_name;
 pub use shutdown::ShutdownHandle;
 
 use crate::context::CancelReason;

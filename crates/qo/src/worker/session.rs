@@ -4,6 +4,7 @@ use crate::worker::fetch::{Fetcher, Left, passes};
 use crate::worker::lease::Lease;
 use crate::worker::look::Looks;
 use crate::worker::shutdown::Phase;
+use qo_core::millis;
 use qo_core::{ClaimedJob, Error, ErrorKind, FenceToken, NewSession, Result, SessionId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,7 +64,7 @@ impl Fetcher {
                 worker: self.shared.name.clone(),
                 queues: self.shared.options.queues.clone(),
                 tasks: self.shared.handlers.keys().cloned().collect(),
-                lease_ms: self.shared.options.lease_ms,
+                lease_ms: millis(self.shared.options.lease),
                 permits: self.shared.permits,
             };
             let opening = self.shared.store.open_session(new);

@@ -3,8 +3,8 @@
 use crate::call;
 use crate::plan::{Payload, TASKS};
 use crate::record::Pen;
-use qo::core::{ErrorKind, RetryPolicy};
 use qo::{Context, Failure, Store, TaskConfig, Worker};
+use qo::{ErrorKind, RetryPolicy};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ pub fn main(arguments: &[String]) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let pen = Pen::create(Path::new(records));
-        let config =
-            TaskConfig::new().retry(RetryPolicy { base_ms: 50, max_ms: 200, ..RetryPolicy::default() });
+        let config = TaskConfig::new()
+            .retry(RetryPolicy::new().base(Duration::from_millis(50)).max(Duration::from_millis(200)));
         let store = call::written_down(connect(url).await, Path::new(calls));
         let builder = Worker::builder(store)
             .name(name)
