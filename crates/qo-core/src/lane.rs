@@ -119,8 +119,8 @@ pub(crate) struct ClassLine {
     /// Classes that need two or more slots here and have a lane that is not parked, ready or at any gate: by desk, then
     /// rank.
     pub(crate) big: BTreeMap<Ix<Desk>, BTreeSet<(Rank, Ix<Class>)>>,
-    /// How many of the classes in `big` need how many slots. The greatest need shows at once whether any of them lacks
-    /// slots.
+    /// How many of the classes in `big` need how many slots. The greatest need shows at once whether any of them could
+    /// lack slots.
     pub(crate) big_needs: BTreeMap<u32, u32>,
     /// The group has a free slot: its gates are on their desks.
     pub(crate) open: bool,
