@@ -1,4 +1,4 @@
-//! The one public error type: its kind says what the caller must do.
+//! The one public error type. Its kind says what the caller must do.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -43,7 +43,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// An error of qo: a [kind](ErrorKind) for the program, a message for the person.
+/// An error of qo: a [kind](ErrorKind) for programs and a message for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Error {
     kind: ErrorKind,
@@ -54,17 +54,17 @@ pub struct Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of any kind. The message says what was wrong in the caller's words.
+    /// An error of any kind. The message says what is wrong in the caller's terms.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
 
-    /// `Invalid`, in the one form that all of them have: field, value, rule.
+    /// `Invalid`, in its one form: field, value, rule.
     pub fn invalid(field: impl fmt::Display, value: impl fmt::Display, rule: impl fmt::Display) -> Self {
         Self::new(ErrorKind::Invalid, format!("{field}: {}: {rule}", Shown(&value.to_string())))
     }
 
-    /// `Ok` without mistakes, else one error that lists them all: whoever fixes a file wants to fix it once.
+    /// `Ok` without mistakes, else one error that lists them all, so that a user can fix a file in one go.
     pub fn all(mistakes: Vec<Self>) -> Result<()> {
         let mut mistakes = mistakes.into_iter();
         let Some(first) = mistakes.next() else { return Ok(()) };
@@ -82,7 +82,7 @@ impl Error {
         &self.message
     }
 
-    /// The same error, with where it happened in front: `jobs[3]`.
+    /// The same error, with the place in front: `jobs[3]`.
     #[must_use]
     pub fn at(self, place: impl fmt::Display) -> Self {
         Self { kind: self.kind, message: format!("{place}.{}", self.message) }
@@ -109,7 +109,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// A caller's value inside a message: quoted, escaped, and cut so that a huge one cannot flood a log.
+/// A caller's value inside a message: quoted, escaped, and cut so that a huge value cannot flood a log.
 struct Shown<'a>(&'a str);
 
 impl fmt::Display for Shown<'_> {
