@@ -1,7 +1,7 @@
 //! Store time. Ownership depends on it alone (G9).
 //!
-//! 1. A store takes the time of each command from a [`Clock`]: this machine's, or one that follows the stamps of an object
-//!    store.
+//! 1. A store takes the time of each command from a [`Clock`]: this machine's, or one that follows the stamps of an
+//!    object store.
 //! 2. The rule book decides the command at that time, or at the latest time it has seen if that is later.
 //! 3. The time is recorded as an event, so every reader of a log decides by the same time.
 //!

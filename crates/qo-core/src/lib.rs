@@ -14,13 +14,13 @@
 //! |---|---|
 //! | [`id`], [`group`], [`job`], [`workflow`], [`schedule`] | names, groups, jobs and how they follow one another |
 //! | [`limit`], [`app`] | limits, and which app sets them |
-//! | [`lease`], [`progress`], [`slot`], [`settings`] | sessions, the exchange, slots for programs, how a worker claims |
+//! | [`lease`], [`progress`], [`slot`], [`settings`] | sessions, the exchange, slots of programs, how a worker claims |
 //! | [`retry`], [`retention`] | backoff, how long ended jobs are remembered |
 //! | [`command`], [`event`], [`view`] | what a client may ask, what happened, what a client sees |
 //! | [`unreadable`], [`error`](Error), [`caps`] | rows that cannot be read, what can go wrong, how big things may be |
 //! | [`decide()`], [`State::evolve`] | the rules: what happens, and what that means |
 //! | [`State`] | rows, and the indexes that make a claim cheap |
-//! | [`store`], [`book`], [`memory`] | the trait of all stores, what a store that keeps this state needs, the simplest store |
+//! | [`store`], [`book`], [`memory`] | the trait of all stores, stores that keep this state, the simplest one |
 //! | [`clock`], [`watch`] | store time, and which leases a process may end |
 
 pub mod app;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 const MARK: &str = "unreadable: ";
 /// The group of every such job, and its queue if its own is no name. It must share slots with no other job.
 const APART: &str = "unreadable";
-/// How many characters of a value are quoted.
+/// How many bytes of a value are quoted.
 const QUOTED: usize = 200;
 
 /// What is wrong with a job, if it stands in for an unreadable one. [`read_record`] puts that in place of its payload.
