@@ -43,7 +43,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// An error of qo: a [kind](ErrorKind) for programs and a message for people.
+/// An error of qo: a [kind](ErrorKind) for code and a message for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Error {
     kind: ErrorKind,

@@ -281,11 +281,11 @@ pub trait Store: Any + Send + Sync {
 
     /// Waits until the store has finished background work, such as writing a snapshot. Defaults to nothing.
     ///
-    /// No answer depends on that work. But a program that exits at once would cut it short, and the next program would
-    /// begin it anew.
+    /// No answer depends on that work. But a process that exits at once would cut it short, and the next process would
+    /// start over.
     async fn finish(&self) {}
 
-    /// Keeps the log of an attempt: what a program wrote to stderr. Defaults to dropping it.
+    /// Keeps the log of an attempt: the stderr of a program task. Defaults to dropping it.
     ///
     /// The log is found by the attempt's token, as long as its job is remembered. Of a long log the last
     /// [`LOG_BYTES`](crate::caps::LOG_BYTES) are kept. Keeping a log again for the same token replaces it as a whole;

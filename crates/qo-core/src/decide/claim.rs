@@ -13,7 +13,8 @@
 //! Invariants:
 //! - Room only shrinks during a walk, and slots that are kept for a big job stay kept. So a job that was passed over
 //!   once stays passed over, and each line only moves forward.
-//! - Jobs that cannot run are mostly not visited (see [`lane`](crate::lane)), so the walk costs what it grants.
+//! - A lane or class that lacks room is visited once and put away (see [`lane`](crate::lane)), so the walk costs what it
+//!   grants.
 
 use super::Decider;
 use super::reserve::{Counting, LAST_PLACE};

@@ -3,7 +3,8 @@
 //! The rule, evaluated anew at every place in claim order (nothing is stored):
 //! 1. A job is *big* in a group if it needs two or more slots there, and no more than the limit.
 //! 2. A big job in line *keeps* slots of that group if its queue is not paused, a session that is not draining serves
-//!    its queue and task, and it lacks room in no other group.
+//!    its queue and task, and it lacks room in no other group. For slots of its own key it may lack room in its group
+//!    too.
 //! 3. A job may take `need` slots only if, for each big job ahead of it in claim order that keeps slots there, at least
 //!    as many as that job needs are left.
 //!
