@@ -1,4 +1,14 @@
-//! Store time. Ownership depends on it alone (G9): no worker's wall clock decides anything.
+//! Store time. Ownership depends on it alone (G9).
+//!
+//! 1. A store takes the time of each command from a [`Clock`]: this machine's, or one that follows the stamps of an
+//!    object store.
+//! 2. The rule book decides the command at that time, or at the latest time it has seen if that is later.
+//! 3. The time is recorded as an event, so every reader of a log decides by the same time.
+//!
+//! Invariants:
+//! - Store time never falls.
+//! - No worker's wall clock decides anything. [`SystemClock`] reads the wall clock once; a later change of it ends no
+//!   lease.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -12,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub struct Time(i64);
 
 impl Time {
-    /// The moment that many milliseconds after the Unix epoch.
+    /// The moment `millis` milliseconds after the Unix epoch.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
@@ -22,13 +32,13 @@ impl Time {
         self.0
     }
 
-    /// This moment and a number of milliseconds; it stops at the end of time instead of overflowing.
+    /// This moment plus `ms` milliseconds. It saturates instead of overflowing.
     #[must_use]
     pub const fn plus_ms(self, ms: u64) -> Self {
         Self(self.0.saturating_add_unsigned(ms))
     }
 
-    /// Milliseconds from `earlier` until this moment; 0 if it lies after it.
+    /// Milliseconds from `earlier` until this moment. 0 if `earlier` is later.
     pub const fn ms_since(self, earlier: Self) -> u64 {
         let ms = self.0.saturating_sub(earlier.0);
         if ms < 0 { 0 } else { ms.unsigned_abs() }
@@ -102,20 +112,21 @@ impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_millisecond(self.0) {
             Ok(time) => write!(f, "{time}"),
-            // Before or after all that a calendar knows.
+            // Outside the range of a calendar.
             Err(_) => write!(f, "{} ms", self.0),
         }
     }
 }
 
-/// Where a store inside this process takes its time from.
+/// The source of time for a store inside this process.
 pub trait Clock: Send + Sync + 'static {
-    /// The time now. It should not fall; where it does, the rule book keeps to the latest it saw.
+    /// The time now. It should not fall; if it does, the rule book goes by the latest time it saw.
     fn now(&self) -> Time;
 }
 
-/// The machine's clock, read once at the start; from then on monotonic time is added to it, so that
-/// setting the wall clock back or forth changes no lease.
+/// The machine's clock, read once, plus monotonic time.
+///
+/// Setting the wall clock back or forth changes no lease.
 #[derive(Debug, Clone)]
 pub struct SystemClock {
     origin: Time,
@@ -123,7 +134,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// Reads the wall clock, for the last time.
+    /// A clock that starts at the wall clock's time. It does not read the wall clock again.
     #[allow(clippy::disallowed_methods)] // The one place where the wall clock is read.
     pub fn new() -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
@@ -144,7 +155,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is told to move: for tests and simulations.
+/// A clock that moves only when told to, for tests and simulations.
 #[derive(Debug)]
 pub struct ManualClock(AtomicI64);
 
@@ -157,11 +168,11 @@ impl ManualClock {
     /// Moves the clock forward.
     pub fn advance_ms(&self, ms: u64) {
         let later = |now| Some(Time(now).plus_ms(ms).0);
-        // The closure never declines, so neither does the update.
+        // The closure always returns `Some`, so the update cannot fail.
         let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
     }
 
-    /// Sets the clock, even back.
+    /// Sets the clock, also back.
     pub fn set(&self, now: Time) {
         self.0.store(now.0, Ordering::SeqCst);
     }

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc, time::Duration};
 use uuid::Uuid;
 
-/// Takes and gives back slots of groups, over any store.
+/// Takes and returns slots of groups, over any store.
 #[derive(Clone)]
 pub struct ConcurrencyManager {
     store: Arc<dyn Store>,
@@ -41,11 +41,11 @@ impl ConcurrencyManager {
         Self { store }
     }
 
-    /// Takes a slot of a group (`GROUP` or `GROUP/KEY`). Returns its id and until when it is held, or none if there is
-    /// no room.
+    /// Takes a slot of a group (`GROUP` or `GROUP/KEY`). None if there is no room.
     ///
-    /// `limit` counts where nobody else has set one. `task_id` is the caller's own: the same id again gets the same
-    /// slot until the same time, so a call whose answer was lost may be made again.
+    /// Returns the slot's id and until when it is held. `limit` counts where no other source sets one. `task_id` is the
+    /// caller's own: the same id again gets the same slot until the same time, so a caller may repeat a call whose
+    /// answer was lost.
     pub async fn try_acquire(
         &self,
         group: &str,
@@ -59,14 +59,16 @@ impl ConcurrencyManager {
         self.store.acquire_slots(SlotRequest { limit: Some(limit), ..request }).await
     }
 
-    /// Gives a slot back; it is known by its id and the caller's, whatever group it is of. `Fenced` if it is not held any more; nothing is freed twice.
+    /// Returns a slot. `Fenced` if it is not held any more; no slot is freed twice.
+    ///
+    /// The slot is found by its id and the caller's, whatever group it is of.
     pub async fn release(&self, group: &str, slot_id: FenceToken, task_id: Uuid) -> Result<()> {
         GroupRef::parse("group", group)?;
         self.store.return_slots(LeaseId(task_id), slot_id).await
     }
 
-    /// Holds a slot for `lease_duration` from now and returns the end of its lease. `Fenced` if it is not held any more:
-    /// stop what it was for.
+    /// Extends a slot's lease to `lease_duration` from now, and returns its end. `Fenced` if the slot is not held any
+    /// more: stop what it was for.
     pub async fn extend_lease(
         &self,
         group: &str,
@@ -79,13 +81,15 @@ impl ConcurrencyManager {
         Ok(lease.lease_until)
     }
 
-    /// Ends every lease that is over, of programs and of jobs, and returns how many slots' leases of programs there
-    /// were. Every claim does the same on its way, so nobody has to call it where workers or programs are busy.
+    /// Ends every lease that is over, of programs and of jobs. Returns how many leases of programs it ended.
+    ///
+    /// Every claim does the same, so a fleet with busy workers or programs need not call it.
     pub async fn cleanup_expired(&self) -> Result<u64> {
         Ok(self.store.sweep().await?.slots)
     }
 
-    /// The limit of a group and who holds its slots, jobs and programs. A group that nobody has named yet is empty.
+    /// The limit of a group and the holders of its slots, jobs and programs. A group without limit and holders is
+    /// empty.
     pub async fn get_status(&self, group: &str) -> Result<ConcurrencyStatus> {
         let group = GroupRef::parse("group", group)?;
         match self.store.group(group.clone()).await {
@@ -112,26 +116,26 @@ fn millis(duration: Duration) -> u64 {
 pub struct ConcurrencyStatus {
     /// The group.
     pub group: GroupRef,
-    /// The limit in force; none means unlimited.
+    /// The effective limit. None means unlimited.
     pub limit: Option<u32>,
     /// Slots that are taken.
     pub active: u64,
-    /// Who holds them, the oldest first.
+    /// The holders, oldest first.
     pub slots: Vec<SlotInfo>,
 }
 
 /// Slots of a group that one job or program holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotInfo {
-    /// What `release` and operators know it by: the holder's fence token.
+    /// The holder's fence token, by which `release` and operators name the slots.
     pub slot_id: FenceToken,
-    /// How many slots it is.
+    /// How many slots.
     pub slots: u32,
     /// The job, or the id that the program gave.
     pub task_id: Uuid,
     /// The worker that runs the job, or the program.
     pub worker_id: Name,
-    /// Since when.
+    /// When they were taken.
     pub acquired_at: Time,
     /// When its lease is over unless it is extended.
     pub expires_at: Time,

@@ -1,4 +1,4 @@
-//! The one public error type: its kind says what the caller must do.
+//! The one public error type. Its kind says what the caller must do.
 
 use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
@@ -96,13 +96,13 @@ struct Parts {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of any kind. The message says what was wrong in the caller's words.
+    /// An error of any kind. The message says what is wrong in the caller's terms.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let rule = message.into();
         Self::made(kind, Path::default(), None, rule)
     }
 
-    /// `Invalid`, in the one form that all of them have: field, value, rule.
+    /// `Invalid`, in its one form: field, value, rule.
     pub fn invalid(field: impl fmt::Display, value: impl fmt::Display, rule: impl fmt::Display) -> Self {
         let path = Path(vec![Step::Field(field.to_string())]);
         Self::made(ErrorKind::Invalid, path, Some(Shown(&value.to_string()).to_string()), rule.to_string())
@@ -390,7 +390,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// A caller's value inside a message: quoted, escaped, and cut so that a huge one cannot flood a log.
+/// A caller's value inside a message: quoted, escaped, and cut so that a huge value cannot flood a log.
 struct Shown<'a>(&'a str);
 
 impl fmt::Display for Shown<'_> {

@@ -1,4 +1,4 @@
-//! What people, configuration files and registering code ask for.
+//! Commands of operators, configuration files and registering code.
 
 use super::Decider;
 use crate::app::{changes, task_change};
@@ -56,7 +56,7 @@ impl Decider<'_> {
         }
         let mut pushed = Pushed::default();
         for task in tasks {
-            // What is so already must not cost a log a record, nor make an app the newest.
+            // A registration that changes nothing must not cost a log a record, nor make its app the newest.
             let change = task_change(self.state.registered_by(&task.app, &task.task), task);
             if let Some(change) = change {
                 pushed.changes.push(change);
@@ -80,7 +80,7 @@ impl Decider<'_> {
 
     pub(super) fn set_limit(&mut self, group: &GroupRef, limit: u32) -> Result<Answer> {
         within("limit", limit.into(), 0, caps::LIMIT.into())?;
-        // What is so already must not cost a log a record.
+        // A limit that is set already must not cost a log a record.
         if self.state.limits.get(group).and_then(|limits| limits.operator) != Some(limit) {
             self.tick();
             self.happen(Event::LimitSet { group: group.clone(), limit: Some(limit) });
