@@ -74,11 +74,18 @@ const STEPS: &[Step] = &[
         sql: include_str!("migrations/0003_rules_of_jobs.sql"),
         after: include_str!("migrations/0003_validate.sql"),
     },
+    Step {
+        version: 4,
+        name: "one word per thing",
+        lock: LockLevel::Briefly,
+        sql: include_str!("migrations/0004_one_word_per_thing.sql"),
+        after: "",
+    },
 ];
 
 /// The functions, in the order in which they are made.
 const FUNCTIONS: &[&str] = &[
-    include_str!("functions/10_time_and_turn.sql"),
+    include_str!("functions/10_time_and_lock.sql"),
     include_str!("functions/15_checks.sql"),
     include_str!("functions/20_groups.sql"),
     include_str!("functions/30_jobs.sql"),
@@ -101,7 +108,7 @@ const FUNCTIONS: &[&str] = &[
 ];
 
 /// The version of the schema that this release works with. Functions count, too: raise it when they change.
-pub const VERSION: i32 = 3;
+pub const VERSION: i32 = 4;
 
 /// What stands in double braces in a function: the caps of qo-core, so that SQL has no figures of its own.
 const CAPS: &[(&str, u64)] = &[

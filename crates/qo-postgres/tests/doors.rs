@@ -65,7 +65,7 @@ impl House {
 
     /// How many rows there are, in all tables that a door may write to.
     async fn rows(&self) -> i64 {
-        let tables = "job done line extra hold limits code_limit submit_limit task queue workflow schedule session program";
+        let tables = "job done line extra_limit owned_job limits code_limit submit_limit task queue workflow schedule session program";
         let counts: Vec<String> = tables
             .split(' ')
             .map(|table| format!("(SELECT count(*) FROM {}.{table})", self.schema))
@@ -427,7 +427,7 @@ fn garbage_through_any_other_door_is_refused_and_breaks_no_view() {
         exchange("claim", "{\"max\": -1}"), exchange("claim", "{\"max\": 1e9}"), exchange("claim", "7"), exchange("number", "0"),
         exchange("free_permits", "-1"), exchange("settles", "[5]"), exchange("settles", "7"), exchange("settles", "[{\"job\": \"x\", \"token\": 1}]"),
         exchange("starts", "[{}]"), exchange("progress", "[{\"job\": \"00000000-0000-7000-8000-000000000001\", \"token\": 1, \"percent\": 101}]"),
-        exchange("claim", "{\"prefetch\": {\"hold\": 0, \"lease_ms\": 1}}"), "qo.api_exchange(NULL, NULL)".into(), "qo.api_fetch('5', NULL)".into(),
+        exchange("claim", "{\"prefetch\": {\"buffer\": 0, \"lease_ms\": 1}}"), "qo.api_exchange(NULL, NULL)".into(), "qo.api_fetch('5', NULL)".into(),
         slots("group", "\"queue:x\""), slots("group", "\"a b\""), slots("holder", "\"\""), slots("slots", "-5"), slots("limit", "-1"),
         slots("lease_ms", "1"), "qo.api_acquire_slots('null')".into(), format!("qo.api_extend_slots({id}, 1, -5)"),
         "qo.api_register('[{\"task\": \"a b\"}]')".into(), "qo.api_register('[{\"task\": \"t\", \"limit\": -1}]')".into(),

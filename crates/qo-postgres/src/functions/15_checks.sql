@@ -19,7 +19,7 @@ CREATE OR REPLACE FUNCTION is_uuid(_text text) RETURNS boolean LANGUAGE sql IMMU
 $$;
 
 -- NAME or NAME/KEY.
-CREATE OR REPLACE FUNCTION is_own_group(_text text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION is_group_or_key(_text text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT is_name(split_part(_text, '/', 1)) AND (strpos(_text, '/') = 0 OR is_key(substr(_text, strpos(_text, '/') + 1)))
 $$;
 
@@ -28,7 +28,7 @@ CREATE OR REPLACE FUNCTION is_group(_text text) RETURNS boolean LANGUAGE sql IMM
     SELECT coalesce(CASE WHEN _text = 'cluster' THEN true
         WHEN left(_text, 6) = 'queue:' THEN is_name(substr(_text, 7))
         WHEN right(_text, 2) = '/*' AND strpos(_text, '/') = length(_text) - 1 THEN is_name(left(_text, -2))
-        ELSE is_own_group(_text) END, false)
+        ELSE is_group_or_key(_text) END, false)
 $$;
 
 -- Whether a value is a whole number between two others. One that only SQL writes differently, such as 3.0, is none.
@@ -152,7 +152,7 @@ BEGIN
         RETURN invalid('limits', _count, 'a job may have at most {{EXTRA_LIMITS}} extra limits');
     END IF;
     FOR _extra IN SELECT * FROM jsonb_each(_limits) LOOP
-        IF NOT is_own_group(_extra.key) THEN
+        IF NOT is_group_or_key(_extra.key) THEN
             RETURN invalid('limits', _extra.key, 'an extra limit must be NAME or NAME/KEY');
         ELSIF NOT is_within(_extra.value, 1, {{LIMIT}}) THEN
             RETURN invalid('limits[' || left(_extra.key, 80) || ']', _extra.value, 'must be 1 to {{LIMIT}}');
@@ -319,7 +319,7 @@ $$;
 CREATE OR REPLACE FUNCTION check_slot_request(_request jsonb) RETURNS void LANGUAGE sql AS $$
     SELECT check_none(object_mistake('request', _request), missing_mistake(_request, 'id', 'group', 'holder', 'lease_ms'),
         id_mistake(_request, 'id'), name_mistake(_request, 'holder'),
-        CASE WHEN NOT is_own_group(_request->>'group') THEN invalid('group', _request->>'group', 'must be GROUP or GROUP/KEY') END,
+        CASE WHEN NOT is_group_or_key(_request->>'group') THEN invalid('group', _request->>'group', 'must be GROUP or GROUP/KEY') END,
         number_mistake(_request, 'slots', 1, {{LIMIT}}), number_mistake(_request, 'limit', 0, {{LIMIT}}),
         number_mistake(_request, 'lease_ms', {{LEASE_MIN_MS}}, {{LEASE_MAX_MS}}))
 $$;
@@ -410,7 +410,7 @@ BEGIN
         number_mistake(_exchange, 'free_permits', 0, {{LIMIT}}), object_mistake('claim', _claim));
     _prefetch := nullif(_claim->'prefetch', 'null');
     PERFORM check_none(number_mistake(_claim, 'max', 0, {{CLAIM}}), number_mistake(_claim, 'max_claim_batch', 1, {{CLAIM}}),
-        CASE WHEN _prefetch IS NOT NULL THEN coalesce(object_mistake('prefetch', _prefetch), missing_mistake(_prefetch, 'hold', 'lease_ms'),
+        CASE WHEN _prefetch IS NOT NULL THEN coalesce(object_mistake('prefetch', _prefetch), missing_mistake(_prefetch, 'buffer', 'lease_ms'),
             number_mistake(_prefetch, 'buffer', 1, {{CLAIM}}), number_mistake(_prefetch, 'lease_ms', {{LEASE_MIN_MS}}, {{LEASE_MAX_MS}})) END,
         number_mistake(_exchange, 'idle_ms', {{LEASE_MIN_MS}}, {{LEASE_MAX_MS}}));
     FOREACH _part IN ARRAY ARRAY['settles', 'starts', 'progress'] LOOP
@@ -454,14 +454,14 @@ END $$;
 -- once, and the first that breaks a rule refuses the call.
 CREATE OR REPLACE FUNCTION check_shared_exchange(
     _jobs uuid[], _tokens bigint[], _outcomes text[], _errors text[], _outputs text[], _delays bigint[], _max integer,
-    _per_queue integer, _free_permits integer
+    _max_claim_batch integer, _free_permits integer
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _settles integer := cardinality(_jobs); _mistake text; _parsed boolean := true;
 BEGIN
-    IF coalesce(_max NOT BETWEEN 0 AND {{CLAIM}} OR coalesce(_per_queue, 1) NOT BETWEEN 1 AND {{CLAIM}} OR _free_permits NOT BETWEEN 0 AND {{LIMIT}}
+    IF coalesce(_max NOT BETWEEN 0 AND {{CLAIM}} OR coalesce(_max_claim_batch, 1) NOT BETWEEN 1 AND {{CLAIM}} OR _free_permits NOT BETWEEN 0 AND {{LIMIT}}
         OR _settles > {{SETTLES}} OR ARRAY[cardinality(_tokens), cardinality(_outcomes), cardinality(_errors), cardinality(_outputs),
             cardinality(_delays)] <> array_fill(_settles, ARRAY[5]), true) THEN
-        PERFORM check_none(slots_mistake('max', _max, 0, {{CLAIM}}), slots_mistake('max_claim_batch', coalesce(_per_queue, 1), 1, {{CLAIM}}),
+        PERFORM check_none(slots_mistake('max', _max, 0, {{CLAIM}}), slots_mistake('max_claim_batch', coalesce(_max_claim_batch, 1), 1, {{CLAIM}}),
             slots_mistake('free_permits', _free_permits, 0, {{LIMIT}}), slots_mistake('settles', _settles, 0, {{SETTLES}}),
             invalid('settles', _settles, 'must be columns of one length'));
     END IF;

@@ -6,7 +6,7 @@ CREATE OR REPLACE FUNCTION every_key(_ref text) RETURNS text LANGUAGE sql IMMUTA
 $$;
 
 -- References in the order in which they are listed: cluster, queues, then groups, each before its keys.
-CREATE OR REPLACE FUNCTION rank_of(_ref text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION listing_order(_ref text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT (CASE
         WHEN _ref = 'cluster' THEN '0'
         WHEN _ref LIKE 'queue:%' THEN '1' || substr(_ref, 7)
@@ -17,7 +17,7 @@ CREATE OR REPLACE FUNCTION rank_of(_ref text) RETURNS text LANGUAGE sql IMMUTABL
 $$;
 
 -- The limit that counts for a reference, and whose it is.
-CREATE OR REPLACE FUNCTION limit_in_force(_ref text) RETURNS TABLE (slots integer, source text)
+CREATE OR REPLACE FUNCTION limit_and_source(_ref text) RETURNS TABLE (slots integer, source text)
 LANGUAGE sql STABLE AS $$
     SELECT s.slots, s.source FROM (
         SELECT 1 AS place, l.operator AS slots, 'operator' AS source FROM limits l WHERE l.ref = _ref
@@ -32,13 +32,13 @@ $$;
 -- The same, short.
 CREATE OR REPLACE FUNCTION limit_of(_ref text) RETURNS integer LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN coalesce((SELECT g.declared FROM gate g WHERE g.ref = _ref),
-                    (SELECT p.declared FROM gate p WHERE p.ref = every_key(_ref)),
+    RETURN coalesce((SELECT g.declared FROM effective_limit g WHERE g.ref = _ref),
+                    (SELECT p.declared FROM effective_limit p WHERE p.ref = every_key(_ref)),
                     (SELECT b.slots FROM submit_limit b WHERE b.ref = _ref ORDER BY b.n DESC LIMIT 1));
 END $$;
 
 -- Puts down what is in force for a reference, after somebody has said something else about it.
-CREATE OR REPLACE FUNCTION set_gate(_ref text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION set_effective_limit(_ref text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _declared integer; _submit integer;
 BEGIN
     SELECT coalesce(
@@ -46,19 +46,19 @@ BEGIN
         (SELECT c.slots FROM code_limit c WHERE c.grp = _ref ORDER BY c.n DESC LIMIT 1)) INTO _declared;
     SELECT b.slots INTO _submit FROM submit_limit b WHERE b.ref = _ref ORDER BY b.n DESC LIMIT 1;
     IF _declared IS NULL AND _submit IS NULL THEN
-        DELETE FROM gate g WHERE g.ref = _ref;
+        DELETE FROM effective_limit g WHERE g.ref = _ref;
     ELSE
-        INSERT INTO gate (ref, declared, submit) VALUES (_ref, _declared, _submit)
+        INSERT INTO effective_limit (ref, declared, submit) VALUES (_ref, _declared, _submit)
             ON CONFLICT (ref) DO UPDATE SET declared = excluded.declared, submit = excluded.submit;
     END IF;
 END $$;
 
 -- The limit of a reference as it would be with a submit-side one, if that is given.
-CREATE OR REPLACE FUNCTION limit_with(_ref text, _own integer) RETURNS integer LANGUAGE plpgsql STABLE AS $$
+CREATE OR REPLACE FUNCTION limit_with(_ref text, _submit_limit integer) RETURNS integer LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (
-        SELECT CASE WHEN f.source IS NULL OR f.source = 'submit' THEN coalesce(_own, f.slots) ELSE f.slots END
-        FROM (SELECT 1) one LEFT JOIN limit_in_force(_ref) f ON true);
+        SELECT CASE WHEN f.source IS NULL OR f.source = 'submit' THEN coalesce(_submit_limit, f.slots) ELSE f.slots END
+        FROM (SELECT 1) one LEFT JOIN limit_and_source(_ref) f ON true);
 END $$;
 
 -- The slots that a job takes, in the order in which its groups are looked at.
@@ -115,14 +115,14 @@ BEGIN
         RETURN QUERY SELECT j.* FROM job j WHERE j.queue = substr(_ref, 7);
     ELSIF _ref = every_key(_ref) THEN
         RETURN QUERY SELECT j.* FROM job j WHERE j.grp = _name AND j.key IS NOT NULL
-            UNION SELECT j.* FROM extra e JOIN job j USING (seq)
+            UNION SELECT j.* FROM extra_limit e JOIN job j USING (seq)
                   WHERE e.ref > _name || '/' AND e.ref < _name || '0';
     ELSIF strpos(_ref, '/') > 0 THEN
         RETURN QUERY SELECT j.* FROM job j WHERE j.grp = _name AND j.key = substr(_ref, strpos(_ref, '/') + 1)
-            UNION ALL SELECT j.* FROM extra e JOIN job j USING (seq) WHERE e.ref = _ref;
+            UNION ALL SELECT j.* FROM extra_limit e JOIN job j USING (seq) WHERE e.ref = _ref;
     ELSE
         RETURN QUERY SELECT j.* FROM job j WHERE j.grp = _ref
-            UNION ALL SELECT j.* FROM extra e JOIN job j USING (seq) WHERE e.ref = _ref;
+            UNION ALL SELECT j.* FROM extra_limit e JOIN job j USING (seq) WHERE e.ref = _ref;
     END IF;
 END $$;
 
@@ -133,15 +133,15 @@ $$;
 -- The limit that is counted: what came with a job and has not been looked at yet is not.
 CREATE OR REPLACE FUNCTION counted_limit(_ref text) RETURNS integer LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN coalesce((SELECT g.declared FROM gate g WHERE g.ref = _ref),
-                    (SELECT p.declared FROM gate p WHERE p.ref = every_key(_ref)),
-                    (SELECT g.submit FROM gate g WHERE g.ref = _ref));
+    RETURN coalesce((SELECT g.declared FROM effective_limit g WHERE g.ref = _ref),
+                    (SELECT p.declared FROM effective_limit p WHERE p.ref = every_key(_ref)),
+                    (SELECT g.submit FROM effective_limit g WHERE g.ref = _ref));
 END $$;
 
 -- Slots in use, counted from their holders: what the cache must say.
 CREATE OR REPLACE FUNCTION used_by_holders(_ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN coalesce((SELECT sum(slots_of(j, _ref)) FROM hold h JOIN job j USING (seq) WHERE h.state = 'running'), 0)
+    RETURN coalesce((SELECT sum(slots_of(j, _ref)) FROM owned_job h JOIN job j USING (seq) WHERE h.state = 'running'), 0)
          + coalesce((SELECT sum(slots_of(p, _ref)) FROM program p), 0);
 END $$;
 
@@ -163,7 +163,7 @@ END $$;
 CREATE OR REPLACE FUNCTION claimed(_ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (
-        SELECT coalesce(sum(slots_of(j, _ref)), 0) FROM hold h JOIN job j USING (seq) WHERE h.state = 'claimed');
+        SELECT coalesce(sum(slots_of(j, _ref)), 0) FROM owned_job h JOIN job j USING (seq) WHERE h.state = 'claimed');
 END $$;
 
 -- Whether anybody live takes slots of a reference that a limit may come with: a group or a key.
@@ -175,7 +175,7 @@ BEGIN
     ELSIF EXISTS (SELECT FROM job j WHERE j.grp = _ref) THEN
         RETURN true;
     END IF;
-    RETURN EXISTS (SELECT FROM extra e WHERE e.ref = _ref) OR EXISTS (SELECT FROM programs_of(_ref));
+    RETURN EXISTS (SELECT FROM extra_limit e WHERE e.ref = _ref) OR EXISTS (SELECT FROM programs_of(_ref));
 END $$;
 
 -- Free slots of a reference that has a limit; what claimed jobs will need counts too, if it is to.
@@ -252,12 +252,12 @@ END $$;
 CREATE OR REPLACE FUNCTION recount(_ref text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _name text := split_part(_ref, '/', 1); _key text;
 BEGIN
-    PERFORM set_gate(_ref);
+    PERFORM set_effective_limit(_ref);
     IF _ref = every_key(_ref) THEN
         DELETE FROM slots s WHERE s.ref > _name || '/' AND s.ref < _name || '0';
         INSERT INTO slots (ref, used, most)
             SELECT u.ref, sum(u.slots), limit_of(u.ref) FROM (
-                SELECT n.ref, n.slots FROM hold h JOIN job j USING (seq), needs_of(j) n WHERE h.state = 'running'
+                SELECT n.ref, n.slots FROM owned_job h JOIN job j USING (seq), needs_of(j) n WHERE h.state = 'running'
                 UNION ALL SELECT n.ref, n.slots FROM program p, needs_of(p) n
             ) u WHERE u.ref COLLATE "C" > _name || '/' AND u.ref COLLATE "C" < _name || '0' AND limit_of(u.ref) IS NOT NULL GROUP BY u.ref;
         FOR _key IN SELECT DISTINCT l.parked_on FROM line l WHERE l.parked_on > _name || '/' AND l.parked_on < _name || '0' LOOP
@@ -295,25 +295,25 @@ BEGIN
 END $$;
 
 -- The lanes of those that are parked on a key, found one by one in the index.
-CREATE OR REPLACE FUNCTION parked_lanes(_ref text) RETURNS TABLE (queue text, lane text, twin text) LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION parked_classes(_ref text) RETURNS TABLE (queue text, class text, extra_keys text) LANGUAGE sql STABLE AS $$
     WITH RECURSIVE walk AS (
-        (SELECT l.queue, l.lane, l.twin FROM line l WHERE l.parked_on = _ref ORDER BY l.queue, l.lane, l.twin LIMIT 1)
+        (SELECT l.queue, l.class, l.extra_keys FROM line l WHERE l.parked_on = _ref ORDER BY l.queue, l.class, l.extra_keys LIMIT 1)
         UNION ALL
-        SELECT n.queue, n.lane, n.twin FROM walk w CROSS JOIN LATERAL (
-            SELECT l.queue, l.lane, l.twin FROM line l
-            WHERE l.parked_on = _ref AND (l.queue, l.lane, l.twin) > (w.queue, w.lane, w.twin)
-            ORDER BY l.queue, l.lane, l.twin LIMIT 1) n
-    ) SELECT w.queue, w.lane, w.twin FROM walk w
+        SELECT n.queue, n.class, n.extra_keys FROM walk w CROSS JOIN LATERAL (
+            SELECT l.queue, l.class, l.extra_keys FROM line l
+            WHERE l.parked_on = _ref AND (l.queue, l.class, l.extra_keys) > (w.queue, w.class, w.extra_keys)
+            ORDER BY l.queue, l.class, l.extra_keys LIMIT 1) n
+    ) SELECT w.queue, w.class, w.extra_keys FROM walk w
 $$;
 
 -- Lets the next jobs that are parked on a key back into line: the first of each lane, one for every slot.
-CREATE OR REPLACE FUNCTION let_in(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE _lane record;
+CREATE OR REPLACE FUNCTION wake_first(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _class record;
 BEGIN
-    FOR _lane IN SELECT * FROM parked_lanes(_ref) LOOP
+    FOR _class IN SELECT * FROM parked_classes(_ref) LOOP
         UPDATE line l SET parked_on = NULL WHERE l.seq = ANY (ARRAY(
             SELECT f.seq FROM line f WHERE f.parked_on = _ref
-                AND f.queue = _lane.queue AND f.lane = _lane.lane AND f.twin = _lane.twin
+                AND f.queue = _class.queue AND f.class = _class.class AND f.extra_keys = _class.extra_keys
             ORDER BY f.priority, f.run_at, f.seq LIMIT _slots FOR UPDATE SKIP LOCKED));
     END LOOP;
 END $$;
@@ -329,11 +329,11 @@ BEGIN
         RETURN;
     END IF;
     _room := _room - used(_ref);
-    IF _room > 0 THEN PERFORM let_in(_ref, _room::integer); END IF;
+    IF _room > 0 THEN PERFORM wake_first(_ref, _room::integer); END IF;
 END $$;
 
 -- A job that stood in line leaves it without having taken its slots: whoever is parked behind it may be next.
-CREATE OR REPLACE FUNCTION let_others_in(_job job) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION wake_keys_of(_job job) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF _job.key IS NOT NULL OR _job.limits IS NOT NULL THEN
         PERFORM wake(n.ref) FROM needs_of(_job) n WHERE strpos(n.ref, '/') > 0;

@@ -36,25 +36,25 @@ BEGIN
 END $$;
 
 -- The lanes that have somebody in line whom a session serves, found one by one in the index, each with its first place.
-CREATE OR REPLACE FUNCTION lanes_of(_session session)
-RETURNS TABLE (queue text, lane text, priority integer, run_at bigint, seq bigint) LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION classes_of(_session session)
+RETURNS TABLE (queue text, class text, priority integer, run_at bigint, seq bigint) LANGUAGE sql STABLE AS $$
     WITH RECURSIVE desk AS (
         SELECT q.queue, t.task, f.priority, f.run_at, f.seq
         FROM queues_in_line() q CROSS JOIN LATERAL front_of(q.queue) f CROSS JOIN (SELECT DISTINCT unnest(_session.tasks) AS task) t
         WHERE (cardinality(_session.queues) = 0 OR q.queue = ANY (_session.queues)) AND NOT is_paused(q.queue)
     ), walk AS (
-        SELECT d.*, n.lane, n.first_priority, n.first_run_at, n.first_seq FROM desk d CROSS JOIN LATERAL (
-            SELECT l.lane, l.priority AS first_priority, l.run_at AS first_run_at, l.seq AS first_seq FROM line l
-            WHERE l.parked_on IS NULL AND l.queue = d.queue AND l.lane > d.task || ' ' AND l.lane < d.task || '!'
+        SELECT d.*, n.class, n.first_priority, n.first_run_at, n.first_seq FROM desk d CROSS JOIN LATERAL (
+            SELECT l.class, l.priority AS first_priority, l.run_at AS first_run_at, l.seq AS first_seq FROM line l
+            WHERE l.parked_on IS NULL AND l.queue = d.queue AND l.class > d.task || ' ' AND l.class < d.task || '!'
               AND (l.priority, l.run_at, l.seq) >= (d.priority, d.run_at, d.seq)
-            ORDER BY l.lane, l.priority, l.run_at, l.seq LIMIT 1) n
+            ORDER BY l.class, l.priority, l.run_at, l.seq LIMIT 1) n
         UNION ALL
         SELECT w.queue, w.task, w.priority, w.run_at, w.seq, n.* FROM walk w CROSS JOIN LATERAL (
-            SELECT l.lane, l.priority AS first_priority, l.run_at AS first_run_at, l.seq AS first_seq FROM line l
-            WHERE l.parked_on IS NULL AND l.queue = w.queue AND l.lane > w.lane AND l.lane < w.task || '!'
+            SELECT l.class, l.priority AS first_priority, l.run_at AS first_run_at, l.seq AS first_seq FROM line l
+            WHERE l.parked_on IS NULL AND l.queue = w.queue AND l.class > w.class AND l.class < w.task || '!'
               AND (l.priority, l.run_at, l.seq) >= (w.priority, w.run_at, w.seq)
-            ORDER BY l.lane, l.priority, l.run_at, l.seq LIMIT 1) n
-    ) SELECT w.queue, w.lane, w.first_priority, w.first_run_at, w.first_seq FROM walk w
+            ORDER BY l.class, l.priority, l.run_at, l.seq LIMIT 1) n
+    ) SELECT w.queue, w.class, w.first_priority, w.first_run_at, w.first_seq FROM walk w
 $$;
 
 -- Big jobs in line that need slots of a reference, in claim order, with what they need of it.
@@ -63,7 +63,7 @@ RETURNS TABLE (seq bigint, need integer, queue_priority integer, priority intege
     SELECT l.seq, n.slots, queue_priority(l.queue), l.priority, l.run_at
     FROM line l JOIN job j USING (seq) CROSS JOIN LATERAL needs_of(j) n
     WHERE l.big AND l.run_at <= _now AND n.ref = _ref AND n.slots >= 2
-      AND is_its_turn(j.workflow, j.seq)
+      AND is_next(j.workflow, j.seq)
     ORDER BY queue_priority(l.queue), l.priority, l.run_at, l.seq
 $$;
 
@@ -98,30 +98,30 @@ END $$;
 -- One walk along the line for a session: starts what may run (or claims it ahead of time) until there is enough.
 -- `_given` has what the walk before it gave: as jobs, by queue, and in bytes.
 CREATE OR REPLACE FUNCTION walk(
-    _now bigint, _session session, _max integer, _per_queue integer, _ahead boolean, _lease_ms bigint, _trial boolean,
+    _now bigint, _session session, _max integer, _max_claim_batch integer, _ahead boolean, _lease_ms bigint, _trial boolean,
     INOUT _given jsonb[], INOUT _queues text[], INOUT _bytes bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    _lane_queue text[]; _lane text[]; _lane_priority integer[];
+    _class_queue text[]; _class text[]; _class_priority integer[];
     _seq bigint[]; _priority integer[]; _run_at bigint[]; _alive boolean[];
-    _lanes integer; _best integer; _i integer; _n integer := 0;
+    _classes integer; _best integer; _i integer; _n integer := 0;
     _job job; _need record; _full text; _full_is_key boolean; _held boolean; _token bigint;
     _kept_ref text[] := '{}'; _kept_need integer[] := '{}'; _kept_before integer;
     _any_big boolean; _place bigint[]; _next record; _limit integer;
 BEGIN
     IF _max <= 0 OR _bytes >= {{CLAIM_BYTES}} THEN RETURN; END IF;
     SELECT EXISTS (SELECT FROM line l WHERE l.big) INTO _any_big;
-    SELECT array_agg(a.queue), array_agg(a.lane), array_agg(queue_priority(a.queue)),
+    SELECT array_agg(a.queue), array_agg(a.class), array_agg(queue_priority(a.queue)),
            array_agg(a.seq), array_agg(a.priority), array_agg(a.run_at), array_agg(true), count(*)
-    INTO _lane_queue, _lane, _lane_priority, _seq, _priority, _run_at, _alive, _lanes
-    FROM lanes_of(_session) a;
+    INTO _class_queue, _class, _class_priority, _seq, _priority, _run_at, _alive, _classes
+    FROM classes_of(_session) a;
     LOOP
         EXIT WHEN _n >= _max OR _bytes >= {{CLAIM_BYTES}};
         _best := NULL;
-        FOR _i IN 1 .. _lanes LOOP
+        FOR _i IN 1 .. _classes LOOP
             IF _alive[_i] AND (_best IS NULL
-                OR (_lane_priority[_i], _priority[_i], _run_at[_i], _seq[_i])
-                 < (_lane_priority[_best], _priority[_best], _run_at[_best], _seq[_best])) THEN
+                OR (_class_priority[_i], _priority[_i], _run_at[_i], _seq[_i])
+                 < (_class_priority[_best], _priority[_best], _run_at[_best], _seq[_best])) THEN
                 _best := _i;
             END IF;
         END LOOP;
@@ -129,14 +129,14 @@ BEGIN
         SELECT * INTO STRICT _job FROM job j WHERE j.seq = _seq[_best];
         _full := NULL;
         _held := false;
-        IF _per_queue IS NOT NULL
-            AND (SELECT count(*) FROM unnest(_queues) q WHERE q = _job.queue) >= _per_queue THEN
+        IF _max_claim_batch IS NOT NULL
+            AND (SELECT count(*) FROM unnest(_queues) q WHERE q = _job.queue) >= _max_claim_batch THEN
             _alive[_best] := false;
             CONTINUE;
         END IF;
-        IF _job.workflow IS NOT NULL AND NOT is_its_turn(_job.workflow, _job.seq) THEN
+        IF _job.workflow IS NOT NULL AND NOT is_next(_job.workflow, _job.seq) THEN
             UPDATE line l SET parked_on = '~' || _job.workflow WHERE l.seq = _job.seq;
-            PERFORM let_others_in(_job);
+            PERFORM wake_keys_of(_job);
             _held := true;
         END IF;
         IF NOT _held AND _ahead THEN
@@ -159,7 +159,7 @@ BEGIN
                     CONTINUE;
                 ELSIF NOT _ahead THEN
                     UPDATE line l SET parked_on = _full WHERE l.seq = _job.seq;
-                    PERFORM let_others_in(_job);
+                    PERFORM wake_keys_of(_job);
                 END IF;
             END IF;
         END IF;
@@ -177,7 +177,7 @@ BEGIN
             END LOOP;
             IF NOT _held THEN
                 _kept_before := cardinality(_kept_ref);
-                _place := ARRAY[_lane_priority[_best], _job.priority, _job.run_at, _job.seq]::bigint[];
+                _place := ARRAY[_class_priority[_best], _job.priority, _job.run_at, _job.seq]::bigint[];
                 FOR _need IN SELECT n.ref, r.need FROM needs_of(_job) n
                     CROSS JOIN LATERAL reserved_for(_now, n.ref, n.slots, _place, _ahead) r LOOP
                     _kept_ref := _kept_ref || _need.ref;
@@ -194,7 +194,7 @@ BEGIN
         END IF;
         -- The next of its lane, before this one leaves it.
         SELECT l.seq, l.priority, l.run_at INTO _next FROM line l
-        WHERE l.parked_on IS NULL AND l.queue = _lane_queue[_best] AND l.lane = _lane[_best]
+        WHERE l.parked_on IS NULL AND l.queue = _class_queue[_best] AND l.class = _class[_best]
           AND (l.priority, l.run_at, l.seq) > (_job.priority, _job.run_at, _job.seq)
         ORDER BY l.priority, l.run_at, l.seq LIMIT 1;
         IF NOT _held THEN

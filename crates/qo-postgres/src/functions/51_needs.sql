@@ -14,8 +14,8 @@ RETURNS TABLE (i bigint, ref text, slots integer, most integer) LANGUAGE sql STA
         UNION ALL SELECT j.grp || '/' || j.key, j.cost, j.grp || '/*' WHERE j.key IS NOT NULL
         UNION ALL SELECT e.key, e.value::integer, every_key(e.key) FROM jsonb_each_text(j.limits) e WHERE j.limits IS NOT NULL
     ) n
-    LEFT JOIN LATERAL (SELECT * FROM gate x WHERE x.ref = n.ref OFFSET 0) g ON true
-    LEFT JOIN LATERAL (SELECT * FROM gate x WHERE x.ref = n.pattern OFFSET 0) p ON true
+    LEFT JOIN LATERAL (SELECT * FROM effective_limit x WHERE x.ref = n.ref OFFSET 0) g ON true
+    LEFT JOIN LATERAL (SELECT * FROM effective_limit x WHERE x.ref = n.pattern OFFSET 0) p ON true
     WHERE coalesce(g.declared, p.declared, g.submit) IS NOT NULL
 $$;
 
@@ -27,8 +27,8 @@ RETURNS TABLE (ref text, slots integer, most integer) LANGUAGE sql STABLE AS $$
         FROM unnest(_queues, _groups, _keys, _costs) u (queue, grp, key, cost) GROUP BY u.queue, u.grp, u.key
     ), k AS MATERIALIZED (
         -- Group by group: its keys, the limit of every key, and whether some have one of their own.
-        SELECT g.*, (SELECT x.declared FROM gate x WHERE x.ref = g.grp || '/*') AS every,
-               (SELECT true FROM gate x WHERE x.ref > g.grp || '/' AND x.ref < g.grp || '0' AND x.ref <> g.grp || '/*' ORDER BY x.ref LIMIT 1) AS some
+        SELECT g.*, (SELECT x.declared FROM effective_limit x WHERE x.ref = g.grp || '/*') AS every,
+               (SELECT true FROM effective_limit x WHERE x.ref > g.grp || '/' AND x.ref < g.grp || '0' AND x.ref <> g.grp || '/*' ORDER BY x.ref LIMIT 1) AS some
         FROM (SELECT j.grp, array_agg(j.key) AS keys, array_agg(j.cost) AS costs FROM j WHERE j.key IS NOT NULL GROUP BY j.grp) g
     ), n AS (
         SELECT 'cluster' AS ref, sum(j.jobs) AS slots, NULL::text AS pattern FROM j
@@ -40,8 +40,8 @@ RETURNS TABLE (ref text, slots integer, most integer) LANGUAGE sql STABLE AS $$
     )
     SELECT a.ref COLLATE "C", sum(a.slots)::integer, max(a.most) FROM (
         SELECT n.ref, n.slots, coalesce(g.declared, p.declared, g.submit) AS most
-        FROM n LEFT JOIN LATERAL (SELECT * FROM gate x WHERE x.ref = n.ref OFFSET 0) g ON true
-        LEFT JOIN LATERAL (SELECT * FROM gate x WHERE x.ref = n.pattern OFFSET 0) p ON true
+        FROM n LEFT JOIN LATERAL (SELECT * FROM effective_limit x WHERE x.ref = n.ref OFFSET 0) g ON true
+        LEFT JOIN LATERAL (SELECT * FROM effective_limit x WHERE x.ref = n.pattern OFFSET 0) p ON true
         UNION ALL SELECT k.grp || '/' || u.key, u.cost, k.every FROM k CROSS JOIN LATERAL unnest(k.keys, k.costs) u (key, cost) WHERE k.some IS NULL
     ) a WHERE a.most IS NOT NULL AND a.slots > 0 GROUP BY 1
 $$;
@@ -57,11 +57,11 @@ CREATE OR REPLACE FUNCTION limited_sums_of(_seqs bigint[]) RETURNS TABLE (ref te
 $$;
 
 -- The same where no key has a limit: then the lanes of jobs say all.
-CREATE OR REPLACE FUNCTION limited_sums_of_lanes(_queues text[], _lanes text[])
+CREATE OR REPLACE FUNCTION limited_sums_of_classes(_queues text[], _classes text[])
 RETURNS TABLE (ref text, slots integer, most integer) LANGUAGE sql STABLE AS $$
     WITH l AS MATERIALIZED (
-        SELECT u.queue, string_to_array(u.lane, ' ') AS words, count(*) AS jobs
-        FROM unnest(_queues, _lanes) u (queue, lane) GROUP BY u.queue, u.lane
+        SELECT u.queue, string_to_array(u.class, ' ') AS words, count(*) AS jobs
+        FROM unnest(_queues, _classes) u (queue, class) GROUP BY u.queue, u.class
     ), n AS (
         SELECT 'cluster' AS ref, sum(l.jobs) AS slots FROM l
         UNION ALL SELECT 'queue:' || l.queue, sum(l.jobs) FROM l GROUP BY l.queue
@@ -70,7 +70,7 @@ RETURNS TABLE (ref text, slots integer, most integer) LANGUAGE sql STABLE AS $$
             FROM l CROSS JOIN LATERAL unnest(l.words[4:]) e GROUP BY split_part(e, '=', 1)
     )
     SELECT n.ref COLLATE "C", sum(n.slots)::integer, max(coalesce(g.declared, g.submit))
-    FROM n CROSS JOIN LATERAL (SELECT * FROM gate x WHERE x.ref = n.ref OFFSET 0) g
+    FROM n CROSS JOIN LATERAL (SELECT * FROM effective_limit x WHERE x.ref = n.ref OFFSET 0) g
     WHERE coalesce(g.declared, g.submit) IS NOT NULL GROUP BY 1
 $$;
 

@@ -86,7 +86,7 @@ END $$;
 -- Of jobs that are counted already, those that may run after all, now that keys have less room than was seen. The others stay
 -- in line, and what was counted for them is taken back; of `_uncounted` nothing was. Rows that are not its own yet it takes only
 -- where nobody has them: it has others already that come later in the order.
-CREATE OR REPLACE FUNCTION stand_back(_seqs bigint[], _scarce text[], _room integer[], _uncounted text[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION withdraw_blocked(_seqs bigint[], _scarce text[], _room integer[], _uncounted text[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE _blocked bigint[]; _need record;
 BEGIN
     SELECT c.blocked INTO _blocked FROM contend(_seqs, _scarce, _room) c;
@@ -98,7 +98,7 @@ BEGIN
         ELSIF count_in_shares(_need.ref, -_need.slots, false) <> 0 THEN
             RAISE EXCEPTION 'somebody else is at % at the same moment', _need.ref USING ERRCODE = '40001';
         END IF;
-        IF strpos(_need.ref, '/') > 0 AND _need.ref <> ALL (_scarce) THEN PERFORM let_in(_need.ref, _need.slots); END IF;
+        IF strpos(_need.ref, '/') > 0 AND _need.ref <> ALL (_scarce) THEN PERFORM wake_first(_need.ref, _need.slots); END IF;
     END LOOP;
     RETURN without(_seqs, _blocked);
 END $$;
@@ -106,7 +106,7 @@ END $$;
 -- Puts jobs aside that wait for a key. Its row is locked first: whoever frees a slot of that key waits for the row, and then finds
 -- them. A row that somebody else has is not waited for; then they stay in line, and are put aside another time. None of them has
 -- another key that somebody could wait for.
-CREATE OR REPLACE FUNCTION put_aside(_seqs bigint[], _keys text[], _most integer[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION park(_seqs bigint[], _keys text[], _most integer[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _locked text[];
 BEGIN
     IF 0 = ANY (_most) THEN

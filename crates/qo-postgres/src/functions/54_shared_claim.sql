@@ -7,7 +7,7 @@
 -- is taken nothing changes: no row is locked, and the sum stays what it is. If somebody else took what it counted on: of a key,
 -- whoever counted on it stays in line; of a group, all is undone and made anew.
 CREATE OR REPLACE FUNCTION claim_shared(
-    _session session, _max integer, _per_queue integer, _freed_refs text[], _freed integer[], _freed_most integer[]
+    _session session, _max integer, _max_claim_batch integer, _freed_refs text[], _freed integer[], _freed_most integer[]
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     _found bigint[] := '{}'; _new bigint[]; _passed bigint[] := '{}'; _whole boolean := true;
@@ -18,21 +18,21 @@ DECLARE
     _most integer[] := _freed_most; _used bigint[]; _shares integer[]; _uncounted text[];
 BEGIN
     -- Keys that have room again let their next jobs in.
-    PERFORM let_in(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed)
+    PERFORM wake_first(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed)
         WHERE strpos(f.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = f.ref LIMIT 1);
     IF _missing > 0 THEN
         -- Groups that are full. Where nothing is freed they stay so: nobody need look at those who wait for them.
         SELECT coalesce(array_agg(f.ref), '{}') INTO _filled FROM (
             SELECT s.ref FROM slots s WHERE s.is_full GROUP BY s.ref HAVING count(*) = max(s.shares)
-            UNION ALL SELECT g.ref FROM gate g WHERE g.declared = 0 OR g.declared IS NULL AND g.submit = 0) f;
+            UNION ALL SELECT g.ref FROM effective_limit g WHERE g.declared = 0 OR g.declared IS NULL AND g.submit = 0) f;
         _full := CASE WHEN _filled = '{}' THEN _filled ELSE ARRAY(SELECT f FROM unnest(_filled) f WHERE f NOT IN (SELECT unnest(_freed_refs))) END;
-        _keys := coalesce((SELECT true FROM gate g WHERE strpos(g.ref, '/') > 0 ORDER BY g.ref LIMIT 1), false);
+        _keys := coalesce((SELECT true FROM effective_limit g WHERE strpos(g.ref, '/') > 0 ORDER BY g.ref LIMIT 1), false);
     END IF;
-    SELECT '{}'::bigint[] AS seqs, '{}'::text[] AS queues, '{}'::text[] AS lanes, true AS whole, NULL::place AS until INTO _head;
+    SELECT '{}'::bigint[] AS seqs, '{}'::text[] AS queues, '{}'::text[] AS classes, true AS whole, NULL::place AS until INTO _head;
     FOR _round IN 1 .. 8 LOOP
         _new := '{}';
         IF _missing > 0 THEN
-            SELECT * INTO _head FROM head_of_line(_session, _missing, _per_queue, _full, _head.until) h;
+            SELECT * INTO _head FROM head_of_line(_session, _missing, _max_claim_batch, _full, _head.until) h;
             _whole := _head.whole;
             _ended := _round > 1 AND cardinality(_head.seqs) = 0;
             EXIT WHEN _ended;
@@ -56,7 +56,7 @@ BEGIN
                         SELECT n.ref, 0 AS want, n.slots AS fresh, 0 AS freed, n.most, NULL::bigint AS used, NULL::integer AS shares
                         FROM limited_sums_of(_new) n WHERE _keys
                         UNION ALL SELECT n.ref, 0, n.slots, 0, n.most, NULL, NULL
-                        FROM limited_sums_of_lanes(_head.queues, _head.lanes) n WHERE NOT _keys
+                        FROM limited_sums_of_classes(_head.queues, _head.classes) n WHERE NOT _keys
                         UNION ALL SELECT r.ref, r.want, 0, r.freed, r.most, r.used, r.shares
                         FROM unnest(_refs, _want, _back, _most, _used, _shares) r (ref, want, freed, most, used, shares)
                     ) y GROUP BY y.ref
@@ -70,7 +70,7 @@ BEGIN
         IF cardinality(_scarce) > 0 THEN
             -- Those who lack room are passed over, and others found. Where many lack room at their keys, that is for the walk
             -- along the lanes, which puts them aside.
-            EXIT WHEN _per_queue IS NOT NULL;
+            EXIT WHEN _max_claim_batch IS NOT NULL;
             SELECT c.blocked, c.full_groups, _at_keys + cardinality(array_remove(c.lacks, NULL)) INTO _blocked, _new_full, _at_keys
                 FROM contend(_new, _scarce, _room) c;
             EXIT WHEN _at_keys > 5 + _max / 100;
@@ -87,9 +87,9 @@ BEGIN
         _ended := _missing <= 0 OR cardinality(_scarce) = 0;
         EXIT WHEN _ended;
     END LOOP;
-    IF NOT _ended OR _missing > 0 AND (NOT _whole OR _per_queue IS NOT NULL) THEN
+    IF NOT _ended OR _missing > 0 AND (NOT _whole OR _max_claim_batch IS NOT NULL) THEN
         -- Somebody lacks room, or there may be more.
-        RETURN claim_along_lanes(_session, _max, _per_queue, _freed_refs, _freed, _freed_most, _found, _full);
+        RETURN claim_along_classes(_session, _max, _max_claim_batch, _freed_refs, _freed, _freed_most, _found, _full);
     END IF;
     -- The usual case: everybody at the head of the line may run, or nearly everybody.
     IF cardinality(_passed) > 0 THEN _found := without(_found, _passed); END IF;
@@ -104,9 +104,9 @@ BEGIN
         INTO _scarce, _room, _uncounted
             FROM change_slots(_refs, ARRAY(SELECT c.want - c.freed FROM unnest(_want, _back) WITH ORDINALITY c (want, freed, i) ORDER BY c.i), _most, _shares) c
             JOIN unnest(_refs, _want) w (ref, want) ON w.ref = c.lost;
-        IF _scarce IS NOT NULL THEN _found := stand_back(_found, _scarce, _room, _uncounted); END IF;
+        IF _scarce IS NOT NULL THEN _found := withdraw_blocked(_found, _scarce, _room, _uncounted); END IF;
         -- Somebody may have been parked on a key while we waited for its row.
-        PERFORM let_in(c.ref, c.freed - c.want) FROM unnest(_refs, _want, _back) c (ref, want, freed)
+        PERFORM wake_first(c.ref, c.freed - c.want) FROM unnest(_refs, _want, _back) c (ref, want, freed)
             WHERE c.want < c.freed AND strpos(c.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = c.ref LIMIT 1);
     END IF;
     DELETE FROM line l WHERE l.seq = ANY (_found);
@@ -114,17 +114,17 @@ BEGIN
 END $$;
 
 -- The same where nothing has a limit: nobody takes anything from anybody, so it loses no race.
-CREATE OR REPLACE FUNCTION claim_unlimited(_session session, _max integer, _per_queue integer) RETURNS bigint[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION claim_unlimited(_session session, _max integer, _max_claim_batch integer) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE _taken bigint[]; _whole boolean; _given text[] := '{}'; _seqs bigint[];
 BEGIN
     IF _max <= 0 THEN RETURN '{}'; END IF;
-    SELECT h.seqs, h.whole INTO _taken, _whole FROM head_of_line(_session, _max, _per_queue, '{}', NULL) h;
+    SELECT h.seqs, h.whole INTO _taken, _whole FROM head_of_line(_session, _max, _max_claim_batch, '{}', NULL) h;
     DELETE FROM line l WHERE l.seq = ANY (_taken);
     WHILE NOT _whole AND cardinality(_taken) < _max LOOP
-        IF _per_queue IS NOT NULL THEN
+        IF _max_claim_batch IS NOT NULL THEN
             _given := ARRAY(SELECT j.queue FROM job j WHERE j.seq = ANY (_taken));
         END IF;
-        _seqs := heads_of_lanes(_session, _max - cardinality(_taken), _per_queue, _given, '{}', '{}');
+        _seqs := heads_of_classes(_session, _max - cardinality(_taken), _max_claim_batch, _given, '{}', '{}');
         EXIT WHEN cardinality(_seqs) = 0;
         DELETE FROM line l WHERE l.seq = ANY (_seqs);
         _taken := _taken || _seqs;
@@ -134,8 +134,8 @@ END $$;
 
 -- The same where somebody lacks room: on along the lanes that are left, beginning with `_seqs`. Of groups that have a limit and
 -- are met on the way, sorted: `_most` is the limit, `_room` what is left, and `_delta` what changes.
-CREATE OR REPLACE FUNCTION claim_along_lanes(
-    _session session, _max integer, _per_queue integer, _freed_refs text[], _freed integer[], _freed_most integer[],
+CREATE OR REPLACE FUNCTION claim_along_classes(
+    _session session, _max integer, _max_claim_batch integer, _freed_refs text[], _freed integer[], _freed_most integer[],
     _seqs bigint[], _full text[]
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -153,7 +153,7 @@ BEGIN
             -- So many may be parked by one exchange; the next one goes on behind them.
             EXIT WHEN _round > 12;
             -- Where those at the front lack room, look at more than are wanted.
-            _seqs := heads_of_lanes(_session, greatest(_left, least(500, 2 * cardinality(_passed))), _per_queue, _given, _full, _passed);
+            _seqs := heads_of_classes(_session, greatest(_left, least(500, 2 * cardinality(_passed))), _max_claim_batch, _given, _full, _passed);
             EXIT WHEN cardinality(_seqs) = 0;
         END IF;
         -- Groups that have less room than is wanted of them.
@@ -170,7 +170,7 @@ BEGIN
         _blocked := '{}';
         IF cardinality(_scarce) > 0 THEN
             SELECT * INTO _contest FROM contend(_seqs, _scarce, _scarce_room);
-            IF _per_queue IS NOT NULL AND cardinality(_contest.blocked) > 0 THEN
+            IF _max_claim_batch IS NOT NULL AND cardinality(_contest.blocked) > 0 THEN
                 -- The list has only as many jobs of a queue as its share. If one of them lacks room, the queue's next job gets its
                 -- place. That job stands somewhere behind the queue's last in the list: what comes after that one is not known to
                 -- be next.
@@ -179,7 +179,7 @@ BEGIN
                     SELECT l.queue, max(s.i)::integer AS last, count(*) AS listed, bool_or(s.seq = ANY (_contest.blocked)) AS lacks
                     FROM unnest(_seqs) WITH ORDINALITY s (seq, i) JOIN line l ON l.seq = s.seq GROUP BY l.queue
                 ) q
-                WHERE q.lacks AND q.listed >= _per_queue - (SELECT count(*) FROM unnest(_given) g WHERE g = q.queue);
+                WHERE q.lacks AND q.listed >= _max_claim_batch - (SELECT count(*) FROM unnest(_given) g WHERE g = q.queue);
                 IF _known < cardinality(_seqs) THEN
                     _seqs := _seqs[1:_known];
                     SELECT * INTO _contest FROM contend(_seqs, _scarce, _scarce_room);
@@ -206,7 +206,7 @@ BEGIN
                 UNION ALL SELECT n.ref, n.most, NULL, NULL, n.slots FROM limited_sums_of(_now_taken) n
             ) x GROUP BY x.ref
         ) a;
-        IF _per_queue IS NOT NULL THEN
+        IF _max_claim_batch IS NOT NULL THEN
             _given := _given || ARRAY(SELECT l.queue FROM line l WHERE l.seq = ANY (_now_taken));
         END IF;
         DELETE FROM line l WHERE l.seq = ANY (_now_taken);
@@ -219,8 +219,8 @@ BEGIN
     IF EXISTS (SELECT FROM change_slots(_refs, _delta, _most, _shares)) THEN
         RAISE EXCEPTION 'somebody else took slots of a key at the same moment' USING ERRCODE = '40001';
     END IF;
-    IF cardinality(_parked) > 0 THEN PERFORM put_aside(_parked, _parked_on, _parked_most); END IF;
-    PERFORM let_in(c.ref, -c.delta) FROM unnest(_refs, _delta) c (ref, delta)
+    IF cardinality(_parked) > 0 THEN PERFORM park(_parked, _parked_on, _parked_most); END IF;
+    PERFORM wake_first(c.ref, -c.delta) FROM unnest(_refs, _delta) c (ref, delta)
         WHERE c.delta < 0 AND strpos(c.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = c.ref LIMIT 1);
     RETURN _taken;
 END $$;

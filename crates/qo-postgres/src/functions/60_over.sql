@@ -3,16 +3,16 @@
 -- Ends a session with its attempts and its claims.
 CREATE OR REPLACE FUNCTION end_session(_now bigint, _session uuid, _why text, OUT attempts bigint, OUT claims bigint)
 LANGUAGE plpgsql AS $$
-DECLARE _hold hold;
+DECLARE _owned owned_job;
 BEGIN
     attempts := 0;
     claims := 0;
-    FOR _hold IN SELECT * FROM hold h WHERE h.session = _session AND h.state = 'running' ORDER BY h.token LOOP
-        PERFORM end_attempt(_now, _hold.seq, 'lease_ended', _why, NULL, NULL);
+    FOR _owned IN SELECT * FROM owned_job h WHERE h.session = _session AND h.state = 'running' ORDER BY h.token LOOP
+        PERFORM end_attempt(_now, _owned.seq, 'lease_ended', _why, NULL, NULL);
         attempts := attempts + 1;
     END LOOP;
-    FOR _hold IN SELECT * FROM hold h WHERE h.session = _session AND h.state = 'claimed' ORDER BY h.token LOOP
-        PERFORM give_back(_now, _hold.seq);
+    FOR _owned IN SELECT * FROM owned_job h WHERE h.session = _session AND h.state = 'claimed' ORDER BY h.token LOOP
+        PERFORM give_back(_now, _owned.seq);
         claims := claims + 1;
     END LOOP;
     DELETE FROM stop s WHERE s.session = _session;
@@ -29,7 +29,6 @@ BEGIN
 END $$;
 
 -- Ends all that is over, in this order, and says how much that was. Dates come, too.
-DROP FUNCTION IF EXISTS is_anything_over(bigint), end_what_is_over(bigint, bigint);
 CREATE OR REPLACE FUNCTION end_what_is_over(_now bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _row record; _ended record;
@@ -41,14 +40,14 @@ BEGIN
         _attempts := _attempts + _ended.attempts;
         _claims := _claims + _ended.claims;
     END LOOP;
-    FOR _row IN SELECT h.seq FROM hold h WHERE h.until <= _now AND h.state = 'running' ORDER BY h.until, h.token LOOP
+    FOR _row IN SELECT h.seq FROM owned_job h WHERE h.until <= _now AND h.state = 'running' ORDER BY h.until, h.token LOOP
         PERFORM take_away(_now, _row.seq, 'timed_out', 'timed out');
         _attempts := _attempts + 1;
     END LOOP;
-    FOR _row IN SELECT h.*, j.id FROM hold h JOIN job j USING (seq)
+    FOR _row IN SELECT h.*, j.id FROM owned_job h JOIN job j USING (seq)
         WHERE h.until <= _now AND h.state = 'claimed' ORDER BY h.until, h.token LOOP
         PERFORM give_back(_now, _row.seq);
-        PERFORM tell(_row.session, _row.token, _row.id, 'lease_ended');
+        PERFORM tell_to_stop(_row.session, _row.token, _row.id, 'lease_ended');
         _claims := _claims + 1;
     END LOOP;
     FOR _row IN SELECT p.token FROM program p WHERE p.until <= _now ORDER BY p.until, p.token LOOP
@@ -60,13 +59,13 @@ BEGIN
         PERFORM finish(_now, _row.seq, 'expired', NULL);
         _expired := _expired + 1;
     END LOOP;
-    PERFORM call_in(_now);
+    PERFORM wake_due(_now);
     RETURN jsonb_build_object('sessions', _sessions, 'attempts', _attempts, 'claims', _claims, 'slots', _slots,
                               'fired', 0, 'expired', _expired, 'forgotten', 0);
 END $$;
 
 -- Whether a sweep ended anything.
-CREATE OR REPLACE FUNCTION something(_swept jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION ended_anything(_swept jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT bool_or(e.value::bigint > 0) FROM jsonb_each_text(_swept) e
 $$;
 
@@ -86,7 +85,7 @@ BEGIN
         DELETE FROM slots s WHERE s.ref > _from AND s.ref <= _to AND s.used = 0 AND s.shares = 1;
     END IF;
     IF _from <> coalesce(_to, '') THEN UPDATE clock SET swept_to = coalesce(_to, ''); END IF;
-    PERFORM put_slots(g.ref, used_now(g.ref), coalesce(g.declared, g.submit)) FROM gate g
+    PERFORM put_slots(g.ref, used_now(g.ref), coalesce(g.declared, g.submit)) FROM effective_limit g
         WHERE coalesce(g.declared, g.submit) >= 100 AND strpos(g.ref, '/') = 0
           AND NOT EXISTS (SELECT FROM slots s WHERE s.ref = g.ref AND s.shares > 1) AND used_now(g.ref) <= coalesce(g.declared, g.submit);
 END $$;
@@ -111,8 +110,8 @@ BEGIN
         SELECT o.session FROM ended_session o WHERE o.ended_at <= _now - 86400000 ORDER BY o.ended_at, o.session LIMIT 1000);
     PERFORM tidy_slots();
     -- Turns of groups that nobody is in any more.
-    DELETE FROM admission a WHERE a.ref IN (
-        SELECT o.ref FROM admission o WHERE o.ref <> 'cluster' AND o.ref NOT LIKE 'queue:%' AND NOT is_live(o.ref) LIMIT 1000 FOR UPDATE SKIP LOCKED);
+    DELETE FROM submit_lock a WHERE a.ref IN (
+        SELECT o.ref FROM submit_lock o WHERE o.ref <> 'cluster' AND o.ref NOT LIKE 'queue:%' AND NOT is_live(o.ref) LIMIT 1000 FOR UPDATE SKIP LOCKED);
     IF _seqs IS NULL THEN RETURN 0; END IF;
     WITH gone AS (DELETE FROM done d WHERE d.seq = ANY (_seqs) RETURNING d.workflow, d.attempts, d.last_token)
     SELECT array_agg(DISTINCT g.workflow) FILTER (WHERE g.workflow IS NOT NULL),

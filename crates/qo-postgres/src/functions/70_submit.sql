@@ -16,7 +16,7 @@ BEGIN
     RETURN coalesce(_grp, (SELECT t.grp FROM task t WHERE t.task = _task), _task);
 END $$;
 
-CREATE OR REPLACE FUNCTION own_ref(_grp text, _key text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION submit_limit_ref(_grp text, _key text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN _key IS NULL THEN _grp ELSE _grp || '/' || _key END
 $$;
 
@@ -25,7 +25,7 @@ CREATE OR REPLACE FUNCTION mistake_in(_new jsonb) RETURNS text LANGUAGE plpgsql 
 DECLARE
     _grp text := group_of(_new->>'task', _new->>'group'); _key text := _new->>'key';
     _cost integer := coalesce((_new->>'cost')::integer, 1); _limits jsonb := _new->'limits';
-    _own text := own_ref(_grp, _key); _need record; _limit integer;
+    _limit_ref text := submit_limit_ref(_grp, _key); _need record; _limit integer;
 BEGIN
     IF _limits IS NOT NULL THEN
         FOR _need IN SELECT e.key AS ref FROM jsonb_each(_limits) e WHERE split_part(e.key, '/', 1) = _grp LOOP
@@ -36,7 +36,7 @@ BEGIN
     END IF;
     FOR _need IN SELECT * FROM needs(_grp, _key, _cost, _limits, coalesce(_new->>'queue', 'default')) LOOP
         CONTINUE WHEN _need.slots = 1;
-        _limit := limit_with(_need.ref, CASE WHEN _need.ref = _own THEN (_new->>'limit')::integer END);
+        _limit := limit_with(_need.ref, CASE WHEN _need.ref = _limit_ref THEN (_new->>'limit')::integer END);
         IF _limit > 0 AND _need.slots > _limit THEN
             RETURN invalid(CASE WHEN coalesce(_limits ? _need.ref, false) THEN 'limits[' || _need.ref || ']' ELSE 'cost' END,
                 _need.slots, 'must be at most ' || _limit || ', the limit of ' || _need.ref);
@@ -94,16 +94,16 @@ BEGIN
         END IF;
     END IF;
     IF _on_limit <> 'wait' THEN
-        SELECT n.ref, n.slots, limit_with(n.ref, CASE WHEN n.ref = own_ref(_job.grp, _job.key) THEN _limit END) AS most
+        SELECT n.ref, n.slots, limit_with(n.ref, CASE WHEN n.ref = submit_limit_ref(_job.grp, _job.key) THEN _limit END) AS most
         INTO _counted FROM needs_of(_job) n
-        WHERE limit_with(n.ref, CASE WHEN n.ref = own_ref(_job.grp, _job.key) THEN _limit END) IS NOT NULL
+        WHERE limit_with(n.ref, CASE WHEN n.ref = submit_limit_ref(_job.grp, _job.key) THEN _limit END) IS NOT NULL
         ORDER BY n.place LIMIT 1;
         IF FOUND THEN
             -- Of the group too, because a limit of the key may be new to some of those who count at this moment. One who is
             -- alone waits for nobody's transaction.
             IF NOT _alone THEN
-                INSERT INTO admission AS a (ref)
-                    SELECT DISTINCT r FROM unnest(ARRAY[_counted.ref, _job.grp, own_ref(_job.grp, _job.key)]) r ORDER BY r
+                INSERT INTO submit_lock AS a (ref)
+                    SELECT DISTINCT r FROM unnest(ARRAY[_counted.ref, _job.grp, submit_limit_ref(_job.grp, _job.key)]) r ORDER BY r
                     ON CONFLICT (ref) DO UPDATE SET n = a.n + 1;
             END IF;
             SELECT coalesce(sum(slots_of(j, _counted.ref)), 0) INTO _live FROM jobs_of(_counted.ref) j;
@@ -118,7 +118,7 @@ BEGIN
         END IF;
     END IF;
     IF _limit IS NOT NULL THEN
-        INSERT INTO submit_limit (ref, slots) VALUES (own_ref(_job.grp, _job.key), _limit);
+        INSERT INTO submit_limit (ref, slots) VALUES (submit_limit_ref(_job.grp, _job.key), _limit);
     END IF;
     IF _job.workflow IS NOT NULL THEN
         UPDATE workflow w SET steps = w.steps + 1 WHERE w.workflow = _job.workflow RETURNING w.steps INTO _step;
@@ -138,7 +138,7 @@ BEGIN
     PERFORM check_not_done(_row.seq);
     SELECT * INTO _job FROM job j WHERE j.seq = _row.seq;
     IF _job.limits IS NOT NULL THEN
-        INSERT INTO extra SELECT e.key, _job.seq, e.value::integer FROM jsonb_each_text(_job.limits) e;
+        INSERT INTO extra_limit SELECT e.key, _job.seq, e.value::integer FROM jsonb_each_text(_job.limits) e;
     END IF;
     PERFORM put_in_line(_now, _job);
     RETURN success(jsonb_build_object('outcome', 'accepted', 'job', _id));
@@ -165,7 +165,7 @@ BEGIN
         FROM (SELECT a.e FROM jsonb_array_elements(_jobs) WITH ORDINALITY a (e, i) ORDER BY a.i) n
         ON CONFLICT DO NOTHING RETURNING seq, queue, task, grp, priority, run_at
     ), lined AS (
-        INSERT INTO line (seq, queue, task, lane, priority, run_at, big, parked_on)
+        INSERT INTO line (seq, queue, task, class, priority, run_at, big, parked_on)
         SELECT n.seq, n.queue, n.task, n.task || ' ' || n.grp || ' 1', n.priority, n.run_at, false,
                CASE WHEN n.run_at > _now THEN '@' END
         FROM new n RETURNING 1
@@ -208,13 +208,13 @@ END $$;
 CREATE OR REPLACE FUNCTION api_submit(_jobs jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM check_jobs(_jobs);
-    PERFORM ring('job');
+    PERFORM notify_listeners('job');
     RETURN submit_all(store_time(), _jobs);
 END $$;
 
 -- Calls a job off; says in which state it is now.
 CREATE OR REPLACE FUNCTION cancel_one(_now bigint, _id uuid) RETURNS jsonb LANGUAGE plpgsql AS $$
-DECLARE _seq bigint; _hold hold; _state job_state;
+DECLARE _seq bigint; _owned owned_job; _state job_state;
 BEGIN
     SELECT j.seq INTO _seq FROM job j WHERE j.id = _id;
     IF NOT FOUND THEN
@@ -222,25 +222,25 @@ BEGIN
         IF FOUND THEN RETURN success(_state); END IF;
         RETURN failure('not_found', 'job ' || _id);
     END IF;
-    SELECT * INTO _hold FROM hold h WHERE h.seq = _seq;
-    IF _hold.state = 'running' THEN
-        IF NOT _hold.cancel THEN
-            UPDATE hold h SET cancel = true WHERE h.seq = _seq;
-            PERFORM tell(_hold.session, _hold.token, _id, 'cancelled');
+    SELECT * INTO _owned FROM owned_job h WHERE h.seq = _seq;
+    IF _owned.state = 'running' THEN
+        IF NOT _owned.cancel THEN
+            UPDATE owned_job h SET cancel = true WHERE h.seq = _seq;
+            PERFORM tell_to_stop(_owned.session, _owned.token, _id, 'cancelled');
         END IF;
         RETURN success('running'::job_state);
     END IF;
     PERFORM finish(_now, _seq, 'cancelled', NULL);
-    IF _hold.state = 'claimed' THEN
-        PERFORM tell(_hold.session, _hold.token, _id, 'cancelled');
+    IF _owned.state = 'claimed' THEN
+        PERFORM tell_to_stop(_owned.session, _owned.token, _id, 'cancelled');
     END IF;
     RETURN success('cancelled'::job_state);
 END $$;
 
 CREATE OR REPLACE FUNCTION api_cancel(_ids uuid[]) RETURNS jsonb LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone(); _answers jsonb[] := '{}'; _id uuid;
+DECLARE _now bigint := lock_namespace(); _answers jsonb[] := '{}'; _id uuid;
 BEGIN
-    PERFORM ring();
+    PERFORM notify_listeners();
     FOREACH _id IN ARRAY _ids LOOP _answers := _answers || cancel_one(_now, _id); END LOOP;
     RETURN to_jsonb(_answers);
 END $$;
@@ -257,7 +257,7 @@ BEGIN
     SELECT * INTO _job FROM job j WHERE j.id = _id;
     IF FOUND THEN
         IF waits_for_attempt(_now, _job) THEN PERFORM hurry(_now, _job.seq); END IF;
-        RETURN success(coalesce((SELECT h.state FROM hold h WHERE h.seq = _job.seq), 'pending'));
+        RETURN success(coalesce((SELECT h.state FROM owned_job h WHERE h.seq = _job.seq), 'pending'));
     END IF;
     SELECT * INTO _done FROM done d WHERE d.id = _id;
     IF NOT FOUND THEN RETURN failure('not_found', 'job ' || _id); END IF;
@@ -271,9 +271,9 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION api_retry(_ids uuid[]) RETURNS jsonb LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone(); _answers jsonb[] := '{}'; _id uuid;
+DECLARE _now bigint := lock_namespace(); _answers jsonb[] := '{}'; _id uuid;
 BEGIN
-    PERFORM ring();
+    PERFORM notify_listeners();
     FOREACH _id IN ARRAY _ids LOOP _answers := _answers || retry_one(_now, _id); END LOOP;
     RETURN to_jsonb(_answers);
 END $$;

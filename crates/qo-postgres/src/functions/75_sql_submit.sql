@@ -19,7 +19,7 @@ BEGIN
         SELECT coalesce(jsonb_agg(as_sent(j.e) ORDER BY j.i), '[]') INTO _sent FROM jsonb_array_elements(_jobs) WITH ORDINALITY j (e, i);
     END IF;
     PERFORM check_jobs(_sent);
-    PERFORM ring('job');
+    PERFORM notify_listeners('job');
     RETURN submit_all(store_time(), _sent);
 END $$;
 

@@ -52,7 +52,7 @@ DECLARE
     _n integer := 0; _change jsonb; _changes jsonb[] := '{}'; _unsaid jsonb[] := '{}'; _of text;
 BEGIN
     PERFORM check_tasks(_tasks);
-    _now := alone();
+    _now := lock_namespace();
     FOR _task IN SELECT * FROM jsonb_array_elements(_tasks) LOOP
         _name := _task->>'task';
         _app := coalesce(_task->>'app', 'default');
@@ -91,7 +91,7 @@ BEGIN
     END LOOP;
     IF cardinality(_changes) > 0 THEN
         PERFORM remember_push(_now, _of, to_jsonb(_unsaid));
-        PERFORM ring();
+        PERFORM notify_listeners();
     END IF;
     RETURN jsonb_build_object('changes', to_jsonb(_changes));
 END $$;
@@ -114,7 +114,7 @@ $$;
 -- What the newest app says that names it.
 CREATE OR REPLACE FUNCTION newest_setting(_setting text, _name text) RETURNS TABLE (value jsonb, app text) LANGUAGE sql STABLE AS $$
     SELECT s.value, s.app FROM app_setting s JOIN app a USING (app)
-        WHERE s.setting = _setting AND s.name = _name ORDER BY a.place DESC LIMIT 1
+        WHERE s.setting = _setting AND s.name = _name ORDER BY a.n DESC LIMIT 1
 $$;
 
 -- Replaces what an app's configuration says, and answers what that changed. `_next` has, by schedule, an expression, its time
@@ -130,7 +130,7 @@ BEGIN
     IF EXISTS (SELECT FROM jsonb_each(_next) e WHERE jsonb_typeof(e.value) <> 'object') THEN
         PERFORM refuse('conflict', 'this process is of an older release than the schema, and has to be replaced: its schedules are not stored');
     END IF;
-    _now := alone();
+    _now := lock_namespace();
     SELECT coalesce(jsonb_agg(
             setting_change(d.setting, d.name, setting_text(d.setting, d.old), setting_text(d.setting, d.new))
             ORDER BY array_position(ARRAY['limit', 'queue_priority', 'schedule', 'retention'], d.setting), d.name COLLATE "C"), '[]')
@@ -155,17 +155,17 @@ BEGIN
     FOREACH _name IN ARRAY coalesce(_schedules, '{}') LOOP
         _spec := coalesce(_configuration->'schedules'->_name, (
             SELECT s.value FROM app_setting s JOIN app a USING (app)
-            WHERE s.setting = 'schedule' AND s.name = _name AND s.app <> _app ORDER BY a.place DESC LIMIT 1));
+            WHERE s.setting = 'schedule' AND s.name = _name AND s.app <> _app ORDER BY a.n DESC LIMIT 1));
         IF _spec IS NOT NULL AND (_next->_name->>'cron', _next->_name->>'timezone')
                 IS DISTINCT FROM (_spec->>'cron', _spec->>'timezone') THEN
             RETURN NULL;
         END IF;
     END LOOP;
-    PERFORM ring();
+    PERFORM notify_listeners();
     DELETE FROM app_setting s WHERE s.app = _app;
     INSERT INTO app_setting SELECT _app, n.setting, n.name, n.value FROM settings_of(_configuration) n;
     DELETE FROM app a WHERE a.app = _app;
-    INSERT INTO app SELECT _app, (SELECT coalesce(max(a.place), 0) + 1 FROM app a)
+    INSERT INTO app SELECT _app, (SELECT coalesce(max(a.n), 0) + 1 FROM app a)
         WHERE EXISTS (SELECT FROM app_setting s WHERE s.app = _app);
     UPDATE retention r SET retain_ms = coalesce((SELECT (n.value #>> '{}')::bigint FROM newest_setting('retention', r.state::text) n),
         CASE r.state WHEN 'failed' THEN 1209600000 ELSE 86400000 END);
@@ -209,7 +209,7 @@ $$;
 CREATE OR REPLACE FUNCTION api_configurations() RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT coalesce(jsonb_agg(jsonb_build_object('app', a.app, 'limits', said_by(a.app, 'limit', ''),
         'queue_priorities', said_by(a.app, 'queue_priority', ''), 'schedules', said_by(a.app, 'schedule', ''),
-        'retention', said_by(a.app, 'retention', '_ms')) ORDER BY a.place), '[]') FROM app a
+        'retention', said_by(a.app, 'retention', '_ms')) ORDER BY a.n), '[]') FROM app a
 $$;
 
 CREATE OR REPLACE FUNCTION api_pushes() RETURNS jsonb LANGUAGE sql STABLE AS $$
@@ -220,16 +220,16 @@ $$;
 CREATE OR REPLACE FUNCTION api_set_limit(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM check_none(group_mistake('group', _ref), slots_mistake('limit', _slots, 0, {{LIMIT}}));
-    PERFORM ring();
-    PERFORM alone();
+    PERFORM notify_listeners();
+    PERFORM lock_namespace();
     INSERT INTO limits AS l (ref, operator) VALUES (_ref, _slots) ON CONFLICT (ref) DO UPDATE SET operator = excluded.operator;
     PERFORM recount(_ref);
 END $$;
 
 CREATE OR REPLACE FUNCTION api_unset_limit(_ref text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM ring();
-    PERFORM alone();
+    PERFORM notify_listeners();
+    PERFORM lock_namespace();
     UPDATE limits l SET operator = NULL WHERE l.ref = _ref AND l.operator IS NOT NULL;
     IF NOT FOUND THEN PERFORM refuse('not_found', _ref || ': no operator has set a limit'); END IF;
     PERFORM drop_empty_limits();
@@ -240,21 +240,21 @@ CREATE OR REPLACE FUNCTION api_pause_queue(_queue text, _paused boolean) RETURNS
 BEGIN
     PERFORM check_none(CASE WHEN NOT is_name(_queue) THEN invalid('queue', coalesce(_queue, ''), name_rule()) END,
         CASE WHEN _paused IS NULL THEN invalid('paused', 'null'::text, 'must be true or false') END);
-    PERFORM ring();
-    PERFORM alone();
+    PERFORM notify_listeners();
+    PERFORM lock_namespace();
     INSERT INTO queue AS q (queue, paused) VALUES (_queue, _paused) ON CONFLICT (queue) DO UPDATE SET paused = excluded.paused;
     DELETE FROM queue q WHERE q.queue = _queue AND q.priority IS NULL AND NOT q.paused;
 END $$;
 
 CREATE OR REPLACE FUNCTION api_release_slot(_ref text, _token bigint) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone(); _seq bigint;
+DECLARE _now bigint := lock_namespace(); _seq bigint;
 BEGIN
-    PERFORM ring();
+    PERFORM notify_listeners();
     IF EXISTS (SELECT FROM program p WHERE p.token = _token AND slots_of(p, _ref) > 0) THEN
         PERFORM free_program(_token);
         RETURN;
     END IF;
-    SELECT h.seq INTO _seq FROM hold h JOIN job j USING (seq)
+    SELECT h.seq INTO _seq FROM owned_job h JOIN job j USING (seq)
         WHERE h.token = _token AND h.state = 'running' AND slots_of(j, _ref) > 0;
     IF NOT FOUND THEN PERFORM refuse('not_found', _ref || ': slot ' || _token || ' is not held'); END IF;
     PERFORM take_away(_now, _seq, 'released_by_operator', 'released by operator');
@@ -266,11 +266,11 @@ DECLARE _now bigint; _workflow workflow; _head record; _id uuid;
 BEGIN
     PERFORM check_none(CASE WHEN coalesce(_steer NOT IN ('retry', 'skip', 'cancel'), true)
         THEN invalid('steer', coalesce(_steer, ''), 'must be retry, skip or cancel') END);
-    PERFORM ring();
+    PERFORM notify_listeners();
     -- A caller's open transaction may hold this row, because it submits to the workflow: wait for that before everybody
     -- else waits for us.
     PERFORM 1 FROM workflow w WHERE w.workflow = _name FOR UPDATE;
-    _now := alone();
+    _now := lock_namespace();
     SELECT * INTO _workflow FROM workflow w WHERE w.workflow = _name;
     IF NOT FOUND THEN PERFORM refuse('not_found', 'workflow ' || _name); END IF;
     IF _steer = 'cancel' THEN
@@ -278,7 +278,7 @@ BEGIN
             PERFORM cancel_one(_now, _id);
         END LOOP;
         UPDATE workflow w SET cancelled = true WHERE w.workflow = _name;
-        PERFORM take_turns(_now, _name);
+        PERFORM put_next_in_line(_now, _name);
         RETURN;
     END IF;
     IF _steer = 'retry' AND EXISTS (SELECT FROM job j WHERE j.workflow = _name AND j.step = _step) THEN RETURN; END IF;
@@ -291,7 +291,7 @@ BEGIN
         PERFORM reopen(_now, _head.seq);
     ELSE
         UPDATE done d SET skipped = true WHERE d.seq = _head.seq;
-        PERFORM take_turns(_now, _name);
+        PERFORM put_next_in_line(_now, _name);
     END IF;
 END $$;
 
@@ -307,12 +307,11 @@ CREATE OR REPLACE FUNCTION matches(
 $$;
 
 -- The first jobs after a place that match and can be changed.
-DROP FUNCTION IF EXISTS next_changeable(text, jsonb, bigint);
 CREATE OR REPLACE FUNCTION changeable(_now bigint, _change text, _filter jsonb, _after bigint, _most integer)
 RETURNS TABLE (seq bigint, id uuid) LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF _change = 'cancel' THEN
-        RETURN QUERY SELECT j.seq, j.id FROM job j LEFT JOIN hold h USING (seq)
+        RETURN QUERY SELECT j.seq, j.id FROM job j LEFT JOIN owned_job h USING (seq)
             WHERE j.seq > _after AND NOT coalesce(h.cancel, false)
               AND matches(_filter, coalesce(h.state, 'pending'), j.queue, j.task, j.grp, j.key, j.workflow)
             ORDER BY j.seq LIMIT _most;
@@ -341,8 +340,8 @@ DECLARE _now bigint; _n integer := 0; _last bigint; _found record;
 BEGIN
     PERFORM check_none(CASE WHEN coalesce(_change NOT IN ('cancel', 'retry'), true)
         THEN invalid('change', coalesce(_change, ''), 'must be cancel or retry') END, slots_mistake('limit', _limit, 1, {{PAGE}}));
-    _now := alone();
-    PERFORM ring();
+    _now := lock_namespace();
+    PERFORM notify_listeners();
     FOR _found IN SELECT * FROM changeable(_now, _change, _filter, coalesce(_after, 0), _limit + 1) LOOP
         IF _n = _limit THEN RETURN jsonb_build_object('jobs', _n, 'next', _last); END IF;
         IF _change = 'cancel' THEN PERFORM cancel_one(_now, _found.id); ELSE PERFORM retry_one(_now, _found.id); END IF;
@@ -358,14 +357,14 @@ $$;
 
 CREATE OR REPLACE FUNCTION api_acquire_slots(_request jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-    _now bigint; _id uuid; _ref text := _request->>'group'; _slots integer; _own integer;
+    _now bigint; _id uuid; _ref text := _request->>'group'; _slots integer; _submit_limit integer;
     _program program; _need record; _limit integer; _n bigint;
 BEGIN
     PERFORM check_slot_request(_request);
-    _now := alone();
+    _now := lock_namespace();
     _id := (_request->>'id')::uuid;
     _slots := coalesce((_request->>'slots')::integer, 1);
-    _own := (_request->>'limit')::integer;
+    _submit_limit := (_request->>'limit')::integer;
     SELECT * INTO _program FROM program p WHERE p.lease = _id AND p.until > _now;
     IF FOUND THEN
         IF _program.ref = _ref AND _program.slots = _slots THEN RETURN slot_lease(_program); END IF;
@@ -374,27 +373,27 @@ BEGIN
     _program.ref := _ref;
     _program.slots := _slots;
     FOR _need IN SELECT * FROM needs_of(_program) LOOP
-        _limit := limit_with(_need.ref, CASE WHEN _need.ref = _ref THEN _own END);
+        _limit := limit_with(_need.ref, CASE WHEN _need.ref = _ref THEN _submit_limit END);
         IF _limit > 0 AND _slots > _limit THEN
             PERFORM refuse('invalid', invalid('slots', _slots, 'must be at most ' || _limit || ', the limit of ' || _need.ref));
         END IF;
     END LOOP;
     PERFORM end_what_is_over(_now);
-    IF _own IS NOT NULL THEN
-        INSERT INTO submit_limit (ref, slots, counted) VALUES (_ref, _own, true) RETURNING n INTO _n;
+    IF _submit_limit IS NOT NULL THEN
+        INSERT INTO submit_limit (ref, slots, counted) VALUES (_ref, _submit_limit, true) RETURNING n INTO _n;
         PERFORM recount(_ref);
     END IF;
     FOR _need IN SELECT * FROM needs_of(_program) LOOP
         IF NOT has_room(_need.ref, _need.slots, false)
             OR EXISTS (SELECT FROM reserved_for(_now, _need.ref, _need.slots, ARRAY[9223372036854775807], false)) THEN
-            IF _own IS NOT NULL THEN
+            IF _submit_limit IS NOT NULL THEN
                 DELETE FROM submit_limit b WHERE b.ref = _ref AND b.n = _n;
                 PERFORM recount(_ref);
             END IF;
             RETURN NULL;
         END IF;
     END LOOP;
-    IF _own IS NOT NULL THEN DELETE FROM submit_limit b WHERE b.ref = _ref AND b.n < _n; END IF;
+    IF _submit_limit IS NOT NULL THEN DELETE FROM submit_limit b WHERE b.ref = _ref AND b.n < _n; END IF;
     INSERT INTO program (lease, ref, slots, holder, token, since, until)
         VALUES (_id, _ref, _slots, _request->>'holder', next_token(false), _now, _now + (_request->>'lease_ms')::bigint)
         RETURNING * INTO _program;
@@ -406,16 +405,16 @@ CREATE OR REPLACE FUNCTION api_extend_slots(_lease uuid, _token bigint, _lease_m
 DECLARE _now bigint; _program program;
 BEGIN
     PERFORM check_none(slots_mistake('lease_ms', _lease_ms, {{LEASE_MIN_MS}}, {{LEASE_MAX_MS}}));
-    _now := alone();
+    _now := lock_namespace();
     UPDATE program p SET until = _now + _lease_ms WHERE p.lease = _lease AND p.token = _token RETURNING * INTO _program;
     IF NOT FOUND THEN PERFORM refuse('fenced', 'token ' || _token || ' does not hold lease ' || _lease); END IF;
     RETURN slot_lease(_program);
 END $$;
 
 CREATE OR REPLACE FUNCTION api_return_slots(_lease uuid, _token bigint) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone();
+DECLARE _now bigint := lock_namespace();
 BEGIN
-    PERFORM ring();
+    PERFORM notify_listeners();
     IF NOT EXISTS (SELECT FROM program p WHERE p.lease = _lease AND p.token = _token) THEN
         PERFORM refuse('fenced', 'token ' || _token || ' does not hold lease ' || _lease);
     END IF;
@@ -443,7 +442,7 @@ END $$;
 -- if they are not, the answer is false, and nothing has happened.
 CREATE OR REPLACE FUNCTION api_enable_schedule(_name text, _enabled boolean, _next bigint, _cron text, _timezone text)
 RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone(); _row schedule;
+DECLARE _now bigint := lock_namespace(); _row schedule;
 BEGIN
     SELECT * INTO _row FROM schedule s WHERE s.schedule = _name;
     IF NOT FOUND THEN PERFORM refuse('not_found', 'schedule ' || _name); END IF;

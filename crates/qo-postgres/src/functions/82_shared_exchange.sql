@@ -14,12 +14,12 @@ CREATE OR REPLACE FUNCTION must_be_alone(_now bigint, _session uuid) RETURNS boo
 BEGIN
     RETURN coalesce(
         (SELECT true FROM session s WHERE s.lease_until <= _now AND s.session <> _session ORDER BY s.lease_until LIMIT 1),
-        (SELECT true FROM hold h WHERE h.until <= _now ORDER BY h.until LIMIT 1),
+        (SELECT true FROM owned_job h WHERE h.until <= _now ORDER BY h.until LIMIT 1),
         (SELECT true FROM program p WHERE p.until <= _now ORDER BY p.until LIMIT 1),
         (SELECT true FROM job j WHERE j.good_until <= _now AND (SELECT true FROM line l WHERE l.seq = j.seq) ORDER BY j.good_until LIMIT 1),
         (SELECT true FROM schedule s WHERE s.next <= _now AND coalesce(s.put_off_until, _now) <= _now LIMIT 1),
         (SELECT true FROM submit_limit b WHERE NOT b.counted ORDER BY b.ref LIMIT 1),
-        (SELECT true FROM line l WHERE l.big AND l.run_at <= _now AND EXISTS (SELECT FROM gate) ORDER BY l.run_at LIMIT 1),
+        (SELECT true FROM line l WHERE l.big AND l.run_at <= _now AND EXISTS (SELECT FROM effective_limit) ORDER BY l.run_at LIMIT 1),
         false);
 END $$;
 
@@ -30,7 +30,7 @@ CREATE OR REPLACE FUNCTION settle_shared(
     _delays bigint[], OUT settled text[], OUT freed_refs text[], OUT freed integer[], OUT freed_most integer[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    _seqs bigint[]; _thens job_state[]; _extras boolean; _waiting boolean; _limited boolean := EXISTS (SELECT FROM gate);
+    _seqs bigint[]; _thens job_state[]; _extras boolean; _waiting boolean; _limited boolean := EXISTS (SELECT FROM effective_limit);
     _queues text[]; _groups text[]; _keys text[]; _costs integer[]; _limits jsonb[]; _dropped bigint[];
 BEGIN
     freed_refs := '{}';
@@ -53,7 +53,7 @@ BEGIN
                    ELSE 'pending' END)::job_state AS state
         FROM unnest(_jobs, _tokens, _outcomes) WITH ORDINALITY o (job, token, outcome, n)
         -- One by one, by index: what a session holds may be much.
-        CROSS JOIN LATERAL (SELECT * FROM hold x WHERE x.session = _session.session AND x.token = o.token AND x.state = 'running' OFFSET 0) h
+        CROSS JOIN LATERAL (SELECT * FROM owned_job x WHERE x.session = _session.session AND x.token = o.token AND x.state = 'running' OFFSET 0) h
         CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = h.seq AND x.id = o.job OFFSET 0) j
         ORDER BY o.n) t;
     -- One that owns nothing, or is there twice, or is a step, or may take a limit with it: that is not for us.
@@ -66,14 +66,14 @@ BEGIN
         SELECT coalesce(array_agg(n.ref), '{}'), coalesce(array_agg(n.slots), '{}'), coalesce(array_agg(n.most), '{}')
         INTO freed_refs, freed, freed_most FROM limited_sums(_queues, _groups, _keys, _costs, _limits) n;
         -- A limit that came with a job may go with the last of its group.
-        IF EXISTS (SELECT FROM gate g WHERE g.ref = ANY (freed_refs) AND g.submit IS NOT NULL) THEN
+        IF EXISTS (SELECT FROM effective_limit g WHERE g.ref = ANY (freed_refs) AND g.submit IS NOT NULL) THEN
             settled := NULL;
             RETURN;
         END IF;
     END IF;
     -- Each part hands on all that the next one needs: joining two of them would cost the square of their number.
     WITH held AS (
-        DELETE FROM hold h USING unnest(_seqs, _thens, _outcomes, _errors, _outputs, _delays)
+        DELETE FROM owned_job h USING unnest(_seqs, _thens, _outcomes, _errors, _outputs, _delays)
             o (seq, state, outcome, error, output, delay)
         WHERE h.seq = ANY (ARRAY[o.seq])
         RETURNING h.seq, h.token, h.since, o.state, ended_as(o.outcome, o.state) AS outcome,
@@ -88,9 +88,9 @@ BEGIN
         FROM held t WHERE j.seq = ANY (ARRAY[t.seq]) AND t.state = 'pending'
         RETURNING j.seq, j.queue, j.task, j.grp, j.cost, j.limits, j.priority, j.run_at
     ), again AS (
-        INSERT INTO line (seq, queue, task, lane, twin, priority, run_at, big, parked_on)
-        SELECT b.seq, b.queue, b.task, l.lane, l.twin, b.priority, b.run_at, l.big, CASE WHEN b.run_at > _now THEN '@' END
-        FROM back b CROSS JOIN LATERAL lane_of(b.task, b.grp, b.cost, b.limits) l
+        INSERT INTO line (seq, queue, task, class, extra_keys, priority, run_at, big, parked_on)
+        SELECT b.seq, b.queue, b.task, l.class, l.extra_keys, b.priority, b.run_at, l.big, CASE WHEN b.run_at > _now THEN '@' END
+        FROM back b CROSS JOIN LATERAL class_of(b.task, b.grp, b.cost, b.limits) l
     ), gone AS (
         DELETE FROM job j USING held t WHERE j.seq = ANY (ARRAY[t.seq]) AND t.state <> 'pending'
         RETURNING j.*, t.state, t.output, t.outcome, t.error, t.token, t.since, t.uses
@@ -103,7 +103,7 @@ BEGIN
         g.payload, g.state, _now, g.output, g.token, _session.worker, _session.session, g.since, g.outcome, g.error
     FROM gone g;
     IF _extras THEN
-        DELETE FROM extra e WHERE e.seq = ANY (_seqs) AND NOT EXISTS (SELECT FROM job j WHERE j.seq = e.seq);
+        DELETE FROM extra_limit e WHERE e.seq = ANY (_seqs) AND NOT EXISTS (SELECT FROM job j WHERE j.seq = e.seq);
     END IF;
     -- With an attempt that a hundred newer ones drop goes its log.
     IF _dropped IS NOT NULL THEN DELETE FROM attempt_log g WHERE g.token = ANY (_dropped); END IF;
@@ -116,7 +116,7 @@ END $$;
 -- happened.
 CREATE OR REPLACE FUNCTION api_exchange_shared(
     _id uuid, _number bigint, _jobs uuid[], _tokens bigint[], _outcomes text[], _errors text[], _outputs text[],
-    _delays bigint[], _max integer, _per_queue integer, _free_permits integer, _only_asks boolean
+    _delays bigint[], _max integer, _max_claim_batch integer, _free_permits integer, _only_asks boolean
 ) RETURNS TABLE (
     kind integer, place bigint, id uuid, token bigint, state text, attempt integer, max_attempts integer, queue text, task text,
     grp text, key text, payload text, timeout_ms bigint, retry text, now bigint, lease_until bigint
@@ -126,8 +126,8 @@ DECLARE
     _granted bigint[]; _attempts integer[]; _timeouts bigint[]; _retries jsonb[]; _unusual boolean; _bytes bigint;
 BEGIN
     PERFORM check_isolation();
-    PERFORM check_shared_exchange(_jobs, _tokens, _outcomes, _errors, _outputs, _delays, _max, _per_queue, _free_permits);
-    PERFORM pg_advisory_xact_lock_shared(turn_key());
+    PERFORM check_shared_exchange(_jobs, _tokens, _outcomes, _errors, _outputs, _delays, _max, _max_claim_batch, _free_permits);
+    PERFORM pg_advisory_xact_lock_shared(namespace_key());
     _now := store_time();
     SELECT * INTO _session FROM session s WHERE s.session = _id FOR UPDATE;
     -- On a server whose clock is behind that of the one before it, a session goes on from where it was.
@@ -142,11 +142,11 @@ BEGIN
             SELECT d.seq FROM line d WHERE d.parked_on = '@' AND d.run_at <= _now ORDER BY d.run_at, d.seq
             LIMIT 10000 FOR UPDATE SKIP LOCKED));
     END IF;
-    IF NOT EXISTS (SELECT FROM gate) THEN _taken := claim_unlimited(_session, _max, _per_queue); END IF;
+    IF NOT EXISTS (SELECT FROM effective_limit) THEN _taken := claim_unlimited(_session, _max, _max_claim_batch); END IF;
     FOR _try IN 1 .. 5 LOOP
         EXIT WHEN _taken IS NOT NULL;
         BEGIN
-            _taken := claim_shared(_session, _max, _per_queue, _settled.freed_refs, _settled.freed, _settled.freed_most);
+            _taken := claim_shared(_session, _max, _max_claim_batch, _settled.freed_refs, _settled.freed, _settled.freed_most);
         EXCEPTION WHEN serialization_failure THEN
             -- Somebody else took what it counted on. What was settled stays; the claim is made anew, patiently.
             IF _try = 5 THEN
@@ -184,13 +184,13 @@ BEGIN
     -- hands full, and takes as much as it frees, nobody is told: they come by themselves.
     IF cardinality(_jobs) > cardinality(_taken)
         OR cardinality(_jobs) > 0 AND EXISTS (SELECT FROM session s WHERE s.free_permits > 0 AND NOT s.draining) THEN
-        PERFORM ring();
+        PERFORM notify_listeners();
     END IF;
     -- Others go on from where the clock was a second ago at the latest. Whoever records it does not keep the others waiting.
     PERFORM FROM clock c WHERE c.latest <= _now - 1000 FOR UPDATE SKIP LOCKED;
     IF FOUND THEN UPDATE clock SET latest = _now; END IF;
     SELECT array_agg(nextval('fence_token')) INTO _granted FROM generate_subscripts(_taken, 1);
-    INSERT INTO hold (seq, state, session, worker, token, since, until)
+    INSERT INTO owned_job (seq, state, session, worker, token, since, until)
         SELECT g.seq, 'running', _id, _session.worker, g.token, _now, _now + g.timeout_ms + 10000
         FROM unnest(_taken, _granted, _timeouts) g (seq, token, timeout_ms);
     UPDATE session s SET number = _number, lease_until = _now + s.lease_ms, draining = false,
@@ -214,7 +214,7 @@ END $$;
 
 -- What an exchange would find, where that is easily told: no answer if it must be tried.
 CREATE OR REPLACE FUNCTION api_work_shared(_id uuid, _max integer) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
-DECLARE _now bigint := store_time(); _session session; _brings boolean; _limited boolean; _lane record; _job record; _lacks boolean; _seen integer;
+DECLARE _now bigint := store_time(); _session session; _brings boolean; _limited boolean; _class record; _job record; _lacks boolean; _seen integer;
 BEGIN
     SELECT * INTO _session FROM session s WHERE s.session = _id;
     IF NOT FOUND OR must_be_alone(_now, _id)
@@ -223,12 +223,12 @@ BEGIN
     END IF;
     _brings := EXISTS (SELECT FROM stop s WHERE s.session = _id);
     IF NOT _brings AND _max > 0 THEN
-        _limited := EXISTS (SELECT FROM gate);
-        FOR _lane IN SELECT * FROM lanes_of(_session) LOOP
+        _limited := EXISTS (SELECT FROM effective_limit);
+        FOR _class IN SELECT * FROM classes_of(_session) LOOP
             _seen := 0;
             FOR _job IN SELECT l.seq, j.workflow FROM line l CROSS JOIN LATERAL (SELECT x.workflow FROM job x WHERE x.seq = l.seq OFFSET 0) j
-                WHERE l.parked_on IS NULL AND l.queue = _lane.queue AND l.lane = _lane.lane
-                  AND (l.priority, l.run_at, l.seq) >= (_lane.priority, _lane.run_at, _lane.seq)
+                WHERE l.parked_on IS NULL AND l.queue = _class.queue AND l.class = _class.class
+                  AND (l.priority, l.run_at, l.seq) >= (_class.priority, _class.run_at, _class.seq)
                 ORDER BY l.priority, l.run_at, l.seq LIMIT 100
             LOOP
                 IF _job.workflow IS NOT NULL THEN RETURN NULL; END IF;
@@ -255,11 +255,11 @@ CREATE OR REPLACE FUNCTION next_date(_now bigint, _id uuid) RETURNS bigint LANGU
 BEGIN
     RETURN least(
         (SELECT l.run_at FROM line l WHERE l.parked_on = '@' AND l.run_at > _now
-            AND is_its_turn((SELECT j.workflow FROM job j WHERE j.seq = l.seq), l.seq) ORDER BY l.run_at LIMIT 1),
+            AND is_next((SELECT j.workflow FROM job j WHERE j.seq = l.seq), l.seq) ORDER BY l.run_at LIMIT 1),
         (SELECT j.good_until FROM job j WHERE j.good_until > _now AND (SELECT true FROM line l WHERE l.seq = j.seq)
             ORDER BY j.good_until LIMIT 1),
         (SELECT s.lease_until FROM session s WHERE s.lease_until > _now AND s.session <> _id ORDER BY s.lease_until LIMIT 1),
-        (SELECT h.until FROM hold h WHERE h.until > _now ORDER BY h.until LIMIT 1),
+        (SELECT h.until FROM owned_job h WHERE h.until > _now ORDER BY h.until LIMIT 1),
         (SELECT p.until FROM program p WHERE p.until > _now ORDER BY p.until LIMIT 1),
         (SELECT min(greatest(s.next, s.put_off_until)) FROM schedule s WHERE greatest(s.next, s.put_off_until) > _now AND s.next IS NOT NULL));
 END $$;

@@ -34,7 +34,7 @@ async fn fill(client: &Client, backlog: u64) {
          FROM generate_series(1, {backlog}) i, LATERAL (SELECT
              CASE WHEN i <= {quarter} THEN 'foreign' WHEN i <= {half} THEN 'full' ELSE 'task' || i % 10 END AS task,
              CASE WHEN i <= {half} THEN -1 ELSE 0 END AS priority) t;
-         INSERT INTO line (seq, queue, task, lane, priority, run_at, big)
+         INSERT INTO line (seq, queue, task, class, priority, run_at, big)
          SELECT seq, queue, task, task || ' ' || grp || ' 1', priority, run_at, false FROM job"
     );
     client.batch_execute(&jobs).await.expect("they are stored");
@@ -147,7 +147,7 @@ async fn limit(store: &PostgresStore, tasks: usize) {
 /// cleared once after everybody who came before the front.
 async fn rows_read(client: &Client) -> (i64, i64) {
     let counts =
-        "SELECT coalesce(sum(seq_tup_read) FILTER (WHERE relname IN ('job', 'line', 'hold', 'done')), 0)::bigint,
+        "SELECT coalesce(sum(seq_tup_read) FILTER (WHERE relname IN ('job', 'line', 'owned_job', 'done')), 0)::bigint,
                 coalesce(sum(idx_tup_fetch), 0)::bigint
          FROM pg_stat_xact_user_tables WHERE schemaname = current_schema() AND relname <> 'early'";
     let counts = client.query_one(counts, &[]).await.expect("counts");
@@ -165,7 +165,7 @@ fn plans_that_were_made_while_nobody_was_in_line_stay_good() {
         for client in [&client, &other] {
             client.batch_execute("SET search_path = quiet").await.expect("it is set");
         }
-        for table in ["job", "line", "hold", "done", "gate", "slots", "front", "early"] {
+        for table in ["job", "line", "owned_job", "done", "effective_limit", "slots", "front", "early"] {
             let quiet = format!("ALTER TABLE {table} SET (autovacuum_enabled = off)");
             other.batch_execute(&quiet).await.expect("it is set");
             other.batch_execute(&format!("VACUUM ANALYZE {table}")).await.expect("it is vacuumed");
@@ -272,7 +272,7 @@ fn no_plan_of_a_hot_statement_meets_the_backlog() {
             for is_analyzed in [false, true] {
                 if is_analyzed {
                     let tables =
-                        "ANALYZE plans.job, plans.line, plans.hold, plans.done, plans.slots, plans.gate";
+                        "ANALYZE plans.job, plans.line, plans.owned_job, plans.done, plans.slots, plans.effective_limit";
                     connect(&server).await.batch_execute(tables).await.expect("they are analyzed");
                 }
                 let plans = Plans::connect(&server).await;

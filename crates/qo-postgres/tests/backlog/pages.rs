@@ -21,7 +21,7 @@ async fn exchange(worker: &mut Worker, client: &Client) -> u64 {
     let explained = worker.call(client, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)").await;
     let told: serde_json::Value = explained[0].get(0);
     let pages = |kind: &str| told[0]["Plan"][format!("Shared {kind} Blocks")].as_u64().expect("a number");
-    let held = "SELECT j.id, h.token FROM hold h JOIN job j USING (seq) WHERE h.session = $1";
+    let held = "SELECT j.id, h.token FROM owned_job h JOIN job j USING (seq) WHERE h.session = $1";
     let held = client.query(held, &[&worker.session.0]).await.expect("it is answered");
     (worker.jobs, worker.tokens) =
         held.iter().map(|row| (row.get::<_, Uuid>(0), row.get::<_, i64>(1))).unzip();

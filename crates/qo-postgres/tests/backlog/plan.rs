@@ -6,7 +6,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 /// Tables whose size is that of the backlog, or of what was done with it.
-const LARGE: [&str; 5] = ["job", "line", "hold", "done", "extra"];
+const LARGE: [&str; 5] = ["job", "line", "owned_job", "done", "extra_limit"];
 
 /// A connection that hears of the plans of its own statements.
 pub struct Plans {
@@ -78,8 +78,7 @@ impl Plan {
     pub fn faults(&self, most_rows: f64) -> Vec<String> {
         let mut faults = Vec::new();
         for line in self.tree.lines() {
-            let whole =
-                line.split_once("Seq Scan on ").map(|(_, rest)| rest.split([' ', '_']).next().unwrap_or(""));
+            let whole = line.split_once("Seq Scan on ").map(|(_, rest)| rest.split(' ').next().unwrap_or(""));
             if let Some(table) = whole.filter(|table| LARGE.contains(table)) {
                 faults.push(format!("{table} is read as a whole"));
             }

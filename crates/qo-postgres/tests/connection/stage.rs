@@ -69,7 +69,8 @@ impl Stage {
     pub async fn holder(&self) -> tokio_postgres::Client {
         let client = connect(&server()).await;
         let schema = self.url.rsplit_once('=').expect("a schema").1;
-        let hold = format!("SET search_path = {schema}; BEGIN; SELECT pg_advisory_xact_lock(turn_key())");
+        let hold =
+            format!("SET search_path = {schema}; BEGIN; SELECT pg_advisory_xact_lock(namespace_key())");
         client.batch_execute(&hold).await.expect("it holds");
         client
     }

@@ -8,7 +8,7 @@ END $$;
 
 -- The lock of the namespace: those that change something which others rely upon (limits, sessions, workflows) take it
 -- alone, those that only claim and settle share it.
-CREATE OR REPLACE FUNCTION turn_key() RETURNS bigint LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION namespace_key() RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT (29551::bigint << 32) | 'clock'::regclass::oid::bigint
 $$;
 
@@ -22,11 +22,11 @@ END $$;
 
 -- Waits until nobody else works in this namespace, and says what time it is then. Limits that submitted jobs brought
 -- since are counted first.
-CREATE OR REPLACE FUNCTION alone() RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lock_namespace() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE _now bigint;
 BEGIN
     PERFORM check_isolation();
-    PERFORM pg_advisory_xact_lock(turn_key());
+    PERFORM pg_advisory_xact_lock(namespace_key());
     _now := store_time();
     UPDATE clock SET latest = _now WHERE latest < _now;
     PERFORM count_new_limits();
@@ -70,7 +70,7 @@ $$;
 
 -- Wakes those who listen: something has changed that they may be waiting for. Once per transaction, however often it is
 -- called. `_what` is 'job' where jobs have come, so that a worker need not ask first.
-CREATE OR REPLACE FUNCTION ring(_what text DEFAULT '') RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION notify_listeners(_what text DEFAULT '') RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_notify('qo.' || current_schema(), _what);
 END $$;
