@@ -18,6 +18,7 @@ pub mod migrate;
 mod said;
 mod store;
 mod url;
+mod values;
 
 pub use store::{Options, PostgresStore};
 /// The client library whose transactions [`PostgresStore::submit_in`] takes.

@@ -11,8 +11,8 @@
 //! waits for an upgrade that waits for a lock for [`LOCK_TIMEOUT`] at most: an upgrade that does not get its locks begins anew after a
 //! pause, in which the calls behind it go on.
 
-use crate::{Url, call::refused};
-use qo_core::{Error, ErrorKind, Result, caps};
+use crate::{Url, call::refused, values::filled};
+use qo_core::{Error, ErrorKind, Result};
 use std::fmt;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
@@ -83,65 +83,39 @@ const STEPS: &[Step] = &[
     },
 ];
 
+/// The text of a SQL file, and the file's name.
+macro_rules! sql {
+    ($file:literal) => {
+        ($file, include_str!($file))
+    };
+}
+
 /// The functions, in the order in which they are made.
-const FUNCTIONS: &[&str] = &[
-    include_str!("functions/10_time_and_lock.sql"),
-    include_str!("functions/15_checks.sql"),
-    include_str!("functions/20_groups.sql"),
-    include_str!("functions/30_jobs.sql"),
-    include_str!("functions/40_workflows.sql"),
-    include_str!("functions/45_front.sql"),
-    include_str!("functions/50_claim.sql"),
-    include_str!("functions/51_needs.sql"),
-    include_str!("functions/52_line.sql"),
-    include_str!("functions/53_slots.sql"),
-    include_str!("functions/54_shared_claim.sql"),
-    include_str!("functions/60_over.sql"),
-    include_str!("functions/70_submit.sql"),
-    include_str!("functions/75_sql_submit.sql"),
-    include_str!("functions/80_session.sql"),
-    include_str!("functions/81_operate.sql"),
-    include_str!("functions/82_shared_exchange.sql"),
-    include_str!("functions/89_foreseen.sql"),
-    include_str!("functions/90_views.sql"),
-    include_str!("functions/99_doors.sql"),
+const FUNCTIONS: &[(&str, &str)] = &[
+    sql!("functions/10_time_and_lock.sql"),
+    sql!("functions/15_checks.sql"),
+    sql!("functions/20_groups.sql"),
+    sql!("functions/30_jobs.sql"),
+    sql!("functions/40_workflows.sql"),
+    sql!("functions/45_front.sql"),
+    sql!("functions/50_claim.sql"),
+    sql!("functions/51_needs.sql"),
+    sql!("functions/52_line.sql"),
+    sql!("functions/53_slots.sql"),
+    sql!("functions/54_shared_claim.sql"),
+    sql!("functions/60_over.sql"),
+    sql!("functions/70_submit.sql"),
+    sql!("functions/75_sql_submit.sql"),
+    sql!("functions/80_session.sql"),
+    sql!("functions/81_operate.sql"),
+    sql!("functions/82_shared_exchange.sql"),
+    sql!("functions/89_foreseen.sql"),
+    sql!("functions/90_views.sql"),
+    sql!("functions/99_doors.sql"),
 ];
 
 /// The version of the schema that this release works with. Functions count, too: raise it when they change.
 pub const VERSION: i32 = 4;
-
-/// What stands in double braces in a function: the caps of qo-core, so that SQL has no figures of its own.
-const CAPS: &[(&str, u64)] = &[
-    ("{{ATTEMPTS}}", caps::ATTEMPTS as u64),
-    ("{{CLAIM}}", caps::CLAIM as u64),
-    ("{{CLAIM_BYTES}}", caps::CLAIM_BYTES as u64),
-    ("{{CONFIGURED}}", caps::CONFIGURED as u64),
-    ("{{CRON_BYTES}}", caps::CRON_BYTES as u64),
-    ("{{DURATION_MS}}", caps::DURATION_MS),
-    ("{{ERROR_BYTES}}", caps::ERROR_BYTES as u64),
-    ("{{EXTRA_LIMITS}}", caps::EXTRA_LIMITS as u64),
-    ("{{JSON_DEPTH}}", caps::JSON_DEPTH as u64),
-    ("{{KEY_BYTES}}", caps::KEY_BYTES as u64),
-    ("{{LEASE_MAX_MS}}", caps::LEASE_MAX_MS),
-    ("{{LEASE_MIN_MS}}", caps::LEASE_MIN_MS),
-    ("{{LIMIT}}", caps::LIMIT as u64),
-    ("{{LOG_BYTES}}", caps::LOG_BYTES as u64),
-    ("{{NAME_BYTES}}", caps::NAME_BYTES as u64),
-    ("{{NOTE_BYTES}}", caps::NOTE_BYTES as u64),
-    ("{{PAGE}}", caps::PAGE as u64),
-    ("{{PAYLOAD_BYTES}}", caps::PAYLOAD_BYTES as u64),
-    ("{{QUEUE_PRIORITY}}", caps::QUEUE_PRIORITY as u64),
-    ("{{SERVED}}", caps::SERVED as u64),
-    ("{{SETTLES}}", caps::SETTLES as u64),
-    ("{{SUBMIT_BYTES}}", caps::SUBMIT_BYTES as u64),
-    ("{{SUBMIT_JOBS}}", caps::SUBMIT_JOBS as u64),
-    ("{{TIME_MS}}", caps::TIME_MS as u64),
-];
-
-/// A function with the caps in their places.
-fn with_caps(sql: &str) -> String {
-    CAPS.iter().fold(sql.to_owned(), |sql, (name, value)| sql.replace(name, &value.to_string()))
-}
 
 /// The oldest release, by version of the schema, that may use what this one makes. Version 1 pushes configurations in a form
 /// that `api_configure` no longer takes.
@@ -254,9 +228,9 @@ async fn raise(client: &mut Client, schema: &str) -> Result<Vec<&'static Step>, 
         include_str!("migrations/before.sql"),
     );
     let end = format!("DELETE FROM version; INSERT INTO version VALUES ({VERSION}, {OLDEST_CLIENT});");
-    let functions = FUNCTIONS.iter().map(|sql| with_caps(sql));
-    let changes = steps.iter().map(|step| step.sql.to_owned());
-    let after = steps.iter().map(|step| step.after.to_owned());
+    let changes = steps.iter().map(|step| filled(step.sql));
+    let functions = FUNCTIONS.iter().map(|(_, sql)| filled(sql));
+    let after = steps.iter().map(|step| filled(step.after));
     for sql in [begin].into_iter().chain(changes).chain(functions).chain(after).chain([end]) {
         transaction.batch_execute(&sql).await.map_err(|error| match Trouble::from(error) {
             Trouble::Refused(error) => {
@@ -285,6 +259,12 @@ async fn check_encoding(transaction: &tokio_postgres::Transaction<'_>) -> Result
 /// The version of the schema and the oldest client that may use it; none if there is no schema.
 pub async fn status(url: &Url) -> Result<Option<(i32, i32)>> {
     version_of(&connect(url).await?, &url.schema).await
+}
+
+/// The SQL of one step, for tests that make a schema of an earlier version.
+#[doc(hidden)]
+pub fn step_sql(version: i32) -> String {
+    STEPS.iter().find(|step| step.version == version).map(|step| filled(step.sql)).unwrap_or_default()
 }
 
 /// The steps that are still to be done to a schema of this version, as [`up`] will tell them; none is no schema.
@@ -334,19 +314,9 @@ pub(crate) async fn open(url: &Url) -> Result<(Client, Connection<Socket, NoTlsS
     connected.map_err(|error| refused(&error))
 }
 
+/// All SQL of the schema, by file or step.
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_cap_that_a_function_names_is_filled_in() {
-        for sql in FUNCTIONS {
-            let filled = with_caps(sql);
-            let left = filled.lines().find(|line| line.contains("{{") && !line.starts_with("-- {{NAMES}}"));
-            assert_eq!(left, None);
-        }
-        for (name, _) in CAPS {
-            assert!(FUNCTIONS.iter().any(|sql| sql.contains(name)), "no function uses {name}");
-        }
-    }
+pub(crate) fn all_sql() -> Vec<(&'static str, &'static str)> {
+    let steps = STEPS.iter().flat_map(|step| [(step.name, step.sql), (step.name, step.after)]);
+    FUNCTIONS.iter().copied().chain(steps).collect()
 }

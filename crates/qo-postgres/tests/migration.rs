@@ -32,7 +32,7 @@ fn version_1(schema: &str) -> String {
              \"payload\": \"null\", \"queue\": \"default\", \"priority\": 0, \"max_attempts\": 3, \"timeout_ms\": null,
              \"missed\": \"latest\", \"overlap\": false}}', false, NULL, NULL, NULL);
          UPDATE retention SET retain_ms = 5000 WHERE state = 'failed';",
-        include_str!("../src/migrations/0001_tables.sql")
+        migrate::step_sql(1)
     )
 }
 

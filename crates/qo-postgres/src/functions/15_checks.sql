@@ -38,7 +38,7 @@ CREATE OR REPLACE FUNCTION is_within(_value jsonb, _least numeric, _most numeric
 $$;
 
 CREATE OR REPLACE FUNCTION name_rule() RETURNS text LANGUAGE sql IMMUTABLE AS $$
-    SELECT 'must match [A-Za-z0-9_][A-Za-z0-9_.-]{0,127} and not be cluster'
+    SELECT 'must match [A-Za-z0-9_][A-Za-z0-9_.-]{0,{{NAME_REST_BYTES}}} and not be cluster'
 $$;
 
 -- What is wrong with a field, if it is there: a name; a key; a whole number.
@@ -137,8 +137,9 @@ BEGIN
         number_mistake(_retry, 'base_ms', 0, {{DURATION_MS}}), number_mistake(_retry, 'factor_percent', 100, 10000),
         number_mistake(_retry, 'max_ms', 0, {{DURATION_MS}}), number_mistake(_retry, 'jitter_percent', 0, 100),
         CASE WHEN 'null' = ANY (ARRAY(SELECT jsonb_typeof(e.value) FROM jsonb_each(_retry) e)) THEN invalid('', _retry, 'must be numbers') END,
-        CASE WHEN coalesce((_retry->>'max_ms')::numeric, 60000) < coalesce((_retry->>'base_ms')::numeric, 1000)
-            THEN invalid('max_ms', coalesce(_retry->>'max_ms', '60000'), 'must be at least base_ms, ' || coalesce(_retry->>'base_ms', '1000')) END,
+        CASE WHEN coalesce((_retry->>'max_ms')::numeric, {{DEFAULT_RETRY_MAX_MS}}) < coalesce((_retry->>'base_ms')::numeric, {{DEFAULT_RETRY_BASE_MS}})
+            THEN invalid('max_ms', coalesce(_retry->>'max_ms', '{{DEFAULT_RETRY_MAX_MS}}'),
+                'must be at least base_ms, ' || coalesce(_retry->>'base_ms', '{{DEFAULT_RETRY_BASE_MS}}')) END,
         CASE WHEN _other IS NOT NULL THEN invalid(_other, _retry->>_other, 'is no part of a backoff') END);
 END $$;
 
@@ -183,10 +184,10 @@ BEGIN
     END LOOP;
     IF (_new->>'good_until')::bigint <= (_new->>'run_at')::bigint THEN
         RETURN invalid('good_until', _new->>'good_until', 'must be after run_at, ' || (_new->>'run_at'));
-    ELSIF coalesce(_new->>'on_limit', 'wait') NOT IN ('wait', 'reject', 'skip') THEN
-        RETURN invalid('on_limit', _new->>'on_limit', 'must be wait, reject or skip');
-    ELSIF coalesce(_new->>'on_failure', 'halt') NOT IN ('halt', 'continue') THEN
-        RETURN invalid('on_failure', _new->>'on_failure', 'must be halt or continue');
+    ELSIF coalesce(_new->>'on_limit', '{{DEFAULT_ON_LIMIT}}') NOT IN ({{ON_LIMIT}}) THEN
+        RETURN invalid('on_limit', _new->>'on_limit', 'must be {{ON_LIMIT_WORDS}}');
+    ELSIF coalesce(_new->>'on_failure', '{{DEFAULT_ON_FAILURE}}') NOT IN ({{ON_FAILURE}}) THEN
+        RETURN invalid('on_failure', _new->>'on_failure', 'must be {{ON_FAILURE_WORDS}}');
     ELSIF _new->>'on_failure' IS NOT NULL AND _new->>'workflow' IS NULL THEN
         RETURN invalid('on_failure', _new->>'on_failure', 'is for the steps of a workflow: name one');
     END IF;
@@ -362,8 +363,8 @@ BEGIN
     _mistake := coalesce(name_mistake(_spec, 'task'), name_mistake(_spec, 'queue'),
         number_mistake(_spec, 'priority', -2147483648, 2147483647), number_mistake(_spec, 'max_attempts', 1, {{ATTEMPTS}}),
         number_mistake(_spec, 'timeout_ms', 1, {{DURATION_MS}}),
-        CASE WHEN coalesce(_spec->'missed' NOT IN ('"latest"', '"all"', '"skip"'), false)
-            THEN invalid('missed', _spec->>'missed', 'must be latest, all or skip') END,
+        CASE WHEN coalesce(jsonb_typeof(_spec->'missed') <> 'string' OR _spec->>'missed' NOT IN ({{MISSED}}), false)
+            THEN invalid('missed', _spec->>'missed', 'must be {{MISSED_WORDS}}') END,
         CASE WHEN coalesce(jsonb_typeof(_spec->'overlap') <> 'boolean', false)
             THEN invalid('overlap', _spec->>'overlap', 'must be true or false') END);
     IF _mistake IS NULL AND _spec ? 'payload' THEN
@@ -415,8 +416,9 @@ BEGIN
         number_mistake(_exchange, 'idle_ms', {{LEASE_MIN_MS}}, {{LEASE_MAX_MS}}));
     FOREACH _part IN ARRAY ARRAY['settles', 'starts', 'progress'] LOOP
         CONTINUE WHEN coalesce(jsonb_typeof(_exchange->_part), 'null') = 'null';
-        IF jsonb_typeof(_exchange->_part) <> 'array' OR jsonb_array_length(_exchange->_part) > {{SETTLES}} THEN
-            PERFORM refuse('invalid', invalid(_part, jsonb_typeof(_exchange->_part), 'must be an array of at most {{SETTLES}}'));
+        _most := CASE WHEN _part = 'progress' THEN {{PROGRESS}} ELSE {{SETTLES}} END;
+        IF jsonb_typeof(_exchange->_part) <> 'array' OR jsonb_array_length(_exchange->_part) > _most THEN
+            PERFORM refuse('invalid', invalid(_part, jsonb_typeof(_exchange->_part), 'must be an array of at most ' || _most));
         END IF;
         PERFORM check_none(VARIADIC ARRAY(SELECT _part || '[' || s.i - 1 || '].' || coalesce(object_mistake('it', s.e),
                 missing_mistake(s.e, 'job', 'token'), id_mistake(s.e, 'job'), number_mistake(s.e, 'token', 0, 18446744073709551615),

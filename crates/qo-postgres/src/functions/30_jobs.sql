@@ -45,7 +45,7 @@ BEGIN
     DELETE FROM line WHERE seq = _job.seq;
     DELETE FROM owned_job WHERE seq = _job.seq;
     INSERT INTO owned_job (seq, state, session, worker, token, since, until)
-        VALUES (_job.seq, 'running', _session, _worker, _token, _now, _now + _timeout_ms + 10000);
+        VALUES (_job.seq, 'running', _session, _worker, _token, _now, _now + _timeout_ms + {{TIMEOUT_GRACE_MS}});
     PERFORM count_slots(n.ref, n.slots) FROM needs_of(_job) n;
     PERFORM put_next_in_line(_now, _job.workflow);
     RETURN _token;
@@ -156,7 +156,7 @@ CREATE OR REPLACE FUNCTION with_attempt(
     _attempts jsonb, _used integer, _token bigint, _worker text, _session uuid, _since bigint, _now bigint,
     _outcome text, _error text, _then job_state
 ) RETURNS jsonb LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN jsonb_array_length(_attempts) >= 100 THEN _attempts - 0 ELSE _attempts END
+    SELECT CASE WHEN jsonb_array_length(_attempts) >= {{ATTEMPTS_KEPT}} THEN _attempts - 0 ELSE _attempts END
         || jsonb_build_object('number', _used + 1, 'token', _token, 'worker', _worker, 'session', _session,
             'started_at', _since, 'ended_at', _now, 'outcome', _outcome, 'error', _error, 'then', _then)
 $$;
@@ -164,7 +164,7 @@ $$;
 -- With the attempt that a hundred newer ones drop goes its log: with `with_attempt`, for whom it drops one.
 CREATE OR REPLACE FUNCTION forget_first_log(_attempts jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    IF jsonb_array_length(_attempts) >= 100 THEN
+    IF jsonb_array_length(_attempts) >= {{ATTEMPTS_KEPT}} THEN
         DELETE FROM attempt_log g WHERE g.token = (_attempts->0->>'token')::bigint;
     END IF;
 END $$;

@@ -2,7 +2,7 @@
 
 CREATE OR REPLACE FUNCTION queue_priority(_queue text) RETURNS integer LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN coalesce((SELECT q.priority FROM queue q WHERE q.queue = _queue), 100);
+    RETURN coalesce((SELECT q.priority FROM queue q WHERE q.queue = _queue), {{DEFAULT_QUEUE_PRIORITY}});
 END $$;
 
 CREATE OR REPLACE FUNCTION is_paused(_queue text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$

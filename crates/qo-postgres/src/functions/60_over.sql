@@ -73,7 +73,7 @@ $$;
 CREATE OR REPLACE FUNCTION retained_ms(_state job_state, _has_key boolean) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (
-        SELECT CASE WHEN _has_key THEN greatest(r.retain_ms, 86400000) ELSE r.retain_ms END FROM retention r WHERE r.state = _state);
+        SELECT CASE WHEN _has_key THEN greatest(r.retain_ms, {{RETAIN_KEY_MS}}) ELSE r.retain_ms END FROM retention r WHERE r.state = _state);
 END $$;
 
 -- Removes rows of keys that claims left behind, some thousand a time, and divides those of large limits that have drained.
@@ -104,14 +104,14 @@ BEGIN
                    OR NOT EXISTS (SELECT FROM job j WHERE j.workflow = f.workflow)
                    OR EXISTS (SELECT FROM workflow w WHERE w.workflow = f.workflow
                               AND (w.on_failure = 'continue' OR w.cancelled)))
-            ORDER BY f.finished_at, f.seq LIMIT 1000) d
-        ORDER BY d.finished_at + kept.ms, d.seq LIMIT 1000) o;
+            ORDER BY f.finished_at, f.seq LIMIT {{FORGOTTEN}}) d
+        ORDER BY d.finished_at + kept.ms, d.seq LIMIT {{FORGOTTEN}}) o;
     DELETE FROM ended_session e WHERE e.session IN (
-        SELECT o.session FROM ended_session o WHERE o.ended_at <= _now - 86400000 ORDER BY o.ended_at, o.session LIMIT 1000);
+        SELECT o.session FROM ended_session o WHERE o.ended_at <= _now - {{RETAIN_SESSION_MS}} ORDER BY o.ended_at, o.session LIMIT {{FORGOTTEN}});
     PERFORM tidy_slots();
     -- Turns of groups that nobody is in any more.
     DELETE FROM submit_lock a WHERE a.ref IN (
-        SELECT o.ref FROM submit_lock o WHERE o.ref <> 'cluster' AND o.ref NOT LIKE 'queue:%' AND NOT is_live(o.ref) LIMIT 1000 FOR UPDATE SKIP LOCKED);
+        SELECT o.ref FROM submit_lock o WHERE o.ref <> 'cluster' AND o.ref NOT LIKE 'queue:%' AND NOT is_live(o.ref) LIMIT {{FORGOTTEN}} FOR UPDATE SKIP LOCKED);
     IF _seqs IS NULL THEN RETURN 0; END IF;
     WITH gone AS (DELETE FROM done d WHERE d.seq = ANY (_seqs) RETURNING d.workflow, d.attempts, d.last_token)
     SELECT array_agg(DISTINCT g.workflow) FILTER (WHERE g.workflow IS NOT NULL),

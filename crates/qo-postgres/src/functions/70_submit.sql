@@ -24,7 +24,7 @@ $$;
 CREATE OR REPLACE FUNCTION mistake_in(_new jsonb) RETURNS text LANGUAGE plpgsql STABLE AS $$
 DECLARE
     _grp text := group_of(_new->>'task', _new->>'group'); _key text := _new->>'key';
-    _cost integer := coalesce((_new->>'cost')::integer, 1); _limits jsonb := _new->'limits';
+    _cost integer := coalesce((_new->>'cost')::integer, {{DEFAULT_COST}}); _limits jsonb := _new->'limits';
     _limit_ref text := submit_limit_ref(_grp, _key); _need record; _limit integer;
 BEGIN
     IF _limits IS NOT NULL THEN
@@ -34,7 +34,7 @@ BEGIN
     ELSIF _cost = 1 THEN
         RETURN NULL;
     END IF;
-    FOR _need IN SELECT * FROM needs(_grp, _key, _cost, _limits, coalesce(_new->>'queue', 'default')) LOOP
+    FOR _need IN SELECT * FROM needs(_grp, _key, _cost, _limits, coalesce(_new->>'queue', '{{DEFAULT_QUEUE}}')) LOOP
         CONTINUE WHEN _need.slots = 1;
         _limit := limit_with(_need.ref, CASE WHEN _need.ref = _limit_ref THEN (_new->>'limit')::integer END);
         IF _limit > 0 AND _need.slots > _limit THEN
@@ -61,7 +61,7 @@ END $$;
 CREATE OR REPLACE FUNCTION submit_one(_now bigint, _new jsonb, _alone boolean) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _id uuid := (_new->>'id')::uuid; _idempotency_key text := _new->>'idempotency_key';
-    _on_limit text := coalesce(_new->>'on_limit', 'wait');
+    _on_limit text := coalesce(_new->>'on_limit', '{{DEFAULT_ON_LIMIT}}');
     _limit integer := (_new->>'limit')::integer;
     _earlier record; _workflow workflow; _counted record; _live bigint; _step integer; _job job; _n bigint; _row record;
 BEGIN
@@ -77,13 +77,13 @@ BEGIN
     END IF;
     _job.grp := group_of(_new->>'task', _new->>'group');
     _job.key := _new->>'key';
-    _job.cost := coalesce((_new->>'cost')::integer, 1);
+    _job.cost := coalesce((_new->>'cost')::integer, {{DEFAULT_COST}});
     _job.limits := _new->'limits';
-    _job.queue := coalesce(_new->>'queue', 'default');
+    _job.queue := coalesce(_new->>'queue', '{{DEFAULT_QUEUE}}');
     _job.workflow := _new->>'workflow';
     IF _job.workflow IS NOT NULL THEN
         -- Whoever comes first makes it; the row is locked until the end, so that numbers have no gaps.
-        INSERT INTO workflow AS w (workflow, on_failure) VALUES (_job.workflow, coalesce(_new->>'on_failure', 'halt'))
+        INSERT INTO workflow AS w (workflow, on_failure) VALUES (_job.workflow, coalesce(_new->>'on_failure', '{{DEFAULT_ON_FAILURE}}'))
             ON CONFLICT (workflow) DO UPDATE SET steps = w.steps RETURNING * INTO _workflow;
         IF _workflow.cancelled THEN
             RETURN failure('conflict', 'workflow: ' || _job.workflow || ': is cancelled');
@@ -126,8 +126,8 @@ BEGIN
     INSERT INTO job (seq, id, task, queue, grp, key, cost, limits, priority, submitted_at, run_at, good_until,
         max_attempts, retry, timeout_ms, submit_limit, idempotency_key, workflow, step, payload)
     VALUES (nextval('acceptance'), _id, _new->>'task', _job.queue, _job.grp, _job.key, _job.cost, _job.limits,
-        coalesce((_new->>'priority')::integer, 0), _now, coalesce((_new->>'run_at')::bigint, _now),
-        (_new->>'good_until')::bigint, coalesce((_new->>'max_attempts')::integer, 3), _new->'retry',
+        coalesce((_new->>'priority')::integer, {{DEFAULT_PRIORITY}}), _now, coalesce((_new->>'run_at')::bigint, _now),
+        (_new->>'good_until')::bigint, coalesce((_new->>'max_attempts')::integer, {{DEFAULT_MAX_ATTEMPTS}}), _new->'retry',
         (_new->>'timeout_ms')::bigint, _limit, _idempotency_key, _job.workflow, _step,
         coalesce(_new->>'payload', 'null'))
     ON CONFLICT DO NOTHING RETURNING * INTO _row;
@@ -157,16 +157,16 @@ BEGIN
     WITH new AS (
         INSERT INTO job (seq, id, task, queue, grp, key, cost, priority, submitted_at, run_at, good_until, max_attempts,
             retry, timeout_ms, payload)
-        SELECT nextval('acceptance'), (n.e->>'id')::uuid, n.e->>'task', coalesce(n.e->>'queue', 'default'),
-            group_of(n.e->>'task', n.e->>'group'), n.e->>'key', 1, coalesce((n.e->>'priority')::integer, 0), _now,
+        SELECT nextval('acceptance'), (n.e->>'id')::uuid, n.e->>'task', coalesce(n.e->>'queue', '{{DEFAULT_QUEUE}}'),
+            group_of(n.e->>'task', n.e->>'group'), n.e->>'key', {{DEFAULT_COST}}, coalesce((n.e->>'priority')::integer, {{DEFAULT_PRIORITY}}), _now,
             coalesce((n.e->>'run_at')::bigint, _now), (n.e->>'good_until')::bigint,
-            coalesce((n.e->>'max_attempts')::integer, 3), n.e->'retry', (n.e->>'timeout_ms')::bigint,
+            coalesce((n.e->>'max_attempts')::integer, {{DEFAULT_MAX_ATTEMPTS}}), n.e->'retry', (n.e->>'timeout_ms')::bigint,
             coalesce(n.e->>'payload', 'null')
         FROM (SELECT a.e FROM jsonb_array_elements(_jobs) WITH ORDINALITY a (e, i) ORDER BY a.i) n
         ON CONFLICT DO NOTHING RETURNING seq, queue, task, grp, priority, run_at
     ), lined AS (
         INSERT INTO line (seq, queue, task, class, priority, run_at, big, parked_on)
-        SELECT n.seq, n.queue, n.task, n.task || ' ' || n.grp || ' 1', n.priority, n.run_at, false,
+        SELECT n.seq, n.queue, n.task, n.task || ' ' || n.grp || ' {{DEFAULT_COST}}', n.priority, n.run_at, false,
                CASE WHEN n.run_at > _now THEN '@' END
         FROM new n RETURNING 1
     ) SELECT count(*) INTO _stored FROM lined;

@@ -11,7 +11,7 @@ $$;
 -- A value of a configuration as text, for the history of pushes.
 CREATE OR REPLACE FUNCTION setting_text(_setting text, _value jsonb) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN _setting = 'schedule'
-        THEN left((_value->>'cron') || ' ' || (_value->>'timezone') || ' ' || (_value->>'task'), 120)
+        THEN left((_value->>'cron') || ' ' || (_value->>'timezone') || ' ' || (_value->>'task'), {{PUSH_TEXT_CHARS}})
         ELSE _value #>> '{}' END
 $$;
 
@@ -29,20 +29,20 @@ BEGIN
     SELECT * INTO _last FROM push p ORDER BY p.n DESC LIMIT 1;
     IF _last.pushed_at = _now AND _last.app = _app THEN _all := _last.changes || _changes; END IF;
     SELECT jsonb_agg(c.value ORDER BY c.ordinality) INTO _listed
-        FROM jsonb_array_elements(_all) WITH ORDINALITY c WHERE c.ordinality <= 50;
-    _unlisted := greatest(jsonb_array_length(_all) - 50, 0);
+        FROM jsonb_array_elements(_all) WITH ORDINALITY c WHERE c.ordinality <= {{PUSH_CHANGES}};
+    _unlisted := greatest(jsonb_array_length(_all) - {{PUSH_CHANGES}}, 0);
     IF _last.pushed_at = _now AND _last.app = _app THEN
         UPDATE push p SET changes = _listed, unlisted = p.unlisted + _unlisted WHERE p.n = _last.n;
     ELSE
         INSERT INTO push (pushed_at, app, changes, unlisted) VALUES (_now, _app, _listed, _unlisted);
-        DELETE FROM push p WHERE p.n <= (SELECT o.n FROM push o ORDER BY o.n DESC OFFSET 100 LIMIT 1);
+        DELETE FROM push p WHERE p.n <= (SELECT o.n FROM push o ORDER BY o.n DESC OFFSET {{PUSHES}} LIMIT 1);
     END IF;
 END $$;
 
 -- A namespace keeps what a thousand apps say.
 CREATE OR REPLACE FUNCTION refuse_app(_field text, _app text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM refuse('invalid', invalid(_field, _app, 'must be one of at most 1000 apps of the namespace'));
+    PERFORM refuse('invalid', invalid(_field, _app, 'must be one of at most {{APPS}} apps of the namespace'));
 END $$;
 
 -- Answers what the registration changed. What an app said before, word for word, changes nothing, not even which app is newest.
@@ -55,9 +55,9 @@ BEGIN
     _now := lock_namespace();
     FOR _task IN SELECT * FROM jsonb_array_elements(_tasks) LOOP
         _name := _task->>'task';
-        _app := coalesce(_task->>'app', 'default');
+        _app := coalesce(_task->>'app', '{{DEFAULT_APP}}');
         IF NOT EXISTS (SELECT FROM registration r WHERE r.task = _name AND r.app = _app)
-            AND (SELECT count(*) FROM registration r WHERE r.task = _name) >= 1000 THEN
+            AND (SELECT count(*) FROM registration r WHERE r.task = _name) >= {{APPS}} THEN
             PERFORM refuse_app('tasks[' || _n || '].app', _app);
         END IF;
         _n := _n + 1;
@@ -65,7 +65,7 @@ BEGIN
     FOR _task IN SELECT * FROM jsonb_array_elements(_tasks) LOOP
         _name := _task->>'task';
         _grp := coalesce(_task->>'group', _name);
-        _app := coalesce(_task->>'app', 'default');
+        _app := coalesce(_task->>'app', '{{DEFAULT_APP}}');
         _old := NULL;
         SELECT r.options INTO _old FROM registration r WHERE r.task = _name AND r.app = _app;
         CONTINUE WHEN _old - 'app' = _task - 'app';
@@ -122,7 +122,7 @@ $$;
 -- expression by now, the answer is null, and nothing has happened. What the app said before, word for word, changes nothing.
 CREATE OR REPLACE FUNCTION api_configure(_configuration jsonb, _next jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-    _now bigint; _app text := coalesce(_configuration->>'app', 'default'); _changes jsonb;
+    _now bigint; _app text := coalesce(_configuration->>'app', '{{DEFAULT_APP}}'); _changes jsonb;
     _refs text[]; _queues text[]; _schedules text[]; _name text; _newest record; _spec jsonb; _before integer;
 BEGIN
     PERFORM check_configuration(_configuration);
@@ -145,7 +145,7 @@ BEGIN
             AND _next->s.schedule->>'cron' = s.spec->>'cron' AND _next->s.schedule->>'timezone' = s.spec->>'timezone';
         RETURN jsonb_build_object('changes', _changes);
     END IF;
-    IF NOT EXISTS (SELECT FROM app a WHERE a.app = _app) AND (SELECT count(*) FROM app) >= 1000 THEN
+    IF NOT EXISTS (SELECT FROM app a WHERE a.app = _app) AND (SELECT count(*) FROM app) >= {{APPS}} THEN
         PERFORM refuse_app('app', _app);
     END IF;
     SELECT array_agg(t.name) FILTER (WHERE t.setting = 'limit'), array_agg(t.name) FILTER (WHERE t.setting = 'queue_priority'),
@@ -168,7 +168,7 @@ BEGIN
     INSERT INTO app SELECT _app, (SELECT coalesce(max(a.n), 0) + 1 FROM app a)
         WHERE EXISTS (SELECT FROM app_setting s WHERE s.app = _app);
     UPDATE retention r SET retain_ms = coalesce((SELECT (n.value #>> '{}')::bigint FROM newest_setting('retention', r.state::text) n),
-        CASE r.state WHEN 'failed' THEN 1209600000 ELSE 86400000 END);
+        CASE r.state WHEN 'failed' THEN {{RETAIN_FAILED_MS}} ELSE {{RETAIN_MS}} END);
     FOREACH _name IN ARRAY coalesce(_queues, '{}') LOOP
         INSERT INTO queue AS q (queue, priority)
             VALUES (_name, (SELECT (n.value #>> '{}')::integer FROM newest_setting('queue_priority', _name) n))

@@ -42,7 +42,7 @@ BEGIN
            array_agg(t.queue) FILTER (WHERE _limited), array_agg(t.grp) FILTER (WHERE _limited),
            array_agg(t.key) FILTER (WHERE _limited), array_agg(t.cost) FILTER (WHERE _limited),
            array_agg(t.limits) FILTER (WHERE t.limits IS NOT NULL),
-           array_agg((t.attempts->0->>'token')::bigint) FILTER (WHERE jsonb_array_length(t.attempts) >= 100)
+           array_agg((t.attempts->0->>'token')::bigint) FILTER (WHERE jsonb_array_length(t.attempts) >= {{ATTEMPTS_KEPT}})
     INTO _seqs, _thens, _waiting, _extras, _queues, _groups, _keys, _costs, _limits, _dropped FROM (
         SELECT j.attempts, j.seq, j.queue, j.grp, j.key, j.cost, j.limits, j.workflow IS NOT NULL OR j.submit_limit IS NOT NULL AS waiting,
                (CASE
@@ -99,7 +99,7 @@ BEGIN
     INSERT INTO done
     SELECT g.seq, g.id, g.task, g.queue, g.grp, g.key, g.cost, g.limits, g.priority, g.submitted_at, g.run_at, g.good_until,
         g.max_attempts, g.retry, g.timeout_ms, g.submit_limit, g.idempotency_key, g.workflow, g.step, g.skipped,
-        g.attempts_used + g.uses, CASE WHEN jsonb_array_length(g.attempts) >= 100 THEN g.attempts - 0 ELSE g.attempts END,
+        g.attempts_used + g.uses, CASE WHEN jsonb_array_length(g.attempts) >= {{ATTEMPTS_KEPT}} THEN g.attempts - 0 ELSE g.attempts END,
         g.payload, g.state, _now, g.output, g.token, _session.worker, _session.session, g.since, g.outcome, g.error
     FROM gone g;
     IF _extras THEN
@@ -191,7 +191,7 @@ BEGIN
     IF FOUND THEN UPDATE clock SET latest = _now; END IF;
     SELECT array_agg(nextval('fence_token')) INTO _granted FROM generate_subscripts(_taken, 1);
     INSERT INTO owned_job (seq, state, session, worker, token, since, until)
-        SELECT g.seq, 'running', _id, _session.worker, g.token, _now, _now + g.timeout_ms + 10000
+        SELECT g.seq, 'running', _id, _session.worker, g.token, _now, _now + g.timeout_ms + {{TIMEOUT_GRACE_MS}}
         FROM unnest(_taken, _granted, _timeouts) g (seq, token, timeout_ms);
     UPDATE session s SET number = _number, lease_until = _now + s.lease_ms, draining = false,
         free_permits = greatest(_free_permits - cardinality(_taken), 0), reply = NULL, reply_now = _now,

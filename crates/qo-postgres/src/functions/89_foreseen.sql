@@ -21,7 +21,7 @@ BEGIN
                 AND NOT EXISTS (SELECT FROM session s WHERE s.session = x.session AND s.lease_until <= _now)
         ) h CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = h.seq OFFSET 0) j) e;
     _gone := _gone || ARRAY(SELECT j.seq FROM job j JOIN line l USING (seq) WHERE j.good_until <= _now
-        ORDER BY j.good_until, j.seq LIMIT 1000);
+        ORDER BY j.good_until, j.seq LIMIT {{FORESEEN}});
 END $$;
 
 -- How a job ends that is one of `_gone`.

@@ -254,19 +254,19 @@ BEGIN
             WHERE h.session = s.session AND h.state = 'running' AND limit_of(n.ref) IS NOT NULL))
         ORDER BY s.lease_until, s.session), '[]')
     INTO _sessions FROM session s WHERE s.session IN (
-        SELECT o.session FROM session o WHERE o.lease_until <= _now ORDER BY o.lease_until, o.session LIMIT 1000);
+        SELECT o.session FROM session o WHERE o.lease_until <= _now ORDER BY o.lease_until, o.session LIMIT {{PAGE}});
     SELECT coalesce(jsonb_agg(l.lease ORDER BY l.until, l.token), '[]') INTO _attempts FROM (
         SELECT h.until, h.token, jsonb_build_object('group', n.ref, 'holder', jsonb_build_object('token', h.token,
             'slots', slots_of(j, n.ref), 'worker', h.worker, 'since', h.since, 'lease_until', least(h.until, s.lease_until),
             'by', jsonb_build_object('job', jsonb_build_object('job', j.id, 'task', j.task, 'session', h.session)))) AS lease
         FROM owned_job h JOIN job j USING (seq) JOIN session s ON s.session = h.session
         CROSS JOIN LATERAL (SELECT m.ref FROM needs_of(j) m ORDER BY m.place, m.ref COLLATE "C" LIMIT 1) n
-        WHERE h.until <= _now AND h.state = 'running' AND s.lease_until > _now ORDER BY h.until, h.token LIMIT 1000) l;
+        WHERE h.until <= _now AND h.state = 'running' AND s.lease_until > _now ORDER BY h.until, h.token LIMIT {{PAGE}}) l;
     SELECT coalesce(jsonb_agg(l.lease ORDER BY l.until, l.token), '[]') INTO _programs FROM (
         SELECT p.until, p.token, jsonb_build_object('group', p.ref, 'holder', jsonb_build_object('token', p.token,
             'slots', p.slots, 'worker', p.holder, 'since', p.since, 'lease_until', p.until,
             'by', jsonb_build_object('program', jsonb_build_object('lease', p.lease)))) AS lease
-        FROM program p WHERE p.until <= _now ORDER BY p.until, p.token LIMIT 1000) l;
+        FROM program p WHERE p.until <= _now ORDER BY p.until, p.token LIMIT {{PAGE}}) l;
     RETURN jsonb_build_object('sessions', _sessions, 'leases', _attempts || _programs);
 END $$;
 
@@ -310,7 +310,7 @@ CREATE OR REPLACE FUNCTION position_of(_now bigint, _over bigint[], _gone bigint
 LANGUAGE plpgsql STABLE AS $$
 DECLARE _ended boolean := cardinality(_over) + cardinality(_gone) > 0;
 BEGIN
-    RETURN (SELECT least(count(*) + 1, 10000) FROM (
+    RETURN (SELECT least(count(*) + 1, {{POSITION}}) FROM (
         SELECT 1 FROM (
             -- Steps that wait for their turn are parked; with what is over it may be theirs.
             SELECT l.seq FROM line l WHERE l.run_at <= _now AND (coalesce(l.parked_on NOT LIKE '~%', true) OR _ended)
@@ -322,7 +322,7 @@ BEGIN
             < (queue_priority(_job.queue), _job.priority, _job.run_at, _job.seq)
           AND CASE WHEN _ref IS NULL THEN j.queue = _job.queue AND j.task = _job.task ELSE slots_of(j, _ref) > 0 END
           AND (j.workflow IS NULL OR is_next_at(_over, _gone, j.workflow, j.seq))
-        LIMIT 10000) ahead);
+        LIMIT {{POSITION}}) ahead);
 END $$;
 
 -- Why a pending job does not run.

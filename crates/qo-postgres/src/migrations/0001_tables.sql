@@ -6,7 +6,7 @@
 --
 -- Times are milliseconds of store time. Names and keys are compared by their bytes.
 
-CREATE TYPE job_state AS ENUM ('pending', 'claimed', 'running', 'succeeded', 'failed', 'cancelled', 'expired');
+CREATE TYPE job_state AS ENUM ({{JOB_STATES}});
 
 -- The order of acceptance, and fence tokens: both only grow. A number that was drawn by a transaction which failed is
 -- never used.
@@ -222,7 +222,7 @@ CREATE TABLE retention (
     retain_ms bigint NOT NULL
 );
 INSERT INTO retention VALUES
-    ('succeeded', 86400000), ('failed', 1209600000), ('cancelled', 86400000), ('expired', 86400000);
+    ('succeeded', {{RETAIN_MS}}), ('failed', {{RETAIN_FAILED_MS}}), ('cancelled', {{RETAIN_MS}}), ('expired', {{RETAIN_MS}});
 
 -- A workflow; its steps are jobs. Submits lock its row to take the next number.
 CREATE TABLE workflow (

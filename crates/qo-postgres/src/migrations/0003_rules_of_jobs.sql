@@ -6,11 +6,11 @@
 ALTER TABLE job
     ADD CONSTRAINT job_names CHECK (strpos(task, ' ') = 0 AND strpos(queue, ' ') = 0 AND strpos(grp, ' ') = 0
         AND strpos(grp, '/') = 0) NOT VALID,
-    ADD CONSTRAINT job_cost CHECK (cost BETWEEN 1 AND 1000000) NOT VALID,
+    ADD CONSTRAINT job_cost CHECK (cost BETWEEN 1 AND {{LIMIT}}) NOT VALID,
     ADD CONSTRAINT job_limits CHECK (limits IS NULL OR jsonb_typeof(limits) = 'object' AND NOT limits @?
-        '$.* ? (!(@.type() == "number") || @ < 1 || @ > 1000000 || @.floor() != @)') NOT VALID,
+        '$.* ? (!(@.type() == "number") || @ < 1 || @ > {{LIMIT}} || @.floor() != @)') NOT VALID,
     ADD CONSTRAINT job_attempts CHECK (attempts_used >= 0 AND max_attempts >= 0 AND jsonb_typeof(attempts) = 'array') NOT VALID,
-    ADD CONSTRAINT job_timeout CHECK (timeout_ms IS NULL OR timeout_ms BETWEEN 1 AND 315360000000) NOT VALID;
+    ADD CONSTRAINT job_timeout CHECK (timeout_ms IS NULL OR timeout_ms BETWEEN 1 AND {{DURATION_MS}}) NOT VALID;
 
 -- Big jobs by their date: only those that are due keep exchanges from running beside each other.
 CREATE INDEX line_big_date ON line (run_at) WHERE big;
