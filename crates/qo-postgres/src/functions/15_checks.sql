@@ -1,10 +1,10 @@
--- What a call may bring: the rules of qo-core that need no state, for every door. Whoever calls a door is checked here,
--- whatever its client has checked before: what is stored must be readable to every worker and every view.
+-- What a call may bring: the rules of qo-core that need no state, at every door. A door checks its arguments again even
+-- if the client has checked them: every worker and every view must be able to read what is stored.
 --
--- {{NAMES}} in double braces are the caps of qo-core; `migrate` puts their values in. Backslashes stand in E'' strings only: a
--- caller's `standard_conforming_strings` must not change what a rule says.
+-- `{{NAME}}` stands for a value of qo-core; see values.rs. Backslashes stand in E'' strings only, so that a caller's
+-- `standard_conforming_strings` does not change a rule.
 
--- A regular expression that counts costs ten times one that does not.
+-- Length and pattern apart: a bounded repetition in a regular expression costs ten times as much.
 CREATE OR REPLACE FUNCTION is_name(_text text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(_text ~ '^[A-Za-z0-9_][A-Za-z0-9_.-]*$' AND octet_length(_text) <= {{NAME_BYTES}} AND _text <> 'cluster', false)
 $$;
@@ -18,7 +18,7 @@ CREATE OR REPLACE FUNCTION is_uuid(_text text) RETURNS boolean LANGUAGE sql IMMU
     SELECT coalesce(_text ~* '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$', false)
 $$;
 
--- NAME or NAME/KEY.
+-- NAME or NAME/KEY: a reference that a submit-side limit, an extra limit or a program may name.
 CREATE OR REPLACE FUNCTION is_group_or_key(_text text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT is_name(split_part(_text, '/', 1)) AND (strpos(_text, '/') = 0 OR is_key(substr(_text, strpos(_text, '/') + 1)))
 $$;
@@ -31,7 +31,7 @@ CREATE OR REPLACE FUNCTION is_group(_text text) RETURNS boolean LANGUAGE sql IMM
         ELSE is_group_or_key(_text) END, false)
 $$;
 
--- Whether a value is a whole number between two others. One that only SQL writes differently, such as 3.0, is none.
+-- Whether a value is a whole number within bounds. 3.0 is none: qo-core refuses it too.
 CREATE OR REPLACE FUNCTION is_within(_value jsonb, _least numeric, _most numeric) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN jsonb_typeof(_value) = 'number' AND (_value #>> '{}') ~ '^-?[0-9]+$' AND octet_length(_value #>> '{}') <= 20
         THEN (_value #>> '{}')::numeric BETWEEN _least AND _most ELSE false END
@@ -41,7 +41,7 @@ CREATE OR REPLACE FUNCTION name_rule() RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT 'must match [A-Za-z0-9_][A-Za-z0-9_.-]{0,{{NAME_REST_BYTES}}} and not be cluster'
 $$;
 
--- What is wrong with a field, if it is there: a name; a key; a whole number.
+-- What is wrong with a field that is present: a name, a key, a whole number. NULL if nothing is.
 CREATE OR REPLACE FUNCTION name_mistake(_in jsonb, _field text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN coalesce(jsonb_typeof(_in->_field), 'null') <> 'null'
         AND NOT (jsonb_typeof(_in->_field) = 'string' AND is_name(_in->>_field))
@@ -60,9 +60,10 @@ LANGUAGE sql IMMUTABLE AS $$
         THEN invalid(_field, _in->>_field, 'must be ' || _least || ' to ' || _most) END
 $$;
 
--- Whether a number, as JSON writes it, is too large for a double. Workers read every number, and cannot read that one.
--- Told by its digits: SQL's own numbers have other bounds. At the bound itself it is read as workers read it: the first digits that
--- fit 64 bits, times a power of ten, as doubles. So f64::MAX is fine, and too large with some zeros more.
+-- Whether a number, as JSON writes it, is too large for a double: no worker could read it. The digits decide, because
+-- SQL's numbers have other bounds. With 309 digits before the point it is computed as the workers' parser does: the
+-- first digits that fit 64 bits, times a power of ten, as doubles. So f64::MAX passes, and is refused with more zeros
+-- behind it.
 CREATE OR REPLACE FUNCTION is_out_of_range(_number text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     _mantissa text := ltrim(split_part(lower(_number), 'e', 1), '-'); _exponent text := ltrim(split_part(lower(_number), 'e', 2), '+');
@@ -84,7 +85,7 @@ BEGIN
     RETURN false;
 END $$;
 
--- Which rule a text breaks that is to be JSON as qo-core reads it; none if it keeps them. `_parsed`: it is known to be JSON.
+-- Which rule a text breaks that must be JSON as qo-core reads it; NULL if none. `_parsed`: PostgreSQL has parsed it.
 CREATE OR REPLACE FUNCTION json_mistake(_text text, _parsed boolean) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE _bare text; _number text; _round integer := 0;
 BEGIN
@@ -99,7 +100,7 @@ BEGIN
             WHEN OTHERS THEN RETURN 'must be JSON: ' || SQLERRM;
         END;
     END IF;
-    -- Most are told to be well by a glance. Others are looked at without their strings.
+    -- The fast path accepts most texts. The others are examined without their strings.
     IF is_simple_json(_text) THEN RETURN NULL; END IF;
     IF replace(_text, E'\\\\', '') ~ (E'\\\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\\\u[dD][c-fC-F])'
         || E'|(?<!\\\\u[dD][89abAB][0-9a-fA-F]{2})\\\\u[dD][c-fC-F]') THEN
@@ -111,7 +112,7 @@ BEGIN
     LOOP
         IF is_out_of_range(_number) THEN RETURN 'must be JSON: ' || left(_number, 40) || ': number out of range'; END IF;
     END LOOP;
-    -- Each round takes the innermost brackets away.
+    -- Each round removes the innermost brackets.
     _bare := translate(regexp_replace(_bare, '[^][{}]+', '', 'g'), '{}', '[]');
     WHILE _bare <> '' AND _round < {{JSON_DEPTH}} LOOP
         _bare := replace(_bare, '[]', '');
@@ -120,8 +121,8 @@ BEGIN
     RETURN CASE WHEN _bare <> '' THEN 'must be nested at most {{JSON_DEPTH}} deep' END;
 END $$;
 
--- Whether JSON cannot be too deep (it has few brackets), nor have a number out of range (no large exponent, no long row of
--- digits) or half of a surrogate pair (no such escape). If not, that says nothing.
+-- Fast path: true if JSON cannot be too deep (few brackets), has no number out of range (no large exponent, no long row
+-- of digits) and no half of a surrogate pair (no such escape). False decides nothing.
 CREATE OR REPLACE FUNCTION is_simple_json(_text text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT length(_text) - length(translate(_text, '[{', '')) <= {{JSON_DEPTH}}
        AND _text !~ E'[0-9][eE]\\+?[0-9][0-9][0-9]|\\\\u' AND (octet_length(_text) < 200 OR _text !~ '[0-9]{200}')
@@ -162,7 +163,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- The first rule that a new job breaks by itself; none if it keeps them all. Its payload is a text. `_parsed`: that is JSON.
+-- The first rule that a new job breaks by itself; NULL if none. Its payload is a text. `_parsed`: all payloads of the
+-- call are JSON.
 CREATE OR REPLACE FUNCTION mistake_of(_new jsonb, _parsed boolean) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE _field text; _mistake text;
 BEGIN
@@ -206,7 +208,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Whether a new job, whose id is a UUID and whose payload is JSON, is told to be well by a glance. Most are.
+-- Fast path: true if a new job, whose id is a UUID and whose payload is JSON, breaks no rule. False decides nothing.
 CREATE OR REPLACE FUNCTION is_simple_job(_new jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(_new - ARRAY['id', 'task', 'payload', 'queue', 'key', 'group', 'idempotency_key', 'priority', 'cost', 'limit',
             'max_attempts', 'timeout_ms', 'run_at', 'workflow'] = '{}'
@@ -226,7 +228,7 @@ CREATE OR REPLACE FUNCTION is_simple_job(_new jsonb) RETURNS boolean LANGUAGE sq
         AND (NOT _new ? 'run_at' OR is_within(_new->'run_at', 0, {{TIME_MS}})), false)
 $$;
 
--- Refuses new jobs if one of them breaks a rule by itself, or all of them are too much.
+-- Refuses a call if one of its jobs breaks a rule by itself, or if they are too many or too large together.
 CREATE OR REPLACE FUNCTION check_jobs(_jobs jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _parsed boolean := true; _mistake text; _bytes bigint;
 BEGIN
@@ -242,7 +244,7 @@ BEGIN
     IF _bytes > {{SUBMIT_BYTES}} THEN
         PERFORM refuse('invalid', invalid('payload', _bytes, 'must be at most {{SUBMIT_BYTES}} bytes in all'));
     END IF;
-    -- All at once; which of them it is that cannot be read is found out one by one.
+    -- All jobs at once. If one of them cannot be read, each is parsed again below, to find out which.
     BEGIN
         PERFORM (e->>'id')::uuid, (e->>'payload')::json FROM jsonb_array_elements(_jobs) e;
     EXCEPTION WHEN OTHERS THEN
@@ -255,19 +257,19 @@ BEGIN
     IF _mistake IS NOT NULL THEN PERFORM refuse('invalid', _mistake); END IF;
 END $$;
 
--- A text that is too long is cut, never refused: a worker must always be able to settle. It is cut before the character that
--- has no room any more, as qo-core cuts it.
+-- Cuts a text that is too long, before the character that does not fit, as qo-core does. It is never refused: a worker
+-- must always be able to settle.
 CREATE OR REPLACE FUNCTION left_bytes(_text text, _most integer) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE _bytes bytea; _cut integer := _most;
 BEGIN
     IF coalesce(octet_length(_text) <= _most, true) THEN RETURN _text; END IF;
     _bytes := convert_to(_text, 'UTF8');
-    -- Bytes that go on with a character begin with the bits 10.
+    -- Continuation bytes of UTF-8 begin with the bits 10.
     WHILE _cut > 0 AND get_byte(_bytes, _cut) & 192 = 128 LOOP _cut := _cut - 1; END LOOP;
     RETURN convert_from(substr(_bytes, 1, _cut), 'UTF8');
 END $$;
 
--- Refuses a call for the first mistake, if there is one.
+-- Refuses a call for its first mistake, if it has one.
 CREATE OR REPLACE FUNCTION check_none(VARIADIC _mistakes text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _mistake text;
 BEGIN
@@ -341,8 +343,8 @@ BEGIN
         FROM jsonb_array_elements(_tasks) WITH ORDINALITY t (e, i) ORDER BY t.i));
 END $$;
 
--- What is wrong with a schedule. Every field is looked at: one that its readers cannot read would keep every worker of the
--- namespace from pushing its configuration. Whether an expression means something only the client knows.
+-- What is wrong with a schedule. Every field is checked: one that a client cannot read would keep every worker of the
+-- namespace from pushing its configuration. Whether a cron expression means anything only the client can tell.
 CREATE OR REPLACE FUNCTION schedule_mistake(_spec jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE _mistake text; _field text;
 BEGIN
@@ -402,7 +404,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- What an exchange asks for and brings. A settle that breaks a rule of its own is refused alone, by whoever settles it.
+-- What an exchange asks for and brings. A settle that breaks a rule of its own is refused alone: see
+-- `with_checked_settles`.
 CREATE OR REPLACE FUNCTION check_exchange(_exchange jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _claim jsonb := coalesce(nullif(_exchange->'claim', 'null'), '{}'); _prefetch jsonb; _part text; _most integer;
 BEGIN
@@ -429,7 +432,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- What is wrong with the end of an attempt, as its worker tells it.
+-- What is wrong with the outcome of an attempt, as its worker reports it.
 CREATE OR REPLACE FUNCTION outcome_mistake(_said jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE _outcome text; _detail jsonb; _mistake text;
 BEGIN
@@ -452,8 +455,8 @@ BEGIN
     RETURN _mistake;
 END $$;
 
--- What a shared exchange asks for and brings, before it takes any lock. Its settles come as columns: all of them are checked at
--- once, and the first that breaks a rule refuses the call.
+-- What an exchange beside others asks for and brings, before it takes any lock. Its settles come as columns and are
+-- checked together; the first mistake refuses the call.
 CREATE OR REPLACE FUNCTION check_shared_exchange(
     _jobs uuid[], _tokens bigint[], _outcomes text[], _errors text[], _outputs text[], _delays bigint[], _max integer,
     _max_claim_batch integer, _free_permits integer

@@ -1,11 +1,11 @@
--- Groups, their limits, and who takes slots of them.
+-- Groups, their limits, and the slots that jobs and programs take of them.
 
--- The group that every key of a keyed reference belongs to; none for other references.
+-- GROUP/*, for a reference with a key; NULL for others.
 CREATE OR REPLACE FUNCTION every_key(_ref text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN strpos(_ref, '/') > 0 THEN split_part(_ref, '/', 1) || '/*' END
 $$;
 
--- References in the order in which they are listed: cluster, queues, then groups, each before its keys.
+-- The order in which references are listed: cluster, queues, then groups, each before its keys.
 CREATE OR REPLACE FUNCTION listing_order(_ref text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT (CASE
         WHEN _ref = 'cluster' THEN '0'
@@ -16,7 +16,7 @@ CREATE OR REPLACE FUNCTION listing_order(_ref text) RETURNS text LANGUAGE sql IM
     END) COLLATE "C"
 $$;
 
--- The limit that counts for a reference, and whose it is.
+-- The limit of a reference that counts, and its source.
 CREATE OR REPLACE FUNCTION limit_and_source(_ref text) RETURNS TABLE (slots integer, source text)
 LANGUAGE sql STABLE AS $$
     SELECT s.slots, s.source FROM (
@@ -29,7 +29,7 @@ LANGUAGE sql STABLE AS $$
     ) s WHERE s.slots IS NOT NULL ORDER BY s.place LIMIT 1
 $$;
 
--- The same, short.
+-- The same without the source, from `effective_limit`. A submit-side limit counts here even before it has been counted.
 CREATE OR REPLACE FUNCTION limit_of(_ref text) RETURNS integer LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce((SELECT g.declared FROM effective_limit g WHERE g.ref = _ref),
@@ -37,7 +37,7 @@ BEGIN
                     (SELECT b.slots FROM submit_limit b WHERE b.ref = _ref ORDER BY b.n DESC LIMIT 1));
 END $$;
 
--- Puts down what is in force for a reference, after somebody has said something else about it.
+-- Writes the effective limit of a reference, after one of its sources has changed.
 CREATE OR REPLACE FUNCTION set_effective_limit(_ref text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _declared integer; _submit integer;
 BEGIN
@@ -53,7 +53,7 @@ BEGIN
     END IF;
 END $$;
 
--- The limit of a reference as it would be with a submit-side one, if that is given.
+-- The limit of a reference as it would be with a submit-side limit; without one, as it is.
 CREATE OR REPLACE FUNCTION limit_with(_ref text, _submit_limit integer) RETURNS integer LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (
@@ -61,7 +61,7 @@ BEGIN
         FROM (SELECT 1) one LEFT JOIN limit_and_source(_ref) f ON true);
 END $$;
 
--- The slots that a job takes, in the order in which its groups are looked at.
+-- The slots that a job takes, in the order in which its groups are checked.
 CREATE OR REPLACE FUNCTION needs(_grp text, _key text, _cost integer, _limits jsonb, _queue text)
 RETURNS TABLE (place integer, ref text, slots integer) LANGUAGE sql IMMUTABLE AS $$
     SELECT (row_number() OVER (ORDER BY n.place, split_part(n.ref, '/', 1) COLLATE "C", n.ref COLLATE "C"))::integer,
@@ -88,7 +88,7 @@ LANGUAGE sql IMMUTABLE AS $$
     WHERE v.place = 1 OR strpos(_program.ref, '/') > 0
 $$;
 
--- The slots that a job takes of a reference, or of all keys of one.
+-- The slots that a job takes of a reference; of GROUP/*, those of all keys.
 CREATE OR REPLACE FUNCTION slots_of(_job job, _ref text) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
         WHEN _ref = 'cluster' OR _ref = 'queue:' || _job.queue THEN 1
@@ -105,7 +105,7 @@ CREATE OR REPLACE FUNCTION slots_of(_program program, _ref text) RETURNS integer
         THEN _program.slots ELSE 0 END
 $$;
 
--- Live jobs that take slots of a reference, or of a key of it, by index.
+-- Live jobs that take slots of a reference, by index.
 CREATE OR REPLACE FUNCTION jobs_of(_ref text) RETURNS SETOF job LANGUAGE plpgsql STABLE AS $$
 DECLARE _name text := split_part(_ref, '/', 1);
 BEGIN
@@ -130,7 +130,7 @@ CREATE OR REPLACE FUNCTION programs_of(_ref text) RETURNS SETOF program LANGUAGE
     SELECT p.* FROM program p WHERE slots_of(p, _ref) > 0
 $$;
 
--- The limit that is counted: what came with a job and has not been looked at yet is not.
+-- The limit that `slots` is counted against: a submit-side limit only once `count_new_limits` has counted it.
 CREATE OR REPLACE FUNCTION counted_limit(_ref text) RETURNS integer LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce((SELECT g.declared FROM effective_limit g WHERE g.ref = _ref),
@@ -138,21 +138,22 @@ BEGIN
                     (SELECT g.submit FROM effective_limit g WHERE g.ref = _ref));
 END $$;
 
--- Slots in use, counted from their holders: what the cache must say.
+-- Slots in use, counted from jobs and programs: what the cache in `slots` must equal.
 CREATE OR REPLACE FUNCTION used_by_holders(_ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce((SELECT sum(slots_of(j, _ref)) FROM owned_job h JOIN job j USING (seq) WHERE h.state = 'running'), 0)
          + coalesce((SELECT sum(slots_of(p, _ref)) FROM program p), 0);
 END $$;
 
--- Slots in use of a reference that has a limit.
+-- Slots in use of a reference that has a limit. While a submit-side limit is not counted yet, `slots` has no row for
+-- it.
 CREATE OR REPLACE FUNCTION used(_ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN CASE WHEN EXISTS (SELECT FROM submit_limit b WHERE b.ref = _ref AND NOT b.counted) THEN used_by_holders(_ref)
         ELSE (SELECT coalesce(sum(s.used), 0) FROM slots s WHERE s.ref = _ref) END;
 END $$;
 
--- The same as it is counted.
+-- The same, from `slots` alone.
 CREATE OR REPLACE FUNCTION used_now(_ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (
@@ -166,7 +167,7 @@ BEGIN
         SELECT coalesce(sum(slots_of(j, _ref)), 0) FROM owned_job h JOIN job j USING (seq) WHERE h.state = 'claimed');
 END $$;
 
--- Whether anybody live takes slots of a reference that a limit may come with: a group or a key.
+-- Whether a live job or program takes slots of a group or key: a submit-side limit stays that long.
 CREATE OR REPLACE FUNCTION is_live(_ref text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 DECLARE _name text := split_part(_ref, '/', 1);
 BEGIN
@@ -178,7 +179,7 @@ BEGIN
     RETURN EXISTS (SELECT FROM extra_limit e WHERE e.ref = _ref) OR EXISTS (SELECT FROM programs_of(_ref));
 END $$;
 
--- Free slots of a reference that has a limit; what claimed jobs will need counts too, if it is to.
+-- Free slots of a reference that has a limit. With `_ahead`, slots that claimed jobs will need are not free.
 CREATE OR REPLACE FUNCTION free(_ref text, _limit integer, _ahead boolean) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN greatest(_limit - used(_ref) - CASE WHEN _ahead THEN claimed(_ref) ELSE 0 END, 0);
@@ -191,7 +192,8 @@ BEGIN
     RETURN _slots <= _limit - used(_ref) - CASE WHEN _ahead THEN claimed(_ref) ELSE 0 END;
 END $$;
 
--- Counts slots that are taken (or, with a negative number, freed) in a reference, if it has a limit.
+-- Counts slots that are taken (or, with a negative number, freed) of a reference that has a limit. The caller runs
+-- alone.
 CREATE OR REPLACE FUNCTION count_slots(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _limit integer := counted_limit(_ref);
 BEGIN
@@ -208,8 +210,8 @@ BEGIN
     IF _slots < 0 THEN PERFORM wake(_ref); END IF;
 END $$;
 
--- The same in a reference that has several rows, share by share; says for how many there was no room. One who is not patient
--- passes over the rows that somebody else is changing. One who is takes them all, in their order, before it changes any.
+-- Counts in the shares of a large limit; returns how many slots found no room. A claim that is not patient skips rows
+-- that another transaction has locked. A patient one locks all rows, in their order, before it changes any.
 CREATE OR REPLACE FUNCTION count_in_shares(_ref text, _slots integer, _patient boolean) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE _left integer := _slots; _share record; _part integer;
 BEGIN
@@ -217,7 +219,7 @@ BEGIN
         PERFORM FROM slots s WHERE s.ref = _ref ORDER BY s.share FOR UPDATE;
     END IF;
     WHILE _left <> 0 LOOP
-        -- One that is enough by itself, if there is one; everybody begins elsewhere.
+        -- Prefers a row that is enough by itself. Each backend begins at another row, so that they do not meet.
         SELECT s.share, s.used, s.most INTO _share FROM slots s
             WHERE s.ref = _ref AND CASE WHEN _left > 0 THEN s.used < s.most ELSE s.used > 0 END
             ORDER BY CASE WHEN _left > 0 THEN s.most - s.used >= _left ELSE s.used >= -_left END DESC, (s.share + pg_backend_pid()) % s.shares
@@ -230,13 +232,14 @@ BEGIN
     RETURN _left;
 END $$;
 
--- In how many rows a limit is counted. Tests put their own number here.
+-- In how many rows a limit is counted: one for fifty slots, fifty at most. `effective_limit_large` and `tidy_slots`
+-- repeat where several begin. Tests replace this function.
 CREATE OR REPLACE FUNCTION shares_for(_limit integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
     SELECT greatest(least(_limit / 50, 50), 1)
 $$;
 
--- Puts down what is used of a reference, in as many rows as its limit asks for. While more is used than its limit it has one;
--- a sweep divides it later. Keys always have one.
+-- Writes the slots in use of a reference, in as many rows as its limit asks for. While more is used than the limit
+-- there is one row; `tidy_slots` divides it later. A key always has one row.
 CREATE OR REPLACE FUNCTION put_slots(_ref text, _used bigint, _limit integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _shares integer := CASE WHEN _used <= _limit AND strpos(_ref, '/') = 0 THEN shares_for(_limit) ELSE 1 END;
 BEGIN
@@ -248,7 +251,7 @@ BEGIN
                      i * (_limit / _shares) + least(i, _limit % _shares) AS before FROM generate_series(0, _shares - 1) i) p;
 END $$;
 
--- Counts a reference anew, after its limit has changed; with GROUP/* every key of it.
+-- Counts a reference again after its limit has changed; with GROUP/*, every key of it.
 CREATE OR REPLACE FUNCTION recount(_ref text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _name text := split_part(_ref, '/', 1); _key text;
 BEGIN
@@ -273,7 +276,7 @@ BEGIN
     PERFORM wake(_ref);
 END $$;
 
--- Counts the limits that submitted jobs have brought, and drops the rows that newer ones replace.
+-- Counts the submit-side limits that came since, and deletes the rows that newer ones replace.
 CREATE OR REPLACE FUNCTION count_new_limits() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _ref text;
 BEGIN
@@ -285,7 +288,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- The submit-side limit of a group goes with its last live job or program.
+-- Deletes the submit-side limit of a group with its last live job or program.
 CREATE OR REPLACE FUNCTION drop_if_spent(_ref text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM submit_limit b WHERE b.ref = _ref) AND NOT is_live(_ref) THEN
@@ -294,7 +297,7 @@ BEGIN
     END IF;
 END $$;
 
--- The lanes of those that are parked on a key, found one by one in the index.
+-- The classes of the jobs that are parked on a key, found one by one in the index.
 CREATE OR REPLACE FUNCTION parked_classes(_ref text) RETURNS TABLE (queue text, class text, extra_keys text) LANGUAGE sql STABLE AS $$
     WITH RECURSIVE walk AS (
         (SELECT l.queue, l.class, l.extra_keys FROM line l WHERE l.parked_on = _ref ORDER BY l.queue, l.class, l.extra_keys LIMIT 1)
@@ -306,7 +309,7 @@ CREATE OR REPLACE FUNCTION parked_classes(_ref text) RETURNS TABLE (queue text, 
     ) SELECT w.queue, w.class, w.extra_keys FROM walk w
 $$;
 
--- Lets the next jobs that are parked on a key back into line: the first of each lane, one for every slot.
+-- Wakes jobs that are parked on a key: of each class the first ones, one for each free slot.
 CREATE OR REPLACE FUNCTION wake_first(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _class record;
 BEGIN
@@ -318,7 +321,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Lets jobs that are parked on a key back into line, as far as it has room.
+-- Wakes jobs that are parked on a key, as far as it has room; all of them if it has no limit any more.
 CREATE OR REPLACE FUNCTION wake(_ref text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _room bigint;
 BEGIN
@@ -332,7 +335,7 @@ BEGIN
     IF _room > 0 THEN PERFORM wake_first(_ref, _room::integer); END IF;
 END $$;
 
--- A job that stood in line leaves it without having taken its slots: whoever is parked behind it may be next.
+-- For a job that leaves the line without taking its slots: wakes the jobs that are parked behind it on its keys.
 CREATE OR REPLACE FUNCTION wake_keys_of(_job job) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF _job.key IS NOT NULL OR _job.limits IS NOT NULL THEN

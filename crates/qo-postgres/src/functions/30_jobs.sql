@@ -1,6 +1,7 @@
--- A job's way: into line, into a worker's hands, back, and out. All of these are called by somebody who is alone.
+-- The life of a job: into line, to a session, back into line, to its end. The callers run alone, except that a submit
+-- calls `put_in_line`; the exchange beside others calls only the functions that change nothing.
 
--- Puts a pending job in line, or beside it until its date comes.
+-- Puts a pending job in line, or parks it until its date.
 CREATE OR REPLACE FUNCTION put_in_line(_now bigint, _job job) RETURNS void LANGUAGE sql AS $$
     INSERT INTO line (seq, queue, task, class, extra_keys, priority, run_at, big, parked_on)
     SELECT _job.seq, _job.queue, _job.task, l.class, l.extra_keys, _job.priority, _job.run_at, l.big,
@@ -8,8 +9,8 @@ CREATE OR REPLACE FUNCTION put_in_line(_now bigint, _job job) RETURNS void LANGU
     FROM class_of(_job.task, _job.grp, _job.cost, _job.limits) l
 $$;
 
--- Where a job stands: all that decides whether it can run, but for its key, and the keys of its extra limits; and
--- whether it needs several slots of a group.
+-- The class of a job, its keyed extra limits, and whether it is big. A class is `TASK GROUP COST EXTRA=SLOTS …`, split
+-- at its spaces: names have none.
 CREATE OR REPLACE FUNCTION class_of(_task text, _grp text, _cost integer, _limits jsonb)
 RETURNS TABLE (class text, extra_keys text, big boolean) LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
@@ -27,17 +28,17 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Jobs whose date has come stand in line from now on.
+-- Jobs whose date has come are in line from now on.
 CREATE OR REPLACE FUNCTION wake_due(_now bigint) RETURNS void LANGUAGE sql AS $$
     UPDATE line SET parked_on = NULL WHERE parked_on = '@' AND run_at <= _now
 $$;
 
--- Whether a moment has passed.
+-- Whether a moment has come.
 CREATE OR REPLACE FUNCTION is_over(_moment bigint, _now bigint) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(_moment <= _now, false)
 $$;
 
--- Gives a job in line to a session, with all its slots, under the next token; answers with the token.
+-- Starts a job that is in line or claimed: it takes all its slots, under a new token. Returns the token.
 CREATE OR REPLACE FUNCTION start_job(_now bigint, _job job, _session uuid, _worker text, _trial boolean) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE _token bigint := next_token(_trial); _timeout_ms bigint := timeout_of(_job);
@@ -51,7 +52,7 @@ BEGIN
     RETURN _token;
 END $$;
 
--- Gives a job in line to a session ahead of time.
+-- Claims a job in line ahead of time (prefetch). It takes no slot.
 CREATE OR REPLACE FUNCTION claim_ahead(_now bigint, _job job, _session uuid, _worker text, _lease_ms bigint, _trial boolean)
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE _token bigint := next_token(_trial);
@@ -59,7 +60,7 @@ BEGIN
     DELETE FROM line WHERE seq = _job.seq;
     INSERT INTO owned_job (seq, state, session, worker, token, since, until)
         VALUES (_job.seq, 'claimed', _session, _worker, _token, _now, _now + _lease_ms);
-    -- It keeps no slot from one that could run.
+    -- A claimed job takes no slot, so a job parked behind it on its key may run.
     PERFORM wake_keys_of(_job);
     RETURN _token;
 END $$;
@@ -75,22 +76,22 @@ BEGIN
                     (SELECT nullif(t.options->'retry', 'null') FROM task t WHERE t.task = _job.task), '{}');
 END $$;
 
--- What a worker needs to know of a job.
+-- A claimed job as its worker sees it.
 CREATE OR REPLACE FUNCTION as_claimed(_job job, _token bigint) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('id', _job.id, 'token', _token, 'attempt', _job.attempts_used + 1,
         'max_attempts', _job.max_attempts, 'queue', _job.queue, 'task', _job.task, 'group', _job.grp,
         'key', _job.key, 'payload', _job.payload, 'timeout_ms', timeout_of(_job), 'retry', retry_of(_job))
 $$;
 
--- Tells a session to stop a job, if it is still there.
+-- Tells a session with its next exchange to stop a job; nothing if the session has ended.
 CREATE OR REPLACE FUNCTION tell_to_stop(_session uuid, _token bigint, _job uuid, _reason text) RETURNS void LANGUAGE sql AS $$
     INSERT INTO stop (session, token, job, reason)
     SELECT s.session, _token, _job, _reason FROM session s WHERE s.session = _session
     ON CONFLICT (session, token) DO UPDATE SET reason = excluded.reason
 $$;
 
--- A live job reaches a terminal state. `_used` and `_attempts`, if given, are what is remembered of its attempts from now on: its
--- row in `job` is deleted and never updated first, so that no rule of that table keeps a job from ending.
+-- A live job ends. `_used` and `_attempts`, if given, replace what is remembered of its attempts. The row in `job` is
+-- deleted without an UPDATE, so that no constraint of that table can keep a job from ending.
 CREATE OR REPLACE FUNCTION finish(
     _now bigint, _seq bigint, _state job_state, _output text, _used integer DEFAULT NULL, _attempts jsonb DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql AS $$
@@ -103,15 +104,15 @@ BEGIN
     DELETE FROM job WHERE seq = _seq RETURNING * INTO _job;
     _job.attempts_used := coalesce(_used, _job.attempts_used);
     _job.attempts := coalesce(_attempts, _job.attempts);
-    -- Two jobs of one id cannot be; if there were, the end of one must not stop every exchange.
+    -- Ids are unique. If two jobs had one id after all, the end of one must not fail every exchange.
     INSERT INTO done SELECT (_job).*, _state, _now, _output ON CONFLICT DO NOTHING;
     IF _stood_in_line THEN PERFORM wake_keys_of(_job); END IF;
     PERFORM drop_if_spent(n.ref) FROM needs_of(_job) n;
     PERFORM put_next_in_line(_now, _job.workflow);
 END $$;
 
--- Whether a job keeps the rules of the table `job`: see migrations/0003_rules_of_jobs.sql. One that does not can neither be stored
--- there nor opened again.
+-- Whether a job keeps the constraints of the table `job` (migrations/0003_rules_of_jobs.sql). One that does not can
+-- neither be stored nor reopened.
 CREATE OR REPLACE FUNCTION keeps_rules(_job job) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT strpos(_job.task, ' ') = 0 AND strpos(_job.queue, ' ') = 0 AND strpos(_job.grp, ' ') = 0 AND strpos(_job.grp, '/') = 0
        AND _job.cost BETWEEN 1 AND {{LIMIT}}
@@ -121,8 +122,8 @@ CREATE OR REPLACE FUNCTION keeps_rules(_job job) RETURNS boolean LANGUAGE sql IM
        AND (_job.timeout_ms IS NULL OR _job.timeout_ms BETWEEN 1 AND {{DURATION_MS}})
 $$;
 
--- Fails the live jobs that break a rule of their table, and says how many there were: an older release stored them. What they
--- held is counted anew afterwards, because what such a job says of its slots cannot be counted with.
+-- Fails the live jobs that break a constraint of their table, which an older release stored; returns how many. Their
+-- slots are not subtracted but counted again afterwards: what such a job says of its slots may be nonsense.
 CREATE OR REPLACE FUNCTION fail_rule_breakers() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE _now bigint := store_time(); _job job; _owned owned_job; _workflows text[] := '{}'; _failed bigint := 0;
 BEGIN
@@ -134,7 +135,7 @@ BEGIN
         DELETE FROM job WHERE seq = _job.seq;
         _job.attempts_used := greatest(_job.attempts_used, 0);
         IF jsonb_typeof(_job.attempts) <> 'array' THEN _job.attempts := '[]'; END IF;
-        -- An attempt that says why. No worker made it where none had claimed the job.
+        -- The attempt says why. If no worker had claimed the job, it names none.
         _job.attempts := with_attempt(_job.attempts, _job.attempts_used, coalesce(_owned.token, next_token(false)),
             coalesce(_owned.worker, 'migration'), coalesce(_owned.session, '00000000-0000-0000-0000-000000000000'),
             coalesce(_owned.since, _now), _now, 'failed', 'this job breaks a rule of jobs, and no worker can run it', 'failed');
@@ -151,7 +152,7 @@ BEGIN
     RETURN _failed;
 END $$;
 
--- What is remembered of a job's attempts, with one more; of very many the latest hundred.
+-- The attempts that are remembered of a job, with one more: the latest {{ATTEMPTS_KEPT}}.
 CREATE OR REPLACE FUNCTION with_attempt(
     _attempts jsonb, _used integer, _token bigint, _worker text, _session uuid, _since bigint, _now bigint,
     _outcome text, _error text, _then job_state
@@ -161,7 +162,7 @@ CREATE OR REPLACE FUNCTION with_attempt(
             'started_at', _since, 'ended_at', _now, 'outcome', _outcome, 'error', _error, 'then', _then)
 $$;
 
--- With the attempt that a hundred newer ones drop goes its log: with `with_attempt`, for whom it drops one.
+-- Deletes the log of the attempt that `with_attempt` drops.
 CREATE OR REPLACE FUNCTION forget_first_log(_attempts jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF jsonb_array_length(_attempts) >= {{ATTEMPTS_KEPT}} THEN
@@ -169,19 +170,19 @@ BEGIN
     END IF;
 END $$;
 
--- What is remembered of the attempts of a job that has ended.
+-- The attempts that are remembered of a job that has ended, with the last one, which is stored in columns.
 CREATE OR REPLACE FUNCTION attempts_of(_done done) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN _done.last_token IS NULL THEN _done.attempts ELSE
         with_attempt(_done.attempts, _done.attempts_used - (_done.last_outcome NOT IN ('snoozed', 'released'))::integer, _done.last_token,
             _done.last_worker, _done.last_session, _done.last_since, _done.finished_at, _done.last_outcome, _done.last_error, _done.state) END
 $$;
 
--- How an attempt is remembered: it was retried only if another one follows.
+-- The outcome that is remembered of an attempt: `retried` only if another attempt follows.
 CREATE OR REPLACE FUNCTION ended_as(_outcome text, _then job_state) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN _outcome = 'retried' AND _then <> 'pending' THEN 'failed' ELSE _outcome END
 $$;
 
--- Ends a running job's attempt, frees its slots, and says where that leaves the job.
+-- Ends a running job's attempt, frees its slots, and returns the state that the job is in then.
 CREATE OR REPLACE FUNCTION end_attempt(
     _now bigint, _seq bigint, _outcome text, _error text, _output text, _run_at bigint
 ) RETURNS job_state LANGUAGE plpgsql AS $$
@@ -214,7 +215,7 @@ BEGIN
     RETURN _then;
 END $$;
 
--- Takes a running job away from its worker, which is told.
+-- Ends the attempt of a running job and tells its worker to stop.
 CREATE OR REPLACE FUNCTION take_away(_now bigint, _seq bigint, _outcome text, _error text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE _owned owned_job; _id uuid;
@@ -225,7 +226,7 @@ BEGIN
     PERFORM tell_to_stop(_owned.session, _owned.token, _id, 'lease_ended');
 END $$;
 
--- Ends a claim as if it had never been; says where that leaves the job.
+-- Ends a claim as if it had never been; returns the state that the job is in then.
 CREATE OR REPLACE FUNCTION give_back(_now bigint, _seq bigint) RETURNS job_state LANGUAGE plpgsql AS $$
 DECLARE _job job;
 BEGIN
@@ -239,8 +240,8 @@ BEGIN
     RETURN 'pending';
 END $$;
 
--- How the attempt or the claim of a job is over, if the job goes back to line then. NULL where it is not over, and where the
--- job would end: that is shown when it has.
+-- How the attempt or claim of a job is over, if the job then goes back into line. NULL if it is not over, or if the job
+-- would end: views show an end only once a command has ended the job.
 CREATE OR REPLACE FUNCTION goes_back(_now bigint, _job job, _owned owned_job) RETURNS text LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF _owned.seq IS NULL OR is_over(_job.good_until, _now)
@@ -252,18 +253,18 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Where a live job stands as a claim would find it; it has ended only when a command has ended it.
+-- The state of a live job as a claim would find it.
 CREATE OR REPLACE FUNCTION shown_state(_now bigint, _job job, _owned owned_job) RETURNS job_state LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN _owned.seq IS NULL OR goes_back(_now, _job, _owned) IS NOT NULL THEN 'pending' ELSE _owned.state END
 $$;
 
--- Whether a job was tried and waits for the date of its next attempt.
+-- Whether a job has been tried and waits for the date of its next attempt.
 CREATE OR REPLACE FUNCTION waits_for_attempt(_now bigint, _job job) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT _job.run_at > _now AND jsonb_array_length(_job.attempts) > 0
        AND NOT EXISTS (SELECT FROM owned_job h WHERE h.seq = _job.seq)
 $$;
 
--- A job that waits for its next attempt waits no longer.
+-- Makes a job that waits for its next attempt due now.
 CREATE OR REPLACE FUNCTION hurry(_now bigint, _seq bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _job job;
 BEGIN
@@ -273,7 +274,7 @@ BEGIN
     PERFORM put_next_in_line(_now, _job.workflow);
 END $$;
 
--- A finished job is pending again, due now, with all its attempts.
+-- Reopens a job that has ended: it is pending and due now, and keeps its attempts.
 CREATE OR REPLACE FUNCTION reopen(_now bigint, _seq bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _done done; _job job;
 BEGIN

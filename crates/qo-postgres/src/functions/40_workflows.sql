@@ -1,6 +1,7 @@
--- Workflows: whose turn it is.
+-- Workflows: which step is next. It follows from the steps alone, so a submit need not lock anything that an exchange
+-- uses.
 
--- The first step that is not passed: the lowest live one, or one that ended and halts.
+-- The head: the first step that is not passed. It is the lowest live step, or an earlier one that ended and halts.
 CREATE OR REPLACE FUNCTION head_of(_workflow text) RETURNS TABLE (step integer, seq bigint, id uuid, state job_state)
 LANGUAGE sql STABLE AS $$
     SELECT s.* FROM (
@@ -14,21 +15,21 @@ LANGUAGE sql STABLE AS $$
     ) s (step, seq, id, state) ORDER BY s.step LIMIT 1
 $$;
 
--- The step of a workflow that runs, if it is not the given one.
+-- A step of a workflow that runs, other than the given one.
 CREATE OR REPLACE FUNCTION other_running_step(_workflow text, _seq bigint)
 RETURNS TABLE (step integer, seq bigint, id uuid, state job_state) LANGUAGE sql STABLE AS $$
     SELECT j.step, j.seq, j.id, h.state FROM job j JOIN owned_job h USING (seq)
     WHERE j.workflow = _workflow AND h.state = 'running' AND j.seq <> _seq ORDER BY j.step LIMIT 1
 $$;
 
--- Whether nothing of its workflow keeps a job back; it may be no step at all.
+-- Whether a job is no step, or the next step of its workflow: its head, while no other step runs.
 CREATE OR REPLACE FUNCTION is_next(_workflow text, _seq bigint) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN _workflow IS NULL
         OR ((SELECT h.seq FROM head_of(_workflow) h) = _seq AND NOT EXISTS (SELECT FROM other_running_step(_workflow, _seq)));
 END $$;
 
--- After a step has changed: the head stands in line if it may run.
+-- After a step has changed: wakes the head if it is the next step.
 CREATE OR REPLACE FUNCTION put_next_in_line(_now bigint, _workflow text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _head record;
 BEGIN

@@ -1,4 +1,12 @@
--- The claim: who is next, and may it run?
+-- The claim of an exchange that runs alone: one walk along the line, job by job, exactly as the rule book does it.
+--
+-- 1. The session's classes that have a job in line are listed, each with its first job (`classes_of`).
+-- 2. The walk takes the first job of all classes in claim order.
+-- 3. If the job may run, it starts (or is claimed ahead of time), and its class goes on with its next job.
+-- 4. If a group of it is full, or kept for a big job, its whole class is left out of this walk. If a key of it is full,
+--    the job is parked on the key. A step that is not next is parked on its workflow.
+-- 5. The walk ends when it has given as many jobs as asked for, or their payloads are large enough, or no class is
+--    left.
 
 CREATE OR REPLACE FUNCTION queue_priority(_queue text) RETURNS integer LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -14,7 +22,7 @@ CREATE OR REPLACE FUNCTION serves(_session session, _queue text, _task text) RET
     SELECT (cardinality(_session.queues) = 0 OR _queue = ANY (_session.queues)) AND _task = ANY (_session.tasks)
 $$;
 
--- The queues that have somebody in line: those that have a front, and others, which are found one by one in the index.
+-- The queues that have a job in line: those with a front, and the others, found one by one in the index.
 CREATE OR REPLACE FUNCTION queues_in_line() RETURNS TABLE (queue text) LANGUAGE plpgsql STABLE AS $$
 DECLARE _front record; _place record; _low text := '';
 BEGIN
@@ -35,7 +43,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- The lanes that have somebody in line whom a session serves, found one by one in the index, each with its first place.
+-- The classes that have a job in line which a session serves, found one by one in the index, each with its first place.
 CREATE OR REPLACE FUNCTION classes_of(_session session)
 RETURNS TABLE (queue text, class text, priority integer, run_at bigint, seq bigint) LANGUAGE sql STABLE AS $$
     WITH RECURSIVE desk AS (
@@ -57,7 +65,7 @@ RETURNS TABLE (queue text, class text, priority integer, run_at bigint, seq bigi
     ) SELECT w.queue, w.class, w.first_priority, w.first_run_at, w.first_seq FROM walk w
 $$;
 
--- Big jobs in line that need slots of a reference, in claim order, with what they need of it.
+-- Big jobs in line that need slots of a reference, in claim order, with the slots that they need of it.
 CREATE OR REPLACE FUNCTION big_jobs(_now bigint, _ref text)
 RETURNS TABLE (seq bigint, need integer, queue_priority integer, priority integer, run_at bigint) LANGUAGE sql STABLE AS $$
     SELECT l.seq, n.slots, queue_priority(l.queue), l.priority, l.run_at
@@ -67,8 +75,8 @@ RETURNS TABLE (seq bigint, need integer, queue_priority integer, priority intege
     ORDER BY queue_priority(l.queue), l.priority, l.run_at, l.seq
 $$;
 
--- The first big job ahead of a place in line for which slots of a reference are kept, so that whoever stands there may
--- not take its. Asked of references that have room for whoever stands there.
+-- The first big job before a place in claim order for which slots of a reference are kept, so that the job at that
+-- place may not take them. The caller has found that the reference has room for `_slots`.
 CREATE OR REPLACE FUNCTION reserved_for(
     _now bigint, _ref text, _slots integer, _place bigint[], _ahead boolean
 ) RETURNS TABLE (seq bigint, need integer) LANGUAGE plpgsql STABLE AS $$
@@ -83,7 +91,7 @@ BEGIN
         SELECT * INTO _job FROM job j WHERE j.seq = _big.seq;
         CONTINUE WHEN is_paused(_job.queue);
         CONTINUE WHEN NOT EXISTS (SELECT FROM session s WHERE NOT s.draining AND serves(s, _job.queue, _job.task));
-        -- Slots of the reference are all that it may lack; for a slot of its own key, its group's too.
+        -- The big job may lack slots of this reference only; if this is its key, also slots of its group.
         CONTINUE WHEN EXISTS (
             SELECT FROM needs_of(_job) n
             WHERE n.ref <> _ref AND NOT (_job.key IS NOT NULL AND _ref = _job.grp || '/' || _job.key AND n.ref = _job.grp)
@@ -95,8 +103,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- One walk along the line for a session: starts what may run (or claims it ahead of time) until there is enough.
--- `_given` has what the walk before it gave: as jobs, by queue, and in bytes.
+-- The walk. `_given`, `_queues` and `_bytes` hold what the exchange's earlier walk gave: jobs, the queue of each, and
+-- bytes of payload.
 CREATE OR REPLACE FUNCTION walk(
     _now bigint, _session session, _max integer, _max_claim_batch integer, _ahead boolean, _lease_ms bigint, _trial boolean,
     INOUT _given jsonb[], INOUT _queues text[], INOUT _bytes bigint
@@ -140,7 +148,7 @@ BEGIN
             _held := true;
         END IF;
         IF NOT _held AND _ahead THEN
-            -- A big job must stand in line to keep its slots.
+            -- A big job must stand in line to keep its slots, so it is never claimed ahead of time.
             _held := EXISTS (SELECT FROM needs_of(_job) n WHERE n.slots >= 2 AND limit_of(n.ref) IS NOT NULL);
         END IF;
         IF NOT _held THEN
@@ -148,7 +156,7 @@ BEGIN
                 IF NOT has_room(_need.ref, _need.slots, _ahead) THEN
                     _full := _need.ref;
                     _full_is_key := strpos(_full, '/') > 0;
-                    -- A full group keeps the whole lane back; a full key keeps back those who need it.
+                    -- A full group stops the whole class; a full key stops the jobs that need it.
                     EXIT WHEN NOT _full_is_key;
                 END IF;
             END LOOP;
@@ -187,12 +195,12 @@ BEGIN
                 _held := cardinality(_kept_ref) > _kept_before;
             END IF;
             IF _held AND strpos(_full, '/') = 0 THEN
-                -- What is kept stays kept: nobody of this lane gets it in this walk.
+                -- Slots that are kept stay kept during this walk, so no job of this class can run.
                 _alive[_best] := false;
                 CONTINUE;
             END IF;
         END IF;
-        -- The next of its lane, before this one leaves it.
+        -- Find the next job of the class before this one leaves the line.
         SELECT l.seq, l.priority, l.run_at INTO _next FROM line l
         WHERE l.parked_on IS NULL AND l.queue = _class_queue[_best] AND l.class = _class[_best]
           AND (l.priority, l.run_at, l.seq) > (_job.priority, _job.run_at, _job.seq)

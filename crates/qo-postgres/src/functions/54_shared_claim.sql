@@ -1,11 +1,15 @@
--- Claims that are made beside others.
-
--- What a session is given, as far as there is room, and what that changes in `slots`. Answers with jobs in claim order (one
--- that somebody else let go meanwhile may come later); none if somebody must be alone for it.
+-- Claims beside others.
 --
--- It plans with what it sees, without a lock; then it locks the rows that change and looks again. Where as much is freed as
--- is taken nothing changes: no row is locked, and the sum stays what it is. If somebody else took what it counted on: of a key,
--- whoever counted on it stays in line; of a group, all is undone and made anew.
+-- 1. The claim finds the next jobs in line and plans with the slots that it sees, without a lock.
+-- 2. Jobs that lack room are left out, and the claim reads on behind them. If many lack room at their keys, it goes
+--    along the classes instead and parks them (`claim_along_classes`).
+-- 3. It locks and changes the rows of `slots` whose sum changes (53_slots.sql). Where as much is freed as is taken, no
+--    row is touched.
+-- 4. If a key has less room than planned, its jobs stay in line and the others run (`withdraw_blocked`). If a group has
+--    less room, the claim fails with 40001 and its caller makes it again.
+
+-- Claims for a session, together with what its settles have freed. Returns jobs in claim order; a job that another
+-- transaction unlocked meanwhile may come later than its place. Fails with QOALO if the exchange must run alone.
 CREATE OR REPLACE FUNCTION claim_shared(
     _session session, _max integer, _max_claim_batch integer, _freed_refs text[], _freed integer[], _freed_most integer[]
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
@@ -13,15 +17,16 @@ DECLARE
     _found bigint[] := '{}'; _new bigint[]; _passed bigint[] := '{}'; _whole boolean := true;
     _filled text[] := '{}'; _full text[] := '{}'; _keys boolean := true; _missing integer := greatest(_max, 0);
     _head record; _ended boolean := false; _scarce text[]; _room integer[]; _blocked bigint[]; _new_full text[]; _at_keys integer := 0;
-    -- Of every reference that is met: what is wanted and freed, the limit; and what is used, in how many rows, where it has looked.
+    -- Of every reference: slots wanted and freed, the limit; and slots in use and number of rows, where the claim has
+    -- looked.
     _refs text[] := _freed_refs; _want integer[] := array_fill(0, ARRAY[cardinality(_freed_refs)]); _back integer[] := _freed;
     _most integer[] := _freed_most; _used bigint[]; _shares integer[]; _uncounted text[];
 BEGIN
-    -- Keys that have room again let their next jobs in.
+    -- A key that has room again wakes its next jobs.
     PERFORM wake_first(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed)
         WHERE strpos(f.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = f.ref LIMIT 1);
     IF _missing > 0 THEN
-        -- Groups that are full. Where nothing is freed they stay so: nobody need look at those who wait for them.
+        -- Groups that are full, and stay so because this exchange frees nothing of them: their classes are left out.
         SELECT coalesce(array_agg(f.ref), '{}') INTO _filled FROM (
             SELECT s.ref FROM slots s WHERE s.is_full GROUP BY s.ref HAVING count(*) = max(s.shares)
             UNION ALL SELECT g.ref FROM effective_limit g WHERE g.declared = 0 OR g.declared IS NULL AND g.submit = 0) f;
@@ -39,7 +44,7 @@ BEGIN
             _new := _head.seqs;
             _found := _found || _new;
         END IF;
-        -- What is known stays as it is seen first.
+        -- Slots in use are read once for each reference, when it is first met.
         SELECT array_agg(a.ref), array_agg(a.want + a.fresh), array_agg(a.freed), array_agg(a.most), array_agg(a.used), array_agg(a.shares),
                coalesce(array_agg(a.ref) FILTER (WHERE a.fresh > a.room), '{}'), coalesce(array_agg(a.room) FILTER (WHERE a.fresh > a.room), '{}')
         INTO _refs, _want, _back, _most, _used, _shares, _scarce, _room
@@ -47,7 +52,7 @@ BEGIN
             SELECT z.ref, z.want, z.fresh, z.freed, z.most, k.used, k.shares,
                    CASE WHEN k.used IS NULL THEN z.fresh ELSE greatest(z.most - k.used + z.freed - z.want, 0) END::integer AS room
             FROM (
-                -- Where as much is freed as is taken of a group that is not full, there is room: nobody need ask.
+                -- A group that is not full, of which as much is freed as taken, has room: its rows are not read.
                 SELECT x.*, x.used IS NULL AND (x.want + x.fresh <> x.freed OR strpos(x.ref, '/') > 0 OR x.ref = ANY (_filled)) AS asks
                 FROM (
                     SELECT y.ref, sum(y.want)::integer AS want, sum(y.fresh)::integer AS fresh, sum(y.freed)::integer AS freed,
@@ -68,8 +73,8 @@ BEGIN
                        CASE WHEN z.asks THEN coalesce(u.shares, 0) ELSE z.shares END AS shares) k
         ) a;
         IF cardinality(_scarce) > 0 THEN
-            -- Those who lack room are passed over, and others found. Where many lack room at their keys, that is for the walk
-            -- along the lanes, which puts them aside.
+            -- Leave out the jobs that lack room, and look for others. If many lack room at their keys,
+            -- `claim_along_classes` parks them.
             EXIT WHEN _max_claim_batch IS NOT NULL;
             SELECT c.blocked, c.full_groups, _at_keys + cardinality(array_remove(c.lacks, NULL)) INTO _blocked, _new_full, _at_keys
                 FROM contend(_new, _scarce, _room) c;
@@ -88,10 +93,10 @@ BEGIN
         EXIT WHEN _ended;
     END LOOP;
     IF NOT _ended OR _missing > 0 AND (NOT _whole OR _max_claim_batch IS NOT NULL) THEN
-        -- Somebody lacks room, or there may be more.
+        -- Jobs lack room, or the line may have more.
         RETURN claim_along_classes(_session, _max, _max_claim_batch, _freed_refs, _freed, _freed_most, _found, _full);
     END IF;
-    -- The usual case: everybody at the head of the line may run, or nearly everybody.
+    -- The usual case: all jobs at the head of the line may run, or nearly all.
     IF cardinality(_passed) > 0 THEN _found := without(_found, _passed); END IF;
     SELECT array_agg(c.ref), array_agg(c.want), array_agg(c.freed), array_agg(c.most), array_agg(c.shares)
     INTO _refs, _want, _back, _most, _shares
@@ -105,7 +110,7 @@ BEGIN
             FROM change_slots(_refs, ARRAY(SELECT c.want - c.freed FROM unnest(_want, _back) WITH ORDINALITY c (want, freed, i) ORDER BY c.i), _most, _shares) c
             JOIN unnest(_refs, _want) w (ref, want) ON w.ref = c.lost;
         IF _scarce IS NOT NULL THEN _found := withdraw_blocked(_found, _scarce, _room, _uncounted); END IF;
-        -- Somebody may have been parked on a key while we waited for its row.
+        -- Another claim may have parked jobs on a key while this one waited for its row.
         PERFORM wake_first(c.ref, c.freed - c.want) FROM unnest(_refs, _want, _back) c (ref, want, freed)
             WHERE c.want < c.freed AND strpos(c.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = c.ref LIMIT 1);
     END IF;
@@ -113,7 +118,7 @@ BEGIN
     RETURN _found;
 END $$;
 
--- The same where nothing has a limit: nobody takes anything from anybody, so it loses no race.
+-- The same if no group has a limit: no slots are counted, so it cannot fail.
 CREATE OR REPLACE FUNCTION claim_unlimited(_session session, _max integer, _max_claim_batch integer) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE _taken bigint[]; _whole boolean; _given text[] := '{}'; _seqs bigint[];
 BEGIN
@@ -132,8 +137,8 @@ BEGIN
     RETURN _taken;
 END $$;
 
--- The same where somebody lacks room: on along the lanes that are left, beginning with `_seqs`. Of groups that have a limit and
--- are met on the way, sorted: `_most` is the limit, `_room` what is left, and `_delta` what changes.
+-- The same along the classes, beginning with `_seqs`. Of the references that are met, sorted: `_most` is the limit,
+-- `_room` what is left, `_delta` what changes.
 CREATE OR REPLACE FUNCTION claim_along_classes(
     _session session, _max integer, _max_claim_batch integer, _freed_refs text[], _freed integer[], _freed_most integer[],
     _seqs bigint[], _full text[]
@@ -150,13 +155,13 @@ BEGIN
         _round := _round + 1;
         _left := _max - cardinality(_taken);
         IF _round > 1 OR cardinality(_seqs) = 0 THEN
-            -- So many may be parked by one exchange; the next one goes on behind them.
+            -- One exchange parks that many jobs; the next one continues behind them.
             EXIT WHEN _round > 12;
-            -- Where those at the front lack room, look at more than are wanted.
+            -- If jobs at the head lack room, look at more than are wanted.
             _seqs := heads_of_classes(_session, greatest(_left, least(500, 2 * cardinality(_passed))), _max_claim_batch, _given, _full, _passed);
             EXIT WHEN cardinality(_seqs) = 0;
         END IF;
-        -- Groups that have less room than is wanted of them.
+        -- References that have less room than the jobs want.
         SELECT coalesce(array_agg(a.ref) FILTER (WHERE a.want > a.room), '{}'), array_agg(a.most) FILTER (WHERE a.want > a.room),
                array_agg(a.room) FILTER (WHERE a.want > a.room)
         INTO _scarce, _scarce_most, _scarce_room
@@ -171,9 +176,9 @@ BEGIN
         IF cardinality(_scarce) > 0 THEN
             SELECT * INTO _contest FROM contend(_seqs, _scarce, _scarce_room);
             IF _max_claim_batch IS NOT NULL AND cardinality(_contest.blocked) > 0 THEN
-                -- The list has only as many jobs of a queue as its share. If one of them lacks room, the queue's next job gets its
-                -- place. That job stands somewhere behind the queue's last in the list: what comes after that one is not known to
-                -- be next.
+                -- Of each queue the list has at most `_max_claim_batch` jobs. If one of them lacks room, the queue's
+                -- next job takes its place, which lies behind the queue's last job in the list. So jobs after that one
+                -- are not known to be next.
                 SELECT min(q.last) INTO _known
                 FROM (
                     SELECT l.queue, max(s.i)::integer AS last, count(*) AS listed, bool_or(s.seq = ANY (_contest.blocked)) AS lacks
@@ -217,7 +222,7 @@ BEGIN
     INTO _refs, _delta, _most, _shares
     FROM (SELECT r.* FROM unnest(_refs, _delta, _most) r (ref, delta, most) WHERE r.delta <> 0 ORDER BY r.ref COLLATE "C") c;
     IF EXISTS (SELECT FROM change_slots(_refs, _delta, _most, _shares)) THEN
-        RAISE EXCEPTION 'somebody else took slots of a key at the same moment' USING ERRCODE = '40001';
+        RAISE EXCEPTION 'another transaction took slots of a key meanwhile' USING ERRCODE = '40001';
     END IF;
     IF cardinality(_parked) > 0 THEN PERFORM park(_parked, _parked_on, _parked_most); END IF;
     PERFORM wake_first(c.ref, -c.delta) FROM unnest(_refs, _delta) c (ref, delta)

@@ -28,7 +28,7 @@ BEGIN
     PERFORM drop_if_spent(n.ref) FROM needs_of(_program) n;
 END $$;
 
--- Ends all that is over, in this order, and says how much that was. Dates come, too.
+-- Ends what is over, in the rule book's order, and returns how much that was. It also wakes jobs whose date has come.
 CREATE OR REPLACE FUNCTION end_what_is_over(_now bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _row record; _ended record;
@@ -76,7 +76,7 @@ BEGIN
         SELECT CASE WHEN _has_key THEN greatest(r.retain_ms, {{RETAIN_KEY_MS}}) ELSE r.retain_ms END FROM retention r WHERE r.state = _state);
 END $$;
 
--- Removes rows of keys that claims left behind, some thousand a time, and divides those of large limits that have drained.
+-- Deletes rows of keys that are not in use, 5000 references at a time, and divides large limits that have drained.
 CREATE OR REPLACE FUNCTION tidy_slots() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _from text := (SELECT c.swept_to FROM clock c); _to text;
 BEGIN
@@ -90,7 +90,7 @@ BEGIN
           AND NOT EXISTS (SELECT FROM slots s WHERE s.ref = g.ref AND s.shares > 1) AND used_now(g.ref) <= coalesce(g.declared, g.submit);
 END $$;
 
--- Forgets finished jobs whose retention is over, a thousand at a time, and sessions that ended long ago.
+-- Forgets ended jobs whose retention is over, {{FORGOTTEN}} at a time, and ended sessions.
 CREATE OR REPLACE FUNCTION forget(_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE _seqs bigint[]; _workflows text[]; _tokens bigint[];
 BEGIN
@@ -109,7 +109,7 @@ BEGIN
     DELETE FROM ended_session e WHERE e.session IN (
         SELECT o.session FROM ended_session o WHERE o.ended_at <= _now - {{RETAIN_SESSION_MS}} ORDER BY o.ended_at, o.session LIMIT {{FORGOTTEN}});
     PERFORM tidy_slots();
-    -- Turns of groups that nobody is in any more.
+    -- Locks of groups that have no live job or program.
     DELETE FROM submit_lock a WHERE a.ref IN (
         SELECT o.ref FROM submit_lock o WHERE o.ref <> 'cluster' AND o.ref NOT LIKE 'queue:%' AND NOT is_live(o.ref) LIMIT {{FORGOTTEN}} FOR UPDATE SKIP LOCKED);
     IF _seqs IS NULL THEN RETURN 0; END IF;

@@ -1,6 +1,21 @@
--- Submit. It takes no lock that an exchange waits for: it may be part of a caller's transaction that stays open.
+-- Submit, cancel and retry.
+--
+-- A submit may be part of a caller's transaction that stays open for minutes. So it takes no namespace lock, and
+-- neither locks nor changes a row that an exchange waits for:
+--
+-- 1. It checks the jobs (`check_jobs`, before the first write), and each job for the rules that need the state
+--    (`mistake_in`).
+-- 2. A job with a known id or idempotency key is answered with the earlier job.
+-- 3. A step locks its workflow's row, to take the next number. No exchange writes that row.
+-- 4. A job with `reject` or `skip` locks the rows of its groups in `submit_lock` and then counts live jobs.
+-- 5. A submit-side limit is added to `submit_limit`. The next function that runs alone counts it.
+-- 6. The job is stored in `job`, `extra_limit` and `line`. It is parked until its date at most, never on a key or a
+--    workflow: the transaction that ends such a reason might not see it.
+--
+-- Invariants: two submits with `reject` or `skip` never count one group at the same time; the steps of a workflow have
+-- no gaps.
 
--- The job that an idempotency key or an id was used for before.
+-- The job that an idempotency key, or else an id, was used for before.
 CREATE OR REPLACE FUNCTION earlier(_id uuid, _idempotency_key text)
 RETURNS TABLE (id uuid, task text, payload text, idempotency_key text) LANGUAGE sql STABLE AS $$
     SELECT e.id, e.task, e.payload, e.idempotency_key FROM (
@@ -20,7 +35,7 @@ CREATE OR REPLACE FUNCTION submit_limit_ref(_grp text, _key text) RETURNS text L
     SELECT CASE WHEN _key IS NULL THEN _grp ELSE _grp || '/' || _key END
 $$;
 
--- The rules that need the state and refuse the call: a job's groups, and what it costs there. None: it keeps them.
+-- The first rule that needs the state and that a job breaks: its groups, and what it costs there. NULL if none.
 CREATE OR REPLACE FUNCTION mistake_in(_new jsonb) RETURNS text LANGUAGE plpgsql STABLE AS $$
 DECLARE
     _grp text := group_of(_new->>'task', _new->>'group'); _key text := _new->>'key';
@@ -45,19 +60,19 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- At stricter levels than READ COMMITTED a look at `done` shows it as it was when the transaction began. Its indexes know
--- better: 40001 if a job with the id or the key of this new one has ended meanwhile.
+-- At REPEATABLE READ and SERIALIZABLE a query shows `done` as it was when the transaction began, but a unique index
+-- shows what was committed since: 40001 if a job with this id or idempotency key has ended meanwhile.
 CREATE OR REPLACE FUNCTION check_not_done(_seq bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('transaction_isolation') = 'read committed' THEN RETURN; END IF;
     INSERT INTO done SELECT j.*, 'cancelled', 0, NULL FROM job j WHERE j.seq = _seq ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
-        RAISE EXCEPTION 'this job was submitted by somebody else at the same moment' USING ERRCODE = '40001';
+        RAISE EXCEPTION 'another transaction submitted this job meanwhile' USING ERRCODE = '40001';
     END IF;
     DELETE FROM done d WHERE d.seq = _seq;
 END $$;
 
--- Stores one job, or says why not.
+-- Stores one job, or says why not. `_alone`: the caller holds the namespace lock exclusively.
 CREATE OR REPLACE FUNCTION submit_one(_now bigint, _new jsonb, _alone boolean) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _id uuid := (_new->>'id')::uuid; _idempotency_key text := _new->>'idempotency_key';
@@ -82,7 +97,7 @@ BEGIN
     _job.queue := coalesce(_new->>'queue', '{{DEFAULT_QUEUE}}');
     _job.workflow := _new->>'workflow';
     IF _job.workflow IS NOT NULL THEN
-        -- Whoever comes first makes it; the row is locked until the end, so that numbers have no gaps.
+        -- The row stays locked until the transaction ends, so that the numbers of steps have no gaps.
         INSERT INTO workflow AS w (workflow, on_failure) VALUES (_job.workflow, coalesce(_new->>'on_failure', '{{DEFAULT_ON_FAILURE}}'))
             ON CONFLICT (workflow) DO UPDATE SET steps = w.steps RETURNING * INTO _workflow;
         IF _workflow.cancelled THEN
@@ -99,8 +114,8 @@ BEGIN
         WHERE limit_with(n.ref, CASE WHEN n.ref = submit_limit_ref(_job.grp, _job.key) THEN _limit END) IS NOT NULL
         ORDER BY n.place LIMIT 1;
         IF FOUND THEN
-            -- Of the group too, because a limit of the key may be new to some of those who count at this moment. One who is
-            -- alone waits for nobody's transaction.
+            -- Lock the group too: a concurrent submit may count the group because it does not see a new limit of the
+            -- key yet. A caller that runs alone must not wait for an open transaction.
             IF NOT _alone THEN
                 INSERT INTO submit_lock AS a (ref)
                     SELECT DISTINCT r FROM unnest(ARRAY[_counted.ref, _job.grp, submit_limit_ref(_job.grp, _job.key)]) r ORDER BY r
@@ -109,7 +124,7 @@ BEGIN
             SELECT coalesce(sum(slots_of(j, _counted.ref)), 0) INTO _live FROM jobs_of(_counted.ref) j;
             SELECT _live + coalesce(sum(slots_of(p, _counted.ref)), 0) INTO _live FROM programs_of(_counted.ref) p;
             IF _live + _counted.slots > _counted.most THEN
-                -- A workflow that this job would have made is not made.
+                -- Undo the workflow, if this job has made it.
                 DELETE FROM workflow w WHERE w.workflow = _job.workflow AND w.steps = 0;
                 IF _on_limit = 'skip' THEN RETURN success(jsonb_build_object('outcome', 'skipped')); END IF;
                 RETURN failure('limit_reached', _counted.ref || ': its ' || _counted.most || ' slots are taken by '
@@ -132,8 +147,8 @@ BEGIN
         coalesce(_new->>'payload', 'null'))
     ON CONFLICT DO NOTHING RETURNING * INTO _row;
     IF NOT FOUND OR EXISTS (SELECT FROM done d WHERE d.id = _id OR d.idempotency_key = _idempotency_key) THEN
-        -- Somebody else submitted it at the same moment, or it ended while we looked.
-        RAISE EXCEPTION 'job % was submitted by somebody else at the same moment', _id USING ERRCODE = '40001';
+        -- Another transaction submitted it meanwhile, or it ended between the two queries.
+        RAISE EXCEPTION 'another transaction submitted job % meanwhile', _id USING ERRCODE = '40001';
     END IF;
     PERFORM check_not_done(_row.seq);
     SELECT * INTO _job FROM job j WHERE j.seq = _row.seq;
@@ -144,7 +159,8 @@ BEGIN
     RETURN success(jsonb_build_object('outcome', 'accepted', 'job', _id));
 END $$;
 
--- Stores jobs that ask for nothing special and are new, all at once. False, and nothing has happened, if some are not such.
+-- Stores jobs that ask for nothing special and are new, all at once. False, and nothing is changed, if there are
+-- others.
 CREATE OR REPLACE FUNCTION submit_plain(_now bigint, _jobs jsonb) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE _ids uuid[]; _stored bigint;
 BEGIN
@@ -171,7 +187,7 @@ BEGIN
         FROM new n RETURNING 1
     ) SELECT count(*) INTO _stored FROM lined;
     IF _stored <> cardinality(_ids) OR EXISTS (SELECT FROM done d WHERE d.id = ANY (_ids)) THEN
-        RAISE EXCEPTION 'some of these jobs were submitted by somebody else at the same moment' USING ERRCODE = '40001';
+        RAISE EXCEPTION 'another transaction submitted some of these jobs meanwhile' USING ERRCODE = '40001';
     END IF;
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM check_not_done(j.seq) FROM job j WHERE j.id = ANY (_ids);
@@ -179,7 +195,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Stores jobs, one answer for each; one that breaks a rule refuses them all.
+-- Stores jobs, with one answer for each; one that breaks a rule refuses them all.
 CREATE OR REPLACE FUNCTION submit_all(_now bigint, _jobs jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE _answers jsonb[] := '{}'; _new jsonb; _index integer := 0; _mistake text;
 BEGIN
@@ -196,7 +212,7 @@ BEGIN
         END IF;
         _index := _index + 1;
     END LOOP;
-    -- Those that are there already, in one order: two calls that name the same ones do not wait in a circle.
+    -- Lock existing workflows in one order, so that two calls that name the same ones do not deadlock.
     PERFORM 1 FROM workflow w WHERE w.workflow IN (SELECT e->>'workflow' FROM jsonb_array_elements(_jobs) e)
         ORDER BY w.workflow FOR UPDATE;
     FOR _new IN SELECT * FROM jsonb_array_elements(_jobs) LOOP
@@ -212,7 +228,7 @@ BEGIN
     RETURN submit_all(store_time(), _jobs);
 END $$;
 
--- Calls a job off; says in which state it is now.
+-- Cancels a job; answers with its state.
 CREATE OR REPLACE FUNCTION cancel_one(_now bigint, _id uuid) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE _seq bigint; _owned owned_job; _state job_state;
 BEGIN
@@ -245,7 +261,7 @@ BEGIN
     RETURN to_jsonb(_answers);
 END $$;
 
--- Whether a finished job may be opened again.
+-- Whether an ended job may be reopened.
 CREATE OR REPLACE FUNCTION can_be_reopened(_done done) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT _done.state <> 'succeeded' AND keeps_rules(as_job(_done))
        AND NOT EXISTS (SELECT FROM workflow w WHERE w.workflow = _done.workflow AND w.cancelled)

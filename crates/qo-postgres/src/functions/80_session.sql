@@ -1,4 +1,15 @@
--- Sessions and the exchange.
+-- Sessions, and the exchange that runs alone.
+--
+-- 1. Check the exchange and its settles, before the namespace lock is taken.
+-- 2. Take the lock exclusively (`lock_namespace`).
+-- 3. If the session has had this number before, answer with the recorded reply.
+-- 4. If schedules are due and the call does not say what they fire, answer with them; nothing is changed.
+-- 5. Settle, start claimed jobs, record progress, renew the lease.
+-- 6. End what is over; fire schedules.
+-- 7. Claim (50_claim.sql), then claim ahead of time.
+-- 8. Record the reply under the number.
+--
+-- Invariant: an exchange is answered once; its number always gets the same reply.
 
 CREATE OR REPLACE FUNCTION api_open_session(_new jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE _now bigint; _id uuid; _session session;
@@ -29,8 +40,8 @@ BEGIN
     END IF;
 END $$;
 
--- An exchange whose settles have been checked: one that breaks a rule of its own says so, and is refused alone. Done before the
--- namespace's lock is taken: to check a large output takes long.
+-- An exchange with its settles checked: one that breaks a rule of its own is marked, and refused alone. This happens
+-- before the namespace lock is taken, because checking a large output takes long.
 CREATE OR REPLACE FUNCTION with_checked_settles(_exchange jsonb) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE _settle jsonb; _mistake text; _settles jsonb[] := '{}'; _bad boolean := false;
 BEGIN
@@ -69,7 +80,7 @@ BEGIN
                 WHEN 'snooze' THEN 'snoozed' WHEN 'release' THEN 'released' ELSE 'cancelled' END,
             left_bytes(_detail->>'error', {{ERROR_BYTES}}), _detail->>'output', _now + (_detail->>'delay_ms')::bigint));
     END IF;
-    -- The token that settled it before hears the recorded state again.
+    -- A token that has settled the job before gets the recorded state again.
     SELECT j.attempts INTO _attempts FROM job j WHERE j.id = _id;
     IF NOT FOUND THEN SELECT attempts_of(d) INTO _attempts FROM done d WHERE d.id = _id; END IF;
     SELECT a INTO _attempt FROM jsonb_array_elements(_attempts) WITH ORDINALITY e (a, n)
@@ -80,8 +91,8 @@ BEGIN
     RETURN failure('fenced', 'token ' || _token || ' does not own job ' || _id);
 END $$;
 
--- Jobs that their worker holds and cannot read fail for good, each with the attempt that it was claimed for; the others that were
--- claimed with them run. Without effect where the token does not own the job any more: the worker may say so again.
+-- Fails jobs that their worker cannot read, each with the attempt that it was claimed for; the others that were claimed
+-- with them run. Nothing happens to a job that the token no longer owns, so the worker may repeat the call.
 CREATE OR REPLACE FUNCTION api_fail_unreadable(_session uuid, _ids uuid[], _tokens bigint[], _errors text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE _now bigint; _bad record; _said text; _owned owned_job; _job job;
@@ -132,14 +143,14 @@ BEGIN
         'token', _token, 'timeout_ms', timeout_of(_job), 'retry', retry_of(_job))));
 END $$;
 
--- Schedules that are due, for the client, which can reckon with their expressions; none if there are none.
+-- Schedules that are due, for the client, which computes their ticks; NULL if there are none.
 CREATE OR REPLACE FUNCTION due_schedules(_now bigint) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('due', jsonb_agg(schedule_status(s) ORDER BY s.next, s.schedule), 'now', _now)
     FROM schedule s WHERE s.next <= _now AND coalesce(s.put_off_until, _now) <= _now HAVING count(*) > 0
 $$;
 
--- Submits the job of a tick, and answers as a submit does; none if its idempotency key is in a transaction that is still open.
--- Every exchange waits for the caller, which is alone, and the transaction may stay open for hours: so it waits for a moment only.
+-- Submits the job of a tick and answers as a submit does; NULL if an open transaction has its idempotency key. The
+-- caller runs alone, so every exchange waits for it, and that transaction may stay open for hours: it waits 20 ms.
 CREATE OR REPLACE FUNCTION submit_tick(_now bigint, _job jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE _answer jsonb; _mistake text; _patience text := current_setting('lock_timeout');
 BEGIN
@@ -152,16 +163,16 @@ BEGIN
         _answer := submit_one(_now, _job, true);
         PERFORM set_config('lock_timeout', _patience, true);
     EXCEPTION WHEN lock_not_available THEN
-        -- The setting is as it was, as is all that the block has changed.
+        -- The failed block has also restored the setting.
         RETURN NULL;
     END;
     PERFORM count_new_limits();
     RETURN _answer;
 END $$;
 
--- Fires schedules: each with the jobs of its ticks and its next tick, as reckoned from the row that is given with it. One that
--- another exchange has fired since is left alone. One that its client cannot reckon with is `refused`: it stops, because a
--- schedule that stays due would make every exchange run alone. Says how many jobs were accepted.
+-- Fires schedules, each with the jobs of its ticks and its next tick, as the client has computed them from `from`. A
+-- schedule that another call has fired since is left as it is. One that the client cannot compute is `refused` and
+-- stops: a schedule that stays due would make every exchange run alone. Returns how many jobs were accepted.
 CREATE OR REPLACE FUNCTION fire(_now bigint, _fires jsonb) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE _fire jsonb; _tick jsonb; _row schedule; _answer jsonb; _outcome jsonb; _accepted bigint := 0; _busy boolean;
     _next bigint; _put_off bigint;
@@ -185,7 +196,7 @@ BEGIN
             ELSE
                 _answer := submit_tick(_now, _tick->'job');
                 IF _answer IS NULL THEN
-                    -- This tick is tried again in a while, and those after it with it.
+                    -- Try this tick, and those after it, again later.
                     _next := (_tick->>'tick')::bigint;
                     _put_off := _now + 5000;
                     EXIT;
@@ -207,7 +218,7 @@ BEGIN
     RETURN _accepted;
 END $$;
 
--- The last answer of a session, again.
+-- The last reply of a session. Of an exchange beside others it is built from columns.
 CREATE OR REPLACE FUNCTION recorded_reply(_session session) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT coalesce(_session.reply, jsonb_build_object('number', _session.number,
         'settled', (SELECT coalesce(jsonb_agg(CASE WHEN r LIKE '{%' THEN r::jsonb ELSE jsonb_build_object('Ok', r) END ORDER BY n), '[]')
@@ -226,8 +237,7 @@ CREATE OR REPLACE FUNCTION recorded_reply(_session session) RETURNS jsonb LANGUA
         'now', _session.reply_now, 'lease_until', _session.reply_now + _session.lease_ms))
 $$;
 
--- The exchange. If schedules are due and `_fires` does not say what they fire, nothing happens and they are the answer. A
--- trial is undone by its caller, and draws no fence tokens.
+-- The exchange. A trial is rolled back by its caller and draws no fence tokens.
 CREATE OR REPLACE FUNCTION exchange_alone(_exchange jsonb, _fires jsonb, _trial boolean) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _now bigint; _id uuid; _number bigint;
@@ -279,7 +289,8 @@ BEGIN
             PERFORM give_back(_now, _owned.seq);
         END LOOP;
     END IF;
-    -- What it could not start in time it does not get again at once: somebody else may have it first.
+    -- A session that did not start claimed jobs in time gets none ahead of time now, so that another worker can take
+    -- them.
     _late := EXISTS (SELECT FROM owned_job h WHERE h.session = _id AND h.state = 'claimed' AND h.until <= _now);
     _over := end_what_is_over(_now);
     _fired := fire(_now, _fires);
@@ -314,13 +325,13 @@ CREATE OR REPLACE FUNCTION api_exchange(_exchange jsonb, _fires jsonb) RETURNS j
     SELECT exchange_alone(_exchange, _fires, false)
 $$;
 
--- Whether a reply brings a worker anything that it asked for.
+-- Whether a reply brings a worker anything.
 CREATE OR REPLACE FUNCTION brings(_reply jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT jsonb_array_length(_reply->'claimed') + jsonb_array_length(_reply->'prefetched')
          + jsonb_array_length(_reply->'stop') > 0
 $$;
 
--- An exchange that only asks: if it would bring nothing it is undone, and the answer is none.
+-- An exchange that only asks: if it brings nothing it is rolled back, and the answer is NULL.
 CREATE OR REPLACE FUNCTION api_fetch(_exchange jsonb, _fires jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE _reply jsonb; _again boolean;
 BEGIN
@@ -338,7 +349,7 @@ BEGIN
     END;
 END $$;
 
--- What an exchange would find: it is tried, and undone.
+-- What an exchange would find: it is tried and rolled back.
 CREATE OR REPLACE FUNCTION api_work(_id uuid, _claim jsonb, _fires jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE _now bigint := lock_namespace(); _session session; _reply jsonb;
 BEGIN

@@ -1,6 +1,6 @@
--- What registrations, configurations and operators say.
+-- Registrations, configurations, and what operators do. All of these run alone, except views and `api_keep_log`.
 
--- A registration as text, for the history of pushes.
+-- A registration as text, for the list of pushes.
 CREATE OR REPLACE FUNCTION task_text(_task jsonb) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT concat_ws(' ', 'group=' || coalesce(_task->>'group', _task->>'task'), 'max_concurrent=' || (_task->>'max_concurrent'),
         'timeout_ms=' || (_task->>'timeout_ms'),
@@ -8,20 +8,20 @@ CREATE OR REPLACE FUNCTION task_text(_task jsonb) RETURNS text LANGUAGE sql STAB
                  || (_task#>>'{retry,max_ms}') || '/' || (_task#>>'{retry,jitter_percent}'))
 $$;
 
--- A value of a configuration as text, for the history of pushes.
+-- A value of a configuration as text, for the list of pushes.
 CREATE OR REPLACE FUNCTION setting_text(_setting text, _value jsonb) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN _setting = 'schedule'
         THEN left((_value->>'cron') || ' ' || (_value->>'timezone') || ' ' || (_value->>'task'), {{PUSH_TEXT_CHARS}})
         ELSE _value #>> '{}' END
 $$;
 
--- What a push changed of one setting: without `old` it was added, without `new` removed.
+-- What a push changed of one setting. Without `old` it was added, without `new` removed.
 CREATE OR REPLACE FUNCTION setting_change(_setting text, _name text, _old text, _new text) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_strip_nulls(jsonb_build_object('setting', _setting, 'name', _name, 'old', _old, 'new', _new))
 $$;
 
--- Remembers a push that changed something: of the last hundred, fifty changes of each. What an app changes at one moment, with
--- nothing of another app between, is one push.
+-- Remembers a push that changed something: the last {{PUSHES}} pushes, of each {{PUSH_CHANGES}} changes. Changes of one
+-- app at one moment are one push, unless another app pushed in between.
 CREATE OR REPLACE FUNCTION remember_push(_now bigint, _app text, _changes jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _last push; _all jsonb := _changes; _listed jsonb; _unlisted bigint;
 BEGIN
@@ -39,13 +39,14 @@ BEGIN
     END IF;
 END $$;
 
--- A namespace keeps what a thousand apps say.
+-- Refuses an app beyond the first {{APPS}}.
 CREATE OR REPLACE FUNCTION refuse_app(_field text, _app text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM refuse('invalid', invalid(_field, _app, 'must be one of at most {{APPS}} apps of the namespace'));
 END $$;
 
--- Answers what the registration changed. What an app said before, word for word, changes nothing, not even which app is newest.
+-- Returns what the registration changed. If an app registers a task as before, nothing changes, not even which app is
+-- the newest.
 CREATE OR REPLACE FUNCTION api_register(_tasks jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _now bigint; _task jsonb; _name text; _grp text; _app text; _before text; _old jsonb;
@@ -96,12 +97,12 @@ BEGIN
     RETURN jsonb_build_object('changes', to_jsonb(_changes));
 END $$;
 
--- Limits that nobody sets any more leave no row behind.
+-- Deletes rows of limits that neither an operator nor a configuration sets.
 CREATE OR REPLACE FUNCTION drop_empty_limits() RETURNS void LANGUAGE sql AS $$
     DELETE FROM limits l WHERE l.operator IS NULL AND l.config IS NULL
 $$;
 
--- A configuration, one row for each thing that it says.
+-- The settings of a configuration, one row each.
 CREATE OR REPLACE FUNCTION settings_of(_configuration jsonb) RETURNS TABLE (setting text, name text, value jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT 'limit', e.key, e.value FROM jsonb_each(coalesce(_configuration->'limits', '{}')) e
@@ -111,15 +112,15 @@ LANGUAGE sql STABLE AS $$
         WHERE jsonb_typeof(e.value) <> 'null'
 $$;
 
--- What the newest app says that names it.
+-- A setting as the newest app that names it has it.
 CREATE OR REPLACE FUNCTION newest_setting(_setting text, _name text) RETURNS TABLE (value jsonb, app text) LANGUAGE sql STABLE AS $$
     SELECT s.value, s.app FROM app_setting s JOIN app a USING (app)
         WHERE s.setting = _setting AND s.name = _name ORDER BY a.n DESC LIMIT 1
 $$;
 
--- Replaces what an app's configuration says, and answers what that changed. `_next` has, by schedule, an expression, its time
--- zone and its first tick after now: for each schedule that the app names or named. If one of them counts with another
--- expression by now, the answer is null, and nothing has happened. What the app said before, word for word, changes nothing.
+-- Replaces the configuration of an app, and returns what that changed. `_next` has, for each schedule that the app
+-- names or named, a cron expression, its time zone and its first tick after now. If a schedule counts with another
+-- expression meanwhile, the answer is NULL, and nothing is changed. A configuration as before changes nothing.
 CREATE OR REPLACE FUNCTION api_configure(_configuration jsonb, _next jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _now bigint; _app text := coalesce(_configuration->>'app', '{{DEFAULT_APP}}'); _changes jsonb;
@@ -140,7 +141,7 @@ BEGIN
             FULL JOIN settings_of(_configuration) n ON n.setting = o.setting AND n.name = o.name
             WHERE o.value::text IS DISTINCT FROM n.value::text) d;
     IF _changes = '[]' THEN
-        -- A schedule that had stopped goes on, if this release finds a tick.
+        -- A schedule that had stopped runs again if this release finds a tick.
         UPDATE schedule s SET next = (_next->s.schedule->>'next')::bigint WHERE s.enabled AND s.next IS NULL
             AND _next->s.schedule->>'cron' = s.spec->>'cron' AND _next->s.schedule->>'timezone' = s.spec->>'timezone';
         RETURN jsonb_build_object('changes', _changes);
@@ -260,15 +261,15 @@ BEGIN
     PERFORM take_away(_now, _seq, 'released_by_operator', 'released by operator');
 END $$;
 
--- `_step` is the step that is to be retried or skipped.
+-- Retries or skips a step (`_step`), or cancels the workflow.
 CREATE OR REPLACE FUNCTION api_steer_workflow(_name text, _steer text, _step integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _now bigint; _workflow workflow; _head record; _id uuid;
 BEGIN
     PERFORM check_none(CASE WHEN coalesce(_steer NOT IN ('retry', 'skip', 'cancel'), true)
         THEN invalid('steer', coalesce(_steer, ''), 'must be retry, skip or cancel') END);
     PERFORM notify_listeners();
-    -- A caller's open transaction may hold this row, because it submits to the workflow: wait for that before everybody
-    -- else waits for us.
+    -- A caller's open transaction may have locked this row, because it submits to the workflow. Wait for it before
+    -- taking the namespace lock, which all exchanges would wait for.
     PERFORM 1 FROM workflow w WHERE w.workflow = _name FOR UPDATE;
     _now := lock_namespace();
     SELECT * INTO _workflow FROM workflow w WHERE w.workflow = _name;
@@ -295,7 +296,7 @@ BEGIN
     END IF;
 END $$;
 
--- Whether a job is one of those that a filter names.
+-- Whether a job matches a filter.
 CREATE OR REPLACE FUNCTION matches(
     _filter jsonb, _state job_state, _queue text, _task text, _grp text, _key text, _workflow text
 ) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
@@ -306,7 +307,7 @@ CREATE OR REPLACE FUNCTION matches(
        AND (_filter->>'workflow' IS NULL OR coalesce(_filter->>'workflow' = _workflow, false))
 $$;
 
--- The first jobs after a place that match and can be changed.
+-- The first jobs after a number that match a filter and can be changed.
 CREATE OR REPLACE FUNCTION changeable(_now bigint, _change text, _filter jsonb, _after bigint, _most integer)
 RETURNS TABLE (seq bigint, id uuid) LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -322,7 +323,7 @@ BEGIN
                   AND matches(_filter, d.state, d.queue, d.task, d.grp, d.key, d.workflow)
                 ORDER BY d.seq LIMIT _most)
             UNION ALL
-            -- Those that wait for a date, and not the whole backlog: every exchange waits meanwhile.
+            -- Only jobs that wait for a date, not the whole backlog: every exchange waits meanwhile.
             (SELECT j.seq, j.id FROM (
                     SELECT l.seq FROM line l WHERE l.parked_on = '@' AND l.run_at > _now ORDER BY l.run_at OFFSET 0) w
                 CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = w.seq OFFSET 0) j
@@ -333,7 +334,7 @@ BEGIN
     END IF;
 END $$;
 
--- They are found before the first is changed: changing one changes nothing about which others can be.
+-- All jobs of the page are found before the first is changed: a change has no effect on which others can be changed.
 CREATE OR REPLACE FUNCTION api_change_matching(_change text, _filter jsonb, _after bigint, _limit integer) RETURNS jsonb
 LANGUAGE plpgsql AS $$
 DECLARE _now bigint; _n integer := 0; _last bigint; _found record;
@@ -438,8 +439,8 @@ BEGIN
     RETURN _status;
 END $$;
 
--- `_next` is the first tick after now of the schedule, if its expression and time zone are still `_cron` and `_timezone`;
--- if they are not, the answer is false, and nothing has happened.
+-- `_next` is the schedule's first tick after now, if its expression and time zone are still `_cron` and `_timezone`; if
+-- they are not, the answer is false, and nothing is changed.
 CREATE OR REPLACE FUNCTION api_enable_schedule(_name text, _enabled boolean, _next bigint, _cron text, _timezone text)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE _now bigint := lock_namespace(); _row schedule;
@@ -452,8 +453,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- Keeps the log of an attempt. A token that was never drawn is no attempt; to look for one that was drawn would take an index
--- on every claim, so a log that comes after its job was forgotten is kept.
+-- Keeps the log of an attempt. A token that was never drawn is refused. To check that a token still belongs to a
+-- remembered job would take an index that every claim writes, so a log that comes after its job was forgotten is kept.
 CREATE OR REPLACE FUNCTION api_keep_log(_token bigint, _log bytea) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM check_none(CASE WHEN coalesce(octet_length(_log) > {{LOG_BYTES}}, true)

@@ -1,4 +1,4 @@
--- What may be looked at. A look takes no lock: it sees what was committed when it began, with what is over as `89_foreseen.sql` has it.
+-- Views. They take no lock: each shows what was committed when it began, with what is over ended (89_foreseen.sql).
 
 CREATE OR REPLACE FUNCTION running_view(_owned owned_job) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('worker', _owned.worker, 'session', _owned.session, 'token', _owned.token,
@@ -19,7 +19,7 @@ LANGUAGE sql STABLE AS $$
         'workflow', _job.workflow, 'step', _job.step, 'skipped', _job.skipped, 'finished_at', _finished_at)
 $$;
 
--- The columns that a finished job has in common with a live one.
+-- The columns that an ended job has in common with a live one.
 CREATE OR REPLACE FUNCTION as_job(_done done) RETURNS job LANGUAGE sql STABLE AS $$
     SELECT ROW(_done.seq, _done.id, _done.task, _done.queue, _done.grp, _done.key, _done.cost, _done.limits,
         _done.priority, _done.submitted_at, _done.run_at, _done.good_until, _done.max_attempts, _done.retry,
@@ -122,14 +122,14 @@ BEGIN
     SELECT f.slots, f.source INTO _force FROM (SELECT 1) one LEFT JOIN limit_and_source(_ref) f ON true;
     IF is_spent_at(_now, _gone, _ref) THEN
         _sources := _sources || '{"submit": null}';
-        -- Of all sources that one counts last.
+        -- A submit-side limit counts only where no other source says anything.
         IF _force.source = 'submit' THEN SELECT NULL::integer AS slots, NULL::text AS source INTO _force; END IF;
     END IF;
     RETURN jsonb_build_object('group', _ref, 'limit', _force.slots, 'source', _force.source, 'sources', _sources, 'used', _used,
         'live', live_in(_now, _gone, _ref));
 END $$;
 
--- Slots in use of every reference that has holders, those of GROUP/* too: in one pass, for lists.
+-- Slots in use of every reference that has holders, GROUP/* too, in one pass for lists.
 CREATE OR REPLACE FUNCTION all_used(_now bigint, _over bigint[]) RETURNS TABLE (ref text, slots bigint) LANGUAGE sql STABLE AS $$
     WITH held AS (
         SELECT n.ref, n.slots FROM owned_job h JOIN job j USING (seq), needs_of(j) n
@@ -140,7 +140,7 @@ CREATE OR REPLACE FUNCTION all_used(_now bigint, _over bigint[]) RETURNS TABLE (
     UNION ALL SELECT every_key(h.ref), sum(h.slots) FROM held h WHERE strpos(h.ref, '/') > 0 GROUP BY every_key(h.ref)
 $$;
 
--- Every reference that has live jobs, programs or a limit of its own.
+-- Every reference that has live jobs, programs or a limit.
 CREATE OR REPLACE FUNCTION known_refs(_now bigint, _gone bigint[]) RETURNS TABLE (ref text) LANGUAGE sql STABLE AS $$
     WITH live AS MATERIALIZED (
         SELECT j.seq, j.queue, j.grp, j.key FROM job j WHERE j.seq NOT IN (SELECT unnest(_gone)))
@@ -162,7 +162,8 @@ BEGIN
     RETURN (
         WITH found AS (
             SELECT r.ref, listing_order(r.ref) COLLATE "C" AS listed FROM known_refs(_now, _gone) r
-            -- One that cannot be read could not be asked for either. The jobs that name it say so.
+            -- A client could not read a broken reference, nor ask for it. The jobs that name it are shown as
+            -- unreadable.
             WHERE is_group(r.ref) AND (_after IS NULL OR listing_order(r.ref) COLLATE "C" > listing_order(_after) COLLATE "C") ORDER BY 2 LIMIT _limit + 1
         ), page AS MATERIALIZED (SELECT * FROM found ORDER BY listed LIMIT _limit
         ), used AS MATERIALIZED (SELECT * FROM all_used(_now, _over))
@@ -173,7 +174,7 @@ BEGIN
                     THEN (SELECT p.ref FROM page p ORDER BY p.listed DESC LIMIT 1) END));
 END $$;
 
--- Who holds slots of a reference, the oldest claim first.
+-- The holders of slots of a reference, the oldest token first.
 CREATE OR REPLACE FUNCTION holders(_now bigint, _over bigint[], _ref text, _most integer) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT coalesce(jsonb_agg(h.holder ORDER BY h.token), '[]') FROM (
         SELECT a.* FROM (
@@ -229,7 +230,7 @@ BEGIN
         ) c ON c.queue = n.queue);
 END $$;
 
--- A session; with `_now`, without those of its attempts and claims that are over by then.
+-- A session. With `_now`, its attempts and claims that are over by then are not counted.
 CREATE OR REPLACE FUNCTION worker_view(_session session, _now bigint) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('worker', _session.worker, 'session', _session.session, 'queues', _session.queues,
         'tasks', _session.tasks, 'permits', _session.permits, 'free_permits', _session.free_permits,
@@ -245,7 +246,7 @@ BEGIN
     RETURN (SELECT coalesce(jsonb_agg(worker_view(s, _now) ORDER BY s.worker, s.session), '[]') FROM session s WHERE s.lease_until > _now);
 END $$;
 
--- What is over and has not been ended yet, of each kind the first thousand.
+-- What is over and has not been ended yet, of each kind the first {{PAGE}}.
 CREATE OR REPLACE FUNCTION api_over() RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 DECLARE _now bigint := store_time(); _sessions jsonb; _attempts jsonb; _programs jsonb;
 BEGIN
@@ -270,7 +271,7 @@ BEGIN
     RETURN jsonb_build_object('sessions', _sessions, 'leases', _attempts || _programs);
 END $$;
 
--- The state of a step as views show it: pending, if a claim would send it back.
+-- The state of a step as views show it: pending, if its attempt or claim is over and it goes back into line.
 CREATE OR REPLACE FUNCTION shown_step(_seq bigint, _state job_state) RETURNS job_state LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF _state NOT IN ('claimed', 'running') THEN RETURN _state; END IF;
@@ -304,15 +305,15 @@ CREATE OR REPLACE FUNCTION api_workflows(_after text, _limit integer) RETURNS js
         'next', CASE WHEN (SELECT count(*) FROM found) > _limit THEN (SELECT max(p.workflow) FROM page p) END)
 $$;
 
--- A job's place among those in line that are earlier in claim order, 1 for the next: of a reference, or (with none) of
--- its own queue and task.
+-- The position of a job in claim order, 1 for the first: among the jobs in line that take slots of a reference, or,
+-- without one, among those of its queue and task.
 CREATE OR REPLACE FUNCTION position_of(_now bigint, _over bigint[], _gone bigint[], _job job, _ref text) RETURNS integer
 LANGUAGE plpgsql STABLE AS $$
 DECLARE _ended boolean := cardinality(_over) + cardinality(_gone) > 0;
 BEGIN
     RETURN (SELECT least(count(*) + 1, {{POSITION}}) FROM (
         SELECT 1 FROM (
-            -- Steps that wait for their turn are parked; with what is over it may be theirs.
+            -- A step that was not next is parked on its workflow; with what is over ended it may be next.
             SELECT l.seq FROM line l WHERE l.run_at <= _now AND (coalesce(l.parked_on NOT LIKE '~%', true) OR _ended)
                 AND l.seq NOT IN (SELECT unnest(_gone))
             UNION ALL SELECT o FROM unnest(_over) o WHERE o NOT IN (SELECT unnest(_gone))
@@ -387,8 +388,8 @@ BEGIN
     RETURN _all;
 END $$;
 
--- A job has ended only when a command has ended it, and its worker may settle it until then: one that would end is shown as
--- it is.
+-- A job ends only when a command ends it, and its worker may settle it until then. So a job in `_gone` is shown as it
+-- is.
 CREATE OR REPLACE FUNCTION api_explain(_id uuid) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 DECLARE _now bigint := store_time(); _over bigint[]; _gone bigint[]; _job job; _owned owned_job; _state job_state; _reasons jsonb := '[]';
 BEGIN
@@ -407,7 +408,7 @@ BEGIN
         RETURN jsonb_build_object('job', _id, 'state', coalesce(_owned.state, 'pending'), 'reasons', _reasons);
     END IF;
     IF _job.seq = ANY (_over) THEN
-        -- It has been tried once more.
+        -- The attempt that is over counts as made.
         IF _owned.state = 'running' THEN _job.attempts := _job.attempts || '[{}]'::jsonb; END IF;
         _owned := NULL;
     END IF;
@@ -420,7 +421,7 @@ BEGIN
     RETURN jsonb_build_object('job', _id, 'state', coalesce(_owned.state, 'pending'), 'reasons', _reasons);
 END $$;
 
--- Where the cache of slots in use says something else than their holders: nowhere, if all is well.
+-- References whose count in `slots` differs from their holders'. An empty list if all is well.
 CREATE OR REPLACE FUNCTION api_drift() RETURNS jsonb LANGUAGE sql STABLE AS $$
     WITH held AS (
         SELECT u.ref, sum(u.slots) AS slots FROM (

@@ -1,7 +1,8 @@
 -- Apps: services that share the namespace. Each pushes its own configuration and registrations, and replaces nothing of
--- another app. What was said before there were apps belongs to the app `default`.
+-- other apps. What was stored before this step belongs to the app `default`.
 
--- Apps whose configuration says something. `place` orders them: where two name the same, the one with the greater place counts.
+-- Apps whose configuration says something. The app with the greatest `place` (from step 4 on: `n`) is the newest, and
+-- counts where several name the same.
 CREATE TABLE app (
     app   text COLLATE "C" PRIMARY KEY,
     place bigint NOT NULL
@@ -50,6 +51,6 @@ INSERT INTO app_setting SELECT '{{DEFAULT_APP}}', 'retention', r.state::text, to
 INSERT INTO app SELECT '{{DEFAULT_APP}}', 1 WHERE EXISTS (SELECT FROM app_setting);
 INSERT INTO registration SELECT t.task, '{{DEFAULT_APP}}', t.options FROM task t;
 
--- They answer now what a push changed; a function cannot be replaced by one that answers something else.
+-- These two return what a push changed from now on. A function cannot be replaced by one of another return type.
 DROP FUNCTION IF EXISTS api_register(jsonb);
 DROP FUNCTION IF EXISTS api_configure(jsonb, jsonb);

@@ -1,7 +1,7 @@
 -- One word for each thing, the same in SQL as in the rule book and in docs/glossary.md.
 
--- A function cannot be replaced by one whose parameters or columns have other names. `99_doors.sql` opens the doors among them
--- to the same roles again.
+-- A function cannot be replaced by one whose parameters or columns have other names. `99_doors.sql` opens the doors
+-- among them to the same roles again.
 DO $$
 DECLARE _function regprocedure;
 BEGIN
