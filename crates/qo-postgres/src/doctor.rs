@@ -67,7 +67,7 @@ pub async fn repair(url: &Url) -> Result<Vec<Drift>> {
     version(url).await?;
     let client = connect(url).await?;
     let begin = format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL search_path = {}, pg_temp; SELECT alone()",
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL search_path = {}, pg_temp; SELECT lock_namespace()",
         url.schema()
     );
     client.batch_execute(&begin).await.map_err(|error| refused(&error))?;
