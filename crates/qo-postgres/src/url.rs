@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_hosts_the_one_that_can_write_is_meant_and_each_gets_its_part_of_the_time() {
+    fn of_several_hosts_the_writable_one_is_meant_and_each_gets_its_time() {
         let url = Url::parse("postgres://me@a,b:5433/shop").expect("a url");
         assert_eq!(url.config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
         let patience = Duration::from_secs(5);

@@ -320,7 +320,7 @@ fn a_door_refuses_exactly_the_jobs_that_the_rule_book_refuses() {
 }
 
 #[test]
-fn a_door_refuses_as_the_rule_book_does_whatever_comes_together() {
+fn a_door_refuses_combinations_as_the_rule_book_does() {
     let field = prop::sample::select(&FIELDS[..]);
     let field = field.prop_flat_map(|field| (Just(field), prop::sample::select(values(field))));
     let jobs = prop::collection::vec(field, 1..4);
@@ -716,7 +716,7 @@ fn jobs_that_cannot_be_read_fail_in_one_call_and_hold_up_no_reply() {
 }
 
 #[test]
-fn an_error_is_cut_to_as_many_bytes_by_sql_as_by_the_rule_book() {
+fn sql_cuts_an_error_where_the_rule_book_does() {
     RUNTIME.block_on(async {
         let house = House::new("QO_TEST_POSTGRES_15", "doors_cut").await;
         for (text, times) in
@@ -808,7 +808,7 @@ fn a_view_waits_for_no_exchange_whatever_is_over() {
 }
 
 #[test]
-fn with_an_attempt_that_is_not_remembered_any_more_goes_its_log() {
+fn the_log_of_a_forgotten_attempt_is_deleted() {
     RUNTIME.block_on(async {
         let house = House::new("QO_TEST_POSTGRES_18", "doors_logs").await;
         let (store, session) = at_work(&house).await;
@@ -842,7 +842,7 @@ fn with_an_attempt_that_is_not_remembered_any_more_goes_its_log() {
 }
 
 #[test]
-fn a_process_of_version_1_that_pushes_schedules_is_told_that_it_is_too_old() {
+fn a_version_1_process_that_pushes_schedules_is_told_to_be_replaced() {
     RUNTIME.block_on(async {
         let house = House::new("QO_TEST_POSTGRES_18", "doors_old").await;
         // It sent the next tick alone, and took null for a success.

@@ -212,7 +212,7 @@ fn claims_of_a_large_group_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn a_limit_is_reached_though_somebody_holds_a_share_of_it() {
+fn a_limit_is_reached_though_a_transaction_holds_a_share() {
     RUNTIME.block_on(async {
         for (end, left) in [("COMMIT", 90), ("ROLLBACK", 100)] {
             let mut world = World::new("share_held").await;
@@ -272,7 +272,7 @@ fn a_large_limit_that_is_lowered_and_raised_keeps_its_sum() {
 }
 
 #[test]
-fn an_exchange_that_dies_before_it_commits_never_was() {
+fn an_exchange_that_dies_before_its_commit_changes_nothing() {
     RUNTIME.block_on(async {
         let mut world = World::new("dies").await;
         world.store.set_limit(GroupRef::Group(name("t")), 1).await.expect("it is set");
@@ -293,7 +293,7 @@ fn an_exchange_that_dies_before_it_commits_never_was() {
 }
 
 #[test]
-fn lowering_a_full_group_takes_nothing_away_and_nothing_starts_until_there_is_room() {
+fn a_lowered_limit_takes_nothing_away_and_starts_nothing_while_full() {
     RUNTIME.block_on(async {
         let mut world = World::new("lowering").await;
         let group = GroupRef::Group(name("t"));
@@ -407,7 +407,7 @@ fn a_slot_that_is_freed_while_a_job_is_parked_on_it_wakes_the_job() {
 }
 
 #[test]
-fn a_claim_that_is_late_at_a_key_leaves_that_job_in_line_and_takes_the_others() {
+fn a_claim_that_loses_a_key_leaves_that_job_in_line_and_takes_others() {
     RUNTIME.block_on(async {
         let mut world = World::new("late_at_a_key").await;
         let of =
@@ -471,7 +471,7 @@ fn a_claim_that_fills_a_queue_goes_on_with_the_next_one() {
 }
 
 #[test]
-fn a_job_behind_one_that_waits_for_its_other_key_is_let_in() {
+fn a_job_behind_one_that_waits_for_its_other_key_is_woken() {
     RUNTIME.block_on(async {
         let mut world = World::new("other_key").await;
         let shared: GroupRef = "h/l".parse().expect("a group");
@@ -493,7 +493,7 @@ fn a_job_behind_one_that_waits_for_its_other_key_is_let_in() {
 }
 
 #[test]
-fn one_who_is_late_at_a_key_and_one_who_frees_it_do_not_wait_for_each_other() {
+fn a_claim_late_at_a_key_and_one_that_frees_it_do_not_deadlock() {
     RUNTIME.block_on(async {
         let world = World::new("late_and_free").await;
         let (first, late, frees) = (world.slow().await, world.slow().await, world.slow().await);
@@ -535,7 +535,7 @@ fn a_job_whose_id_has_ended_before_can_end() {
 }
 
 #[test]
-fn the_next_job_of_a_key_is_let_in_when_the_one_before_it_goes_without_its_slot() {
+fn a_job_that_leaves_the_line_wakes_the_next_one_of_its_key() {
     RUNTIME.block_on(async {
         let mut world = World::new("let_in").await;
         let key = |id| NewJob { key: Some(qo_core::Key::parse("key", "k").expect("a key")), ..job(id, "t") };
@@ -591,7 +591,7 @@ fn a_job_that_ended_since_a_transaction_began_is_not_accepted_again() {
 }
 
 #[test]
-fn a_claim_that_meets_many_jobs_of_others_behind_its_own_claims_none_twice() {
+fn a_claim_that_jumps_over_jobs_of_others_claims_none_twice() {
     RUNTIME.block_on(async {
         for limited in [false, true] {
             let mut world = World::new("others_behind").await;
@@ -611,7 +611,7 @@ const FAST: &str =
     "CREATE OR REPLACE FUNCTION era_ms() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 0::bigint'";
 
 #[test]
-fn nobody_who_enters_before_the_front_of_the_line_is_passed_over() {
+fn no_job_that_enters_before_the_front_is_passed_over() {
     RUNTIME.block_on(async {
         for (level, submits_late) in [
             ("READ COMMITTED", false),

@@ -156,7 +156,7 @@ async fn rows_read(client: &Client) -> (i64, i64) {
 
 /// A worker's connection lives for weeks, and so may its plans: those that were made on a quiet night serve a busy day.
 #[test]
-fn plans_that_were_made_while_nobody_was_in_line_stay_good() {
+fn plans_made_while_the_line_is_empty_stay_good() {
     RUNTIME.block_on(async {
         let (server, store, session) = empty_world("quiet").await;
         limit(&store, 10).await;

@@ -66,7 +66,7 @@ async fn most_pages(schema: &str, jobs: u64, limited: usize) -> u64 {
 }
 
 #[test]
-fn beside_others_or_moving_the_front_an_exchange_looks_at_no_more_pages_for_a_backlog() {
+fn an_exchange_reads_no_more_pages_for_a_backlog() {
     RUNTIME.block_on(async {
         for limited in [0, 10] {
             let short = most_pages("short", SHORT, limited).await;

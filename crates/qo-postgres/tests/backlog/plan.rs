@@ -115,7 +115,7 @@ pub fn page(plans: &[Plan]) -> String {
 }
 
 #[test]
-fn a_plan_that_reads_a_large_table_or_too_many_rows_is_found_out() {
+fn a_plan_that_reads_a_large_table_or_too_many_rows_is_found() {
     let text = "duration: 1 ms  plan:\nQuery Text: SELECT 1\nSort  (cost=1 rows=1 width=1) (actual rows=9000 loops=1)\n  ->  Seq Scan on job j  (cost=0.00..1 rows=7 width=4) (actual rows=45.00 loops=2)\n        Rows Removed by Filter: 6000";
     let plan = Plan::read(text).expect("a plan");
     assert_eq!(plan.statement, "SELECT 1");

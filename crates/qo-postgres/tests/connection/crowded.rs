@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 #[test]
-fn with_all_its_connections_busy_a_store_says_so_in_time_and_goes_on_when_one_is_free() {
+fn a_store_whose_connections_are_busy_says_so_and_recovers() {
     RUNTIME.block_on(async {
         let patience = Duration::from_millis(300);
         let stage = Stage::new("crowded_pool", Options { patience, ..options(1) }).await;
@@ -50,7 +50,7 @@ async fn role(schema: &str) -> tokio_postgres::Client {
 }
 
 #[test]
-fn a_server_without_a_free_connection_is_unavailable_and_a_worker_goes_on_when_there_is_one() {
+fn a_worker_goes_on_once_a_full_server_has_a_free_connection() {
     RUNTIME.block_on(async {
         let schema = "crowded_server";
         let url = namespace(&server(), schema).await;

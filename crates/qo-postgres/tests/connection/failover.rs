@@ -121,7 +121,7 @@ fn after_a_failover_nothing_acknowledged_is_lost_and_no_limit_is_exceeded() {
 }
 
 #[test]
-fn a_server_that_is_a_standby_is_unavailable_and_a_connection_to_it_is_not_kept() {
+fn a_standby_is_unavailable_and_its_connection_is_not_kept() {
     RUNTIME.block_on(async {
         let primary = Server::new().await;
         let url = namespace(&primary.url(), "demoted").await;
@@ -161,7 +161,7 @@ fn of_several_servers_the_one_that_can_write_is_found() {
 }
 
 #[test]
-fn on_a_server_whose_clock_is_behind_store_time_does_not_fall_for_a_session_and_hardly_for_others() {
+fn on_a_server_whose_clock_is_behind_a_sessions_time_does_not_fall() {
     RUNTIME.block_on(async {
         let clock = Arc::new(ManualClock::new(START));
         let store = Schemas::on("QO_TEST_POSTGRES").at(Arc::clone(&clock)).await;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 #[test]
-fn a_call_that_is_dropped_while_the_server_hangs_leaves_no_connection_behind_that_hangs() {
+fn a_call_dropped_while_the_server_hangs_closes_its_connection() {
     RUNTIME.block_on(async {
         let stage = Stage::new("hang_dropped", options(1)).await;
         stage.store.now().await.expect("it answers");
@@ -24,7 +24,7 @@ fn a_call_that_is_dropped_while_the_server_hangs_leaves_no_connection_behind_tha
 }
 
 #[test]
-fn once_a_call_has_waited_in_vain_the_idle_connections_are_not_trusted_either() {
+fn a_call_that_timed_out_closes_the_idle_connections_too() {
     RUNTIME.block_on(async {
         let stage = Stage::new("hang_idle", options(4)).await;
         let before = stage.proxy.accepted();
@@ -57,7 +57,7 @@ fn a_new_connection_that_hangs_is_unavailable_within_the_patience() {
 }
 
 #[test]
-fn a_client_that_vanishes_in_the_middle_of_a_call_holds_up_nobody_for_long() {
+fn a_client_that_vanishes_mid_call_holds_its_locks_for_seconds_only() {
     RUNTIME.block_on(async {
         let stage = Stage::new("hang_commit", options(2)).await;
         stage.store.now().await.expect("it answers");

@@ -6,7 +6,7 @@ use qo_core::{GroupRef, Store};
 use qo_postgres::Options;
 
 #[test]
-fn a_store_is_told_of_jobs_that_came_and_of_nothing_else_as_jobs() {
+fn a_listener_tells_new_jobs_from_other_changes() {
     RUNTIME.block_on(async {
         let url = namespace(&server(), "told").await;
         let listening = open(&url, Options { notify: true, ..options(2) }).await;

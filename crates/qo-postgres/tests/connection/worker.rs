@@ -26,7 +26,7 @@ async fn tries(proxy: &Proxy, trouble: impl Future<Output = ()>) {
 }
 
 #[test]
-fn a_worker_goes_on_by_itself_through_refusals_hangs_crashes_and_a_failover() {
+fn a_worker_survives_refusals_hangs_crashes_and_a_failover() {
     RUNTIME.block_on(async {
         let mut server = Server::new().await;
         let url = namespace(&server.url(), "worker").await;
@@ -90,7 +90,7 @@ fn a_worker_goes_on_by_itself_through_refusals_hangs_crashes_and_a_failover() {
 }
 
 #[test]
-fn a_handler_that_blocks_the_event_loop_on_which_connections_were_opened_costs_the_worker_no_lease() {
+fn a_handler_that_blocks_the_event_loop_costs_the_worker_no_lease() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let url = namespace(&server(), "worker_blocked").await;
