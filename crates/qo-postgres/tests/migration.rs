@@ -1,4 +1,4 @@
-//! A schema that an older release made is raised, and keeps what it has.
+//! A schema of an older release is upgraded and keeps what it has.
 
 mod fixtures;
 
@@ -11,7 +11,7 @@ use qo_postgres::{Options, PostgresStore, Url, migrate};
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-/// The tables of version 1, and what its workers left in them. Its functions go with the upgrade; two stand for all.
+/// The tables of version 1, and what its workers left in them. The upgrade replaces its functions; two stand for all.
 fn version_1(schema: &str) -> String {
     format!(
         "DROP SCHEMA IF EXISTS {schema} CASCADE;
@@ -36,8 +36,8 @@ fn version_1(schema: &str) -> String {
     )
 }
 
-/// Jobs of version 1: some that keep the rules of jobs, and some that its doors let in and that break one. Of each of the latter
-/// the id is above 100. Job 8 and job 108 run, and each holds a slot of `api`, whose limit is 3.
+/// Jobs of version 1. Those with an id above 100 break a rule of jobs; its doors let them in. Jobs 8 and 108 run, and
+/// each holds a slot of `api`, whose limit is 3.
 fn jobs_of_version_1(schema: &str) -> String {
     let plain = "'t', 'default', 't', 1, NULL, 0, '[]', NULL, NULL, NULL";
     let jobs = [
@@ -212,7 +212,7 @@ fn jobs_of_version_1_that_break_a_rule_fail_and_all_others_run() {
             assert!(attempt.error.as_ref().is_some_and(|error| error.as_str().contains("breaks a rule")));
             assert_eq!(store.group(group("api")).await.expect("it has a limit").status.used, 1);
 
-            // Every exchange goes on: what is over ends, others are claimed, and nothing of the bad ones comes back.
+            // Every exchange works: what is over ends, other jobs are claimed, and no bad job comes back.
             let session = SessionId(Uuid::from_u128(2));
             let tasks = vec![name("t")];
             let new = NewSession {
@@ -284,10 +284,10 @@ fn an_upgrade_gives_no_role_a_right_that_it_was_not_given() {
             ("web", "api_configure(jsonb, jsonb)", false),
             ("web", "api_pushes()", false),
             ("work", "api_exchange(jsonb, jsonb)", true),
-            // Made anew, and new.
+            // Made again, and new.
             ("work", "api_configure(jsonb, jsonb)", true),
             ("work", "api_pushes()", true),
-            // Taken away by the owner.
+            // Revoked by the owner.
             ("work", "api_set_limit(text, integer)", false),
             ("look", "api_pushes()", false),
         ] {
@@ -330,7 +330,7 @@ fn an_upgrade_that_waits_for_a_transaction_keeps_no_call_waiting() {
         });
         let said = hears.recv().await.expect("it says why it waits");
         assert!(said.contains("open transaction") && said.contains("nothing has changed"), "{said}");
-        // Nothing of it is there, and another writer is not held up.
+        // Nothing has changed, and another writer does not have to wait.
         let version: i32 = client.query_one("SELECT version FROM version", &[]).await.expect("it").get(0);
         assert_eq!(version, 1);
         client.batch_execute(&store(2)).await.expect("it is stored");

@@ -1,4 +1,4 @@
-//! What a store hears without asking.
+//! What a store is notified of.
 
 use crate::fixtures::RUNTIME;
 use crate::stage::{exchange, job, namespace, open, open_session, options, server, soon, succeeded, until};
@@ -12,7 +12,7 @@ fn a_listener_tells_new_jobs_from_other_changes() {
         let listening = open(&url, Options { notify: true, ..options(2) }).await;
         let other = open(&url, options(2)).await;
         until("it listens", async || listening.tells_changes()).await;
-        // A worker with free permits, who may be waiting: where nobody is, nobody is told.
+        // A worker with free permits, which may be waiting: without one no notification is sent.
         let session = open_session(&other, 1).await;
 
         let seen = listening.changed(None).await.expect("a change");

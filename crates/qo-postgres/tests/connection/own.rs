@@ -20,7 +20,8 @@ fn jobs_of_a_callers_transaction_exist_only_if_it_commits() {
             let invoice = invoice.into_job().expect("a job");
             let outcomes = client.submit_in(&mut transaction, vec![invoice]).await.expect("a call");
             assert_eq!(outcomes, [Ok(Submitted::Accepted(job(id, "t").id))]);
-            let early = client.store().job(job(id, "t").id).await.expect_err("nobody else sees it yet");
+            let early =
+                client.store().job(job(id, "t").id).await.expect_err("no other transaction sees it yet");
             assert_eq!(early.kind(), ErrorKind::NotFound);
             match commits {
                 true => transaction.commit().await.expect("it commits"),
