@@ -1,14 +1,14 @@
--- Store time, the turn, errors.
+-- Store time, the namespace lock, errors.
 
--- Store time: the server's clock, but never before what somebody acted upon. Tests put their own clock here.
+-- Store time: the server's clock, but never before the latest time that was recorded. Tests replace this function.
 CREATE OR REPLACE FUNCTION store_time() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN greatest((extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT latest FROM clock));
 END $$;
 
--- The lock of the namespace: those that change something which others rely upon (limits, sessions, workflows) take it
--- alone, those that only claim and settle share it.
-CREATE OR REPLACE FUNCTION turn_key() RETURNS bigint LANGUAGE sql STABLE AS $$
+-- The key of the namespace lock. A function that changes what other transactions rely upon (limits, sessions,
+-- workflows) takes the lock exclusively and runs alone; exchanges that only claim and settle share it.
+CREATE OR REPLACE FUNCTION namespace_key() RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT (29551::bigint << 32) | 'clock'::regclass::oid::bigint
 $$;
 
@@ -20,20 +20,20 @@ BEGIN
     END IF;
 END $$;
 
--- Waits until nobody else works in this namespace, and says what time it is then. Limits that submitted jobs brought
--- since are counted first.
-CREATE OR REPLACE FUNCTION alone() RETURNS bigint LANGUAGE plpgsql AS $$
+-- Takes the namespace lock exclusively, until the commit, and returns the store time. It counts the limits that came
+-- with submitted jobs first, so that every function that runs alone decides with them.
+CREATE OR REPLACE FUNCTION lock_namespace() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE _now bigint;
 BEGIN
     PERFORM check_isolation();
-    PERFORM pg_advisory_xact_lock(turn_key());
+    PERFORM pg_advisory_xact_lock(namespace_key());
     _now := store_time();
     UPDATE clock SET latest = _now WHERE latest < _now;
     PERFORM count_new_limits();
     RETURN _now;
 END $$;
 
--- Refuses a call. The class of the code says what kind of error it is.
+-- Refuses a call. The error code says of which kind the error is; `call.rs` reads it.
 CREATE OR REPLACE FUNCTION refuse(_kind text, _message text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     RAISE EXCEPTION '%', _message USING ERRCODE = CASE _kind
@@ -41,7 +41,7 @@ BEGIN
         WHEN 'limit_reached' THEN 'QOLIM' WHEN 'fenced' THEN 'QOFEN' ELSE 'QOINT' END;
 END $$;
 
--- An error as one of several answers of a call.
+-- An error as the answer for one item of a call.
 CREATE OR REPLACE FUNCTION failure(_kind text, _message text) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
     SELECT jsonb_build_object('Err', jsonb_build_object('kind', _kind, 'message', _message))
 $$;
@@ -50,27 +50,29 @@ CREATE OR REPLACE FUNCTION success(_value anyelement) RETURNS jsonb LANGUAGE sql
     SELECT jsonb_build_object('Ok', to_jsonb(_value))
 $$;
 
--- Names the field, the value and the rule.
+-- The text of a refusal: field, value, rule.
 CREATE OR REPLACE FUNCTION invalid(_field text, _value anyelement, _rule text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT _field || ': ' || to_json(left(_value::text, 80))::text || ': ' || _rule
 $$;
 
--- The next fence token. A trial run, which is undone, draws none. That it is one is an argument and not a setting: a client
--- could switch a setting on, and would get a token of 0; and to pin a setting of our own to a function takes a superuser.
+-- The next fence token. A trial run, which its caller rolls back, draws none and gets 0. `_trial` is a parameter and
+-- not a setting: a client could turn a setting on and get a token of 0, and only a superuser can pin a custom setting
+-- to a function.
 CREATE OR REPLACE FUNCTION next_token(_trial boolean) RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
     IF _trial THEN RETURN 0; END IF;
     RETURN nextval('fence_token');
 END $$;
 
--- A token as somebody sent it. One that is larger than any that was ever drawn is nobody's.
+-- A token as a client sent it. One beyond bigint was never drawn and owns nothing.
 CREATE OR REPLACE FUNCTION token_in(_said jsonb) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT least((_said->>'token')::numeric, 9223372036854775807)::bigint
 $$;
 
--- Wakes those who listen: something has changed that they may be waiting for. Once per transaction, however often it is
--- called. `_what` is 'job' where jobs have come, so that a worker need not ask first.
-CREATE OR REPLACE FUNCTION ring(_what text DEFAULT '') RETURNS void LANGUAGE plpgsql AS $$
+-- Notifies the processes that listen: something has changed that they may wait for. PostgreSQL sends equal
+-- notifications of a transaction once. `_what` is 'job' where jobs were submitted: a worker then claims without looking
+-- first.
+CREATE OR REPLACE FUNCTION notify_listeners(_what text DEFAULT '') RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM pg_notify('qo.' || current_schema(), _what);
 END $$;
