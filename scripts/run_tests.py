@@ -38,6 +38,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CARGO = os.environ.get("CARGO", "cargo")
+WHAT = ["--workspace", "--locked", "--features", "qo-cli/bench"]
 # One crashes the PostgreSQL server that others use, the other counts the pages that it reads there.
 ALONE = {"qo/chaos", "qo-postgres/backlog"}
 # Without an earlier run: what is known to take long, so that it does not come last.
@@ -70,7 +71,7 @@ class Ran:
 
 def build() -> list[Program]:
     """Builds all test programs; cargo says on stderr how it goes."""
-    command = [CARGO, "test", "--workspace", "--locked", "--no-run", "--message-format=json-render-diagnostics"]
+    command = [CARGO, "test", *WHAT, "--no-run", "--message-format=json-render-diagnostics"]
     built = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if built.returncode != 0:
         sys.exit(2)
@@ -204,7 +205,7 @@ def main() -> int:
         memory.write_text(json.dumps(times, indent=1, sort_keys=True))
     failed = [ran for ran in runner.done if ran.status != 0]
     if not arguments.names:
-        documents = subprocess.run([CARGO, "test", "--workspace", "--locked", "--doc", "-q"], check=False)
+        documents = subprocess.run([CARGO, "test", *WHAT, "--doc", "-q"], check=False)
         failed += [] if documents.returncode == 0 else [Ran(Program("doc tests", "", Path()), 0, 1, "")]
     slowest(runner.done)
     if failed:

@@ -19,6 +19,7 @@ pub use slots::{Acquire, SlotGuard};
 
 use crate::dice::Dice;
 use crate::submit::Submit;
+use crate::task::Accepts;
 use qo_core::{ConcurrencyManager, Error, ErrorKind, JobDetail, JobId, JobState, NewJob, Result, Store};
 use qo_core::{Submitted, caps};
 use serde::Serialize;
@@ -82,9 +83,10 @@ impl Client {
         ConcurrencyManager::new(Arc::clone(&self.store))
     }
 
-    /// A job of `task`, to be submitted: set its options, then `.await` it. See [`Submit`].
-    pub fn submit(&self, task: &str, payload: &(impl Serialize + ?Sized)) -> Submit {
-        Submit::new(self.clone(), task, payload)
+    /// A job of a task, to be submitted: set its options, then `.await` it. See [`Submit`]. The task is a name, or a
+    /// [`Task`](crate::Task) that says what its payload is.
+    pub fn submit<In: Serialize + ?Sized>(&self, task: impl Accepts<In>, payload: &In) -> Submit {
+        Submit::new(self.clone(), task.task_name(), payload)
     }
 
     /// Submits jobs and returns the outcome of each.

@@ -3,7 +3,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`mod@connect`] | from a URL to a [`Store`] |
-//! | [`client`], [`submit`] | submitting jobs, waiting for them |
+//! | [`client`], [`submit`] | submitting jobs, waiting for them, and what operators do |
+//! | [`task`] | a task as a constant: its name, payload and output |
 //! | [`handler`], [`context`], [`failure`] | functions that run jobs: what they get, what they return |
 //! | [`worker`] | the worker: one session, one loop of exchanges, handlers under supervision |
 //! | [`program`], [`guard`] | any executable as a task, and the process that kills it before it outlives its lease |
@@ -25,11 +26,13 @@ pub mod guard;
 pub mod handler;
 pub mod metrics;
 pub mod migrate;
+#[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod program;
 pub mod retry;
 pub mod settings;
 pub mod submit;
+pub mod task;
 pub mod worker;
 
 pub use client::{Acquire, Client, Page, SlotGuard};
@@ -50,6 +53,7 @@ pub use qo_object::SlotObjects;
 pub use retry::RetryPolicy;
 pub use settings::Settings;
 pub use submit::Submit;
+pub use task::Task;
 pub use worker::{ShutdownHandle, Worker, WorkerBuilder, WorkerOptions};
 
 /// Compiles the example of the project's README.
