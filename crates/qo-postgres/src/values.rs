@@ -167,7 +167,7 @@ mod tests {
     }
 
     /// Comparisons of the schema's own numbers, which happen to equal a cap.
-    const OWN_NUMBERS: [&str; 7] = [
+    const OWN_NUMBERS: [&str; 10] = [
         // From this limit on, a group's slots have several rows.
         "coalesce(declared, submit) >= 100",
         "coalesce(g.declared, g.submit) >= 100",
@@ -176,6 +176,11 @@ mod tests {
         "_fronts > 100",
         // A look: so many jobs of a class are looked at.
         "_seen = 100",
+        "l.seq LIMIT 100",
+        // So many jobs whose date has come are woken by one exchange.
+        "LIMIT 10000 FOR UPDATE SKIP LOCKED",
+        // The first bits of a byte that continues a character.
+        "& 192 = 128",
         // Backoff, in percent.
         "'factor_percent', 100, 10000",
         "'jitter_percent', 0, 100",

@@ -430,7 +430,7 @@ fn garbage_through_any_other_door_is_refused_and_breaks_no_view() {
         exchange("claim", "{\"prefetch\": {\"buffer\": 0, \"lease_ms\": 1}}"), "qo.api_exchange(NULL, NULL)".into(), "qo.api_fetch('5', NULL)".into(),
         slots("group", "\"queue:x\""), slots("group", "\"a b\""), slots("holder", "\"\""), slots("slots", "-5"), slots("limit", "-1"),
         slots("lease_ms", "1"), "qo.api_acquire_slots('null')".into(), format!("qo.api_extend_slots({id}, 1, -5)"),
-        "qo.api_register('[{\"task\": \"a b\"}]')".into(), "qo.api_register('[{\"task\": \"t\", \"limit\": -1}]')".into(),
+        "qo.api_register('[{\"task\": \"a b\"}]')".into(), "qo.api_register('[{\"task\": \"t\", \"max_concurrent\": -1}]')".into(),
         "qo.api_register('[{\"task\": \"t\", \"retry\": 7}]')".into(), "qo.api_register('[null]')".into(), "qo.api_register('7')".into(),
         "qo.api_configure('{\"limits\": {\"a b\": 1}}', '{}')".into(), "qo.api_configure('{\"limits\": {\"a\": -1}}', '{}')".into(),
         "qo.api_configure('{\"queue_priorities\": {\"a b\": 1}}', '{}')".into(), "qo.api_configure('{\"queue_priorities\": {\"a\": 0}}', '{}')".into(),
@@ -780,7 +780,7 @@ fn a_view_waits_for_no_exchange_whatever_is_over() {
                 .own("UPDATE session SET lease_until = 1; UPDATE job SET attempts_used = 1 WHERE seq = 1")
                 .await;
             // An exchange that runs alone stays in the middle of its transaction.
-            house.own("BEGIN; SELECT alone()").await;
+            house.own("BEGIN; SELECT lock_namespace()").await;
             assert_eq!(store.workers().await, Ok(vec![]));
             let queue = &store.queues().await.expect("queues")[0];
             assert_eq!((queue.running, queue.due), (0, 2), "one goes back, one would fail");

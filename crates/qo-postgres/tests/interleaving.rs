@@ -114,7 +114,7 @@ fn slow_claim(session: SessionId, number: u64, max: u32) -> String {
 }
 
 #[test]
-fn a_callers_open_transaction_holds_up_nobody() {
+fn a_callers_open_transaction_makes_no_exchange_wait() {
     RUNTIME.block_on(async {
         let mut world = World::new("open_transaction").await;
         world.submit(vec![job(1, "t"), NewJob { workflow: Some(name("w")), ..job(2, "t") }]).await;
