@@ -3,7 +3,7 @@
 //!
 //! The caller and the content of each change come from the calls that the processes wrote down. The answer is the one
 //! that the store recorded, even if it was lost on the way. The runs of the handlers are not in it: the jobs wrote down
-//! [more](crate::record) of them than a history can hold, and the [verdict](crate::verdict) judges it.
+//! more of them than a history can hold, and the [verdict](crate::verdict) judges it.
 
 use crate::call::Call;
 use crate::journal::{Change, Row};

@@ -1,9 +1,9 @@
 //! The faults of workers, guards, programs and the store, one after another, in random order.
 
 use super::ground::Ground;
-use super::ledger::Excuse;
 use super::process::{Worker, below, marked, signal};
 use super::stage::{Stage, pause};
+use qo_judge::Stop;
 use qo_testkit::random::Random;
 use rustix::process::Signal;
 use std::fmt;
@@ -205,8 +205,9 @@ impl<'a> Attacker<'a> {
             }
             Fault::StopTree => {
                 let mut worker = self.take();
-                let since_us = worker.stop(true);
-                self.stage.ledger().excuses.push(Excuse { worker: worker.number, since_us });
+                let at_ns = worker.stop(true);
+                let stop = Stop { worker: worker.number.to_string(), at_ns, until_ns: None, writes: None };
+                self.stage.ledger().stops.push(stop);
                 self.pass(worker, past_its_lease, Then::GoOnAndDie);
             }
             Fault::TermWorker => {
