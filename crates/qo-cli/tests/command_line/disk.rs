@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 /// The same command, in a process that may write no file larger than 64 KiB.
 fn with_little_room(command: &Command) -> Command {
     let mut limited = Command::new("sh");
-    // The signal that comes with it is ignored, so that the write itself fails, as on a full disk.
+    // Ignore the signal that the kernel sends, so that the write itself fails, as on a full disk.
     limited.args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$0\" \"$@\""]);
     limited.arg(command.get_program()).args(command.get_args());
     if let Some(directory) = command.get_current_dir() {

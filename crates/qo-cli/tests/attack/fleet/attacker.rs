@@ -341,7 +341,7 @@ impl<'a> Attacker<'a> {
 /// The same command, in a process that may write no file of more than some blocks of 512 bytes.
 fn with_a_small_disk(command: &Command, blocks: u64) -> Command {
     let mut limited = Command::new("sh");
-    // The signal that comes with it is ignored, so that the write itself fails, as on a full disk.
+    // Ignore the signal that the kernel sends, so that the write itself fails, as on a full disk.
     limited.arg("-c").arg(format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\""));
     limited.arg(command.get_program()).args(command.get_args());
     if let Some(directory) = command.get_current_dir() {

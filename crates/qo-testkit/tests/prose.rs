@@ -1,0 +1,82 @@
+//! What the texts of the repository must not say.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Texts that people read: pages and sources.
+const ENDINGS: [&str; 5] = ["md", "rs", "sql", "toml", "py"];
+/// Folders that hold no text of qo.
+const LEFT_OUT: [&str; 3] = ["target", "node_modules", "results"];
+
+/// Phrases that promise something. What is there is described, and what is not there is in `docs/not-yet.md`.
+const PROMISES: [&str; 6] = ["comes with", "will come", "to come", "not yet", "later version", "coming soon"];
+
+/// Where such a phrase is right, and why.
+const ALLOWED: [(&str, &str, &str); 8] = [
+    ("docs/not-yet.md", "", "the page of what is not there"),
+    ("README.md", "| to come |", "the table of what is there has a row for what is not"),
+    ("crates/qo-testkit/tests/prose.rs", "", "it names the phrases"),
+    ("crates/qo-core/src/state/mod.rs", "the event to come", "about an event, not about qo"),
+    ("crates/qo-object/src/bucket.rs", "comes with a reason", "about an answer of a server"),
+    ("crates/qo-postgres/src/call.rs", "for its end to come", "about a transaction"),
+    ("crates/qo-postgres/tests/connection/failover.rs", "nothing more will come", "about jobs"),
+    ("docs/adr/0012-alone-and-beside-others.md", "A limit that comes with a job", "about a job's limit"),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("a repository")
+}
+
+/// Every text of the repository: its path from the root, and what it says.
+fn texts() -> Vec<(String, String)> {
+    let (root, mut folders, mut texts) = (root(), vec![root()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            let is_text = path.extension().is_some_and(|end| ENDINGS.iter().any(|ending| end == *ending));
+            if path.is_dir() && !name.starts_with('.') && !LEFT_OUT.contains(&&*name) {
+                folders.push(path);
+            } else if is_text {
+                let place = path.strip_prefix(&root).expect("below the root").to_string_lossy().into_owned();
+                texts.push((place, fs::read_to_string(&path).expect("a text")));
+            }
+        }
+    }
+    texts.sort();
+    assert!(texts.len() > 300, "the repository was found: {}", texts.len());
+    texts
+}
+
+/// Whether a line makes a promise. To be told to come back is none.
+fn promises(line: &str) -> bool {
+    let line = line.to_lowercase().replace("to come back", "").replace("to come later", "");
+    let is_whole = |at: usize, phrase: &str| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + phrase.len()..].chars().next();
+        [before, after].into_iter().flatten().all(|next| !next.is_alphanumeric())
+    };
+    PROMISES.iter().any(|phrase| line.match_indices(phrase).any(|(at, phrase)| is_whole(at, phrase)))
+}
+
+#[test]
+fn no_text_promises_what_is_not_there() {
+    let is_allowed =
+        |place: &str, line: &str| ALLOWED.iter().any(|(file, part, _)| *file == place && line.contains(part));
+    let mut stale = Vec::new();
+    for (place, text) in texts() {
+        let lines = text.lines().enumerate().filter(|(_, line)| promises(line) && !is_allowed(&place, line));
+        stale.extend(lines.map(|(number, line)| format!("{place}:{}: {}", number + 1, line.trim())));
+    }
+    assert!(stale.is_empty(), "say what is there, or enter it in docs/not-yet.md: {stale:#?}");
+}
+
+#[test]
+fn a_phrase_is_a_promise_only_as_a_whole() {
+    for line in ["(to come: a server)", "It will come.", "| comes with the first store |", "Not yet"] {
+        assert!(promises(line), "{line}");
+    }
+    for line in ["callers are told to come back later", "welcomes without", "into comet", "become"] {
+        assert!(!promises(line), "{line}");
+    }
+}
