@@ -80,3 +80,77 @@ fn a_phrase_is_a_promise_only_as_a_whole() {
         assert!(!promises(line), "{line}");
     }
 }
+
+const GLOSSARY: &str = include_str!("../../../docs/glossary.md");
+const WORDS_THAT_NEED_NO_ENTRY: &str = "Words of type names that mean what they mean anywhere:";
+const TYPES_THAT_ARE_NO_WORDS: &str = "Types that are no words of their own:";
+
+/// Every type that a crate exports at its root.
+fn exported_types(library: &str) -> Vec<String> {
+    let mut types = Vec::new();
+    for exported in library.split("pub use ").skip(1) {
+        let statement = exported.split(';').next().expect("a statement");
+        let words = statement.split(|next: char| !next.is_alphanumeric() && next != '_');
+        let is_type = |word: &&str| {
+            word.starts_with(|first: char| first.is_ascii_uppercase())
+                && word.contains(|next: char| next.is_lowercase())
+        };
+        types.extend(words.filter(is_type).map(str::to_owned));
+    }
+    types
+}
+
+/// `FenceToken` as `fence` and `token`.
+fn words_of(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for next in name.chars() {
+        match words.last_mut() {
+            Some(word) if !next.is_uppercase() => word.push(next),
+            _ => words.push(next.to_lowercase().to_string()),
+        }
+    }
+    words
+}
+
+/// The words of the glossary that are in bold, in lower case, each on its own.
+fn entries() -> Vec<String> {
+    let bold = GLOSSARY.split("**").skip(1).step_by(2);
+    bold.flat_map(|entry| entry.split([' ', '_']).map(|word| word.trim_matches('`').to_lowercase())).collect()
+}
+
+/// The paragraph of the glossary that begins with this.
+fn paragraph(start: &str) -> &'static str {
+    let (_, rest) = GLOSSARY.split_once(start).expect("a list");
+    rest.split("\n\n").next().expect("a paragraph")
+}
+
+#[test]
+fn every_exported_type_is_made_of_words_of_the_glossary() {
+    let types =
+        [include_str!("../../qo-core/src/lib.rs"), include_str!("../../qo/src/lib.rs")].map(exported_types);
+    let types: Vec<String> = types.into_iter().flatten().collect();
+    assert!(types.len() > 100, "the types were found: {types:?}");
+    let entries = entries();
+    let plain: Vec<&str> = paragraph(WORDS_THAT_NEED_NO_ENTRY)
+        .split([',', '.', '\n'])
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+        .collect();
+    let no_words: Vec<&str> = paragraph(TYPES_THAT_ARE_NO_WORDS).split('`').skip(1).step_by(2).collect();
+    // A word may be in the plural there, or here.
+    let has_entry = |word: &str| {
+        let plural = format!("{word}s");
+        entries.iter().any(|entry| *entry == word || *entry == plural || format!("{entry}s") == word)
+    };
+    let mut missing = Vec::new();
+    for name in types.iter().filter(|name| !no_words.contains(&&***name)) {
+        let unknown = words_of(name).into_iter().filter(|word| !has_entry(word) && !plain.contains(&&**word));
+        missing.extend(unknown.map(|word| format!("{word} (of {name})")));
+    }
+    assert!(missing.is_empty(), "docs/glossary.md does not know {missing:#?}");
+    let gone: Vec<_> = no_words.iter().filter(|name| types.iter().all(|known| known != *name)).collect();
+    assert!(gone.is_empty(), "docs/glossary.md lists types that are not exported: {gone:?}");
+    let used: Vec<String> = types.iter().flat_map(|name| words_of(name)).collect();
+    let idle: Vec<_> = plain.iter().filter(|word| used.iter().all(|used| used != *word)).collect();
+    assert!(idle.is_empty(), "docs/glossary.md lists words that no type has: {idle:?}");
+}
