@@ -260,7 +260,7 @@ fn an_interrupted_demo_ends_its_workers_and_removes_its_folder() {
 }
 
 #[test]
-fn an_interrupted_demo_leaves_no_job_and_no_limit_in_a_store_that_others_use() {
+fn an_interrupted_demo_leaves_nothing_in_a_store_that_others_use() {
     let folder = folder();
     let store = format!("file:{}", folder.path().join("mine").display());
     let mut child = started(folder.path(), &["--store", &store]);

@@ -154,7 +154,7 @@ fn a_handler_of_a_process_that_slept_over_its_margin_is_excused() {
 }
 
 #[test]
-fn a_slot_that_nobody_uses_while_its_session_renews_is_stuck() {
+fn a_slot_without_a_handler_whose_session_renews_is_stuck() {
     let mut scene = Scene::new();
     scene.heal();
     scene.claim();

@@ -449,7 +449,7 @@ fn two_hundred_fleets_keep_every_limit_and_lose_nothing() {
 /// As in a bucket: writers poll less often, give up sooner on a record of unknown outcome, and requests take longer. So
 /// do jobs, or no limit would be reached.
 #[test]
-fn two_hundred_fleets_kept_as_in_a_bucket_keep_every_limit_and_lose_nothing() {
+fn two_hundred_fleets_as_in_a_bucket_keep_limits_and_lose_nothing() {
     let ground = ground(Options::bucket());
     let faults = ObjectFaults { delay_ms: 150, ..ground.faults };
     fleets(&Ground { faults, job_ms: 2_500, ..ground }, 200, &FAULTS);

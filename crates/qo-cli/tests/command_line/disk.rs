@@ -55,7 +55,7 @@ fn a_worker_works_on_when_its_own_log_cannot_be_written() {
 }
 
 #[test]
-fn a_worker_waits_for_a_store_that_is_gone_and_makes_no_other_in_its_place() {
+fn a_worker_waits_for_a_store_that_is_gone_and_makes_no_other() {
     let here = Here::new();
     let worker = here.worker(&["--task", "hello=echo hi", "--default-lease-duration-secs", "2"]);
     let (store, aside) = (here.path(".qo"), here.path("aside"));

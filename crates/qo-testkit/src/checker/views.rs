@@ -75,7 +75,7 @@ fn compare_holders(books: &Ledger, detail: &GroupDetail, objections: &mut Object
     let Some(index) = books.groups.find(group) else { return };
     let sum: u64 = detail.holders.iter().map(|holder| u64::from(holder.slots)).sum();
     let by_store: Vec<_> =
-        detail.holders.iter().map(|h| (h.token, who(&h.by), h.slots, h.lease_until)).collect();
+        detail.holders.iter().map(|h| (h.token, holder_id(&h.by), h.slots, h.lease_until)).collect();
     let held = |needs: &[(GroupIndex, u32)]| needs.iter().find(|(at, _)| *at == index).map(|&(_, n)| n);
     let jobs = books.running.iter().filter_map(|(&token, &job)| {
         let job = &books.jobs[job];
@@ -92,7 +92,7 @@ fn compare_holders(books: &Ledger, detail: &GroupDetail, objections: &mut Object
 }
 
 /// The job or the lease that holds slots.
-fn who(by: &HeldBy) -> Uuid {
+fn holder_id(by: &HeldBy) -> Uuid {
     match by {
         HeldBy::Job { job, .. } => job.0,
         HeldBy::Program { lease } => lease.0,

@@ -88,7 +88,7 @@ pub(super) async fn queues_are_listed_by_name(world: &World) {
     assert_eq!((queues[5].priority, queues[4].limit, queues[3].paused), (7, Some(1), true));
 }
 
-pub(super) async fn a_queue_counts_steps_whose_turn_has_not_come_as_waiting(world: &World) {
+pub(super) async fn a_queue_counts_steps_that_are_not_next_as_waiting(world: &World) {
     let later = || step("later").queue("q");
     let specs = vec![
         step("now").queue("q"),

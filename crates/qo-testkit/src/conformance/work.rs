@@ -219,7 +219,7 @@ pub(super) async fn a_fetch_that_is_wrong_is_refused_even_if_there_is_no_work(wo
     refused_as(Exchange { claim: wanting(caps::CLAIM + 1), ..asked }, ErrorKind::Invalid).await;
 }
 
-pub(super) async fn who_waits_for_a_change_is_told_of_it(world: &World) {
+pub(super) async fn a_process_that_waits_for_a_change_is_told_of_it(world: &World) {
     if !world.store.tells_changes() {
         return;
     }

@@ -31,7 +31,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{interval, timeout};
 use verdict::{Found, Verdict};
 
-const NAME: &str = "chaos_on_postgresql_exceeds_nothing_loses_nothing_and_leaves_nothing_stuck";
+const NAME: &str = "chaos_on_postgresql_exceeds_no_limit_and_loses_no_job";
 const SCHEMA: &str = "chaos";
 /// Longest that the last job may take once the faults are over.
 const PATIENCE: Duration = Duration::from_secs(60);

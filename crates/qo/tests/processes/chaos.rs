@@ -58,11 +58,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a bucket takes to answer, half of it before the request takes effect and half after.
 const LATENCY: Duration = Duration::from_millis(6);
 
-pub async fn workers_killed_every_300_ms_exceed_nothing_lose_nothing_and_leave_nothing_stuck() {
+pub async fn workers_killed_every_300_ms_exceed_no_limit_and_lose_no_job() {
     ON_A_DIRECTORY.rage(&Stage::new().await).await;
 }
 
-pub async fn of_eight_workers_on_a_bucket_one_killed_every_second_leaves_nothing_exceeded_lost_or_stuck() {
+pub async fn workers_killed_every_second_in_a_bucket_exceed_and_lose_nothing() {
     let stage = Stage::in_bucket(Bucket::start(1)).await;
     let bucket = stage.bucket.as_ref().expect("it is in one");
     bucket.set_latency(LATENCY);

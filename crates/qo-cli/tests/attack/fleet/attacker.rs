@@ -269,7 +269,7 @@ impl<'a> Attacker<'a> {
     }
 
     /// Handles the workers whose time has come, and starts new ones for those that ended by themselves. At the end it
-    /// waits for those whose time has not come.
+    /// waits for the others.
     fn tend(&mut self, wait: bool) {
         for passing in std::mem::take(&mut self.passing) {
             self.tend_one(passing, wait);

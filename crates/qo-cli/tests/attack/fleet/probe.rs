@@ -40,7 +40,7 @@ pub struct Orders {
 /// The command that starts a probe.
 pub fn command() -> Vec<String> {
     let own = std::env::current_exe().expect("a path").display().to_string();
-    let name = "fleet::probe::a_probe_writes_down_when_it_runs_and_how_it_ends";
+    let name = "fleet::probe::a_probe_records_when_it_runs_and_how_it_ends";
     [&own, "--exact", name, "--nocapture", "--quiet"].map(str::to_owned).to_vec()
 }
 
@@ -78,7 +78,7 @@ fn run(diary: &Path) -> i32 {
 
 /// If a worker started this process, it is the job.
 #[test]
-fn a_probe_writes_down_when_it_runs_and_how_it_ends() {
+fn a_probe_records_when_it_runs_and_how_it_ends() {
     if let Some(diary) = std::env::var_os(DIARY) {
         std::process::exit(run(Path::new(&diary)));
     }
