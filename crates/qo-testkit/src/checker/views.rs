@@ -187,9 +187,10 @@ fn compare_queues(books: &Ledger, audit: &Audit, objections: &mut Objections) {
         let of_queue = |jobs: &mut dyn Iterator<Item = &usize>| {
             jobs.filter(|&&job| books.jobs[job].new.queue == queue.queue).count() as u64
         };
-        let pending = |turn: bool, due: bool| {
-            let fits =
-                |job: &&usize| books.is_next(**job) == turn && (!turn || books.is_in_line(**job) == due);
+        let pending = |is_next: bool, due: bool| {
+            let fits = |job: &&usize| {
+                books.is_next(**job) == is_next && (!is_next || books.is_in_line(**job) == due)
+            };
             of_queue(&mut books.pending.iter().filter(fits))
         };
         let by_books = (

@@ -106,7 +106,7 @@ pub(super) async fn a_queue_counts_steps_that_are_not_next_as_waiting(world: &Wo
     let first = worker.claim_one().await;
     assert_eq!(counts(world.queue("q").await), (0, 2, 3, 1));
     worker.succeed(&first).await;
-    assert_eq!(counts(world.queue("q").await), (1, 2, 2, 0), "the next one's turn has come");
+    assert_eq!(counts(world.queue("q").await), (1, 2, 2, 0), "the one after it is next");
     world.advance(5_000).await;
     assert_eq!(counts(world.queue("q").await), (3, 0, 2, 0), "and so have two dates");
 }

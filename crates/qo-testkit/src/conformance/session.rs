@@ -61,7 +61,7 @@ pub(super) async fn a_session_that_holds_nothing_may_be_renewed_for_longer(world
     let worker = world.worker("w1", ["t"]).await;
     let idle = async || {
         let exchange = Exchange { idle_ms: Some(300_000), ..worker.next() };
-        worker.send(exchange).await.expect("its turn").lease_until
+        worker.send(exchange).await.expect("the next number").lease_until
     };
     assert_eq!(idle().await, at(300_000));
     world.advance(200_000).await;

@@ -211,7 +211,7 @@ pub(super) async fn a_big_step_that_is_not_next_reserves_nothing(world: &World) 
     assert_eq!(worker.claim_ids(10).await, [small]);
     let next = world.submit(job("step")).await;
     let reply = worker.exchange(vec![settled(&first, success())], 10).await;
-    assert_eq!(reply.claimed, [], "now that its turn has come it keeps what is free: {next} waits");
+    assert_eq!(reply.claimed, [], "now that it is next it keeps what is free: {next} waits");
 }
 
 pub(super) async fn steps_may_differ_in_everything_else(world: &World) {

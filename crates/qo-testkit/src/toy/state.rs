@@ -270,7 +270,7 @@ impl Toy {
         (queue, priority, job.run_at, job.acceptance)
     }
 
-    /// Whether a job is pending and due and, for a step, its turn has come.
+    /// Whether a job is pending and due and, for a step, next in its workflow.
     pub fn is_in_line(&self, job: &Job) -> bool {
         job.is_due(self.now) && self.is_next(job)
     }

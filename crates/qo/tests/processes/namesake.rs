@@ -110,7 +110,7 @@ async fn running(stage: &Stage, job: JobId) -> Running {
 }
 
 fn run_of(stage: &Stage, running: &Running) -> Run {
-    runs(stage).into_iter().find(|run| run.token == running.token.0).expect("it is written down")
+    runs(stage).into_iter().find(|run| run.token == running.token.0).expect("it is recorded")
 }
 
 fn runs(stage: &Stage) -> Vec<Run> {
