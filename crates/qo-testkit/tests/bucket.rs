@@ -35,7 +35,7 @@ async fn names(client: &AmazonS3, folder: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn of_racing_creators_one_wins() {
+async fn one_of_racing_creators_wins() {
     let (bucket, client) = bucket();
     bucket.set_latency(Duration::from_millis(4));
     for round in 0..10 {
@@ -44,7 +44,7 @@ async fn of_racing_creators_one_wins() {
 }
 
 #[tokio::test]
-async fn of_racing_updaters_one_wins() {
+async fn one_of_racing_updaters_wins() {
     let (bucket, client) = bucket();
     bucket.set_latency(Duration::from_millis(4));
     for round in 0..10 {
@@ -53,7 +53,7 @@ async fn of_racing_updaters_one_wins() {
 }
 
 #[tokio::test]
-async fn of_a_broken_server_several_win() {
+async fn several_creators_win_on_a_broken_server() {
     let (bucket, client) = bucket();
     for (conditions, name) in
         [(Conditions::Racy(Duration::from_millis(200)), "racy"), (Conditions::Ignored, "ignored")]
@@ -183,7 +183,7 @@ async fn a_refused_write_did_nothing() {
 }
 
 #[tokio::test]
-async fn half_an_object_is_an_error() {
+async fn a_client_that_gets_half_an_object_gets_an_error() {
     let (bucket, client) = bucket();
     let path = Path::from("a");
     for length in [1, 100, 3_000_000] {

@@ -102,7 +102,7 @@ fn every_flaw_of_the_toy_is_noticed_under_the_name_of_its_guarantee() {
 }
 
 #[test]
-fn a_toy_without_a_flaw_is_left_in_peace() {
+fn checkers_find_nothing_in_a_toy_without_a_flaw() {
     assert!(!noticed(Flaw::None, "any"));
 }
 

@@ -55,7 +55,7 @@ fn flaws_of_the_toy_are_noticed_under_the_name_of_their_guarantee() {
 }
 
 #[test]
-fn a_toy_without_a_flaw_is_left_in_peace() {
+fn checkers_find_nothing_in_a_toy_without_a_flaw() {
     assert!(!noticed(Flaw::None, "any"));
 }
 
