@@ -12,7 +12,7 @@ fn bench(arguments: &[&str], folder: &std::path::Path) -> Output {
 }
 
 #[test]
-fn a_quick_bench_has_a_figure_for_every_scenario_and_leaves_nothing_behind() {
+fn a_quick_bench_measures_every_scenario_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let output = bench(&["--quick", "--json"], folder.path());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -70,7 +70,7 @@ fn left_behind(prefix: &str) -> i64 {
 }
 
 #[test]
-fn a_quick_bench_on_postgres_has_a_figure_for_every_scenario_and_leaves_nothing_behind() {
+fn a_quick_bench_on_postgres_measures_all_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let child = Command::new(env!("CARGO_BIN_EXE_qo"))
         .args(["bench", "--quick", "--json", "--store", &server()])
@@ -140,9 +140,9 @@ fn in_bucket(bucket: &Bucket, arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn a_quick_bench_in_a_bucket_has_a_figure_for_every_scenario_and_leaves_nothing_behind() {
+fn a_quick_bench_in_a_bucket_measures_all_and_leaves_nothing_behind() {
     let bucket = Bucket::start(1);
-    bucket.write("some/place/of-somebody-else", "kept");
+    bucket.write("some/place/of-another-program", "kept");
     let output = in_bucket(&bucket, &["--quick"]).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -165,7 +165,7 @@ fn a_quick_bench_in_a_bucket_has_a_figure_for_every_scenario_and_leaves_nothing_
     assert!(puts > 0.0 && (dollars - (puts + lists) * 5.0 - gets * 0.4).abs() < 1e-6, "{dollars} dollars");
     assert_eq!(value("slots", "a free slot, acquired and released: requests"), 4.0);
     assert!(report["bucket"]["request_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{report}");
-    assert_eq!(bucket.names(""), ["some/place/of-somebody-else"]);
+    assert_eq!(bucket.names(""), ["some/place/of-another-program"]);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_bench_in_a_bucket_that_is_interrupted_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_scenario_that_is_not_measured_on_a_store_is_an_error_that_lists_those_that_are() {
+fn a_bench_refuses_an_unknown_scenario_and_lists_the_known_ones() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let output = bench(&["idle", "--store", &server()], folder.path());
     let err = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -35,7 +35,7 @@ async fn names(client: &AmazonS3, folder: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn of_racing_creators_one_wins() {
+async fn one_of_racing_creators_wins() {
     let (bucket, client) = bucket();
     bucket.set_latency(Duration::from_millis(4));
     for round in 0..10 {
@@ -44,7 +44,7 @@ async fn of_racing_creators_one_wins() {
 }
 
 #[tokio::test]
-async fn of_racing_updaters_one_wins() {
+async fn one_of_racing_updaters_wins() {
     let (bucket, client) = bucket();
     bucket.set_latency(Duration::from_millis(4));
     for round in 0..10 {
@@ -53,7 +53,7 @@ async fn of_racing_updaters_one_wins() {
 }
 
 #[tokio::test]
-async fn of_a_broken_server_several_win() {
+async fn several_creators_win_on_a_broken_server() {
     let (bucket, client) = bucket();
     for (conditions, name) in
         [(Conditions::Racy(Duration::from_millis(200)), "racy"), (Conditions::Ignored, "ignored")]
@@ -133,7 +133,7 @@ async fn strangers_and_other_buckets_are_refused() {
     let (bucket, _) = bucket();
     let path = Path::from("a");
     for stranger in
-        [bucket.client().with_access_key_id("who"), bucket.client().with_secret_access_key("what")]
+        [bucket.client().with_access_key_id("stranger"), bucket.client().with_secret_access_key("what")]
     {
         let refused = once(stranger).put(&path, "x".into()).await;
         assert!(matches!(refused, Err(Error::PermissionDenied { .. })), "{refused:?}");
@@ -154,7 +154,7 @@ async fn an_update_of_nothing_is_refused() {
 }
 
 #[tokio::test]
-async fn when_the_reply_is_lost_the_object_is_there_and_after_an_early_reset_it_is_not() {
+async fn a_lost_reply_leaves_the_object_and_an_early_reset_leaves_none() {
     let (bucket, client) = bucket();
     bucket.fail_next(Kind::Put, Fault::ResetBefore);
     bucket.fail_next(Kind::Put, Fault::ResetAfter);
@@ -183,7 +183,7 @@ async fn a_refused_write_did_nothing() {
 }
 
 #[tokio::test]
-async fn half_an_object_is_an_error() {
+async fn a_client_that_gets_half_an_object_gets_an_error() {
     let (bucket, client) = bucket();
     let path = Path::from("a");
     for length in [1, 100, 3_000_000] {
@@ -244,7 +244,7 @@ async fn every_request_takes_its_time() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_request_that_is_held_up() {
+async fn other_requests_do_not_wait_for_one_that_is_held_up() {
     let (bucket, client) = bucket();
     bucket.fail_next(Kind::Head, Fault::Delay(Duration::from_secs(3_600)));
     let path = Path::from("a");

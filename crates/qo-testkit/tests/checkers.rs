@@ -102,7 +102,7 @@ fn every_flaw_of_the_toy_is_noticed_under_the_name_of_its_guarantee() {
 }
 
 #[test]
-fn a_toy_without_a_flaw_is_left_in_peace() {
+fn checkers_find_nothing_in_a_toy_without_a_flaw() {
     assert!(!noticed(Flaw::None, "any"));
 }
 
@@ -154,7 +154,7 @@ fn a_handler_of_a_process_that_slept_over_its_margin_is_excused() {
 }
 
 #[test]
-fn a_slot_that_nobody_uses_while_its_session_renews_is_stuck() {
+fn a_slot_without_a_handler_whose_session_renews_is_stuck() {
     let mut scene = Scene::new();
     scene.heal();
     scene.claim();

@@ -3,7 +3,9 @@
 mod fable;
 mod scene;
 
-use fable::{ANNA, BERT, BOUND_MS, Fable, LEASE_MS, NOBODY, Talk, group, job, names, refused, step, told};
+use fable::{
+    ANNA, BERT, BOUND_MS, Fable, LEASE_MS, NO_OBJECTION, Talk, group, job, names, refused, step, told,
+};
 use qo_core::{Command, ErrorKind, JobId, JobState, Name, NewJob, Outcome, Result};
 use qo_testkit::checker::{self, Violation};
 use qo_testkit::history::{Audit, History, What};
@@ -53,12 +55,12 @@ fn flaws_of_the_toy_are_noticed_under_the_name_of_their_guarantee() {
 }
 
 #[test]
-fn a_toy_without_a_flaw_is_left_in_peace() {
+fn checkers_find_nothing_in_a_toy_without_a_flaw() {
     assert!(!noticed(Flaw::None, "any"));
 }
 
 #[test]
-fn more_than_a_limit_is_noticed_and_so_is_more_than_one_that_was_acknowledged() {
+fn a_checker_notices_a_limit_or_an_acknowledged_limit_exceeded() {
     let tell = |limit: u32| {
         let mut fable = Fable::new();
         fable.submit(&[job(1), job(2)]);
@@ -67,7 +69,7 @@ fn more_than_a_limit_is_noticed_and_so_is_more_than_one_that_was_acknowledged() 
         fable.exchange(BERT, Talk::claims(&[(2, 2)]));
         fable.end()
     };
-    assert_eq!(names(&check(&tell(2))), NOBODY);
+    assert_eq!(names(&check(&tell(2))), NO_OBJECTION);
     assert_eq!(names(&check(&tell(1))), ["G1", "G8"]);
 }
 
@@ -104,7 +106,7 @@ fn tokens_of_a_job_grow() {
 }
 
 #[test]
-fn tokens_of_a_group_of_one_slot_grow_and_those_of_others_may_come_in_any_order() {
+fn tokens_grow_in_a_group_of_one_slot_and_need_not_in_others() {
     let tell = |fable: &mut Fable, limit: u32| {
         fable.submit(&[job(1), job(2)]);
         fable.done(Command::SetLimit(group("email"), limit));
@@ -136,7 +138,7 @@ fn an_acknowledged_job_that_is_gone_is_lost() {
         scene.audit(change);
         check(&scene.end())
     };
-    assert_eq!(names(&tell(|_| {})), NOBODY);
+    assert_eq!(names(&tell(|_| {})), NO_OBJECTION);
     let found = tell(|audit| audit.jobs.retain(|view| view.id == JOB));
     let lost = |violation: &Violation| violation.message.contains("acknowledged and is lost");
     assert!(found.iter().any(lost), "{found:?}");
@@ -195,12 +197,12 @@ fn only_one_by_one(tell: impl Fn(&mut Fable), object: &str) {
     let mut fable = Fable::new();
     tell(&mut fable);
     let history = fable.end();
-    assert_eq!(names(&check(&history)), NOBODY);
+    assert_eq!(names(&check(&history)), NO_OBJECTION);
     assert!(names(&checker::check_all(&history).0).contains(&object));
 }
 
 #[test]
-fn who_looked_at_the_clock_first_may_come_second() {
+fn a_call_that_read_the_clock_first_may_commit_second() {
     let tell = |fable: &mut Fable| {
         fable.wait(10);
         fable.submit(&[job(1)]);
@@ -212,7 +214,7 @@ fn who_looked_at_the_clock_first_may_come_second() {
 }
 
 #[test]
-fn a_lease_is_over_by_the_time_of_whoever_finds_it_over() {
+fn a_lease_is_over_by_the_time_of_the_call_that_ends_it() {
     let tell = |fable: &mut Fable| {
         fable.wait(LEASE_MS);
         fable.submit(&[job(1)]);
@@ -248,6 +250,6 @@ fn a_claim_takes_no_more_than_it_asked_for() {
         }
         check(&history)
     };
-    assert_eq!(names(&tell(1)), NOBODY);
+    assert_eq!(names(&tell(1)), NO_OBJECTION);
     assert_eq!(names(&tell(0)), ["G7"]);
 }

@@ -70,7 +70,7 @@ fn a_start_from_a_paused_queue_is_noticed() {
 // G2
 
 #[test]
-fn a_start_with_somebody_elses_claim_is_noticed() {
+fn a_start_with_the_claim_of_another_session_is_noticed() {
     let tell = |fable: &mut Fable, by| {
         fable.submit(&[job(1)]);
         fable.exchange(ANNA, Talk::prefetches(&[(1, 1)]));
@@ -146,7 +146,7 @@ fn the_same_request_again_gets_the_same_lease() {
 // G4
 
 #[test]
-fn a_claimed_job_is_given_to_nobody_else() {
+fn a_claimed_job_is_given_to_no_other_worker() {
     let tell = |fable: &mut Fable, given_back: bool| {
         fable.submit(&[job(1)]);
         fable.exchange(ANNA, Talk::prefetches(&[(1, 1)]));
@@ -189,7 +189,7 @@ fn a_claimed_job_that_a_free_worker_does_not_start_is_stuck() {
 }
 
 #[test]
-fn a_step_whose_turn_it_is_is_stuck_and_one_that_waits_is_not() {
+fn a_step_that_is_next_is_stuck_and_one_that_waits_is_not() {
     let tell = |fable: &mut Fable, first: Talk| {
         fable.submit(&[step(1), step(2)]);
         fable.exchange(ANNA, Talk::claims(&[(1, 1)]));
@@ -205,7 +205,7 @@ fn a_step_whose_turn_it_is_is_stuck_and_one_that_waits_is_not() {
 }
 
 #[test]
-fn a_program_that_holds_slots_after_its_lease_is_nobody() {
+fn a_program_whose_lease_is_over_holds_no_slot() {
     let tell = |fable: &mut Fable, late_ms: u64| {
         let holders = vec![fable::held_by_program(fable.now())];
         fable.heal();

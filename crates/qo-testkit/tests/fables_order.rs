@@ -16,7 +16,7 @@ use qo_testkit::history::Audit;
 // G6
 
 #[test]
-fn a_step_before_its_turn_is_noticed() {
+fn a_step_that_runs_before_it_is_next_is_noticed() {
     let tell = |fable: &mut Fable, first: Talk| {
         fable.submit(&[step(1), step(2)]);
         fable.exchange(ANNA, Talk::claims(&[(1, 1)]));
@@ -80,7 +80,7 @@ fn a_head_that_was_reopened_waits_for_the_step_that_runs() {
 }
 
 #[test]
-fn a_start_out_of_turn_is_noticed() {
+fn a_start_of_a_step_that_is_not_next_is_noticed() {
     let tell = |fable: &mut Fable, reopens: bool| {
         fable.submit(&[NewJob { on_failure: Some(OnFailure::Continue), ..step(1) }, step(2)]);
         fable.exchange(ANNA, Talk::claims(&[(1, 1)]));

@@ -20,7 +20,7 @@ fn forged(play: fn(&mut Scene), check: fn(&History) -> Vec<Violation>, forge: fn
         scene.end()
     };
     let (all, _) = checker::check_all(&of(|_| {}));
-    assert_eq!(names(&all), fable::NOBODY, "{all:?}");
+    assert_eq!(names(&all), fable::NO_OBJECTION, "{all:?}");
     let found = check(&of(forge));
     assert_eq!(names(&found).first(), Some(&object), "{found:?}");
 }
@@ -163,7 +163,7 @@ fn a_job_that_was_forgotten_may_come_again_and_another_may_not() {
     };
     let (answer, history) = of(true);
     assert_eq!(answer, Answer::Submitted(vec![Ok(Submitted::Accepted(JOB))]));
-    assert_eq!(names(&checker::check_all(&history).0), fable::NOBODY);
+    assert_eq!(names(&checker::check_all(&history).0), fable::NO_OBJECTION);
     let (_, mut history) = of(false);
     let last = history.entries.last_mut().expect("the second submit");
     if let qo_testkit::history::What::Applied(_, answer) = &mut last.what {

@@ -115,7 +115,7 @@ fn a_programs_submit_side_limit_counts_for_the_slots_that_it_takes() {
 /// rules.md, Settle: a bad value is `Invalid`, whether or not the token owns the job. The rule book looked for the
 /// owner first.
 #[test]
-fn a_settle_with_a_bad_value_is_invalid_whoever_owns_the_job() {
+fn a_settle_with_a_bad_value_is_invalid_from_any_session() {
     for fixture in both() {
         block_on(async {
             let worker = Worker::open(&*fixture.store).await;

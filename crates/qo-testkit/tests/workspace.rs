@@ -10,7 +10,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("qo-object", &["qo-core"]),
     ("qo-postgres", &["qo-core"]),
     ("qo", &["qo-core", "qo-object", "qo-postgres"]),
-    ("qo-cli", &["qo"]),
+    ("qo-judge", &[]),
+    ("qo-cli", &["qo", "qo-judge"]),
     ("qo-testkit", &["qo-core", "qo-object", "qo"]),
 ];
 

@@ -1,11 +1,12 @@
 //! Whole fleets on simulated time: the real client, the real worker runtime and the real log, over objects that fail,
-//! answer wrongly and stall by dice. The test checks the handlers' own records against the limits. Then all faults end,
-//! and every job must end.
+//! answer wrongly and stall by dice. The judge (`qo_judge`) reads the handlers' own records. Then all faults end, and
+//! every job must end.
 
 use async_trait::async_trait;
 use object_store::ObjectStore;
 use qo::core::{Answer, Command, Error, ErrorKind, JobFilter, JobId, JobState, Key, Name, NewJob};
 use qo::{Client, Context, Failure, Result, Store, Worker};
+use qo_judge::{Case, Job, Limit, OpenRuns, Verdict, What};
 use qo_object::{Host, LogStore, Options, Traffic};
 use qo_testkit::generator::call;
 use qo_testkit::intercept::{Intercept, Intercepted};
@@ -22,64 +23,65 @@ use uuid::Uuid;
 
 const LEASE: Duration = Duration::from_secs(4);
 /// The highest limits that are ever in force.
-const LIMITS: [(&str, usize); 4] = [("api", 4), ("cluster", 6), ("queue:slow", 2), ("user/k", 1)];
+const LIMITS: [(&str, u32); 4] = [("api", 4), ("cluster", 6), ("queue:slow", 2), ("user/*", 1)];
 
-/// What the handlers recorded: which ran at once, and in which order.
+/// What the handlers recorded. Many things happen at one simulated moment, so lines are numbered instead of dated.
 #[derive(Default)]
 struct Diary {
-    running: BTreeMap<String, usize>,
-    highest: BTreeMap<String, usize>,
-    /// The last step of each workflow that succeeded.
-    passed: BTreeMap<u64, u64>,
-    disorder: Vec<String>,
+    lines: u64,
+    book: qo_judge::Diary,
 }
 
-/// A handler is running, until this is dropped.
-struct Presence(Arc<Mutex<Diary>>, Vec<String>);
+/// A handler that is running, until this is dropped.
+struct Presence {
+    diary: Arc<Mutex<Diary>>,
+    context: Context,
+    worker: Arc<str>,
+    end: qo_judge::End,
+}
 
 impl Presence {
-    fn new(diary: &Arc<Mutex<Diary>>, groups: Vec<String>) -> Self {
-        let mut entries = diary.lock().expect("no panic while writing");
-        for group in &groups {
-            let now = entries.running.entry(group.clone()).or_default();
-            *now += 1;
-            let now = *now;
-            let highest = entries.highest.entry(group.clone()).or_default();
-            *highest = now.max(*highest);
-        }
-        drop(entries);
-        Self(Arc::clone(diary), groups)
+    fn new(diary: &Arc<Mutex<Diary>>, worker: &Arc<str>, context: &Context) -> Self {
+        let (diary, worker, end) = (Arc::clone(diary), Arc::clone(worker), qo_judge::End::Stopped);
+        let presence = Self { diary, context: context.clone(), worker, end };
+        presence.write(What::Began);
+        presence
+    }
+
+    fn end(mut self, end: qo_judge::End) {
+        self.end = end;
+    }
+
+    fn write(&self, what: What) {
+        let mut diary = self.diary.lock().expect("no panic while writing");
+        diary.lines += 1;
+        let job: Arc<str> = self.context.job().to_string().into();
+        let line = qo_judge::Line {
+            what,
+            at_ns: diary.lines,
+            worker: Arc::clone(&self.worker),
+            token: self.context.fence_token().0,
+            planned: Arc::clone(&job),
+            job,
+            says: "".into(),
+        };
+        diary.book.add(line);
     }
 }
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        let mut entries = self.0.lock().expect("no panic while writing");
-        for group in &self.1 {
-            *entries.running.entry(group.clone()).or_default() -= 1;
-        }
+        self.write(What::Ended(self.end));
     }
-}
-
-fn groups_of(context: &Context) -> Vec<String> {
-    let mut groups = vec!["cluster".to_owned(), context.group().to_string()];
-    if &**context.queue() == "slow" {
-        groups.push("queue:slow".to_owned());
-    }
-    if let Some(key) = context.key() {
-        groups.push(format!("{}/{}", context.group(), key));
-    }
-    groups
 }
 
 /// Runs for a while, as the dice say, and then succeeds, fails or panics.
 async fn work(
-    diary: Arc<Mutex<Diary>>,
+    presence: Presence,
     dice: Arc<Mutex<Random>>,
     longest_ms: u64,
     context: Context,
 ) -> Result<u32, Failure> {
-    let presence = Presence::new(&diary, groups_of(&context));
     let (ms, fate) = {
         let mut dice = dice.lock().expect("no panic with the dice");
         // Some take longer than a lease: a worker that cannot renew it has to stop them.
@@ -91,11 +93,11 @@ async fn work(
     tokio::select! {
         () = sleep(Duration::from_millis(ms)) => {}
         _ = context.cancelled() => {
-            drop(presence);
+            presence.end(qo_judge::End::Stopped);
             return Err(Failure::retry("told to stop"));
         }
     }
-    drop(presence);
+    presence.end(if fate < 14 { qo_judge::End::Retry } else { qo_judge::End::Done });
     match fate {
         0..8 => Err(Failure::retry("the dice say no")),
         8..11 => panic!("the dice say panic"),
@@ -104,23 +106,13 @@ async fn work(
     }
 }
 
-/// Records a step that begins before the step before it has passed.
-async fn step(diary: Arc<Mutex<Diary>>, at: (u64, u64), context: Context) -> Result<(), Failure> {
-    let (workflow, number) = at;
-    {
-        let mut entries = diary.lock().expect("no panic while writing");
-        let passed = entries.passed.get(&workflow).copied().unwrap_or(0);
-        if passed + 1 < number {
-            entries.disorder.push(format!("step {number} of {workflow} began when {passed} had passed"));
-        }
-    }
+/// A step of a workflow.
+async fn step(presence: Presence, context: Context) -> Result<(), Failure> {
     tokio::select! {
         () = sleep(Duration::from_millis(30)) => {}
         _ = context.cancelled() => return Err(Failure::retry("told to stop")),
     }
-    let mut entries = diary.lock().expect("no panic while writing");
-    let passed = entries.passed.entry(workflow).or_default();
-    *passed = number.max(*passed);
+    presence.end(qo_judge::End::Done);
     Ok(())
 }
 
@@ -250,10 +242,12 @@ impl Fleet {
     async fn start(&mut self) -> Process {
         self.started += 1;
         let line = Arc::new(Line { store: self.open().await, cut: AtomicBool::new(false) });
-        let (diary, dice, longest_ms) = (Arc::clone(&self.diary), Arc::clone(&self.dice), self.ground.job_ms);
-        let handler = move |(): (), context| work(Arc::clone(&diary), Arc::clone(&dice), longest_ms, context);
-        let diary = Arc::clone(&self.diary);
-        let steps = move |at: (u64, u64), context| step(Arc::clone(&diary), at, context);
+        let (dice, longest_ms) = (Arc::clone(&self.dice), self.ground.job_ms);
+        let (diary, name) = (Arc::clone(&self.diary), Arc::from(format!("w{}", self.started)));
+        let begin = move |context: &Context| Presence::new(&diary, &name, context);
+        let begin_step = begin.clone();
+        let handler = move |(): (), context| work(begin(&context), Arc::clone(&dice), longest_ms, context);
+        let steps = move |_: (u64, u64), context| step(begin_step(&context), context);
         let worker = Worker::builder(Arc::new(Intercepted(End(Arc::clone(&line)))))
             .name(&format!("w{}", self.started))
             .own_threads(false)
@@ -300,6 +294,27 @@ fn jobs() -> Vec<NewJob> {
     api.chain(user).chain(plain).chain(steps).collect()
 }
 
+/// What the judge compares the records with.
+fn case() -> Case {
+    let limit = |(group, limit): (&str, u32)| Limit { group: group.to_owned(), limit, changes: Vec::new() };
+    let judged = |job: NewJob| {
+        let (group, number) = (job.task.to_string(), job.id.0.as_u128() % 100);
+        let mut needs =
+            vec![("cluster".to_owned(), 1), (format!("queue:{}", job.queue), 1), (group.clone(), 1)];
+        needs.extend(job.key.map(|key| (format!("{group}/{key}"), 1)));
+        let step = job.workflow.map(|workflow| (workflow.to_string(), number as u64));
+        (job.id.to_string(), Job { needs, step, ..Job::default() })
+    };
+    Case {
+        jobs: jobs().into_iter().map(judged).collect(),
+        limits: LIMITS.into_iter().map(limit).collect(),
+        // Handlers of a killed process are dropped, and record that.
+        open: OpenRuns::GoOn,
+        is_over: true,
+        ..Case::default()
+    }
+}
+
 /// Runs a fleet, and returns how many limits it reached and which faults happened.
 async fn simulate(seed: u64, ground: Ground) -> (usize, BTreeMap<&'static str, u64>) {
     let faults = ground.faults;
@@ -307,7 +322,7 @@ async fn simulate(seed: u64, ground: Ground) -> (usize, BTreeMap<&'static str, u
     let dice = Arc::new(Mutex::new(Random::new(seed ^ 0x5eed)));
     let mut fleet = Fleet { ground, objects, diary: Arc::default(), dice, started: 0 };
     let client = Client::new(Arc::new(fleet.open().await)).deadline(Duration::from_secs(600));
-    for (group, limit) in [("api", 4), ("cluster", 6), ("queue:slow", 2), ("user/*", 1)] {
+    for (group, limit) in LIMITS {
         // Wrong dates may make a record look late, and then its outcome is unknown. Setting the same limit again
         // changes nothing.
         while let Err(error) = client.store().set_limit(group.parse().expect("a group"), limit).await {
@@ -358,16 +373,9 @@ async fn finish(seed: u64, fleet: &Fleet, client: &Client, processes: Vec<Proces
         let why = client.store().explain(stuck[0].id).await;
         panic!("seed {seed}: {} jobs are stuck, the first: {:?}: {why:?}", stuck.len(), stuck[0]);
     }
-    let reached = {
-        let diary = fleet.diary.lock().expect("no panic while writing");
-        assert_eq!(diary.disorder, Vec::<String>::new(), "seed {seed}");
-        let highest = |group| diary.highest.get(group).copied().unwrap_or(0);
-        for (group, limit) in LIMITS {
-            let most = highest(group);
-            assert!(most <= limit, "seed {seed}: {most} handlers of {group} at once, the limit is {limit}");
-        }
-        LIMITS.iter().filter(|(group, limit)| highest(*group) == *limit).count()
-    };
+    let verdict = Verdict::of(&case(), &fleet.diary.lock().expect("no panic while writing").book);
+    assert!(verdict.holds(), "seed {seed}: {verdict}");
+    let reached = verdict.limits.iter().filter(|kept| kept.peak == kept.limit).count();
     for group in client.store().groups(None, 100).await.expect("it answers").groups {
         assert_eq!(group.used, 0, "seed {seed}: {} has slots without a holder", group.group);
     }
@@ -441,7 +449,7 @@ fn two_hundred_fleets_keep_every_limit_and_lose_nothing() {
 /// As in a bucket: writers poll less often, give up sooner on a record of unknown outcome, and requests take longer. So
 /// do jobs, or no limit would be reached.
 #[test]
-fn two_hundred_fleets_kept_as_in_a_bucket_keep_every_limit_and_lose_nothing() {
+fn two_hundred_fleets_as_in_a_bucket_keep_limits_and_lose_nothing() {
     let ground = ground(Options::bucket());
     let faults = ObjectFaults { delay_ms: 150, ..ground.faults };
     fleets(&Ground { faults, job_ms: 2_500, ..ground }, 200, &FAULTS);

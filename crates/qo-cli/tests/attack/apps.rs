@@ -199,7 +199,7 @@ fn where_two_apps_name_one_group_the_newest_push_counts() {
 }
 
 #[test]
-fn diff_and_apply_and_history_work_without_a_worker() {
+fn config_diff_apply_and_history_work_without_a_worker() {
     let two = Two::new();
     two.here.write("empty.toml", "app = \"shop\"\n");
     two.qo("empty", &["submit", "anything"]).ok();

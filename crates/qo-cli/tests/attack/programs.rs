@@ -122,7 +122,7 @@ fn a_program_that_exits_with_0_on_a_signal_to_the_tree_has_not_succeeded() {
 }
 
 #[test]
-fn a_program_that_exits_with_0_when_its_job_is_cancelled_has_not_succeeded() {
+fn a_cancelled_program_that_exits_with_0_has_not_succeeded() {
     for command in ["[\"./polite.sh\"]", "\"./polite.sh; exit 0\""] {
         let here = Here::new();
         here.script("polite.sh", "trap 'exit 0' TERM; echo $$ > started; while :; do sleep 0.1; done");
@@ -185,7 +185,7 @@ fn the_guards_of_a_worker_that_is_itself_a_program_carry_no_mark() {
 }
 
 #[test]
-fn slot_run_whose_guard_was_killed_gives_its_slot_back_after_its_command_is_gone() {
+fn slot_run_with_a_killed_guard_frees_its_slot_after_its_command_ends() {
     let here = Here::new();
     family(&here);
     let run = ["slot", "run", "--group", "g", "--limit", "1", "--", "./family.sh"];

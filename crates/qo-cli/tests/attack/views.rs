@@ -86,7 +86,7 @@ fn the_last_attempt_is_labelled_failed() {
 }
 
 #[test]
-fn errors_are_json_for_those_who_ask_for_json() {
+fn a_command_with_json_prints_its_errors_as_json() {
     let here = Here::new();
     here.qo(&["submit", "a"]).ok();
     let error = |arguments: &[&str], code: i32| -> Value {
@@ -96,14 +96,14 @@ fn errors_are_json_for_those_who_ask_for_json() {
         assert_eq!(ran.out, "");
         told["error"].clone()
     };
-    let nobody = "019a8a5e-7c1b-7a10-9d43-3e2a6f0c9b11";
-    let missing = error(&["explain", nobody, "--json"], 3);
+    let unknown = "019a8a5e-7c1b-7a10-9d43-3e2a6f0c9b11";
+    let missing = error(&["explain", unknown, "--json"], 3);
     assert_eq!(missing["kind"], "not_found");
-    assert!(missing["message"].as_str().is_some_and(|message| message.contains(nobody)), "{missing}");
+    assert!(missing["message"].as_str().is_some_and(|message| message.contains(unknown)), "{missing}");
     assert!(missing["hints"][0].is_string(), "{missing}");
     assert_eq!(error(&["jobs", "list", "--json", "--state", "runing"], 2)["kind"], "invalid");
     assert_eq!(error(&["concurrency", "set", "a", "--limit", "-1", "--json"], 2)["kind"], "invalid");
-    here.qo(&["explain", nobody]).code(3).says("error: not found:");
+    here.qo(&["explain", unknown]).code(3).says("error: not found:");
 }
 
 #[test]
@@ -131,11 +131,11 @@ fn every_command_that_prints_something_prints_json() {
 #[test]
 fn a_wait_has_an_end_and_text_is_printed_as_text() {
     let here = Here::new();
-    let late = here.qo(&["submit", "nobody", "--wait", "--wait-timeout", "100ms"]).code(75);
+    let late = here.qo(&["submit", "unserved", "--wait", "--wait-timeout", "100ms"]).code(75);
     late.says("has not ended within 100ms").says("qo explain");
     assert_eq!(here.jobs()[0]["state"], "pending", "the job goes on");
-    here.qo(&["submit", "nobody", "--wait-timeout", "1s"]).code(2).says("--wait");
-    here.qo(&["submit", "nobody", "--count", "2", "--wait", "--wait-timeout", "1ms"]).code(75);
+    here.qo(&["submit", "unserved", "--wait-timeout", "1s"]).code(2).says("--wait");
+    here.qo(&["submit", "unserved", "--count", "2", "--wait", "--wait-timeout", "1ms"]).code(75);
     let _worker = here.worker(&["--task", "say=printf 'one \"two\"\\nthree'", "--task", "count=echo 3"]);
     let said = here.qo(&["submit", "say", "--wait", "--wait-timeout", "1m"]).ok();
     assert_eq!(said.out, "one \"two\"\nthree\n");

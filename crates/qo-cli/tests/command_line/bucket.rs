@@ -89,7 +89,7 @@ fn swept(here: &Here, kind: &str) -> Vec<Value> {
 }
 
 #[test]
-fn the_doctor_shows_slots_and_sessions_that_are_over_in_a_bucket_and_changes_nothing() {
+fn the_doctor_of_a_bucket_shows_what_is_over_and_changes_nothing() {
     let (here, _) = there();
     let none = "there is no namespace at s3://";
     here.qo(&["doctor"]).ok().shows(none);

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 /// The same command, in a process that may write no file larger than 64 KiB.
 fn with_little_room(command: &Command) -> Command {
     let mut limited = Command::new("sh");
-    // The signal that comes with it is ignored, so that the write itself fails, as on a full disk.
+    // Ignore the signal that the kernel sends, so that the write itself fails, as on a full disk.
     limited.args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$0\" \"$@\""]);
     limited.arg(command.get_program()).args(command.get_args());
     if let Some(directory) = command.get_current_dir() {
@@ -55,7 +55,7 @@ fn a_worker_works_on_when_its_own_log_cannot_be_written() {
 }
 
 #[test]
-fn a_worker_waits_for_a_store_that_is_gone_and_makes_no_other_in_its_place() {
+fn a_worker_waits_for_a_store_that_is_gone_and_makes_no_other() {
     let here = Here::new();
     let worker = here.worker(&["--task", "hello=echo hi", "--default-lease-duration-secs", "2"]);
     let (store, aside) = (here.path(".qo"), here.path("aside"));

@@ -17,7 +17,7 @@ fn limits_are_set_shown_and_taken_back() {
 }
 
 #[test]
-fn a_group_that_jobs_name_and_nobody_limits_is_pointed_out() {
+fn a_group_that_jobs_name_and_no_limit_has_is_pointed_out() {
     let here = Here::new();
     here.qo(&["submit", "mail", "--limits", "smpt=1"]).ok();
     here.qo(&["concurrency", "status"]).ok().shows("jobs name it, it has no limit");
@@ -104,7 +104,7 @@ fn a_workflow_is_shown_and_steered() {
 }
 
 #[test]
-fn schedules_that_nobody_declared_are_not_found() {
+fn schedules_that_no_app_declared_are_not_found() {
     let here = Here::new();
     here.qo(&["submit", "mail"]).ok();
     here.qo(&["schedules"]).ok().says("no schedules").says(".qo.toml");

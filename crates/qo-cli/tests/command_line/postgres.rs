@@ -156,7 +156,7 @@ fn a_server_that_is_away_is_unavailable_and_no_password_is_shown() {
 }
 
 #[test]
-fn a_server_that_does_not_let_us_in_refuses_for_good_and_no_password_is_shown() {
+fn a_server_that_refuses_the_login_is_final_and_no_password_is_shown() {
     let here = Here::new();
     let url = url_with_password("qo_stranger", None);
     for arguments in [&["jobs", "list"][..], &["submit", "mail"], &["migrate", "up"], &["doctor"]] {

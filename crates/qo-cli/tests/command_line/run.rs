@@ -145,7 +145,7 @@ fn a_running_job_holds_its_slot_and_an_operator_can_take_it_away() {
 }
 
 #[test]
-fn a_program_that_the_shell_starts_has_time_to_tidy_up_when_it_is_told_to_stop() {
+fn a_program_of_a_shell_line_has_time_to_tidy_up_before_it_stops() {
     let here = Here::new();
     here.script(
         "tidy.sh",

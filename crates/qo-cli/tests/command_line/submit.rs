@@ -73,7 +73,7 @@ fn every_option_of_a_job_arrives() {
 }
 
 #[test]
-fn the_same_idempotency_key_is_the_same_job_and_another_payload_is_refused() {
+fn an_idempotency_key_finds_its_job_and_refuses_another_payload() {
     let here = Here::new();
     let first = here.qo(&["submit", "pay", "{\"n\": 1}", "--idempotency-key", "k"]).line();
     let again =
@@ -152,7 +152,7 @@ fn lines_take_what_the_command_line_says_where_they_say_nothing() {
 }
 
 #[test]
-fn a_pipe_is_submitted_as_it_comes_and_an_error_says_how_many_were_accepted() {
+fn a_pipe_is_submitted_as_it_comes_and_an_error_tells_what_was_kept() {
     let here = Here::new();
     let lines = "{\"task\": \"a\"}\n{\"task\": \"b\"}\n{\"task\": 7}\n{\"task\": \"c\"}\n";
     let ran = here.qo_with(&["submit", "--file", "-"], lines).code(2);
@@ -193,7 +193,7 @@ fn waiting_prints_the_output_and_its_exit_code_tells_of_success() {
 }
 
 #[test]
-fn waiting_for_a_task_that_nobody_has_says_so_and_ends_with_ctrl_c() {
+fn a_wait_for_a_task_that_no_worker_has_says_so_and_ends_with_ctrl_c() {
     let here = Here::new();
     let _worker = here.worker(&["--task", "double=cat"]);
     let mut child = here.command(&["submit", "dobule", "1", "--wait"]).spawn().expect("qo starts");
@@ -233,7 +233,7 @@ fn a_submit_into_a_log_with_a_gap_is_refused() {
 }
 
 #[test]
-fn who_is_terminated_in_the_middle_of_many_jobs_says_how_many_were_accepted() {
+fn a_submit_that_is_terminated_says_how_many_jobs_were_accepted() {
     let here = Here::new();
     let mut command = here.command(&["submit", "m", "--count", "10000000"]);
     let submit = command.spawn().expect("qo starts");

@@ -68,7 +68,7 @@ impl Watch for Fence {
             Fact::Unfenced(exchange) => objections.add(
                 "G2",
                 format!(
-                    "number {} of {} was answered, but was not its turn",
+                    "number {} of {} was answered, but is not the next one",
                     exchange.number, exchange.session
                 ),
             ),
@@ -98,7 +98,7 @@ impl Watch for Fence {
                     && matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Invalid)
                 {
                     objections
-                        .add("G2", format!("number {} in its turn was refused: {error}", exchange.number));
+                        .add("G2", format!("number {}, the next one, was refused: {error}", exchange.number));
                 }
             }
             _ => {}

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub struct Order;
 
-/// Steps out of turn, two steps at once, and workflows that take what they must not.
+/// Steps that were not next, two steps at once, and workflows that take what they must not.
 pub fn check(history: &History) -> Vec<Violation> {
     read(history, &mut [&mut Order])
 }
@@ -24,7 +24,7 @@ impl Watch for Order {
             }
             Fact::Prefetched(_, prefetched, Some(job)) => {
                 objections.unless(books.is_next(*job), "G6", || {
-                    format!("step {} was claimed before its turn", prefetched.job.id)
+                    format!("step {} was claimed before it was next", prefetched.job.id)
                 });
             }
             Fact::Submitted(job, result) if books.find_like(job).is_none() => {

@@ -48,7 +48,13 @@ impl Watch for Stuck {
             }
             What::Audited(audit) => {
                 if let Some((since, bound_ms)) = self.healed {
-                    look_for_slots_of_nobody(audit, entry.at, since.plus_ms(bound_ms), bound_ms, objections);
+                    look_for_slots_without_a_holder(
+                        audit,
+                        entry.at,
+                        since.plus_ms(bound_ms),
+                        bound_ms,
+                        objections,
+                    );
                 }
             }
             _ => {}
@@ -58,7 +64,7 @@ impl Watch for Stuck {
 
 /// Slots, and claims, that the store shows although their lease was over long ago. What was over before the faults
 /// ended does not count.
-fn look_for_slots_of_nobody(
+fn look_for_slots_without_a_holder(
     audit: &Audit,
     now: Time,
     soonest: Time,

@@ -75,7 +75,7 @@ fn compare_holders(books: &Ledger, detail: &GroupDetail, objections: &mut Object
     let Some(index) = books.groups.find(group) else { return };
     let sum: u64 = detail.holders.iter().map(|holder| u64::from(holder.slots)).sum();
     let by_store: Vec<_> =
-        detail.holders.iter().map(|h| (h.token, who(&h.by), h.slots, h.lease_until)).collect();
+        detail.holders.iter().map(|h| (h.token, holder_id(&h.by), h.slots, h.lease_until)).collect();
     let held = |needs: &[(GroupIndex, u32)]| needs.iter().find(|(at, _)| *at == index).map(|&(_, n)| n);
     let jobs = books.running.iter().filter_map(|(&token, &job)| {
         let job = &books.jobs[job];
@@ -92,7 +92,7 @@ fn compare_holders(books: &Ledger, detail: &GroupDetail, objections: &mut Object
 }
 
 /// The job or the lease that holds slots.
-fn who(by: &HeldBy) -> Uuid {
+fn holder_id(by: &HeldBy) -> Uuid {
     match by {
         HeldBy::Job { job, .. } => job.0,
         HeldBy::Program { lease } => lease.0,
@@ -187,9 +187,10 @@ fn compare_queues(books: &Ledger, audit: &Audit, objections: &mut Objections) {
         let of_queue = |jobs: &mut dyn Iterator<Item = &usize>| {
             jobs.filter(|&&job| books.jobs[job].new.queue == queue.queue).count() as u64
         };
-        let pending = |turn: bool, due: bool| {
-            let fits =
-                |job: &&usize| books.is_next(**job) == turn && (!turn || books.is_in_line(**job) == due);
+        let pending = |is_next: bool, due: bool| {
+            let fits = |job: &&usize| {
+                books.is_next(**job) == is_next && (!is_next || books.is_in_line(**job) == due)
+            };
             of_queue(&mut books.pending.iter().filter(fits))
         };
         let by_books = (

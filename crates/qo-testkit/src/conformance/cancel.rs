@@ -53,7 +53,7 @@ pub(super) async fn a_running_job_is_told_once_at_the_next_exchange(world: &Worl
     assert_eq!(worker.renew().await.stop, []);
 }
 
-pub(super) async fn only_the_owner_is_told(world: &World) {
+pub(super) async fn only_the_owner_of_a_job_is_told_to_stop(world: &World) {
     let other = world.worker("other", ["t"]).await;
     let (worker, _) = one_cancelled(world).await;
     assert_eq!(other.renew().await.stop, []);
@@ -81,7 +81,7 @@ pub(super) async fn stops_are_told_in_the_order_of_their_tokens(world: &World) {
     assert_eq!(stops, expected);
 }
 
-pub(super) async fn cancelling_again_changes_nothing(world: &World) {
+pub(super) async fn a_repeated_cancel_changes_nothing(world: &World) {
     let (worker, claimed) = one_cancelled(world).await;
     worker.renew().await;
     let before = world.snapshot().await;

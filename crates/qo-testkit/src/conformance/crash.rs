@@ -19,7 +19,7 @@ pub(super) async fn a_slot_is_back_after_one_lease_and_a_sweep(world: &World) {
     assert_eq!(world.worker("w2", ["t"]).await.claim_ids(10).await, ids[..1]);
 }
 
-pub(super) async fn the_next_claim_of_anybody_takes_the_slot_of_the_dead(world: &World) {
+pub(super) async fn the_next_claim_of_any_worker_takes_the_slot_of_a_dead_one(world: &World) {
     world.set("t", 1).await;
     let id = world.submit(job("t")).await;
     world.worker("dead", ["t"]).await.claim_one().await;
@@ -83,7 +83,7 @@ pub(super) async fn a_kill_between_grant_and_dispatch_loses_nothing(world: &Worl
     assert_eq!(heir.claim_ids(100).await, ids);
 }
 
-pub(super) async fn a_worker_that_renews_keeps_jobs_it_never_saw_only_until_it_asks_again(world: &World) {
+pub(super) async fn a_worker_keeps_jobs_it_never_saw_only_until_it_asks_again(world: &World) {
     let ids = world.submit_many(2, job("t")).await;
     let worker = world.worker("w1", ["t"]).await;
     let lost = worker.exchange(Vec::new(), 2).await;
@@ -208,7 +208,7 @@ pub(super) async fn everything_that_is_over_ends_in_one_sweep(world: &World) {
     }
 }
 
-pub(super) async fn what_is_held_is_not_forgotten_when_a_worker_or_program_starts_again(world: &World) {
+pub(super) async fn a_worker_or_program_that_starts_again_finds_its_slots_held(world: &World) {
     world.set("t", 3).await;
     world.submit_many(9, job("t")).await;
     let worker = world.worker("w1", ["t"]).await;

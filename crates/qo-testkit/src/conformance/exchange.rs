@@ -198,7 +198,7 @@ pub(super) async fn a_claim_ends_when_its_payloads_fill_a_message(world: &World)
     assert_eq!(worker.claim(100).await.len(), 12 - full, "and then the rest");
 }
 
-pub(super) async fn a_lost_reply_with_starts_and_claims_ahead_gives_the_same_answer_again(world: &World) {
+pub(super) async fn a_lost_reply_with_starts_and_prefetched_jobs_is_given_again(world: &World) {
     world.set("t", 4).await;
     world.submit_many(8, job("t")).await;
     let worker = world.worker("w1", ["t"]).await;

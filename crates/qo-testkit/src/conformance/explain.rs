@@ -22,7 +22,7 @@ pub(super) async fn a_job_between_two_attempts_retries_at(world: &World) {
     }
 }
 
-pub(super) async fn a_job_past_good_until_is_expired_before_anybody_says_so(world: &World) {
+pub(super) async fn a_job_past_good_until_is_explained_as_expired_before_a_sweep(world: &World) {
     let id = world.submit(job("t").good_until(at(10))).await;
     world.advance(10).await;
     has(world, id, &Reason::Expired { good_until: at(10) }).await;
@@ -96,15 +96,15 @@ pub(super) async fn a_reserved_slot_names_the_big_job(world: &World) {
 }
 
 pub(super) async fn a_task_that_no_live_worker_has_is_a_reason(world: &World) {
-    let nobody = [Reason::NoLiveWorker { queue: name("q"), task: name("t") }];
+    let no_worker = [Reason::NoLiveWorker { queue: name("q"), task: name("t") }];
     let id = world.submit(job("t").queue("q")).await;
     world.worker("w1", ["other"]).await;
     world.open(serving("w2", ["t"]).queues(["other"])).await;
-    assert_eq!(world.reasons(id).await, nobody);
+    assert_eq!(world.reasons(id).await, no_worker);
     let worker = world.worker("w3", ["t"]).await;
     assert_eq!(world.reasons(id).await, [Reason::OnlyWaitingForClaim { position: 1 }]);
     worker.close().await;
-    assert_eq!(world.reasons(id).await, nobody);
+    assert_eq!(world.reasons(id).await, no_worker);
 }
 
 pub(super) async fn workers_that_are_saturated_or_draining_are_a_reason(world: &World) {
@@ -230,7 +230,7 @@ async fn step_of(world: &World, id: JobId) -> StepStatus {
     StepStatus { step: view.step.expect("it is a step"), job: id, state: view.state }
 }
 
-pub(super) async fn a_step_whose_turn_has_not_come_names_the_one_it_waits_for(world: &World) {
+pub(super) async fn a_step_that_is_not_next_names_the_one_it_waits_for(world: &World) {
     let ids = world.submit_many(3, step("w")).await;
     let worker = world.worker("w1", ["step"]).await;
     assert_eq!(world.reasons(ids[0]).await, [Reason::OnlyWaitingForClaim { position: 1 }]);

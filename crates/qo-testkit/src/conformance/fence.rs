@@ -64,7 +64,7 @@ pub(super) async fn a_worker_that_claims_its_own_lost_job_again_has_a_new_token(
     worker.succeed(&new).await;
 }
 
-pub(super) async fn finishing_is_matched_by_attempt_and_not_by_job(world: &World) {
+pub(super) async fn a_settle_is_matched_by_attempt_and_not_by_job(world: &World) {
     world.submit(job("t").timeout(1_000)).await;
     let worker = world.worker("w1", ["t"]).await;
     let old = worker.claim_one().await;
@@ -109,7 +109,7 @@ pub(super) async fn a_job_that_is_not_there_is_fenced(world: &World) {
     refused(worker.exchange(vec![settle], 0).await.settled.remove(0), ErrorKind::Fenced);
 }
 
-pub(super) async fn a_token_that_lost_its_lease_is_fenced_even_if_nobody_took_the_job(world: &World) {
+pub(super) async fn a_token_that_lost_its_lease_is_fenced_even_if_the_job_still_waits(world: &World) {
     let id = world.submit(job("t").timeout(1_000)).await;
     let worker = world.worker("w1", ["t"]).await;
     let claimed = worker.claim_one().await;
@@ -133,7 +133,7 @@ pub(super) async fn tokens_grow_per_job_through_all_its_attempts(world: &World) 
     }
 }
 
-pub(super) async fn a_running_job_is_given_to_nobody_else(world: &World) {
+pub(super) async fn a_running_job_is_given_to_no_other_worker(world: &World) {
     world.submit(job("t")).await;
     let (one, two) = (world.worker("w1", ["t"]).await, world.worker("w2", ["t"]).await);
     one.claim_one().await;
@@ -141,7 +141,7 @@ pub(super) async fn a_running_job_is_given_to_nobody_else(world: &World) {
     assert_eq!(one.claim(10).await, []);
 }
 
-pub(super) async fn a_claimed_job_is_given_to_nobody_else(world: &World) {
+pub(super) async fn a_claimed_job_is_given_to_no_other_worker(world: &World) {
     world.submit(job("t")).await;
     let (one, two) = (world.worker("w1", ["t"]).await, world.worker("w2", ["t"]).await);
     one.ahead_one().await;
@@ -185,7 +185,7 @@ pub(super) async fn a_job_is_started_once(world: &World) {
     worker.succeed(&running).await;
 }
 
-pub(super) async fn one_row_of_tokens_counts_claims_starts_and_programs(world: &World) {
+pub(super) async fn one_counter_gives_the_tokens_of_claims_starts_and_programs(world: &World) {
     world.submit_many(3, job("t")).await;
     let worker = world.worker("w1", ["t"]).await;
     let claimed = worker.ahead_one().await;

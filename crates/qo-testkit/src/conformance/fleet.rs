@@ -144,7 +144,7 @@ pub(super) async fn a_limit_with_work_waiting_is_reached_after_every_change(worl
     }
 }
 
-pub(super) async fn workflows_keep_their_order_through_retries_crashes_and_other_workers(world: &World) {
+pub(super) async fn workflows_keep_their_order_through_retries_and_crashes(world: &World) {
     world.set("step", 3).await;
     for place in 0..40 {
         world.submit(step(&format!("w{}", place % 4)).attempts(1_000)).await;

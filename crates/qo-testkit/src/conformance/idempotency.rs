@@ -23,7 +23,7 @@ pub(super) async fn the_same_idempotency_key_again_is_the_first_job(world: &Worl
     assert_eq!(world.all_jobs().await.len(), 1);
 }
 
-pub(super) async fn the_same_idempotency_key_with_another_task_or_payload_is_a_conflict(world: &World) {
+pub(super) async fn an_idempotency_key_with_another_task_or_payload_is_a_conflict(world: &World) {
     world.submit(job("pay").payload("1").once("order-1")).await;
     let before = world.snapshot().await;
     refused(world.offer(job("pay").payload("2").once("order-1")).await, ErrorKind::Conflict);

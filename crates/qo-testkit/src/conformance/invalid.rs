@@ -237,15 +237,15 @@ pub(super) async fn every_refusal_names_what_it_is_about(world: &World) {
     world.set("api", 1).await;
     let id = world.submit(job("api").once("order-1")).await;
     let worker = world.worker("w1", ["api"]).await;
-    let nobody = world.job_id();
+    let unknown = world.job_id();
     let error = refused(world.offer(job("api").or_reject()).await, ErrorKind::LimitReached);
     says(error, &["api"]);
     let error = refused(world.offer(job("api").payload("2").once("order-1")).await, ErrorKind::Conflict);
     says(error, &[&id.to_string()]);
     let error = refused(world.offer(job("api").payload("2").id(id)).await, ErrorKind::Conflict);
     says(error, &[&id.to_string()]);
-    says(refused(world.store.job(nobody).await, ErrorKind::NotFound), &[&nobody.to_string()]);
-    says(refused(world.cancel(nobody).await, ErrorKind::NotFound), &[&nobody.to_string()]);
+    says(refused(world.store.job(unknown).await, ErrorKind::NotFound), &[&unknown.to_string()]);
+    says(refused(world.cancel(unknown).await, ErrorKind::NotFound), &[&unknown.to_string()]);
     says(refused(world.store.group(group_ref("typo")).await, ErrorKind::NotFound), &["typo"]);
     says(refused(world.store.unset_limit(group_ref("typo")).await, ErrorKind::NotFound), &["typo"]);
     let error =
@@ -351,8 +351,8 @@ pub(super) async fn every_refusal_about_workflows_programs_and_schedules_names_i
     let says = |error: qo_core::Error, word: &str| {
         assert!(error.message().contains(word), "{word} is not named: {error}");
     };
-    let (nobody, lease) = (world.job_id(), world.lease_id());
-    says(refused(world.retry(nobody).await, ErrorKind::NotFound), &nobody.to_string());
+    let (unknown, lease) = (world.job_id(), world.lease_id());
+    says(refused(world.retry(unknown).await, ErrorKind::NotFound), &unknown.to_string());
     says(refused(world.store.workflow(name("flow")).await, ErrorKind::NotFound), "flow");
     says(refused(world.steer("flow", Steer::Skip).await, ErrorKind::NotFound), "flow");
     says(refused(world.trigger("nightly").await, ErrorKind::NotFound), "nightly");
@@ -366,7 +366,7 @@ pub(super) async fn every_refusal_about_workflows_programs_and_schedules_names_i
     world.cancel_workflow("flow").await.expect("it is there");
     says(refused(world.offer(step("flow")).await, ErrorKind::Conflict), "flow");
     let worker = world.worker("w1", ["t"]).await;
-    let starts = vec![Start { job: nobody, token: FenceToken(77) }];
+    let starts = vec![Start { job: unknown, token: FenceToken(77) }];
     let reply = worker.send(Exchange { starts, ..worker.next() }).await.expect("the session is live");
     says(refused(reply.started[0].clone(), ErrorKind::Fenced), "77");
 }

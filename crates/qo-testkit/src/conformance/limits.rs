@@ -27,7 +27,7 @@ pub(super) async fn a_limit_counts_across_the_fleet(world: &World) {
     assert_eq!(claimed, [2, 2, 1, 0]);
 }
 
-pub(super) async fn zero_holds_and_loses_nothing(world: &World) {
+pub(super) async fn a_limit_of_zero_holds_jobs_and_loses_none(world: &World) {
     world.set("mail", 0).await;
     let ids = world.submit_many(3, job("mail")).await;
     let worker = world.worker("w1", ["mail"]).await;

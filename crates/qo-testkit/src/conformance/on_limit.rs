@@ -10,7 +10,7 @@ async fn rejected(world: &World, spec: JobSpec) -> bool {
     }
 }
 
-pub(super) async fn wait_is_the_default(world: &World) {
+pub(super) async fn a_submit_waits_for_room_by_default(world: &World) {
     world.set("api", 1).await;
     world.submit_many(5, job("api")).await;
     assert_eq!(world.status("api").await.live, 5);
@@ -32,7 +32,7 @@ pub(super) async fn skip_returns_nothing_and_stores_nothing(world: &World) {
     assert_eq!(world.snapshot().await, before);
 }
 
-pub(super) async fn at_limit_zero_both_refuse(world: &World) {
+pub(super) async fn reject_and_skip_both_refuse_at_a_limit_of_zero(world: &World) {
     world.set("api", 0).await;
     refused(world.offer(job("api").or_reject()).await, ErrorKind::LimitReached);
     assert_eq!(world.offer(job("api").or_skip()).await, Ok(Submitted::Skipped));
@@ -73,7 +73,7 @@ pub(super) async fn finished_jobs_do_not_count(world: &World) {
     assert!(!rejected(world, job("api")).await);
 }
 
-pub(super) async fn costs_count(world: &World) {
+pub(super) async fn live_jobs_count_with_their_costs(world: &World) {
     world.set("api", 5).await;
     assert!(!rejected(world, job("api").cost(3)).await);
     assert!(rejected(world, job("api").cost(3)).await);
@@ -172,7 +172,7 @@ pub(super) async fn concurrent_submits_do_not_over_admit(world: &World) {
     assert_eq!(world.status("api").await.live, 3);
 }
 
-pub(super) async fn every_live_slot_counts_whoever_holds_it(world: &World) {
+pub(super) async fn a_live_slot_counts_for_on_limit_whatever_holds_it(world: &World) {
     world.set("api", 6).await;
     world.submit_all(vec![job("api"), job("api"), job("api").run_at(at(9_000))]).await;
     world.submit_many(2, job("api").workflow("w")).await;

@@ -109,7 +109,7 @@ pub(super) async fn a_released_job_keeps_its_place(world: &World) {
     assert_eq!(worker.claim_ids(5).await, ids);
 }
 
-pub(super) async fn a_retried_job_goes_behind_those_that_waited_longer(world: &World) {
+pub(super) async fn a_retried_job_goes_behind_jobs_that_waited_longer(world: &World) {
     let ids = world.submit_many(2, job("t")).await;
     let worker = world.worker("w1", ["t"]).await;
     let first = worker.claim_one().await;

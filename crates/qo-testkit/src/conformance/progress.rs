@@ -69,7 +69,7 @@ pub(super) async fn a_report_with_an_old_token_is_passed_over(world: &World) {
     assert_eq!(world.state(job).await, JobState::Succeeded);
 }
 
-pub(super) async fn only_the_owner_reports(world: &World) {
+pub(super) async fn only_the_owner_of_a_job_reports_progress(world: &World) {
     let jobs = world.submit_many(2, job("t")).await;
     let (owner, other) = (world.worker("w", ["t"]).await, world.worker("w", ["t"]).await);
     let held = owner.claim_one().await;
@@ -82,8 +82,8 @@ pub(super) async fn only_the_owner_reports(world: &World) {
     assert_eq!(seen(world, jobs[1]).await, None);
     other.report(vec![at_percent(&ahead, 50, "the claim's token"), at_percent(&running, 1, "")]).await;
     assert_eq!(seen(world, jobs[1]).await, Some((1, String::new(), at(0))));
-    let nobody = Progress { job: world.job_id(), ..at_percent(&held, 50, "") };
-    owner.report(vec![nobody]).await;
+    let unknown = Progress { job: world.job_id(), ..at_percent(&held, 50, "") };
+    owner.report(vec![unknown]).await;
     assert_eq!(seen(world, jobs[0]).await, None);
 }
 

@@ -88,7 +88,7 @@ pub(super) async fn queues_are_listed_by_name(world: &World) {
     assert_eq!((queues[5].priority, queues[4].limit, queues[3].paused), (7, Some(1), true));
 }
 
-pub(super) async fn a_queue_counts_steps_whose_turn_has_not_come_as_waiting(world: &World) {
+pub(super) async fn a_queue_counts_steps_that_are_not_next_as_waiting(world: &World) {
     let later = || step("later").queue("q");
     let specs = vec![
         step("now").queue("q"),
@@ -106,7 +106,7 @@ pub(super) async fn a_queue_counts_steps_whose_turn_has_not_come_as_waiting(worl
     let first = worker.claim_one().await;
     assert_eq!(counts(world.queue("q").await), (0, 2, 3, 1));
     worker.succeed(&first).await;
-    assert_eq!(counts(world.queue("q").await), (1, 2, 2, 0), "the next one's turn has come");
+    assert_eq!(counts(world.queue("q").await), (1, 2, 2, 0), "the one after it is next");
     world.advance(5_000).await;
     assert_eq!(counts(world.queue("q").await), (3, 0, 2, 0), "and so have two dates");
 }

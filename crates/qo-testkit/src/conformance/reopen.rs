@@ -55,8 +55,8 @@ pub(super) async fn a_retry_answers_for_each_job(world: &World) {
     let running = world.submit(job("t")).await;
     worker.claim_one().await;
     let pending = world.submit(job("t").run_at(at(9_000))).await;
-    let (nobody, before) = (world.job_id(), world.view(pending).await);
-    let answers = world.store.retry(vec![succeeded, failed, running, nobody, pending, failed]).await;
+    let (unknown, before) = (world.job_id(), world.view(pending).await);
+    let answers = world.store.retry(vec![succeeded, failed, running, unknown, pending, failed]).await;
     let answers: Vec<_> =
         answers.expect("a valid call").into_iter().map(|a| a.map_err(|e| e.kind())).collect();
     let expected = [
@@ -107,7 +107,7 @@ pub(super) async fn a_bulk_retry_ends_the_wait_for_the_next_attempt(world: &Worl
     assert_eq!(world.view(scheduled).await.run_at, at(9_000), "it was never tried");
 }
 
-pub(super) async fn reopening_asks_no_limit(world: &World) {
+pub(super) async fn a_reopened_job_is_checked_against_no_limit(world: &World) {
     let worker = patient(world).await;
     let id = ended(world, &worker, job("t").cost(3).or_reject(), failure()).await;
     world.set("t", 1).await;

@@ -66,7 +66,7 @@ pub(super) async fn a_worker_that_lacks_the_big_task_leaves_it_room(world: &Worl
     assert_eq!(heavy.claim(1).await.len(), 1);
 }
 
-pub(super) async fn a_big_job_that_nobody_serves_reserves_nothing(world: &World) {
+pub(super) async fn a_big_job_that_no_worker_serves_reserves_nothing(world: &World) {
     world.set("api", 3).await;
     world.submit(job("big").group("api").cost(2)).await;
     let small = world.submit_many(5, job("small").group("api")).await;
@@ -265,7 +265,7 @@ pub(super) async fn a_worker_that_stops_draining_keeps_slots_from_that_exchange_
     assert_eq!(worker.claim(1).await, [], "its report counts before its claim");
 }
 
-pub(super) async fn queue_priority_decides_who_is_ahead(world: &World) {
+pub(super) async fn queue_priority_decides_which_big_job_is_ahead(world: &World) {
     world.set("api", 2).await;
     world.prioritize([("first", 1), ("last", 500)]).await;
     let worker = world.worker("w", ["small", "big"]).await;

@@ -17,7 +17,7 @@ pub(super) async fn unlimited_costs_add_up_without_overflow(world: &World) {
     assert_eq!(world.used("mail").await, 4_300_000_000);
 }
 
-pub(super) async fn raising_every_key_wakes_very_many_keys(world: &World) {
+pub(super) async fn a_raised_limit_of_every_key_wakes_very_many_keys(world: &World) {
     world.set("user/*", 0).await;
     let specs = (0..2_000).map(|user| job("user").key(&format!("u{user}"))).collect();
     let ids = world.submit_all(specs).await;

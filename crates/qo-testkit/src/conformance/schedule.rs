@@ -121,7 +121,7 @@ pub(super) async fn a_schedule_never_overlaps_itself(world: &World) {
     assert_eq!(fired, [1, 0, 0, 1], "while it waits, while it runs, and when it has ended");
 }
 
-pub(super) async fn a_schedule_does_not_overlap_itself_whatever_the_limits_of_its_keys_are(world: &World) {
+pub(super) async fn no_limit_of_a_key_lets_a_schedule_overlap_itself(world: &World) {
     world.set("report/*", 5).await;
     world.plan([("nightly", every_minute())]).await;
     let mut fired = Vec::new();
@@ -189,9 +189,7 @@ pub(super) async fn an_operator_may_trigger_a_schedule(world: &World) {
     refused(world.trigger("unknown").await, ErrorKind::NotFound);
 }
 
-pub(super) async fn a_disabled_schedule_may_be_triggered_and_one_that_overlaps_again_and_again(
-    world: &World,
-) {
+pub(super) async fn a_disabled_or_an_overlapping_schedule_may_be_triggered(world: &World) {
     world.plan([("nightly", Schedule { overlap: true, ..every_minute() })]).await;
     world.enable("nightly", false).await;
     for _ in 0..3 {

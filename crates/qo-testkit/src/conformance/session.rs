@@ -7,7 +7,7 @@ async fn session_of(world: &World, worker: &Worker) -> WorkerStatus {
     workers.into_iter().find(|status| status.session == worker.session).expect("the session is live")
 }
 
-pub(super) async fn opening_tells_the_end_of_the_lease(world: &World) {
+pub(super) async fn opening_a_session_tells_the_end_of_its_lease(world: &World) {
     world.advance(500).await;
     let spec = serving("w1", ["t"]).lease(20_000);
     let session = NewSession { id: world.session_id(), ..spec.new };
@@ -15,7 +15,7 @@ pub(super) async fn opening_tells_the_end_of_the_lease(world: &World) {
     assert_eq!((opened.now, opened.lease_until), (at(500), at(20_500)));
 }
 
-pub(super) async fn opening_again_changes_nothing(world: &World) {
+pub(super) async fn opening_a_session_again_changes_nothing(world: &World) {
     let spec = serving("w1", ["t"]).id(world.session_id());
     let worker = world.open(spec.clone()).await;
     worker.renew().await;
@@ -42,7 +42,7 @@ pub(super) async fn a_session_that_ended_cannot_be_opened_again(world: &World) {
     assert_eq!(world.store.workers().await, Ok(vec![]));
 }
 
-pub(super) async fn every_exchange_renews(world: &World) {
+pub(super) async fn every_exchange_renews_its_session(world: &World) {
     world.submit(job("t")).await;
     let worker = world.worker("w1", ["t"]).await;
     let claimed = worker.claim_one().await;
@@ -61,7 +61,7 @@ pub(super) async fn a_session_that_holds_nothing_may_be_renewed_for_longer(world
     let worker = world.worker("w1", ["t"]).await;
     let idle = async || {
         let exchange = Exchange { idle_ms: Some(300_000), ..worker.next() };
-        worker.send(exchange).await.expect("its turn").lease_until
+        worker.send(exchange).await.expect("the next number").lease_until
     };
     assert_eq!(idle().await, at(300_000));
     world.advance(200_000).await;
@@ -108,7 +108,7 @@ pub(super) async fn a_closed_session_is_fenced(world: &World) {
     refused(worker.repeat().await, ErrorKind::Fenced);
 }
 
-pub(super) async fn closing_gives_the_jobs_back(world: &World) {
+pub(super) async fn a_closed_session_gives_its_jobs_back(world: &World) {
     world.set("t", 2).await;
     let ids = world.submit_many(3, job("t")).await;
     let worker = world.worker("w1", ["t"]).await;
@@ -121,7 +121,7 @@ pub(super) async fn closing_gives_the_jobs_back(world: &World) {
     assert_eq!(world.worker("w2", ["t"]).await.claim_ids(10).await, ids[..2]);
 }
 
-pub(super) async fn closing_again_or_closing_nobody_changes_nothing(world: &World) {
+pub(super) async fn closing_a_session_that_is_gone_changes_nothing(world: &World) {
     let worker = world.worker("w1", ["t"]).await;
     world.worker("w2", ["t"]).await;
     worker.close().await;

@@ -18,7 +18,7 @@ pub(super) async fn a_claimed_job_runs(world: &World) {
     assert_eq!((running.since, running.lease_until), (START, at(30_000)));
 }
 
-pub(super) async fn success_keeps_the_output(world: &World) {
+pub(super) async fn a_job_that_succeeded_keeps_its_output(world: &World) {
     let (worker, claimed) = one_claimed(world, job("t")).await;
     world.advance(250).await;
     let output = Json::parse("output", r#"{"ok": 1}"#).expect("JSON");
@@ -48,7 +48,7 @@ pub(super) async fn an_attempt_is_remembered(world: &World) {
     assert_eq!(attempts, [expected]);
 }
 
-pub(super) async fn failure_gives_up_though_attempts_are_left(world: &World) {
+pub(super) async fn a_job_that_failed_is_not_retried_though_attempts_are_left(world: &World) {
     let (worker, claimed) = one_claimed(world, job("t").attempts(9)).await;
     assert_eq!(worker.settle(&claimed, failure()).await, Ok(JobState::Failed));
     let view = world.view(claimed.id).await;
@@ -114,7 +114,7 @@ pub(super) async fn a_handler_may_say_that_it_was_cancelled(world: &World) {
     assert_eq!(worker.claim(1).await, []);
 }
 
-pub(super) async fn settling_again_returns_the_record_and_changes_nothing(world: &World) {
+pub(super) async fn a_repeated_settle_returns_the_record_and_changes_nothing(world: &World) {
     let (worker, claimed) = one_claimed(world, job("t")).await;
     worker.succeed(&claimed).await;
     let before = world.snapshot().await;
@@ -124,7 +124,7 @@ pub(super) async fn settling_again_returns_the_record_and_changes_nothing(world:
     assert_eq!(world.snapshot().await, before);
 }
 
-pub(super) async fn settling_twice_in_one_exchange_counts_once(world: &World) {
+pub(super) async fn a_job_settled_twice_in_one_exchange_is_settled_once(world: &World) {
     let (worker, claimed) = one_claimed(world, job("t")).await;
     let reply = worker.exchange(vec![settled(&claimed, failure()), settled(&claimed, success())], 0).await;
     assert_eq!(reply.settled, [Ok(JobState::Failed), Ok(JobState::Failed)]);

@@ -38,7 +38,7 @@ pub(super) async fn a_slot_freed_by_one_worker_is_there_for_another(world: &Worl
     assert_eq!(two.claim_ids(5).await, [ids[1]]);
 }
 
-pub(super) async fn lowering_drains(world: &World) {
+pub(super) async fn a_lowered_limit_stops_no_running_job(world: &World) {
     world.set("api", 3).await;
     world.submit_many(6, job("api")).await;
     let worker = world.worker("w1", ["api"]).await;
@@ -52,7 +52,7 @@ pub(super) async fn lowering_drains(world: &World) {
     assert_eq!(worker.claim(10).await.len(), 1);
 }
 
-pub(super) async fn lowering_to_zero_lets_running_jobs_finish(world: &World) {
+pub(super) async fn a_limit_lowered_to_zero_lets_running_jobs_finish(world: &World) {
     world.submit_many(3, job("api")).await;
     let worker = world.worker("w1", ["api"]).await;
     let running = worker.claim(2).await;
@@ -64,7 +64,7 @@ pub(super) async fn lowering_to_zero_lets_running_jobs_finish(world: &World) {
     assert_eq!(worker.claim(10).await.len(), 2);
 }
 
-pub(super) async fn raising_lets_waiters_go_at_once(world: &World) {
+pub(super) async fn a_raised_limit_lets_waiting_jobs_go_at_once(world: &World) {
     world.set("api", 1).await;
     let ids = world.submit_many(5, job("api")).await;
     let worker = world.worker("w1", ["api"]).await;
@@ -126,7 +126,7 @@ pub(super) async fn a_limit_comes_and_goes_without_losing_count(world: &World) {
     assert_eq!(world.used("api").await, 1);
 }
 
-pub(super) async fn unset_lets_waiters_go_at_once(world: &World) {
+pub(super) async fn an_unset_limit_lets_waiting_jobs_go_at_once(world: &World) {
     world.set("api/*", 0).await;
     world.set("api", 0).await;
     world.submit_many(3, job("api").key("k")).await;

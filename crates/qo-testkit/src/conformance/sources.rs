@@ -245,7 +245,7 @@ pub(super) async fn registering_one_task_leaves_the_others_alone(world: &World) 
 pub(super) async fn unset_without_an_operators_limit_is_not_found(world: &World) {
     world.configure([("api", 3)]).await;
     refused(world.store.unset_limit(group_ref("api")).await, ErrorKind::NotFound);
-    refused(world.store.unset_limit(group_ref("nobody")).await, ErrorKind::NotFound);
+    refused(world.store.unset_limit(group_ref("unlimited")).await, ErrorKind::NotFound);
     world.set("user/*", 3).await;
     refused(world.store.unset_limit(group_ref("user/joe")).await, ErrorKind::NotFound);
     assert_eq!((world.limit("api").await, world.limit("user/*").await), (Some(3), Some(3)));

@@ -132,8 +132,8 @@ pub(super) async fn a_lease_is_extended_from_now_and_may_end_sooner(world: &Worl
 pub(super) async fn a_wrong_token_or_id_frees_and_extends_nothing(world: &World) {
     let (one, two) = (world.hold(program("gpu")).await, world.hold(program("gpu")).await);
     let before = world.snapshot().await;
-    let nobody = world.lease_id();
-    for (id, token) in [(one.id, two.token()), (nobody, one.token()), (one.id, FenceToken(u64::MAX))] {
+    let unknown = world.lease_id();
+    for (id, token) in [(one.id, two.token()), (unknown, one.token()), (one.id, FenceToken(u64::MAX))] {
         refused(world.store.return_slots(id, token).await, ErrorKind::Fenced);
         refused(world.store.extend_slots(id, token, 60_000).await, ErrorKind::Fenced);
     }
@@ -308,7 +308,7 @@ pub(super) async fn programs_are_shown_among_the_holders(world: &World) {
     assert_eq!(world.group("gpu/k").await.expect("it is held").holders, std::slice::from_ref(shown));
 }
 
-pub(super) async fn lowering_takes_nothing_away_from_programs(world: &World) {
+pub(super) async fn a_lowered_limit_takes_nothing_away_from_programs(world: &World) {
     world.set("gpu", 3).await;
     let held = world.hold(program("gpu").slots(3)).await;
     world.set("gpu", 1).await;

@@ -150,7 +150,7 @@ pub(super) async fn timeout_and_backoff_are_those_of_the_start(world: &World) {
     assert_eq!(world.sweep().await.attempts, 1);
 }
 
-pub(super) async fn a_start_of_a_step_whose_turn_it_is_not_is_given_back(world: &World) {
+pub(super) async fn a_start_of_a_step_that_is_not_next_is_given_back(world: &World) {
     let ids = world.submit_many(2, step("w").on_failure(OnFailure::Continue)).await;
     let worker = world.worker("w1", ["step"]).await;
     worker.settle(&worker.claim_one().await, failure()).await.expect("it owns the job");

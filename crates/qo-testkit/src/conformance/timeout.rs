@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub(super) async fn a_timeout_ends_the_lease_ten_seconds_later_though_the_worker_renews(world: &World) {
+pub(super) async fn a_timeout_ends_a_lease_after_ten_seconds_though_its_worker_renews(world: &World) {
     world.set("t", 1).await;
     let id = world.submit(job("t").timeout(5_000)).await;
     let worker = world.worker("w1", ["t"]).await;

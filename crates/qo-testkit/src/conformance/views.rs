@@ -109,7 +109,7 @@ pub(super) async fn groups_are_listed_in_order_page_by_page(world: &World) {
     assert_eq!(seen, expected);
 }
 
-pub(super) async fn a_group_that_nobody_limits_is_shown_as_such(world: &World) {
+pub(super) async fn a_group_without_a_limit_is_shown_as_such(world: &World) {
     world.submit(job("t").limits([("typo", 2)])).await;
     let status = world.status("typo").await;
     assert_eq!((status.limit, status.source, status.used, status.live), (None, None, 0, 2));
@@ -211,7 +211,7 @@ pub(super) async fn a_worker_shows_what_it_said_and_what_it_owns(world: &World) 
     assert_eq!(shown, expected);
 }
 
-pub(super) async fn looking_changes_nothing(world: &World) {
+pub(super) async fn a_view_changes_nothing(world: &World) {
     world.submit_many(3, job("t").good_until(at(20_000)).timeout(1)).await;
     let worker = world.worker("w1", ["t"]).await;
     let claimed = worker.claim(1).await;
@@ -285,7 +285,7 @@ pub(super) async fn a_filter_shows_the_steps_of_a_workflow(world: &World) {
     let ids = world.submit_all(vec![step("a"), step("b"), job("step"), step("a")]).await;
     let filter = JobFilter { workflow: Some(name("a")), ..JobFilter::default() };
     assert_eq!(listed(world, filter).await, [ids[0], ids[3]]);
-    let filter = JobFilter { workflow: Some(name("nobody")), ..JobFilter::default() };
+    let filter = JobFilter { workflow: Some(name("unknown")), ..JobFilter::default() };
     assert_eq!(listed(world, filter).await, []);
 }
 
@@ -328,7 +328,7 @@ pub(super) async fn a_group_of_programs_is_shown_while_they_hold_it(world: &Worl
     assert_eq!(world.all_groups().await, []);
 }
 
-pub(super) async fn looking_fires_and_ends_nothing(world: &World) {
+pub(super) async fn a_view_fires_and_ends_nothing(world: &World) {
     world.plan([("nightly", cron("* * * * *", "report"))]).await;
     world.submit(job("t")).await;
     let worker = world.open(serving("w1", ["t"]).lease(caps::LEASE_MAX_MS)).await;

@@ -128,7 +128,11 @@ pub(super) async fn the_next_date_is_the_first_at_which_something_happens_by_its
     assert_eq!((seen_at, next), (at(0), Some(at(CLAIM_MS))));
     world.advance(CLAIM_MS).await;
     let Work { next, at: seen_at, .. } = look(world, &worker, wanting(1)).await;
-    assert_eq!((seen_at, next), (at(CLAIM_MS), Some(later(25))), "what has come is not to come");
+    assert_eq!(
+        (seen_at, next),
+        (at(CLAIM_MS), Some(later(25))),
+        "a date that has passed is not the next one"
+    );
 }
 
 pub(super) async fn a_look_for_work_changes_nothing(world: &World) {
@@ -215,7 +219,7 @@ pub(super) async fn a_fetch_that_is_wrong_is_refused_even_if_there_is_no_work(wo
     refused_as(Exchange { claim: wanting(caps::CLAIM + 1), ..asked }, ErrorKind::Invalid).await;
 }
 
-pub(super) async fn who_waits_for_a_change_is_told_of_it(world: &World) {
+pub(super) async fn a_process_that_waits_for_a_change_is_told_of_it(world: &World) {
     if !world.store.tells_changes() {
         return;
     }

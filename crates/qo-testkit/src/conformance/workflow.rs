@@ -30,7 +30,7 @@ pub(super) async fn a_step_waits_for_the_one_before_it_across_the_fleet(world: &
     assert_eq!(one.claim_ids(10).await, ids[2..]);
 }
 
-pub(super) async fn the_next_step_is_granted_in_the_exchange_that_ends_the_one_before_it(world: &World) {
+pub(super) async fn an_exchange_that_ends_a_step_grants_the_next_one(world: &World) {
     let ids = world.submit_many(2, step("w")).await;
     let worker = world.worker("w1", ["step"]).await;
     let first = worker.claim_one().await;
@@ -202,7 +202,7 @@ pub(super) async fn a_step_waits_for_its_slots_like_any_job(world: &World) {
     assert_eq!(worker::ids(&reply.claimed), ids[..1]);
 }
 
-pub(super) async fn a_big_step_whose_turn_has_not_come_reserves_nothing(world: &World) {
+pub(super) async fn a_big_step_that_is_not_next_reserves_nothing(world: &World) {
     world.set("step", 3).await;
     world.submit_all(vec![step("w"), step("w").cost(3).priority(-1)]).await;
     let worker = world.worker("w1", ["step"]).await;
@@ -211,7 +211,7 @@ pub(super) async fn a_big_step_whose_turn_has_not_come_reserves_nothing(world: &
     assert_eq!(worker.claim_ids(10).await, [small]);
     let next = world.submit(job("step")).await;
     let reply = worker.exchange(vec![settled(&first, success())], 10).await;
-    assert_eq!(reply.claimed, [], "now that its turn has come it keeps what is free: {next} waits");
+    assert_eq!(reply.claimed, [], "now that it is next it keeps what is free: {next} waits");
 }
 
 pub(super) async fn steps_may_differ_in_everything_else(world: &World) {
@@ -242,7 +242,7 @@ pub(super) async fn what_is_not_stored_takes_no_place_and_makes_no_workflow(worl
     assert_eq!((world.view(second).await.step, world.workflow("w").await.steps), (Some(2), 2));
 }
 
-pub(super) async fn a_step_that_ends_before_its_turn_halts_when_its_turn_comes(world: &World) {
+pub(super) async fn a_step_that_ends_before_it_is_next_halts_when_it_is_next(world: &World) {
     let worker = world.worker("w1", ["step"]).await;
     let ids = world.submit_all(vec![step("w"), step("w").good_until(at(1_000)), step("w")]).await;
     let first = worker.claim_one().await;

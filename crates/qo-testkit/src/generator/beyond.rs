@@ -29,12 +29,12 @@ fn job() -> impl Strategy<Value = JobId> {
 }
 
 fn workflow() -> impl Strategy<Value = Name> {
-    prop::sample::select(["import", "nobody"].map(name).to_vec())
+    prop::sample::select(["import", "absent"].map(name).to_vec())
 }
 
 fn schedule_name() -> impl Strategy<Value = Name> {
     let long = "s".repeat(caps::NAME_BYTES);
-    prop::sample::select(["nightly", "nobody", &long].map(name).to_vec())
+    prop::sample::select(["nightly", "absent", &long].map(name).to_vec())
 }
 
 /// A workflow and its `on_failure`, each with or without the other.

@@ -20,7 +20,7 @@ const QUEUES: [&str; 3] = ["default", "slow", "stripe"];
 const GROUPS: [&str; 3] = ["api", "mail", "gpu"];
 const KEYS: [&str; 2] = ["ann", "bob/1"];
 const EXTRAS: [&str; 7] = ["gpu", "disk", "disk/ann", "disk/zoe", "api/ann", "mail/ann", "api"];
-const WORKFLOWS: [&str; 3] = ["import", "deploy", "a_nobody"];
+const WORKFLOWS: [&str; 3] = ["import", "deploy", "absent"];
 const SCHEDULES: [&str; 3] = ["nightly", "often", "mail"];
 const WORKERS: [&str; 2] = ["w1", "w2"];
 const LIMITED: [&str; 17] = [
@@ -40,7 +40,7 @@ const LIMITED: [&str; 17] = [
     "mail/bob/1",
     "resize/ann",
     "disk/zoe",
-    "nobody",
+    "absent",
 ];
 
 fn pick<'a>(pool: &[&'a str], k: Pick) -> &'a str {
@@ -131,7 +131,7 @@ pub(super) fn extra(k: Pick) -> GroupRef {
 }
 
 /// Groups that programs take slots of.
-const PROGRAMS: [&str; 8] = ["api", "mail", "gpu", "disk", "api/ann", "mail/ann", "disk/zoe", "nobody"];
+const PROGRAMS: [&str; 8] = ["api", "mail", "gpu", "disk", "api/ann", "mail/ann", "disk/zoe", "absent"];
 
 pub(super) fn program(k: Pick) -> GroupRef {
     pick(&PROGRAMS, k).parse().expect("the pools hold groups")

@@ -42,7 +42,7 @@ pub enum Actor {
     Submitter(usize),
     /// A program that takes standalone slots.
     Program(usize),
-    /// A person who changes limits.
+    /// An operator, which changes limits.
     Operator,
     /// The process that sweeps.
     Sweeper,

@@ -64,7 +64,7 @@ impl Toy {
             {
                 continue;
             }
-            if self.flaw == Flaw::RaiseWakesNobody && job.met_full.is_some() {
+            if self.flaw == Flaw::RaiseWakesNoJob && job.met_full.is_some() {
                 continue;
             }
             let is_big = |(group, slots): &(GroupRef, u32)| *slots >= 2 && self.limit(group).is_some();
@@ -73,7 +73,7 @@ impl Toy {
             }
             if let Some(full) = self.first_full_group(job, session, &used_before, counted) {
                 match self.flaw {
-                    Flaw::RaiseWakesNobody => self.jobs[at].met_full = Some(full),
+                    Flaw::RaiseWakesNoJob => self.jobs[at].met_full = Some(full),
                     Flaw::FullGroupBlocks => break,
                     Flaw::SlotsOneByOne => self.leak_slots_before(at, &full),
                     _ => {}
@@ -226,7 +226,8 @@ impl Toy {
                 .needs()
                 .iter()
                 .all(|(other, slots)| spared(other) || self.has_room(other, *slots, counted));
-        let busy = |session: &Session| self.flaw == Flaw::BusyServeNobody && session.free_permits == 0;
+        let busy =
+            |session: &Session| self.flaw == Flaw::BusyWorkerServesNothing && session.free_permits == 0;
         let serves = |session: &&Session| !session.draining && session.serves(big) && !busy(session);
         let served = self.sessions.iter().any(|session| serves(&session));
         let served = served || self.flaw == Flaw::UnservedBigJobReserves;

@@ -38,13 +38,13 @@ pub enum Flaw {
     /// A limit of 0 is no limit.
     ZeroIsUnlimited,
     /// A job that met a full group is looked at again when a slot is freed, not when the limit is raised.
-    RaiseWakesNobody,
+    RaiseWakesNoJob,
     /// No slots are kept for a big job.
     BigJobStarved,
     /// A big job that no worker serves keeps slots all the same.
     UnservedBigJobReserves,
     /// A big job keeps slots only while a worker that serves it has a permit free.
-    BusyServeNobody,
+    BusyWorkerServesNothing,
     /// A big job that another group holds back keeps slots all the same.
     BlockedBigJobReserves,
     /// A repeated exchange is carried out again.

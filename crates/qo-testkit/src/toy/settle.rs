@@ -89,7 +89,7 @@ impl Toy {
         run_at: Option<Time>,
     ) -> JobState {
         self.leak_slots(at, outcome);
-        self.wake_those_who_met_a_full_group(at);
+        self.wake_jobs_that_met_a_full_group(at);
         let uses_attempt = self.uses_attempt(outcome);
         let job = &mut self.jobs[at];
         let holding = job.holding.take().expect("it runs");
@@ -162,8 +162,8 @@ impl Toy {
         }
     }
 
-    /// Only the flaw `RaiseWakesNobody` depends on it.
-    fn wake_those_who_met_a_full_group(&mut self, at: usize) {
+    /// Only the flaw `RaiseWakesNoJob` depends on it.
+    fn wake_jobs_that_met_a_full_group(&mut self, at: usize) {
         let freed = self.jobs[at].needs();
         for job in &mut self.jobs {
             job.met_full = job.met_full.take().filter(|full| freed.iter().all(|(group, _)| group != full));

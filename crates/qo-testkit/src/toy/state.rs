@@ -35,7 +35,7 @@ pub(super) struct Toy {
     pub paused: BTreeSet<Name>,
     pub workflows: BTreeMap<Name, Workflow>,
     pub programs: Vec<Program>,
-    /// Those whose lease is over; only `ExtendRevives` reads it.
+    /// Programs whose lease is over; only `ExtendRevives` reads it.
     pub ended_programs: Vec<Program>,
     pub schedules: BTreeMap<Name, ScheduleStatus>,
     pub retention: Retention,
@@ -71,7 +71,7 @@ pub(super) struct Job {
     pub attempts: Vec<Attempt>,
     /// Its progress in the attempt before; only `ProgressOutlivesAttempt` keeps it.
     pub last_progress: Option<JobProgress>,
-    /// The full group that it met; only `RaiseWakesNobody` reads it.
+    /// The full group that it met; only `RaiseWakesNoJob` reads it.
     pub met_full: Option<GroupRef>,
     /// The limits of its groups when it was accepted; only `LimitForNewJobsOnly` reads it.
     pub limits_at_submit: BTreeMap<GroupRef, Option<u32>>,
@@ -270,7 +270,7 @@ impl Toy {
         (queue, priority, job.run_at, job.acceptance)
     }
 
-    /// Whether a job is pending and due and, for a step, its turn has come.
+    /// Whether a job is pending and due and, for a step, next in its workflow.
     pub fn is_in_line(&self, job: &Job) -> bool {
         job.is_due(self.now) && self.is_next(job)
     }

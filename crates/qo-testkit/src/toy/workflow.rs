@@ -1,4 +1,4 @@
-//! Workflows: which step's turn it is, and what operators do about a step that did not succeed.
+//! Workflows: which step is next, and what operators do about a step that did not succeed.
 
 use super::state::{Job, Toy};
 use super::views::check_page;

@@ -23,7 +23,7 @@ pub const ANNA: SessionId = SessionId(Uuid::from_u128(100));
 pub const BERT: SessionId = SessionId(Uuid::from_u128(200));
 pub const LEASE_MS: u64 = 10_000;
 pub const BOUND_MS: u64 = 12_000;
-pub const NOBODY: [&str; 0] = [];
+pub const NO_OBJECTION: [&str; 0] = [];
 
 pub fn name(text: &str) -> Name {
     Name::parse("name", text).expect("a name")

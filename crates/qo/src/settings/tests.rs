@@ -138,7 +138,7 @@ fn the_environment_beats_the_file_and_flags_beat_both() {
 }
 
 #[test]
-fn a_store_that_somebody_types_is_relative_to_where_they_are() {
+fn a_typed_store_is_relative_to_the_current_directory() {
     let directory = tempfile::tempdir().expect("a directory");
     fs::write(directory.path().join(FILE), "store = \"file:in-file\"").expect("written");
     let below = directory.path().join("below");

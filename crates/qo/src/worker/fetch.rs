@@ -77,7 +77,7 @@ impl Fetcher {
         if !self.introduce().await? {
             return Ok(());
         }
-        // Only now, so that a reader who sees this line in the log finds the limits in force.
+        // Only now, so that the limits are in force when a reader sees this line in the log.
         tracing::info!(worker = %self.shared.name, "at work");
         loop {
             match self.serve().await? {

@@ -35,7 +35,7 @@ pub struct Faults {
 /// A worker that stands still.
 struct Stopped {
     process: Process,
-    since_us: u64,
+    since_ns: u64,
     until: Instant,
 }
 
@@ -96,9 +96,9 @@ impl Chaos {
         let oldest = self.workers.iter().enumerate().min_by_key(|(_, process)| process.number);
         let oldest = oldest.expect("there are some").0;
         let mut process = self.workers.swap_remove(oldest);
-        let since_us = process.stop().await;
+        let since_ns = process.stop().await;
         let until = Instant::now() + longer_than_lease(&mut self.dice);
-        self.stopped = Some(Stopped { process, since_us, until });
+        self.stopped = Some(Stopped { process, since_ns, until });
         self.workers.push(self.fleet.start());
         self.faults.stops += 1;
     }
@@ -110,7 +110,7 @@ impl Chaos {
         };
         tokio::time::sleep_until(stopped.until).await;
         let mut process = stopped.process;
-        process.go_on(stopped.since_us);
+        process.go_on(stopped.since_ns);
         self.workers.push(process);
     }
 

@@ -1,8 +1,8 @@
 //! The worker processes, and what was done to each.
 
 use crate::call;
-use crate::record::{self, now_us};
 use crate::server::ROLES;
+use qo_judge::now_ns;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,19 @@ use tokio::time::{interval, timeout};
 #[derive(Debug, Clone, Default)]
 pub struct Fate {
     /// A time at which it was surely dead.
-    pub killed_us: Option<u64>,
+    pub killed_ns: Option<u64>,
     /// From when to when it was stopped, each time for longer than its lease.
     pub stops: Vec<(u64, u64)>,
+}
+
+/// The name of a worker.
+pub fn name_of(number: usize) -> String {
+    format!("w{number}")
+}
+
+/// The file that the handlers of a worker write to.
+pub fn diary_of(folder: &Path, number: usize) -> PathBuf {
+    folder.join(format!("worker-{number}"))
 }
 
 /// A worker process, killed when the test is over.
@@ -49,7 +59,7 @@ impl Process {
         self.must_run();
         self.signal(Signal::KILL);
         self.ended().await;
-        self.fate.killed_us = Some(now_us());
+        self.fate.killed_ns = Some(now_ns());
         (self.number, self.fate.clone())
     }
 
@@ -63,12 +73,12 @@ impl Process {
             stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
         })
         .await;
-        now_us()
+        now_ns()
     }
 
     /// Lets it go on, after it was stopped.
-    pub fn go_on(&mut self, stopped_us: u64) {
-        self.fate.stops.push((stopped_us, now_us()));
+    pub fn go_on(&mut self, stopped_ns: u64) {
+        self.fate.stops.push((stopped_ns, now_ns()));
         self.signal(Signal::CONT);
     }
 
@@ -114,8 +124,8 @@ impl Fleet {
         let number = self.started;
         let mut command = Command::new(std::env::current_exe().expect("a path"));
         let url = self.url.replace("postgres@", &format!("{}@", ROLES[number % ROLES.len()]));
-        command.args(["worker", &url]).arg(record::path(&self.folder, number));
-        command.arg(call::path(&self.folder, number)).arg(format!("w{number}"));
+        command.args(["worker", &url]).arg(diary_of(&self.folder, number));
+        command.arg(call::path(&self.folder, number)).arg(name_of(number));
         Process { number, fate: Fate::default(), child: command.spawn().expect("a process") }
     }
 }

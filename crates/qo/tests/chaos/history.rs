@@ -1,9 +1,9 @@
 //! The history of a run, for the simulator's checkers: what the store did, in its order, and what the processes were
 //! answered and when.
 //!
-//! The caller and the content of each change come from the calls that the processes wrote down. The answer is the one
-//! that the store recorded, even if it was lost on the way. The runs of the handlers are not in it: the jobs wrote down
-//! [more](crate::record) of them than a history can hold, and the [verdict](crate::verdict) judges it.
+//! The caller and the content of each change come from the calls that the processes recorded. The answer is the one
+//! that the store recorded, even if it was lost on the way. The runs of the handlers are not in it: the jobs recorded
+//! more of them than a history can hold, and the [verdict](crate::verdict) judges it.
 
 use crate::call::Call;
 use crate::journal::{Change, Row};

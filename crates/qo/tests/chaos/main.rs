@@ -1,6 +1,6 @@
 //! Chaos on PostgreSQL with real processes: workers are killed and stopped, connections are cut, the server crashes
-//! under load, and limits change meanwhile. Two judges decide: the records of the jobs themselves, and the simulator's
-//! checkers, which read the calls that the store and the processes recorded.
+//! under load, and limits change meanwhile. Two judges decide: `qo_judge`, which reads the records of the jobs themselves, and
+//! the simulator's checkers, which read the calls that the store and the processes recorded.
 //!
 //! This file is the test and the worker processes that it starts: it starts itself again, and the first argument says
 //! which part to play. `QO_SEED=17` rolls other dice.
@@ -12,8 +12,6 @@ mod history;
 mod journal;
 mod operator;
 mod plan;
-mod record;
-mod run;
 mod server;
 mod verdict;
 mod worker;
@@ -33,7 +31,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{interval, timeout};
 use verdict::{Found, Verdict};
 
-const NAME: &str = "chaos_on_postgresql_exceeds_nothing_loses_nothing_and_leaves_nothing_stuck";
+const NAME: &str = "chaos_on_postgresql_exceeds_no_limit_and_loses_no_job";
 const SCHEMA: &str = "chaos";
 /// Longest that the last job may take once the faults are over.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -84,7 +82,7 @@ async fn chaos() -> Verdict {
     let rest = submitting.rest_in_pieces(fault::LENGTH);
     tokio::join!(chaos.rage(&server), rest, operator::operate(&*own, fault::LENGTH));
 
-    let (healed_us, healed_clock_us) = (record::now_us(), call::clock_us());
+    let (healed_ns, healed_clock_us) = (qo_judge::now_ns(), call::clock_us());
     let ended = timeout(PATIENCE, all_ended(&store)).await.is_ok();
     let jobs = all_jobs(&store).await;
     if !ended {
@@ -106,10 +104,10 @@ async fn chaos() -> Verdict {
         drift: again(async || store.drift().await).await,
         slots_left: groups.into_iter().filter(|group| group.used > 0).map(|group| group.group).collect(),
         deadlocks: server.deadlocks().await,
-        healed_us,
+        healed_ns,
         history: history::check(&journal, &calls, end),
     };
-    Verdict::of(&plan, &run::read(folder.path(), &workers), faults, found)
+    Verdict::of(&plan, &workers, folder.path(), faults, found)
 }
 
 /// Makes a call again while its store cannot be reached.

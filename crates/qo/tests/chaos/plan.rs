@@ -50,14 +50,16 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// The limits that it is under: group or key, and how many may run at once.
-    pub fn limit(&self) -> Option<(String, usize)> {
-        match (&*self.new.task, &self.new.key) {
-            ("keyed", Some(key)) => Some((format!("keyed/{key}"), 1)),
-            (task, _) => {
-                let known = LIMITS.iter().find(|(group, _)| *group == task);
-                known.map(|(group, limit)| ((*group).to_owned(), *limit as usize))
-            }
+    /// What the judge has to know about it.
+    pub fn judged(&self) -> qo_judge::Job {
+        let group = self.new.task.to_string();
+        let of_its_key = self.new.key.iter().map(|key| (format!("{group}/{key}"), 1));
+        let step = self.new.workflow.as_ref().zip(self.step);
+        qo_judge::Job {
+            needs: [(group.clone(), 1)].into_iter().chain(of_its_key).collect(),
+            step: step.map(|(workflow, step)| (workflow.to_string(), step as u64)),
+            says: Some(group),
+            ..qo_judge::Job::default()
         }
     }
 }

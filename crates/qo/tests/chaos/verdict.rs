@@ -2,13 +2,15 @@
 //! says in the end.
 
 use crate::fault::Faults;
+use crate::fleet::{Fate, diary_of, name_of};
 use crate::history::{Findings, TRACE};
 use crate::plan::{LIMITS, Plan};
-use crate::run::{Run, Runs};
 use crate::worker::{LEASE, THREADS};
 use qo::core::{GroupRef, JobId, JobView};
+use qo_judge::{Case, Diary, End, Limit, Reach, Stop};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 /// Longest that a group with work waiting may stand still once the faults are over: the lease of the worker that was
@@ -24,226 +26,164 @@ pub struct Found {
     pub slots_left: Vec<GroupRef>,
     pub deadlocks: i64,
     /// When the last fault was over.
-    pub healed_us: u64,
+    pub healed_ns: u64,
     pub history: Findings,
 }
 
 /// The findings of a run.
-#[derive(Default)]
 pub struct Verdict {
+    judged: qo_judge::Verdict,
     jobs: usize,
-    runs: usize,
     faults: Faults,
-    takeovers: usize,
+    /// Handlers that their worker dropped, because it could no longer trust its lease.
     dropped: usize,
-    half_written: usize,
-    over_limit: usize,
-    lost: usize,
-    stuck: usize,
-    disorder: usize,
     drift: String,
     deadlocks: i64,
     /// From the last fault to the last job.
     drained: Duration,
-    /// Longest that a group with work waiting stood still after the last fault.
-    idle: Duration,
-    highest: BTreeMap<String, usize>,
     history: Findings,
-    /// Everything that broke a rule.
-    violations: Vec<String>,
 }
 
 impl Verdict {
-    pub fn of(plan: &Plan, runs: &Runs, faults: Faults, found: Found) -> Self {
+    pub fn of(
+        plan: &Plan,
+        workers: &BTreeMap<usize, Fate>,
+        folder: &Path,
+        faults: Faults,
+        found: Found,
+    ) -> Self {
+        let mut diary = Diary::default();
+        for path in workers.keys().map(|worker| diary_of(folder, *worker)) {
+            // A worker whose jobs never began wrote nothing.
+            if path.exists() {
+                diary.add_file(&path).expect("a diary");
+            }
+        }
+        let judged = qo_judge::Verdict::of(&case(plan, workers, &found), &diary);
         let mut verdict = Self {
+            judged,
             jobs: plan.jobs.len(),
-            runs: runs.all.len(),
-            dropped: runs.all.iter().filter(|run| run.dropped).count(),
             faults,
-            half_written: runs.half_written.iter().sum(),
+            dropped: diary.runs().filter(|run| run.end == End::Stopped).count(),
             drift: found.drift,
             deadlocks: found.deadlocks,
-            drained: micros_between(found.healed_us, runs.all.iter().map(|run| run.to_us).max()),
-            violations: runs.strange.iter().chain(&found.history.violations).cloned().collect(),
-            ..Self::default()
+            drained: Duration::from_nanos(diary.last_ns().saturating_sub(found.healed_ns)),
+            history: found.history,
         };
-        let mut by_job: BTreeMap<JobId, Vec<&Run>> = BTreeMap::new();
-        runs.all.iter().for_each(|run| by_job.entry(run.job).or_default().push(run));
-        verdict.judge_limits(plan, runs, found.healed_us);
-        verdict.judge_jobs(plan, &by_job, &found.jobs);
-        verdict.judge_workflows(plan, &by_job);
-        for (group, limit) in LIMITS {
-            let reached = verdict.highest.get(group).copied().unwrap_or(0);
-            verdict
-                .demand(reached == limit as usize, || format!("{group}: {reached} of {limit} were reached"));
-        }
-        let idle = verdict.idle;
-        verdict.demand(idle <= IDLE, || format!("a group with work stood still for {idle:?}"));
-        let half_written = runs.half_written.iter().max().copied().unwrap_or(0);
-        verdict.demand(half_written <= THREADS, || format!("{half_written} handlers went on after a stop"));
-        let left = &found.slots_left;
-        verdict.demand(left.is_empty(), || format!("slots without a holder: {left:?}"));
-        let (drift, deadlocks) = (verdict.drift.clone(), verdict.deadlocks);
-        verdict.demand(drift == "[]", || format!("drift: {drift}"));
-        verdict.demand(deadlocks == 0, || format!("{deadlocks} deadlocks"));
-        let granted = &found.history.granted;
-        let never_granted = runs.all.iter().filter(|run| granted.get(&run.token) != Some(&run.job));
-        verdict.violations.extend(never_granted.map(|run| format!("never granted: {run:?}")));
-        let faults = verdict.faults.clone();
-        let tally = |what| found.history.tally.of(what) as usize;
-        let all = [
-            faults.kills,
-            faults.stops,
-            faults.cuts,
-            faults.shut_outs,
-            faults.restarts,
-            verdict.takeovers,
-            verdict.dropped,
-            found.history.never_heard,
-            tally("limits set to 0"),
-            tally("end: lease ended"),
-            tally("exchanges with work behind a full limit"),
-        ];
-        verdict.demand(!all.contains(&0), || format!("too little happened: {all:?}"));
-        verdict.history = found.history;
+        verdict.judge_states(plan, &found.jobs);
+        verdict.judge_store(&found.slots_left);
+        verdict.judge_grants(&diary);
+        verdict.judge_amount();
         verdict
     }
 
     pub fn holds(&self) -> bool {
-        self.violations.is_empty()
+        self.judged.holds()
     }
 
-    fn demand(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
+    fn demand(&mut self, holds: bool, what: &str, otherwise: impl FnOnce() -> String) {
         if !holds {
-            self.violations.push(otherwise());
+            self.judged.violates(what, otherwise());
         }
     }
 
-    fn judge_limits(&mut self, plan: &Plan, runs: &Runs, healed_us: u64) {
-        let mut groups: BTreeMap<String, (usize, Vec<&Run>)> = BTreeMap::new();
-        for run in &runs.all {
-            let Some(job) = plan.jobs.get(&run.job) else {
-                self.violations.push(format!("a job that was never submitted: {run:?}"));
-                continue;
-            };
-            if let Some((group, limit)) = job.limit() {
-                groups.entry(group).or_insert((limit, Vec::new())).1.push(run);
-            }
-        }
-        for (group, (limit, runs)) in groups {
-            let (most, over) = at_once(&runs, limit);
-            self.over_limit += over.len();
-            self.idle = self.idle.max(longest_idle(&runs, healed_us));
-            self.violations.extend(over.into_iter().take(3).map(|run| {
-                let beside: Vec<_> = runs
-                    .iter()
-                    .filter(|other| other.from_us <= run.from_us && other.to_us > run.from_us)
-                    .collect();
-                format!("{group}: over its limit {limit}: {beside:?}")
-            }));
-            let shown = group.split_once('/').map_or(group.clone(), |(group, _)| format!("{group}/*"));
-            let highest = self.highest.entry(shown).or_default();
-            *highest = most.max(*highest);
-        }
-    }
-
-    fn judge_jobs(&mut self, plan: &Plan, by_job: &BTreeMap<JobId, Vec<&Run>>, found: &[JobView]) {
-        let found: BTreeMap<JobId, &JobView> = found.iter().map(|job| (job.id, job)).collect();
+    /// Every job that was submitted is stored, and has ended as planned.
+    fn judge_states(&mut self, plan: &Plan, stored: &[JobView]) {
+        let found: BTreeMap<JobId, &JobView> = stored.iter().map(|job| (job.id, job)).collect();
         for (id, planned) in &plan.jobs {
-            let runs = by_job.get(id).map(Vec::as_slice).unwrap_or_default();
             let state = found.get(id).map(|job| job.state);
-            match state {
-                Some(state) if !state.is_terminal() => self.stuck += 1,
-                Some(state) if state == planned.ends && runs.iter().any(|run| run.done) => {}
-                _ => {
-                    self.lost += 1;
-                    self.violations.push(format!("lost: {state:?}, {runs:?}: {planned:?}"));
-                }
-            }
-            // In the order of their tokens, each run begins after the one before it ended.
-            for pair in runs.windows(2) {
-                self.takeovers += usize::from(!pair[0].done);
-                self.demand(pair[0].to_us <= pair[1].from_us, || format!("runs twice at once: {pair:?}"));
-            }
+            let is_stuck = state.is_some_and(|state| !state.is_terminal());
+            self.demand(is_stuck || state == Some(planned.ends), "jobs lost", || {
+                format!("{state:?}: {planned:?}")
+            });
         }
-        self.demand(self.stuck == 0, || "jobs are stuck".to_owned());
-        self.demand(found.len() == plan.jobs.len(), || format!("{} jobs are stored", found.len()));
+        self.demand(stored.len() == plan.jobs.len(), "store", || format!("{} jobs are stored", stored.len()));
     }
 
-    fn judge_workflows(&mut self, plan: &Plan, by_job: &BTreeMap<JobId, Vec<&Run>>) {
-        let mut workflows: BTreeMap<_, BTreeMap<usize, &[&Run]>> = BTreeMap::new();
-        for (id, planned) in &plan.jobs {
-            if let (Some(workflow), Some(step)) = (&planned.new.workflow, planned.step) {
-                let runs = by_job.get(id).map(Vec::as_slice).unwrap_or_default();
-                workflows.entry(workflow).or_default().insert(step, runs);
-            }
+    /// The store has counted right, and its transactions did not block each other.
+    fn judge_store(&mut self, slots_left: &[GroupRef]) {
+        let (drift, deadlocks) = (self.drift.clone(), self.deadlocks);
+        self.demand(slots_left.is_empty(), "store", || format!("slots without a holder: {slots_left:?}"));
+        self.demand(drift == "[]", "store", || format!("drift: {drift}"));
+        self.demand(deadlocks == 0, "store", || format!("{deadlocks} deadlocks"));
+    }
+
+    /// The checkers found nothing, and every run had a grant that was committed.
+    fn judge_grants(&mut self, diary: &Diary) {
+        for violation in self.history.violations.clone() {
+            self.judged.violates("history", violation);
         }
-        for (workflow, steps) in workflows {
-            let steps: Vec<&[&Run]> = steps.into_values().collect();
-            for (number, pair) in steps.windows(2).enumerate() {
-                let ended = pair[0].iter().map(|run| run.to_us).max();
-                let began = pair[1].iter().map(|run| run.from_us).min();
-                if ended > began {
-                    self.disorder += 1;
-                    self.violations.push(format!("{workflow}: steps {number} and the next: {pair:?}"));
-                }
-            }
+        let granted: BTreeMap<u64, String> =
+            self.history.granted.iter().map(|(token, job)| (token.0, job.to_string())).collect();
+        for run in diary.runs().filter(|run| granted.get(&run.token).is_none_or(|job| **job != *run.job)) {
+            self.judged.violates("grants", format_args!("never granted: {run}"));
         }
+    }
+
+    /// Every kind of fault happened.
+    fn judge_amount(&mut self) {
+        let Faults { kills, stops, cuts, shut_outs, restarts, .. } = self.faults;
+        let tally = |what| self.history.tally.of(what) as usize;
+        let all = [
+            kills,
+            stops,
+            cuts,
+            shut_outs,
+            restarts,
+            self.judged.takeovers,
+            self.dropped,
+            self.history.never_heard,
+            tally("limits set to 0"),
+            tally("end: lease ended"),
+            tally("exchanges with work behind a full limit"),
+        ];
+        self.demand(!all.contains(&0), "amount", || format!("too little happened: {all:?}"));
     }
 }
 
-/// From one moment to another, if that is later.
-fn micros_between(from_us: u64, to_us: Option<u64>) -> Duration {
-    Duration::from_micros(to_us.unwrap_or(from_us).saturating_sub(from_us))
-}
-
-/// The longest time after the last fault in which none of these ran, although one was still to come.
-fn longest_idle(runs: &[&Run], healed_us: u64) -> Duration {
-    let mut runs = runs.to_vec();
-    runs.sort_by_key(|run| run.from_us);
-    let (mut longest, mut busy_until_us) = (Duration::ZERO, healed_us);
-    for run in runs {
-        longest = longest.max(micros_between(busy_until_us, Some(run.from_us)));
-        busy_until_us = busy_until_us.max(run.to_us);
+/// What the judge compares the records with.
+fn case(plan: &Plan, workers: &BTreeMap<usize, Fate>, found: &Found) -> Case {
+    let kill = |(worker, fate): (&usize, &Fate)| Some((name_of(*worker), fate.killed_ns?));
+    let stops_of = |(worker, fate): (&usize, &Fate)| -> Vec<Stop> {
+        let stop = |(at_ns, until_ns): &(u64, u64)| Stop {
+            worker: name_of(*worker),
+            at_ns: *at_ns,
+            until_ns: Some(*until_ns),
+            // Each thread finishes the step of a handler that it was stopped in.
+            writes: Some(THREADS),
+        };
+        fate.stops.iter().map(stop).collect()
+    };
+    let limit = |(group, limit): &(&str, u32)| Limit {
+        group: (*group).to_owned(),
+        limit: *limit,
+        changes: Vec::new(),
+    };
+    let stuck = found.jobs.iter().filter(|job| !job.state.is_terminal());
+    Case {
+        lease_ns: LEASE.as_nanos() as u64,
+        jobs: plan.jobs.iter().map(|(id, planned)| (id.to_string(), planned.judged())).collect(),
+        limits: LIMITS.iter().map(limit).collect(),
+        kills: workers.iter().filter_map(kill).collect(),
+        stops: workers.iter().flat_map(stops_of).collect(),
+        is_over: true,
+        reach: Reach::Full,
+        healed: Some((found.healed_ns, IDLE.as_nanos() as u64)),
+        stuck: stuck.map(|job| job.id.to_string()).collect(),
+        ..Case::default()
     }
-    longest
-}
-
-/// How many ran at once at most, and those that began while the limit was already reached.
-fn at_once<'a>(runs: &[&'a Run], limit: usize) -> (usize, Vec<&'a Run>) {
-    // At the same moment ends come before starts: a recorded end is over.
-    let mut moments: Vec<(u64, bool, &Run)> =
-        runs.iter().flat_map(|run| [(run.from_us, true, *run), (run.to_us, false, *run)]).collect();
-    moments.sort_by_key(|(at_us, begins, _)| (*at_us, *begins));
-    let (mut now, mut most, mut over) = (0_usize, 0, Vec::new());
-    for (_, begins, run) in moments {
-        now = if begins { now + 1 } else { now.saturating_sub(1) };
-        most = most.max(now);
-        if begins && now > limit {
-            over.push(run);
-        }
-    }
-    (most, over)
 }
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Faults { kills, stops, cuts, connections_cut, shut_outs, restarts } = self.faults;
-        let Self { jobs, runs, takeovers, dropped, .. } = self;
-        writeln!(
-            f,
-            "jobs {jobs}, runs {runs}, takeovers {takeovers}, handlers dropped with their lease {dropped}"
-        )?;
-        writeln!(f, "kills {kills}, stops {stops} (steps finished after one: {})", self.half_written)?;
+        let Self { jobs, dropped, judged, .. } = self;
+        writeln!(f, "jobs {jobs}, handlers dropped with their lease {dropped}")?;
+        let written = judged.written_after_stops;
+        writeln!(f, "kills {kills}, stops {stops} (lines written after one: {written})")?;
         writeln!(
             f,
             "cuts {cuts} ({connections_cut} connections), shut out {shut_outs}, restarts {restarts}"
-        )?;
-        writeln!(f, "most at once: {:?}", self.highest)?;
-        writeln!(
-            f,
-            "over-limit {}, lost {}, stuck {}, workflow disorder {}, drift {}, deadlocks {}",
-            self.over_limit, self.lost, self.stuck, self.disorder, self.drift, self.deadlocks
         )?;
         let Findings {
             entries, exchanges, submits, limit_changes, heard_again, never_heard, violations, ..
@@ -254,13 +194,14 @@ impl fmt::Display for Verdict {
              replies lost and found again {heard_again}, never heard {never_heard}, violations {}",
             violations.len()
         )?;
-        write!(
+        writeln!(f, "drift {}, deadlocks {}", self.drift, self.deadlocks)?;
+        writeln!(
             f,
             "last job {:.1} s after the last fault, longest pause of a limited group until then {} ms",
             self.drained.as_secs_f64(),
-            self.idle.as_millis()
+            judged.idle_ns / 1_000_000
         )?;
-        self.violations.iter().take(20).try_for_each(|violation| write!(f, "\nVIOLATION {violation}"))?;
+        write!(f, "{judged}")?;
         if violations.is_empty() { Ok(()) } else { write!(f, "\nthe history is in {TRACE}") }
     }
 }

@@ -2,9 +2,8 @@
 
 use crate::call;
 use crate::plan::{Payload, TASKS};
-use crate::record::Pen;
-use qo::{Context, Failure, Store, TaskConfig, Worker};
-use qo::{ErrorKind, RetryPolicy};
+use qo::{Context, ErrorKind, Failure, RetryPolicy, Store, TaskConfig, Worker};
+use qo_judge::{End, Pen};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -26,7 +25,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
     let [url, records, calls, name] = arguments else { return ExitCode::from(2) };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
     runtime.expect("a runtime").block_on(async {
-        let pen = Pen::create(Path::new(records));
+        let pen = Pen::open(Path::new(records), name).expect("a file");
         let config = TaskConfig::new()
             .retry(RetryPolicy::new().base(Duration::from_millis(50)).max(Duration::from_millis(200)));
         let store = call::written_down(connect(url).await, Path::new(calls));
@@ -61,12 +60,16 @@ async fn connect(url: &str) -> Arc<dyn Store> {
 
 /// Records from when to when it runs, and ends as the plan says.
 async fn handle(pen: Pen, payload: Payload, context: Context) -> Result<(), Failure> {
-    let running = pen.begin(&context);
+    let (job, token) = (context.job().to_string(), context.fence_token().0);
+    let running = pen.begin(token, &job, &job, context.task())?;
     tokio::time::sleep(Duration::from_millis(payload.ms)).await;
-    running.done();
-    match payload.good_from {
-        None => Err(Failure::fail("as planned, for good")),
-        Some(attempt) if context.attempt() < attempt => Err(Failure::retry("as planned, this time")),
-        Some(_) => Ok(()),
-    }
+    let (end, answer) = match payload.good_from {
+        None => (End::Failed, Err(Failure::fail("as planned, for good"))),
+        Some(attempt) if context.attempt() < attempt => {
+            (End::Retry, Err(Failure::retry("as planned, this time")))
+        }
+        Some(_) => (End::Done, Ok(())),
+    };
+    running.end(end)?;
+    answer
 }

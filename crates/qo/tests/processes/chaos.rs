@@ -1,9 +1,10 @@
-//! Worker processes of which one is killed again and again, on a directory and in a bucket. The records of the jobs
-//! themselves are the judge.
+//! Worker processes of which one is killed again and again, on a directory and in a bucket. The judge reads the
+//! records of the jobs themselves.
 
-use crate::diary::{self, most_at_once};
-use crate::stage::{Process, Stage, now_us};
-use qo::core::{JobFilter, JobState, NewJob};
+use crate::diary;
+use crate::stage::{Process, Stage};
+use qo::core::{JobFilter, JobState, NewJob, Submitted};
+use qo_judge::{Case, Job, Limit, Reach, Verdict, now_ns};
 use qo_testkit::Bucket;
 use qo_testkit::bucket::{FaultRates, Kind};
 use rustix::process::Signal;
@@ -57,11 +58,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a bucket takes to answer, half of it before the request takes effect and half after.
 const LATENCY: Duration = Duration::from_millis(6);
 
-pub async fn workers_killed_every_300_ms_exceed_nothing_lose_nothing_and_leave_nothing_stuck() {
+pub async fn workers_killed_every_300_ms_exceed_no_limit_and_lose_no_job() {
     ON_A_DIRECTORY.rage(&Stage::new().await).await;
 }
 
-pub async fn of_eight_workers_on_a_bucket_one_killed_every_second_leaves_nothing_exceeded_lost_or_stuck() {
+pub async fn workers_killed_every_second_in_a_bucket_exceed_and_lose_nothing() {
     let stage = Stage::in_bucket(Bucket::start(1)).await;
     let bucket = stage.bucket.as_ref().expect("it is in one");
     bucket.set_latency(LATENCY);
@@ -73,33 +74,44 @@ pub async fn of_eight_workers_on_a_bucket_one_killed_every_second_leaves_nothing
 
 impl Chaos {
     async fn rage(&self, stage: &Stage) {
-        self.prepare(stage).await;
-        let (killed, workers) = self.kill(stage).await;
+        let jobs = self.prepare(stage).await;
+        let (kills, workers) = self.kill(stage).await;
         let done = timeout(PATIENCE, all_done(stage)).await.expect("nothing is stuck");
         assert_eq!(done, self.jobs, "{} jobs are lost", self.jobs - done);
         for worker in workers {
             worker.signal(Signal::TERM);
             assert_eq!(worker.end().await.0, Some(0), "it ends well");
         }
-        self.judge(stage, &killed).await;
+        self.judge(stage, jobs, kills).await;
     }
 
-    async fn prepare(&self, stage: &Stage) {
+    /// Sets the limits and submits the jobs. Returns what the judge has to know about each.
+    async fn prepare(&self, stage: &Stage) -> BTreeMap<String, Job> {
         let set = async |group: &str, limit| {
             stage.store.set_limit(group.parse().expect("a group"), limit).await.expect("set");
         };
         set("chaos", self.limit as u32).await;
         set("chaos/*", 1).await;
+        let key = |number: u64| format!("k{}", number % self.keys);
         let job = |number: u64| -> NewJob {
-            let key = format!("k{}", number % self.keys);
+            let key = key(number);
             stage.client.submit("chaos", &self.job_ms).key(&key).max_attempts(500).into_job().expect("a job")
         };
-        stage.client.submit_many((0..self.jobs).map(job).collect()).await.expect("accepted");
+        let answers = stage.client.submit_many((0..self.jobs).map(job).collect()).await.expect("answered");
+        let judged = |(number, answer)| match answer {
+            Ok(Submitted::Accepted(id) | Submitted::Existing(id)) => {
+                let key = key(number);
+                let needs = vec![("chaos".to_owned(), 1), (format!("chaos/{key}"), 1)];
+                (id.to_string(), Job { needs, says: Some(key), ..Job::default() })
+            }
+            refused => panic!("job {number}: {refused:?}"),
+        };
+        (0..).zip(answers).map(judged).collect()
     }
 
     /// Kills one after another, the oldest first. Returns a time for each at which it was surely dead, and the workers
     /// that go on.
-    async fn kill(&self, stage: &Stage) -> (BTreeMap<u32, u64>, Vec<Process>) {
+    async fn kill(&self, stage: &Stage) -> (BTreeMap<String, u64>, Vec<Process>) {
         let start = || stage.worker_of(self.lease_ms, self.permits);
         let mut workers: Vec<Process> = (0..self.workers).map(|_| start()).collect();
         let mut killed = BTreeMap::new();
@@ -112,23 +124,27 @@ impl Chaos {
             victim.signal(Signal::KILL);
             assert_eq!(victim.end().await.0, None, "it had ended by itself");
             // It is dead by now: everything that it did ended before.
-            killed.insert(pid, now_us());
+            killed.insert(pid.to_string(), now_ns());
             workers.push(start());
         }
         (killed, workers)
     }
 
-    async fn judge(&self, stage: &Stage, killed: &BTreeMap<u32, u64>) {
-        let runs = diary::read(&stage.path(""), killed);
-        let (highest, limit) = (most_at_once(runs.iter()), self.limit);
-        assert!(highest <= limit, "{highest} at once, the limit is {limit}");
-        assert_eq!(highest, limit, "the limit was never reached");
-        for number in 0..self.keys {
-            let key = format!("k{number}");
-            let most = most_at_once(runs.iter().filter(|run| run.key == key));
-            assert_eq!(most, 1, "{most} of {key} at once");
-        }
-        assert!(runs.len() as u64 > self.jobs, "no worker was killed while it ran a job");
+    async fn judge(&self, stage: &Stage, jobs: BTreeMap<String, Job>, kills: BTreeMap<String, u64>) {
+        let limit = |group: &str, limit| Limit { group: group.to_owned(), limit, changes: Vec::new() };
+        let case = Case {
+            jobs,
+            lease_ns: self.lease_ms * 1_000_000,
+            limits: vec![limit("chaos", self.limit as u32), limit("chaos/*", 1)],
+            kills,
+            is_over: true,
+            reach: Reach::Full,
+            ..Case::default()
+        };
+        let verdict = Verdict::of(&case, &diary::read(&stage.path("")));
+        assert!(verdict.holds(), "{verdict}");
+        assert_eq!(verdict.limits[1].keys, Some(self.keys as usize), "{verdict}");
+        assert!(verdict.recovery.held > 0, "no worker was killed while it ran a job: {verdict}");
         let group = stage.store.group("chaos".parse().expect("a group")).await.expect("it has a limit");
         assert_eq!(group.status.used, 0, "a slot has no holder");
     }

@@ -1,11 +1,11 @@
 //! Two worker processes with one name: session and fence token decide which owns a job, not the name.
 
-use crate::diary::{self, Run, most_at_once};
-use crate::stage::{Stage, ended, now_us, until};
+use crate::diary;
+use crate::stage::{Stage, ended, until};
 use qo::core::{AttemptOutcome, JobId, JobState, Running};
+use qo_judge::{Case, Job, Limit, Run, Stop, Verdict, now_ns};
 use qo_testkit::Bucket;
 use rustix::process::Signal;
-use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
@@ -28,11 +28,12 @@ async fn are_two_owners(stage: &Stage, lease_ms: u64) {
     let lost = submit(stage, "a").await;
     let before = running(stage, lost).await;
     let second = stage.worker_of(lease_ms, 1);
-    let other = running(stage, submit(stage, "b").await).await;
+    let second_job = submit(stage, "b").await;
+    let other = running(stage, second_job).await;
     assert_eq!(before.worker, other.worker, "they have one name");
     assert_ne!(before.session, other.session);
 
-    let stopped_at = first.stop().await;
+    let stopped_ns = first.stop().await;
     release(stage, "b");
     until("its job is the other one's", async || {
         let detail = stage.store.job(lost).await.expect("a job");
@@ -42,15 +43,16 @@ async fn are_two_owners(stage: &Stage, lease_ms: u64) {
     let after = running(stage, lost).await;
     assert_eq!(after.worker, before.worker);
     assert!(after.token > before.token, "the newest token owns");
-    assert_eq!(run_of(stage, &after).pid, second.id());
+    assert_eq!(run_of(stage, &after).worker.to_string(), second.id().to_string());
 
     let waiting = submit(stage, "a").await;
     let free = submit(stage, "c").await;
-    let resumed_at = now_us();
+    let resumed_ns = now_ns();
     first.signal(Signal::CONT);
     // It passes over the job that is first in line, because the other worker holds the only slot of that key.
     let anew = running(stage, free).await;
-    assert_eq!((run_of(stage, &anew).pid, &anew.worker), (first.id(), &before.worker));
+    assert_eq!(*run_of(stage, &anew).worker, *first.id().to_string());
+    assert_eq!(anew.worker, before.worker);
     assert!(anew.session != before.session && anew.session != other.session, "a session of its own");
     assert_eq!(running(stage, lost).await.token, after.token, "whatever it said about it changed nothing");
     assert_eq!(stage.store.job(waiting).await.expect("a job").view.state, JobState::Pending);
@@ -64,20 +66,27 @@ async fn are_two_owners(stage: &Stage, lease_ms: u64) {
     for job in [waiting, free] {
         assert_eq!(ended(&stage.client, job).await.attempts.len(), 1);
     }
+    let stopped = first.id().to_string();
     for (worker, said) in [(first, "fenced 1\n"), (second, "fenced 0\n")] {
         worker.signal(Signal::TERM);
         assert_eq!(worker.end().await, (Some(0), said.into()));
     }
-    let mut runs = runs(stage);
-    assert_eq!(runs.len(), 5, "{runs:?}");
-    for run in runs.iter_mut().filter(|run| run.token == before.token.0) {
+    let limited = |(job, key): (JobId, &str)| {
+        (job.to_string(), Job { needs: vec![(format!("hold/{key}"), 1)], ..Job::default() })
+    };
+    let jobs = [(lost, "a"), (second_job, "b"), (waiting, "a"), (free, "c")];
+    let case = Case {
+        jobs: jobs.into_iter().map(limited).collect(),
+        limits: vec![Limit { group: "hold/*".to_owned(), limit: 1, changes: Vec::new() }],
         // While it was stopped it did not run. When it goes on it may finish the beat that it had begun, but begins
         // none.
-        let beats = run.beats.iter().filter(|at| **at > resumed_at).count();
-        assert!(beats <= 1, "{beats} beats after it went on");
-        run.to = run.to.min(stopped_at);
-    }
-    assert_eq!(most_at_once(runs.iter().filter(|run| run.key == "a")), 1, "{runs:?}");
+        stops: vec![Stop { worker: stopped, at_ns: stopped_ns, until_ns: Some(resumed_ns), writes: Some(1) }],
+        is_over: true,
+        ..Case::default()
+    };
+    let verdict = Verdict::of(&case, &diary::read(&stage.path("")));
+    assert!(verdict.holds(), "{verdict}");
+    assert_eq!(verdict.runs, 5, "{verdict}");
 }
 
 async fn submit(stage: &Stage, key: &str) -> JobId {
@@ -101,9 +110,9 @@ async fn running(stage: &Stage, job: JobId) -> Running {
 }
 
 fn run_of(stage: &Stage, running: &Running) -> Run {
-    runs(stage).into_iter().find(|run| run.token == running.token.0).expect("it is written down")
+    runs(stage).into_iter().find(|run| run.token == running.token.0).expect("it is recorded")
 }
 
 fn runs(stage: &Stage) -> Vec<Run> {
-    diary::read(&stage.path(""), &BTreeMap::new())
+    diary::read(&stage.path("")).runs().cloned().collect()
 }

@@ -186,7 +186,7 @@ const WAITS: &str = "[ $QO_ATTEMPT = 2 ] && exit 0; echo $PPID > FOLDER/guard; e
                      while ! [ -e FOLDER/go ]; do sleep 0.01; done";
 
 /// Its program probably got them too: exit code 0 after that is no success.
-pub async fn a_guard_does_not_end_of_signals_but_says_that_they_came() {
+pub async fn a_guard_survives_signals_and_reports_them() {
     let shell = Shell::new(&[("wait", WAITS)]).await;
     let job = shell.stage.client.submit("wait", &()).await.expect("submitted");
     let program = shell.stage.number("program").await;

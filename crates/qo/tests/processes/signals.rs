@@ -27,11 +27,11 @@ pub async fn a_worker_that_is_killed_takes_its_programs_and_their_children_along
     assert_eq!(other.end().await.0, Some(0));
 }
 
-pub async fn a_stopped_worker_runs_nothing_when_it_goes_on_and_what_it_settles_is_fenced() {
+pub async fn a_stopped_worker_that_goes_on_runs_nothing_and_is_fenced() {
     stop_and_go_on(&Stage::new().await, 1_500).await;
 }
 
-pub async fn a_stopped_worker_on_a_bucket_runs_nothing_when_it_goes_on_and_what_it_settles_is_fenced() {
+pub async fn a_stopped_worker_on_a_bucket_that_goes_on_runs_nothing() {
     stop_and_go_on(&Stage::in_bucket(Bucket::start(3)).await, 5_000).await;
 }
 
@@ -74,7 +74,7 @@ async fn stop_and_go_on(stage: &Stage, lease_ms: u64) {
     assert_eq!(worker.end().await, (Some(0), "fenced 2\n".into()));
 }
 
-pub async fn a_handler_that_blocks_ends_a_process_that_lost_its_lease_with_exit_code_70() {
+pub async fn a_blocking_handler_ends_a_process_without_lease_with_exit_code_70() {
     let stage = Stage::new().await;
     let worker = stage.worker(400);
     let job = stage.client.submit("block", &()).await.expect("submitted");

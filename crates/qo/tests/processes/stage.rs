@@ -3,10 +3,10 @@
 use object_store::{ObjectStore, prefix::PrefixStore};
 use qo::core::{JobDetail, JobId};
 use qo::{Client, Store};
+use qo_judge::now_ns;
 use qo_object::{LogStore, Options};
 use qo_testkit::{Bucket, bucket};
 use rustix::process::{Pid, Signal, kill_process};
-use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -43,14 +43,7 @@ pub async fn ended(client: &Client, job: JobId) -> JobDetail {
 
 /// Milliseconds on the machine's monotonic clock.
 pub fn now_ms() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
-}
-
-/// Microseconds on the same clock.
-pub fn now_us() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1_000
+    now_ns() / 1_000_000
 }
 
 /// A namespace, and a folder with files that jobs write.
@@ -136,12 +129,12 @@ impl Process {
         kill_process(Pid::from_child(&self.0), signal).expect("it runs");
     }
 
-    /// Stops it, and returns a time at which it was surely stopped.
+    /// Stops it, and returns a time in nanoseconds at which it was stopped.
     pub async fn stop(&self) -> u64 {
         self.signal(Signal::STOP);
         let pid = i32::try_from(self.id()).expect("an id");
         until("it stands still", async || state(pid) == Some('T')).await;
-        now_us()
+        now_ns()
     }
 
     /// Waits for its end: its exit code and what it wrote.

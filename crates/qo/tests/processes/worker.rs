@@ -1,15 +1,15 @@
 //! The worker process that the tests start, stop and kill.
 
-use crate::diary::{Diary, Presence};
+use crate::diary::{begin, pen};
 use crate::say;
 use crate::stage::{now_ms, own_executable, run};
 use qo::RetryPolicy;
 use qo::{Context, Failure, TaskConfig, Worker};
+use qo_judge::{End, Pen};
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Works on the namespace at a URL until it gets a signal, then prints how many of its settles were refused. All
@@ -21,8 +21,8 @@ pub fn main(arguments: &[String]) -> ExitCode {
     run(async {
         let store = qo::connect(url).await.expect("a store");
         let [ticks, waits, blocks, holds] = [(); 4].map(|()| folder.clone());
-        let diary = Arc::new(Diary::new(&folder));
-        let held = diary.clone();
+        let pen = pen(&folder);
+        let held = pen.clone();
         let worker = Worker::builder(store)
             .name("process")
             .lease(Duration::from_millis(lease_ms))
@@ -31,7 +31,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
             .guard(own_executable())
             .task_with("tick", at_once(), move |(): (), context| tick(ticks.clone(), context))
             .task_with("wait", at_once(), move |(): (), context| wait(waits.clone(), context))
-            .task_with("chaos", at_once(), move |ms, context| chaos(diary.clone(), ms, context))
+            .task_with("chaos", at_once(), move |ms, context| chaos(pen.clone(), ms, context))
             .task_with("hold", at_once(), move |(): (), context| hold(held.clone(), holds.clone(), context))
             .blocking_task("block", at_once(), move |(): (), _| block(&blocks))
             .program("family", at_once(), ["sh", "-c", &family(&folder)])
@@ -64,22 +64,21 @@ async fn tick(folder: PathBuf, context: Context) -> Result<(), Failure> {
 }
 
 /// Runs for this many milliseconds or some more, and records from when to when.
-async fn chaos(diary: Arc<Diary>, ms: u64, context: Context) -> Result<(), Failure> {
-    let ms = ms + context.fence_token().0 % 20;
-    let _presence = Presence::new(diary, context);
-    tokio::time::sleep(Duration::from_millis(ms)).await;
-    Ok(())
+async fn chaos(pen: Pen, ms: u64, context: Context) -> Result<(), Failure> {
+    let running = begin(&pen, &context);
+    tokio::time::sleep(Duration::from_millis(ms + context.fence_token().0 % 20)).await;
+    Ok(running.end(End::Done)?)
 }
 
 /// Runs until there is a file for its key, and records from when to when. It does not check whether it must stop.
-async fn hold(diary: Arc<Diary>, folder: PathBuf, context: Context) -> Result<(), Failure> {
+async fn hold(pen: Pen, folder: PathBuf, context: Context) -> Result<(), Failure> {
     let go = folder.join(format!("go-{}", context.key().expect("it has one")));
-    let presence = Presence::new(diary, context);
+    let mut running = begin(&pen, &context);
     while !go.exists() {
-        presence.beat();
+        running.beat()?;
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    Ok(())
+    Ok(running.end(End::Done)?)
 }
 
 /// Waits for a file.

@@ -43,7 +43,7 @@ async fn every_option_of_a_job_arrives() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mistake_is_said_when_the_job_is_submitted_and_a_full_group_is_told_apart() {
+async fn a_submit_names_a_mistake_and_tells_a_full_group_apart() {
     on_every_store(async |store| {
         let client = Client::new(store.clone());
         for (submit, part) in [
@@ -67,7 +67,7 @@ async fn a_mistake_is_said_when_the_job_is_submitted_and_a_full_group_is_told_ap
 }
 
 #[tokio::test]
-async fn more_jobs_than_fit_a_call_are_submitted_and_a_bad_one_is_named_by_its_index() {
+async fn a_submit_of_many_jobs_takes_several_calls_and_names_a_bad_one() {
     let store = TokioClock::store();
     let client = Client::new(store);
     let job = |_| NewJob::new(JobId(Uuid::now_v7()), "noop".parse_name());

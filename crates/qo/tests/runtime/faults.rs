@@ -123,7 +123,7 @@ impl Intercept for Blind {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_cannot_be_looked_into_is_not_asked_without_end_and_jobs_run_all_the_same() {
+async fn a_worker_runs_jobs_and_asks_seldom_when_it_cannot_look_for_work() {
     let store = TokioClock::store();
     let blind = Arc::new(Intercepted(Blind { store: store.clone(), looks: AtomicU64::new(0) }));
     let nothing = |(): (), _: Context| async { Ok::<_, Failure>(()) };

@@ -80,7 +80,7 @@ async fn an_idle_worker_writes_nothing_but_its_renewals_and_hardly_looks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_renewals_cost_an_idle_worker_renews_seldom_and_what_it_runs_is_under_its_usual_lease() {
+async fn an_idle_worker_renews_seldom_and_a_busy_one_as_usual() {
     let counted = Counted::new(true);
     let lease = async || {
         let workers = counted.0.store.workers().await.expect("answered");
@@ -170,7 +170,7 @@ impl Told {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_is_told_of_a_job_does_not_look_first_unless_somebody_else_had_the_last_one() {
+async fn a_worker_told_of_a_job_looks_first_only_after_it_lost_one() {
     let told = Arc::new(Intercepted(Told {
         store: TokioClock::store(),
         jobs_at: AtomicU64::new(0),
@@ -203,7 +203,7 @@ async fn a_worker_that_is_told_of_a_job_does_not_look_first_unless_somebody_else
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_dead_worker_held_comes_back_though_nobody_who_could_run_it_claims() {
+async fn jobs_of_a_dead_worker_come_back_though_no_worker_can_run_them() {
     let store = TokioClock::store();
     let client = Client::new(store.clone());
     let nothing = |(): (), _: Context| async { Ok::<_, Failure>(()) };
@@ -234,7 +234,7 @@ async fn what_a_dead_worker_held_comes_back_though_nobody_who_could_run_it_claim
 }
 
 #[tokio::test(start_paused = true)]
-async fn however_much_is_to_be_forgotten_is_forgotten_without_waiting_for_the_next_sweep() {
+async fn a_worker_sweeps_again_at_once_while_there_is_more_to_forget() {
     let store = TokioClock::store();
     let client = Client::new(store.clone());
     let retention = Retention { cancelled_ms: 0, ..Retention::default() };

@@ -43,7 +43,7 @@ impl Cable {
 }
 
 #[tokio::test(start_paused = true)]
-async fn handlers_are_told_when_the_lease_is_no_longer_trusted_and_dropped_before_it_can_be_over() {
+async fn a_worker_tells_then_drops_its_handlers_before_its_lease_can_be_over() {
     let store = TokioClock::store();
     let cable = Cable::to(store.clone());
     let log = Arc::new(Mutex::new(Vec::new()));
@@ -126,7 +126,7 @@ async fn a_handler_that_cannot_be_dropped_ends_the_process_after_the_grace() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_that_cannot_be_dropped_ends_the_process_when_the_store_has_ended_its_claim() {
+async fn a_handler_that_blocks_ends_the_process_once_its_claim_has_ended() {
     let store = Arc::new(MemoryStore::new());
     let (end, ended) = mpsc::channel::<()>();
     let ended = Mutex::new(ended);

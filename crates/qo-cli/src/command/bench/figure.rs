@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_percentiles_and_bars() {
+    fn a_figure_knows_its_median_percentiles_and_bar() {
         assert_eq!((median(&[3.0, 1.0, 2.0]), median(&[4.0, 1.0, 2.0, 3.0])), (2.0, 2.5));
         assert!(median(&[]).is_nan() && percentile(&[], 99.0).is_nan());
         let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_read_like_figures() {
+    fn a_figure_is_shown_with_its_unit_and_few_digits() {
         assert_eq!(Unit::JobsPerSecond.shown(1_234_567.8), "1,234,568 jobs/s");
         assert_eq!(Unit::JobsPerSecond.shown(999.0), "999 jobs/s");
         assert_eq!(Bar::AtLeast(95.0).shown(Unit::Percent), "≥ 95.0 %");

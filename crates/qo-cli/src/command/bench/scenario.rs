@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_measured_there_is_an_error_that_lists_what_is() {
+    fn a_scenario_of_another_store_is_refused_with_the_known_ones() {
         let trouble = Scenario::chosen(Some(Scenario::Idle), On::Postgres).expect_err("not there");
         let Trouble::Error { error, .. } = trouble else { panic!("{trouble:?}") };
         let text = error.to_string();

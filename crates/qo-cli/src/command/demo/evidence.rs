@@ -1,6 +1,7 @@
 //! What a verdict is based on: what was submitted, and what the jobs recorded.
 
-use super::record::{self, Event, Record, unusable};
+use super::plan::Payload;
+use super::record::{self, Record, unusable};
 use qo::core::{ErrorKind, FenceToken, GroupRef, JobId, Key, Name, NewJob};
 use qo::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -44,11 +45,15 @@ pub struct Expected {
     pub key: Option<Key>,
     /// Its workflow.
     pub workflow: Option<Name>,
+    /// Its number in the workflow.
+    pub step: Option<u32>,
 }
 
 impl From<&NewJob> for Expected {
     fn from(job: &NewJob) -> Self {
+        let payload = serde_json::from_str::<Payload>(job.payload.as_str()).ok();
         Self {
+            step: payload.and_then(|payload| payload.step),
             id: job.id,
             task: job.task.clone(),
             queue: job.queue.clone(),
@@ -131,72 +136,4 @@ pub fn read_records(folder: &Path) -> Result<Records> {
         }
     }
     Ok(records)
-}
-
-/// How one run of a job ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// It recorded that it was done.
-    Done,
-    /// It recorded that it was stopped.
-    Stopped,
-    /// Its worker was killed.
-    Killed,
-    /// Unknown.
-    Never,
-}
-
-/// One run of a job: from the record that it began to the one that it ended.
-#[derive(Debug, Clone)]
-pub struct Run {
-    /// The worker's name.
-    pub worker: String,
-    /// The record that it began.
-    pub record: Record,
-    /// When it ended.
-    pub ended_ns: u64,
-    /// How.
-    pub end: End,
-}
-
-impl Run {
-    /// When it began.
-    pub fn began_ns(&self) -> u64 {
-        self.record.at_ns
-    }
-}
-
-/// Combines records into runs, in the order in which they began, and returns the contradictions among them.
-///
-/// A run that a killed worker left open counts as running until the worker was gone, and no longer.
-pub fn runs(records: &Records, kill: Option<&Kill>) -> (Vec<Run>, Vec<String>) {
-    let (mut runs, mut violations) = (BTreeMap::<FenceToken, Run>::new(), Vec::new());
-    for (worker, records) in records {
-        let killed = kill.filter(|kill| kill.worker == *worker);
-        for record in records.iter().filter(|record| record.event == Event::Began) {
-            let (ended_ns, end) = killed.map_or((u64::MAX, End::Never), |kill| (kill.at_ns, End::Killed));
-            let run = Run { worker: worker.clone(), record: record.clone(), ended_ns, end };
-            if let Some(other) = runs.insert(record.token, run) {
-                violations.push(format!(
-                    "token {} owns job {} on {worker} and job {} on {}",
-                    record.token, record.job, other.record.job, other.worker
-                ));
-            }
-        }
-        for record in records.iter().filter(|record| record.event != Event::Began) {
-            match runs.get_mut(&record.token) {
-                Some(run) if run.record.job == record.job && run.worker == *worker => {
-                    run.ended_ns = record.at_ns;
-                    run.end = if record.event == Event::Done { End::Done } else { End::Stopped };
-                }
-                _ => violations.push(format!(
-                    "job {} ended on {worker} and never began there (token {})",
-                    record.job, record.token
-                )),
-            }
-        }
-    }
-    let mut runs: Vec<Run> = runs.into_values().collect();
-    runs.sort_by_key(Run::began_ns);
-    (runs, violations)
 }

@@ -10,7 +10,7 @@
 //! | [`show`] | what happens, act by act |
 //! | [`fleet`], [`worker`] | the worker processes, and what one of them does |
 //! | [`record`], [`evidence`] | what the jobs record, and what was submitted |
-//! | [`verdict`], [`report`] | what follows from the records, and how it is shown |
+//! | [`verdict`], [`report`] | what the judge (`qo_judge`) is told, and how its verdict is shown |
 //! | [`picture`], [`frame`], [`line`], [`stage`] | the live view |
 
 mod evidence;
@@ -41,7 +41,6 @@ use stage::Stage;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
-use verdict::Verdict;
 
 /// Where the jobs of a run write to, within its folder.
 const RECORDS: &str = "records";
@@ -142,7 +141,7 @@ async fn perform(setting: &Setting, screen: &mut Screen) -> Done<Evidence> {
 
 /// Shows the verdict on the records in a folder; an error if something does not hold.
 fn judge(evidence: &Evidence, records: &Path, screen: &mut Screen) -> Done {
-    let verdict = Verdict::of(evidence, &read_records(records)?);
+    let verdict = verdict::judge(evidence, &read_records(records)?);
     report::show(screen, evidence, &verdict)?;
     if verdict.holds() { Ok(()) } else { Err(Trouble::Exit(FAILED)) }
 }

@@ -159,7 +159,7 @@ impl Names {
     }
 
     /// The limits that an operator sets: for each key, for the queue, and for `cluster` if the store is the demo's own.
-    /// The limit of the task comes with its code.
+    /// The code of the task registers its limit.
     pub fn operator_limits(&self, with_cluster: bool) -> Result<Vec<(GroupRef, u32)>> {
         let mut limits = vec![
             (GroupRef::EveryKey(self.task(Task::SyncUser)?), KEY),

@@ -4,10 +4,10 @@ use super::evidence::Evidence;
 use super::frame::shown;
 use super::line::Line;
 use super::plan::Names;
-use super::verdict::{Kept, Phase, Verdict, Violation};
 use crate::output::{Screen, Style};
 use crate::trouble::Done;
 use qo::core::GroupRef;
+use qo_judge::{Kept, Phase, Verdict, Violation};
 use std::collections::BTreeMap;
 
 /// Where the columns of the table of limits begin.
@@ -27,7 +27,11 @@ pub fn show(screen: &mut Screen, evidence: &Evidence, verdict: &Verdict) -> Done
     let [first, allowed, reached, exceeded] = COLUMNS;
     let header = Line::new().to(first).and("LIMIT", Style::Dim).to(allowed).and("ALLOWED", Style::Dim);
     lines.push(header.to(reached).and("REACHED", Style::Dim).to(exceeded).and("EXCEEDED", Style::Dim));
-    lines.extend(verdict.limits.iter().map(|kept| limit(kept, &names)));
+    let declared = evidence.limits.iter().map(|declared| &declared.group);
+    for group in declared {
+        let of_it = verdict.limits.iter().filter(|kept| kept.group == group.to_string());
+        lines.extend(of_it.map(|kept| limit(group, kept, &names)));
+    }
     lines.push(Line::new());
     lines.extend(facts(evidence, verdict));
     lines.push(Line::new());
@@ -38,10 +42,10 @@ pub fn show(screen: &mut Screen, evidence: &Evidence, verdict: &Verdict) -> Done
     screen.flush()
 }
 
-fn limit(kept: &Kept, names: &Names) -> Line {
+fn limit(group: &GroupRef, kept: &Kept, names: &Names) -> Line {
     let holds = kept.reached >= kept.limit && kept.exceeded == 0;
     let [first, allowed, reached, exceeded] = COLUMNS;
-    let what = match (&kept.group, kept.phase) {
+    let what = match (group, kept.phase) {
         (_, Phase::Lowered) => "lowered while it ran".to_owned(),
         (_, Phase::Raised) => "raised while it ran".to_owned(),
         (GroupRef::Cluster, Phase::First) => "all jobs together".to_owned(),
@@ -52,7 +56,7 @@ fn limit(kept: &Kept, names: &Names) -> Line {
         }
     };
     let bad = |is_bad: bool| if is_bad { Style::Bad } else { Style::Plain };
-    let line = Line::new().to(first).and(shown(&kept.group, names), Style::Strong).to(18).plain(what);
+    let line = Line::new().to(first).and(shown(group, names), Style::Strong).to(18).plain(what);
     let line = line.to(allowed).plain(format!("{:>7}", kept.limit));
     let line = line.to(reached).and(format!("{:>7}", kept.reached), bad(kept.reached < kept.limit));
     let times =
@@ -81,10 +85,10 @@ fn facts(evidence: &Evidence, verdict: &Verdict) -> Vec<Line> {
         true => format!("slots back after {} ms (lease {} ms)", recovery.all_ms, evidence.lease_ms),
         false => format!("only {} of them began again", recovery.again),
     };
-    let worker = recovery.worker.as_deref().unwrap_or("no worker");
-    let unsaid = match recovery.unsaid {
+    let worker = evidence.kill.as_ref().map_or("no worker", |kill| &kill.worker);
+    let unsettled = match recovery.unsettled {
         0 => String::new(),
-        unsaid => format!(" ({unsaid} done just before, but not settled)"),
+        unsettled => format!(" ({unsettled} done just before, but not settled)"),
     };
     let jobs = &verdict.jobs;
     let mut done = format!("{} done once, {} run again after the kill", jobs.once, jobs.again);
@@ -102,10 +106,10 @@ fn facts(evidence: &Evidence, verdict: &Verdict) -> Vec<Line> {
         ),
         fact(
             "kill -9",
-            format!("{worker} held {} jobs{unsaid}: {back}", recovery.held),
+            format!("{worker} held {} jobs{unsettled}: {back}", recovery.held),
             recovery.held > 0 && recovery.held == recovery.again,
         ),
-        fact("jobs", done, jobs.twice == 0),
+        fact("jobs", done, jobs.done_twice == 0),
         fact("jobs lost", format!("{}", jobs.lost), jobs.lost == 0),
     ]
 }

@@ -61,7 +61,7 @@ impl DemoWorker {
     }
 }
 
-/// How a task is registered: the limit of one of them comes with its code.
+/// How a task is registered: the code of one of them sets its limit.
 fn config(task: Task) -> TaskConfig {
     match task {
         Task::CallApi => TaskConfig::new().max_concurrent(TASK[0]),

@@ -185,7 +185,7 @@ fn confirm(screen: &mut Screen, word: &str, count: u64) -> Done {
         return Err(Trouble::usage(format!("{} may match; to {word} say --yes", counted(count, "job"))));
     }
     screen.flush()?;
-    // A user who has closed stderr does not see the question, and does not answer yes.
+    // Without stderr the user does not see the question, so the answer is not yes.
     let _ = write!(std::io::stderr(), "{word} {}? [y/N] ", counted(count, "job"));
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);

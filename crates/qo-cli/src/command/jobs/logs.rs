@@ -104,7 +104,7 @@ impl Logs {
         }
     }
 
-    /// Prints what is new. Returns whether nothing more will come.
+    /// Prints what is new. Returns whether that was the last.
     async fn look(&self, store: &Arc<dyn Store>, screen: &mut Screen, followed: &mut Followed) -> Done<bool> {
         // Read the job before its logs: the log of an attempt that has ended by then is complete.
         let job = find(store, self.job).await?;

@@ -1,9 +1,9 @@
 //! The faults of workers, guards, programs and the store, one after another, in random order.
 
 use super::ground::Ground;
-use super::ledger::Excuse;
 use super::process::{Worker, below, marked, signal};
 use super::stage::{Stage, pause};
+use qo_judge::Stop;
 use qo_testkit::random::Random;
 use rustix::process::Signal;
 use std::fmt;
@@ -205,8 +205,9 @@ impl<'a> Attacker<'a> {
             }
             Fault::StopTree => {
                 let mut worker = self.take();
-                let since_us = worker.stop(true);
-                self.stage.ledger().excuses.push(Excuse { worker: worker.number, since_us });
+                let at_ns = worker.stop(true);
+                let stop = Stop { worker: worker.number.to_string(), at_ns, until_ns: None, writes: None };
+                self.stage.ledger().stops.push(stop);
                 self.pass(worker, past_its_lease, Then::GoOnAndDie);
             }
             Fault::TermWorker => {
@@ -268,7 +269,7 @@ impl<'a> Attacker<'a> {
     }
 
     /// Handles the workers whose time has come, and starts new ones for those that ended by themselves. At the end it
-    /// waits for those whose time has not come.
+    /// waits for the others.
     fn tend(&mut self, wait: bool) {
         for passing in std::mem::take(&mut self.passing) {
             self.tend_one(passing, wait);
@@ -340,7 +341,7 @@ impl<'a> Attacker<'a> {
 /// The same command, in a process that may write no file of more than some blocks of 512 bytes.
 fn with_a_small_disk(command: &Command, blocks: u64) -> Command {
     let mut limited = Command::new("sh");
-    // The signal that comes with it is ignored, so that the write itself fails, as on a full disk.
+    // Ignore the signal that the kernel sends, so that the write itself fails, as on a full disk.
     limited.arg("-c").arg(format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\""));
     limited.arg(command.get_program()).args(command.get_args());
     if let Some(directory) = command.get_current_dir() {

@@ -1,25 +1,13 @@
 //! What the attack itself did: the jobs that it submitted and the answers, the limits that it set, its faults.
 
 use super::attacker::Fault;
-use super::plan::{self, Job};
+use super::plan::{self, Job, LIMITS, SCRIPTS, TICK};
+use qo_judge::{Case, Change, Claimed, Limit, OpenRuns, Promise, Reach, Stop};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-/// A limit that was set.
-#[derive(Debug, Clone, Copy)]
-pub struct Change {
-    /// When it was asked for: it may have been in force from then on.
-    pub asked_us: u64,
-    /// When it was acknowledged: since then it alone is in force.
-    pub acknowledged_us: u64,
-    pub limit: u32,
-}
-
-/// A worker that was stopped with its guards and programs: its runs may go on for a moment when it continues (G1′).
-#[derive(Debug, Clone, Copy)]
-pub struct Excuse {
-    pub worker: u32,
-    pub since_us: u64,
-}
+/// A job starts at most a lease and this much after it was claimed.
+pub const START_SLACK: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
 pub struct Ledger {
@@ -29,8 +17,11 @@ pub struct Ledger {
     pub acknowledged: BTreeSet<u64>,
     /// Numbers of jobs that were refused or skipped: they must never run.
     pub refused: BTreeSet<u64>,
+    /// Limits that were set, by group: from when on each may have been in force, and from when on it was acknowledged.
     pub changes: BTreeMap<String, Vec<Change>>,
-    pub excuses: Vec<Excuse>,
+    /// Workers that were stopped with their guards and programs: their runs may go on for a moment when they continue
+    /// (G1′).
+    pub stops: Vec<Stop>,
     pub faults: BTreeMap<Fault, usize>,
     /// What the attack saw and must not be.
     pub complaints: Vec<String>,
@@ -41,15 +32,48 @@ impl Ledger {
         *self.faults.entry(fault).or_default() += 1;
     }
 
-    /// The highest limit of a group that may have been in force between two moments.
-    pub fn highest(&self, group: &str, from_us: u64, to_us: u64) -> u32 {
-        let usual = plan::limit(group);
-        let Some(changes) = self.changes.get(group) else { return usual };
-        let first = changes.first().is_none_or(|first| first.acknowledged_us > from_us).then_some(usual);
-        let in_force = changes.iter().enumerate().filter(|(index, change)| {
-            let replaced = changes.get(index + 1).map_or(u64::MAX, |next| next.acknowledged_us);
-            change.asked_us <= to_us && replaced > from_us
-        });
-        in_force.map(|(_, change)| change.limit).chain(first).max().unwrap_or(usual)
+    /// What the judge compares the diary with. What was promised must have been done only when all is over.
+    pub fn case(&self, lease: Duration, is_over: bool) -> Case {
+        let tick = qo_judge::Job {
+            needs: plan::needs_of_a_tick(),
+            promise: Promise::Nothing,
+            is_many: true,
+            ..qo_judge::Job::default()
+        };
+        let jobs = self.jobs.values().map(|job| (job.number.to_string(), self.judged(job)));
+        let groups = LIMITS.iter().copied().chain([(TICK, 1)]);
+        let limit = |(group, limit): (&str, u32)| {
+            let changes = self.changes.get(group).cloned().unwrap_or_default();
+            Limit { group: group.to_owned(), limit, changes }
+        };
+        Case {
+            lease_ns: lease.as_nanos() as u64,
+            jobs: jobs.chain([("0".to_owned(), tick)]).collect(),
+            limits: groups.map(limit).collect(),
+            claimed: Claimed::Within((lease + START_SLACK).as_nanos() as u64),
+            open: OpenRuns::EndWithTheirLastLine,
+            stops: self.stops.clone(),
+            is_over,
+            reach: Reach::Used,
+            complaints: self.complaints.clone(),
+            ..Case::default()
+        }
+    }
+
+    fn judged(&self, job: &Job) -> qo_judge::Job {
+        let text = |field: &str| job.line[field].as_str();
+        qo_judge::Job {
+            needs: job.needs.clone(),
+            step: job.workflow.clone().map(|workflow| (workflow, job.number)),
+            says: text("task").map(|task| format!("{task} {}", text("key").unwrap_or("-"))),
+            promise: match job.number {
+                // A killed script does not run again.
+                SCRIPTS.. => Promise::Nothing,
+                number if self.refused.contains(&number) => Promise::NeverBegins,
+                number if self.acknowledged.contains(&number) => Promise::Ends,
+                _ => Promise::EndsIfBegun,
+            },
+            is_many: false,
+        }
     }
 }

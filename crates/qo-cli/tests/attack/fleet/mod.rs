@@ -1,6 +1,6 @@
 //! A fleet under attack. Worker processes are killed, stopped and terminated, alone and with their guards and programs.
 //! The store goes away and comes back, clocks are wrong, disks are full, limits change, queues pause and submits are
-//! killed. Meanwhile the jobs themselves record when they run, and a judge reads these records.
+//! killed. Meanwhile the jobs themselves record when they run, and the judge (`qo_judge`) reads these records.
 //!
 //! `make test` attacks each store for some seconds. `make attack MINUTES=60` goes on for longer and reports; the
 //! environment says how: `QO_ATTACK_MINUTES`, `QO_ATTACK_STORE` (`directory`, `postgres`, `bucket` or `all`) and
@@ -18,11 +18,10 @@ mod process;
 mod scripts;
 mod stage;
 mod submitter;
-mod verdict;
 
 use attacker::{Attacker, Fault};
-use diary::now_us;
 use ground::{Disk, Ground, Leftovers, Server};
+use qo_judge::{Verdict, now_ns};
 use qo_testkit::Bucket;
 use qo_testkit::random::Random;
 use rustix::process::Signal;
@@ -31,7 +30,6 @@ use stage::{Pace, Stage, pause};
 use std::io::Write;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
-use verdict::Verdict;
 
 /// How long an attack lasts in `make test`.
 const SHORT: Duration = Duration::from_secs(6);
@@ -161,17 +159,17 @@ fn attack(mut ground: Ground, order: &Order) {
     let drained = healed.elapsed();
     attacker.end();
     look_behind(&stage);
-    let mut verdict = stage.judge(true);
-    verdict.stuck = stuck.len();
-    verdict.violations.extend(stuck);
+    stage.ledger().complaints.extend(stuck.complaints);
+    let verdict = stage.judge(true, stuck.jobs);
     let faults: Vec<String> =
         stage.ledger().faults.iter().map(|(fault, times)| format!("{fault} {times}")).collect();
     let report = format!(
-        "attack on a {name}, seed {}, {:.0} s; the last job ended {:.1} s after the last fault\nfaults: {}\n{verdict}",
+        "attack on a {name}, seed {}, {:.0} s; the last job ended {:.1} s after the last fault\nfaults: {}\n{}, {verdict}",
         order.seed,
         (healed - started).as_secs_f64(),
         drained.as_secs_f64(),
-        faults.join(", ")
+        faults.join(", "),
+        sizes(&stage)
     );
     say(report.clone());
     assert!(verdict.holds(), "{report}");
@@ -181,8 +179,18 @@ fn attack(mut ground: Ground, order: &Order) {
         missing.retain(|fault| left_out.iter().all(|(known, _)| known != fault));
         assert!(missing.is_empty(), "these faults never happened: {missing:?}\n{report}");
     }
-    let idle: Vec<_> = plan::LIMITS.iter().filter(|(group, _)| !verdict.peaks.contains_key(*group)).collect();
-    assert!(idle.is_empty() && verdict.ticks > 0, "too little happened: {idle:?}\n{report}");
+}
+
+/// How many jobs there were, and how many runs of which kind.
+fn sizes(stage: &Stage) -> String {
+    let (ledger, book) = (stage.ledger(), stage.diary.book());
+    format!(
+        "jobs {}, acknowledged {}, runs by the schedule {}, of scripts {}",
+        ledger.jobs.range(..plan::SCRIPTS).count(),
+        ledger.acknowledged.len(),
+        book.runs(|number| number == 0),
+        book.runs(|number| number >= plan::SCRIPTS)
+    )
 }
 
 /// A signal ends a process without dropping anything: this thread cleans up.
@@ -207,45 +215,54 @@ fn clean_up_when_stopped(leftovers: Leftovers, mark: String) {
 
 /// The progress of an attack, in one line.
 fn progress(stage: &Stage) -> String {
-    let verdict = stage.judge(false);
-    let Verdict { attempts, acknowledged, over_limit, overlaps, disorder, .. } = verdict;
+    let verdict = stage.judge(false, Vec::new());
+    let Verdict { runs, over_limit, overlaps, .. } = verdict;
+    let (acknowledged, disorder) = (verdict.jobs.acknowledged, verdict.workflows.disorder);
     let faults: usize = stage.ledger().faults.values().sum();
     format!(
-        "attempts {attempts}, acknowledged {acknowledged}, open {}, faults {faults}, over-limit {over_limit}, \
+        "runs {runs}, acknowledged {acknowledged}, open {}, faults {faults}, over-limit {over_limit}, \
          overlaps {overlaps}, disorder {disorder}, violations {}",
         stage.open().len(),
         verdict.violations.len()
     )
 }
 
+/// Jobs that do not end.
+#[derive(Default)]
+struct Stuck {
+    jobs: Vec<String>,
+    /// What the store says about them.
+    complaints: Vec<String>,
+}
+
 /// Waits until every job has ended. Returns what is wrong with those that do not: nothing may stand still for longer
 /// than a lease, a sweep and a look for work (G5).
-fn converge(stage: &Stage, attacker: &mut Attacker<'_>) -> Vec<String> {
-    let (healed_us, healed) = (now_us(), Instant::now());
+fn converge(stage: &Stage, attacker: &mut Attacker<'_>) -> Stuck {
+    let (healed_ns, healed) = (now_ns(), Instant::now());
     let bound = stage.lease * 3 / 2 + POLL + SLACK;
     let mut ticks = true;
     loop {
         ticks = ticks && stage.qo(&["schedules", "disable", "tick"]).code != 0;
         let open = stage.open();
         if !ticks && open.is_empty() && live(stage) == Some(0) {
-            return Vec::new();
+            return Stuck::default();
         }
-        let last_us = stage.diary.book().last_us.max(healed_us);
-        if now_us() > last_us + bound.as_micros() as u64 || healed.elapsed() > PATIENCE {
-            let mut stuck: Vec<String> = open.iter().map(|number| format!("job {number} is stuck")).collect();
+        let last_ns = stage.diary.book().diary.last_ns().max(healed_ns);
+        if now_ns() > last_ns + bound.as_nanos() as u64 || healed.elapsed() > PATIENCE {
+            let mut complaints = Vec::new();
             let listed = stage.qo(&["jobs", "list", "--json"]);
-            stuck.push(format!(
+            complaints.push(format!(
                 "{:?} jobs are live, the last sign of one is {} s old",
                 live(stage),
-                (now_us() - last_us) / 1_000_000
+                (now_ns() - last_ns) / 1_000_000_000
             ));
             for job in serde_json::from_str::<Vec<Value>>(&listed.out).unwrap_or_default() {
                 let is_live = ["pending", "claimed", "running"].map(Value::from).contains(&job["state"]);
-                if let (true, Some(id)) = (is_live && stuck.len() < 8, job["id"].as_str()) {
-                    stuck.push(format!("{id}: {}", stage.qo(&["explain", id]).out));
+                if let (true, Some(id)) = (is_live && complaints.len() < 8, job["id"].as_str()) {
+                    complaints.push(format!("{id}: {}", stage.qo(&["explain", id]).out));
                 }
             }
-            return stuck;
+            return Stuck { jobs: open.iter().map(ToString::to_string).collect(), complaints };
         }
         attacker.keep_up();
         pause(Duration::from_millis(50));

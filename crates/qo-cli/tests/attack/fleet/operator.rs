@@ -1,9 +1,9 @@
 //! The operator, which lowers limits and restores them, and pauses a queue, while the faults go on.
 
-use super::diary::now_us;
-use super::ledger::Change;
+use super::ledger::START_SLACK;
 use super::plan;
 use super::stage::{Stage, pause};
+use qo_judge::{Change, now_ns};
 use qo_testkit::random::Random;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const TRIES: usize = 200;
 pub fn operate(stage: &Stage, mut dice: Random) {
     let mut last: Option<&str> = None;
     // A change takes effect once the jobs that were claimed before it have started: the judge waits for a lease.
-    let hold = stage.lease + super::verdict::START_SLACK;
+    let hold = stage.lease + START_SLACK;
     while stage.pace.rest(Duration::from_millis(dice.within(300..=900))) {
         let (group, limits) = dice.pick(&CHANGES);
         change(stage, group, dice.pick(limits));
@@ -34,7 +34,7 @@ pub fn operate(stage: &Stage, mut dice: Random) {
 }
 
 fn change(stage: &Stage, group: &str, limit: u32) {
-    let (asked_us, text) = (now_us(), limit.to_string());
+    let (from, text) = (now_ns(), limit.to_string());
     // A limit of 0 for a queue stands for a pause.
     let arguments = match (group.strip_prefix("queue:"), limit) {
         (Some(queue), 0) => vec!["queues", "pause", queue],
@@ -42,14 +42,14 @@ fn change(stage: &Stage, group: &str, limit: u32) {
         (None, _) => vec!["concurrency", "set", group, "--limit", &text],
     };
     // It may be in force before it is acknowledged.
-    let asked = Change { asked_us, acknowledged_us: u64::MAX, limit };
+    let asked = Change { from, until: u64::MAX, limit };
     stage.ledger().changes.entry(group.to_owned()).or_default().push(asked);
     for _ in 0..TRIES {
         let ran = stage.qo(&arguments);
         if ran.code == 0 {
             let mut ledger = stage.ledger();
             let changes = ledger.changes.get_mut(group).and_then(|changes| changes.last_mut());
-            changes.expect("it was noted").acknowledged_us = now_us();
+            changes.expect("it was noted").until = now_ns();
             return;
         }
         let fine = ran.code == 75;

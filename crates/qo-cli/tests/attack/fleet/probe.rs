@@ -3,10 +3,10 @@
 //! It is this test binary, started again with `ATTACK_DIARY` in its environment: no other program is needed, and a
 //! start costs some milliseconds.
 
-use super::diary::{self, now_us};
+use super::diary;
 use crate::fixture::{Here, until};
+use qo_judge::{End, Pen, now_ns};
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -40,7 +40,7 @@ pub struct Orders {
 /// The command that starts a probe.
 pub fn command() -> Vec<String> {
     let own = std::env::current_exe().expect("a path").display().to_string();
-    let name = "fleet::probe::a_probe_writes_down_when_it_runs_and_how_it_ends";
+    let name = "fleet::probe::a_probe_records_when_it_runs_and_how_it_ends";
     [&own, "--exact", name, "--nocapture", "--quiet"].map(str::to_owned).to_vec()
 }
 
@@ -53,36 +53,32 @@ fn run(diary: &Path) -> i32 {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).expect("a payload");
     let orders: Orders = serde_json::from_str(&text).expect("orders");
-    let mut diary: File = OpenOptions::new().append(true).open(diary).expect("a diary");
     let [attempt, token, task, key] = ["QO_ATTEMPT", "QO_FENCE_TOKEN", "QO_TASK", "QO_KEY"].map(variable);
     // A script that takes slots is no job, and has one attempt.
     let job = std::env::var("QO_JOB_ID").unwrap_or_else(|_| format!("script-{}", orders.number));
-    let attempt: u64 = attempt.parse().unwrap_or(1);
-    let who = format!("{} {} {job} {attempt} {token} {task} {key}", variable(WORKER), orders.number);
-    let started = now_us();
-    let mut write = |what: &str| {
-        // One write for each line: lines of several processes do not mix.
-        diary.write_all(format!("{what} {} {who}\n", now_us()).as_bytes()).expect("written");
-    };
-    write("start");
-    let ends_us = if orders.hangs && attempt == 1 { u64::MAX } else { started + orders.ms * 1_000 };
-    while now_us() < ends_us {
-        let left = Duration::from_micros(ends_us - now_us().min(ends_us));
+    let (attempt, token) = (attempt.parse::<u64>().unwrap_or(1), token.parse().expect("a token"));
+    let pen = Pen::open(diary, &variable(WORKER)).expect("a diary");
+    let started = now_ns();
+    let running = pen.begin(token, &job, &orders.number.to_string(), &format!("{task} {key}"));
+    let mut running = running.expect("written");
+    let ends_ns = if orders.hangs && attempt == 1 { u64::MAX } else { started + orders.ms * 1_000_000 };
+    while now_ns() < ends_ns {
+        let left = Duration::from_nanos(ends_ns - now_ns().min(ends_ns));
         std::thread::park_timeout(left.min(BEAT));
-        write("beat");
+        running.beat().expect("written");
     }
-    let (word, code) = match orders {
-        Orders { good_from, .. } if attempt < good_from => ("retry", 75),
-        Orders { fails: true, .. } => ("fail", 100),
-        _ => ("done", 0),
+    let (end, code) = match orders {
+        Orders { good_from, .. } if attempt < good_from => (End::Retry, 75),
+        Orders { fails: true, .. } => (End::Failed, 100),
+        _ => (End::Done, 0),
     };
-    write(word);
+    running.end(end).expect("written");
     code
 }
 
 /// If a worker started this process, it is the job.
 #[test]
-fn a_probe_writes_down_when_it_runs_and_how_it_ends() {
+fn a_probe_records_when_it_runs_and_how_it_ends() {
     if let Some(diary) = std::env::var_os(DIARY) {
         std::process::exit(run(Path::new(&diary)));
     }
@@ -101,14 +97,17 @@ fn a_probe_writes_down_when_it_runs_and_how_it_ends() {
         assert_eq!(probe.wait().expect("it ends").code(), Some(code));
     }
     until("both runs are in the diary", || {
-        diary.book().runs.values().filter(|run| run.end.is_some()).count() == 2
+        diary.book().diary.runs().filter(|run| run.end != End::Open).count() == 2
     });
     let book = diary.book();
-    let runs: Vec<_> = book.runs.values().collect();
+    let runs: Vec<_> = book.diary.runs().collect();
     assert_eq!(
-        runs.iter().map(|run| (run.token, run.worker, run.number)).collect::<Vec<_>>(),
-        [(11, 3, 7), (12, 3, 7)]
+        runs.iter().map(|run| (run.token, &*run.worker, &*run.planned, &*run.says)).collect::<Vec<_>>(),
+        [(11, "3", "7", "plain -"), (12, "3", "7", "plain -")]
     );
-    assert!(runs.iter().all(|run| run.to_us >= run.from_us + 60_000), "{runs:?}");
-    assert!(book.done.contains(&7) && book.strange.is_empty(), "{:?}", book.strange);
+    assert!(
+        runs.iter().all(|run| run.to_ns >= run.from_ns + 60_000_000 && !run.beats.is_empty()),
+        "{runs:?}"
+    );
+    assert!(book.done.contains(&7) && book.diary.contradictions().is_empty(), "{:?}", book.diary);
 }

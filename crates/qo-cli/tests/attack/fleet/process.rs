@@ -1,6 +1,6 @@
 //! Processes as the kernel knows them, and the workers of the fleet.
 
-use super::diary::now_us;
+use qo_judge::now_ns;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::fs;
@@ -82,13 +82,13 @@ impl Worker {
     /// Stops it, with everything below it or alone, and returns since when.
     pub fn stop(&mut self, with_all: bool) -> u64 {
         self.was_stopped = true;
-        let since_us = now_us();
+        let since_ns = now_ns();
         self.signal(Signal::STOP);
         if with_all {
             let (guards, programs) = below(self.id());
             guards.into_iter().chain(programs).for_each(|pid| signal(pid, Signal::STOP));
         }
-        since_us
+        since_ns
     }
 
     /// Lets it and everything below it go on.

@@ -7,8 +7,8 @@ use super::ledger::Ledger;
 use super::plan;
 use super::probe::{DIARY, WORKER};
 use super::process::Worker;
-use super::verdict::Verdict;
 use crate::fixture::{Here, Ran};
+use qo_judge::{Case, Verdict};
 use qo_testkit::random::Random;
 use std::fs::File;
 use std::path::PathBuf;
@@ -122,11 +122,11 @@ impl Stage {
         Worker { number, child: command.spawn().expect("qo starts"), log, was_stopped: false }
     }
 
-    /// What the judge says so far, or at the end.
-    pub fn judge(&self, is_over: bool) -> Verdict {
+    /// What the judge says so far, or at the end, when these jobs are stuck.
+    pub fn judge(&self, is_over: bool, stuck: Vec<String>) -> Verdict {
         // The lock order: the ledger, then the diary.
         let (ledger, book) = (self.ledger(), self.diary.book());
-        Verdict::of(&book, &ledger, self.lease, is_over)
+        Verdict::of(&Case { stuck, ..ledger.case(self.lease, is_over) }, &book.diary)
     }
 
     /// Jobs that were acknowledged and have not recorded their end.

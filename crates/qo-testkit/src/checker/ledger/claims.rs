@@ -42,7 +42,7 @@ impl Ledger {
             return Some("its queue is paused");
         }
         if !self.is_next(index) {
-            return Some("it is not its turn");
+            return Some("it is not next in its workflow");
         }
         if !self.has_room(index) {
             return Some("a group lacks room");

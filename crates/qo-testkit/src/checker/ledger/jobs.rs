@@ -110,7 +110,7 @@ impl Ledger {
         (queue, job.new.priority, job.run_at, index)
     }
 
-    /// Whether a pending job is due and, for a step, its turn has come.
+    /// Whether a pending job is due and, for a step, next in its workflow.
     pub fn is_in_line(&self, index: usize) -> bool {
         self.jobs[index].run_at <= self.now && self.is_next(index)
     }

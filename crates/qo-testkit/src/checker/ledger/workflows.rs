@@ -1,4 +1,4 @@
-//! Workflows in the ledger: steps in the order of acceptance, the head, and which step's turn it is.
+//! Workflows in the ledger: steps in the order of acceptance, the head, and which step is next.
 
 use super::{ClaimEnd, Fact, Ledger, Tell};
 use qo_core::WorkflowState;
