@@ -17,8 +17,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A moment of store time: milliseconds since the Unix epoch.
+///
+/// It is stored as a number. The command line recognises this type by its name and prints it as RFC 3339; with
+/// `#[serde(transparent)]` a serializer would not see the name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
 pub struct Time(i64);
 
 impl Time {

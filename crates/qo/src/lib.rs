@@ -56,7 +56,24 @@ pub use submit::Submit;
 pub use task::Task;
 pub use worker::{ShutdownHandle, Worker, WorkerBuilder, WorkerOptions};
 
-/// Compiles the example of the project's README.
+/// Compiles and runs the examples of the project's README and of its documentation.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../../../docs/tutorial/rust.md")]
+    struct Tutorial;
+
+    #[doc = include_str!("../../../docs/how-to/limits-and-keys.md")]
+    struct LimitsAndKeys;
+
+    #[doc = include_str!("../../../docs/how-to/idempotency.md")]
+    struct Idempotency;
+
+    #[doc = include_str!("../../../docs/how-to/testing-handlers.md")]
+    struct TestingHandlers;
+
+    #[doc = include_str!("../../../docs/how-to/run-on-postgresql.md")]
+    struct RunOnPostgresql;
+}
