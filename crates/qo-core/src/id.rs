@@ -75,6 +75,12 @@ impl Key {
 
 macro_rules! text {
     ($type:ty, $field:literal) => {
+        impl AsRef<str> for $type {
+            fn as_ref(&self) -> &str {
+                self
+            }
+        }
+
         impl Deref for $type {
             type Target = str;
             fn deref(&self) -> &str {

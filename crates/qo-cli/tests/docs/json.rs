@@ -6,7 +6,7 @@
 
 use crate::fixture::{Here, Ran, Worker, signal, until};
 use crate::page::Page;
-use qo::core::{JobId, RetryPolicy};
+use qo::core::JobId;
 use qo::{Client, Context, Failure, TaskConfig};
 use serde_json::Value;
 use std::cell::RefCell;
@@ -446,7 +446,7 @@ fn code(store: &Checked<'_>) {
         let stop = worker.shutdown_handle();
         let working = tokio::spawn(worker.run());
         let job =
-            Client::new(opened).submit("coded", &()).retry(RetryPolicy::default()).await.expect("a job");
+            Client::new(opened).submit("coded", &()).retry(qo::RetryPolicy::new()).await.expect("a job");
         (job.to_string(), stop, working)
     });
     until("it says how far it is", || {
