@@ -113,7 +113,7 @@ impl Reference {
             return self.has_shape(name, value, place);
         }
         fits(match kind {
-            "any" => !value.is_null(),
+            "any" => true,
             "null" => value.is_null(),
             "string" => value.is_string(),
             "number" => value.is_number(),
@@ -294,6 +294,7 @@ fn before_any_worker(store: &Checked<'_>) {
     let second = store.submit(&["ok", "--workflow", "w"]);
     store.explain(&second, "waiting_for_step");
     store.explain(&first, "no_live_worker");
+    store.state(&first);
     let later = store.submit(&["ok", "--delay", "1h"]);
     store.explain(&later, "scheduled_until");
     for _ in 0..2 {
