@@ -221,7 +221,7 @@ failed = "7d"
 "#;
 
 #[test]
-fn every_field_of_every_json_document_is_documented_and_every_documented_field_is_there() {
+fn the_reference_of_json_has_every_field_and_no_other() {
     let reference = Reference::read();
     let store = Checked { here: Here::new(), reference: &reference };
     configuration(&store);
