@@ -100,7 +100,7 @@ impl Page {
 
     /// Its links: the line and the target of each.
     pub fn links(&self) -> Vec<(usize, String)> {
-        // A link may be broken between two lines.
+        // The text of a link may begin on an earlier line; its target stands on one line.
         let mut links = Vec::new();
         for (number, line) in self.prose() {
             let line = without_code(line);

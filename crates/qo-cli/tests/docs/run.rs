@@ -31,27 +31,31 @@ const MARK: &str = "@@ end of block";
 fn run(path: &str, ground: &Ground) {
     let page = Page::read(path);
     let place = Place { directory: tempfile::tempdir().expect("a directory"), path };
-    let mut outputs: Vec<String> = Vec::new();
-    let mut script = String::new();
+    let (mut outputs, mut script, mut expected) = (Vec::new(), String::new(), Vec::new());
+    let mut blocks = 0;
     for block in page.blocks() {
         match block {
-            Block::Shell(text) => script.push_str(&format!("{text}\necho '{MARK}'\n")),
+            Block::Shell(text) => {
+                blocks += 1;
+                script.push_str(&format!("{text}\necho '{MARK}'\n"));
+            }
             Block::Sql(text) => {
+                blocks += 1;
                 outputs.extend(place.shell(std::mem::take(&mut script), ground));
                 let Ground::Postgres(database) = ground else { panic!("{path}: SQL needs PostgreSQL") };
                 outputs.push(database.query(&text));
             }
-            Block::Shows(lines) => {
-                outputs.extend(place.shell(std::mem::take(&mut script), ground));
-                let output = outputs.last().unwrap_or_else(|| panic!("{path}: nothing has run"));
-                for line in lines {
-                    assert!(shows(output, &line), "{path}: {line:?} is not in the output:\n{output}");
-                }
-            }
+            Block::Shows(lines) => expected.push((blocks, lines)),
         }
     }
     outputs.extend(place.shell(script, ground));
-    assert!(!outputs.is_empty(), "{path} has no marked block");
+    assert_eq!(outputs.len(), blocks, "{path}: every block has ended");
+    for (block, lines) in expected {
+        let output: &String = &outputs[block - 1];
+        for line in lines {
+            assert!(shows(output, &line), "{path}: {line:?} is not in the output:\n{output}");
+        }
+    }
 }
 
 /// Whether a line of the output is like this one, in which `…` stands for any text.
