@@ -27,7 +27,7 @@ pub struct Kept {
     pub limit: u32,
     /// Most slots that were taken at once. Where each key has a limit: by the key with the fewest.
     pub reached: u32,
-    /// Most slots that were taken at once, by any key, also by claims near a change of the limit.
+    /// Most slots that were taken at once, by any key. A claim near a change counts under the higher value.
     pub peak: u32,
     /// How often a job began that should have waited.
     pub exceeded: usize,
@@ -117,13 +117,15 @@ impl Verdict {
                 Claimed::ByToken => limit.phases(run.token, run.token),
                 Claimed::Within(ns) => limit.phases(at_ns.saturating_sub(ns), at_ns),
             };
-            let allowed = (first..=last).map(|phase| limit.in_phase(phase)).max().unwrap_or(limit.limit);
-            kept[first].peak = used.max(kept[first].peak);
+            // Near a change either value may have been in force: the run is judged by the higher one.
+            let phase = (first..=last).max_by_key(|phase| limit.in_phase(*phase)).unwrap_or(first);
+            let allowed = limit.in_phase(phase);
+            kept[phase].peak = used.max(kept[phase].peak);
             if first == last {
                 reached[first] = used.max(reached[first]);
             }
             if used > allowed {
-                kept[first].exceeded += 1;
+                kept[phase].exceeded += 1;
                 self.over_limit += 1;
                 let is_beside = |other: &Run| other.from_ns <= at_ns && other.to_ns > at_ns;
                 let beside: Vec<&Run> =

@@ -151,8 +151,16 @@ fn at(case: &Case, ns: u64) -> String {
 
 impl Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Of each group once, under the highest value that its limit had.
+        let mut peaks: Vec<(&str, u32, u32)> = Vec::new();
+        for Kept { group, peak, limit, .. } in &self.limits {
+            match peaks.iter_mut().find(|(known, ..)| known == group) {
+                Some((_, most, highest)) => (*most, *highest) = ((*most).max(*peak), (*highest).max(*limit)),
+                None => peaks.push((group, *peak, *limit)),
+            }
+        }
         let peaks: Vec<String> =
-            self.limits.iter().map(|kept| format!("{} {}/{}", kept.group, kept.peak, kept.limit)).collect();
+            peaks.iter().map(|(group, peak, limit)| format!("{group} {peak}/{limit}")).collect();
         writeln!(f, "runs {}, takeovers {}, peaks {}", self.runs, self.takeovers, peaks.join(", "))?;
         let Jobs { lost, done_twice, there_twice, stuck, .. } = &self.jobs;
         write!(
