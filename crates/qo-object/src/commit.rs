@@ -1,7 +1,7 @@
 //! A commit: what was asked for becomes the next record of the log, or is tried again.
 //!
 //! Step by step:
-//! 1. The writer waits for its [turn](crate::turn) if other processes write too, and reads the log to its end (in a
+//! 1. The writer waits for its [turn](crate::write_order) if other processes write too, and reads the log to its end (in a
 //!    bucket, where that takes a while, only if other processes write too and it has not just done so).
 //! 2. It decides all commands that wait, as a speculation, after what light clients [offered](crate::offer).
 //! 3. It creates the next record with what was decided.
@@ -23,7 +23,7 @@ use crate::put::{Put, put};
 use crate::record::Record;
 use crate::request::{Asked, fitting_jobs};
 use crate::snapshot::is_swept_beyond;
-use crate::writer::{Hands, Writer};
+use crate::writer::{TimeSource, Writer};
 use futures::future::{Either, select};
 use qo_core::{Answer, Command, Error, ErrorKind, Event, Result, Time, decide_watching};
 use std::pin::pin;
@@ -59,7 +59,7 @@ impl Writer {
             has_looked = true;
         }
         while self.lost < RACES {
-            let at = self.hands.now(self.state.now());
+            let at = self.time.now(self.state.now());
             // What was acknowledged before comes before; if it is too much for one record, the commands wait for the next.
             let admitted = fitting_jobs(&self.offers);
             let is_last = admitted == self.offers.len();
@@ -102,7 +102,7 @@ impl Writer {
                 snapshot: is_last && self.is_snapshot_due(),
             };
             let sent = Instant::now();
-            match self.put_and_look_for_pleas(&record).await {
+            match self.put_and_look_for_requests(&record).await {
                 Ok(Put::Ours(_)) if !self.is_trusted().await => {
                     self.state.take_back();
                     if let Err(error) = self.begin_again().await {
@@ -125,7 +125,7 @@ impl Writer {
                     self.lost += 1;
                     self.state.take_back();
                     self.follow(&theirs, bytes)?;
-                    self.plea.lost(&self.log, self.lost, self.id, self.turns.pace()).await;
+                    self.yield_request.lost(&self.log, self.lost, self.id, self.order.pace()).await;
                     self.is_waiting = true;
                     let caught_up = self.catch_up().await;
                     self.is_waiting = false;
@@ -147,20 +147,20 @@ impl Writer {
     /// Whether the end of a bucket's log was seen so lately that another look would not bring more than it costs: it takes as
     /// long as a race that is lost.
     pub(crate) fn has_just_looked(&self) -> bool {
-        self.log.directory().is_none() && self.seen_end.elapsed() < self.turns.pace() * 2
+        self.log.directory().is_none() && self.seen_end.elapsed() < self.order.pace() * 2
     }
 
     /// Puts a record, and looks meanwhile whether somebody pleads for a turn. The record does not wait for that.
-    async fn put_and_look_for_pleas(&mut self, record: &Record) -> Result<Put> {
+    async fn put_and_look_for_requests(&mut self, record: &Record) -> Result<Put> {
         let sent = Instant::now();
-        let look = pin!(self.plea.look(&self.log));
+        let look = pin!(self.yield_request.look(&self.log));
         let put = pin!(put(&self.log, record, &self.options));
         let put = match select(look, put).await {
             Either::Left(((), put)) => put.await,
             Either::Right((put, _)) => put,
         };
         if put.is_ok() {
-            self.turns.took(sent.elapsed());
+            self.order.took(sent.elapsed());
         }
         put
     }
@@ -236,14 +236,14 @@ impl Writer {
         self.offers.drain(..record.admitted);
         self.lost = 0;
         (self.has_written, self.refused_since) = (true, None);
-        self.turns.saw(record.number, self.id);
+        self.order.saw(record.number, self.id);
         self.pace.saw(record);
         self.watched.saw(self.state.now(), record.number);
         self.passed(record.number, record.nonce, bytes);
         self.owes_snapshot |= record.snapshot;
         self.wrote = record.number;
         self.owes_mark |= format::is_marked(record.number);
-        if let Hands::Store(clock) = &self.hands {
+        if let TimeSource::Store(clock) = &self.time {
             clock.observe(&self.log, &Log::path(record.number), sent).await;
         }
     }

@@ -8,7 +8,7 @@
 //! [`format`](crate::format).
 //!
 //! **Who wants to write** holds a lock on a file that is called like him. Others see that, and let him go first if it is his
-//! [turn](crate::turn); nobody waits for one who wants nothing. **Who writes** holds a lock on the file `turn`, so that
+//! [turn](crate::write_order); nobody waits for one who wants nothing. **Who writes** holds a lock on the file `turn`, so that
 //! nobody prepares a record for a place that is about to be taken. The kernel lets go of a lock when its holder ends,
 //! however he ends. If he is only stopped, others wait a moment and go on without him: nothing rests on these locks but
 //! speed, and who decided a record is still whoever creates it.
@@ -58,9 +58,9 @@ struct Resident {
 
 /// A lock that is held until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Held(File);
+pub(crate) struct FileLock(File);
 
-impl Drop for Held {
+impl Drop for FileLock {
     fn drop(&mut self) {
         // To close the file would not do: a child that is just being started may have it too.
         self.0.unlock().ok();
@@ -69,13 +69,13 @@ impl Drop for Held {
 
 /// Who writes.
 #[derive(Debug)]
-pub(crate) enum Turn {
+pub(crate) enum WriteLock {
     /// This one, until it is dropped.
-    Mine(Held),
+    Held(FileLock),
     /// Somebody else.
-    Theirs,
+    Busy,
     /// There are no locks here: it cannot be said, and nobody need wait for it.
-    Nobodys,
+    Unsupported,
 }
 
 /// A file's name and when it was written.
@@ -277,7 +277,7 @@ impl Directory {
     }
 
     /// Says that a writer wants to write, until what this returns is dropped. None if that cannot be said.
-    pub(crate) fn say_wanting(&self, writer: Uuid) -> Option<Held> {
+    pub(crate) fn lock_intent(&self, writer: Uuid) -> Option<FileLock> {
         let file = lockable(&self.wanting(writer)).or_else(|_| {
             // Somebody else may be making it.
             std::fs::create_dir(self.path.join("wanting")).ok();
@@ -286,11 +286,11 @@ impl Directory {
         let file = file.ok()?;
         // Whoever asks just now whether it is locked locks it, for a moment.
         let locked = file.try_lock().or_else(|_| file.try_lock());
-        locked.is_ok().then_some(Held(file))
+        locked.is_ok().then_some(FileLock(file))
     }
 
     /// A writer ends: nobody will look for it.
-    pub(crate) fn forget_wanting(&self, writer: Uuid) {
+    pub(crate) fn forget_intent(&self, writer: Uuid) {
         std::fs::remove_file(self.wanting(writer)).ok();
     }
 
@@ -299,18 +299,18 @@ impl Directory {
     }
 
     /// Whether a writer says that it wants to write.
-    pub(crate) fn is_wanting(&self, writer: Uuid) -> bool {
+    pub(crate) fn has_intent(&self, writer: Uuid) -> bool {
         File::open(self.wanting(writer))
             .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
     /// Says that one is writing, unless somebody else is.
-    pub(crate) fn take_turn(&self) -> Turn {
-        let Ok(file) = lockable(&self.path.join("turn")) else { return Turn::Nobodys };
+    pub(crate) fn try_write_lock(&self) -> WriteLock {
+        let Ok(file) = lockable(&self.path.join("turn")) else { return WriteLock::Unsupported };
         match file.try_lock() {
-            Ok(()) => Turn::Mine(Held(file)),
-            Err(TryLockError::WouldBlock) => Turn::Theirs,
-            Err(TryLockError::Error(_)) => Turn::Nobodys,
+            Ok(()) => WriteLock::Held(FileLock(file)),
+            Err(TryLockError::WouldBlock) => WriteLock::Busy,
+            Err(TryLockError::Error(_)) => WriteLock::Unsupported,
         }
     }
 
@@ -526,13 +526,13 @@ mod tests {
         let above = tempfile::tempdir().expect("a temporary directory");
         let open = || Directory::open(&above.path().join("store")).expect("made");
         let (mine, theirs, me) = (open(), open(), Uuid::from_u128(7));
-        assert!(!theirs.is_wanting(me));
+        assert!(!theirs.has_intent(me));
         for _ in 0..2 {
-            let wanting = mine.say_wanting(me).expect("it can be said");
-            assert!(theirs.is_wanting(me));
-            assert!(!theirs.is_wanting(Uuid::from_u128(8)), "another one");
+            let wanting = mine.lock_intent(me).expect("it can be said");
+            assert!(theirs.has_intent(me));
+            assert!(!theirs.has_intent(Uuid::from_u128(8)), "another one");
             drop(wanting);
-            assert!(!theirs.is_wanting(me));
+            assert!(!theirs.has_intent(me));
         }
     }
 

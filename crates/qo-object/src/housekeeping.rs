@@ -223,7 +223,7 @@ impl Writer {
 
     /// Lets jobs that succeeded some time ago leave the state, a segment of them. False if there were none, or it failed.
     async fn archive(&mut self) -> bool {
-        let leaving = history::leaving(&self.state, self.hands.now(self.state.now()));
+        let leaving = history::leaving(&self.state, self.time.now(self.state.now()));
         if leaving.is_empty() {
             return false;
         }

@@ -31,7 +31,7 @@
 //! | `commit` | what was asked for becomes the next record: group commit, races, lost replies, the late writer |
 //! | `housekeeping` | when a snapshot is due and who writes it, what leaves the state, what is swept, slots too |
 //! | `pace` | how often to look for what others wrote, and how far ahead to read |
-//! | `turn` `plea` | who tries to write the next record, and when; how one who never gets a turn says so |
+//! | `write_order` `yield_request` | which writer tries to write the next record, and when; how a writer that keeps losing races asks for room |
 //! | `offer` | light clients: submitting without holding the state |
 //! | `snapshot` `sweep` | the state as an object; deleting what nobody will read again |
 //! | `history` | jobs that succeeded some time ago, out of the state and into segments |
@@ -60,7 +60,6 @@ pub mod log;
 mod mount;
 mod offer;
 mod pace;
-mod plea;
 mod prices;
 mod profile;
 mod put;
@@ -71,9 +70,10 @@ mod snapshot;
 pub mod store;
 mod sweep;
 mod traffic;
-mod turn;
 mod watch;
+mod write_order;
 mod writer;
+mod yield_request;
 
 pub use bucket::Bucket;
 pub use format::{Absent, Hold, Identity};

@@ -7,11 +7,11 @@
 
 use crate::format;
 use crate::log::Log;
-use crate::plea::Plea;
 use crate::put::{Put, put};
 use crate::record::Record;
 use crate::snapshot::{Snapshot, is_swept_beyond};
 use crate::store::Options;
+use crate::yield_request::YieldRequest;
 use futures::future::{join, try_join_all};
 use qo_core::{Command, Error, ErrorKind, NewJob, Result, Submitted, Time, caps};
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(crate) struct Offerer {
     checked: bool,
     /// Where a log in a bucket ended when it was last seen: to look for that takes several questions, to write there one.
     known: Option<End>,
-    plea: Plea,
+    yield_request: YieldRequest,
     /// When the namespace in a bucket was last seen to be the one that was opened.
     recognised: Instant,
 }
@@ -66,8 +66,8 @@ pub(crate) enum Offered {
 
 impl Offerer {
     pub(crate) fn new(log: Log, options: Options) -> Self {
-        let (id, plea, recognised) = (Uuid::new_v4(), Plea::default(), Instant::now());
-        Self { log, options, id, checked: false, known: None, plea, recognised }
+        let (id, yield_request, recognised) = (Uuid::new_v4(), YieldRequest::default(), Instant::now());
+        Self { log, options, id, checked: false, known: None, yield_request, recognised }
     }
 
     /// Offers the jobs of a submit, if that is what it is and all of them can be.
@@ -154,7 +154,7 @@ impl Offerer {
                 // others were swept.
                 Put::Theirs(..) if self.log.directory().is_some() || !self.is_trusted(&end).await => {}
                 Put::Theirs(theirs, _) => {
-                    self.plea.lost(&self.log, race + 1, self.id, sent.elapsed()).await;
+                    self.yield_request.lost(&self.log, race + 1, self.id, sent.elapsed()).await;
                     let date = self.date();
                     self.know(End { number: theirs.number, nonce: theirs.nonce, seen: sent, date, ..end });
                 }

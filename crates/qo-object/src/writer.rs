@@ -2,19 +2,19 @@
 //! it is asked for, many commands in one record.
 
 use crate::clock::StoreClock;
-use crate::directory::{Directory, Held, Turn};
+use crate::directory::{Directory, FileLock, WriteLock};
 use crate::format::{self, is_closed};
 use crate::housekeeping::Pile;
 use crate::log::Log;
 use crate::pace::{Pace, is_work};
-use crate::plea::Plea;
 use crate::record::Record;
 use crate::request::{Asked, BATCH, Caller, Look, Request, fitting, fitting_jobs};
 use crate::slots::{Monitor, SlotObjects};
 use crate::snapshot::{Covered, Snapshot, is_swept_beyond, missing};
 use crate::store::Options;
-use crate::turn::Turns;
 use crate::watch::Watched;
+use crate::write_order::WriteOrder;
+use crate::yield_request::YieldRequest;
 use futures::future::try_join;
 use qo_core::{Clock, Command, Error, ErrorKind, NewJob, Result, State, Time, Watch, decide_watching};
 use std::{sync::Arc, time::Duration};
@@ -33,14 +33,14 @@ const REOPENS: u32 = 5;
 const LATE_LOOKS: u32 = 2;
 
 /// Where a writer takes its time from.
-pub(crate) enum Hands {
+pub(crate) enum TimeSource {
     /// The store's own stamps.
     Store(StoreClock),
     /// A clock of the caller's.
     Given(Arc<dyn Clock>),
 }
 
-impl Hands {
+impl TimeSource {
     /// The time now, which is not before what the log has seen.
     pub(crate) fn now(&self, seen: Time) -> Time {
         match self {
@@ -55,7 +55,7 @@ impl Hands {
 
 pub(crate) struct Writer {
     pub(crate) log: Log,
-    pub(crate) hands: Hands,
+    pub(crate) time: TimeSource,
     pub(crate) options: Options,
     pub(crate) id: Uuid,
     pub(crate) state: State,
@@ -77,18 +77,18 @@ pub(crate) struct Writer {
     pub(crate) unsynced: bool,
     /// What this process has watched: it ends no lease of another one before.
     pub(crate) watched: Watched,
-    pub(crate) turns: Turns,
-    pub(crate) plea: Plea,
+    pub(crate) order: WriteOrder,
+    pub(crate) yield_request: YieldRequest,
     /// Races that were lost in a row.
     pub(crate) lost: u32,
     /// A record of somebody else is expected.
     pub(crate) is_waiting: bool,
     /// Says to other writers that this one wants to write …
-    pub(crate) wanting: Option<Held>,
+    pub(crate) wanting: Option<FileLock>,
     /// … and that it writes.
-    pub(crate) turn: Option<Held>,
+    pub(crate) turn: Option<FileLock>,
     /// Somebody who was seen to write took too long: until then nobody is waited for.
-    pub(crate) impatient_until: Option<Instant>,
+    pub(crate) ignore_locks_until: Option<Instant>,
     /// What is read was written before this process began, or while it looked away.
     pub(crate) is_reading_back: bool,
     pub(crate) pace: Pace,
@@ -134,17 +134,17 @@ impl Writer {
         applied: watch::Sender<u64>,
     ) -> Result<Self> {
         let found = format::check(&log).await?;
-        let hands = match clock {
-            Some(clock) => Hands::Given(clock),
-            None => Hands::Store(StoreClock::ask(&log).await?),
+        let time = match clock {
+            Some(clock) => TimeSource::Given(clock),
+            None => TimeSource::Store(StoreClock::ask(&log).await?),
         };
         let id = Uuid::new_v4();
         let (now, has_directory) = (Instant::now(), log.directory().is_some());
         let monitor = Monitor::new(options.slots_every);
-        let watched = Watched::new(!has_directory && matches!(hands, Hands::Store(_)));
+        let watched = Watched::new(!has_directory && matches!(time, TimeSource::Store(_)));
         let mut writer = Self {
             log,
-            hands,
+            time,
             options,
             id,
             state: State::new(),
@@ -157,13 +157,13 @@ impl Writer {
             refused_since: None,
             unsynced: false,
             watched,
-            turns: Turns::new(id, has_directory),
-            plea: Plea::default(),
+            order: WriteOrder::new(id, has_directory),
+            yield_request: YieldRequest::default(),
             lost: 0,
             is_waiting: false,
             wanting: None,
             turn: None,
-            impatient_until: None,
+            ignore_locks_until: None,
             is_reading_back: false,
             pace: Pace::default(),
             pile: Pile::new(0),
@@ -269,7 +269,7 @@ impl Writer {
             }
         }
         self.finish().await;
-        self.log.directory().inspect(|directory| directory.forget_wanting(self.id));
+        self.log.directory().inspect(|directory| directory.forget_intent(self.id));
     }
 
     /// Reads what others wrote, so that those who wait for it are told, and so that the next commit has less to read.
@@ -278,7 +278,7 @@ impl Writer {
         if let Err(error) = self.catch_up().await {
             tracing::debug!("{error}");
         }
-        if let (Hands::Store(clock), Some(dated)) = (&self.hands, self.log.settled()) {
+        if let (TimeSource::Store(clock), Some(dated)) = (&self.time, self.log.settled()) {
             clock.hear(&dated);
         }
     }
@@ -379,7 +379,7 @@ impl Writer {
         if let Err(error) = caught_up {
             caught_up = Err(self.explained(error).await);
         }
-        let now = self.hands.now(self.state.now());
+        let now = self.time.now(self.state.now());
         let watch = self.watched.now();
         for look in looks {
             look(caught_up.clone().map(|()| (&mut self.state, now, &watch as &dyn Watch)));
@@ -389,7 +389,7 @@ impl Writer {
     /// Shows the state as it will be when what was offered is decided about. That happens with the record that claims it: one
     /// instead of two, and nobody waits for the first.
     fn show_as_if_admitted(&mut self, looks: Vec<Look>) {
-        let now = self.hands.now(self.state.now());
+        let now = self.time.now(self.state.now());
         let watch = self.watched.now();
         self.state.speculate();
         if !self.offers.is_empty() {
@@ -402,17 +402,17 @@ impl Writer {
 
     /// Decides about what was offered. Every process that is woken by an offer comes here: one writes, the others see it.
     async fn admit(&mut self) -> Result<()> {
-        let patience = Instant::now() + self.turns.patience();
+        let patience = Instant::now() + self.order.lock_timeout();
         while !self.offers.is_empty() {
-            match self.log.directory().map_or(Turn::Nobodys, Directory::take_turn) {
-                Turn::Theirs if Instant::now() < patience => {
+            match self.log.directory().map_or(WriteLock::Unsupported, Directory::try_write_lock) {
+                WriteLock::Busy if Instant::now() < patience => {
                     sleep(GLANCE).await;
                     self.catch_up().await?;
                     continue;
                 }
                 // The record gives it on before it is rung for: who hears of it may begin at once.
-                Turn::Mine(held) => self.turn = Some(held),
-                Turn::Theirs | Turn::Nobodys => {}
+                WriteLock::Held(held) => self.turn = Some(held),
+                WriteLock::Busy | WriteLock::Unsupported => {}
             }
             let committed = self.commit::<()>(&[]).await;
             if self.turn.is_some() {
@@ -537,12 +537,12 @@ impl Writer {
         }
         self.offers.extend(record.offered.iter().cloned());
         self.unsynced = true;
-        self.plea.saw(record.writer);
+        self.yield_request.saw(record.writer);
         // Light clients take no turns: most submit once and end.
         if record.offered.is_empty() && !self.is_reading_back {
             match is_work(record) || self.log.directory().is_some() {
-                true => self.turns.saw(record.number, record.writer),
-                false => self.turns.saw_renewal(record.number, record.writer),
+                true => self.order.saw(record.number, record.writer),
+                false => self.order.saw_renewal(record.number, record.writer),
             }
         }
         if !self.is_reading_back {

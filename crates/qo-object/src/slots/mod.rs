@@ -61,7 +61,7 @@ use slot::Slot;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use time::TimeSource;
+use time::SlotTime;
 use tokio::time::Instant;
 use uuid::Uuid;
 use watched::Watched;
@@ -75,7 +75,7 @@ const LEAST_LEASE: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct SlotObjects {
     objects: Arc<dyn ObjectStore>,
-    time: TimeSource,
+    time: SlotTime,
     /// The bucket, whose server is tried out by whoever takes a slot in it.
     bucket: Option<Arc<Bucket>>,
     is_tried_out: Arc<AtomicBool>,
@@ -94,38 +94,38 @@ impl SlotObjects {
     pub fn in_bucket(bucket: &Bucket) -> Result<Self> {
         let traffic = Arc::new(Traffic::default());
         let objects = bucket.objects(&traffic)?;
-        let time = TimeSource::Answers(traffic);
+        let time = SlotTime::Answers(traffic);
         Ok(Self { bucket: Some(Arc::new(bucket.clone())), ..Self::over(objects, time) })
     }
 
     /// What goes to the bucket and comes back; none if this is not in one.
     pub fn traffic(&self) -> Option<&Arc<Traffic>> {
         match &self.time {
-            TimeSource::Given(_) => None,
-            TimeSource::Answers(traffic) => Some(traffic),
+            SlotTime::Given(_) => None,
+            SlotTime::Answers(traffic) => Some(traffic),
         }
     }
 
     /// How much earlier than agreed a lease may be over for others: dates are cut off to whole seconds.
     pub fn coarseness(&self) -> Duration {
         match &self.time {
-            TimeSource::Given(_) => Duration::ZERO,
-            TimeSource::Answers(..) => COARSENESS,
+            SlotTime::Given(_) => Duration::ZERO,
+            SlotTime::Answers(..) => COARSENESS,
         }
     }
 
     /// The slots in an object store, by a clock of the caller's.
     pub fn new(objects: Arc<dyn ObjectStore>, clock: Arc<dyn Clock>) -> Self {
-        Self::over(objects, TimeSource::Given(clock))
+        Self::over(objects, SlotTime::Given(clock))
     }
 
     /// The slots beside a log in a bucket, for whoever looks after them; none beside any other. No slot is taken there.
     pub(crate) fn beside(log: &Log) -> Option<Self> {
-        let time = TimeSource::Answers(Arc::clone(log.traffic()?));
+        let time = SlotTime::Answers(Arc::clone(log.traffic()?));
         Some(Self::over(Arc::clone(log.objects()), time))
     }
 
-    fn over(objects: Arc<dyn ObjectStore>, time: TimeSource) -> Self {
+    fn over(objects: Arc<dyn ObjectStore>, time: SlotTime) -> Self {
         let (is_tried_out, doubts, watched) = (Arc::default(), Arc::default(), Arc::default());
         Self { objects, time, bucket: None, is_tried_out, doubts, watched }
     }
@@ -247,8 +247,8 @@ impl SlotObjects {
     /// stamps everything, that clock tells.
     fn left_to_watch(&self, path: &Path, slot: &Slot, now: Time) -> Duration {
         match &self.time {
-            TimeSource::Answers(..) => self.watched.left(path, slot, now),
-            TimeSource::Given(_) => Duration::from_millis(slot.expires_at.map_or(0, |end| end.ms_since(now))),
+            SlotTime::Answers(..) => self.watched.left(path, slot, now),
+            SlotTime::Given(_) => Duration::from_millis(slot.expires_at.map_or(0, |end| end.ms_since(now))),
         }
     }
 

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 /// Where it is known from how late it is.
 #[derive(Clone)]
-pub(super) enum TimeSource {
+pub(super) enum SlotTime {
     /// From the dates that a bucket's answers bear: none before the first. They are written and shown, and end nothing.
     Answers(Arc<Traffic>),
     /// From a clock of the caller's.
     Given(Arc<dyn Clock>),
 }
 
-impl TimeSource {
+impl SlotTime {
     pub fn now(&self) -> Result<Time> {
         match self {
             Self::Given(clock) => Ok(clock.now()),

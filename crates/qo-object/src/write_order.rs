@@ -8,7 +8,7 @@
 //! end of the log again and again, so that he begins as soon as it is his turn. A writer that nobody has seen yet tries at once. Nothing
 //! rests on it but fairness and speed: the log has room for one record at each number.
 
-use crate::directory::{Directory, Turn};
+use crate::directory::{Directory, WriteLock};
 use crate::request::{Asked, BATCH, Caller, Request};
 use crate::writer::Writer;
 use qo_core::{Answer, Result};
@@ -28,24 +28,24 @@ const GONE_AFTER_ROUNDS: u32 = 2;
 /// Who was waited for in vain so often, where nobody can say that he wants to write, is not waited for until he has written.
 const IN_VAIN: u32 = 2;
 /// Most moments that one waits for others who cannot say whether they want to write, however many there are.
-const MOST_MOMENTS: u32 = 8;
+const MOST_TIMEOUTS: u32 = 8;
 /// Bounds of how often who waits for his turn looks whether it is.
 const LOOK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(250));
 /// Bounds of a moment, whatever the store's pace.
-const MOMENT: (Duration, Duration) = (Duration::from_micros(300), Duration::from_millis(500));
+const TURN_TIMEOUT: (Duration, Duration) = (Duration::from_micros(300), Duration::from_millis(500));
 
 /// The longest that room is left for a newcomer after a record.
 const MOST_ROOM: Duration = Duration::from_secs(1);
 
 /// Bounds of how long one who is seen to write is waited for: he may have been stopped.
-const PATIENCE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
+const LOCK_TIMEOUT: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(100));
 
 /// How long nobody is waited for after somebody who was seen to write took too long.
-const IMPATIENCE: Duration = Duration::from_secs(1);
+const IGNORE_LOCKS: Duration = Duration::from_secs(1);
 
 /// Who wrote when, as one writer saw it.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct WriteOrder {
     me: Uuid,
     /// The last record of each writer, and when it was seen.
     last: BTreeMap<Uuid, (u64, Instant)>,
@@ -59,7 +59,7 @@ pub(crate) struct Turns {
     in_vain: BTreeMap<Uuid, u32>,
 }
 
-impl Turns {
+impl WriteOrder {
     pub(crate) fn new(me: Uuid, knows_wants: bool) -> Self {
         let pace = Duration::from_millis(1);
         Self {
@@ -116,8 +116,8 @@ impl Turns {
         });
         let first: Vec<Uuid> = first.map(|(writer, _)| *writer).collect();
         let before_me = u32::try_from(first.len()).unwrap_or(u32::MAX);
-        let moments = if self.knows_wants { before_me } else { before_me.min(MOST_MOMENTS) };
-        let at = self.newest + self.moment().saturating_mul(moments);
+        let timeouts = if self.knows_wants { before_me } else { before_me.min(MOST_TIMEOUTS) };
+        let at = self.newest + self.turn_timeout().saturating_mul(timeouts);
         if at > now {
             return Some(at);
         }
@@ -129,7 +129,7 @@ impl Turns {
 
     /// When this writer should try if room is to be left for somebody who writes at this pace; none if now.
     fn leave_room_until(&self, pace: Duration) -> Option<Instant> {
-        let at = self.newest + (pace * PACES.1).max(self.moment()).min(MOST_ROOM);
+        let at = self.newest + (pace * PACES.1).max(self.turn_timeout()).min(MOST_ROOM);
         (at > Instant::now()).then_some(at)
     }
 
@@ -139,21 +139,21 @@ impl Turns {
     }
 
     /// How long somebody who is seen to write may take.
-    pub(crate) fn patience(&self) -> Duration {
-        (self.pace * 8).clamp(PATIENCE.0, PATIENCE.1)
+    pub(crate) fn lock_timeout(&self) -> Duration {
+        (self.pace * 8).clamp(LOCK_TIMEOUT.0, LOCK_TIMEOUT.1)
     }
 
     /// How long somebody whose turn it is has to begin and end a record.
-    fn moment(&self) -> Duration {
+    fn turn_timeout(&self) -> Duration {
         let paces = if self.knows_wants { PACES.0 } else { PACES.1 };
-        (self.pace * paces).clamp(MOMENT.0, MOMENT.1)
+        (self.pace * paces).clamp(TURN_TIMEOUT.0, TURN_TIMEOUT.1)
     }
 
     /// After how long a writer who writes nothing is not waited for.
     fn gone(&self) -> Duration {
         let writers = u32::try_from(self.last.len()).unwrap_or(u32::MAX);
         let rounds = writers.saturating_add(1).saturating_mul(GONE_AFTER_ROUNDS);
-        self.moment().saturating_mul(if self.knows_wants { GONE_AFTER } else { rounds.min(GONE_AFTER) })
+        self.turn_timeout().saturating_mul(if self.knows_wants { GONE_AFTER } else { rounds.min(GONE_AFTER) })
     }
 
     /// When who waits for his turn looks again: more often when it is near.
@@ -166,12 +166,12 @@ impl Turns {
 impl Writer {
     /// Whether anybody else has written lately, or wants to.
     pub(crate) fn sees_others(&self) -> bool {
-        self.turns.sees_others() || self.plea.is_heard()
+        self.order.sees_others() || self.yield_request.is_heard()
     }
 
     /// The directory, if others write to it too: those take turns.
     fn shared_directory(&self) -> Option<&Directory> {
-        self.log.directory().filter(|_| self.turns.sees_others())
+        self.log.directory().filter(|_| self.order.sees_others())
     }
 
     /// It is somebody else's turn: there is a record, or there will be none.
@@ -199,15 +199,15 @@ impl Writer {
             }
             if self.wanting.is_none() {
                 let directory = self.shared_directory();
-                self.wanting = directory.and_then(|directory| directory.say_wanting(self.id));
+                self.wanting = directory.and_then(|directory| directory.lock_intent(self.id));
             }
             let until = match self.first_to_write() {
-                Some(at) if commands.len() < BATCH || self.plea.is_heard() => at,
+                Some(at) if commands.len() < BATCH || self.yield_request.is_heard() => at,
                 _ => {
                     if patience.0 != self.end.number {
                         patience = (self.end.number, None);
                     }
-                    let at = *patience.1.get_or_insert(Instant::now() + self.turns.patience());
+                    let at = *patience.1.get_or_insert(Instant::now() + self.order.lock_timeout());
                     if self.begins_turn(at) {
                         return;
                     }
@@ -215,7 +215,7 @@ impl Writer {
                 }
             };
             // In a bucket nobody rings.
-            let look = self.log.directory().is_none().then(|| self.turns.next_look(until));
+            let look = self.log.directory().is_none().then(|| self.order.next_look(until));
             self.is_waiting = look.is_some();
             tokio::select! {
                 taken = requests.recv_many(batch, BATCH) => if taken == 0 { return },
@@ -238,7 +238,7 @@ impl Writer {
     /// Waits until it is this writer's turn, for what nobody has asked for.
     pub(crate) async fn wait_for_turn(&mut self) -> Result<()> {
         while let Some(at) = self.first_to_write() {
-            sleep_until(at.min(self.turns.next_look(at))).await;
+            sleep_until(at.min(self.order.next_look(at))).await;
             self.catch_up().await?;
         }
         Ok(())
@@ -247,30 +247,30 @@ impl Writer {
     /// Says that this writer writes. False if somebody else does, who has until `at` to be done with it.
     fn begins_turn(&mut self, at: Instant) -> bool {
         let Some(directory) = self.shared_directory() else { return true };
-        let turn = directory.take_turn();
+        let turn = directory.try_write_lock();
         let now = Instant::now();
-        let is_theirs = matches!(turn, Turn::Theirs);
+        let is_theirs = matches!(turn, WriteLock::Busy);
         self.turn = match turn {
-            Turn::Mine(held) => Some(held),
-            Turn::Theirs | Turn::Nobodys => None,
+            WriteLock::Held(held) => Some(held),
+            WriteLock::Busy | WriteLock::Unsupported => None,
         };
         if !is_theirs {
-            self.impatient_until = None;
+            self.ignore_locks_until = None;
             return true;
         }
         if now >= at {
             // It may have been stopped. It is not waited for again soon, or every record would take that long.
-            self.impatient_until = Some(now + IMPATIENCE);
+            self.ignore_locks_until = Some(now + IGNORE_LOCKS);
         }
-        self.impatient_until.is_some_and(|until| now < until)
+        self.ignore_locks_until.is_some_and(|until| now < until)
     }
 
     /// Until when others may be first; none if it is this writer's turn.
     fn first_to_write(&mut self) -> Option<Instant> {
         let directory = self.log.directory();
         let others =
-            self.turns.wait_until(|other| directory.is_none_or(|directory| directory.is_wanting(other)));
-        let newcomer = self.plea.heard().and_then(|pace| self.turns.leave_room_until(pace));
+            self.order.wait_until(|other| directory.is_none_or(|directory| directory.has_intent(other)));
+        let newcomer = self.yield_request.heard().and_then(|pace| self.order.leave_room_until(pace));
         others.max(newcomer)
     }
 
@@ -287,7 +287,7 @@ impl Writer {
         if !self.offers.is_empty() && self.log.directory().is_none() {
             return;
         }
-        let now = self.hands.now(self.state.now());
+        let now = self.time.now(self.state.now());
         let watch = self.watched.now();
         let barren = commands.extract_if(.., |asked| asked.is_barren(&mut self.state, now, &watch));
         for asked in barren {
@@ -306,82 +306,82 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn whoever_wrote_last_goes_last() {
-        let mut seen_by: Vec<_> = (1..=3).map(|me| Turns::new(writer(me), true)).collect();
-        for turns in &mut seen_by {
+        let mut seen_by: Vec<_> = (1..=3).map(|me| WriteOrder::new(writer(me), true)).collect();
+        for order in &mut seen_by {
             for number in 1..=3_u64 {
-                turns.saw(number, writer(number.into()));
+                order.saw(number, writer(number.into()));
             }
         }
         let now = Instant::now();
         let waits: Vec<_> =
-            seen_by.iter_mut().map(|turns| turns.wait_until(|_| true).map(|at| at - now)).collect();
-        let moment = seen_by[0].moment();
-        assert_eq!(waits, [None, Some(moment), Some(moment * 2)]);
+            seen_by.iter_mut().map(|order| order.wait_until(|_| true).map(|at| at - now)).collect();
+        let timeout = seen_by[0].turn_timeout();
+        assert_eq!(waits, [None, Some(timeout), Some(timeout * 2)]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_himself_for_strangers_or_for_those_who_left() {
-        let mut turns = Turns::new(writer(1), true);
-        assert_eq!(turns.wait_until(|_| true), None);
-        turns.saw(1, writer(1));
-        assert_eq!(turns.wait_until(|_| true), None);
-        turns.saw(2, writer(2));
-        assert_eq!(turns.wait_until(|_| true), None, "the other one went last");
-        turns.saw(3, writer(1));
-        assert!(turns.wait_until(|_| true).is_some());
-        tokio::time::advance(turns.moment()).await;
-        assert_eq!(turns.wait_until(|_| true), None, "its moment has passed");
-        tokio::time::advance(turns.moment() * GONE_AFTER).await;
-        turns.saw(4, writer(1));
-        assert_eq!(turns.wait_until(|_| true), None, "it has left");
+        let mut order = WriteOrder::new(writer(1), true);
+        assert_eq!(order.wait_until(|_| true), None);
+        order.saw(1, writer(1));
+        assert_eq!(order.wait_until(|_| true), None);
+        order.saw(2, writer(2));
+        assert_eq!(order.wait_until(|_| true), None, "the other one went last");
+        order.saw(3, writer(1));
+        assert!(order.wait_until(|_| true).is_some());
+        tokio::time::advance(order.turn_timeout()).await;
+        assert_eq!(order.wait_until(|_| true), None, "its turn has timed out");
+        tokio::time::advance(order.turn_timeout() * GONE_AFTER).await;
+        order.saw(4, writer(1));
+        assert_eq!(order.wait_until(|_| true), None, "it has left");
     }
 
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_those_who_do_not_want_to_write() {
-        let mut turns = Turns::new(writer(1), true);
+        let mut order = WriteOrder::new(writer(1), true);
         for number in 1..=4_u64 {
-            turns.saw(number, writer((5 - number).into()));
+            order.saw(number, writer((5 - number).into()));
         }
         let now = Instant::now();
-        assert!(turns.sees_others());
-        assert_eq!(turns.wait_until(|_| false), None);
-        let wait = turns.wait_until(|other| other == writer(3)).map(|at| at - now);
-        assert_eq!(wait, Some(turns.moment()), "for one of three");
+        assert!(order.sees_others());
+        assert_eq!(order.wait_until(|_| false), None);
+        let wait = order.wait_until(|other| other == writer(3)).map(|at| at - now);
+        assert_eq!(wait, Some(order.turn_timeout()), "for one of three");
     }
 
     #[tokio::test(start_paused = true)]
     async fn where_nobody_can_say_that_he_wants_to_write_those_who_are_silent_are_soon_forgotten() {
-        let mut turns = Turns::new(writer(1), false);
-        turns.saw(1, writer(2));
-        turns.saw(2, writer(3));
-        turns.saw(3, writer(1));
-        assert!(turns.sees_others() && turns.wait_until(|_| true).is_some());
-        tokio::time::advance(turns.gone()).await;
-        assert!(turns.sees_others(), "they may be about to");
+        let mut order = WriteOrder::new(writer(1), false);
+        order.saw(1, writer(2));
+        order.saw(2, writer(3));
+        order.saw(3, writer(1));
+        assert!(order.sees_others() && order.wait_until(|_| true).is_some());
+        tokio::time::advance(order.gone()).await;
+        assert!(order.sees_others(), "they may be about to");
         tokio::time::advance(Duration::from_millis(1)).await;
-        assert!(!turns.sees_others());
+        assert!(!order.sees_others());
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_who_writes_much_among_many_who_seldom_do_waits_for_them_twice() {
-        let mut turns = Turns::new(writer(0), false);
+        let mut order = WriteOrder::new(writer(0), false);
         for number in 1..=20_u64 {
-            turns.saw(number, writer(number.into()));
+            order.saw(number, writer(number.into()));
         }
-        turns.saw(21, writer(0));
-        let moment = turns.moment();
-        let wait = turns.wait_until(|_| true).map(|at| at - Instant::now());
-        assert_eq!(wait, Some(moment * MOST_MOMENTS), "and not for twenty moments");
+        order.saw(21, writer(0));
+        let timeout = order.turn_timeout();
+        let wait = order.wait_until(|_| true).map(|at| at - Instant::now());
+        assert_eq!(wait, Some(timeout * MOST_TIMEOUTS), "and not for twenty timeouts");
         for number in 22..22 + u64::from(IN_VAIN) {
-            tokio::time::advance(moment * MOST_MOMENTS).await;
-            assert_eq!(turns.wait_until(|_| true), None);
-            turns.saw(number, writer(0));
+            tokio::time::advance(timeout * MOST_TIMEOUTS).await;
+            assert_eq!(order.wait_until(|_| true), None);
+            order.saw(number, writer(0));
         }
-        assert_eq!(turns.wait_until(|_| true), None, "they have nothing to write");
-        turns.saw(30, writer(7));
-        turns.saw_renewal(31, writer(8));
-        turns.saw(32, writer(0));
-        let wait = turns.wait_until(|_| true).map(|at| at - Instant::now());
-        assert_eq!(wait, Some(moment), "one of them has");
+        assert_eq!(order.wait_until(|_| true), None, "they have nothing to write");
+        order.saw(30, writer(7));
+        order.saw_renewal(31, writer(8));
+        order.saw(32, writer(0));
+        let wait = order.wait_until(|_| true).map(|at| at - Instant::now());
+        assert_eq!(wait, Some(timeout), "one of them has");
     }
 }
