@@ -9,9 +9,10 @@
 //! noticing. So whoever makes a namespace [tries it out](probe), and refuses such a server.
 
 use crate::format::{self, Absent};
-use crate::log::{Log, are_credentials_bad, in_full, is_absent, said};
+use crate::log::Log;
+use crate::object_error::{are_credentials_bad, in_full, is_absent, said};
 use crate::profile::{Profile, Variables};
-use crate::traffic::{Traffic, Watched};
+use crate::traffic::{CountingConnector, Traffic};
 use futures::TryStreamExt;
 use futures::future::join_all;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -150,7 +151,10 @@ impl Bucket {
             .with_bucket_name(&self.name)
             .with_retry(RETRIES)
             .with_client_options(options)
-            .with_http_connector(Watched { traffic: Arc::clone(traffic), host: host_of(endpoint.as_deref()) })
+            .with_http_connector(CountingConnector {
+                traffic: Arc::clone(traffic),
+                host: host_of(endpoint.as_deref()),
+            })
             .with_virtual_hosted_style_request(!self.path_style);
         for key in ROLE_KEYS {
             if let Some(value) = variable(key)
@@ -222,18 +226,26 @@ impl Bucket {
             return Err(Error::invalid("store", self, "must have a prefix: a whole bucket is not deleted"));
         }
         let log = Log::new(self.objects(&Arc::default())?);
-        let names = log.objects().list(None).map_ok(|object| object.location).try_collect::<Vec<_>>().await;
-        log.delete_all(names.map_err(|error| self.explained(&error))?).await
+        let names = log
+            .medium()
+            .object_store()
+            .list(None)
+            .map_ok(|object| object.location)
+            .try_collect::<Vec<_>>()
+            .await;
+        log.medium().delete_all(names.map_err(|error| self.explained(&error))?).await
     }
 
     /// Makes the namespace if there is none, in a bucket whose server can be relied upon. Returns whether this process made
     /// it.
     pub(crate) async fn prepare(&self, log: &Log, absent: Absent) -> Result<bool> {
         let absent = if absent == Absent::Make && !self.may_make { Absent::Refuse } else { absent };
-        if self.check(log.objects()).await? || !format::is_to_be_made(log, absent, &self.to_string()).await? {
+        if self.check(log.medium().object_store()).await?
+            || !format::is_to_be_made(log, absent, &self.to_string()).await?
+        {
             return Ok(false);
         }
-        self.probe(log.objects()).await?;
+        self.probe(log.medium().object_store()).await?;
         format::make(log).await
     }
 

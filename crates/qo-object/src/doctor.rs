@@ -17,7 +17,6 @@
 
 use crate::bucket::Bucket;
 use crate::clock::StoreClock;
-use crate::directory::Directory;
 use crate::format::{self, Absent, Found, Hold, Identity};
 use crate::log::{Created, Log, number_of, numbered};
 use crate::record::Record;
@@ -136,9 +135,9 @@ pub async fn format_levels(directory: impl AsRef<std::path::Path>) -> Result<(Op
 /// where there are some or were tried out, for slots. It changes nothing: what the trial writes it deletes.
 pub async fn examine_bucket(bucket: &Bucket) -> Result<Health> {
     let log = bucket_log(bucket).await?;
-    match slots::are_used(log.objects()).await? {
-        true => slots::try_out(bucket, log.objects()).await?,
-        false => bucket.probe(log.objects()).await?,
+    match slots::are_used(log.medium().object_store()).await? {
+        true => slots::try_out(bucket, log.medium().object_store()).await?,
+        false => bucket.probe(log.medium().object_store()).await?,
     }
     Ok(Examination::of(&log).await?.health)
 }
@@ -154,7 +153,7 @@ pub async fn may_write_to_bucket(bucket: &Bucket) -> Result<MayWrite> {
         Created::Refused(error) => return Err(error),
         Created::Unknown(why) => return Ok(MayWrite::NotKnown(why)),
     }
-    Ok(match log.delete(&path).await {
+    Ok(match log.medium().delete(&path).await {
         Ok(()) => MayWrite::AndDelete,
         Err(error) => MayWrite::NotDelete(error.message().to_owned()),
     })
@@ -260,7 +259,7 @@ fn of_format(what: String) -> Damage {
 async fn bucket_log(bucket: &Bucket) -> Result<Log> {
     let traffic = Arc::default();
     let log = Log::in_bucket(bucket.objects(&traffic)?, traffic).at(bucket);
-    bucket.check(log.objects()).await?;
+    bucket.check(log.medium().object_store()).await?;
     Ok(log)
 }
 
@@ -280,7 +279,7 @@ impl Examination {
     /// Looks, and looks again if something is missing that may only show late.
     async fn of(log: &Log) -> Result<Self> {
         let this = Self::at_once(log).await?;
-        let shows_late = log.directory().and_then(Directory::marked_late).is_some();
+        let shows_late = log.medium().marked_late().is_some();
         if this.health.is_usable() || !shows_late {
             return Ok(this);
         }
@@ -424,7 +423,7 @@ impl Examination {
 /// The last record after which a history segment was written; 0 if there is none.
 async fn last_archived(log: &Log) -> Result<u64> {
     let after = |path: &Path| number_of(&Path::from(path.as_ref().split_once('-')?.0));
-    Ok(log.list("history").await?.iter().filter_map(after).max().unwrap_or(0))
+    Ok(log.medium().list("history").await?.iter().filter_map(after).max().unwrap_or(0))
 }
 
 async fn repair_log(log: &Log) -> Result<Repair> {
@@ -448,7 +447,7 @@ async fn repair_log(log: &Log) -> Result<Repair> {
             "store: nothing to repair: everything that is needed is there",
         ));
     }
-    let now = StoreClock::ask(log).await?.now().max(state.now());
+    let now = StoreClock::ask(log.medium()).await?.now().max(state.now());
     let needed = health.damage.iter().filter(|damage| damage.needed);
     let mut repair = Repair {
         lost: remade.into_iter().chain(needed.map(|damage| damage.what.clone())).collect(),
@@ -528,7 +527,7 @@ fn with_fresh_tokens(state: &State) -> Result<State> {
 
 /// Moves an object to `damaged/`, if it is there.
 async fn set_aside(log: &Log, path: &Path, repair: &mut Repair) -> Result<()> {
-    let Some(bytes) = log.get(path).await? else { return Ok(()) };
+    let Some(bytes) = log.medium().get(path).await? else { return Ok(()) };
     let aside = Path::from(format!("damaged/{path}-{}", Uuid::new_v4().simple()));
     match log.create(&aside, bytes).await {
         Created::Done => {}
@@ -536,7 +535,7 @@ async fn set_aside(log: &Log, path: &Path, repair: &mut Repair) -> Result<()> {
             return Err(Error::new(ErrorKind::Unavailable, format!("{aside}: could not be written")));
         }
     }
-    log.delete(path).await?;
+    log.medium().delete(path).await?;
     repair.moved.push(aside.to_string());
     Ok(())
 }

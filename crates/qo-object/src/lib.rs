@@ -48,22 +48,28 @@
 //!
 //! Records hold what was *decided*, not what was asked: replaying them decides nothing.
 
+mod admission;
 mod bucket;
 mod clock;
-mod commit;
+mod contention;
 mod directory;
 pub mod doctor;
 mod format;
 mod history;
 mod housekeeping;
+mod jitter;
 pub mod log;
+mod medium;
 mod mount;
+mod object_error;
 mod offer;
-mod pace;
+mod options;
+mod polling;
 mod prices;
 mod profile;
 mod put;
 pub mod record;
+mod replica;
 mod request;
 pub mod slots;
 mod snapshot;
@@ -77,6 +83,8 @@ mod yield_request;
 
 pub use bucket::Bucket;
 pub use format::{Absent, Hold, Identity};
+#[doc(hidden)]
+pub use jitter::Jitter;
 pub use prices::Requests;
 pub use slots::SlotObjects;
 pub use store::{Host, LogStore, Options};

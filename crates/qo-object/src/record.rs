@@ -63,6 +63,26 @@ impl Record {
     pub fn decode(name: &str, bytes: &[u8]) -> Result<Self> {
         decode(name, bytes)
     }
+
+    /// Whether a worker may have something to do because of the record. A session that is only renewed, opened or ended
+    /// does not count: an idle fleet would keep itself awake.
+    pub(crate) fn is_work(&self) -> bool {
+        let is_work = |event: &Event| {
+            !matches!(
+                event,
+                Event::Ticked(_)
+                    | Event::Renewed { .. }
+                    | Event::Exchanged(_)
+                    | Event::SessionOpened { .. }
+                    | Event::SessionEnded(_)
+                    | Event::SessionForgotten(_)
+                    | Event::Registered(_)
+                    | Event::Forgotten(_)
+                    | Event::Archived(_)
+            )
+        };
+        !self.offered.is_empty() || self.events.iter().any(is_work)
+    }
 }
 
 /// The first line of every object that qo writes: format, checksum and length of what comes after it.

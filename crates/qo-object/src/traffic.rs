@@ -159,28 +159,28 @@ fn is_deletion(request: &HttpRequest) -> bool {
 
 /// Connects so that all that goes to and fro is seen.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct CountingConnector {
     pub(crate) traffic: Arc<Traffic>,
     /// The host of the bucket, if it is not AWS's.
     pub(crate) host: Option<String>,
 }
 
-impl HttpConnector for Watched {
+impl HttpConnector for CountingConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = ReqwestConnector::default().connect(options)?;
         let (traffic, host) = (Arc::clone(&self.traffic), self.host.clone());
-        Ok(HttpClient::new(WatchedClient { client, traffic, host }))
+        Ok(HttpClient::new(CountingClient { client, traffic, host }))
     }
 }
 
 #[derive(Debug)]
-struct WatchedClient {
+struct CountingClient {
     client: HttpClient,
     traffic: Arc<Traffic>,
     host: Option<String>,
 }
 
-impl WatchedClient {
+impl CountingClient {
     /// Whether a request goes to the bucket, and not to whoever gives credentials: those have clocks of their own, and cost
     /// nothing.
     fn is_for_bucket(&self, request: &HttpRequest) -> bool {
@@ -195,7 +195,7 @@ impl WatchedClient {
 }
 
 #[async_trait]
-impl HttpService for WatchedClient {
+impl HttpService for CountingClient {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         if !self.is_for_bucket(&request) {
             return self.client.execute(request).await;

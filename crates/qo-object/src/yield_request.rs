@@ -12,9 +12,9 @@
 //!
 //! Invariant: a request changes when a writer writes, never what it writes. A request that is lost costs time only.
 //!
-//! On a directory writers show by locks that they want to write, and no request is made.
+//! Where writers show by locks that they want to write, no request is made.
 
-use crate::log::Log;
+use crate::medium::Medium;
 use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -50,27 +50,27 @@ struct Room {
 
 impl YieldRequest {
     /// Makes a request if this writer, whose records take it `write_time` each, has lost too many races in a row.
-    pub(crate) async fn lost(&mut self, log: &Log, races: u32, me: Uuid, write_time: Duration) {
+    pub(crate) async fn lost(&mut self, medium: &Medium, races: u32, me: Uuid, write_time: Duration) {
         let is_soon = self.made.is_some_and(|at| at.elapsed() < AGAIN);
-        if log.directory().is_some() || races < RACES || is_soon {
+        if medium.policy().has_locks || races < RACES || is_soon {
             return;
         }
         self.made = Some(Instant::now());
         // The last word makes this request differ from the one before.
         let request = format!("{me} {} {}", write_time.as_millis(), Uuid::new_v4()).into_bytes();
         self.seen = Some(request.clone());
-        log.replace(&path(), request).await;
+        medium.replace(&path(), request).await;
     }
 
     /// Looks for a request of another writer, with every [`RECORDS`]th call.
-    pub(crate) async fn look(&mut self, log: &Log) {
+    pub(crate) async fn look(&mut self, medium: &Medium) {
         let records = self.records.map_or(RECORDS, |records| records.saturating_add(1));
         let is_first = self.records.is_none();
-        if log.directory().is_some() || records < RECORDS {
+        if medium.policy().has_locks || records < RECORDS {
             self.records = Some(records);
             return;
         }
-        let Ok(request) = log.get(&path()).await else { return };
+        let Ok(request) = medium.get(&path()).await else { return };
         self.records = Some(0);
         // The first look only learns what is there: that request may be a day old.
         if request != self.seen && !is_first {

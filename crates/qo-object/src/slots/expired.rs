@@ -7,12 +7,12 @@
 use super::place::{self, ROOT, folder};
 use super::slot::{ExpiredSlot, ExpiredSlots, FREE_BYTES, Slot, SlotObject};
 use super::{SlotObjects, unavailable};
+use crate::jitter::Jitter;
 use futures::TryStreamExt;
 use object_store::{UpdateVersion, path::Path};
 use qo_core::{Error, ErrorKind, GroupRef, Result, Time};
 use std::time::Duration;
 use tokio::time::sleep;
-use uuid::Uuid;
 
 /// How long a lease must be over before the slot is swept: who comes a little late to extend it has it again until then.
 const LATE_MS: u64 = 60_000;
@@ -108,8 +108,7 @@ impl SlotObjects {
     async fn taken(&self, root: &Path) -> Result<Found> {
         let listed = self.objects.list(Some(root)).try_collect::<Vec<_>>().await;
         let mut listed = listed.map_err(|error| unavailable(root, &error))?;
-        // A new id is as good as dice.
-        listed.sort_by_cached_key(|_| Uuid::new_v4());
+        Jitter::new().shuffle(&mut listed);
         let mut found = Found { taken: Vec::new(), unreadable: Vec::new(), failed: Vec::new() };
         let slots = listed.into_iter().filter(|meta| meta.size > FREE_BYTES);
         for path in slots.map(|meta| meta.location) {

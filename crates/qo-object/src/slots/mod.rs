@@ -49,8 +49,10 @@ pub use slot::{ExpiredSlot, ExpiredSlots, HeldSlot, SlotObject, SlotsStatus};
 pub(crate) use trial::{are_used, try_out};
 
 use crate::bucket::Bucket;
-use crate::log::{Log, said};
-use crate::store::COARSENESS;
+use crate::jitter::Jitter;
+use crate::log::Log;
+use crate::medium::COARSENESS;
+use crate::object_error::said;
 use crate::traffic::Traffic;
 use doubt::{Doubt, Doubts};
 use futures::TryStreamExt;
@@ -121,8 +123,8 @@ impl SlotObjects {
 
     /// The slots beside a log in a bucket, for whoever looks after them; none beside any other. No slot is taken there.
     pub(crate) fn beside(log: &Log) -> Option<Self> {
-        let time = SlotTime::Answers(Arc::clone(log.traffic()?));
-        Some(Self::over(Arc::clone(log.objects()), time))
+        let time = SlotTime::Answers(Arc::clone(log.medium().traffic()?));
+        Some(Self::over(Arc::clone(log.medium().object_store()), time))
     }
 
     fn over(objects: Arc<dyn ObjectStore>, time: SlotTime) -> Self {
@@ -300,10 +302,10 @@ fn check_lease(lease_duration: Duration) -> Result<()> {
 
 /// All slots of a group, in an order by chance, but for one that comes first.
 fn in_any_order(limit: u32, first: Option<u32>) -> Vec<u32> {
-    // A new id is as good as dice.
-    let mut slots: Vec<_> = (0..limit).map(|slot| (Some(slot) != first, Uuid::new_v4(), slot)).collect();
-    slots.sort();
-    slots.into_iter().map(|(.., slot)| slot).collect()
+    let mut slots: Vec<_> = (0..limit).collect();
+    Jitter::new().shuffle(&mut slots);
+    slots.sort_by_key(|slot| Some(*slot) != first);
+    slots
 }
 
 fn millis(duration: Duration) -> u64 {

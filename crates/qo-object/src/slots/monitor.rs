@@ -4,15 +4,19 @@
 //! together, and not each of them: when it is time, each throws dice, and of as many as there are one looks, on average.
 //! Nobody has to agree with anybody, and it does not matter who dies.
 
+use crate::jitter::Jitter;
 use std::time::Duration;
 use tokio::time::Instant;
-use uuid::Uuid;
+
+/// How much the pause between two looks varies, of itself.
+const SPREAD: f64 = 0.5;
 
 /// When this process may look next.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     every: Duration,
     next: Instant,
+    jitter: Jitter,
     /// When it last looked, if it has.
     last: Option<Instant>,
 }
@@ -20,7 +24,8 @@ pub(crate) struct Monitor {
 impl Monitor {
     /// Looks about once in `every`, not before half of it has passed.
     pub fn new(every: Duration) -> Self {
-        Self { every, next: Instant::now() + jittered(every), last: None }
+        let mut jitter = Jitter::new();
+        Self { every, next: Instant::now() + jitter.around(every, SPREAD), jitter, last: None }
     }
 
     /// Whether it is time, and this process is the one of `workers` that looks.
@@ -28,8 +33,8 @@ impl Monitor {
         if Instant::now() < self.next {
             return false;
         }
-        self.next = Instant::now() + jittered(self.every);
-        let looks = dice().is_multiple_of(workers().max(1) as u128);
+        self.next = Instant::now() + self.jitter.around(self.every, SPREAD);
+        let looks = self.jitter.one_in(workers());
         if looks {
             self.last = Some(Instant::now());
         }
@@ -40,17 +45,6 @@ impl Monitor {
     pub fn has_looked_since(&self, then: Instant) -> bool {
         self.last.is_some_and(|last| last > then)
     }
-}
-
-/// Between half of it and half as much again.
-fn jittered(every: Duration) -> Duration {
-    let half = every / 2;
-    half + Duration::from_millis((dice() % (every.as_millis() + 1)) as u64)
-}
-
-/// A new id is as good as dice; but for a few bits, which are the same in all of them.
-fn dice() -> u128 {
-    Uuid::new_v4().as_u128() & u128::from(u64::MAX >> 2)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::slot::Slot;
 use super::{SlotObjects, unavailable};
-use crate::log::{is_absent, is_refused, refused, said};
+use crate::object_error::{is_absent, is_refused, refused, said};
 use object_store::{ObjectStoreExt, PutMode, PutOptions, UpdateVersion, path::Path};
 use qo_core::{Error, ErrorKind, Result};
 use std::time::Duration;

@@ -8,7 +8,7 @@
 use super::place::ROOT;
 use super::{SlotObjects, unavailable};
 use crate::bucket::Bucket;
-use crate::log::is_absent;
+use crate::object_error::is_absent;
 use futures::TryStreamExt;
 use object_store::{ObjectStore, ObjectStoreExt, path::Path};
 use qo_core::Result;
