@@ -5,8 +5,8 @@
 //!    [fit](crate::request::fitting_jobs). Commands that came later wait until all offers are admitted.
 //! 3. If no writer creates one, an idle writer admits them when [`Admission::is_due`] says so.
 //!
-//! Invariants: offers are admitted in the order of the log. A snapshot is taken only when none waits, because a snapshot
-//! holds the state alone.
+//! Invariants: offers are admitted in the order of the log. A snapshot is taken only when none waits, because a
+//! snapshot holds the state alone.
 
 use crate::jitter::Jitter;
 use crate::medium::Medium;

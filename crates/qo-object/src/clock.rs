@@ -2,8 +2,8 @@
 //! passed in this process. No process's wall clock decides anything (G9).
 //!
 //! 1. A process that opens a namespace asks for the store's time. In a bucket it asks until it has [`CONFIRMED`] dates.
-//! 2. After a record it compares its time with the record's stamp, at most once in [`FRESH`]; in a bucket, with the date
-//!    that most of the newest answers agree with.
+//! 2. After a record it compares its time with the record's stamp, at most once in [`FRESH`]; in a bucket, with the
+//!    date that most of the newest answers agree with.
 //! 3. If the two differ by more than stamps are coarse, the stamp counts.
 //!
 //! Invariants:
@@ -11,9 +11,9 @@
 //! - Time never falls, and is never before a time that the log has seen.
 //! - Time never stands still. Where the store's clock was set back, or the log has seen a later time, it runs at half
 //!   pace until the store has caught up: leases then last longer, which is safe, and they do end (G5).
-//! - Dates of a bucket may be wrong (one gateway among several, a proxy). A few wrong ones move nothing. A process whose
-//!   every answer is wrong can lead the calendar astray (dates of jobs, schedules, retention); it cannot end a lease: see
-//!   [`crate::watch`].
+//! - Dates of a bucket may be wrong (one gateway among several, a proxy). A few wrong ones move nothing. A process
+//!   whose every answer is wrong can lead the calendar astray (dates of jobs, schedules, retention); it cannot end a
+//!   lease: see [`crate::watch`].
 
 use crate::medium::Medium;
 use crate::traffic::Dated;
@@ -139,8 +139,8 @@ impl StoreClock {
         }
     }
 
-    /// An answer bore this date, and most others agree. When it came it was at least that late: dates are cut off to whole
-    /// seconds, and answers are on their way for a while. So more answers give a better time.
+    /// An answer bore this date, and most others agree. When it came it was at least that late: dates are cut off to
+    /// whole seconds, and answers are on their way for a while. So more answers give a better time.
     fn hear(&self, dated: &Dated) {
         let Dated { date, sent, heard } = *dated;
         let mut observed = self.lock();

@@ -7,24 +7,25 @@
 //! format/spoken-00000000000000000301 an operator did, and the hold could not be deleted
 //! ```
 //!
-//! **Level.** The object `format/N` is created once; raising the level creates the next. A release refuses a namespace whose
-//! level it does not know before it has written anything there.
+//! **Level.** The object `format/N` is created once; raising the level creates the next. A release refuses a namespace
+//! whose level it does not know before it has written anything there.
 //!
 //! **Identity.** A random id, and store time when the namespace was made.
 //!
 //! 1. Several first users may create the format object at once. One creates it, the others read it.
-//! 2. A process that has a namespace open compares its identity with the one that it finds: what is there may be another
-//!    namespace, made after its own was moved, unmounted or deleted.
+//! 2. A process that has a namespace open compares its identity with the one that it finds: what is there may be
+//!    another namespace, made after its own was moved, unmounted or deleted.
 //! 3. The format object of an older release has no id; then the time alone tells.
 //! 4. A damaged object is read once more, because bytes may be damaged on their way. If it is still damaged, it tells
 //!    nothing, and the doctor reports it.
 //!
-//! **Mark.** A log that lost its last records looks like a shorter log. So a number that the log has reached is kept beside
-//! it. In a directory it is the file `mark`, written after every record and not synced. Elsewhere it is an object, and a
-//! PUT costs something, so these are marked:
+//! **Mark.** A log that lost its last records looks like a shorter log. So a number that the log has reached is kept
+//! beside it. In a directory it is the file `mark`, written after every record and not synced. Elsewhere it is an
+//! object, and a PUT costs something, so these are marked:
 //!
 //! - record 1, and every [`MARK_EVERY`]th record;
-//! - the last record of a process that ends in order, and one of its records in [`MARK_AFTER`] of a process that goes on;
+//! - the last record of a process that ends in order, and one of its records in [`MARK_AFTER`] of a process that goes
+//!   on;
 //! - the end that a process finds when it opens the namespace, if that is ten records ahead of the mark.
 //!
 //! Invariant: a mark is written after its record is durable, so it is never ahead of the log. It may be behind.
@@ -158,8 +159,8 @@ pub(crate) async fn find(log: &Log) -> Result<Found> {
     Ok(Found { level, identity, damage, mark, holds, old_marks })
 }
 
-/// The identity that the format object of this release tells, or what is wrong with the object; none if there is no such
-/// object.
+/// The identity that the format object of this release tells, or what is wrong with the object; none if there is no
+/// such object.
 async fn read_identity(log: &Log) -> Result<Option<Result<Identity>>> {
     let read = async || {
         let found = log.medium().get_stamped(&path()).await?;
@@ -244,8 +245,8 @@ pub(crate) async fn make(log: &Log) -> Result<bool> {
     Err(Error::new(ErrorKind::Unavailable, format!("{}: {why}", path())))
 }
 
-/// Checks that this release can work with the namespace, and that it is the one that this process has opened. Returns what
-/// was found.
+/// Checks that this release can work with the namespace, and that it is the one that this process has opened. Returns
+/// what was found.
 pub(crate) async fn check(log: &Log) -> Result<Found> {
     let (found, ours) = (find(log).await?, u64::from(LEVEL));
     match found.level {
@@ -266,8 +267,9 @@ pub(crate) async fn check(log: &Log) -> Result<Found> {
     Ok(found)
 }
 
-/// Asks the store whether the namespace is still the one that this process has opened, where the medium does not notice by
-/// itself. If the store does not answer, or the object is damaged, this is no error: the caller's own request gets it.
+/// Asks the store whether the namespace is still the one that this process has opened, where the medium does not notice
+/// by itself. If the store does not answer, or the object is damaged, this is no error: the caller's own request gets
+/// it.
 pub(crate) async fn confirm(log: &Log) -> Result<()> {
     if !log.medium().policy().asks_for_identity {
         return Ok(());
@@ -279,8 +281,8 @@ pub(crate) async fn confirm(log: &Log) -> Result<()> {
     }
 }
 
-/// When the namespace was last seen to be the one that was opened. A namespace that was emptied, and made anew by another
-/// process, must get no record that follows those of the old one.
+/// When the namespace was last seen to be the one that was opened. A namespace that was emptied, and made anew by
+/// another process, must get no record that follows those of the old one.
 pub(crate) struct Recognition {
     every: Duration,
     at: Instant,
@@ -322,8 +324,9 @@ pub(crate) fn check_mark(end: u64, mark: u64) -> Result<()> {
     if end < mark { Err(lost(end + 1, mark)) } else { Ok(()) }
 }
 
-/// Marks that the log has reached a record, where marks are objects. If that fails, the next mark makes up for it. Another
-/// namespace in the place of the one that was opened gets no mark: it would seem to have lost the end of its log.
+/// Marks that the log has reached a record, where marks are objects. If that fails, the next mark makes up for it.
+/// Another namespace in the place of the one that was opened gets no mark: it would seem to have lost the end of its
+/// log.
 pub(crate) async fn mark(log: &Log, number: u64) -> bool {
     if !log.medium().policy().marks_by_objects {
         return true;
@@ -369,8 +372,8 @@ pub(crate) fn is_closed(state: &State) -> bool {
     state.group(&GroupRef::Cluster).is_ok_and(|group| group.status.limit == Some(0))
 }
 
-/// The last hold. It has the limit that was set before the first one, because a repair of a namespace that is on hold carries
-/// that over. A killed process may have left an earlier hold behind.
+/// The last hold. It has the limit that was set before the first one, because a repair of a namespace that is on hold
+/// carries that over. A killed process may have left an earlier hold behind.
 pub(crate) async fn held(log: &Log, holds: &[Path]) -> Result<Option<Hold>> {
     for path in holds.iter().rev() {
         let Some(bytes) = log.medium().get(path).await? else { continue };
@@ -385,7 +388,8 @@ pub(crate) async fn held(log: &Log, holds: &[Path]) -> Result<Option<Hold>> {
     Ok(None)
 }
 
-/// Ends all holds: an operator released them. Credentials that may not delete leave an object beside the holds that says so.
+/// Ends all holds: an operator released them. Credentials that may not delete leave an object beside the holds that
+/// says so.
 pub(crate) async fn end_holds(log: &Log) -> Result<()> {
     let holds = find(log).await?.holds;
     let Some(last) = holds.last().and_then(|path| path.as_ref().strip_prefix("format/hold-")) else {

@@ -2,14 +2,15 @@
 //!
 //! Every process holds the state in memory and every snapshot repeats it, so ended jobs leave it:
 //!
-//! 1. The oldest jobs that succeeded, beyond the newest [`KEPT`] that ended, are written to a segment, thousands at a time.
+//! 1. The oldest jobs that succeeded, beyond the newest [`KEPT`] that ended, are written to a segment, thousands at a
+//!    time.
 //! 2. A record archives them: they leave the state.
 //! 3. They are found by their id, until their retention is over.
 //!
 //! Jobs with an idempotency key, steps of workflows, and jobs that did not succeed stay in the state.
 //!
-//! Invariant: the state does not recognise the id of a job that left, so none leaves before every client that still repeats
-//! its submit has given up ([`LEAVES_AFTER_MS`]).
+//! Invariant: the state does not recognise the id of a job that left, so none leaves before every client that still
+//! repeats its submit has given up ([`LEAVES_AFTER_MS`]).
 
 use crate::format;
 use crate::log::{Created, Log};

@@ -221,8 +221,8 @@ impl Log {
         Ok(looks.iter().take_while(|exists| **exists).count())
     }
 
-    /// The last record by a listing, and a look for the one behind it, because a listing may be late. `Data` if a record
-    /// after `covered` is missing.
+    /// The last record by a listing, and a look for the one behind it, because a listing may be late. `Data` if a
+    /// record after `covered` is missing.
     async fn listed_end(&self, covered: u64) -> Result<u64> {
         let (mut next, mut listed) = (covered + 1, self.medium.numbers_after("log", covered));
         while let Some(number) = listed.try_next().await? {

@@ -3,12 +3,13 @@
 //! 1. The client finds the end of the log, or remembers it.
 //! 2. It appends a record that *offers* jobs. If another writer was first, it goes on behind that writer's record.
 //! 3. The offer is acknowledged when its record is there.
-//! 4. The next writer that holds the state begins its record with the [admission](crate::admission) of the offered jobs.
+//! 4. The next writer that holds the state begins its record with the [admission](crate::admission) of the offered
+//!    jobs.
 //!
 //! Invariants:
 //!
-//! - An acknowledged offer is never refused. So a client offers no job that could be refused (`reject`, `skip`), and none
-//!   that depends on the state (workflows, idempotency keys, limits).
+//! - An acknowledged offer is never refused. So a client offers no job that could be refused (`reject`, `skip`), and
+//!   none that depends on the state (workflows, idempotency keys, limits).
 //! - A client appends only behind a record whose nonce it has read, or to an empty log. It uses a remembered end for a
 //!   quarter of the sweep age at most, and is itself a late writer after half of it (`writer/commit.rs`).
 
@@ -96,8 +97,8 @@ impl Offerer {
         Ok(Offered::Yes(jobs.iter().map(|job| Ok(Submitted::Accepted(job.id))).collect()))
     }
 
-    /// Checks that this release can write to the namespace. Where looks cost time, the client looks for the end of the log
-    /// in parallel.
+    /// Checks that this release can write to the namespace. Where looks cost time, the client looks for the end of the
+    /// log in parallel.
     async fn check(&mut self) -> Result<()> {
         if self.log.medium().policy().looks_are_free {
             format::check(&self.log).await?;
@@ -118,8 +119,8 @@ impl Offerer {
         Ok(())
     }
 
-    /// Appends a record with an offer. False if that needs the state: the last record is not there to be followed, or no
-    /// process has written a snapshot for long.
+    /// Appends a record with an offer. False if that needs the state: the last record is not there to be followed, or
+    /// no process has written a snapshot for long.
     async fn append(&mut self, jobs: &[NewJob]) -> Result<bool> {
         self.recognition.confirm(&self.log).await?;
         for race in 0..RACES {

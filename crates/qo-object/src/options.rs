@@ -33,16 +33,16 @@ pub struct Options {
     pub slots_every: Duration,
     /// What to do where there is no namespace. Defaults to making one.
     pub absent: Absent,
-    /// How often a process that writes to a bucket makes sure that the namespace there is still the one that it opened: one
-    /// GET before a record. On a directory every record checks. Defaults to 10 s.
+    /// How often a process that writes to a bucket makes sure that the namespace there is still the one that it opened:
+    /// one GET before a record. On a directory every record checks. Defaults to 10 s.
     pub recognise_every: Duration,
     /// Where the log is written. Defaults to a thread of its own.
     pub host: Host,
 }
 
 impl Options {
-    /// How a namespace in a bucket is kept, where every request takes time and costs money: a process polls often soon after
-    /// something happened and seldom while nothing does, and records are kept for an hour.
+    /// How a namespace in a bucket is kept, where every request takes time and costs money: a process polls often soon
+    /// after something happened and seldom while nothing does, and records are kept for an hour.
     pub fn bucket() -> Self {
         Self {
             attempts: 4,

@@ -1,8 +1,8 @@
 //! Polling: how often a process looks for records of others where no bell wakes it.
 //!
-//! Soon after a record that means work more is likely to come, so a process polls often; otherwise seldom. Where requests
-//! cost money each pause varies by a quarter: otherwise workers that saw the same record would look for the next one at
-//! the same time, and race.
+//! Soon after a record that means work more is likely to come, so a process polls often; otherwise seldom. Where
+//! requests cost money each pause varies by a quarter: otherwise workers that saw the same record would look for the
+//! next one at the same time, and race.
 
 use crate::jitter::Jitter;
 use crate::medium::Medium;

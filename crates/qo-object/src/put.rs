@@ -2,11 +2,11 @@
 //!
 //! 1. Create record N unless there is one.
 //! 2. If the store says that it was created, it is ours.
-//! 3. Otherwise read record N. Our nonce: an earlier try created it, and it is ours once it is on the disk. Another nonce:
-//!    the other writer was first. Nothing there: go back to step 1, up to [`Options::attempts`] times.
+//! 3. Otherwise read record N. Our nonce: an earlier try created it, and it is ours once it is on the disk. Another
+//!    nonce: the other writer was first. Nothing there: go back to step 1, up to [`Options::attempts`] times.
 //!
-//! Invariants: `Ours` means that the record is on the disk. `Unavailable` and `Invalid` mean that the record is not there
-//! and will not be. All else is `Unknown`.
+//! Invariants: `Ours` means that the record is on the disk. `Unavailable` and `Invalid` mean that the record is not
+//! there and will not be. All else is `Unknown`.
 
 use crate::log::{Created, Log};
 use crate::record::Record;
@@ -21,8 +21,8 @@ pub(crate) enum Put {
     Theirs(Box<Record>, usize),
 }
 
-/// Creates a record, or returns the one of the writer that was first. `Unavailable` if the record is not there and will not
-/// be, `Invalid` if that is because the right to write is missing, else `Unknown`.
+/// Creates a record, or returns the one of the writer that was first. `Unavailable` if the record is not there and will
+/// not be, `Invalid` if that is because the right to write is missing, else `Unknown`.
 pub(crate) async fn put(log: &Log, record: &Record, options: &Options) -> Result<Put> {
     let (path, bytes) = (Log::path(record.number), record.encode()?);
     let size = bytes.len();

@@ -8,8 +8,8 @@
 //! 3. It makes sure that the end is the end, and not a place that was swept: see [`Replica::is_swept`]. If it is such a
 //!    place, it reopens, and goes back to step 2.
 //!
-//! After a long stall the next records may be leftovers of a sweep, or records of other stalled writers. They contradict
-//! the log; the reader then reopens, too.
+//! After a long stall the next records may be leftovers of a sweep, or records of other stalled writers. They
+//! contradict the log; the reader then reopens, too.
 //!
 //! Invariants:
 //!
@@ -211,8 +211,8 @@ impl Replica {
         }
     }
 
-    /// Reads on with several requests in parallel: first one, then two, then four. Tailing costs one or two extra GETs; a
-    /// reader that begins far behind does not wait for every single answer.
+    /// Reads on with several requests in parallel: first one, then two, then four. Tailing costs one or two extra GETs;
+    /// a reader that begins far behind does not wait for every single answer.
     async fn read_ahead(&mut self, follow: &mut impl Follow) -> Result<()> {
         let (mut ahead, most) = match self.is_reading_back {
             true => (AHEAD.0, AHEAD.1),

@@ -20,8 +20,8 @@ pub(crate) enum Request {
     Fetch(Box<Exchange>, Caller),
     /// Show the state of now. What is shown is on the disk.
     Look(Look),
-    /// Show the state of now to a caller that decides nothing by it. If the caller was just told of a change (`is_told`),
-    /// that change is shown without another look at the store.
+    /// Show the state of now to a caller that decides nothing by it. If the caller was just told of a change
+    /// (`is_told`), that change is shown without another look at the store.
     Glance { look: Look, is_told: bool },
     /// Finish what is under way beside the log.
     Finish(oneshot::Sender<()>),

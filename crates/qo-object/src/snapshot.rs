@@ -97,9 +97,9 @@ impl Snapshot {
         Ok(log.numbers("snapshot").await?.pop().unwrap_or(0))
     }
 
-    /// Whether a state can be restored from a snapshot, which a checksum does not tell: the records that it covers may be
-    /// deleted then. It is restored beside the log's thread, which serves calls meanwhile, unless `host` is the runtime of
-    /// a simulation.
+    /// Whether a state can be restored from a snapshot, which a checksum does not tell: the records that it covers may
+    /// be deleted then. It is restored beside the log's thread, which serves calls meanwhile, unless `host` is the
+    /// runtime of a simulation.
     pub(crate) async fn can_be_restored(log: &Log, number: u64, host: Host) -> Result<bool> {
         let path = path(number);
         let Some(bytes) = log.medium().get(&path).await? else { return Ok(false) };
@@ -120,11 +120,12 @@ impl Snapshot {
     }
 }
 
-/// Whether a log that seems to end at record `end` was swept beyond it: the next records were written, covered and deleted.
+/// Whether a log that seems to end at record `end` was swept beyond it: the next records were written, covered and
+/// deleted.
 ///
-/// Where records are swept in order: if the record before the end is there, the record after it was not swept, whatever any
-/// clock says. (The end itself does not tell: a late writer may have created it in a place that was swept.) If it is not
-/// there, a snapshot tells: a record is swept only if a newer one is covered too.
+/// Where records are swept in order: if the record before the end is there, the record after it was not swept, whatever
+/// any clock says. (The end itself does not tell: a late writer may have created it in a place that was swept.) If it
+/// is not there, a snapshot tells: a record is swept only if a newer one is covered too.
 pub(crate) async fn is_swept_beyond(log: &Log, end: u64) -> Result<bool> {
     if end > 1 && log.has(end - 1).await? {
         return Ok(false);

@@ -43,8 +43,8 @@ struct Start {
 }
 
 impl LogStore {
-    /// Opens the namespace in a directory. If there is none it is made, unless the options say otherwise. Everything is on
-    /// the disk before it is acknowledged.
+    /// Opens the namespace in a directory. If there is none it is made, unless the options say otherwise. Everything is
+    /// on the disk before it is acknowledged.
     pub async fn open_directory(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         Self::start_in_directory(directory.as_ref(), None, options, false).await
     }
@@ -96,8 +96,8 @@ impl LogStore {
         Ok(Self { has_made, ..Self::start(log, clock, options, light).await? })
     }
 
-    /// Opens the namespace in a bucket. If there is none yet, this process tries the bucket's server out first: `Invalid` if it
-    /// does not create objects atomically.
+    /// Opens the namespace in a bucket. If there is none yet, this process tries the bucket's server out first:
+    /// `Invalid` if it does not create objects atomically.
     pub async fn open_bucket(bucket: &Bucket, options: Options) -> Result<Self> {
         Self::start_in_bucket(bucket, options, false).await
     }
@@ -109,8 +109,8 @@ impl LogStore {
 
     async fn start_in_bucket(bucket: &Bucket, options: Options, light: bool) -> Result<Self> {
         let traffic = Arc::new(Traffic::default());
-        // The thread of the log and its callers have connections of their own: a connection lives on the runtime that made
-        // it.
+        // The thread of the log and its callers have connections of their own: a connection lives on the runtime that
+        // made it.
         let ours = Log::in_bucket(bucket.objects(&traffic)?, Arc::clone(&traffic)).at(bucket);
         let theirs =
             Log::in_bucket(bucket.objects(&traffic)?, Arc::clone(&traffic)).at(bucket).knowing(&ours);
@@ -148,8 +148,8 @@ impl LogStore {
         Self::start_in(Log::new(objects), "the object store", None, options, false).await
     }
 
-    /// Opens the namespace in an object store that puts the date of each of its answers into `traffic`, as a bucket does: for
-    /// simulations of one.
+    /// Opens the namespace in an object store that puts the date of each of its answers into `traffic`, as a bucket
+    /// does: for simulations of one.
     pub async fn open_dated(
         objects: Arc<dyn ObjectStore>,
         traffic: Arc<Traffic>,

@@ -1,9 +1,9 @@
 //! The client: submits jobs and waits for them.
 
-use crate::dice::Dice;
 use crate::submit::Submit;
-use qo_core::{ConcurrencyManager, Error, ErrorKind, JobDetail, JobId, JobState, NewJob, Result, Store};
+use qo_core::{Error, ErrorKind, JobDetail, JobId, JobState, NewJob, Result, Store, StoreSlots};
 use qo_core::{Submitted, caps};
+use qo_object::Jitter;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -60,9 +60,9 @@ impl Client {
         &self.store
     }
 
-    /// Slots for programs that are not jobs.
-    pub fn concurrency(&self) -> ConcurrencyManager {
-        ConcurrencyManager::new(Arc::clone(&self.store))
+    /// Slots for programs that are not jobs: a [`ConcurrencyManager`](qo_core::ConcurrencyManager).
+    pub fn concurrency(&self) -> StoreSlots {
+        StoreSlots::new(Arc::clone(&self.store))
     }
 
     /// A job of `task`, to be submitted: set its options, then `.await` it. See [`Submit`].
@@ -157,14 +157,14 @@ impl Client {
         F: Future<Output = Result<T>>,
     {
         let started = Instant::now();
-        let mut dice = None;
+        let mut jitter = None;
         for tries in 1.. {
             let error = match call().await {
                 Err(error) if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable) => error,
                 result => return result,
             };
-            let dice = dice.get_or_insert_with(Dice::new);
-            let pause = dice.backoff(tries, Duration::from_millis(50), Duration::from_secs(2));
+            let jitter = jitter.get_or_insert_with(Jitter::new);
+            let pause = jitter.backoff(tries, Duration::from_millis(50), Duration::from_secs(2));
             if started.elapsed() + pause > self.deadline {
                 return Err(error);
             }

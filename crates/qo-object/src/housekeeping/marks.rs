@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 /// A process that opens the namespace and finds the log so far ahead of its mark writes one: light clients leave few.
 const AHEAD: u64 = 10;
-/// So many old marks are deleted by the next process that opens the namespace: commands that end at once leave one each,
-/// and there may be no process that lives long enough to sweep.
+/// So many old marks are deleted by the next process that opens the namespace: commands that end at once leave one
+/// each, and there may be no process that lives long enough to sweep.
 const MANY: usize = 8;
 
 /// Whether there are so many old marks that the process that found them deletes them.

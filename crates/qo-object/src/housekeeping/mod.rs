@@ -10,8 +10,8 @@
 //!
 //! A process that opens the namespace does not trust announcements in old records: it found no snapshot.
 //!
-//! **Sweeping** begins every half sweep age, and where the policy says so after a snapshot. One sweep runs at a time, be it
-//! of records or of slots.
+//! **Sweeping** begins every half sweep age, and where the policy says so after a snapshot. One sweep runs at a time,
+//! be it of records or of slots.
 
 mod backlog;
 mod marks;
@@ -123,8 +123,8 @@ impl Housekeeping {
         self.marks.wrote(record.number);
     }
 
-    /// Whether the record that is about to be created announces a snapshot. A snapshot costs what it has rows, so a large
-    /// one is due when there is more to replay.
+    /// Whether the record that is about to be created announces a snapshot. A snapshot costs what it has rows, so a
+    /// large one is due when there is more to replay.
     pub(crate) fn is_snapshot_due(&self) -> bool {
         let is_at_it = self.owes_snapshot || self.snapshotting.is_under_way();
         self.backlog.is_due(self.options.snapshot_every, self.options.snapshot_bytes) && !is_at_it

@@ -40,8 +40,8 @@ pub(crate) const COARSENESS: Duration = Duration::from_millis(1_250);
 /// How processes behave on a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Policy {
-    /// A look at the end of the log costs next to nothing, so a process makes one before every decision and remembers no
-    /// end. Elsewhere a look takes as long as a write, and a process looks only when an answer depends on it.
+    /// A look at the end of the log costs next to nothing, so a process makes one before every decision and remembers
+    /// no end. Elsewhere a look takes as long as a write, and a process looks only when an answer depends on it.
     pub(crate) looks_are_free: bool,
     /// Records are read one after the other. Elsewhere several are asked for in parallel.
     pub(crate) reads_ahead: bool,
@@ -55,7 +55,8 @@ pub(crate) struct Policy {
     /// Records are deleted in the order of their numbers, so if the record before the end is there, nothing behind the
     /// end was swept. Elsewhere they are deleted in batches and in no order.
     pub(crate) sweeps_in_order: bool,
-    /// A process that has written a snapshot sweeps at once: there may be no process that lives as long as the sweep age.
+    /// A process that has written a snapshot sweeps at once: there may be no process that lives as long as the sweep
+    /// age.
     pub(crate) sweeps_after_snapshots: bool,
     /// Whether the namespace is still the one that was opened must be asked of the store. Elsewhere every write checks.
     pub(crate) asks_for_identity: bool,

@@ -3,20 +3,20 @@
 //! 1. The writer reads the log to its end. Where looks cost something, it skips that if it sees no other writer or has
 //!    just looked, and if the record that it creates proves that its state is the newest.
 //! 2. It decides the offers that wait, then all commands of the batch, as a speculation.
-//! 3. If that changes nothing, it answers without a record; the answers rest on the end of the log, read after the calls
-//!    came.
+//! 3. If that changes nothing, it answers without a record; the answers rest on the end of the log, read after the
+//!    calls came.
 //! 4. It creates record N with the resulting events and a fresh nonce ([`put`](crate::put)).
 //! 5. If the record is created, it keeps the speculation and answers the callers.
-//! 6. If record N is another writer's, it takes the speculation back, applies record N, and goes back to step 2. Where the
-//!    write order has no locks it first waits for its turn again.
+//! 6. If record N is another writer's, it takes the speculation back, applies record N, and goes back to step 2. Where
+//!    the write order has no locks it first waits for its turn again.
 //!
 //! Invariants:
 //!
-//! - No command of a batch is answered before the record of that batch is there (G10), not even one that changed nothing:
-//!   its answer may rest on what the record says.
-//! - **The late writer.** If more than half the [sweep](crate::sweep) age passed between the last look at the end and the
-//!   creation of the record, other processes may have used, covered and swept that number meanwhile. The record is not
-//!   acknowledged (`Unknown`), and the replica reopens from a snapshot. Clocks jump and machines sleep, so the
+//! - No command of a batch is answered before the record of that batch is there (G10), not even one that changed
+//!   nothing: its answer may rest on what the record says.
+//! - **The late writer.** If more than half the [sweep](crate::sweep) age passed between the last look at the end and
+//!   the creation of the record, other processes may have used, covered and swept that number meanwhile. The record is
+//!   not acknowledged (`Unknown`), and the replica reopens from a snapshot. Clocks jump and machines sleep, so the
 //!   [replica](crate::replica::Replica::is_trusted) also asks the log itself, or the dates of the bucket.
 
 use super::Writer;

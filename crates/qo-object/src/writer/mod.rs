@@ -1,5 +1,5 @@
-//! The writer: one for each opened namespace. It serves the calls of its process, one batch after the other, and composes
-//! the parts that do the work:
+//! The writer: one for each opened namespace. It serves the calls of its process, one batch after the other, and
+//! composes the parts that do the work:
 //!
 //! | part | owns |
 //! |---|---|
@@ -203,7 +203,8 @@ impl Writer {
         self.followers.contention.leave();
     }
 
-    /// Reads records of other processes, so that callers that wait for them wake up and the next commit has less to read.
+    /// Reads records of other processes, so that callers that wait for them wake up and the next commit has less to
+    /// read.
     async fn look_around(&mut self) {
         // The next call that needs the state gets the error.
         if let Err(error) = self.catch_up().await {

@@ -20,8 +20,8 @@ impl WriteRights {
         (self.has_written, self.refused_since) = (true, None);
     }
 
-    /// What callers are told about an error. Rights that this process never had are missing for good. Rights that it had
-    /// may come back, as they do when policies are changed: for a while that is `Unavailable`.
+    /// What callers are told about an error. Rights that this process never had are missing for good. Rights that it
+    /// had may come back, as they do when policies are changed: for a while that is `Unavailable`.
     pub(super) fn refused(&mut self, error: Error) -> Error {
         if error.kind() != ErrorKind::Invalid || !self.has_written {
             return error;

@@ -1,6 +1,7 @@
 //! Waiting for this writer's turn in the [write order](crate::write_order).
 //!
-//! 1. Calls of [`Store::fetch`](qo_core::Store::fetch) that would bring nothing by now are answered: they need no record.
+//! 1. Calls of [`Store::fetch`](qo_core::Store::fetch) that would bring nothing by now are answered: they need no
+//!    record.
 //! 2. The writer shows that it wants to write.
 //! 3. If another writer is first, it waits until that one's turn is over, and takes new requests meanwhile. With a full
 //!    record it does not wait, unless it has to leave room for a newcomer.
