@@ -58,7 +58,7 @@ pub use app::{Push, Pushed, Setting, SettingChange, default_app};
 pub use book::Book;
 pub use clock::{Clock, ManualClock, SystemClock, Time, millis};
 pub use command::{Answer, Change, Changed, Command, OpenedSession, Swept};
-pub use concurrency::{ConcurrencyManager, ConcurrencyStatus, SlotInfo};
+pub use concurrency::{Acquire, ConcurrencyManager, ConcurrencyStatus, HeldSlot, SlotInfo, StoreSlots};
 pub use decide::{Decision, decide, decide_watching};
 pub use error::{Cause, Error, ErrorKind, Result};
 pub use event::{AttemptEnded, Event, Exchanged};

@@ -15,13 +15,13 @@ mod slots;
 mod workflows;
 
 pub use page::Page;
-pub use slots::{Acquire, SlotGuard};
+pub use slots::{AcquireSlots, SlotGuard};
 
-use crate::dice::Dice;
 use crate::submit::Submit;
 use crate::task::Accepts;
-use qo_core::{ConcurrencyManager, Error, ErrorKind, JobDetail, JobId, JobState, NewJob, Result, Store};
+use qo_core::{Error, ErrorKind, JobDetail, JobId, JobState, NewJob, Result, Store, StoreSlots};
 use qo_core::{Submitted, caps};
+use qo_object::Jitter;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -78,9 +78,9 @@ impl Client {
         &self.store
     }
 
-    /// Slots for programs that are not jobs.
-    pub fn concurrency(&self) -> ConcurrencyManager {
-        ConcurrencyManager::new(Arc::clone(&self.store))
+    /// Slots for programs that are not jobs: a [`ConcurrencyManager`](qo_core::ConcurrencyManager).
+    pub fn concurrency(&self) -> StoreSlots {
+        StoreSlots::new(Arc::clone(&self.store))
     }
 
     /// A job of a task, to be submitted: set its options, then `.await` it. See [`Submit`]. The task is a name, or a
@@ -190,14 +190,14 @@ impl Client {
         F: Future<Output = Result<T>>,
     {
         let started = Instant::now();
-        let mut dice = None;
+        let mut jitter = None;
         for tries in 1.. {
             let error = match call().await {
                 Err(error) if error.is_transient() => error,
                 result => return result,
             };
-            let dice = dice.get_or_insert_with(Dice::new);
-            let pause = dice.backoff(tries, Duration::from_millis(50), Duration::from_secs(2));
+            let jitter = jitter.get_or_insert_with(Jitter::new);
+            let pause = jitter.backoff(tries, Duration::from_millis(50), Duration::from_secs(2));
             if started.elapsed() + pause > self.deadline {
                 return Err(error);
             }

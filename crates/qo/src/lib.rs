@@ -19,7 +19,6 @@ pub mod bucket;
 pub mod client;
 pub mod connect;
 pub mod context;
-mod dice;
 pub mod doctor;
 pub mod failure;
 pub mod guard;
@@ -35,13 +34,14 @@ pub mod submit;
 pub mod task;
 pub mod worker;
 
-pub use client::{Acquire, Client, Page, SlotGuard};
+pub use client::{AcquireSlots, Client, Page, SlotGuard};
 pub use connect::{connect, connect_to_submit, slot_objects};
 pub use context::{CancelReason, Context};
 pub use failure::{Failure, IntoFailure};
 pub use handler::{Handler, TaskConfig};
 pub use metrics::Metrics;
 pub use qo_core as core;
+pub use qo_core::{Acquire, ConcurrencyManager, HeldSlot};
 pub use qo_core::{
     Attempt, AttemptOutcome, Cursor, Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, GroupStatus,
     JobDetail, JobFilter, JobId, JobPage, JobState, JobView, Key, Name, NewJob, OnFailure, OnLimit,

@@ -2,7 +2,7 @@
 //!
 //! The slots share the group's limit with its jobs.
 //!
-//! 1. [`Acquire`] asks the store for the slots, under an id of its own, so that a repeated call is the same request.
+//! 1. [`AcquireSlots`] asks the store for the slots, under an id of its own, so that a repeated call is the same request.
 //! 2. The guard renews the lease every third of it, in a task of its own.
 //! 3. The guard trusts the lease as a worker does: until the moment at which it sent the last renewal that succeeded,
 //!    plus the lease, minus a margin. After that [`SlotGuard::lost`] returns: the slots may be another program's.
@@ -41,11 +41,11 @@ impl Client {
     /// # }
     /// # async fn render() {}
     /// ```
-    pub fn acquire(&self, group: &str) -> Acquire {
+    pub fn acquire(&self, group: &str) -> AcquireSlots {
         let request = GroupRef::parse("group", group).map(|group| {
             SlotRequest::new(LeaseId(Uuid::new_v4()), group, default_name(), qo_core::millis(LEASE))
         });
-        Acquire { client: self.clone(), request }
+        AcquireSlots { client: self.clone(), request }
     }
 }
 
@@ -55,12 +55,12 @@ const LEASE: Duration = Duration::from_secs(30);
 /// Slots that are about to be taken. Awaiting it waits until they are free; [`now`](Self::now) does not wait.
 #[must_use = "slots are taken when this is awaited"]
 #[derive(Debug)]
-pub struct Acquire {
+pub struct AcquireSlots {
     client: Client,
     request: Result<SlotRequest>,
 }
 
-impl Acquire {
+impl AcquireSlots {
     fn set(mut self, set: impl FnOnce(&mut SlotRequest) -> Result<()>) -> Self {
         // The first mistake stays.
         if let Ok(request) = &mut self.request
@@ -135,7 +135,7 @@ impl Acquire {
     }
 }
 
-impl IntoFuture for Acquire {
+impl IntoFuture for AcquireSlots {
     type Output = Result<SlotGuard>;
     type IntoFuture = BoxFuture<'static, Result<SlotGuard>>;
 

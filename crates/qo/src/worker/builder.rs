@@ -1,7 +1,6 @@
 //! How a worker is built.
 
 use crate::context::Context;
-use crate::dice::Dice;
 use crate::failure::IntoFailure;
 use crate::handler::{Blocking, Handler, TaskConfig, Typed};
 use crate::metrics::Metrics;
@@ -12,6 +11,7 @@ use crate::worker::lease::{OnStuck, Watch};
 use crate::worker::options::{WorkerOptions, default_name};
 use crate::worker::{Shared, Worker};
 use qo_core::{Error, FenceToken, Name, Result, Store, TaskOptions, caps};
+use qo_object::Jitter;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -259,7 +259,7 @@ impl WorkerBuilder {
             phase,
             options,
         };
-        let dice = seed.map_or_else(Dice::new, Dice::seeded);
-        Ok(Worker { shared: Arc::new(shared), dice, own_threads })
+        let jitter = seed.map_or_else(Jitter::new, Jitter::seeded);
+        Ok(Worker { shared: Arc::new(shared), jitter, own_threads })
     }
 }

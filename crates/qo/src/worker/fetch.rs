@@ -1,7 +1,6 @@
 //! The one loop of a worker: it exchanges when it has something to report or to get, else it waits.
 
 use crate::context::CancelReason;
-use crate::dice::Dice;
 use crate::worker::Shared;
 use crate::worker::finish::{Settles, settle};
 use crate::worker::pressure::Pressure;
@@ -10,6 +9,7 @@ use crate::worker::session::Session;
 use crate::worker::shutdown::{Phase, ShutdownHandle};
 use crate::worker::voice;
 use qo_core::{Error, ErrorKind, Name, Pushed, Result, caps};
+use qo_object::Jitter;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -23,7 +23,7 @@ pub(crate) struct Fetcher {
     pub(super) report: mpsc::UnboundedSender<Ended>,
     pub(super) settles: Settles,
     pub(super) pressure: Pressure,
-    pub(super) dice: Dice,
+    pub(super) jitter: Jitter,
     pub(super) ended: mpsc::UnboundedReceiver<Ended>,
     pub(super) phase: watch::Receiver<Phase>,
     pub(super) sweep_at: Instant,
@@ -42,7 +42,7 @@ pub(super) enum Left {
 }
 
 impl Fetcher {
-    pub fn new(shared: Arc<Shared>, runtime: Handle, dice: Dice) -> Self {
+    pub fn new(shared: Arc<Shared>, runtime: Handle, jitter: Jitter) -> Self {
         let (report, ended) = mpsc::unbounded_channel();
         let phase = shared.phase.subscribe();
         let options = &shared.options;
@@ -52,7 +52,7 @@ impl Fetcher {
             report,
             settles: Settles::default(),
             pressure,
-            dice,
+            jitter,
             ended,
             phase,
             sweep_at: Instant::now(),
@@ -216,7 +216,7 @@ impl Fetcher {
             // The runtime of the handlers is gone: no other job could run on it either.
             ShutdownHandle(Arc::clone(&self.shared)).release();
         }
-        let settle = settle(&attempt, ended.end, &mut self.dice);
+        let settle = settle(&attempt, ended.end, &mut self.jitter);
         voice::ended(&attempt, settle.as_ref().map(|settle| &settle.outcome), took);
         if let Some(settle) = settle {
             self.settles.push(settle);

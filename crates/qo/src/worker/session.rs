@@ -51,7 +51,7 @@ impl Session {
 
 impl Fetcher {
     pub(super) async fn open(&mut self) -> Result<Option<Session>> {
-        let mut id = SessionId(self.dice.uuid());
+        let mut id = SessionId(self.jitter.uuid());
         let mut sent = Instant::now();
         for tries in 1.. {
             self.collect();
@@ -80,7 +80,7 @@ impl Fetcher {
                 // Opening took so long that the session has ended already.
                 Err(error) if error.kind() == ErrorKind::Fenced => {
                     self.pause(tries, &error).await;
-                    (id, sent) = (SessionId(self.dice.uuid()), Instant::now());
+                    (id, sent) = (SessionId(self.jitter.uuid()), Instant::now());
                 }
                 Err(error) => return Err(error),
             }
@@ -100,7 +100,7 @@ impl Fetcher {
     pub(super) async fn pause(&mut self, tries: u32, error: &Error) {
         tracing::warn!(worker = %self.shared.name, tries, "the store does not answer: {error}");
         let most = (self.lease_length() / 6).min(Duration::from_secs(1));
-        let pause = self.dice.backoff(tries, PAUSE.min(most), most);
+        let pause = self.jitter.backoff(tries, PAUSE.min(most), most);
         sleep(pause).await;
     }
 

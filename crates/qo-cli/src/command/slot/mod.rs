@@ -187,7 +187,7 @@ impl Run {
             let seen = keeper.seen().await;
             let sent = Instant::now();
             match keeper.acquire(&request).await {
-                Ok(Some(grant)) => return Ok(Some(Held::new(keeper.clone(), request, grant, sent))),
+                Ok(Some(slot)) => return Ok(Some(Held::new(keeper.clone(), &request, slot, sent))),
                 Ok(None) if self.no_wait || is_past(deadline) => return Err(self.taken().into()),
                 Ok(None) => {}
                 // The outcome is unknown: ask again with the same id, which may have been granted.

@@ -1,37 +1,34 @@
-//! A bucket: S3, and whatever speaks its protocol and writes conditionally.
+//! A bucket: S3, or another server that speaks its protocol and writes conditionally.
 //!
-//! The URL says where: `s3://bucket/prefix`, and after a `?` what is not as it is at AWS: `endpoint`, `region`,
-//! `path_style`, `allow_http`; `create=never` makes no namespace where there is none. Credentials never stand in it. They come from the environment (`AWS_ACCESS_KEY_ID` …), from a
-//! [profile](crate::profile), or from the machine's role.
+//! The URL says where: `s3://bucket/prefix`, and after a `?` what differs from AWS: `endpoint`, `region`, `path_style`,
+//! `allow_http`; with `create=never` no namespace is made. It never holds credentials. They come from the environment
+//! (`AWS_ACCESS_KEY_ID` …), from a [profile](crate::profile), or from the machine's role.
 //!
-//! **What a bucket must do.** Of several who create the same object at once exactly one may succeed: everything rests on
-//! that. Some servers check first and write later, or do not check at all; there a log would lose records without anybody
-//! noticing. So whoever makes a namespace [tries it out](probe), and refuses such a server.
+//! The process that makes a namespace [tries the server out](probe), and refuses one that does not write conditionally.
+
+mod probe;
 
 use crate::format::{self, Absent};
-use crate::log::{Log, are_credentials_bad, in_full, is_absent, said};
+use crate::log::Log;
+use crate::object_error::{are_credentials_bad, in_full, is_absent, said};
 use crate::profile::{Profile, Variables};
-use crate::traffic::{Traffic, Watched};
+use crate::traffic::{CountingConnector, Traffic};
 use futures::TryStreamExt;
-use futures::future::join_all;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::{
-    BackoffConfig, ClientOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions, RetryConfig,
-};
-use object_store::{UpdateVersion, path::Path, prefix::PrefixStore};
+use object_store::{BackoffConfig, ClientOptions, ObjectStore, ObjectStoreExt, RetryConfig};
+use object_store::{path::Path, prefix::PrefixStore};
 use qo_core::{Error, ErrorKind, Result};
 use reqwest::Url;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 use tokio::time::Instant;
-use uuid::Uuid;
 
-/// How long a request may take, how long it may stand still, and how long a new connection may take. The lease of a session
-/// is 30 s; a snapshot may be large.
+/// Timeouts of a request, of a read that gets no bytes, and of a new connection. The lease of a session is 30 s; a
+/// snapshot may be large.
 const REQUEST: Duration = Duration::from_secs(120);
 const STANDSTILL: Duration = Duration::from_secs(20);
 const CONNECT: Duration = Duration::from_secs(4);
-/// How long a request that the server refuses for now is made again, with longer and longer pauses.
+/// Retries of a request that the server refuses for now, with exponential backoff.
 const RETRIES: RetryConfig = RetryConfig {
     backoff: BackoffConfig {
         init_backoff: Duration::from_millis(50),
@@ -41,10 +38,6 @@ const RETRIES: RetryConfig = RetryConfig {
     max_retries: 6,
     retry_timeout: Duration::from_secs(10),
 };
-/// Those who race when a server is tried out, and how often.
-const RACERS: u128 = 4;
-const RACES: usize = 2;
-
 /// Where a bucket is, and how to get there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bucket {
@@ -116,19 +109,20 @@ impl Bucket {
         self.may_make
     }
 
-    /// The objects under the prefix, as a client of their own sees them; what goes to and fro is counted in `traffic`.
+    /// The objects under the prefix, by a client of their own; `traffic` counts its requests.
     pub fn objects(&self, traffic: &Arc<Traffic>) -> Result<Arc<dyn ObjectStore>> {
         self.objects_with(traffic, &|name| std::env::var(name).ok())
     }
 
     fn objects_with(&self, traffic: &Arc<Traffic>, variable: Variables<'_>) -> Result<Arc<dyn ObjectStore>> {
         install_cryptography();
-        // What is empty is not said.
+        // An empty variable counts as unset.
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let variable: Variables<'_> = &variable;
         let endpoint =
             ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"].into_iter().find_map(variable);
-        // Key, secret and token are from one place: the environment if it has a key, as everywhere, else the profile.
+        // Key, secret and token come from one place: the environment if it has a key, as in other tools, else the
+        // profile.
         let profile = match variable("AWS_ACCESS_KEY_ID") {
             Some(key) => Profile {
                 access_key_id: Some(key),
@@ -150,7 +144,10 @@ impl Bucket {
             .with_bucket_name(&self.name)
             .with_retry(RETRIES)
             .with_client_options(options)
-            .with_http_connector(Watched { traffic: Arc::clone(traffic), host: host_of(endpoint.as_deref()) })
+            .with_http_connector(CountingConnector {
+                traffic: Arc::clone(traffic),
+                host: host_of(endpoint.as_deref()),
+            })
             .with_virtual_hosted_style_request(!self.path_style);
         for key in ROLE_KEYS {
             if let Some(value) = variable(key)
@@ -179,7 +176,7 @@ impl Bucket {
         })
     }
 
-    /// Whether requests may go without TLS: to this machine, or because somebody said so.
+    /// Whether requests may go without TLS: to this machine, or if the URL or the environment allows it.
     fn may_speak_plainly(&self, endpoint: Option<&str>, variable: Variables<'_>) -> Result<bool> {
         let Some(endpoint) = endpoint else { return Ok(false) };
         let refused = |rule| Error::invalid("endpoint", shown(endpoint), rule);
@@ -199,7 +196,7 @@ impl Bucket {
         }
     }
 
-    /// How long each of so many small questions takes, one after the other.
+    /// How long each of so many small requests takes, one after the other.
     pub async fn round_trips(&self, count: usize) -> Result<Vec<Duration>> {
         let objects = self.objects(&Arc::default())?;
         self.check(&*objects).await?;
@@ -216,41 +213,50 @@ impl Bucket {
         Ok(times)
     }
 
-    /// Deletes every object below the prefix, whatever it is. `Invalid` if there is no prefix: nobody means a whole bucket.
+    /// Deletes every object below the prefix, whatever it is. `Invalid` if there is no prefix: a whole bucket is not
+    /// deleted.
     pub async fn clear(&self) -> Result<()> {
         if self.prefix.as_ref().is_empty() {
             return Err(Error::invalid("store", self, "must have a prefix: a whole bucket is not deleted"));
         }
         let log = Log::new(self.objects(&Arc::default())?);
-        let names = log.objects().list(None).map_ok(|object| object.location).try_collect::<Vec<_>>().await;
-        log.delete_all(names.map_err(|error| self.explained(&error))?).await
+        let names = log
+            .medium()
+            .object_store()
+            .list(None)
+            .map_ok(|object| object.location)
+            .try_collect::<Vec<_>>()
+            .await;
+        log.medium().delete_all(names.map_err(|error| self.explained(&error))?).await
     }
 
-    /// Makes the namespace if there is none, in a bucket whose server can be relied upon. Returns whether this process made
-    /// it.
+    /// Makes the namespace if there is none, in a bucket whose server can be relied upon. Returns whether this process
+    /// made it.
     pub(crate) async fn prepare(&self, log: &Log, absent: Absent) -> Result<bool> {
         let absent = if absent == Absent::Make && !self.may_make { Absent::Refuse } else { absent };
-        if self.check(log.objects()).await? || !format::is_to_be_made(log, absent, &self.to_string()).await? {
+        if self.check(log.medium().object_store()).await?
+            || !format::is_to_be_made(log, absent, &self.to_string()).await?
+        {
             return Ok(false);
         }
-        self.probe(log.objects()).await?;
+        self.probe(log.medium().object_store()).await?;
         format::make(log).await
     }
 
-    /// Whether there is a namespace in the bucket. If it cannot be used at all, says what is wrong so that somebody can mend
-    /// it.
+    /// Whether there is a namespace in the bucket. If the bucket cannot be used at all, the error says what an operator
+    /// can do.
     pub(crate) async fn check(&self, objects: &dyn ObjectStore) -> Result<bool> {
-        // A listing, because what is refused comes with a reason then.
+        // A listing, because servers give a reason when they refuse one.
         match objects.list_with_delimiter(Some(&Path::from("format"))).await {
             Ok(found) => Ok(!found.objects.is_empty()),
             Err(error) => Err(self.explained(&error)),
         }
     }
 
-    /// What an error means to somebody who opens the bucket.
+    /// What an error means to a process that opens the bucket.
     fn explained(&self, error: &object_store::Error) -> Error {
         let (in_full, why) = (in_full(error), said(error));
-        // What answers there is this machine's cloud, or a proxy in its place; the bucket was not asked.
+        // That is the metadata service of a cloud, or a proxy in its place; the bucket was not asked.
         if in_full.contains("169.254.") {
             let what = format!(
                 "{self}: no credentials were found: qo looked for AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the \
@@ -279,99 +285,9 @@ impl Bucket {
         };
         Error::new(kind, format!("{self}: {what}: {why}"))
     }
-
-    /// Tries a server out: of several who create one object at once exactly one must succeed. `Invalid` if not.
-    pub(crate) async fn probe(&self, objects: &dyn ObjectStore) -> Result<()> {
-        for _ in 0..RACES {
-            let path = Path::from(format!("probe/{}", Uuid::new_v4()));
-            let raced = self.race(objects, &path).await;
-            objects.delete(&path).await.ok();
-            raced?;
-        }
-        Ok(())
-    }
-
-    /// Tries out whether an object is replaced only if it is still the version that was read: of several who try at once
-    /// exactly one must succeed. `Invalid` if not. A log does not need that; slots that are objects do.
-    pub(crate) async fn probe_replacing(&self, objects: &dyn ObjectStore) -> Result<()> {
-        let path = Path::from(format!("probe/{}", Uuid::new_v4()));
-        let raced = self.race_to_replace(objects, &path).await;
-        objects.delete(&path).await.ok();
-        raced
-    }
-
-    async fn race_to_replace(&self, objects: &dyn ObjectStore, path: &Path) -> Result<()> {
-        let first = objects.put(path, Uuid::nil().as_bytes().to_vec().into()).await;
-        let version: UpdateVersion = first.map_err(|error| self.explained(&error))?.into();
-        let replace = |racer: u128| {
-            let mode = PutMode::Update(version.clone());
-            let options = PutOptions { mode, ..PutOptions::default() };
-            let bytes = Uuid::from_u128(racer).as_bytes().to_vec();
-            objects.put_opts(path, bytes.into(), options)
-        };
-        let mut all = join_all((1..=RACERS).map(replace)).await;
-        all.push(replace(RACERS + 1).await);
-        let mut winners = 0;
-        for replaced in all {
-            match replaced {
-                Ok(_) => winners += 1,
-                Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
-                }
-                Err(error) => return Err(self.explained(&error)),
-            }
-        }
-        if winners <= 1 {
-            return Ok(());
-        }
-        let rule = format!(
-            "this server does not replace an object only if it is still the version that was read (If-Match), for all who \
-             try at once: {winners} of {} succeeded. On it two would hold one slot",
-            RACERS + 1
-        );
-        Err(Error::invalid("store", self, rule))
-    }
-
-    async fn race(&self, objects: &dyn ObjectStore, path: &Path) -> Result<()> {
-        let create = |racer: u128| async move {
-            let once = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-            let bytes = Uuid::from_u128(racer).as_bytes().to_vec();
-            (racer, objects.put_opts(path, bytes.into(), once).await)
-        };
-        let mut winners = Vec::new();
-        let mut all = join_all((0..RACERS).map(create)).await;
-        // One who comes late loses, too.
-        all.push(create(RACERS).await);
-        for (racer, created) in all {
-            match created {
-                Ok(_) => winners.push(racer),
-                Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
-                }
-                Err(object_store::Error::NotImplemented { .. }) => return Err(self.careless("it refuses to")),
-                Err(error) => return Err(self.explained(&error)),
-            }
-        }
-        let written = objects.get(path).await.map_err(|error| self.explained(&error))?;
-        let written = written.bytes().await.map_err(|error| self.explained(&error))?;
-        match winners[..] {
-            [winner] if written[..] == Uuid::from_u128(winner).as_bytes()[..] => Ok(()),
-            [_] => Err(self.careless("another one than it said succeeded")),
-            [] => {
-                Err(Error::new(ErrorKind::Unavailable, format!("{self}: of {RACERS} writers none succeeded")))
-            }
-            _ => Err(self.careless(&format!("{} of {} writers succeeded", winners.len(), RACERS + 1))),
-        }
-    }
-
-    fn careless(&self, how: &str) -> Error {
-        let rule = format!(
-            "this server does not create an object only if it is absent (If-None-Match), for all who try at once: {how}. \
-             On it records would be lost; AWS S3, Cloudflare R2, MinIO and SeaweedFS do"
-        );
-        Error::invalid("store", self, rule)
-    }
 }
 
-/// A URL without what may be a secret: credentials, and what is said behind a `?`.
+/// A URL without credentials and query, which may hold secrets.
 fn shown(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
@@ -385,7 +301,7 @@ fn host_of(endpoint: Option<&str>) -> Option<String> {
 
 const SHAPE: &str = "must name a bucket, as in s3://bucket/prefix";
 
-/// Where a machine's role is found.
+/// Variables that name a machine's role.
 const ROLE_KEYS: [&str; 8] = [
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_ROLE_ARN",
@@ -407,11 +323,11 @@ impl std::fmt::Display for Bucket {
     }
 }
 
-/// TLS needs to be told once whose cryptography it uses.
+/// Chooses the cryptography of TLS, once.
 fn install_cryptography() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // Somebody else may have chosen already.
+        // The application may have chosen already.
         rustls::crypto::ring::default_provider().install_default().ok();
     });
 }
@@ -421,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_says_where_the_bucket_is_and_what_is_unusual_about_it() {
+    fn a_url_names_the_bucket_and_its_options() {
         let bucket = Bucket::parse(
             "s3://jobs/eu/mail?endpoint=http://127.0.0.1:9000&region=eu-central-1&path_style=false&allow_http=true",
         )
@@ -436,14 +352,14 @@ mod tests {
             may_make: true,
         };
         assert_eq!(bucket, due);
-        assert_eq!(bucket.to_string(), "s3://jobs/eu/mail", "not how to get there");
+        assert_eq!(bucket.to_string(), "s3://jobs/eu/mail", "without its options");
         let plain = Bucket::parse("s3://jobs").expect("a bucket");
         assert_eq!(plain.to_string(), "s3://jobs");
         assert_eq!(Bucket::parse("s3://jobs/").expect("a bucket"), plain);
     }
 
     #[test]
-    fn what_is_wrong_with_a_url_is_named_and_credentials_are_not_repeated() {
+    fn a_bad_url_is_explained_without_its_credentials() {
         for (url, named) in [
             ("s3:jobs", "must name a bucket"),
             ("s3://", "must name a bucket"),
@@ -461,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn only_this_machine_is_spoken_to_without_tls_unless_somebody_says_so() {
+    fn plain_http_needs_this_machine_or_permission() {
         let plainly = |url: &str, endpoint: &str| {
             Bucket::parse(url).expect("a bucket").may_speak_plainly(Some(endpoint), &|_| None)
         };
