@@ -24,7 +24,7 @@
 //! ```
 
 use crate::{
-    ErrorKind, FenceToken, GroupRef, HeldBy, Holder, LeaseId, Name, Result, SlotRequest, Store, Time,
+    ErrorKind, FenceToken, GroupRef, HeldBy, Holder, LeaseId, Name, Result, SlotRequest, Store, Time, millis,
 };
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -150,10 +150,6 @@ impl ConcurrencyManager for StoreSlots {
             Err(error) => Err(error),
         }
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A group: its limit and the slots that are taken.
