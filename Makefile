@@ -35,6 +35,7 @@ attack:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --features qo-cli/bench --locked -- -D warnings
+	$(CARGO) clippy -p qo --no-default-features --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked -q
 	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install cargo-deny --locked
 	$(CARGO) deny --log-level error check bans licenses sources

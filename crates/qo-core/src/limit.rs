@@ -174,6 +174,7 @@ pub struct TaskOptions {
     /// The group of its jobs. Defaults to the task's name.
     pub group: Option<Name>,
     /// The limit of that group. None clears the limit that this app registered for this task before.
+    #[serde(alias = "limit")] // As logs before the first release have it.
     pub max_concurrent: Option<u32>,
     /// How long an attempt may run. Defaults to no limit.
     pub timeout_ms: Option<u64>,

@@ -8,11 +8,12 @@
 
 mod probe;
 
+use crate::connector::CountingConnector;
 use crate::format::{self, Absent};
 use crate::log::Log;
 use crate::object_error::{are_credentials_bad, in_full, is_absent, said};
 use crate::profile::{Profile, Variables};
-use crate::traffic::{CountingConnector, Traffic};
+use crate::traffic::Traffic;
 use futures::TryStreamExt;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, ObjectStoreExt, RetryConfig};

@@ -43,7 +43,7 @@ pub(crate) struct Policy {
     /// A look at the end of the log costs next to nothing, so a process makes one before every decision and remembers
     /// no end. Elsewhere a look takes as long as a write, and a process looks only when an answer depends on it.
     pub(crate) looks_are_free: bool,
-    /// Records are read one after the other. Elsewhere several are asked for in parallel.
+    /// Several records are asked for in parallel. Elsewhere they are read one after the other.
     pub(crate) reads_ahead: bool,
     /// Writers show by locks that they want to write, and that they write. Elsewhere the write order rests on the
     /// records alone.
