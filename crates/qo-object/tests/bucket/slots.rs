@@ -156,9 +156,12 @@ async fn a_process_that_ends_does_not_wait_for_a_look_at_slots() {
     let slots = slots(server.url(), "p");
     slots.try_acquire(&acquire("g", 1, Uuid::from_u128(1), "w")).await.expect("answered").expect("free");
     let store = LogStore::open_bucket(&at(server.url(), "p"), watchful()).await.expect("it opens");
-    let begun = std::time::Instant::now();
+    server.take_requests();
     server.fail_next(Kind::List, Fault::Delay(Duration::from_secs(20)));
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    while server.take_requests().list == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let begun = std::time::Instant::now();
     store.finish().await;
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
