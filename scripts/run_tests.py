@@ -49,14 +49,9 @@ SLOWEST = 10
 # Unit tests, and the programs that find most mistakes in the shortest time without a server.
 FAST = {
     "qo-object/conformance_directory",
-    "qo-object/log",
-    "qo-object/namespace",
-    "qo-testkit/checkers",
+    "qo-object/directory",
     "qo-testkit/conformance",
-    "qo-testkit/guarantees",
-    "qo-testkit/prose",
-    "qo-testkit/toy",
-    "qo-testkit/where_a_rule_lives",
+    "qo-testkit/proof",
     "qo/runtime",
 }
 # libtest tells times with an unstable option, which it accepts with this variable set.

@@ -1,9 +1,7 @@
 //! The checkers of workflows, of reopened jobs, and of schedules object to a bad history made by hand, and accept a
 //! good one that differs from it in one value.
 
-mod fable;
-
-use fable::{ANNA, BERT, Fable, Talk, id, job, name, number, refused, step, told};
+use crate::fable::{ANNA, BERT, Fable, Talk, id, job, name, number, refused, step, told};
 use qo_core::{
     Answer, Attempt, AttemptOutcome, Change, Changed, Command, Configuration, Cursor, ErrorKind, FenceToken,
     JobDetail, JobFilter,
@@ -130,7 +128,7 @@ fn attempts_of_two_steps_that_overlap_are_noticed() {
             error: None,
             then: JobState::Succeeded,
         };
-        let scene = fable::toy_with(&[step(1), step(2)]);
+        let scene = crate::fable::toy_with(&[step(1), step(2)]);
         let detail = |job, attempt| JobDetail {
             attempts: vec![attempt],
             ..futures::executor::block_on(scene.job(id(job))).expect("the toy has it")

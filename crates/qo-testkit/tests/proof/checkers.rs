@@ -1,15 +1,13 @@
 //! Each checker must object to a history that is broken in its own way, made by a toy with one flaw or by hand: a
 //! checker that never objects proves nothing.
 
-mod scene;
-
+use crate::scene::{BOUND_MS, JOB, LEASE_MS, Scene};
 use futures::executor::block_on;
 use qo_core::{Answer, Command, ExchangeReply, GroupRef, JobId, Name, NewJob, Outcome, Reason, Settle};
 use qo_testkit::checker::{self, Violation};
 use qo_testkit::history::{Audit, History, What};
 use qo_testkit::simulation::{Profile, Trust, run};
 use qo_testkit::{Flaw, MemoryFixtures, ToyFixtures};
-use scene::{BOUND_MS, JOB, LEASE_MS, Scene};
 use std::sync::Arc;
 use uuid::Uuid;
 

@@ -1,9 +1,7 @@
 //! Many workers at once: limits are kept and reached, no call waits for ever, and the counts equal those of the
 //! holders.
 
-mod fixtures;
-
-use fixtures::{RUNTIME, Schemas, connect};
+use crate::fixtures::{RUNTIME, Schemas, connect};
 use qo_core::{
     Claim, ClaimedJob, Exchange, Json, Name, NewJob, NewSession, Outcome, SessionId, Settle, Store,
 };

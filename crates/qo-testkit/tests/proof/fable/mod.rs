@@ -1,7 +1,5 @@
 //! Histories made by hand: commands and answers, right or wrong, that no store ever gave.
 
-#![allow(dead_code)] // Each test file tells its own part.
-
 use futures::executor::block_on;
 use qo_core::{
     Answer, Claim, ClaimedJob, Command, Error, ErrorKind, Exchange, ExchangeReply, FenceToken, Granted,

@@ -1,14 +1,11 @@
 //! Views that differ from what happened: the checkers object to each, and accept the history without that change.
 
-mod fable;
-mod scene;
-
-use fable::{group, id, job, name, names, step};
+use crate::fable::{group, id, job, name, names, step};
+use crate::scene::{JOB, LEASE_MS, Scene};
 use qo_core::{Answer, Command, Configuration, JobState, LeaseId, Missed, NewJob, Outcome, Reason, Schedule};
 use qo_core::{Settle, SlotRequest, Submitted};
 use qo_testkit::checker::{self, Violation};
 use qo_testkit::history::{Audit, History};
-use scene::{JOB, LEASE_MS, Scene};
 use uuid::Uuid;
 
 /// The store's views as they are, and with one value changed.
@@ -20,7 +17,7 @@ fn forged(play: fn(&mut Scene), check: fn(&History) -> Vec<Violation>, forge: fn
         scene.end()
     };
     let (all, _) = checker::check_all(&of(|_| {}));
-    assert_eq!(names(&all), fable::NO_OBJECTION, "{all:?}");
+    assert_eq!(names(&all), crate::fable::NO_OBJECTION, "{all:?}");
     let found = check(&of(forge));
     assert_eq!(names(&found).first(), Some(&object), "{found:?}");
 }
@@ -163,7 +160,7 @@ fn a_job_that_was_forgotten_may_come_again_and_another_may_not() {
     };
     let (answer, history) = of(true);
     assert_eq!(answer, Answer::Submitted(vec![Ok(Submitted::Accepted(JOB))]));
-    assert_eq!(names(&checker::check_all(&history).0), fable::NO_OBJECTION);
+    assert_eq!(names(&checker::check_all(&history).0), crate::fable::NO_OBJECTION);
     let (_, mut history) = of(false);
     let last = history.entries.last_mut().expect("the second submit");
     if let qo_testkit::history::What::Applied(_, answer) = &mut last.what {

@@ -1,7 +1,5 @@
 //! A history whose answers a toy gave.
 
-#![allow(dead_code)] // Each test file plays its own part.
-
 use futures::executor::block_on;
 use qo_core::{
     Answer, Claim, Command, Exchange, FenceToken, JobId, Name, NewJob, NewSession, Prefetch, SessionId,

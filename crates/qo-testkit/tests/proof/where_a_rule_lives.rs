@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const PAGE: &str = include_str!("../../../docs/where-a-rule-lives.md");
-const RULES: &str = include_str!("../../../docs/rules.md");
+const PAGE: &str = include_str!("../../../../docs/where-a-rule-lives.md");
+const RULES: &str = include_str!("../../../../docs/rules.md");
 const COLUMNS: usize = 6;
 
 fn root() -> PathBuf {

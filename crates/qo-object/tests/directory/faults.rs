@@ -1,9 +1,7 @@
 //! The log when requests fail before the write, after it, and for good; when objects are torn; when writers race.
 
-mod fixtures;
-
+use crate::fixtures::{open, options};
 use async_trait::async_trait;
-use fixtures::{open, options};
 use futures::executor::block_on;
 use futures::stream::BoxStream;
 use object_store::{

@@ -1,9 +1,7 @@
 //! The doors of a schema, called by roles that have a right to them and to nothing else. Whatever they are sent: what
 //! qo-core refuses is refused in words, nothing of it is stored, and every view can be read.
 
-mod fixtures;
-
-use fixtures::{RUNTIME, Schemas, connect};
+use crate::fixtures::{RUNTIME, Schemas, connect};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use qo_core::{

@@ -1,8 +1,6 @@
 //! Two transactions at once, step by step: one stops in the middle while another goes on.
 
-mod fixtures;
-
-use fixtures::{RUNTIME, Schemas, connect};
+use crate::fixtures::{RUNTIME, Schemas, connect};
 use qo_core::{
     Claim, Configuration, ErrorKind, Exchange, GroupRef, JobId, JobState, Json, Name, NewJob, NewSession,
     OnLimit, Outcome,

@@ -6,9 +6,7 @@ use object_store::{Error, ObjectStoreExt, path::Path};
 use qo_testkit::bucket::client;
 use std::env;
 
-#[path = "racers/mod.rs"]
-mod racers;
-use racers::{creators, updaters};
+use crate::racers::{creators, updaters};
 
 /// A server's address and its bucket. A missing one is a failure: a skipped test proves nothing.
 fn variables(server: &str) -> [String; 2] {

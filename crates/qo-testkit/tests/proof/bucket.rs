@@ -7,9 +7,7 @@ use object_store::{UpdateVersion, path::Path};
 use qo_testkit::bucket::{Bucket, Conditions, Fault, FaultRates, Kind, Requests};
 use std::time::{Duration, Instant};
 
-#[path = "racers/mod.rs"]
-mod racers;
-use racers::{RACERS, creators, updaters};
+use crate::racers::{RACERS, creators, updaters};
 
 /// Without retries, so that each call is one request.
 fn once(builder: AmazonS3Builder) -> AmazonS3 {

@@ -15,7 +15,7 @@ const PROMISES: [&str; 6] = ["comes with", "will come", "to come", "not yet", "l
 const ALLOWED: [(&str, &str, &str); 8] = [
     ("docs/not-yet.md", "", "the page of what is not there"),
     ("README.md", "| to come |", "the table of what is there has a row for what is not"),
-    ("crates/qo-testkit/tests/prose.rs", "", "it names the phrases"),
+    ("crates/qo-testkit/tests/proof/prose.rs", "", "it names the phrases"),
     ("crates/qo-core/src/state/mod.rs", "the event to come", "about an event, not about qo"),
     ("crates/qo-object/src/bucket.rs", "comes with a reason", "about an answer of a server"),
     ("crates/qo-postgres/src/call.rs", "for its end to come", "about a transaction"),
@@ -81,7 +81,7 @@ fn a_phrase_is_a_promise_only_as_a_whole() {
     }
 }
 
-const GLOSSARY: &str = include_str!("../../../docs/glossary.md");
+const GLOSSARY: &str = include_str!("../../../../docs/glossary.md");
 const WORDS_THAT_NEED_NO_ENTRY: &str = "Words of type names that mean what they mean anywhere:";
 const TYPES_THAT_ARE_NO_WORDS: &str = "Types that are no words of their own:";
 
@@ -126,8 +126,8 @@ fn paragraph(start: &str) -> &'static str {
 
 #[test]
 fn every_exported_type_is_made_of_words_of_the_glossary() {
-    let types =
-        [include_str!("../../qo-core/src/lib.rs"), include_str!("../../qo/src/lib.rs")].map(exported_types);
+    let types = [include_str!("../../../qo-core/src/lib.rs"), include_str!("../../../qo/src/lib.rs")]
+        .map(exported_types);
     let types: Vec<String> = types.into_iter().flatten().collect();
     assert!(types.len() > 100, "the types were found: {types:?}");
     let entries = entries();

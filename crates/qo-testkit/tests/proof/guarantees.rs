@@ -14,7 +14,7 @@ fn in_code(line: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn the_page_of_guarantees_names_only_what_exists() {
-    let page = include_str!("../../../docs/guarantees.md");
+    let page = include_str!("../../../../docs/guarantees.md");
     let cases = cases();
     let flaws: BTreeSet<String> = museum().iter().map(|exhibit| format!("{:?}", exhibit.flaw)).collect();
     let (mut tests, mut sabotage) = (0, 0);
@@ -34,7 +34,7 @@ fn the_page_of_guarantees_names_only_what_exists() {
 
 #[test]
 fn the_page_of_promises_has_a_case_that_exists_for_every_promise() {
-    let page = include_str!("../../../docs/promises.md");
+    let page = include_str!("../../../../docs/promises.md");
     let cases = cases();
     let (mut promises, mut named) = (0, BTreeSet::new());
     for line in page.lines().filter(|line| line.starts_with("| ") && *line != "| promise | cases |") {

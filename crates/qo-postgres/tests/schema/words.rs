@@ -1,10 +1,8 @@
 //! One word per thing: the names of a schema are words of the glossary.
 
-mod fixtures;
+use crate::fixtures::{RUNTIME, Schemas, connect};
 
-use fixtures::{RUNTIME, Schemas, connect};
-
-const GLOSSARY: &str = include_str!("../../../docs/glossary.md");
+const GLOSSARY: &str = include_str!("../../../../docs/glossary.md");
 
 /// The words that the glossary's section on PostgreSQL explains.
 fn explained() -> Vec<&'static str> {

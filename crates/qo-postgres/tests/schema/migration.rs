@@ -1,8 +1,6 @@
 //! A schema of an older release is upgraded and keeps what it has.
 
-mod fixtures;
-
-use fixtures::{RUNTIME, Schemas, connect};
+use crate::fixtures::{RUNTIME, Schemas, connect};
 use qo_core::{
     Change, Claim, Configuration, ErrorKind, Exchange, GroupRef, JobFilter, JobId, JobState, LimitSource,
     Name, NewSession, Pushed, Schedule, SessionId, Store, TaskOptions, default_app,

@@ -1,17 +1,14 @@
 //! Histories of concurrent calls: the checkers allow what cannot be avoided there, and object to the rest.
 
-mod fable;
-mod scene;
-
-use fable::{
+use crate::fable::{
     ANNA, BERT, BOUND_MS, Fable, LEASE_MS, NO_OBJECTION, Talk, group, job, names, refused, step, told,
 };
+use crate::scene::{JOB, Scene};
 use qo_core::{Command, ErrorKind, JobId, JobState, Name, NewJob, Outcome, Result};
 use qo_testkit::checker::{self, Violation};
 use qo_testkit::history::{Audit, History, What};
 use qo_testkit::simulation::{Profile, run};
 use qo_testkit::{Flaw, ToyFixtures};
-use scene::{JOB, Scene};
 use std::sync::Arc;
 use uuid::Uuid;
 

@@ -1,9 +1,7 @@
 //! The checkers of claims, starts and programs object to a bad history made by hand, and accept a good one that differs
 //! from it in one value.
 
-mod fable;
-
-use fable::{ANNA, BERT, BOUND_MS, Fable, LEASE_MS, Talk, group, id, job, name, step, told};
+use crate::fable::{ANNA, BERT, BOUND_MS, Fable, LEASE_MS, Talk, group, id, job, name, step, told};
 use qo_core::{
     Answer, Command, FenceToken, JobState, Json, LeaseId, Outcome, SlotLease, Started, Stop, StopReason,
     Swept,
@@ -207,7 +205,7 @@ fn a_step_that_is_next_is_stuck_and_one_that_waits_is_not() {
 #[test]
 fn a_program_whose_lease_is_over_holds_no_slot() {
     let tell = |fable: &mut Fable, late_ms: u64| {
-        let holders = vec![fable::held_by_program(fable.now())];
+        let holders = vec![crate::fable::held_by_program(fable.now())];
         fable.heal();
         fable.wait(LEASE_MS + late_ms);
         fable.audit(Audit { holders, ..Audit::default() });
