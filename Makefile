@@ -5,12 +5,13 @@ MINUTES ?= 20
 STORE ?= all
 SEED ?=
 
-.PHONY: help test attack lint bench bench-postgres bench-bucket plans sim
+.PHONY: help test test-fast attack lint bench bench-postgres bench-bucket plans sim
 
 help:
 	@echo "make test            every suite: units, conformance, properties, sabotage, 300 simulated seeds;"
 	@echo "                     with throw-away PostgreSQL 15 and 18, a PgBouncer and two S3 servers, which it"
 	@echo "                     starts itself; test programs run side by side, the slowest tests are told at the end"
+	@echo "make test-fast       what needs no server and takes seconds: for every save"
 	@echo "make attack MINUTES=60 [STORE=directory|postgres|bucket|all] [SEED=17]"
 	@echo "                     a fleet under attack for so long on each store, with a report: docs/testing.md"
 	@echo "make lint            formatting, clippy and licences"
@@ -23,6 +24,9 @@ help:
 test:
 	scripts/with_postgres.py --versions 15,18 --bouncer -- scripts/with_s3.py -- scripts/run_tests.py
 
+test-fast:
+	scripts/run_tests.py --fast
+
 attack:
 	QO_ATTACK_MINUTES=$(MINUTES) QO_ATTACK_STORE=$(STORE) QO_ATTACK_SEED=$(SEED) \
 	scripts/with_postgres.py --versions 15 -- \
@@ -30,7 +34,8 @@ attack:
 
 lint:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --features qo-cli/bench --locked -- -D warnings
+	$(CARGO) clippy -p qo --no-default-features --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked -q
 	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install cargo-deny --locked
 	$(CARGO) deny --log-level error check bans licenses sources

@@ -14,7 +14,7 @@ TABLE = ["| scenario | figure | median | min | max | bar | |", "|---|---|---|---
 def build(*packages: str) -> Path:
     """Builds programs for release, and says where they are."""
     words = [word for package in packages for word in ("-p", package)]
-    subprocess.run(["cargo", "build", "--release", "--locked", "-q", "--bins", *words], cwd=ROOT, check=True)
+    subprocess.run(["cargo", "build", "--release", "--locked", "-q", "--bins", "--features", "qo-cli/bench", *words], cwd=ROOT, check=True)
     return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
 
 

@@ -1,8 +1,7 @@
 //! A second submit while the first is not done: wait, be refused, or be dropped. And the same order twice is one job.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
-use qo::core::{OnLimit, Submitted};
-use qo::{Client, ErrorKind};
+use qo::{Client, ErrorKind, OnLimit, Submitted};
 
 #[tokio::main]
 async fn main() -> qo::Result<()> {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Builds every test of the workspace and runs the test programs side by side.
 
-    scripts/run_tests.py [--at-once N] [NAME...]
+    scripts/run_tests.py [--at-once N] [--fast] [NAME...]
 
 `cargo test` runs one test program after another, and most of them wait: for a
 lease, a process, a server. This program runs N of them at once (default: the
@@ -9,6 +9,8 @@ number of CPUs), the slowest first, by what they took the last time. Programs
 in ALONE disturb others and run by themselves. Doc tests come last.
 
 NAME picks test programs by a part of `crate/program`: `qo-postgres/equality`.
+
+--fast builds and runs what needs no server and takes seconds: for every save.
 
 A program that ends well is one line. The output of one that fails is shown at
 once, and again the command that repeats it. The last lines are the ten slowest
@@ -38,11 +40,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CARGO = os.environ.get("CARGO", "cargo")
+WHAT = ["--workspace", "--locked", "--features", "qo-cli/bench"]
 # One crashes the PostgreSQL server that others use, the other counts the pages that it reads there.
 ALONE = {"qo/chaos", "qo-postgres/backlog"}
 # Without an earlier run: what is known to take long, so that it does not come last.
 SLOW = ["equality", "conformance", "bucket", "conformance_worker", "conformance_pooler", "attack", "processes"]
 SLOWEST = 10
+# Unit tests, and the programs that find most mistakes in the shortest time without a server.
+FAST = {
+    "qo-object/conformance_directory",
+    "qo-object/log",
+    "qo-object/namespace",
+    "qo-testkit/checkers",
+    "qo-testkit/conformance",
+    "qo-testkit/guarantees",
+    "qo-testkit/prose",
+    "qo-testkit/toy",
+    "qo-testkit/where_a_rule_lives",
+    "qo/runtime",
+}
 # libtest tells times with an unstable option, which it accepts with this variable set.
 TIMES = ["-Zunstable-options", "--report-time"]
 TEST = re.compile(r"^test (\S+) \.\.\. ok <([0-9.]+)s>$", re.MULTILINE)
@@ -68,9 +84,12 @@ class Ran:
     output: str
 
 
-def build() -> list[Program]:
-    """Builds all test programs; cargo says on stderr how it goes."""
-    command = [CARGO, "test", "--workspace", "--locked", "--no-run", "--message-format=json-render-diagnostics"]
+def build(fast: bool) -> list[Program]:
+    """Builds all test programs, or the fast ones; cargo says on stderr how it goes."""
+    command = [CARGO, "test", *WHAT, "--no-run", "--message-format=json-render-diagnostics"]
+    if fast:
+        tests = sorted({name.split("/")[1] for name in FAST})
+        command += ["--lib", "--bins", *(word for test in tests for word in ("--test", test))]
     built = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if built.returncode != 0:
         sys.exit(2)
@@ -180,10 +199,14 @@ def slowest(done: list[Ran]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Builds and runs the tests of the workspace.")
     parser.add_argument("--at-once", type=int, default=os.cpu_count() or 2, help="test programs at once")
+    parser.add_argument("--fast", action="store_true", help="only what needs no server and takes seconds")
     parser.add_argument("names", nargs="*", metavar="NAME", help="parts of crate/program")
     arguments = parser.parse_args()
     os.chdir(Path(__file__).resolve().parent.parent)
-    programs = build()
+    programs = build(arguments.fast)
+    if arguments.fast:
+        # Cargo picks test programs by their name alone, in every crate that has one of that name.
+        programs = [program for program in programs if program.name in FAST or program.name.endswith(")")]
     if arguments.names:
         programs = [program for program in programs if any(name in program.name for name in arguments.names)]
         if not programs:
@@ -203,8 +226,8 @@ def main() -> int:
     with contextlib.suppress(OSError):
         memory.write_text(json.dumps(times, indent=1, sort_keys=True))
     failed = [ran for ran in runner.done if ran.status != 0]
-    if not arguments.names:
-        documents = subprocess.run([CARGO, "test", "--workspace", "--locked", "--doc", "-q"], check=False)
+    if not arguments.names and not arguments.fast:
+        documents = subprocess.run([CARGO, "test", *WHAT, "--doc", "-q"], check=False)
         failed += [] if documents.returncode == 0 else [Ran(Program("doc tests", "", Path()), 0, 1, "")]
     slowest(runner.done)
     if failed:

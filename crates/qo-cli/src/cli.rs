@@ -1,7 +1,7 @@
 //! The commands, and what every one of them takes.
 
 use crate::command::{
-    bench, completions, concurrency, config, demo, doctor, explain, jobs, migrate, queues, schedules,
+    completions, concurrency, config, demo, doctor, explain, jobs, migrate, queues, schedules,
 };
 use crate::command::{slot, submit, worker, workers, workflows};
 use crate::logging::{self, Speaker};
@@ -73,9 +73,11 @@ enum Command {
     Migrate(migrate::Migrate),
     #[command(subcommand)]
     Config(config::Config),
-    Bench(bench::BenchArgs),
+    #[cfg(feature = "bench")]
+    Bench(crate::command::bench::BenchArgs),
+    #[cfg(feature = "bench")]
     #[command(hide = true)]
-    BenchWorker(bench::BenchWorker),
+    BenchWorker(crate::command::bench::BenchWorker),
     Completions(completions::Completions),
 }
 
@@ -100,7 +102,9 @@ impl Cli {
             Command::Completions(command) => return command.run(screen),
             Command::Demo(command) => return runtime(true)?.block_on(command.run(global.store, screen)),
             Command::DemoWorker(command) => return runtime(true)?.block_on(command.run()),
+            #[cfg(feature = "bench")]
             Command::Bench(command) => return runtime(true)?.block_on(command.run(global.store, screen)),
+            #[cfg(feature = "bench")]
             Command::BenchWorker(command) => return runtime(true)?.block_on(command.run()),
             command => command,
         };
@@ -157,11 +161,11 @@ impl Command {
             Self::Doctor(command) => command.run(place, screen).await,
             Self::Migrate(command) => command.run(place, screen).await,
             Self::Config(command) => command.run(place, screen).await,
-            Self::Completions(_)
-            | Self::Demo(_)
-            | Self::DemoWorker(_)
-            | Self::Bench(_)
-            | Self::BenchWorker(_) => Err(crate::trouble::Trouble::Exit(FAILED)),
+            Self::Completions(_) | Self::Demo(_) | Self::DemoWorker(_) => {
+                Err(crate::trouble::Trouble::Exit(FAILED))
+            }
+            #[cfg(feature = "bench")]
+            Self::Bench(_) | Self::BenchWorker(_) => Err(crate::trouble::Trouble::Exit(FAILED)),
         }
     }
 }

@@ -6,7 +6,7 @@ use qo::connect::{Opened, Purpose};
 use qo::core::{GroupRef, Name};
 use qo::doctor::{Hold, Namespace};
 use qo::settings::{Environment, Places, current_directory, without_password};
-use qo::{Error, ErrorKind, Settings, Store};
+use qo::{Cause, Error, ErrorKind, Settings, Store};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -146,15 +146,15 @@ impl Place {
     /// An error on the way to the store, with what to do about it.
     pub fn explained(&self, error: Error) -> Trouble {
         let kind = error.kind();
-        let is_from_server = error.message().starts_with("PostgreSQL: ");
-        let (is_absent, is_refused) =
-            ["there is no namespace", "create=never"].map(|part| error.message().contains(part)).into();
+        let cause = error.cause();
         let trouble = Trouble::from(error);
-        if is_absent {
-            return if is_refused { trouble } else { trouble.hint(FIRST) };
+        match cause {
+            Some(Cause::NoNamespace) => return trouble.hint(FIRST),
+            Some(Cause::MustNotCreate) => return trouble,
+            _ => {}
         }
         match (kind, qo::doctor::server(&self.settings.store)) {
-            (ErrorKind::Invalid, Some(server)) if is_from_server => trouble.hint(format!(
+            (ErrorKind::Invalid, Some(server)) if cause == Some(Cause::Refused) => trouble.hint(format!(
                 "PostgreSQL at {server} answers and refuses: user, password, database or rights of {} must change first",
                 self.shown()
             )),

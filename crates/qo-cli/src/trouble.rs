@@ -1,7 +1,7 @@
 //! What can go wrong, the exit codes for it, and hints for the user.
 
 use crate::output::Screen;
-use qo::{Error, ErrorKind};
+use qo::{Cause, Error, ErrorKind};
 use std::io;
 
 /// The command line, or a value, broke a rule.
@@ -88,7 +88,7 @@ pub fn speaks_json() -> bool {
 
 /// An error for programs, in one line.
 pub fn as_json(error: &Error, hints: &[String]) -> String {
-    let mut told = serde_json::json!({ "kind": error.kind(), "message": error.message() });
+    let mut told = serde_json::to_value(error).unwrap_or_default();
     if let (Some(told), false) = (told.as_object_mut(), hints.is_empty()) {
         told.insert("hints".into(), hints.into());
     }
@@ -109,9 +109,7 @@ pub fn exit_code(kind: ErrorKind) -> u8 {
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         // A format that this release does not know is no damage; its error says what to do.
-        let is_something_else = ["has format", "is another directory", "opened was"]
-            .iter()
-            .any(|what| error.message().contains(what));
+        let is_something_else = matches!(error.cause(), Some(Cause::OtherFormat | Cause::OtherNamespace));
         let is_damage = error.kind() == ErrorKind::Data && !is_something_else;
         let doctor = "`qo doctor --verify` says what is damaged, `qo doctor --repair` gets it going again";
         let hints = is_damage.then(|| doctor.to_owned()).into_iter().collect();

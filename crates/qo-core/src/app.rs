@@ -1,9 +1,10 @@
-//! Apps: services that share a namespace. Each pushes its own configuration and registrations; a push replaces what that
-//! app said before, and nothing of other apps.
+//! Apps: services that share a namespace. Each app pushes its own configuration and registrations. A push replaces what
+//! that app pushed before, and nothing of other apps.
 //!
-//! Apps stand in the order of their newest push that changed something. Where two of them name the same limit, priority,
-//! schedule or retention, the later one counts; when it names it no more, the other one's value counts again. A push that
-//! says what its app said before changes nothing, not even the order: workers that restart one after another do not flap.
+//! Apps stand in the order of their newest push that changed something. Where two of them name the same limit,
+//! priority, schedule or retention, the later app's value counts. When that app no longer names it, the other app's
+//! value counts again. A push that repeats what its app said before changes nothing, not even the order, so workers
+//! that restart one after another do not flap.
 
 use crate::{Configuration, Name, TaskOptions, Time, caps};
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 /// The app of a configuration that names none: `default`.
 pub fn default_app() -> Name {
-    // It is a name by the rule, and so never fails.
+    // `default` keeps the rule for names, so this never fails.
     Name::parse("app", "default").unwrap_or_else(|_| unreachable!("`default` is a name"))
 }
 
@@ -21,13 +22,13 @@ pub fn default_app() -> Name {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Setting {
-    /// A limit of the configuration file; its name is the group.
+    /// A limit of the configuration file. Its name is the group.
     Limit,
     /// The priority of a queue.
     QueuePriority,
     /// A schedule.
     Schedule,
-    /// How long jobs that ended so are remembered, in milliseconds.
+    /// How long jobs that ended in one way are remembered, in milliseconds.
     Retention,
     /// A task that code registered.
     Task,
@@ -45,18 +46,20 @@ impl fmt::Display for Setting {
     }
 }
 
-/// One thing that a push changed. `old` and `new` may be the same text: of a schedule it has the expression, time zone and
-/// task, and another option changed.
+/// One setting that a push changed.
+///
+/// `old` and `new` may be the same text: the text of a schedule shows its expression, time zone and task, and another
+/// option may have changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingChange {
-    /// What it is.
+    /// The kind of setting.
     pub setting: Setting,
     /// Its name: a group, queue, schedule or task, or how jobs ended.
     pub name: String,
-    /// What the app said before; none if it said nothing: it was added.
+    /// The value before. None if the push added it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old: Option<String>,
-    /// What it says now; none if it says nothing: it was removed.
+    /// The value now. None if the push removed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<String>,
 }
@@ -85,7 +88,7 @@ impl fmt::Display for SettingChange {
     }
 }
 
-/// What a push changed of what its app had said, by setting and name; empty if it said the same again.
+/// What a push changed of its app's settings, by setting and name. Empty if it repeated them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pushed {
     /// Every change.
@@ -108,18 +111,18 @@ impl Pushed {
         self.changes.iter().filter(|change| change.new.is_none())
     }
 
-    /// Whether the push said the same again.
+    /// Whether the push changed nothing.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 }
 
-/// A push that changed something, as it is remembered: the last [`PUSHES`](caps::PUSHES) are.
+/// A push that changed something, as it is remembered. A store remembers the last [`PUSHES`](caps::PUSHES).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Push {
     /// Store time.
     pub at: Time,
-    /// Whose push it was.
+    /// The app that pushed.
     pub app: Name,
     /// What it changed: the first [`PUSH_CHANGES`](caps::PUSH_CHANGES).
     pub changes: Vec<SettingChange>,
@@ -129,7 +132,7 @@ pub struct Push {
 }
 
 impl Push {
-    /// A push with as many changes as are remembered.
+    /// A push, with as many changes as are remembered.
     pub fn new(at: Time, app: Name, mut changes: Vec<SettingChange>) -> Self {
         let unlisted = changes.len().saturating_sub(caps::PUSH_CHANGES) as u64;
         changes.truncate(caps::PUSH_CHANGES);
@@ -137,7 +140,7 @@ impl Push {
     }
 }
 
-/// The text of a value, and all of it where the text leaves something out.
+/// The text of a value, and the schedule itself where the text leaves something out.
 type Said<'a> = (String, Option<&'a crate::Schedule>);
 
 fn said(configuration: &Configuration) -> BTreeMap<(Setting, String), Said<'_>> {
@@ -159,7 +162,7 @@ fn said(configuration: &Configuration) -> BTreeMap<(Setting, String), Said<'_>> 
     limits.chain(priorities).chain(schedules).chain(retention).collect()
 }
 
-/// What a configuration changes of what its app said before, by setting and name.
+/// What a configuration changes of the settings of its app, by setting and name.
 pub fn changes(old: Option<&Configuration>, new: &Configuration) -> Vec<SettingChange> {
     let (mut old, new) = (old.map(said).unwrap_or_default(), said(new));
     let mut changes = Vec::new();
@@ -175,7 +178,7 @@ pub fn changes(old: Option<&Configuration>, new: &Configuration) -> Vec<SettingC
     changes.into_iter().map(change).collect()
 }
 
-/// What a registration changes of what its app said about the task before; none if that was the same.
+/// What a registration changes of what its app registered for the task. None if it is the same.
 pub fn task_change(old: Option<&TaskOptions>, new: &TaskOptions) -> Option<SettingChange> {
     (old != Some(new)).then(|| SettingChange {
         setting: Setting::Task,
@@ -198,7 +201,7 @@ fn task_text(task: &TaskOptions) -> String {
     text
 }
 
-/// Apps in the order of their newest push, and what counts where several name the same.
+/// Apps in the order of their newest push.
 pub(crate) trait Apps {
     /// The value of the newest app that names it.
     fn newest<T>(&self, find: impl Fn(&Configuration) -> Option<T>) -> Option<T>;

@@ -1,5 +1,5 @@
-//! A store that keeps the rule book's own [`State`] needs two things: to decide a command, and to look. The rest of the
-//! seam follows from them, here, once.
+//! What a store that keeps the rule book's own [`State`] needs: to decide a command, and to look at the state. The
+//! other methods of [`Store`] follow from these two.
 
 use crate::{Answer, Change, Changed, Claim, Command, Configuration, Cursor, Error, ErrorKind, Exchange};
 use crate::{ExchangeReply, Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter};
@@ -22,13 +22,15 @@ macro_rules! answer {
     };
 }
 
-/// Where the rule book is kept. Whoever implements this is a [`Store`].
+/// A place where the rule book is kept. Every `Book` is a [`Store`].
 #[async_trait]
 pub trait Book: Send + Sync + 'static {
-    /// Decides a command; what it decided is kept before it is answered.
+    /// Decides a command. The decision is durable before the call is answered.
     async fn decide(&self, command: Command) -> Result<Answer>;
 
-    /// Looks at the state at store time. The look may suppose changes ([`State::at`], [`State::foresee`]); it leaves none.
+    /// Looks at the state at store time.
+    ///
+    /// The look may suppose changes ([`State::at`], [`State::foresee`]). It leaves none.
     async fn look<T, F>(&self, look: F) -> Result<T>
     where
         T: Send + 'static,
@@ -46,7 +48,7 @@ pub trait Book: Send + Sync + 'static {
     /// See [`Store::changed`].
     async fn changed(&self, seen: Option<u64>) -> Result<u64>;
 
-    /// A job that has left the state and is still remembered, where a store keeps such. Defaults to none.
+    /// A job that has left the state and is still remembered, for stores that archive jobs. Defaults to none.
     async fn archived(&self, job: JobId) -> Result<Option<JobDetail>> {
         let _ = job;
         Ok(None)

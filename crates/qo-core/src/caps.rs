@@ -1,8 +1,8 @@
-//! Every cap of qo, in one place. Nothing that a caller sends is unbounded.
+//! Every cap of qo, in one place. A cap bounds everything that a caller sends.
 
 /// Largest payload or output of a job, in bytes.
 pub const PAYLOAD_BYTES: usize = 1 << 20;
-/// How deep JSON may be nested: what the parser of every worker reads, and no more.
+/// Deepest nesting of JSON: as deep as every worker's parser reads.
 pub const JSON_DEPTH: usize = 127;
 /// Most payload bytes in one submit call.
 pub const SUBMIT_BYTES: usize = 8 << 20;
@@ -12,13 +12,13 @@ pub const SUBMIT_JOBS: usize = 10_000;
 pub const GROUPS_PER_JOB: usize = 16;
 /// Most extra limits of one job: [`GROUPS_PER_JOB`] less cluster, queue, group and key.
 pub const EXTRA_LIMITS: usize = GROUPS_PER_JOB - 4;
-/// Longest error text kept of an attempt, in bytes; a longer one is cut, never refused.
+/// Longest error text kept of an attempt, in bytes. A longer one is cut, never refused.
 pub const ERROR_BYTES: usize = 8 << 10;
-/// Longest note of a job's progress, in bytes; a longer one is cut, never refused.
+/// Longest note of a job's progress, in bytes. A longer one is cut, never refused.
 pub const NOTE_BYTES: usize = 256;
-/// Longest log kept of an attempt, in bytes; of a longer one the end is kept.
+/// Longest log kept of an attempt, in bytes. Of a longer one the end is kept.
 pub const LOG_BYTES: usize = 64 << 10;
-/// Attempts remembered of one job; the oldest are forgotten first.
+/// Attempts remembered of one job. The oldest are forgotten first.
 pub const ATTEMPTS_KEPT: usize = 100;
 /// Longest name (task, queue, group, worker), in bytes.
 pub const NAME_BYTES: usize = 128;
@@ -30,11 +30,11 @@ pub const LIMIT: u32 = 1_000_000;
 pub const QUEUE_PRIORITY: u32 = 1_000;
 /// Most attempts that a job may ask for.
 pub const ATTEMPTS: u32 = 1_000;
-/// Position in line is counted up to this number.
+/// A job's place in line is counted up to this number.
 pub const POSITION: u32 = 10_000;
 /// Most jobs that one exchange may claim.
 pub const CLAIM: u32 = 10_000;
-/// A claim ends once the payloads of its jobs have this many bytes together: an answer must fit a message.
+/// A claim stops once the payloads of its jobs have this many bytes together, so that the answer fits into a message.
 pub const CLAIM_BYTES: usize = 8 << 20;
 /// Most bytes of output and error text that one exchange may carry.
 pub const SETTLE_BYTES: usize = 16 << 20;
@@ -48,13 +48,13 @@ pub const SERVED: usize = 10_000;
 pub const CONFIGURED: usize = 10_000;
 /// Most apps whose configuration a namespace keeps, and most apps that register one task.
 pub const APPS: usize = 1_000;
-/// Pushes of configurations and registrations that are remembered; the oldest are forgotten first.
+/// How many pushes of configurations and registrations are remembered. The oldest are forgotten first.
 pub const PUSHES: usize = 100;
-/// Changes that are remembered of one push.
+/// How many changes of one push are remembered.
 pub const PUSH_CHANGES: usize = 50;
-/// Characters that are remembered of a schedule that a push changed.
+/// How many characters are remembered of a schedule that a push changed.
 pub const PUSH_TEXT_CHARS: usize = 120;
-/// Mistakes of a configuration that are listed at once.
+/// How many mistakes of a configuration are listed at once.
 pub const MISTAKES: usize = 100;
 /// Most jobs named by one cancel or retry call.
 pub const CANCELS: usize = 10_000;
@@ -68,19 +68,19 @@ pub const LEASE_MAX_MS: u64 = 86_400_000;
 pub const DURATION_MS: u64 = 10 * 365 * 86_400_000;
 /// Latest moment that a job may name: the end of the year 9999.
 pub const TIME_MS: i64 = 253_402_300_799_999;
-/// After its timeout a job keeps its lease this long, so that its worker can settle, in milliseconds.
+/// How long a job keeps its lease after its timeout, so that its worker can settle it, in milliseconds.
 pub const TIMEOUT_GRACE_MS: u64 = 10_000;
-/// An idempotency key is remembered at least this long after its job finished.
+/// How long an idempotency key is remembered at least after its job ended.
 pub const RETAIN_KEY_MS: u64 = 24 * 3_600_000;
 /// How long the id of a session that ended is remembered.
 pub const RETAIN_SESSION_MS: u64 = 24 * 3_600_000;
 /// Longest cron expression or name of a time zone, in bytes.
 pub const CRON_BYTES: usize = 256;
-/// A tick this late is not run by a schedule that skips missed ticks.
+/// How late a tick may be for a schedule that skips missed ticks to run it, in milliseconds.
 pub const TICK_GRACE_MS: u64 = 60_000;
-/// Missed ticks of one schedule that one step makes up for; the next step goes on.
+/// How many missed ticks of one schedule one step makes up for. The next step goes on.
 pub const TICKS: usize = 100;
-/// Most finished jobs, and most ids of ended sessions, that one sweep forgets; the next one goes on.
+/// Most ended jobs, and most ids of ended sessions, that one sweep forgets. The next one goes on.
 pub const FORGOTTEN: usize = 1_000;
 /// Most jobs that a view counts as expired before a command has ended them.
 pub const FORESEEN: u64 = 1_000;

@@ -1,4 +1,4 @@
-//! Commands: everything that may be asked of the rule book, and the answers.
+//! Commands: every request to the rule book, and the answers.
 
 use crate::{
     Configuration, Cursor, Exchange, ExchangeReply, FenceToken, GroupRef, JobFilter, JobId, JobState,
@@ -15,16 +15,18 @@ use serde::{Deserialize, Serialize};
 pub enum Command {
     /// Store jobs. See [`Store::submit`](crate::Store::submit).
     Submit(Vec<NewJob>),
-    /// Store jobs that were [offered](NewJob::check_offer): their submitter was told that they are safe before anybody
-    /// looked at the state, so none of them is refused any more. Not part of the seam: a store that takes offers sends it.
+    /// Store jobs that were [offered](NewJob::check_offer).
+    ///
+    /// Their client heard that they are safe before any process looked at the state, so none of them is refused any
+    /// more. Not a method of [`Store`](crate::Store): a store that takes offers sends it.
     Admit(Vec<NewJob>),
-    /// Call jobs off. See [`Store::cancel`](crate::Store::cancel).
+    /// Cancel jobs. See [`Store::cancel`](crate::Store::cancel).
     Cancel(Vec<JobId>),
     /// Declare tasks. See [`Store::register`](crate::Store::register).
     Register(Vec<TaskOptions>),
     /// Push a configuration file. See [`Store::configure`](crate::Store::configure).
     Configure(Configuration),
-    /// An operator's limit. See [`Store::set_limit`](crate::Store::set_limit).
+    /// Set an operator's limit. See [`Store::set_limit`](crate::Store::set_limit).
     SetLimit(GroupRef, u32),
     /// Take an operator's limit back. See [`Store::unset_limit`](crate::Store::unset_limit).
     UnsetLimit(GroupRef),
@@ -32,7 +34,7 @@ pub enum Command {
     PauseQueue(Name, bool),
     /// Open a session. See [`Store::open_session`](crate::Store::open_session).
     OpenSession(NewSession),
-    /// Settle, renew, claim. See [`Store::exchange`](crate::Store::exchange).
+    /// Settle, start, renew and claim. See [`Store::exchange`](crate::Store::exchange).
     Exchange(Exchange),
     /// End a session early. See [`Store::close_session`](crate::Store::close_session).
     CloseSession(SessionId),
@@ -40,30 +42,32 @@ pub enum Command {
     ReleaseSlot(GroupRef, FenceToken),
     /// End what is over. See [`Store::sweep`](crate::Store::sweep).
     Sweep,
-    /// Open finished jobs again. See [`Store::retry`](crate::Store::retry).
+    /// Reopen ended jobs. See [`Store::retry`](crate::Store::retry).
     Retry(Vec<JobId>),
-    /// Let jobs that succeeded leave the state, because the store keeps [them](crate::State::archivable) elsewhere. Those
-    /// that are not there, or may not leave, are left alone. Not part of the seam: a store that archives sends it.
+    /// Remove jobs that succeeded from the state, because the store archives [them](crate::State::archivable).
+    ///
+    /// Jobs that are not there, or may not be archived, stay as they are. Not a method of [`Store`](crate::Store): a
+    /// store that archives sends it.
     Archive {
         /// The jobs.
         jobs: Vec<JobId>,
     },
-    /// Cancel or retry what matches a filter. See [`Store::change_matching`](crate::Store::change_matching).
+    /// Cancel or retry the jobs that match a filter. See [`Store::change_matching`](crate::Store::change_matching).
     ChangeMatching {
         /// What to do.
         change: Change,
-        /// To which jobs.
+        /// Which jobs.
         filter: JobFilter,
-        /// Those after this place.
+        /// Only those after this place.
         after: Option<Cursor>,
         /// At most this many.
         limit: usize,
     },
-    /// Retry, skip or cancel. See [`Store::steer_workflow`](crate::Store::steer_workflow).
+    /// Retry or skip a step, or cancel a workflow. See [`Store::steer_workflow`](crate::Store::steer_workflow).
     SteerWorkflow(Name, Steer),
     /// Take slots for a program. See [`Store::acquire_slots`](crate::Store::acquire_slots).
     AcquireSlots(SlotRequest),
-    /// Program them longer. See [`Store::extend_slots`](crate::Store::extend_slots).
+    /// Extend a program's lease on its slots. See [`Store::extend_slots`](crate::Store::extend_slots).
     ExtendSlots {
         /// The lease.
         lease: LeaseId,
@@ -72,21 +76,21 @@ pub enum Command {
         /// How long from now.
         lease_ms: u64,
     },
-    /// Give them back. See [`Store::return_slots`](crate::Store::return_slots).
+    /// Return a program's slots. See [`Store::return_slots`](crate::Store::return_slots).
     ReturnSlots(LeaseId, FenceToken),
-    /// Let a schedule fire, or not. See [`Store::enable_schedule`](crate::Store::enable_schedule).
+    /// Enable or disable a schedule. See [`Store::enable_schedule`](crate::Store::enable_schedule).
     EnableSchedule(Name, bool),
     /// Submit a schedule's job now, with this id. See [`Store::trigger_schedule`](crate::Store::trigger_schedule).
     TriggerSchedule(Name, JobId),
 }
 
-/// The answer to a [`Command`], variant by variant.
+/// The answer to a [`Command`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Of a submit or an admission: per job, in the order of the call.
+    /// Of a submit or an admission: the outcome of each job, in the order of the call.
     Submitted(Vec<Result<Submitted>>),
-    /// Per job, in the order of the call: its state now. A running job stays running until it is settled.
+    /// The state of each job, in the order of the call. A running job stays running until it is settled.
     Cancelled(Vec<Result<JobState>>),
     /// The session is open.
     Opened(OpenedSession),
@@ -94,11 +98,11 @@ pub enum Answer {
     Exchanged(Box<ExchangeReply>),
     /// What a sweep ended.
     Swept(Swept),
-    /// Per job, in the order of the call: its state now.
+    /// The state of each job, in the order of the call.
     Retried(Vec<Result<JobState>>),
     /// What a bulk change did.
     Changed(Changed),
-    /// The slots that a program holds now; none if there was no room.
+    /// The slots that a program holds now. None if there was no room.
     Acquired(Option<SlotLease>),
     /// A program's lease, extended.
     Extended(SlotLease),
@@ -106,7 +110,7 @@ pub enum Answer {
     Triggered(Submitted),
     /// What a configuration or registration changed.
     Pushed(Pushed),
-    /// Done; there is nothing else to say.
+    /// Done, without more to say.
     Done,
 }
 
@@ -114,9 +118,9 @@ pub enum Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// Call it off, unless it has ended.
+    /// Cancel it, unless it has ended.
     Cancel,
-    /// Open it again, if it has ended without success.
+    /// Reopen it if it ended without success; make it due now if it waits for its next attempt.
     Retry,
 }
 
@@ -125,15 +129,16 @@ pub enum Change {
 pub struct Changed {
     /// Jobs that it changed, or asked to stop.
     pub jobs: u64,
-    /// Where to go on; none if nothing else matches.
+    /// Where to go on. None if no other job matches.
     pub next: Option<Cursor>,
 }
 
 /// A session as it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenedSession {
-    /// Store time at which it was opened, also when it is opened again: a worker counts its lease from the
-    /// moment it *first* sent the request.
+    /// Store time at which it was opened, also when it is opened again.
+    ///
+    /// A worker counts its lease from the moment it *first* sent the request.
     pub now: Time,
     /// Store time at which it ends unless it is renewed before.
     pub lease_until: Time,
@@ -154,7 +159,7 @@ pub struct Swept {
     pub fired: u64,
     /// Jobs that expired.
     pub expired: u64,
-    /// Finished jobs whose time to be remembered was over. If that is [`FORGOTTEN`](crate::caps::FORGOTTEN) there may
-    /// be more: sweep again.
+    /// Ended jobs that were forgotten. If that is [`FORGOTTEN`](crate::caps::FORGOTTEN), there may be more: sweep
+    /// again.
     pub forgotten: u64,
 }

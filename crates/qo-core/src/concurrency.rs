@@ -1,92 +1,141 @@
-//! Slots for programs that are not jobs, in five calls. They share the group's limit with the jobs of the group, on
-//! every store.
+//! Slots for programs that are not jobs, in five calls: [`ConcurrencyManager`].
+//!
+//! [`StoreSlots`] implements it over any store: its slots share the group's limit with the jobs of the group.
+//! `qo-object` implements it over objects in a bare bucket, whose slots are counted apart from jobs.
 //!
 //! ```
-//! # use qo_core::{ConcurrencyManager, MemoryStore, Result};
+//! # use qo_core::{Acquire, ConcurrencyManager, MemoryStore, Result, StoreSlots};
 //! # use std::{sync::Arc, time::Duration};
 //! # async fn example() -> Result<()> {
-//! let manager = ConcurrencyManager::new(Arc::new(MemoryStore::new()));
-//! let me = uuid::Uuid::from_u128(1);
-//! if let Some(slot) = manager.try_acquire("gpu", 2, me, "render-7", Duration::from_secs(30)).await? {
+//! let manager = StoreSlots::new(Arc::new(MemoryStore::new()));
+//! let acquire = Acquire {
+//!     group: "gpu",
+//!     limit: 2,
+//!     task_id: uuid::Uuid::from_u128(1),
+//!     worker_id: "render-7",
+//!     lease_duration: Duration::from_secs(30),
+//! };
+//! if let Some(slot) = manager.try_acquire(&acquire).await? {
 //!     // … work, and call `extend_lease` now and then …
-//!     manager.release("gpu", slot.token, me).await?;
+//!     manager.release(&slot).await?;
 //! }
 //! # Ok(())
 //! # }
 //! ```
 
 use crate::{
-    ErrorKind, FenceToken, GroupRef, HeldBy, Holder, LeaseId, Name, Result, SlotLease, SlotRequest, Store,
-    Time,
+    ErrorKind, FenceToken, GroupRef, HeldBy, Holder, LeaseId, Name, Result, SlotRequest, Store, Time, millis,
 };
+use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc, time::Duration};
 use uuid::Uuid;
 
-/// Takes and gives back slots of groups, over any store.
+/// Takes and gives back slots of groups, for programs that are not jobs.
+#[async_trait]
+pub trait ConcurrencyManager: Send + Sync {
+    /// Takes a slot of a group. None if there is no room. After `Unknown` the caller holds nothing until it has asked
+    /// again for the same task.
+    async fn try_acquire(&self, acquire: &Acquire<'_>) -> Result<Option<HeldSlot>>;
+
+    /// Gives a slot back. `Fenced` if the caller does not hold it any more; nothing is freed twice.
+    async fn release(&self, slot: &HeldSlot) -> Result<()>;
+
+    /// Holds a slot for `lease_duration` from now, and returns the end of its lease. `Fenced` if the caller does not
+    /// hold it any more: stop what it was for.
+    async fn extend_lease(&self, slot: &HeldSlot, lease_duration: Duration) -> Result<Time>;
+
+    /// Frees the slots of programs whose lease is over, in all groups, and returns how many there were. It only tidies
+    /// up: calls that want such a slot take it anyway.
+    async fn cleanup_expired(&self) -> Result<u64>;
+
+    /// Who holds the slots of a group. A group without a holder is empty, not an error.
+    async fn get_status(&self, group: &str) -> Result<ConcurrencyStatus>;
+}
+
+/// A request for a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Acquire<'a> {
+    /// `GROUP` or `GROUP/KEY`.
+    pub group: &'a str,
+    /// How many slots the group has. In a store it counts where no other limit is set.
+    pub limit: u32,
+    /// The caller's own id. The same id again gets the same slot, so a call whose answer was lost may be made again.
+    pub task_id: Uuid,
+    /// A label for people.
+    pub worker_id: &'a str,
+    /// How long the slot is held, unless the lease is extended or the slot is given back.
+    pub lease_duration: Duration,
+}
+
+/// A slot that a program holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldSlot {
+    /// The group.
+    pub group: GroupRef,
+    /// Which slot it is: in a store the number of the token, of objects the number of the object, from 0.
+    pub slot_id: u64,
+    /// The id that the caller gave.
+    pub task_id: Uuid,
+    /// Grows with every holder: a write with an older token comes from a program that has lost the slot.
+    pub token: FenceToken,
+    /// When the lease is over unless it is extended, by store time.
+    pub expires_at: Time,
+}
+
+/// The slots in a store. They share the limits of their groups with jobs.
 #[derive(Clone)]
-pub struct ConcurrencyManager {
+pub struct StoreSlots {
     store: Arc<dyn Store>,
 }
 
-impl fmt::Debug for ConcurrencyManager {
+impl fmt::Debug for StoreSlots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConcurrencyManager").finish_non_exhaustive()
+        f.debug_struct("StoreSlots").finish_non_exhaustive()
     }
 }
 
-impl ConcurrencyManager {
-    /// A manager of the slots in a store.
+impl StoreSlots {
+    /// The slots in a store.
     pub fn new(store: Arc<dyn Store>) -> Self {
         Self { store }
     }
+}
 
-    /// Takes a slot of a group (`GROUP` or `GROUP/KEY`). Returns its id and until when it is held, or none if there is
-    /// no room.
-    ///
-    /// `limit` counts where nobody else has set one. `task_id` is the caller's own: the same id again gets the same
-    /// slot until the same time, so a call whose answer was lost may be made again.
-    pub async fn try_acquire(
-        &self,
-        group: &str,
-        limit: u32,
-        task_id: Uuid,
-        worker_id: &str,
-        lease_duration: Duration,
-    ) -> Result<Option<SlotLease>> {
-        let (id, holder) = (LeaseId(task_id), Name::parse("worker_id", worker_id)?);
-        let request = SlotRequest::new(id, GroupRef::parse("group", group)?, holder, millis(lease_duration));
-        self.store.acquire_slots(SlotRequest { limit: Some(limit), ..request }).await
+#[async_trait]
+impl ConcurrencyManager for StoreSlots {
+    async fn try_acquire(&self, acquire: &Acquire<'_>) -> Result<Option<HeldSlot>> {
+        let Acquire { group, limit, task_id, worker_id, lease_duration } = *acquire;
+        let holder = Name::parse("worker_id", worker_id)?;
+        let group = GroupRef::parse("group", group)?;
+        let request = SlotRequest::new(LeaseId(task_id), group.clone(), holder, millis(lease_duration));
+        let lease = self.store.acquire_slots(SlotRequest { limit: Some(limit), ..request }).await?;
+        Ok(lease.map(|lease| HeldSlot {
+            group,
+            slot_id: lease.token.0,
+            task_id,
+            token: lease.token,
+            expires_at: lease.lease_until,
+        }))
     }
 
-    /// Gives a slot back; it is known by its id and the caller's, whatever group it is of. `Fenced` if it is not held any more; nothing is freed twice.
-    pub async fn release(&self, group: &str, slot_id: FenceToken, task_id: Uuid) -> Result<()> {
-        GroupRef::parse("group", group)?;
-        self.store.return_slots(LeaseId(task_id), slot_id).await
+    async fn release(&self, slot: &HeldSlot) -> Result<()> {
+        self.store.return_slots(LeaseId(slot.task_id), slot.token).await
     }
 
-    /// Holds a slot for `lease_duration` from now and returns the end of its lease. `Fenced` if it is not held any more:
-    /// stop what it was for.
-    pub async fn extend_lease(
-        &self,
-        group: &str,
-        slot_id: FenceToken,
-        task_id: Uuid,
-        lease_duration: Duration,
-    ) -> Result<Time> {
-        GroupRef::parse("group", group)?;
-        let lease = self.store.extend_slots(LeaseId(task_id), slot_id, millis(lease_duration)).await?;
+    async fn extend_lease(&self, slot: &HeldSlot, lease_duration: Duration) -> Result<Time> {
+        let lease =
+            self.store.extend_slots(LeaseId(slot.task_id), slot.token, millis(lease_duration)).await?;
         Ok(lease.lease_until)
     }
 
-    /// Ends every lease that is over, of programs and of jobs, and returns how many slots' leases of programs there
-    /// were. Every claim does the same on its way, so nobody has to call it where workers or programs are busy.
-    pub async fn cleanup_expired(&self) -> Result<u64> {
+    /// Ends every lease that is over, of jobs too, and counts those of programs. Every claim does the same on its way.
+    async fn cleanup_expired(&self) -> Result<u64> {
         Ok(self.store.sweep().await?.slots)
     }
 
-    /// The limit of a group and who holds its slots, jobs and programs. A group that nobody has named yet is empty.
-    pub async fn get_status(&self, group: &str) -> Result<ConcurrencyStatus> {
+    /// The limit of a group, and the jobs and programs that hold its slots.
+    async fn get_status(&self, group: &str) -> Result<ConcurrencyStatus> {
         let group = GroupRef::parse("group", group)?;
         match self.store.group(group.clone()).await {
             Ok(detail) => Ok(ConcurrencyStatus {
@@ -103,36 +152,33 @@ impl ConcurrencyManager {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// A group: its limit and the slots that are taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConcurrencyStatus {
     /// The group.
     pub group: GroupRef,
-    /// The limit in force; none means unlimited.
+    /// The limit in force. None if the group is unlimited, or if its slots are objects, which know no limit.
     pub limit: Option<u32>,
     /// Slots that are taken.
     pub active: u64,
-    /// Who holds them, the oldest first.
+    /// Who holds them: in a store the oldest first, of objects by their number.
     pub slots: Vec<SlotInfo>,
 }
 
 /// Slots of a group that one job or program holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotInfo {
-    /// What `release` and operators know it by: the holder's fence token.
-    pub slot_id: FenceToken,
+    /// Which slot it is: see [`HeldSlot::slot_id`].
+    pub slot_id: u64,
     /// How many slots it is.
     pub slots: u32,
     /// The job, or the id that the program gave.
     pub task_id: Uuid,
     /// The worker that runs the job, or the program.
     pub worker_id: Name,
-    /// Since when.
-    pub acquired_at: Time,
+    /// Since when; none for an object, which does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acquired_at: Option<Time>,
     /// When its lease is over unless it is extended.
     pub expires_at: Time,
 }
@@ -144,11 +190,11 @@ impl From<Holder> for SlotInfo {
             HeldBy::Program { lease } => lease.0,
         };
         Self {
-            slot_id: holder.token,
+            slot_id: holder.token.0,
             slots: holder.slots,
             task_id,
             worker_id: holder.worker,
-            acquired_at: holder.since,
+            acquired_at: Some(holder.since),
             expires_at: holder.lease_until,
         }
     }

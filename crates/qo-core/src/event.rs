@@ -1,4 +1,4 @@
-//! Events: what was decided. Replaying them decides nothing, so it always reaches the same state.
+//! Events: what was decided. Replaying them decides nothing, so every replay reaches the same state.
 
 use crate::job::is_default;
 use crate::{
@@ -11,13 +11,13 @@ use crate::{TickOutcome, Time};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// One thing that happened. A command decides zero or more of them; they happen together.
+/// One thing that happened. A command decides zero or more events, which happen together.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// Store time went on. What becomes due by it stands in line from now on.
+    /// Store time advanced. Jobs that become due stand in line from now on.
     Ticked(Time),
-    /// A job was accepted. Its group is filled in, unless it is called like the task, and its `run_at`, unless that is now.
+    /// A job was accepted. Its group is filled in unless it is the task's name, and its `run_at` unless that is now.
     Accepted(Arc<NewJob>),
     /// A worker owns the job now, and the job holds all its slots.
     Started {
@@ -27,7 +27,7 @@ pub enum Event {
         session: SessionId,
         /// The claim's token: one more than the namespace's last.
         token: FenceToken,
-        /// When its timeout ends the claim, whatever the session does.
+        /// When its timeout ends the attempt, even if the session renews.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_at: Option<Time>,
     },
@@ -35,27 +35,27 @@ pub enum Event {
     Claimed {
         /// The job.
         job: JobId,
-        /// Who claimed it.
+        /// The session that claimed it.
         session: SessionId,
         /// The claim's token: one more than the namespace's last.
         token: FenceToken,
         /// When the claim is over unless the job starts before.
         until: Time,
     },
-    /// A claim ended before its job started; no attempt was used.
+    /// A claim ended before its job started. No attempt was used.
     ClaimEnded {
         /// The job.
         job: JobId,
         /// The claim that is over.
         token: FenceToken,
-        /// Where the job is now: pending or expired.
+        /// The state of the job: pending or expired.
         then: JobState,
-        /// The owner did not do this itself and must be told.
+        /// The worker did not end the claim itself and must be told.
         tell_owner: bool,
     },
-    /// An attempt is over, and the slots are free.
+    /// An attempt ended, and its slots are free.
     AttemptEnded(Box<AttemptEnded>),
-    /// A running job's owner said how far it is.
+    /// The owner of a running job reported progress.
     Progressed {
         /// The job.
         job: JobId,
@@ -63,49 +63,49 @@ pub enum Event {
         token: FenceToken,
         /// How much of it is done.
         percent: u8,
-        /// In words.
+        /// A note in words.
         note: Note,
     },
-    /// A job was called off while it ran; its worker will be told.
+    /// A cancel was requested for a running job. Its worker will be told.
     CancelRequested(JobId),
-    /// A pending or claimed job reached a terminal state without running: cancelled or expired.
+    /// A pending or claimed job ended without running: cancelled or expired.
     Dropped {
         /// The job.
         job: JobId,
-        /// Where it is now.
+        /// The state of the job.
         state: JobState,
     },
-    /// A job that had not succeeded was opened again: it is pending, and has all its attempts again.
+    /// A job that had ended without success was reopened. It is pending, with all its attempts left.
     Reopened {
         /// The job.
         job: JobId,
-        /// When it runs.
+        /// When it is due.
         run_at: Time,
-        /// When it expires; none if that was over.
+        /// When it expires. None if that moment has passed.
         good_until: Option<Time>,
     },
-    /// A finished job's time to be remembered was over.
+    /// The retention of an ended job was over.
     Forgotten(JobId),
-    /// A job that succeeded left the state: the store keeps it elsewhere.
+    /// A job that succeeded left the state, because the store archives it.
     Archived(JobId),
-    /// The step that halted its workflow is passed over.
+    /// The step that halted its workflow was skipped.
     StepSkipped(JobId),
-    /// A workflow was called off; its steps were before.
+    /// A workflow was cancelled. Its steps were cancelled before.
     WorkflowCancelled(Name),
     /// A program took slots.
     SlotsTaken {
-        /// As it asked for them.
+        /// The program's request.
         request: Arc<SlotRequest>,
         /// Its token: one more than the namespace's last.
         token: FenceToken,
         /// When the lease is over unless it is extended.
         lease_until: Time,
     },
-    /// A job that waited for its next attempt is due.
+    /// A job that waited for its next attempt is due now.
     Hurried {
         /// The job.
         job: JobId,
-        /// Since when.
+        /// When it became due.
         run_at: Time,
     },
     /// A program's lease was extended.
@@ -119,14 +119,14 @@ pub enum Event {
     SlotsFreed {
         /// The lease that is over.
         lease: LeaseId,
-        /// Why.
+        /// Why they are free.
         by: SlotsFreedBy,
     },
     /// The next tick of a schedule was found.
     ScheduleMoved {
         /// The schedule.
         schedule: Name,
-        /// Its next tick; none if there is no other, or it is disabled.
+        /// Its next tick. None if there is no later tick, or it is disabled.
         next: Option<Time>,
     },
     /// A schedule was enabled or disabled.
@@ -136,7 +136,7 @@ pub enum Event {
         /// Whether it is enabled now.
         enabled: bool,
     },
-    /// A tick of a schedule came, and its job was submitted.
+    /// A tick of a schedule was due, and its job was submitted.
     ScheduleFired {
         /// The schedule.
         schedule: Name,
@@ -149,14 +149,14 @@ pub enum Event {
     Registered(Arc<TaskOptions>),
     /// A configuration replaced the last one of its app.
     Configured(Arc<Configuration>),
-    /// An operator set (or, with none, took back) a limit.
+    /// An operator set a limit or, with none, took it back.
     LimitSet {
         /// The group, or every key of one.
         group: GroupRef,
-        /// The limit.
+        /// The limit. None takes it back.
         limit: Option<u32>,
     },
-    /// The last live job of a group was gone, and so the limit that submitted jobs had brought.
+    /// The last live job or program of a group was gone, and its submit-side limit with it.
     LimitSpent(GroupRef),
     /// A queue was paused or resumed.
     QueuePaused {
@@ -167,7 +167,7 @@ pub enum Event {
     },
     /// A worker opened a session.
     SessionOpened {
-        /// As it asked for it.
+        /// The worker's request.
         session: Arc<NewSession>,
         /// When it ends unless it is renewed.
         lease_until: Time,
@@ -185,13 +185,13 @@ pub enum Event {
     },
     /// An exchange was answered.
     Exchanged(Box<Exchanged>),
-    /// A session is over; its attempts ended before.
+    /// A session ended. Its attempts ended before.
     SessionEnded(SessionId),
-    /// A session ended so long ago that its id need not be remembered.
+    /// The id of a session that ended long ago was forgotten.
     SessionForgotten(SessionId),
 }
 
-/// The end of an attempt, and where it left the job.
+/// The end of an attempt, and the state in which it left the job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptEnded {
     /// The job.
@@ -203,20 +203,20 @@ pub struct AttemptEnded {
     /// What the handler, or the rule that ended it, said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorText>,
-    /// What the handler returned; none stands for `null` if it succeeded.
+    /// What the handler returned. None means `null` if it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Json>,
-    /// Where the job is now.
+    /// The state of the job.
     pub then: JobState,
-    /// When it runs again; none leaves it where it stood in line.
+    /// When it is due again. None keeps its place in line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Time>,
-    /// The owner did not do this itself and must be told to stop.
+    /// The worker did not end the attempt itself and must be told to stop.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tell_owner: bool,
 }
 
-/// What an exchange was answered, after its settles and claims: the same number again gets the same.
+/// The reply to an exchange, recorded after its settles and claims. The same number again gets the same reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchanged {
     /// The session.
@@ -235,12 +235,12 @@ pub struct Exchanged {
     /// The jobs it claimed ahead of time, in order; the claims themselves were `Claimed`.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "brief::grants")]
     pub prefetched: Vec<Granted>,
-    /// What it was told to stop.
+    /// What it must stop.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<Stop>,
 }
 
-/// How lists with thousands of entries are written that nearly all say the same: the usual entry in one word.
+/// A short form for lists of thousands of entries, nearly all of which say the same: the usual entry is one word.
 mod brief {
     use crate::{FenceToken, Granted, Result, RetryPolicy};
     use serde::de::value::MapAccessDeserializer;
@@ -248,7 +248,7 @@ mod brief {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use std::fmt;
 
-    /// A result is written as its state; an error as itself.
+    /// A result is written as its state, an error as itself.
     pub(super) mod results {
         use super::*;
         use crate::JobState;

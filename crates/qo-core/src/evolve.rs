@@ -1,5 +1,5 @@
-//! `evolve`: what an event means. It decides nothing and refuses nothing; the assertions say which
-//! guarantee an impossible event would break, and stay on in release builds.
+//! `evolve`: what an event means. It decides nothing and refuses nothing. Its assertions name the guarantee that an
+//! impossible event would break. They stay on in release builds.
 
 use crate::app::{Apps, changes, task_change};
 use crate::state::row::{Claimed, Group, Job, JobOptions, Past, Phase, Program, Record, Run, ScheduleRow};
@@ -26,8 +26,7 @@ impl State {
     /// Applies one event. Events must come in the order in which they were decided.
     ///
     /// # Panics
-    /// If the event contradicts the state: the log is damaged, or a rule is broken (the message names the
-    /// guarantee).
+    /// If the event contradicts the state: the log is damaged, or a rule is broken. The message names the guarantee.
     pub fn evolve(&mut self, event: &Event) {
         match event {
             Event::Ticked(now) => {
@@ -158,7 +157,7 @@ impl State {
         self.bring_limit(group, new.key.as_ref(), new.limit);
     }
 
-    /// The limit that a job brings for its group, or with a key for that key.
+    /// Sets the submit-side limit that a job brings for its group, or with a key for that key.
     fn bring_limit(&mut self, group: &Name, key: Option<&Key>, limit: Option<u32>) {
         let Some(limit) = limit else { return };
         let group = match key {
@@ -275,7 +274,7 @@ impl State {
         } else {
             self.retire_job(ix, ended.then, change);
         }
-        // Whoever ended it, an earlier notice about this claim is out of date.
+        // The attempt has ended, so an earlier stop about this claim is out of date. Replace or remove it.
         let stop = Stop { job: ended.job, token: run.token, reason: StopReason::LeaseEnded };
         let told = ended.tell_owner.then_some(stop);
         if told.is_some() || self.sessions[run.session].stops.contains_key(&run.token) {
@@ -379,7 +378,7 @@ impl State {
         self.remember_push(&task.app, change.into_iter().collect());
     }
 
-    /// What the app named before and names now may have another value; the rest of the namespace has not.
+    /// Only settings that the app named before, or names now, can have changed.
     fn configured(&mut self, new: &Arc<Configuration>) {
         let apps = self.apps_with(new);
         let old = self.configuration(&new.app).cloned().unwrap_or_else(|| Configuration::of(new.app.clone()));
@@ -491,7 +490,7 @@ impl State {
     }
 
     fn job_ix(&self, job: JobId) -> Ix<Job> {
-        // Whoever decided the event has just looked at its job.
+        // The rule that decided the event has just looked up its job.
         let recent = self.recent.filter(|&ix| self.jobs.get(ix).is_some_and(|row| row.id == job));
         recent
             .or_else(|| self.find_job(job))

@@ -1,11 +1,11 @@
-//! `explain`: why is my job not running? Every reason that holds now, from the same rules that claim uses.
+//! `explain`: why is my job not running? Every reason that holds now, from the same rules that a claim uses.
 
 use crate::lane::{Lane, Rank};
 use crate::state::row::{At, Group, Job, Phase};
 use crate::state::{State, table::Ix};
 use crate::{Error, Explanation, JobId, Reason, Result, caps};
 
-/// Holders shown with a full group.
+/// How many holders are shown of a full group.
 const HOLDERS_SHOWN: usize = 10;
 
 impl State {
@@ -110,8 +110,8 @@ impl State {
         (draining + saturated == serving.len() as u32).then_some(Reason::WorkersBusy { saturated, draining })
     }
 
-    /// A job's place in line among the due jobs of some lanes, 1 for the next. It looks at every lane, so
-    /// it is for people, not for claims; it stops counting at [`caps::POSITION`].
+    /// A job's place in line among the due jobs of some lanes, 1 for the next. It reads every lane, so no claim uses
+    /// it. It stops counting at [`caps::POSITION`].
     fn position(&self, place: (u32, Rank), counts: impl Fn(&Lane) -> bool) -> u32 {
         let lanes = self.lanes.iter().map(|(_, lane)| lane).filter(|lane| counts(lane));
         let ahead = lanes.flat_map(|lane| {

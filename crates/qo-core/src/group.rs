@@ -1,4 +1,4 @@
-//! Groups: the names that jobs share slots under, and how a group is spelled.
+//! Groups: the names under which jobs share slots, and how a group is spelled.
 
 use crate::{Error, Key, Name, Result};
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub enum GroupRef {
 }
 
 impl GroupRef {
-    /// Reads a group reference; `field` is what the error calls it.
+    /// Parses a group reference. `field` is its name in the error.
     pub fn parse(field: impl fmt::Display, text: &str) -> Result<Self> {
         if text == "cluster" {
             return Ok(Self::Cluster);

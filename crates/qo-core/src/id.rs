@@ -1,11 +1,12 @@
-//! Names, keys, ids and tokens: what things are called, and which spellings are refused.
+//! Names, keys, ids and tokens, and the spellings that are refused.
 
 use crate::{Error, Result, caps};
 use serde::{Deserialize, Serialize};
 use std::{borrow::Borrow, fmt, ops::Deref, sync::Arc};
 use uuid::Uuid;
 
-/// A job's id: a UUIDv7 made by the client, so that its own retry after `Unknown` needs no key.
+/// A job's id: a UUIDv7 made by the client, so that a client can repeat its submit after `Unknown` without an
+/// idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobId(pub Uuid);
@@ -15,26 +16,28 @@ pub struct JobId(pub Uuid);
 #[serde(transparent)]
 pub struct SessionId(pub Uuid);
 
-/// The id of a program's hold on slots: random, made by the program when it asks for them.
+/// The id of a program's lease on slots: random, made by the program when it asks for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct LeaseId(pub Uuid);
 
-/// A number that grows with every claim in the namespace; the newest one of a job owns it.
+/// A number that grows with every claim in the namespace. The newest token of a job owns it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FenceToken(pub u64);
 
-/// The name of a task, queue, group, workflow, schedule or worker: `[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}`, and not `cluster`.
+/// The name of a task, queue, group, workflow, schedule or worker.
+///
+/// It matches `[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}` and is not `cluster`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(Arc<str>);
 
-/// What divides a group: 1 to 256 bytes of UTF-8 without control characters, not `*`.
+/// A key, which divides a group: 1 to 256 bytes of UTF-8 without control characters, and not `*`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Arc<str>);
 
 impl Name {
-    /// Checks a name; `field` is what the error calls it.
+    /// Parses a name. `field` is its name in the error.
     pub fn parse(field: impl fmt::Display, text: &str) -> Result<Self> {
         let mut bytes = text.bytes();
         let first = bytes.next().is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_');
@@ -55,7 +58,7 @@ impl Name {
 }
 
 impl Key {
-    /// Checks a key; `field` is what the error calls it.
+    /// Parses a key. `field` is its name in the error.
     pub fn parse(field: impl fmt::Display, text: &str) -> Result<Self> {
         if text.is_empty() || text.len() > caps::KEY_BYTES {
             return Err(Error::invalid(field, text, "must be 1 to 256 bytes"));
@@ -72,6 +75,12 @@ impl Key {
 
 macro_rules! text {
     ($type:ty, $field:literal) => {
+        impl AsRef<str> for $type {
+            fn as_ref(&self) -> &str {
+                self
+            }
+        }
+
         impl Deref for $type {
             type Target = str;
             fn deref(&self) -> &str {
@@ -109,8 +118,8 @@ macro_rules! text {
 text!(Name, "name");
 text!(Key, "key");
 
-/// A type that is written as the text that it holds, and read by checking it. (`serde(try_from = "String")` would make a
-/// string on each way, and a log is full of names.)
+/// A type that is serialized as its text, and checked when it is read. (`serde(try_from = "String")` would allocate a
+/// string each way, and logs are full of names.)
 macro_rules! written_as_text {
     ($type:ident, $field:literal) => {
         impl serde::Serialize for $type {

@@ -1,4 +1,4 @@
-//! Jobs: what is submitted, what states it passes through, and what is remembered of each attempt.
+//! Jobs: what a client submits, the states of a job, and what is remembered of each attempt.
 
 use crate::{
     Error, FenceToken, GroupRef, JobId, Key, Name, OnFailure, Result, RetryPolicy, SessionId, Time, caps,
@@ -9,12 +9,13 @@ use std::{collections::BTreeMap, fmt};
 
 /// A JSON text.
 ///
-/// One that came through [`parse`](Self::parse) is JSON. One that was read from a store, or from a caller's message, is taken
-/// as it is: a record with a payload that is no JSON must not stop everything that reads the record. [`check`](Self::check)
-/// tells; a door calls it on what comes in, and a worker on what it is about to run.
+/// A text from [`parse`](Self::parse) is JSON. A text that was read from a store or from a caller's message is taken as
+/// it is, because one payload that is no JSON must not make a whole record unreadable. [`check`](Self::check) tells. A
+/// store calls it on what clients send, and a worker on what it is about to run.
 #[derive(Clone)]
 pub struct Json(
-    /// A mark, [`PARSED`] or [`STORED`], and then the text. A field for the mark would make every row of the state larger.
+    /// A mark, [`PARSED`] or [`STORED`], followed by the text. A field for the mark would make every row of the state
+    /// larger.
     Arc<str>,
 );
 
@@ -22,12 +23,13 @@ const PARSED: char = '+';
 const STORED: char = '?';
 
 impl Json {
-    /// Checks that `text` is JSON; `field` is what the error calls it.
+    /// Parses a text that must be JSON. `field` is its name in the error.
     pub fn parse(field: impl fmt::Display, text: &str) -> Result<Self> {
         if text == "null" {
             return Ok(Self::null());
         }
-        // A whole parse, not a skim: a lone surrogate, say, would be found by whoever reads the text next.
+        // A full parse, because a quick scan misses errors such as a lone surrogate, and the next reader of the text
+        // would fail.
         match serde_json::from_str::<serde_json::Value>(text) {
             Ok(_) => Ok(Self::marked(PARSED, text)),
             Err(error) if error.to_string().starts_with("recursion limit") => {
@@ -66,7 +68,9 @@ impl Json {
         &self.0[PARSED.len_utf8()..]
     }
 
-    /// `Invalid` if it is too large, or no JSON; `field` is what the error calls it. It is parsed here unless it was before.
+    /// `Invalid` if it is too large or no JSON. `field` is its name in the error.
+    ///
+    /// It parses the text unless [`parse`](Self::parse) has done so.
     pub fn check(&self, field: &str) -> Result<()> {
         let size = self.as_str().len();
         if size > caps::PAYLOAD_BYTES {
@@ -132,8 +136,9 @@ impl From<Json> for String {
     }
 }
 
-/// What went wrong in an attempt, at most [`caps::ERROR_BYTES`] long: a longer text is cut and a NUL replaced,
-/// because a worker must always be able to settle.
+/// What went wrong in an attempt, at most [`caps::ERROR_BYTES`] long.
+///
+/// A longer text is cut and a NUL is replaced, because a worker must always be able to settle.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct ErrorText(Arc<str>);
@@ -169,57 +174,57 @@ impl fmt::Display for ErrorText {
     }
 }
 
-/// At most so many bytes of a text, and no NUL: not every store can keep one.
+/// At most `most` bytes of a text, without NUL, which not every store can keep.
 pub(crate) fn bounded(text: &str, most: usize) -> Arc<str> {
     let text = &text[..text.floor_char_boundary(most)];
     if text.contains('\0') { text.replace('\0', "\u{1a}").into() } else { text.into() }
 }
 
-/// What a submit does when the first limited group of the job has no room for it among its live jobs.
+/// What a submit does when the first limited group of a job has no room for it beside its live jobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnLimit {
-    /// Accept the job; it waits in line for its slots.
+    /// Accept the job. It waits in line for its slots.
     #[default]
     Wait,
     /// Refuse it with `LimitReached`.
     Reject,
-    /// Drop it, and say so.
+    /// Do not store it, and say so.
     Skip,
 }
 
-/// A job as it is submitted.
+/// A job as a client submits it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewJob {
-    /// Made by the client; submitting the same id again is the same job.
+    /// Made by the client. Submitting the same id again is the same job.
     pub id: JobId,
-    /// The handler that shall run.
+    /// The handler that runs it.
     pub task: Name,
     /// What the handler gets. Defaults to `null`.
     #[serde(default = "Json::null", skip_serializing_if = "Json::is_null")]
     pub payload: Json,
-    /// The line it stands in. Defaults to `default`.
+    /// Its queue. Defaults to `default`.
     #[serde(default = "default_queue", skip_serializing_if = "is_default_queue")]
     pub queue: Name,
     /// Lower runs first. Defaults to 0.
     #[serde(default, skip_serializing_if = "is_default")]
     pub priority: i32,
-    /// Not before this time. Defaults to now.
+    /// It does not run before this time. Defaults to now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_at: Option<Time>,
-    /// If it has not started by then it expires. Defaults to never.
+    /// It expires if it has not started by then. Defaults to never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good_until: Option<Time>,
-    /// Tries until it fails for good. Defaults to 3.
+    /// How many attempts it has. Defaults to 3.
     #[serde(default = "default_max_attempts", skip_serializing_if = "is_default_max_attempts")]
     pub max_attempts: u32,
-    /// Backoff between tries. Defaults to the task's, else [`RetryPolicy::default`].
+    /// Backoff between attempts. Defaults to the task's, else [`RetryPolicy::default`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryPolicy>,
     /// How long one attempt may run. Defaults to the task's, else no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// The group it shares slots in. Defaults to the task's registered group, else the task's name.
+    /// The group whose slots it takes. Defaults to the task's registered group, else the task's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Name>,
     /// Divides the group. Defaults to none.
@@ -231,19 +236,19 @@ pub struct NewJob {
     /// Further groups and the slots it takes there. Defaults to none.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<GroupRef, u32>,
-    /// A limit for its group (with a key: for that key) where nobody else set one. Defaults to none.
+    /// A limit for its group (with a key: for that key) where no other source sets one. Defaults to none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// The same key again is the same job, in the whole namespace. Defaults to none.
+    /// The same key again, anywhere in the namespace, is the same job. Defaults to none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<Key>,
-    /// What to do when its group is taken. Defaults to `wait`.
+    /// What to do when its group has no room. Defaults to `wait`.
     #[serde(default, skip_serializing_if = "is_default")]
     pub on_limit: OnLimit,
-    /// The workflow that it is the next step of. Defaults to none.
+    /// The workflow that it joins as the last step. Defaults to none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<Name>,
-    /// What its workflow does when a step does not succeed; the first step says so for all. Defaults to what the
+    /// What its workflow does when a step does not succeed. The first step decides for all. Defaults to what the
     /// workflow does already, else `halt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
@@ -266,7 +271,7 @@ pub(crate) fn default_cost() -> u32 {
     1
 }
 
-// A log is full of jobs that ask for nothing special: what is at its default is not written.
+// Defaults are not written: most jobs of a log use them.
 
 fn is_default_queue(queue: &Name) -> bool {
     **queue == *DEFAULT_QUEUE
@@ -348,20 +353,22 @@ impl NewJob {
         self.check_extra_limits()
     }
 
-    /// Whether it may be offered: handed over without an answer that depends on the state.
+    /// Whether it may be offered: submitted without an answer that depends on the state.
     pub fn can_be_offered(&self) -> bool {
         self.check_offer().is_ok()
     }
 
-    /// Checks it as an offer. Whoever offers a job holds no state and hears no answer, so beyond [`check`](Self::check) a
-    /// job that needs one is `Invalid`: the message names what it asks for.
+    /// Checks it as an offer.
+    ///
+    /// A client that offers a job holds no state and hears no answer. So beyond [`check`](Self::check), a job that
+    /// needs an answer is `Invalid`, and the message names the field.
     pub fn check_offer(&self) -> Result<()> {
         self.payload.check("payload")?;
         self.check_admission()
     }
 
-    /// Checks an offer that is stored, whose submitter was told that it is safe: one with a payload that is no JSON is
-    /// admitted, and fails when it is claimed.
+    /// Checks a stored offer, which was acknowledged to its client. One whose payload is no JSON is admitted, and fails
+    /// when it is claimed.
     pub(crate) fn check_admission(&self) -> Result<()> {
         self.check_options()?;
         let needs_an_answer = |field, value: &dyn fmt::Display| {
@@ -381,7 +388,7 @@ impl NewJob {
         }
         match (&self.group, self.limits.keys().next()) {
             (None, Some(extra)) => {
-                // The group that the task is registered with may be one of them, which would count twice.
+                // The task's registered group may be one of the extra limits, and would then count twice.
                 let rule = "a job with extra limits must name its group to be offered";
                 Err(Error::invalid("limits", extra, rule))
             }
@@ -390,7 +397,7 @@ impl NewJob {
         }
     }
 
-    /// `Invalid` if an extra limit is of the job's own group.
+    /// `Invalid` if an extra limit names the job's own group.
     pub(crate) fn check_own_group(&self, own: &Name) -> Result<()> {
         let is_own = |extra: &&GroupRef| matches!(extra, GroupRef::Group(name) | GroupRef::Key(name, _) if name == own);
         match self.limits.keys().find(is_own) {
@@ -432,13 +439,13 @@ pub(crate) fn within(field: impl fmt::Display, value: u64, least: u64, most: u64
 pub enum Submitted {
     /// It is stored, and will reach exactly one terminal state.
     Accepted(JobId),
-    /// The same id or idempotency key was submitted before, as this job.
+    /// The same id or idempotency key was submitted before. This is its job.
     Existing(JobId),
-    /// Its group was taken, and `skip` was asked for: nothing was stored.
+    /// Its group had no room, and it asked for `skip`. Nothing was stored.
     Skipped,
 }
 
-/// Where a job stands.
+/// The state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
@@ -448,11 +455,11 @@ pub enum JobState {
     Claimed,
     /// A worker owns it, and it holds its slots.
     Running,
-    /// Done.
+    /// It is done.
     Succeeded,
-    /// Given up.
+    /// Its last attempt failed, or its handler gave up.
     Failed,
-    /// Called off.
+    /// It was cancelled.
     Cancelled,
     /// `good_until` passed while it waited.
     Expired,
@@ -471,13 +478,13 @@ impl JobState {
 pub enum AttemptOutcome {
     /// The handler succeeded.
     Succeeded,
-    /// The handler asked for another try.
+    /// The handler asked for another attempt.
     Retried,
     /// The handler gave up.
     Failed,
-    /// The handler asked to run later; no attempt was used.
+    /// The handler asked to run later. No attempt was used.
     Snoozed,
-    /// The worker gave it back; no attempt was used.
+    /// The worker gave the job back. No attempt was used.
     Released,
     /// The handler stopped because the job was cancelled.
     Cancelled,
@@ -490,7 +497,7 @@ pub enum AttemptOutcome {
 }
 
 impl AttemptOutcome {
-    /// Whether the worker said so itself; the others happened to it.
+    /// Whether the worker settled it. Otherwise the store or an operator ended it.
     pub fn is_settled(self) -> bool {
         !matches!(self, Self::LeaseEnded | Self::TimedOut | Self::ReleasedByOperator)
     }
@@ -501,12 +508,12 @@ impl AttemptOutcome {
     }
 }
 
-/// One try of a job, remembered.
+/// One attempt of a job, as it is remembered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// 1 for the first. A snoozed or released try does not count, so its number comes again.
+    /// 1 for the first. A snoozed or released attempt does not count, so the next one has the same number.
     pub number: u32,
-    /// The token that owned the job during this try.
+    /// The token that owned the job during this attempt.
     pub token: FenceToken,
     /// The worker's name.
     pub worker: Name,
@@ -521,7 +528,7 @@ pub struct Attempt {
     /// What the handler, or the rule that ended it, said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorText>,
-    /// Where that left the job.
+    /// The state in which it left the job.
     pub then: JobState,
 }
 

@@ -1,23 +1,30 @@
-//! Who stands where: the indexes that make claiming cost as much as what it grants.
+//! Where jobs stand: the indexes that make a claim cost as much as it grants.
 //!
-//! - A **lane** holds the due jobs that ask for exactly the same: queue, task, group, key, cost and extra limits. What
-//!   holds for its first job holds for all.
-//! - A **class** is all lanes that differ only in their key: one look at the shared groups decides for all.
-//! - A **desk** is where one queue's jobs of one task stand; a worker serves the desks of its queues and tasks.
+//! - A **lane** holds the jobs in line that ask for exactly the same: queue, task, group, key, cost and extra limits. A
+//!   check of its first job holds for all its jobs.
+//! - A **class** is all lanes that differ only in their key. One check of the shared groups decides for all its lanes.
+//! - A **desk** holds the classes of one queue and one task. A worker serves the desks of its queues and tasks.
+//! - The **gate** of a group holds classes that wait for slots of that group.
 //!
 //! ```text
 //! desk ─┬─ ready ── class ── lane ── jobs, by rank
 //!       └─ open ─ group's gate ── class ── lane ── jobs
 //! ```
 //!
-//! Blocked work leaves the desk: a lane whose key is full is *parked* on `GROUP/KEY`; a class whose group or
-//! extra limit is full waits at the **gate** of that group. A full gate is not on the desk; it comes back, as a whole, when the group has a free
-//! slot. The desks of a queue that is full or paused are not listed. Jobs of the future are not in a lane at all. So jobs that cannot run cost a claim nothing, however many there are.
+//! How a job that cannot run leaves the path of a claim:
+//! 1. A job that is not due, or not the next step of its workflow, is in no lane.
+//! 2. A lane whose key is full is *parked* on `GROUP/KEY`. The key wakes it when it has room.
+//! 3. A class whose group or extra limit is full moves to the gate of that group. A gate is on its desks only while its
+//!    group has a free slot. It comes and goes as a whole, so opening it costs the number of desks, not of waiting
+//!    classes.
+//! 4. The desks of a queue that is full or paused are not listed with their task, and a claim reads only listed desks.
 //!
-//! Where a class waits is a cache, never a rule: claims move classes lazily, and any placement that keeps
-//! these two promises gives the same grants (the audit in the tests checks them):
-//! 1. a parked lane's key has no room for it;
-//! 2. a class is on its desk, or at a gate that is on its desk whenever the group has a free slot.
+//! So jobs that cannot run cost a claim nothing, however many there are.
+//!
+//! Where a class waits is a cache, not a rule. Claims move classes lazily. Every placement that keeps these two
+//! invariants gives the same grants (the audit in the tests checks them):
+//! 1. The key of a parked lane has no room for it.
+//! 2. A class is ready on its desk, or at a gate that is on that desk whenever the gate's group has a free slot.
 
 use crate::Time;
 use crate::state::row::{Group, Job, Queue, Spec, Task};
@@ -26,7 +33,7 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A job's place in claim order among the jobs of queues of one priority.
+/// A job's place in claim order, within queues of one priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     pub(crate) priority: i32,
@@ -46,9 +53,9 @@ pub(crate) struct Lane {
     /// `GROUP/KEY`.
     pub(crate) key: Option<Ix<Group>>,
     pub(crate) jobs: Ordered<Rank, Ix<Job>>,
-    /// Not in its class: its key has no room.
+    /// It is not in its class, because its key has no room.
     pub(crate) parked: bool,
-    /// Live jobs.
+    /// How many live jobs refer to it.
     pub(crate) refs: u32,
 }
 
@@ -69,9 +76,9 @@ pub(crate) struct Class {
     pub(crate) lanes: Ordered<Rank, Ix<Lane>>,
     /// The group whose gate it waits at.
     pub(crate) gate: Option<Ix<Group>>,
-    /// What its jobs have in common, in names: made when the first of them ends.
+    /// What its jobs have in common, as names. Made when the first of them ends.
     pub(crate) spec: Option<Arc<Spec>>,
-    /// Lanes.
+    /// How many lanes refer to it.
     pub(crate) refs: u32,
 }
 
@@ -94,24 +101,26 @@ pub(crate) struct Desk {
     pub(crate) ready: Ordered<Rank, Ix<Class>>,
     /// Gates of groups that have a free slot, by the rank of the first job there.
     pub(crate) open: Ordered<Rank, Ix<Group>>,
-    /// Somebody stands at it.
+    /// The desk has a ready class or an open gate.
     pub(crate) stands: bool,
-    /// And its queue would let him go: its task lists it.
+    /// `stands`, and its queue is neither full nor paused: its task lists it.
     pub(crate) listed: bool,
-    /// Classes.
+    /// How many classes refer to it.
     pub(crate) refs: u32,
 }
 
-/// The classes of one group.
+/// The classes that wait for slots of one group.
 #[derive(Debug, Default)]
 pub(crate) struct ClassLine {
-    /// At this group's gate, by desk, then by the rank of their first job.
+    /// Classes at this group's gate, by desk, then by the rank of their first job.
     pub(crate) waiting: BTreeSet<(Ix<Desk>, Rank, Ix<Class>)>,
-    /// The desks that this group's gate is on, and the rank that it is there for.
+    /// The desks that have this group's gate open, and the rank of the first job there.
     pub(crate) open_at: BTreeMap<Ix<Desk>, Rank>,
-    /// With a due job that needs two or more slots here, wherever they stand: by desk, then rank.
+    /// Classes that need two or more slots here and have a lane that is not parked, ready or at any gate: by desk, then
+    /// rank.
     pub(crate) big: BTreeMap<Ix<Desk>, BTreeSet<(Rank, Ix<Class>)>>,
-    /// What those classes need, and how many of them need it: one look tells if none can be held up.
+    /// How many of the classes in `big` need how many slots. The greatest need shows at once whether any of them could
+    /// lack slots.
     pub(crate) big_needs: BTreeMap<u32, u32>,
     /// The group has a free slot: its gates are on their desks.
     pub(crate) open: bool,
@@ -128,7 +137,7 @@ impl ClassLine {
     /// The first class of a desk at this gate whose rank comes after `rank`.
     pub(crate) fn after(&self, desk: Ix<Desk>, rank: Option<Rank>) -> Option<(Rank, Ix<Class>)> {
         let from = rank.unwrap_or(Rank::FIRST);
-        // Turns are unique, so the first handle with the next number lies after every entry of `from`.
+        // Ranks are unique, so the first entry with the next number lies after every entry of `from`.
         let from = Rank { number: from.number + u64::from(rank.is_some()), ..from };
         let (at, rank, class) = *self.waiting.range((desk, from, Ix::FIRST)..).next()?;
         (at == desk).then_some((rank, class))
@@ -146,8 +155,8 @@ impl ClassLine {
     }
 }
 
-/// The groups of a lane and the slots that each of its jobs needs there, the narrowest first: key, group,
-/// extra limits by name, queue, cluster.
+/// The groups of a lane and the slots that each of its jobs needs there, narrowest first: key, group, extra limits by
+/// name, queue, cluster.
 pub(crate) type Needs = SmallVec<[(Ix<Group>, u32); 6]>;
 
 impl State {
@@ -172,7 +181,7 @@ impl State {
         key.into_iter().chain(class.shared()).chain(outer).collect()
     }
 
-    /// A due job takes its place in line.
+    /// Puts a job in line.
     pub(crate) fn enter_lane(&mut self, lane: Ix<Lane>, rank: Rank, job: Ix<Job>) {
         let before = self.lanes[lane].head();
         self.lanes[lane].jobs.insert(rank, job);
@@ -184,7 +193,7 @@ impl State {
         self.lane_changed(lane, before);
     }
 
-    /// A job leaves the line, from any place in it.
+    /// Takes a job out of line, from any place in it.
     pub(crate) fn leave_lane(&mut self, lane: Ix<Lane>, rank: Rank) {
         let before = self.lanes[lane].head();
         let was_there = self.lanes[lane].jobs.remove(rank);
@@ -246,7 +255,7 @@ impl State {
         self.seat_big(class_ix, before, after);
     }
 
-    /// Keeps the line of big jobs in each group where the class needs two or more slots.
+    /// Updates `big` and `big_needs` of each group where the class needs two or more slots.
     fn seat_big(&mut self, class_ix: Ix<Class>, before: Option<Rank>, after: Option<Rank>) {
         let class = &self.classes[class_ix];
         for (group, need) in class.shared().filter(|&(_, need)| need >= 2) {
@@ -265,7 +274,7 @@ impl State {
         }
     }
 
-    /// Moves a class that cannot have slots of `group` to its gate.
+    /// Moves a class that lacks room in `group` to its gate.
     pub(crate) fn send_to_gate(&mut self, class_ix: Ix<Class>, group: Ix<Group>) {
         let class = &self.classes[class_ix];
         if class.gate != Some(group) {
@@ -276,7 +285,7 @@ impl State {
         }
     }
 
-    /// Puts a gate on its desk, or takes it off, as its group and its classes want it.
+    /// Opens or closes a group's gate on a desk, according to the group's room and the classes that wait there.
     fn seat_gate(&mut self, group: Ix<Group>, desk: Ix<Desk>) {
         let line = self.groups[group].line();
         let after = line.after(desk, None).map(|(rank, _)| rank).filter(|_| line.open);
@@ -289,8 +298,8 @@ impl State {
         }
     }
 
-    /// Lists a desk with its task while somebody stands at it whom the queue would let go: a claim looks at no
-    /// other.
+    /// Lists a desk with its task while it has jobs and its queue is neither full nor paused. A claim reads only listed
+    /// desks.
     fn list_desk(&mut self, ix: Ix<Desk>) {
         let desk = &self.desks[ix];
         let stands = desk.ready.first().is_some() || desk.open.first().is_some();
@@ -315,14 +324,14 @@ impl State {
         }
     }
 
-    /// A queue was paused, resumed, filled or emptied.
+    /// Updates the list of desks after a queue was paused, resumed, filled or emptied.
     pub(crate) fn list_desks(&mut self, queue: Ix<Queue>) {
         for desk in self.queues[queue].desks.clone() {
             self.list_desk(desk);
         }
     }
 
-    /// A group has more or less room than before: opens or closes its gates, and wakes parked lanes.
+    /// Opens or closes the gates of a group whose room has changed, and wakes parked lanes.
     pub(crate) fn room_changed(&mut self, group_ix: Ix<Group>) {
         let group = &mut self.groups[group_ix];
         let open = group.free() > 0;

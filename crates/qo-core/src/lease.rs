@@ -1,10 +1,12 @@
 //! Sessions and the exchange: how a worker holds jobs, settles them and gets the next ones.
 //!
-//! A worker opens a session and then repeats one call, the **exchange**: it settles finished jobs, renews
-//! the session, starts jobs that it claimed ahead of time, and claims new jobs, in one atomic step, so a slot that a finished job frees is granted in
-//! the same commit. Exchanges of a session are numbered 1, 2, 3, …; one is in flight at a time. If the
-//! reply is lost the worker sends the *same number* again and gets the *same answer*, so a lost reply
-//! loses no grant.
+//! 1. A worker opens a session.
+//! 2. It repeats one call, the **exchange**: it settles ended attempts, starts jobs that it claimed ahead of time,
+//!    renews the session and claims new jobs, in one atomic step. A slot that a settle frees is granted in the same
+//!    commit.
+//! 3. Exchanges of a session are numbered 1, 2, 3, …, and one is in flight at a time. If a reply is lost, the worker
+//!    sends the *same number* again and gets the *same answer*, so a lost reply loses no grant.
+//! 4. When it ends, the worker closes its session.
 
 use crate::{
     Error, ErrorText, FenceToken, JobId, JobState, Json, Key, Name, Progress, Result, RetryPolicy, SessionId,
@@ -16,14 +18,14 @@ use serde::{Deserialize, Serialize};
 /// A worker's request for a session: its lease on life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewSession {
-    /// Random, made by the worker; opening the same id again is the same session.
+    /// Random, made by the worker. Opening the same id again is the same session.
     pub id: SessionId,
     /// The worker's name: a label, not an identity.
     pub worker: Name,
-    /// The queues it serves; empty means all of them.
+    /// The queues it serves. Empty means all of them.
     #[serde(default)]
     pub queues: Vec<Name>,
-    /// The tasks it has handlers for. It is given no other.
+    /// The tasks it has handlers for. It gets jobs of no other task.
     pub tasks: Vec<Name>,
     /// How long the session lives after each exchange.
     pub lease_ms: u64,
@@ -46,34 +48,34 @@ impl NewSession {
 pub struct Exchange {
     /// The session that it renews.
     pub session: SessionId,
-    /// 1 for the first of a session, then one more each time; the same number again gets the same answer.
+    /// 1 for the first of a session, then one more each time. The same number again gets the same answer.
     pub number: u64,
-    /// Jobs whose attempt is over, and claimed jobs that are given back.
+    /// Attempts that ended, and claimed jobs that the worker gives back.
     #[serde(default)]
     pub settles: Vec<Settle>,
-    /// Claimed jobs that shall start now, in this order.
+    /// Claimed jobs to start now, in this order.
     #[serde(default)]
     pub starts: Vec<Start>,
-    /// How far the jobs that it runs are. Reports on others, and on those that it settles, are passed over without a word.
+    /// The progress of the jobs that it runs. Reports on other jobs, and on jobs that it settles here, are ignored.
     #[serde(default)]
     pub progress: Vec<Progress>,
     /// How many jobs it wants.
     pub claim: Claim,
-    /// Permits that are free as this is sent, those of the jobs it settles included. What it claims is counted
-    /// off by the store; operators and `explain` see the rest.
+    /// Permits that are free when this is sent, including those of the jobs it settles. The store subtracts what it
+    /// claims; operators and `explain` see the rest.
     pub free_permits: u32,
-    /// The worker takes no more jobs and will close its session when the last one is settled.
+    /// The worker takes no more jobs and closes its session when the last one is settled.
     pub draining: bool,
-    /// The worker has nothing to do. If its session holds nothing it is renewed for this long and not for its lease: where a
-    /// renewal costs something, one that nothing rests on may be seldom. Only where the exchange asks for no jobs. Defaults
-    /// to the lease.
+    /// How long to renew a session that has nothing to do. Defaults to its lease.
+    ///
+    /// It applies if the session then holds no job, and it is allowed only if the exchange asks for no jobs. Where a
+    /// renewal costs something, an idle worker can so renew seldom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_ms: Option<u64>,
 }
 
 impl Exchange {
-    /// An exchange that only renews the session. It reports no free permits and no draining: a worker fills in
-    /// what is so.
+    /// An exchange that only renews the session. It reports no free permits and no draining; the worker fills those in.
     pub fn renew(session: SessionId, number: u64) -> Self {
         Self {
             session,
@@ -88,7 +90,7 @@ impl Exchange {
         }
     }
 
-    /// Whether it only asks for work: it settles, starts and reports nothing.
+    /// Whether it only asks for jobs: it settles, starts and reports nothing.
     pub fn only_asks(&self) -> bool {
         let says_nothing = self.settles.is_empty() && self.starts.is_empty() && self.progress.is_empty();
         says_nothing && !self.draining && self.idle_ms.is_none()
@@ -106,7 +108,7 @@ impl Exchange {
         within("starts", self.starts.len() as u64, 0, caps::CLAIM.into())?;
         within("progress", self.progress.len() as u64, 0, caps::PROGRESS as u64)?;
         for (index, report) in self.progress.iter().enumerate() {
-            report.check().map_err(|error| error.at(format_args!("progress[{index}]")))?;
+            report.check().map_err(|error| error.at_item("progress", index))?;
         }
         within("claim.max", self.claim.max.into(), 0, caps::CLAIM.into())?;
         if let Some(most) = self.claim.max_claim_batch {
@@ -154,11 +156,11 @@ pub struct Claim {
 pub struct Prefetch {
     /// The session may hold this many claimed jobs in all; the exchange tops them up.
     pub buffer: u32,
-    /// How long it may hold each before it starts it.
+    /// How long it may hold each of them before it starts it.
     pub lease_ms: u64,
 }
 
-/// A claimed job that shall start.
+/// A claimed job to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// The job.
@@ -170,13 +172,13 @@ pub struct Start {
 /// What became of a [`Start`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// `Running`; or `Pending` if it could not start and is back in line, no attempt used; or `Expired`.
+    /// `Running`; `Pending` if it could not start and is back in line, no attempt used; or `Expired`.
     pub then: JobState,
     /// Its new token, timeout and backoff, if it runs.
     pub run: Option<Granted>,
 }
 
-/// A claim: what a worker needs to know beyond the job itself.
+/// A grant: what a worker needs to know about a claim beyond the job itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Granted {
     /// The claim's token.
@@ -189,44 +191,44 @@ pub struct Granted {
     pub retry: RetryPolicy,
 }
 
-/// The end of an attempt, as its worker saw it.
+/// The end of an attempt, as its worker reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settle {
     /// The job.
     pub job: JobId,
     /// The token that came with the claim.
     pub token: FenceToken,
-    /// What became of it.
+    /// How the attempt ended.
     pub outcome: Outcome,
 }
 
-/// What a worker says when an attempt is over.
+/// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Done, with a result.
+    /// The job is done, with a result.
     Succeed {
         /// What the handler returned.
         output: Json,
     },
     /// Try again after a delay, if attempts are left.
     Retry {
-        /// Why.
+        /// What went wrong.
         error: ErrorText,
-        /// How long to wait, computed by the worker from the job's [`RetryPolicy`].
+        /// How long to wait. The worker computes it from the job's [`RetryPolicy`].
         delay_ms: u64,
     },
-    /// Give up now.
+    /// The job fails now.
     Fail {
-        /// Why.
+        /// What went wrong.
         error: ErrorText,
     },
-    /// Run again after a delay; no attempt is used.
+    /// Run again after a delay. No attempt is used.
     Snooze {
         /// How long to wait.
         delay_ms: u64,
     },
-    /// Give the job back as it was; no attempt is used. The only outcome of a claimed job that has not started.
+    /// Give the job back as it was. No attempt is used. It is the only outcome of a claimed job that has not started.
     Release,
     /// The handler stopped because the job was cancelled.
     Cancelled,
@@ -267,14 +269,14 @@ impl Outcome {
 /// What an exchange of a session would find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
-    /// An exchange would bring a job, or the word that one must stop.
+    /// An exchange would bring a job, or a stop.
     pub now: bool,
-    /// The next moment of store time, after `at`, at which that may become so by itself: a date, the end of a lease,
-    /// a tick.
+    /// The next moment of store time, after `at`, at which time alone may make `now` true: a date, a lease expiry, a
+    /// tick.
     pub next: Option<Time>,
     /// Store time of this look.
     pub at: Time,
-    /// Where the store's changes were at this look: what [`Store::changed`](crate::Store::changed) waits to pass.
+    /// The store's change counter before this look. [`Store::changed`](crate::Store::changed) waits until it is passed.
     pub seen: u64,
 }
 
@@ -283,22 +285,24 @@ pub struct Work {
 pub struct ExchangeReply {
     /// The number that this answers.
     pub number: u64,
-    /// For each settle, where it left the job, or why it changed nothing.
+    /// For each settle, the state of the job after it, or why it changed nothing.
     pub settled: Vec<Result<JobState>>,
-    /// For each start, what became of it; `Fenced` if the claim is over.
+    /// For each start, what became of it. `Fenced` if the claim is over.
     #[serde(default)]
     pub started: Vec<Result<Started>>,
-    /// Jobs that the worker owns and runs from now on; each holds its slots.
+    /// Jobs that the worker owns and runs from now on. Each holds its slots.
     pub claimed: Vec<ClaimedJob>,
-    /// Jobs that the worker has claimed ahead of time; it must start them before it runs them.
+    /// Jobs that the worker has claimed ahead of time. It must start them before it runs them.
     #[serde(default)]
     pub prefetched: Vec<PrefetchedJob>,
     /// Jobs whose handler must stop.
     pub stop: Vec<Stop>,
     /// Store time of this exchange.
     pub now: Time,
-    /// Store time at which the session ends unless it is renewed before. Asking for the same number again renews
-    /// nothing: a worker counts its lease from the moment it *first* sent the exchange.
+    /// Store time at which the session ends unless it is renewed before.
+    ///
+    /// Sending the same number again renews nothing: a worker counts its lease from the moment it *first* sent the
+    /// exchange.
     pub lease_until: Time,
 }
 
@@ -309,9 +313,9 @@ pub struct ClaimedJob {
     pub id: JobId,
     /// Proves ownership, until a newer claim of the job.
     pub token: FenceToken,
-    /// 1 for the first try.
+    /// 1 for the first attempt.
     pub attempt: u32,
-    /// The try after which it fails for good.
+    /// The attempt after which the job fails for good.
     pub max_attempts: u32,
     /// Its queue.
     pub queue: Name,
@@ -332,7 +336,7 @@ pub struct ClaimedJob {
 /// A job that a worker has claimed ahead of time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrefetchedJob {
-    /// The job. Its timeout and backoff are those of now; the start may bring others.
+    /// The job. Its timeout and backoff are those at the claim; the start may bring others.
     pub job: ClaimedJob,
     /// Store time at which the claim is over unless the job starts before.
     pub claim_until: Time,
@@ -343,9 +347,9 @@ pub struct PrefetchedJob {
 pub struct Stop {
     /// The job.
     pub job: JobId,
-    /// The claim that must stop.
+    /// The token of the claim that must stop.
     pub token: FenceToken,
-    /// Why.
+    /// Why it must stop.
     pub reason: StopReason,
 }
 
@@ -353,8 +357,8 @@ pub struct Stop {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The job was cancelled. A running one keeps its slots until the worker settles; one that was only claimed is
-    /// gone.
+    /// The job was cancelled. A running job keeps its slots until the worker settles it. A job that was only claimed
+    /// has ended.
     Cancelled,
     /// The claim is over: its timeout passed, an operator released it, or it was not started in time. Settling or
     /// starting it is `Fenced`.

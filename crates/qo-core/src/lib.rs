@@ -1,24 +1,27 @@
-//! The rule book of qo.
+//! The rule book of qo: what every store decides, as a deterministic state machine.
 //!
-//! Everything that qo promises is written down here, as a deterministic state machine. The stores in memory, on a
-//! directory and in a bucket run it. PostgreSQL decides in SQL; the equality suite compares it with this one, command by
-//! command. The rules have no I/O, clock, randomness or async; the seam that stores implement, and the simplest store,
-//! live beside them.
+//! The stores in memory, on a directory and in a bucket run it. PostgreSQL decides in SQL, and the equality suite
+//! compares it with this crate, command by command. The rules do no I/O, read no clock, use no randomness and are not
+//! async. The trait that stores implement, and the simplest store, live beside them.
 //!
 //! ```text
 //! decide(state, now, command) → events + answer        evolve(state, event) → state
 //! ```
 //!
-//! Stores differ in where they keep the state; they do not differ in what happens. Read in this order:
+//! Stores differ in where they keep the state, not in what happens. Read in this order:
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`id`], [`group`], [`job`], [`workflow`], [`schedule`] | the words: names, groups, jobs and how they follow one another |
-//! | [`limit`], [`app`], [`lease`], [`progress`], [`slot`], [`retry`], [`retention`], [`settings`] | limits and whose they are, sessions and the exchange, slots for programs, backoff, what is remembered, how a worker claims |
-//! | [`command`], [`event`], [`view`], [`unreadable`], [`error`](Error), [`caps`] | what may be asked, what happened, what may be looked at, what can go wrong |
+//! | [`id`], [`group`], [`job`], [`workflow`], [`schedule`] | names, groups, jobs and how they follow one another |
+//! | [`limit`], [`app`] | limits, and which app sets them |
+//! | [`lease`], [`progress`], [`slot`], [`settings`] | sessions, the exchange, slots of programs, how a worker claims |
+//! | [`retry`], [`retention`] | backoff, how long ended jobs are remembered |
+//! | [`command`], [`event`], [`view`] | what a client may ask, what happened, what a client sees |
+//! | [`unreadable`], [`error`](Error), [`caps`] | rows that cannot be read, what can go wrong, how big things may be |
 //! | [`decide()`], [`State::evolve`] | the rules: what happens, and what that means |
-//! | [`State`] | rows and the indexes that make claiming cheap |
-//! | [`store`], [`book`], [`memory`], [`clock`], [`watch`] | the seam that every store implements, what a store of this state needs for it, the simplest one, store time, and who may end a lease |
+//! | [`State`] | rows, and the indexes that make a claim cheap |
+//! | [`store`], [`book`], [`memory`] | the trait of all stores, stores that keep this state, the simplest one |
+//! | [`clock`], [`watch`] | store time, and which leases a process may end |
 
 pub mod app;
 pub mod book;
@@ -53,11 +56,11 @@ pub mod workflow;
 
 pub use app::{Push, Pushed, Setting, SettingChange, default_app};
 pub use book::Book;
-pub use clock::{Clock, ManualClock, SystemClock, Time};
+pub use clock::{Clock, ManualClock, SystemClock, Time, millis};
 pub use command::{Answer, Change, Changed, Command, OpenedSession, Swept};
-pub use concurrency::{ConcurrencyManager, ConcurrencyStatus, SlotInfo};
+pub use concurrency::{Acquire, ConcurrencyManager, ConcurrencyStatus, HeldSlot, SlotInfo, StoreSlots};
 pub use decide::{Decision, decide, decide_watching};
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Cause, Error, ErrorKind, Result};
 pub use event::{AttemptEnded, Event, Exchanged};
 pub use group::GroupRef;
 pub use id::{FenceToken, JobId, Key, LeaseId, Name, SessionId};

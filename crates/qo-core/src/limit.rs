@@ -1,38 +1,39 @@
-//! Limits: how many slots a group has, who may say so, and which of them counts.
+//! Limits: how many slots a group has, which source sets a limit, and which limit counts.
 
 use crate::retention::PartialRetention;
 use crate::{Error, GroupRef, Name, Result, RetryPolicy, Schedule, app::default_app, caps, job::within};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Who set a limit. The order is the precedence: the first one that set a limit counts.
+/// The source of a limit. The order is the precedence: the first source that set a limit counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitSource {
-    /// A person: `qo concurrency set`, the dashboard.
+    /// An operator: `qo concurrency set`, the dashboard.
     Operator,
     /// A configuration file that a worker, a server or `qo config apply` pushed.
     Config,
     /// The code that registered a task.
     Code,
-    /// A submitted job. It only fills a gap: any limit of another source, exact or `*`, comes first.
+    /// A submitted job: the submit-side limit. It only fills a gap: any limit of another source, exact or `*`, comes
+    /// first.
     Submit,
 }
 
-/// The limits that were set for one group reference, by source.
+/// The limits of one group reference, by source.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Set by a person.
+    /// Set by an operator.
     pub operator: Option<u32>,
     /// From the configuration of the newest app that names the group.
     pub config: Option<u32>,
     /// That app.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_app: Option<Name>,
-    /// From registered tasks, the newest registration last. Each task of each app stands for itself: an app that registers
-    /// a task again without a limit clears that one, not the limit of another task or app of the group.
+    /// From registered tasks, newest registration last. Each task of each app counts on its own: an app that registers
+    /// a task again without a limit clears that limit, not the limit of another task or app.
     pub code: Vec<CodeLimit>,
-    /// From the newest submitted job that carried one.
+    /// The submit-side limit: from the newest submitted job that carried one.
     pub submit: Option<u32>,
 }
 
@@ -49,7 +50,7 @@ pub struct CodeLimit {
 }
 
 impl Limits {
-    /// The limit of the highest source but `Submit`, which [`in_force`] adds.
+    /// The limit of the highest source except `Submit`, which [`in_force`] adds.
     pub fn declared(&self) -> Option<(u32, LimitSource)> {
         let code = self.code.last().map(|code| code.limit);
         let by = |limit: Option<u32>, source| limit.map(|limit| (limit, source));
@@ -58,36 +59,40 @@ impl Limits {
             .or(by(code, LimitSource::Code))
     }
 
-    /// Whether no source says anything.
+    /// Whether no source set a limit.
     pub fn is_empty(&self) -> bool {
         self.declared().is_none() && self.submit.is_none()
     }
 }
 
-/// The limit that counts for a group, and whose it is: the pattern first (exact, else `every_key`), then
-/// the source; a submit-side limit only where nobody else said anything.
+/// The effective limit of a group, and its source.
+///
+/// The pattern decides first (exact, else `every_key`), then the source. The submit-side limit counts only where no
+/// other source set one.
 pub fn in_force(exact: Option<&Limits>, every_key: Option<&Limits>) -> Option<(u32, LimitSource)> {
     let submit = || exact.and_then(|limits| limits.submit).map(|limit| (limit, LimitSource::Submit));
     exact.and_then(Limits::declared).or_else(|| every_key.and_then(Limits::declared)).or_else(submit)
 }
 
-/// What a worker or server found in its configuration file. It replaces the last one of its app as a whole: what it
-/// does not mention is cleared. What other apps said stays; see [`app`](crate::app).
+/// A configuration file, as a worker or server pushes it.
+///
+/// It replaces the last configuration of its app as a whole: settings that it does not name are cleared. The
+/// configurations of other apps stay; see [`app`](crate::app).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Configuration {
-    /// Whose configuration it is. Defaults to `default`.
+    /// The app that it belongs to. Defaults to `default`.
     #[serde(default = "default_app")]
     pub app: Name,
     /// Limits by group: `cluster_wide_cap`, `max_concurrency` of a queue, `[concurrency.limits]`.
     #[serde(default)]
     pub limits: BTreeMap<GroupRef, u32>,
-    /// Priorities by queue. A queue that is not named has [`DEFAULT_QUEUE_PRIORITY`].
+    /// Priorities by queue. Defaults to [`DEFAULT_QUEUE_PRIORITY`] for a queue that is not named.
     #[serde(default)]
     pub queue_priorities: BTreeMap<Name, u32>,
-    /// Schedules by name. One whose cron expression and time zone stay the same goes on where it was.
+    /// Schedules by name. A schedule whose cron expression and time zone stay the same keeps its next tick.
     #[serde(default)]
     pub schedules: BTreeMap<Name, Schedule>,
-    /// How long finished jobs are remembered.
+    /// How long ended jobs are remembered.
     #[serde(default)]
     pub retention: PartialRetention,
 }
@@ -98,11 +103,11 @@ impl Default for Configuration {
     }
 }
 
-/// The priority of a queue that nobody configured; lower goes first.
+/// The priority of a queue that no app configured. Lower goes first.
 pub const DEFAULT_QUEUE_PRIORITY: u32 = 100;
 
 impl Configuration {
-    /// The configuration of an app that says nothing.
+    /// An empty configuration of an app.
     pub fn of(app: Name) -> Self {
         Self {
             app,
@@ -113,7 +118,7 @@ impl Configuration {
         }
     }
 
-    /// Whether it says nothing: as if the app had never pushed one.
+    /// Whether it sets nothing, as if the app had never pushed one.
     pub fn is_empty(&self) -> bool {
         let Self { app: _, limits, queue_priorities, schedules, retention } = self;
         limits.is_empty()
@@ -134,7 +139,7 @@ impl Configuration {
         mistakes.extend(within("queue_priorities", self.queue_priorities.len() as u64, 0, most).err());
         mistakes.extend(within("schedules", self.schedules.len() as u64, 0, most).err());
         if !mistakes.is_empty() {
-            // Nobody wants to read ten thousand of them.
+            // One such mistake says enough; listing every entry would flood the message.
             return mistakes;
         }
         let payloads: usize = self.schedules.values().map(|schedule| schedule.payload.as_str().len()).sum();
@@ -163,12 +168,13 @@ impl Configuration {
 pub struct TaskOptions {
     /// The task.
     pub task: Name,
-    /// Whose code registers it. Defaults to `default`.
+    /// The app whose code registers it. Defaults to `default`.
     #[serde(default = "default_app")]
     pub app: Name,
     /// The group of its jobs. Defaults to the task's name.
     pub group: Option<Name>,
-    /// The limit of that group ; none clears what this app registered for this task before.
+    /// The limit of that group. None clears the limit that this app registered for this task before.
+    #[serde(alias = "limit")] // As logs before the first release have it.
     pub max_concurrent: Option<u32>,
     /// How long an attempt may run. Defaults to no limit.
     pub timeout_ms: Option<u64>,

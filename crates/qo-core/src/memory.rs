@@ -1,5 +1,5 @@
-//! The simplest store: the rule book behind a lock, forgotten with the process. For tests, simulations and
-//! trying things out (`memory:`).
+//! The simplest store: the rule book behind a lock. Its contents end with the process. For tests, simulations and
+//! trying qo out (`memory:`).
 
 use crate::{Answer, Book, Claim, Clock, Command, Error, ErrorKind, Event, FenceToken, Result, SessionId};
 use crate::{Exchange, ExchangeReply, Store};
@@ -10,7 +10,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-/// A namespace in memory. No call waits for anything but the lock, so each is done when it is first polled.
+/// A namespace in memory. A call waits for nothing but the lock, so each is done when it is first polled.
 pub struct MemoryStore {
     state: Mutex<State>,
     clock: Arc<dyn Clock>,
@@ -24,12 +24,12 @@ impl MemoryStore {
         Self::with_clock(Arc::new(SystemClock::new()))
     }
 
-    /// An empty namespace on a clock of your own.
+    /// An empty namespace on a given clock.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         Self { state: Mutex::new(State::new()), clock, changes: Changes::default(), logs: Mutex::default() }
     }
 
-    /// Carries out a command: every mutating method is a short form of this.
+    /// Decides a command. Every mutating method is a short form of this.
     pub fn command(&self, command: &Command) -> Result<Answer> {
         let mut state = self.lock()?;
         let decision = decide(&mut state, self.clock.now(), command)?;
@@ -45,7 +45,7 @@ impl MemoryStore {
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, State>> {
-        // A poisoned lock means that an assertion of a guarantee failed half-way: nothing here can be trusted.
+        // A poisoned lock means that an assertion failed in the middle of a change: the state cannot be trusted.
         self.state
             .lock()
             .map_err(|_| Error::new(ErrorKind::Internal, "the rule book has stopped: a guarantee was broken"))
@@ -71,8 +71,8 @@ impl Book for MemoryStore {
     {
         let mut state = self.lock()?;
         let now = self.clock.now();
-        // Time passes for good: nobody else reads a log of this state, and a look that took it back would have to
-        // let it pass again, with all that became due, at the next one.
+        // Advance time for good. No other process reads a log of this state, and undoing it would make every look move
+        // the due jobs again.
         if now > state.now() {
             state.evolve(&Event::Ticked(now));
         }
@@ -87,7 +87,7 @@ impl Book for MemoryStore {
     }
 
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
-        // Before the look: what happens meanwhile is then seen as a change, never missed.
+        // Read the change counter before the look, so that no change is missed.
         let seen = self.changes.count();
         let work = self.lock()?.work(self.clock.now(), session, claim)?;
         Ok(Work { seen, ..work })
@@ -114,10 +114,10 @@ impl Book for MemoryStore {
     }
 }
 
-/// Logs that a namespace in memory keeps: the newest.
+/// How many logs a namespace in memory keeps: the newest.
 const LOGS: usize = 1_000;
 
-/// How often something changed, and who waits for the next time.
+/// The change counter, and the tasks that wait for the next change.
 #[derive(Debug, Default)]
 struct Changes(Mutex<(u64, Vec<Waker>)>);
 
@@ -135,7 +135,7 @@ impl Changes {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits until the count has passed `seen`.
+    /// Waits until the counter has passed `seen`.
     async fn past(&self, seen: u64) -> u64 {
         poll_fn(|context| {
             let mut changes = self.0.lock().unwrap_or_else(PoisonError::into_inner);

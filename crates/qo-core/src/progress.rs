@@ -1,5 +1,5 @@
-//! Progress: how far a running job says that it is. A courtesy to those who watch: no rule depends on it, and nothing is
-//! refused or renewed because of it.
+//! Progress: how far along a running job is, by its own report. No rule depends on it; the store refuses and renews
+//! nothing because of it.
 
 use crate::{Error, FenceToken, JobId, Result, Time, caps, job};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ pub struct Progress {
     pub token: FenceToken,
     /// How much of it is done, 0 to 100.
     pub percent: u8,
-    /// In words. Defaults to none.
+    /// A note in words. Defaults to none.
     #[serde(default)]
     pub note: Note,
 }
@@ -34,13 +34,13 @@ impl Progress {
 pub struct JobProgress {
     /// How much of it is done, 0 to 100.
     pub percent: u8,
-    /// In words.
+    /// A note in words.
     pub note: Note,
-    /// When this was first said.
+    /// When this was first reported.
     pub at: Time,
 }
 
-/// What a handler says about its progress, at most [`caps::NOTE_BYTES`] long: a longer text is cut and a NUL replaced.
+/// A handler's note on its progress, at most [`caps::NOTE_BYTES`] long. A longer text is cut, and a NUL is replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct Note(Arc<str>);

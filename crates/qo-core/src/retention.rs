@@ -1,20 +1,21 @@
-//! Retention: how long finished jobs are remembered.
+//! Retention: how long ended jobs are remembered.
 
 use crate::{JobState, Result, caps, job::within};
 use serde::{Deserialize, Serialize};
 
-/// How long a finished job is remembered, by how it ended. A job with an idempotency key is remembered for 24 hours at
-/// least, and so is the key.
+/// How long an ended job is remembered, by how it ended.
+///
+/// A job with an idempotency key, and the key, is remembered for at least 24 hours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Retention {
-    /// Defaults to 24 hours.
+    /// How long a job that succeeded is remembered. Defaults to 24 hours.
     pub succeeded_ms: u64,
-    /// Defaults to 14 days.
+    /// How long a job that failed is remembered. Defaults to 14 days.
     pub failed_ms: u64,
-    /// Defaults to 24 hours.
+    /// How long a job that was cancelled is remembered. Defaults to 24 hours.
     pub cancelled_ms: u64,
-    /// Defaults to 24 hours.
+    /// How long a job that expired is remembered. Defaults to 24 hours.
     pub expired_ms: u64,
 }
 
@@ -30,13 +31,13 @@ impl Default for Retention {
 }
 
 impl Retention {
-    /// How long a job that ended so is remembered.
+    /// How long a job that ended in this state is remembered.
     pub fn of(&self, state: JobState, has_idempotency_key: bool) -> u64 {
         let ms = match state {
             JobState::Failed => self.failed_ms,
             JobState::Cancelled => self.cancelled_ms,
             JobState::Expired => self.expired_ms,
-            // The others have not ended; nobody asks.
+            // The other states have no end; no caller asks for them.
             JobState::Succeeded | JobState::Pending | JobState::Claimed | JobState::Running => {
                 self.succeeded_ms
             }
@@ -44,7 +45,7 @@ impl Retention {
         if has_idempotency_key { ms.max(caps::RETAIN_KEY_MS) } else { ms }
     }
 
-    /// What of it is not the default.
+    /// The parts that differ from the default.
     pub(crate) fn beyond_default(&self) -> PartialRetention {
         let default = Self::default();
         let beyond = |ms: u64, default: u64| (ms != default).then_some(ms);
@@ -70,7 +71,7 @@ impl Retention {
     }
 }
 
-/// What one app says about retention. What it leaves out another app may say, else the default counts.
+/// The retention that one app configures. For a part that it leaves out another app's value counts, else the default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PartialRetention {
     /// Of jobs that succeeded.
@@ -100,7 +101,7 @@ impl From<Retention> for PartialRetention {
 }
 
 impl PartialRetention {
-    /// What it says, by how a job ended.
+    /// The parts that it sets, by how a job ended.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let all = [
             ("succeeded", self.succeeded_ms),
@@ -111,7 +112,7 @@ impl PartialRetention {
         all.into_iter().filter_map(|(state, ms)| Some((state, ms?)))
     }
 
-    /// With the default for what it leaves out.
+    /// The retention, with the default for each part that it leaves out.
     pub fn or_default(&self) -> Retention {
         let default = Retention::default();
         Retention {

@@ -1,4 +1,4 @@
-//! Backoff between attempts. It is computed by the side that settles; the rule book only sees the delay.
+//! Backoff between attempts. The worker that settles computes it; the rule book only sees the delay.
 
 use crate::{Error, Result, caps, job::within};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ pub struct RetryPolicy {
     pub factor_percent: u32,
     /// Longest delay, before jitter. Defaults to 60 s.
     pub max_ms: u64,
-    /// The delay is moved by up to this share of it, either way, in hundredths. Defaults to 25.
+    /// Random shift of the delay, either way, in hundredths of it. Defaults to 25.
     pub jitter_percent: u32,
 }
 
@@ -24,11 +24,11 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The delay after `attempt` (1 for the first). `random` is the caller's dice, 0.0 to 1.0: the rule
-    /// book has none.
+    /// The delay after `attempt` (1 for the first). `random`, 0.0 to 1.0, comes from the caller, because the rule book
+    /// uses no randomness.
     pub fn delay_ms(&self, attempt: u32, random: f64) -> u64 {
         if self.base_ms == 0 {
-            // Nothing grows to nothing; 0 × ∞ would be no number.
+            // 0 stays 0. With a growth of infinity the product would be NaN.
             return 0;
         }
         let growth =

@@ -1,11 +1,12 @@
-//! Schedules: jobs that are submitted by the clock, once across the fleet.
+//! Schedules: jobs that the clock submits, once across the fleet.
 //!
-//! A crate does the arithmetic of cron expressions and time zones; the rule book decides when a schedule fires and
-//! what becomes of ticks that nobody was there for. The time zones are compiled in: every machine agrees on them.
+//! A crate does the arithmetic of cron expressions and time zones. The rule book decides when a schedule fires, and
+//! what becomes of ticks that passed while no process swept. The time zones are compiled in, so every machine agrees on
+//! them.
 //!
-//! | on a day when | a schedule that names hours, `30 2,14 * * *` | one for every so often, `*/15 * * * *` |
+//! | on a day when | a schedule that names hours, `30 2,14 * * *` | an interval, `*/15 * * * *` |
 //! |---|---|---|
-//! | 02:30 does not exist | fires when the clock has jumped, once for all that it jumped over | goes on by the clock that is shown |
+//! | 02:30 does not exist | fires once, when the clock has jumped | goes on by the clock that is shown |
 //! | 02:30 comes twice | fires the first time only | fires both times |
 
 use crate::{Error, ErrorKind, JobId, Json, Key, Name, NewJob, OnLimit, Result, Time, caps, job::within};
@@ -17,7 +18,7 @@ use jiff::{Timestamp, Zoned};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What becomes of ticks that came while nobody was there to see them.
+/// What becomes of ticks that passed while no worker exchanged and no process swept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missed {
@@ -26,31 +27,33 @@ pub enum Missed {
     Latest,
     /// Each of them runs, one after another.
     All,
-    /// None runs that is more than a minute late ([`TICK_GRACE_MS`](caps::TICK_GRACE_MS)).
+    /// Only a tick that is at most a minute late runs ([`TICK_GRACE_MS`](caps::TICK_GRACE_MS)).
     Skip,
 }
 
 /// A schedule, as configured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// Five fields (minute, hour, day of month, month, day of week), or six with seconds first, or a name for the usual
-    /// ones: `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`.
+    /// When it fires.
+    ///
+    /// Five fields (minute, hour, day of month, month, day of week), or six with seconds first, or one of `@hourly`,
+    /// `@daily`, `@weekly`, `@monthly`, `@yearly`.
     pub cron: String,
     /// A name of the time-zone database, such as `Europe/Berlin`. Defaults to `UTC`.
     #[serde(default = "utc")]
     pub timezone: String,
-    /// The handler that shall run.
+    /// The handler that runs its jobs.
     pub task: Name,
     /// What the handler gets. Defaults to `null`.
     #[serde(default = "Json::null")]
     pub payload: Json,
-    /// The line that its jobs stand in. Defaults to `default`.
+    /// The queue of its jobs. Defaults to `default`.
     #[serde(default = "crate::job::default_queue")]
     pub queue: Name,
-    /// Priority of its jobs; lower runs first. Defaults to 0.
+    /// The priority of its jobs. Lower runs first. Defaults to 0.
     #[serde(default)]
     pub priority: i32,
-    /// Tries until a job of it fails for good. Defaults to 3.
+    /// How many attempts each job has. Defaults to 3.
     #[serde(default = "crate::job::default_max_attempts")]
     pub max_attempts: u32,
     /// How long one attempt may run. Defaults to the task's, else no limit.
@@ -59,7 +62,7 @@ pub struct Schedule {
     /// What becomes of missed ticks. Defaults to `latest`.
     #[serde(default)]
     pub missed: Missed,
-    /// Whether a tick runs although the job of an earlier one has not ended. Defaults to false.
+    /// Whether a tick runs while the job of an earlier tick is live. Defaults to false.
     #[serde(default)]
     pub overlap: bool,
 }
@@ -99,20 +102,20 @@ impl Schedule {
         self.timeout_ms.map_or(Ok(()), |ms| within("timeout_ms", ms, 1, caps::DURATION_MS))
     }
 
-    /// The first tick after a moment; none if there is no other before the year 9999 ends.
+    /// The first tick after a moment. None if there is no tick before the end of the year 9999.
     pub fn first_after(&self, after: Time) -> Result<Option<Time>> {
         self.parsed()?.first_after(after)
     }
 
-    /// The last tick that is not later than `now`, if there is one from `from` on.
+    /// The last tick from `from` on that is not later than `now`.
     pub fn last_until(&self, from: Time, now: Time) -> Result<Option<Time>> {
         let ticks = self.parsed()?;
         let first_from = |moment: i64| ticks.first_after(Time::from_millis(moment - 1));
         let Some(mut last) = first_from(from.as_millis())?.filter(|tick| *tick <= now) else {
             return Ok(None);
         };
-        // Nearly always it is the only one. If not, the search halves the time that is left: a schedule for every
-        // second has a million ticks in a fortnight.
+        // Nearly always there is only one. Otherwise halve the remaining time at each step, because a schedule for
+        // every second has a million ticks in a fortnight.
         let mut first_without = now.as_millis() + 1;
         if ticks.first_after(last)?.is_none_or(|tick| tick > now) {
             return Ok(Some(last));
@@ -127,17 +130,19 @@ impl Schedule {
         Ok(Some(last))
     }
 
-    /// The job of one tick: once across the fleet by its idempotency key, and never two at once (unless `overlap`)
-    /// by its key.
+    /// The job of one tick.
+    ///
+    /// Its idempotency key makes it run once across the fleet. Its key and limit prevent two at once (unless
+    /// `overlap`).
     pub fn job(&self, schedule: &Name, tick: Time) -> Result<NewJob> {
         let idempotency_key = Some(Key::parse("idempotency_key", &tick_key(schedule, tick)?)?);
-        // A missed tick that shall run waits for the one before it; one that comes on time and finds the last
-        // one still running is not wanted.
+        // With `all`, a missed tick waits for the one before it. Otherwise a tick that finds an earlier job live is
+        // skipped.
         let on_limit = if self.overlap || self.missed == Missed::All { OnLimit::Wait } else { OnLimit::Skip };
         Ok(NewJob { idempotency_key, on_limit, ..self.triggered(schedule, tick_id(schedule, tick))? })
     }
 
-    /// The job that an operator triggers; `LimitReached` if the last one has not ended.
+    /// The job that an operator triggers. `LimitReached` if the last one is live.
     pub fn triggered(&self, schedule: &Name, id: JobId) -> Result<NewJob> {
         Ok(NewJob {
             payload: self.payload.clone(),
@@ -160,7 +165,8 @@ impl Schedule {
             }
         }
         if self.cron.split_whitespace().flat_map(|field| field.split(',')).any(str::is_empty) {
-            // To the parser that is a list of nothing, which never comes, and it would look for it for a long time.
+            // The parser reads an empty list item as one that never matches, and would search for a match for a long
+            // time.
             return Err(Error::invalid(
                 "cron",
                 &self.cron,
@@ -187,18 +193,18 @@ impl Schedule {
     }
 }
 
-/// A schedule that was read.
+/// A parsed schedule.
 struct Ticks {
     cron: croner::Cron,
     zone: TimeZone,
-    /// It names hours: its ticks are times that a clock on the wall shows, each once a day. If not, it is for every so
-    /// often, and goes on while the clock on the wall jumps.
+    /// It names hours: its ticks are times on the wall clock, each once a day. Otherwise it is an interval, and goes on
+    /// while the wall clock jumps.
     at_hours: bool,
 }
 
 impl Ticks {
     fn first_after(&self, after: Time) -> Result<Option<Time>> {
-        // Ticks are whole seconds: what comes after a moment comes after the second that it is in.
+        // Ticks are whole seconds, so the next tick comes after the second that this moment lies in.
         let Ok(start) = Timestamp::from_second(after.as_millis().div_euclid(1_000)) else { return Ok(None) };
         let mut wall = start.to_zoned(self.zone.clone());
         if !self.at_hours {
@@ -219,14 +225,14 @@ impl Ticks {
 
     fn next(&self, from: &Zoned) -> Result<Option<Zoned>> {
         match self.cron.find_next_occurrence(from, false) {
-            // Not later: at the end of time, or of what the arithmetic can do.
+            // Not later: the end of the calendar, or of what the arithmetic can do.
             Ok(next) => Ok(Some(next).filter(|next| next > from)),
             Err(CronError::TimeSearchLimitExceeded) => Ok(None),
             Err(error) => Err(internal(&error)),
         }
     }
 
-    /// The moment at which the clock on the wall shows a time for the first time, or would have if it had not jumped.
+    /// The moment at which the wall clock shows a time for the first time, or would if it had not jumped.
     fn shown_at(&self, wall: DateTime) -> Option<Timestamp> {
         let ambiguous = self.zone.to_ambiguous_timestamp(wall);
         match ambiguous.offset() {
@@ -255,10 +261,10 @@ fn tick_key(schedule: &Name, tick: Time) -> Result<String> {
     Ok(format!("{schedule}:{moment}"))
 }
 
-/// The id of a tick's job: a UUIDv7 whose time is the tick and whose other bits are the schedule's name, because the
-/// rule book has no dice and every reader must come to the same.
+/// The id of a tick's job: a UUIDv7 of the tick's time and a hash of the schedule's name. The rule book uses no
+/// randomness, so that every reader makes the same id.
 fn tick_id(schedule: &Name, tick: Time) -> JobId {
-    // FNV-1a, 128 bits: small, and the same on every machine and in every release.
+    // FNV-1a, 128 bits: short, and the same on every machine and in every release.
     let fnv = |hash: u128, byte: u8| (hash ^ u128::from(byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b);
     let hash = schedule.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, fnv);
     let millis = u64::try_from(tick.as_millis()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! How a worker claims, as configured, and the rules that its settings must keep.
+//! How a worker claims, as configured, and the rules for these settings.
 
 use crate::{Claim, Configuration, Error, GroupRef, Prefetch, Result, caps, job::within};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// How many jobs a worker takes, and whether ahead of time.
 ///
 /// `prefetch_buffer = 0` is hard mode: claiming is starting. Above 0 is soft mode: the worker also holds claimed jobs
-/// that have not started. What *runs* never exceeds a limit in either.
+/// that have not started. Running jobs never exceed a limit in either mode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ClaimSettings {
@@ -14,11 +14,12 @@ pub struct ClaimSettings {
     pub claim_batch_size: u32,
     /// Most jobs that one exchange takes from any one queue. Defaults to no such limit.
     pub max_claim_batch: Option<u32>,
-    /// Most jobs that the worker holds, running and claimed. Defaults to 0: its permits and its prefetch buffer.
+    /// Most jobs that the worker holds, running and claimed. Defaults to 0: its permits plus its prefetch buffer.
     pub max_claim_per_worker: u32,
     /// Claimed jobs that it holds beyond those that run. Defaults to 0: none.
     pub prefetch_buffer: u32,
-    /// How long it may hold a claimed job that has not started. Needed with, and only with, a prefetch buffer.
+    /// How long it may hold a claimed job that has not started. Required with a prefetch buffer, and an error without
+    /// one.
     pub claim_lease_ms: Option<u64>,
 }
 
@@ -71,8 +72,10 @@ impl ClaimSettings {
         Error::all(mistakes)
     }
 
-    /// What to ask for in the next exchange of a worker with this many permits, of which so many are free once the
-    /// starts of that exchange have theirs, while it holds so many jobs (running and claimed).
+    /// What to ask for in the next exchange of a worker.
+    ///
+    /// The worker has `permits` permits, of which `free_permits` are free after the starts of that exchange, and holds
+    /// `held` jobs, running and claimed.
     pub fn claim(&self, permits: u32, free_permits: u32, held: u32) -> Claim {
         let most_held = match self.max_claim_per_worker {
             0 => permits.saturating_add(self.prefetch_buffer),
@@ -80,7 +83,7 @@ impl ClaimSettings {
         };
         let room = most_held.saturating_sub(held);
         let max = free_permits.min(self.claim_batch_size).min(room);
-        // What it may hold ahead of time is what it holds so already, and what room is left after the starts.
+        // It may hold ahead of time what it holds so already, plus the room that is left after the new starts.
         let claimed = held.saturating_sub(permits.saturating_sub(free_permits));
         let ahead = self.prefetch_buffer.min(claimed + (room - max));
         let prefetch = self.claim_lease_ms.filter(|_| ahead > 0);
@@ -127,7 +130,7 @@ mod tests {
         assert_eq!(hard.claim(100, 5, 95).max, 5);
         assert_eq!(ClaimSettings { max_claim_per_worker: 21, ..hard.clone() }.claim(100, 80, 20).max, 1);
         let soft = ClaimSettings { prefetch_buffer: 10, claim_lease_ms: Some(5_000), ..hard };
-        // Four free permits of ten, three jobs claimed: four start, ten may be held beside them.
+        // Four of ten permits are free, three jobs are claimed: four jobs start, and ten may be held beside them.
         let claim = soft.claim(10, 4, 9);
         assert_eq!((claim.max, claim.prefetch), (4, Some(Prefetch { buffer: 10, lease_ms: 5_000 })));
         let tight = ClaimSettings { max_claim_per_worker: 12, ..soft };

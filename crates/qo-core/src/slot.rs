@@ -1,5 +1,5 @@
-//! Standalone slots: a program that is not a job takes slots of a group, under a lease of its own. They count
-//! against the same limit as the jobs of the group.
+//! Standalone slots: a program that is not a job takes slots of a group, under a lease of its own. They count against
+//! the same limit as the jobs of the group.
 
 use crate::{Error, FenceToken, GroupRef, LeaseId, Name, Result, Time, caps, job::within};
 use serde::{Deserialize, Serialize};
@@ -7,18 +7,18 @@ use serde::{Deserialize, Serialize};
 /// A program's request for slots. It is granted or refused at once: programs do not stand in line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotRequest {
-    /// Made by the program; asking with the same id again, while it holds the slots, is the same request.
+    /// Made by the program. The same id again, while the program holds the slots, is the same request.
     pub id: LeaseId,
-    /// `GROUP`, or `GROUP/KEY`, which takes the slots of both, as a job with a key does.
+    /// `GROUP`, or `GROUP/KEY`, which takes slots of both, as a job with a key does.
     pub group: GroupRef,
-    /// How many. Defaults to 1.
+    /// How many slots. Defaults to 1.
     #[serde(default = "one")]
     pub slots: u32,
-    /// Who asks: a label for people.
+    /// The program's name: a label for operators.
     pub holder: Name,
-    /// How long it holds them, unless it extends the lease or gives them back.
+    /// How long it holds them, unless it extends the lease or returns them.
     pub lease_ms: u64,
-    /// A limit for the group where nobody else set one. Defaults to none.
+    /// A limit for the group where no other source sets one. Defaults to none.
     #[serde(default)]
     pub limit: Option<u32>,
 }
@@ -51,7 +51,7 @@ pub(crate) fn check_lease(lease_ms: u64) -> Result<()> {
 /// Slots that a program holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotLease {
-    /// Proves that it holds them; operators know the slots by it.
+    /// Proves that the program holds them. Operators name the slots by it.
     pub token: FenceToken,
     /// Store time at which they were taken.
     pub since: Time,
@@ -63,7 +63,7 @@ pub struct SlotLease {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotsFreedBy {
-    /// The program gave them back.
+    /// The program returned them.
     Holder,
     /// The lease was over.
     LeaseEnd,

@@ -1,10 +1,12 @@
-//! Stand-ins for what is stored and breaks a rule. A door refuses such a value; where it is stored all the same, one bad job
-//! must not hide all others from those who look. Each value that cannot be read gets a stand-in that can, and the job that
-//! has it says so: [`JobView::unreadable`](crate::JobView::unreadable).
+//! Stand-ins for stored values that break a rule.
 //!
-//! A value is known by the name of its field, which means the same in all that is written as JSON. A store uses it to show
-//! jobs, after reading them as they are has failed. Where whole records are stored it is also used to read the rest of a
-//! record that has such a job in it: there the job becomes one that stands alone, so that no stand-in joins other work.
+//! A store refuses such a value at submit. If one is stored all the same, one bad job must not hide all others from the
+//! views. So each value that cannot be read gets a stand-in, and its job says so:
+//! [`JobView::unreadable`](crate::JobView::unreadable).
+//!
+//! The kind of a value is known by the name of its field, which means the same in everything that is written as JSON. A
+//! store uses stand-ins to show jobs, after a plain read has failed. A store of whole records also uses them to read
+//! the rest of a record with such a job. There the job stands alone, so that no stand-in joins other work.
 
 mod record;
 
@@ -16,7 +18,9 @@ use crate::{
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// Reads JSON as it is; if that fails, with stand-ins for what breaks a rule. None if it cannot be read even so.
+/// Reads JSON as it is or, if that fails, with stand-ins for values that break a rule.
+///
+/// None if it cannot be read even so.
 pub fn read<T: DeserializeOwned>(text: &str) -> Option<T> {
     if let Ok(value) = serde_json::from_str(text) {
         return Some(value);
@@ -26,7 +30,7 @@ pub fn read<T: DeserializeOwned>(text: &str) -> Option<T> {
     serde_json::from_value(value).ok()
 }
 
-/// The same of a list, item by item; items that cannot be read even so are left out, and counted.
+/// [`read`] for a list, item by item. Items that cannot be read even so are left out and counted.
 pub fn read_list<T: DeserializeOwned>(text: &str) -> Option<(Vec<T>, usize)> {
     if let Ok(list) = serde_json::from_str(text) {
         return Some((list, 0));
@@ -39,7 +43,7 @@ pub fn read_list<T: DeserializeOwned>(text: &str) -> Option<(Vec<T>, usize)> {
     Some((read, left_out))
 }
 
-/// Puts stand-ins in place of what cannot be read. Says what that was, as far as no job has said so of itself.
+/// Replaces what cannot be read by stand-ins. Returns what that was, except what a job reports itself.
 fn mend(value: &mut Value) -> Vec<String> {
     match value {
         Value::Array(items) => items.iter_mut().flat_map(mend).collect(),
@@ -84,7 +88,7 @@ fn mend_fields(fields: &mut Map<String, Value>, is_job: bool) -> Vec<String> {
                 if let Some(text) = value.as_str()
                     && let Err(error) = Json::parse(field, text)
                 {
-                    // The text itself can be shown, as a text.
+                    // The text itself can be shown, as a JSON string.
                     bad.push(error.message().into());
                     *value = Value::String(Value::String(text.into()).to_string());
                 }
@@ -133,14 +137,14 @@ fn mend_text<T>(
     }
 }
 
-/// Something that reads like a text and is a name.
+/// A name that resembles a text.
 fn name_like(text: &str) -> String {
     let fits = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '_' };
     let like: String = text.chars().take(caps::NAME_BYTES).map(fits).collect();
     if Name::parse("name", &like).is_ok() { like } else { "unreadable".into() }
 }
 
-/// Something that reads like a text and is a key.
+/// A key that resembles a text.
 fn key_like(text: &str) -> String {
     let like: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     let like = &like[..like.floor_char_boundary(caps::KEY_BYTES)];

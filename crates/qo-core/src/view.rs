@@ -1,4 +1,4 @@
-//! What people and programs may look at: jobs, groups with their holders, queues, workers, workflows, schedules.
+//! What clients and operators see: jobs, groups with their holders, queues, workers, workflows, schedules.
 
 use crate::{
     Attempt, FenceToken, GroupRef, JobId, JobProgress, JobState, Json, Key, LeaseId, LimitSource, Limits,
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 pub struct JobView {
     /// The job.
     pub id: JobId,
-    /// Where it stands.
+    /// Its state.
     pub state: JobState,
     /// Its queue.
     pub queue: Name,
@@ -25,51 +25,51 @@ pub struct JobView {
     pub key: Option<Key>,
     /// Slots it takes in its group and key.
     pub cost: u32,
-    /// Slots it takes elsewhere.
+    /// Slots it takes in further groups.
     pub limits: BTreeMap<GroupRef, u32>,
     /// Lower runs first.
     pub priority: i32,
     /// When it was accepted.
     pub submitted_at: Time,
-    /// Not before this time.
+    /// It does not run before this time.
     pub run_at: Time,
     /// It expires if it has not started by then.
     pub good_until: Option<Time>,
-    /// How long one attempt may run, as submitted; none leaves it to its task.
+    /// How long one attempt may run, as submitted. None leaves it to its task.
     #[serde(default)]
     pub timeout_ms: Option<u64>,
-    /// Its backoff, as submitted; none leaves it to its task.
+    /// Its backoff, as submitted. None leaves it to its task.
     #[serde(default)]
     pub retry: Option<RetryPolicy>,
     /// The limit that it brought for its group, or with a key for that key.
     #[serde(default)]
     pub limit: Option<u32>,
-    /// The key that makes a second submit the same job.
+    /// The key under which a second submit is the same job.
     pub idempotency_key: Option<Key>,
     /// Attempts used so far.
     pub attempts_used: u32,
     /// Attempts it may use.
     pub max_attempts: u32,
-    /// Somebody asked to call it off while it ran.
+    /// A cancel was requested while it ran.
     pub cancel_requested: bool,
-    /// Who runs it, if it runs.
+    /// The worker that runs it, if it runs.
     pub running: Option<Running>,
-    /// Who has claimed it ahead of time, if it has not started.
+    /// The worker that has claimed it ahead of time, if it has not started.
     pub claimed: Option<Running>,
     /// The workflow that it is a step of.
     pub workflow: Option<Name>,
     /// Its number in the workflow, 1 for the first.
     pub step: Option<u32>,
-    /// It ended without success, and its workflow passed over it.
+    /// It ended without success, and was skipped in its workflow.
     pub skipped: bool,
     /// When it reached its terminal state.
     pub finished_at: Option<Time>,
-    /// What of it is stored and cannot be read, and why: a stand-in is shown for that. None if all of it can.
+    /// What is stored of it and cannot be read, and why. A stand-in is shown for that. None if all of it can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
 }
 
-/// Who runs a job, or has claimed it.
+/// The worker that runs a job, or has claimed it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Running {
     /// The worker's name.
@@ -80,14 +80,14 @@ pub struct Running {
     pub token: FenceToken,
     /// When it was claimed.
     pub since: Time,
-    /// When its lease ends: the session's end, or the end of its timeout or of its claim if that comes first.
+    /// When its lease is over: the end of the session, or of its timeout or claim if that comes first.
     pub lease_until: Time,
-    /// How far it says that it is; none if it has not said, or has only been claimed.
+    /// Its last progress report. None if it has not reported, or is only claimed.
     #[serde(default)]
     pub progress: Option<JobProgress>,
 }
 
-/// One job, whole.
+/// One job with all its details.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobDetail {
     /// What a listing shows.
@@ -97,7 +97,7 @@ pub struct JobDetail {
     pub payload: Json,
     /// What the handler returned.
     pub output: Option<Json>,
-    /// Its tries, oldest first; at most [`ATTEMPTS_KEPT`](crate::caps::ATTEMPTS_KEPT).
+    /// Its attempts, oldest first, at most [`ATTEMPTS_KEPT`](crate::caps::ATTEMPTS_KEPT).
     pub attempts: Vec<Attempt>,
 }
 
@@ -127,61 +127,61 @@ pub struct Cursor(pub u64);
 /// Some jobs, in the order of their acceptance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobPage {
-    /// At most as many as were asked for.
+    /// The jobs, at most as many as asked for.
     pub jobs: Vec<JobView>,
-    /// Where the next page begins; none if this was the last.
+    /// Where the next page begins. None if this is the last.
     pub next: Option<Cursor>,
 }
 
 /// A group: its limit and how much of it is taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupStatus {
-    /// The group; `GROUP/*` sums over all keys of the group.
+    /// The group. `GROUP/*` sums over all keys of the group.
     pub group: GroupRef,
-    /// The limit in force; none means unlimited.
+    /// The effective limit. None means unlimited.
     pub limit: Option<u32>,
-    /// Who set the limit in force.
+    /// The source of the effective limit.
     pub source: Option<LimitSource>,
     /// What each source set for exactly this reference.
     pub sources: Limits,
     /// Slots taken by running jobs and by programs.
     pub used: u64,
-    /// Slots that all live jobs, pending, claimed and running, would take at once, and those of programs.
+    /// Slots that all live jobs (pending, claimed and running) would take together, plus those of programs.
     pub live: u64,
 }
 
 /// Some groups, by name and key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupPage {
-    /// At most as many as were asked for.
+    /// The groups, at most as many as asked for.
     pub groups: Vec<GroupStatus>,
-    /// The last group of this page if there are more: ask for what comes after it.
+    /// The last group of this page, if there are more. Ask for the groups after it.
     pub next: Option<GroupRef>,
 }
 
-/// A group and who holds its slots.
+/// A group and the holders of its slots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupDetail {
     /// Its limit and how much of it is taken.
     pub status: GroupStatus,
-    /// Who holds its slots, the oldest claim first.
+    /// The holders of its slots, oldest claim first.
     pub holders: Vec<Holder>,
 }
 
 /// A running job, or a program, that holds slots of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Its token: operators know the slots by it.
+    /// Its token. Operators name the slots by it.
     pub token: FenceToken,
     /// Slots it holds in the group.
     pub slots: u32,
     /// The worker that runs the job, or the program.
     pub worker: Name,
-    /// Since when.
+    /// When it took them.
     pub since: Time,
     /// When its lease is over unless it is renewed.
     pub lease_until: Time,
-    /// What it is.
+    /// The job or program.
     pub by: HeldBy,
 }
 
@@ -215,16 +215,16 @@ pub enum HeldBy {
     },
 }
 
-/// A queue and what stands in it.
+/// A queue and its jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueStatus {
     /// The queue.
     pub queue: Name,
     /// Lower goes first.
     pub priority: u32,
-    /// Nothing is claimed from it.
+    /// Whether it is paused: no claim takes jobs of it.
     pub paused: bool,
-    /// Most of its jobs that may run at once; none means unlimited.
+    /// Most of its jobs that may run at once. None means unlimited.
     pub limit: Option<u32>,
     /// Jobs that run.
     pub running: u64,
@@ -234,7 +234,7 @@ pub struct QueueStatus {
     pub due: u64,
     /// Jobs that wait for their date.
     pub scheduled: u64,
-    /// Steps that wait for an earlier step of their workflow, whatever their date.
+    /// Steps that are not next in their workflow, whatever their date.
     pub waiting: u64,
 }
 
@@ -245,17 +245,17 @@ pub struct WorkerStatus {
     pub worker: Name,
     /// Its session.
     pub session: SessionId,
-    /// The queues it serves; empty means all.
+    /// The queues it serves. Empty means all.
     pub queues: Vec<Name>,
     /// The tasks it has handlers for.
     pub tasks: Vec<Name>,
     /// How many jobs it can run at once.
     pub permits: u32,
-    /// How many more it could take when it last said so.
+    /// How many more it could take when it last reported.
     pub free_permits: u32,
-    /// Fewer than a tenth of its permits are free.
+    /// Whether fewer than a tenth of its permits are free.
     pub saturated: bool,
-    /// It takes no more jobs.
+    /// Whether it takes no more jobs.
     pub draining: bool,
     /// When it was opened.
     pub opened_at: Time,
@@ -267,28 +267,29 @@ pub struct WorkerStatus {
     pub claimed: u64,
 }
 
-/// What is over and has not been ended yet: what the next claim or sweep ends, jobs that expire in line aside. Of each
-/// kind the first [`PAGE`](crate::caps::PAGE).
+/// What is over and has not been ended yet: what the next claim or sweep ends, except jobs that expire in line.
+///
+/// Of each kind the first [`PAGE`](crate::caps::PAGE).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Over {
-    /// Sessions, the first that was over first.
+    /// Sessions, by the moment at which they were over.
     pub sessions: Vec<SessionOver>,
-    /// Attempts past their timeout, of sessions that live, and leases of programs; of each kind the first that was over
-    /// first.
+    /// Attempts of live sessions past their timeout, and leases of programs. Within each kind, by the moment at which
+    /// they were over.
     pub leases: Vec<LeaseOver>,
 }
 
 /// A session that is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionOver {
-    /// As it is stored.
+    /// The session as it is stored.
     #[serde(flatten)]
     pub worker: WorkerStatus,
     /// Slots that its jobs hold, in all groups that have a limit.
     pub slots: u64,
 }
 
-/// A lease on slots that is over, although its session is not, or it has none.
+/// A lease on slots that is over, of a live session or of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseOver {
     /// The narrowest group whose slots it holds.
@@ -302,7 +303,7 @@ pub struct LeaseOver {
 pub struct WorkflowStatus {
     /// The workflow.
     pub workflow: Name,
-    /// How it is doing.
+    /// Its state.
     pub state: WorkflowState,
     /// What happens when a step does not succeed.
     pub on_failure: OnFailure,
@@ -310,7 +311,7 @@ pub struct WorkflowStatus {
     pub steps: u32,
     /// Steps that have not ended.
     pub live: u32,
-    /// The first step that is not passed: the one that runs or is next, or the one that halts the rest.
+    /// The first step that is not passed: the one that runs or is next, or the one that halts the workflow.
     pub head: Option<StepStatus>,
 }
 
@@ -321,16 +322,16 @@ pub struct StepStatus {
     pub step: u32,
     /// Its job.
     pub job: JobId,
-    /// Where that stands.
+    /// The state of that job.
     pub state: JobState,
 }
 
 /// Some workflows, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkflowPage {
-    /// At most as many as were asked for.
+    /// The workflows, at most as many as asked for.
     pub workflows: Vec<WorkflowStatus>,
-    /// The last workflow of this page if there are more: ask for what comes after it.
+    /// The last workflow of this page, if there are more. Ask for the workflows after it.
     pub next: Option<Name>,
 }
 
@@ -343,16 +344,16 @@ pub struct ScheduleStatus {
     pub spec: Schedule,
     /// Whether it fires.
     pub enabled: bool,
-    /// Its next tick; none while it is disabled, or if there is no other.
+    /// Its next tick. None while it is disabled, or if there is no later tick.
     pub next: Option<Time>,
-    /// The last tick that came.
+    /// The last tick that was due.
     pub last: Option<LastTick>,
     /// The job of the newest tick that had one.
     #[serde(default)]
     pub last_job: Option<JobId>,
 }
 
-/// A tick that came.
+/// A tick that was due.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastTick {
     /// The tick.
@@ -366,9 +367,9 @@ pub struct LastTick {
 pub struct Explanation {
     /// The job.
     pub job: JobId,
-    /// Where it stands.
+    /// Its state.
     pub state: JobState,
-    /// Everything that keeps it from running now. Empty if it runs or has finished.
+    /// Everything that keeps it from running now. Empty if it runs or has ended.
     pub reasons: Vec<Reason>,
 }
 
@@ -383,10 +384,10 @@ pub enum Reason {
     },
     /// It waits between two attempts, or was snoozed.
     RetryAt {
-        /// When it goes on.
+        /// When it is due.
         run_at: Time,
     },
-    /// `good_until` has passed; the next sweep or claim will say so.
+    /// `good_until` has passed. The next sweep or claim ends the job.
     Expired {
         /// The date.
         good_until: Time,
@@ -396,21 +397,21 @@ pub enum Reason {
         /// The queue.
         queue: Name,
     },
-    /// An earlier step of its workflow has not ended, or another one runs.
+    /// An earlier step of its workflow has not ended, or another step runs.
     WaitingForStep {
         /// The workflow.
         workflow: Name,
         /// The step that it waits for.
         waits_for: StepStatus,
     },
-    /// An earlier step of its workflow ended without success: retry it, skip it or cancel the workflow.
+    /// An earlier step of its workflow ended without success. Retry or skip that step, or cancel the workflow.
     WorkflowHalted {
         /// The workflow.
         workflow: Name,
         /// The step that halts it.
         halted_by: StepStatus,
     },
-    /// A worker has claimed it ahead of time and will start it when it has a free permit and there is room.
+    /// A worker has claimed it ahead of time, and starts it when it has a free permit and there is room.
     ClaimedByPrefetch {
         /// The worker.
         worker: Name,
@@ -424,11 +425,11 @@ pub enum Reason {
         /// The group.
         group: GroupRef,
     },
-    /// It asks for more slots than the group will ever have.
+    /// It needs more slots than the limit of the group.
     CanNeverRun {
         /// The group.
         group: GroupRef,
-        /// Slots it asks for.
+        /// Slots it needs.
         cost: u32,
         /// The limit.
         limit: u32,
@@ -441,18 +442,18 @@ pub enum Reason {
         used: u64,
         /// The limit.
         limit: u32,
-        /// Slots the job asks for.
+        /// Slots the job needs.
         cost: u32,
-        /// Who holds the slots: the oldest, at most ten.
+        /// The holders of the slots: the oldest, at most ten.
         holders: Vec<Holder>,
-        /// Its place in the group's line, 1 for the next; counted up to [`POSITION`](crate::caps::POSITION).
+        /// Its place in the group's line, 1 for the next, counted up to [`POSITION`](crate::caps::POSITION).
         position: u32,
     },
-    /// The free slots of a group are kept for a job that asks for many and comes first.
+    /// The free slots of a group are kept for a big job ahead of it.
     ReservedFor {
         /// The group.
         group: GroupRef,
-        /// The job that comes first.
+        /// The big job.
         job: JobId,
     },
     /// No live worker serves its queue and task.
@@ -469,9 +470,9 @@ pub enum Reason {
         /// Workers that take no more jobs.
         draining: u32,
     },
-    /// Nothing: the next claim of a worker that serves it will consider it.
+    /// Nothing keeps it. The next claim of a worker that serves it considers it.
     OnlyWaitingForClaim {
-        /// Its place among the jobs of its queue and task, 1 for the next; counted up to
+        /// Its place among the jobs of its queue and task, 1 for the next, counted up to
         /// [`POSITION`](crate::caps::POSITION).
         position: u32,
     },

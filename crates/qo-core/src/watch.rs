@@ -1,22 +1,28 @@
-//! Who may end a lease that is over by store time: a process that has watched it.
+//! Which process may end a lease that is over by store time: one that has watched it.
 //!
-//! Where one clock stamps everything (memory, a directory, PostgreSQL) store time alone decides. In a bucket store time comes
-//! from the dates of answers, and a gateway or a proxy may send wrong ones. So there a process ends a lease only if,
-//! besides being over by store time, it has itself waited for the whole length of that lease, by its own monotonic clock,
-//! since it read the record that granted or renewed it. No date can then end what another process holds (G9).
+//! In memory, on a directory and on PostgreSQL one clock stamps everything, and store time alone decides. In a bucket
+//! store time comes from the dates of answers, and a gateway or a proxy may send wrong ones. There a process ends a
+//! lease in these steps:
+//! 1. It reads the record that granted or last renewed the lease.
+//! 2. It waits for the whole length of that lease, by its own monotonic clock.
+//! 3. If the lease is then over by store time and no renewal has come, it may end it. Before that it spares the lease.
 //!
-//! Nothing is written about a lease that is spared. Replay decides nothing, so it needs no watch.
+//! Invariants:
+//! - No date, however wrong, ends a lease that another process holds and renews (G9).
+//! - Sparing a lease writes nothing, and its slots stay taken.
+//! - Replay decides nothing, so it needs no watch.
 
 use crate::Time;
 
-/// What the process that decides has watched.
+/// What the deciding process has watched.
 pub trait Watch: Send + Sync {
-    /// How many milliseconds the process still has to watch a lease that was granted or renewed at store time `granted` and
-    /// runs until `until`. 0: it may end it.
+    /// How many milliseconds the process still has to watch a lease. 0 means that it may end it.
+    ///
+    /// The lease was granted or renewed at store time `granted` and runs until `until`.
     fn left_ms(&self, granted: Time, until: Time) -> u64;
 }
 
-/// Store time alone decides: what is over by it may be ended.
+/// Store time alone decides: a process may end every lease that is over.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StoreTime;
 

@@ -1,22 +1,23 @@
 //! Workflows: jobs that run strictly one after another, across the fleet.
 //!
-//! A workflow is made by the first job that names it, and goes when its last job is forgotten. Its jobs are its
-//! **steps**, numbered 1, 2, 3, … as they are accepted.
+//! The first job that names a workflow makes it. It goes when its last job is forgotten. Its jobs are its **steps**,
+//! numbered 1, 2, 3, … in the order of acceptance.
 //!
 //! ```text
 //!   1 succeeded   2 failed, skipped   3 running   4 pending   5 pending
 //!   └─────── passed ───────────────┘  └ head      └── wait for the head ──┘
 //! ```
 //!
-//! - A step is **passed** once it has succeeded or was skipped; where failures do not halt (`continue`), and in a
-//!   cancelled workflow, once it has ended in any way.
+//! - A step is **passed** once it has succeeded or was skipped. Where failures do not halt (`continue`), and in a
+//!   cancelled workflow, it is passed once it has ended in any way.
 //! - The **head** is the first step that is not passed. It alone may run, and only while no other step runs.
-//! - The workflow is **halted** while its head has ended: until it is retried or skipped, or the workflow cancelled.
+//! - The workflow is **halted** while its head has ended: until that step is retried or skipped, or the workflow
+//!   cancelled.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What any end but success does to the steps behind it.
+/// What the steps behind a step do when it ends without success.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnFailure {
@@ -36,29 +37,30 @@ impl fmt::Display for OnFailure {
     }
 }
 
-/// What an operator does about a workflow. It names the step, so that a call that is made again, because its answer was
-/// lost, cannot do the same to the next step.
+/// What an operator does about a workflow.
+///
+/// It names the step, so that a call that is repeated after a lost answer cannot act on the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Steer {
-    /// Open the step of this number again, which halts it.
+    /// Reopen the step with this number, which halts the workflow.
     Retry(u32),
-    /// Pass over the step of this number, which halts it.
+    /// Skip the step with this number, which halts the workflow.
     Skip(u32),
-    /// Call off every step that has not ended, and take no more.
+    /// Cancel every live step, and take no more jobs.
     Cancel,
 }
 
-/// How a workflow is doing.
+/// The state of a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkflowState {
     /// Its head is pending, claimed or running.
     Active,
-    /// Its head has ended without success: what is behind it waits, and so would what is submitted now.
+    /// Its head has ended without success. The steps behind it wait, and so would a job that is submitted now.
     Halted,
-    /// Every step is passed. More may be submitted.
+    /// Every step is passed. More jobs may be submitted.
     Finished,
-    /// It was called off. Nothing more can be submitted to it.
+    /// It was cancelled and takes no more jobs.
     Cancelled,
 }

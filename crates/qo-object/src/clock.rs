@@ -1,30 +1,82 @@
-//! Store time on objects: what the store itself stamps on what is written to it, and between two such stamps the
-//! monotonic time that has passed here. No process's wall clock decides anything (G9).
+//! Store time: the time that the store stamps on what is written to it, and between two stamps the monotonic time that
+//! passed in this process. No process's wall clock decides anything (G9).
 //!
-//! **It never falls, and it never stands still.** Where the store's clock was set back, or the log has seen a later time,
-//! it goes on at half its pace until the store has caught up: leases then last longer, which is safe, and they do end (G5).
+//! 1. A process that opens a namespace asks for the store's time. In a bucket it asks until it has [`CONFIRMED`] dates.
+//! 2. After a record it compares its time with the record's stamp, at most once in [`FRESH`]; in a bucket, with the
+//!    date that most of the newest answers agree with.
+//! 3. If the two differ by more than stamps are coarse, the stamp counts.
 //!
-//! **Dates of a bucket may be wrong**: one gateway among several, a proxy. A process that opens a bucket asks until it has heard
-//! several, and goes by what most of the newest answers say ([`Traffic::believed`]). So a few wrong ones move nothing. One
-//! process whose every answer is wrong can lead the calendar (dates of jobs, schedules, retention) astray. It cannot end a
-//! lease: see [`crate::watch`].
+//! Invariants:
 //!
-//! [`Traffic::believed`]: crate::Traffic
+//! - Time never falls, and is never before a time that the log has seen.
+//! - Time never stands still. Where the store's clock was set back, or the log has seen a later time, it runs at half
+//!   pace until the store has caught up: leases then last longer, which is safe, and they do end (G5).
+//! - Dates of a bucket may be wrong (one gateway among several, a proxy). A few wrong ones move nothing. A process
+//!   whose every answer is wrong can lead the calendar astray (dates of jobs, schedules, retention); it cannot end a
+//!   lease: see [`crate::watch`].
 
-use crate::log::Log;
+use crate::medium::Medium;
 use crate::traffic::Dated;
 use object_store::path::Path;
 use qo_core::{Clock, Result, Time};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How far stamps and monotonic time may drift apart before the stamp counts: some stores stamp whole seconds.
+/// How far stamps and monotonic time may be apart before the stamp counts: some stores stamp whole seconds.
 const COARSE_MS: u64 = 1_500;
-/// How old a stamp may become before a new one is asked for.
+/// How old a stamp may become before this process asks for a new one.
 const FRESH: Duration = Duration::from_secs(10);
-/// Answers that a process hears before it knows the time of a bucket: most of them would have to be wrong.
+/// Dated answers by which a process knows the time of a bucket: most of them would have to be wrong.
 const CONFIRMED: u64 = 7;
+
+/// Where a writer takes its time from.
+pub(crate) enum TimeSource {
+    /// The store's own stamps.
+    Store(StoreClock),
+    /// A clock of the caller's.
+    Given(Arc<dyn Clock>),
+}
+
+impl TimeSource {
+    /// The clock of the caller's, if there is one, else the store's.
+    pub(crate) async fn open(medium: &Medium, clock: Option<Arc<dyn Clock>>) -> Result<Self> {
+        Ok(match clock {
+            Some(clock) => Self::Given(clock),
+            None => Self::Store(StoreClock::ask(medium).await?),
+        })
+    }
+
+    /// Whether the store's own stamps decide.
+    pub(crate) fn is_store(&self) -> bool {
+        matches!(self, Self::Store(_))
+    }
+
+    /// The time now, which is not before the time that the log has seen.
+    pub(crate) fn now(&self, seen: Time) -> Time {
+        match self {
+            Self::Store(clock) => {
+                clock.reach(seen);
+                clock.now()
+            }
+            Self::Given(clock) => clock.now().max(seen),
+        }
+    }
+
+    /// Compares the clock with the dates of a bucket's newest answers.
+    pub(crate) fn hear(&self, medium: &Medium) {
+        if let (Self::Store(clock), Some(dated)) = (self, medium.settled()) {
+            clock.hear(&dated);
+        }
+    }
+
+    /// Compares the clock with the stamp of a record that was sent at `sent`.
+    pub(crate) async fn observe(&self, medium: &Medium, record: &Path, sent: Instant) {
+        if let Self::Store(clock) = self {
+            clock.observe(medium, record, sent).await;
+        }
+    }
+}
 
 /// Store time, as this process knows it.
 #[derive(Debug)]
@@ -34,30 +86,30 @@ pub(crate) struct StoreClock(Mutex<Observed>);
 struct Observed {
     /// Store time …
     time: Time,
-    /// … at this moment here.
+    /// … at this time of the process.
     at: Instant,
     /// When the store was last asked.
     asked: Instant,
-    /// The latest time that the store had reached when somebody asked, or that the log has seen …
+    /// The latest time that this clock told, or that the log has seen …
     told: Time,
-    /// … at this moment here. Time goes on from there, if slowly.
+    /// … at this time of the process. Time goes on from there, if slowly.
     told_at: Instant,
 }
 
 impl StoreClock {
     /// Asks the store for its time.
-    pub(crate) async fn ask(log: &Log) -> Result<Self> {
+    pub(crate) async fn ask(medium: &Medium) -> Result<Self> {
         let asked = Instant::now();
-        log.hear_dates(CONFIRMED).await?;
-        if let Some(dated) = log.believed() {
+        medium.hear_dates(CONFIRMED).await?;
+        if let Some(dated) = medium.believed() {
             return Ok(Self::of(&dated));
         }
-        // Counted from when it was asked, so that it is never behind what the store stamped.
-        Ok(Self::at(log.store_time().await?, asked, asked))
+        // Counted from the request, so that this clock is never behind the store's stamp.
+        Ok(Self::at(medium.store_time().await?, asked, asked))
     }
 
-    /// A clock that is known by a date.
-    pub(crate) fn of(dated: &Dated) -> Self {
+    /// A clock that is set by a date.
+    fn of(dated: &Dated) -> Self {
         Self::at(dated.date, dated.heard, dated.sent)
     }
 
@@ -65,8 +117,8 @@ impl StoreClock {
         Self(Mutex::new(Observed { time, at, asked, told: time, told_at: at }))
     }
 
-    /// The log has seen this time: it is not earlier.
-    pub(crate) fn reach(&self, time: Time) {
+    /// The log has seen this time, so it is not earlier.
+    fn reach(&self, time: Time) {
         let mut observed = self.lock();
         let now = Instant::now();
         if observed.now(now) < time {
@@ -74,22 +126,22 @@ impl StoreClock {
         }
     }
 
-    /// Looks at the stamp of a record that was just written, if the last one is some time ago.
-    pub(crate) async fn observe(&self, log: &Log, record: &Path, sent: Instant) {
-        if log.believed().is_some() {
-            return log.settled().map_or((), |dated| self.hear(&dated));
+    /// Compares the clock with the stamp of a record, if the last comparison is some time ago.
+    async fn observe(&self, medium: &Medium, record: &Path, sent: Instant) {
+        if medium.believed().is_some() {
+            return medium.settled().map_or((), |dated| self.hear(&dated));
         }
         if self.lock().asked.elapsed() < FRESH {
             return;
         }
-        if let Ok(Some(stamp)) = log.written_at(record).await {
+        if let Ok(Some(stamp)) = medium.written_at(record).await {
             self.take(stamp, sent);
         }
     }
 
-    /// An answer bore this date, and most others agree. When it came it was that late at least: dates are cut off to whole
-    /// seconds, and answers are on their way for a while. So the more of them are heard, the better the time is known.
-    pub(crate) fn hear(&self, dated: &Dated) {
+    /// An answer bore this date, and most others agree. When it came it was at least that late: dates are cut off to
+    /// whole seconds, and answers are on their way for a while. So more answers give a better time.
+    fn hear(&self, dated: &Dated) {
         let Dated { date, sent, heard } = *dated;
         let mut observed = self.lock();
         let known = observed.at_instant(heard);
@@ -152,20 +204,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_late_answer_sets_nothing_back() {
+    async fn a_slow_answer_does_not_set_time_back() {
         let clock = clock();
         let far = NOON.plus_ms(600_000);
         tokio::time::advance(Duration::from_secs(3)).await;
         clock.hear(&heard_now(far.plus_ms(2_000)));
-        assert_eq!(clock.now(), far.plus_ms(2_000), "it is so late");
+        assert_eq!(clock.now(), far.plus_ms(2_000), "the date counts");
         let sent = Instant::now();
         tokio::time::advance(Duration::from_secs(7)).await;
         clock.hear(&Dated { date: far.plus_ms(2_000), sent, heard: Instant::now() });
-        assert_eq!(clock.now(), far.plus_ms(9_000), "it was only on its way for long");
+        assert_eq!(clock.now(), far.plus_ms(9_000), "it was only slow");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn between_stamps_it_goes_on_by_itself() {
+    async fn between_stamps_time_goes_on() {
         let clock = clock();
         tokio::time::advance(Duration::from_secs(3)).await;
         assert_eq!(clock.now(), NOON.plus_ms(3_000));
@@ -174,9 +226,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn dates_of_whole_seconds_make_it_ever_better_known() {
+    async fn more_dates_of_whole_seconds_give_a_better_time() {
         let clock = clock();
-        // It is 0.9 s later at the store than its first date said.
+        // The store's time is 0.9 s after its first date.
         let store = |passed_ms: u64| NOON.plus_ms((passed_ms + 900) / 1_000 * 1_000);
         for step in 1..=40 {
             tokio::time::advance(Duration::from_millis(70)).await;
@@ -191,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stamp_that_is_ahead_counts_and_one_that_is_behind_makes_it_slow() {
+    async fn a_stamp_ahead_counts_and_a_stamp_behind_slows_time_down() {
         let clock = clock();
         clock.take(NOON.plus_ms(60_000), Instant::now());
         assert_eq!(clock.now(), NOON.plus_ms(60_000));
@@ -206,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_log_has_seen_has_passed_and_time_goes_on_from_there() {
+    async fn time_goes_on_from_the_latest_time_that_the_log_has_seen() {
         let clock = clock();
         let century = NOON.plus_ms(100 * 365 * 86_400_000);
         clock.reach(century);

@@ -3,51 +3,55 @@
 //! ```text
 //! format/00000000000000000001        level 1; the identity of the namespace is in it
 //! format/mark-00000000000000000300   (not in a directory) record 300 was there
-//! format/hold-00000000000000000301   a repair lost records: nothing starts until an operator has spoken
-//! format/spoken-00000000000000000301 an operator has, and the hold could not be deleted
+//! format/hold-00000000000000000301   a repair lost records: nothing starts until an operator releases the hold
+//! format/spoken-00000000000000000301 an operator did, and the hold could not be deleted
 //! ```
 //!
-//! **Level.** The object `format/N` is created once; raising the level creates the next. A release refuses a namespace whose
-//! level it does not know before it has written anything there.
+//! **Level.** The object `format/N` is created once; raising the level creates the next. A release refuses a namespace
+//! whose level it does not know before it has written anything there.
 //!
-//! **Identity.** A random id, and the store's time when the namespace was made. Create-if-absent decides between several
-//! first users: the losers read what the winner wrote. A process that has a namespace open compares: what is there may be
-//! another one, made after its own was moved, unmounted or deleted. The format object of an older release has no id; then
-//! only the time tells. A damaged object is read once more, because bytes may be damaged on their way; if it is damaged
-//! still, it tells nothing, and the doctor says so.
+//! **Identity.** A random id, and store time when the namespace was made.
 //!
-//! **Mark.** A log that lost its last records looks like a shorter log. So a number that the log has reached is kept beside
-//! it. A mark is written after its record is durable, so it is never ahead of the log; it may be behind. In a directory it
-//! is the file `mark`, written after every record and not synced. Elsewhere it is an object, and every PUT costs
-//! something: record 1, every [`MARK_EVERY`]th record, the last record of a process that ends in order, one of its records
-//! in [`MARK_AFTER`] for a process that goes on, and the end that a process finds when it opens the namespace, if that is
-//! [`MARK_AHEAD`] records ahead. All of them are in the listing that says the level, so a process that opens a namespace
-//! asks nothing more.
+//! 1. Several first users may create the format object at once. One creates it, the others read it.
+//! 2. A process that has a namespace open compares its identity with the one that it finds: what is there may be
+//!    another namespace, made after its own was moved, unmounted or deleted.
+//! 3. The format object of an older release has no id; then the time alone tells.
+//! 4. A damaged object is read once more, because bytes may be damaged on their way. If it is still damaged, it tells
+//!    nothing, and the doctor reports it.
+//!
+//! **Mark.** A log that lost its last records looks like a shorter log. So a number that the log has reached is kept
+//! beside it. In a directory it is the file `mark`, written after every record and not synced. Elsewhere it is an
+//! object, and a PUT costs something, so these are marked:
+//!
+//! - record 1, and every [`MARK_EVERY`]th record;
+//! - the last record of a process that ends in order, and one of its records in [`MARK_AFTER`] of a process that goes
+//!   on;
+//! - the end that a process finds when it opens the namespace, if that is ten records ahead of the mark.
+//!
+//! Invariant: a mark is written after its record is durable, so it is never ahead of the log. It may be behind.
+//!
+//! The listing that tells the level contains all of this, so a process that opens a namespace sends no further request.
 
 use crate::log::{Created, Log, number_of, numbered};
 use crate::record::{Encoder, LEVEL, body, parse};
 use crate::snapshot::lost;
 use futures::future::try_join;
 use object_store::path::Path;
-use qo_core::{Error, ErrorKind, GroupRef, Result, State, Time};
+use qo_core::{Cause, Error, ErrorKind, GroupRef, Result, State, Time};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
+use tokio::time::Instant;
 use uuid::Uuid;
 
-/// Of so many records in a bucket one is marked …
-pub(crate) const MARK_EVERY: u64 = 100;
-/// … and one after so long.
+/// Where marks are objects, one of so many records is marked …
+const MARK_EVERY: u64 = 100;
+/// … and one in so long.
 pub(crate) const MARK_AFTER: Duration = Duration::from_secs(600);
-/// How often a namespace is tried to be made, and how long to wait in between.
+/// How often a process tries to make a namespace, and the pause between two tries.
 const TRIES: (u32, Duration) = (10, Duration::from_millis(100));
 /// Old marks that are kept.
 const MARKS_KEPT: usize = 2;
-/// So many needless marks are deleted by the next process that opens the namespace: commands that end at once leave one each,
-/// and there may be no process that lives long enough to sweep.
-pub(crate) const MARKS_PILED: usize = 8;
-/// A process that opens the namespace and finds the log so far ahead of its mark writes one: light clients leave few.
-pub(crate) const MARK_AHEAD: u64 = 10;
 
 /// Which namespace it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -73,18 +77,18 @@ impl fmt::Display for Identity {
 pub enum Absent {
     /// Make one.
     Make,
-    /// `Unavailable`: it should be there, and may come back. For a place that is mounted.
+    /// `Unavailable`: it should be there, and may come back. For a mounted place.
     Refuse,
     /// `NotFound`: for a caller that only looks.
     NotFound,
 }
 
-/// A repair lost records: what they said is not known.
+/// What a repair that lost records leaves behind: nothing starts until an operator releases it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     /// When the repair was made.
     pub at: Time,
-    /// What was lost; of very much the first.
+    /// What was lost; if it is very much, the first of it.
     pub lost: Vec<String>,
     /// The operator's limit of `cluster` before the hold, which [`release`](crate::doctor::release) puts back.
     #[serde(default)]
@@ -106,13 +110,13 @@ pub(crate) struct Found {
     /// None if no process has written to the namespace.
     pub(crate) level: Option<u64>,
     pub(crate) identity: Option<Identity>,
-    /// What is wrong with the format object, if it cannot be read.
+    /// What is wrong with the format object, if it is damaged.
     pub(crate) damage: Option<String>,
     /// The highest record that is known to have been there.
     pub(crate) mark: u64,
     /// Repairs that hold the namespace, oldest first.
     pub(crate) holds: Vec<Path>,
-    /// Marks that newer ones make needless.
+    /// Marks that newer ones replace.
     pub(crate) old_marks: Vec<Path>,
 }
 
@@ -126,9 +130,9 @@ pub(crate) async fn level(log: &Log) -> Result<Option<u64>> {
     Ok(find(log).await?.level)
 }
 
-/// Looks at `format/`. The listing and the format object are asked for at once.
+/// Looks at `format/`. The listing and the format object are requested in parallel.
 pub(crate) async fn find(log: &Log) -> Result<Found> {
-    let (names, object) = try_join(log.list("format"), read_identity(log)).await?;
+    let (names, object) = try_join(log.medium().list("format"), read_identity(log)).await?;
     let numbers = |kind: &str| {
         let prefix = format!("format/{kind}-");
         let number = |path: &Path| {
@@ -141,7 +145,7 @@ pub(crate) async fn find(log: &Log) -> Result<Found> {
     let level = names.iter().filter_map(number_of).max().or(object.as_ref().map(|_| LEVEL.into()));
     let mut marks = numbers("mark");
     marks.sort_unstable();
-    let mark = marks.last().copied().unwrap_or(0).max(log.directory_mark());
+    let mark = marks.last().copied().unwrap_or(0).max(log.medium().marked());
     let spoken = numbers("spoken").into_iter().max();
     let is_open = |number: &u64| spoken.is_none_or(|spoken| *number > spoken);
     let holds = numbers("hold").into_iter().filter(is_open).map(hold_path).collect();
@@ -155,31 +159,31 @@ pub(crate) async fn find(log: &Log) -> Result<Found> {
     Ok(Found { level, identity, damage, mark, holds, old_marks })
 }
 
-/// The identity that the format object of this release tells, or what is wrong with the object; none if there is no such
-/// object.
+/// The identity that the format object of this release tells, or what is wrong with the object; none if there is no
+/// such object.
 async fn read_identity(log: &Log) -> Result<Option<Result<Identity>>> {
     let read = async || {
-        let found = log.get_stamped(&path()).await?;
+        let found = log.medium().get_stamped(&path()).await?;
         Ok::<_, Error>(found.map(|(bytes, written)| {
             let identity = identity_in(&bytes)?;
             Ok(Identity { made_at: identity.made_at.or(Some(written)), ..identity })
         }))
     };
     match read().await? {
-        // What was damaged on its way is whole the next time.
+        // Bytes that were damaged on their way are whole the next time.
         Some(Err(_)) => read().await,
         told => Ok(told),
     }
 }
 
-/// What the bytes of a format object tell. `Data` if they are damaged.
+/// The identity in the bytes of a format object. `Data` if they are damaged.
 pub(crate) fn identity_in(bytes: &[u8]) -> Result<Identity> {
     let name = path();
     let level = body(name.as_ref(), bytes).and_then(|body| parse::<Level>(name.as_ref(), body))?;
     Ok(Identity { id: level.id, made_at: level.made_at })
 }
 
-/// Whether there is no namespace at a place, so that one has to be made. `Unavailable` or `NotFound` if none may be made,
+/// Whether there is no namespace at a place, so that the caller makes one. `Unavailable` or `NotFound` if it may not,
 /// `Data` if there was one.
 pub(crate) async fn is_to_be_made(log: &Log, absent: Absent, place: &str) -> Result<bool> {
     let found = find(log).await?;
@@ -187,7 +191,7 @@ pub(crate) async fn is_to_be_made(log: &Log, absent: Absent, place: &str) -> Res
         return Ok(false);
     }
     if found.mark > 0 || !log.numbers("log").await?.is_empty() || !log.numbers("snapshot").await?.is_empty() {
-        // Another process may have made it since, and written.
+        // Another process may have made it meanwhile, and written.
         return if find(log).await?.level.is_some() { Ok(false) } else { Err(without_format(place)) };
     }
     if absent == Absent::Make { Ok(true) } else { Err(self::absent(absent, place)) }
@@ -200,9 +204,11 @@ pub(crate) fn absent(absent: Absent, place: &str) -> Error {
             let why = "and none is made: the URL says create=never. Is it mounted? `qo migrate up` with a URL that does \
                        not say so makes one";
             Error::new(ErrorKind::Unavailable, format!("there is no namespace at {place}, {why}"))
+                .with_cause(Cause::MustNotCreate)
         }
         Absent::Make | Absent::NotFound => {
             Error::new(ErrorKind::NotFound, format!("there is no namespace at {place}"))
+                .with_cause(Cause::NoNamespace)
         }
     }
 }
@@ -214,11 +220,7 @@ fn without_format(place: &str) -> Error {
 
 /// Makes a namespace. False if another process was first.
 pub(crate) async fn make(log: &Log) -> Result<bool> {
-    // Only a directory has to write something in order to know its time.
-    let made_at = match log.directory() {
-        Some(_) => log.store_time().await.ok(),
-        None => log.date().map(|dated| dated.date),
-    };
+    let made_at = log.medium().time_of_making().await;
     let (id, mut encoder) = (Some(Uuid::new_v4()), Encoder::new());
     encoder.line(&Level { level: LEVEL.into(), id, made_at })?;
     let (bytes, mut why) = (encoder.finish(), String::new());
@@ -232,8 +234,8 @@ pub(crate) async fn make(log: &Log) -> Result<bool> {
             Created::Refused(error) => return Err(error),
             Created::Unknown(error) => why = error,
         }
-        // An answer can be lost after the deed: the id tells which process made it. And a server may refuse one of two who
-        // try at once, and the other too.
+        // An answer can be lost after the write: the id tells which process made the namespace. And a server may refuse
+        // both of two processes that try at once.
         match read_identity(log).await {
             Ok(Some(Ok(identity))) => return Ok(identity.id == id),
             Ok(Some(Err(damage))) => return Err(damage),
@@ -245,8 +247,8 @@ pub(crate) async fn make(log: &Log) -> Result<bool> {
     Err(Error::new(ErrorKind::Unavailable, format!("{}: {why}", path())))
 }
 
-/// Checks that this release can work with the namespace, and that it is the one that this process has opened. Returns what
-/// was found.
+/// Checks that this release can work with the namespace, and that it is the one that this process has opened. Returns
+/// what was found.
 pub(crate) async fn check(log: &Log) -> Result<Found> {
     let (found, ours) = (find(log).await?, u64::from(LEVEL));
     match found.level {
@@ -256,9 +258,9 @@ pub(crate) async fn check(log: &Log) -> Result<Found> {
             let what = format!(
                 "store: it has format {level}, this release of qo works with format {ours}: {advice}"
             );
-            return Err(Error::new(ErrorKind::Data, what));
+            return Err(Error::new(ErrorKind::Data, what).with_cause(Cause::OtherFormat));
         }
-        None if found.mark > 0 || log.exists(&Log::path(1)).await? => return Err(without_format("store")),
+        None if found.mark > 0 || log.has(1).await? => return Err(without_format("store")),
         None => return Err(away()),
     }
     if let Some(identity) = found.identity {
@@ -267,13 +269,45 @@ pub(crate) async fn check(log: &Log) -> Result<Found> {
     Ok(found)
 }
 
-/// Whether what is there is still the namespace that this process has opened. What cannot be asked, or is damaged, is not
-/// answered: the caller's own request says what is wrong then.
-pub(crate) async fn still_ours(log: &Log) -> Result<()> {
+/// Asks the store whether the namespace is still the one that this process has opened, where the medium does not notice
+/// by itself. If the store does not answer, or the object is damaged, this is no error: the caller's own request gets
+/// it.
+pub(crate) async fn confirm(log: &Log) -> Result<()> {
+    if !log.medium().policy().asks_for_identity {
+        return Ok(());
+    }
     match read_identity(log).await {
         Ok(Some(Ok(identity))) => log.recognise(identity),
         Ok(None) => Err(away()),
         Ok(Some(Err(_))) | Err(_) => Ok(()),
+    }
+}
+
+/// When the namespace was last seen to be the one that was opened. A namespace that was emptied, and made anew by
+/// another process, must get no record that follows those of the old one.
+pub(crate) struct Recognition {
+    every: Duration,
+    at: Instant,
+}
+
+impl Recognition {
+    /// The namespace was opened now, and is asked for again every so often.
+    pub(crate) fn new(every: Duration) -> Self {
+        Self { every, at: Instant::now() }
+    }
+
+    /// The namespace was seen now.
+    pub(crate) fn renew(&mut self) {
+        self.at = Instant::now();
+    }
+
+    /// Asks the store if the last time is long ago, where the medium does not notice by itself.
+    pub(crate) async fn confirm(&mut self, log: &Log) -> Result<()> {
+        if log.medium().policy().asks_for_identity && self.at.elapsed() >= self.every {
+            confirm(log).await?;
+            self.renew();
+        }
+        Ok(())
     }
 }
 
@@ -284,21 +318,22 @@ fn away() -> Error {
 /// Another namespace is in the place of the one that was opened.
 pub(crate) fn another(opened: Identity, found: Identity) -> Error {
     let what = format!("store: opened was {opened}; there now is another one, {found}: start again");
-    Error::new(ErrorKind::Data, what)
+    Error::new(ErrorKind::Data, what).with_cause(Cause::OtherNamespace)
 }
 
-/// A log ends before its mark.
+/// `Data` if a log ends before its mark.
 pub(crate) fn check_mark(end: u64, mark: u64) -> Result<()> {
     if end < mark { Err(lost(end + 1, mark)) } else { Ok(()) }
 }
 
-/// Marks that a log outside a directory has reached a record. A mark that fails is made up for by the next. Another namespace
-/// in the place of the one that was opened gets none: it would say that its log has lost its end.
+/// Marks that the log has reached a record, where marks are objects. If that fails, the next mark makes up for it.
+/// Another namespace in the place of the one that was opened gets no mark: it would seem to have lost the end of its
+/// log.
 pub(crate) async fn mark(log: &Log, number: u64) -> bool {
-    if log.directory().is_some() {
+    if !log.medium().policy().marks_by_objects {
         return true;
     }
-    if still_ours(log).await.is_err() {
+    if confirm(log).await.is_err() {
         return false;
     }
     let marked = log.create(&mark_path(number), Vec::new()).await;
@@ -314,16 +349,16 @@ fn mark_path(number: u64) -> Path {
     Path::from(format!("format/mark-{number:020}"))
 }
 
-/// Deletes marks that newer ones make needless.
+/// Deletes marks that newer ones replace.
 pub(crate) async fn sweep_marks(log: &Log) -> Result<()> {
-    log.delete_all(find(log).await?.old_marks).await
+    log.medium().delete_all(find(log).await?.old_marks).await
 }
 
 fn hold_path(number: u64) -> Path {
     Path::from(format!("format/hold-{number:020}"))
 }
 
-/// Says that a repair holds the namespace.
+/// Puts the namespace on hold.
 pub(crate) async fn hold(log: &Log, number: u64, hold: &Hold) -> Result<()> {
     let (path, mut encoder) = (hold_path(number), Encoder::new());
     encoder.line(hold)?;
@@ -334,35 +369,36 @@ pub(crate) async fn hold(log: &Log, number: u64, hold: &Hold) -> Result<()> {
     }
 }
 
-/// Whether no job may start: what a repair that lost records leaves behind.
+/// Whether no job may start, as on hold.
 pub(crate) fn is_closed(state: &State) -> bool {
     state.group(&GroupRef::Cluster).is_ok_and(|group| group.status.limit == Some(0))
 }
 
-/// The last repair that holds the namespace. It knows what was set before the first of them: a repair of a namespace that is
-/// on hold carries that on. An earlier hold may have been left behind by a process that was killed.
+/// The last hold. It has the limit that was set before the first one, because a repair of a namespace that is on hold
+/// carries that over. A killed process may have left an earlier hold behind.
 pub(crate) async fn held(log: &Log, holds: &[Path]) -> Result<Option<Hold>> {
     for path in holds.iter().rev() {
-        let Some(bytes) = log.get(path).await? else { continue };
+        let Some(bytes) = log.medium().get(path).await? else { continue };
         let hold = body(path.as_ref(), &bytes).and_then(|body| parse(path.as_ref(), body));
         return Ok(Some(hold.unwrap_or_else(|error| Hold {
             at: Time::default(),
             lost: vec![error.message().to_owned()],
-            // What was set before is not known: only an operator who says a limit opens it.
+            // The limit before the hold is lost: only an operator that sets one opens `cluster`.
             cluster: Some(0),
         })));
     }
     Ok(None)
 }
 
-/// An operator has spoken: no repair holds the namespace any more. Credentials that may not delete say so beside the holds.
+/// Ends all holds: an operator released them. Credentials that may not delete leave an object beside the holds that
+/// says so.
 pub(crate) async fn end_holds(log: &Log) -> Result<()> {
     let holds = find(log).await?.holds;
     let Some(last) = holds.last().and_then(|path| path.as_ref().strip_prefix("format/hold-")) else {
         return Ok(());
     };
     let spoken = Path::from(format!("format/spoken-{last}"));
-    let Err(error) = log.delete_all(holds.clone()).await else { return Ok(()) };
+    let Err(error) = log.medium().delete_all(holds.clone()).await else { return Ok(()) };
     match log.create(&spoken, Vec::new()).await {
         Created::Done | Created::Exists => Ok(()),
         Created::Refused(_) | Created::Unknown(_) => Err(error),

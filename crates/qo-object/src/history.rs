@@ -1,12 +1,16 @@
 //! History segments: jobs that succeeded some time ago, out of the state and into objects of their own.
 //!
-//! The state is what every process holds in memory and every snapshot repeats, so what is over leaves it: the oldest jobs
-//! that succeeded, beyond the newest ten thousand that ended, go into a segment, thousands at a time. First the segment is
-//! written, then a record says that they are gone from the state. They are found again by their id, until their time to be
-//! remembered is over. Jobs with an idempotency key, steps of workflows, and jobs that did not succeed stay in the state.
+//! Every process holds the state in memory and every snapshot repeats it, so ended jobs leave it:
 //!
-//! A job that has left the state is not recognised when its id is submitted again; so none leaves before every client that
-//! still repeats its submit has given up.
+//! 1. The oldest jobs that succeeded, beyond the newest [`KEPT`] that ended, are written to a segment, thousands at a
+//!    time.
+//! 2. A record archives them: they leave the state.
+//! 3. They are found by their id, until their retention is over.
+//!
+//! Jobs with an idempotency key, steps of workflows, and jobs that did not succeed stay in the state.
+//!
+//! Invariant: the state does not recognise the id of a job that left, so none leaves before every client that still
+//! repeats its submit has given up ([`LEAVES_AFTER_MS`]).
 
 use crate::format;
 use crate::log::{Created, Log};
@@ -17,22 +21,22 @@ use serde::{Deserialize, Serialize};
 
 /// Ended jobs that the state keeps, whatever their age.
 const KEPT: usize = 10_000;
-/// Jobs in one segment, at most, and how many there must be for one.
+/// How many jobs there must be for a segment, and how many it holds at most.
 const SEGMENT: (usize, usize) = (2_000, 10_000);
 /// How long after its end a job may leave the state.
 const LEAVES_AFTER_MS: u64 = 300_000;
 
-/// How far a client's clock may be off before an id is looked for in vain.
+/// How far a client's clock may be off, by which it dates the ids of its jobs.
 const SPARE_MS: i64 = 86_400_000;
 
 /// The first line of a segment.
 #[derive(Serialize, Deserialize)]
 struct Contents {
-    /// The jobs, in the order of their ids; then they come, one in each line.
+    /// The ids, in order. The jobs follow in the same order, one in each line.
     ids: Vec<JobId>,
 }
 
-/// The jobs that may leave the state now, if they are worth a segment.
+/// The jobs that may leave the state now, if they are enough for a segment.
 pub(crate) fn leaving(state: &State, now: Time) -> Vec<JobSnapshot> {
     let mut jobs = state.archivable(KEPT, SEGMENT.1);
     jobs.retain(|job| ended_at(job).is_some_and(|at| now.ms_since(at) >= LEAVES_AFTER_MS));
@@ -46,7 +50,7 @@ fn ended_at(job: &JobSnapshot) -> Option<Time> {
     }
 }
 
-/// Writes a segment. The name says after which record it was written, and when the last of its jobs ended.
+/// Writes a segment. Its name tells after which record it was written, and when the last of its jobs ended.
 pub(crate) async fn write(log: &Log, after: u64, mut jobs: Vec<JobSnapshot>) -> Result<bool> {
     let until = jobs.iter().filter_map(ended_at).max().unwrap_or_default();
     jobs.sort_by_key(|job| job.id);
@@ -54,19 +58,17 @@ pub(crate) async fn write(log: &Log, after: u64, mut jobs: Vec<JobSnapshot>) -> 
     encoder.line(&Contents { ids: jobs.iter().map(|job| job.id).collect() })?;
     jobs.iter().try_for_each(|job| encoder.line(job))?;
     let path = Path::from(format!("history/{after:020}-{}", until.as_millis()));
-    if log.directory().is_none() {
-        // In another namespace it would tell of records that its log never had.
-        format::still_ours(log).await?;
-    }
+    // In another namespace the segment would name a record that its log never had.
+    format::confirm(log).await?;
     Ok(log.create(&path, encoder.finish()).await == Created::Done)
 }
 
-/// Looks for a job in all segments that it can be in, the newest first. One that cannot be read hides only its own jobs; but
-/// then nobody can say that there is no such job.
+/// Looks for a job in all segments that can hold it, the newest first. A segment that cannot be read hides its own jobs
+/// only; but then a job that is found nowhere is an error, and not absent.
 pub(crate) async fn find(log: &Log, job: JobId) -> Result<Option<JobDetail>> {
     let mut unread = None;
-    for path in log.list("history").await?.into_iter().rev().filter(|path| may_hold(path, job)) {
-        let Some(bytes) = log.get(&path).await? else { continue };
+    for path in log.medium().list("history").await?.into_iter().rev().filter(|path| may_hold(path, job)) {
+        let Some(bytes) = log.medium().get(&path).await? else { continue };
         match find_in(path.as_ref(), &bytes, job) {
             Ok(None) => {}
             Ok(found) => return Ok(found),
@@ -84,8 +86,7 @@ fn find_in(name: &str, bytes: &[u8], job: JobId) -> Result<Option<JobDetail>> {
     Ok(parse::<JobSnapshot>(name, line)?.detail())
 }
 
-/// Whether a segment can hold a job. Ids say when they were made (by a client's clock, so with a day to spare), and a job is
-/// not over before it was made.
+/// Whether a segment can hold a job. An id tells when it was made, by a client's clock; a job does not end before that.
 fn may_hold(segment: &Path, job: JobId) -> bool {
     let Some((seconds, _)) = job.0.get_timestamp().map(|made| made.to_unix()) else { return true };
     let made_ms = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000);
@@ -98,11 +99,11 @@ fn until(segment: &Path) -> Option<Time> {
     until.parse().ok().map(Time::from_millis)
 }
 
-/// Deletes segments whose last job's time to be remembered is over.
+/// Deletes segments of which the retention of the last job is over.
 pub(crate) async fn forget(log: &Log, now: Time, remembered_ms: u64) -> Result<()> {
-    for path in log.list("history").await? {
+    for path in log.medium().list("history").await? {
         if until(&path).is_some_and(|until| now.ms_since(until) > remembered_ms) {
-            log.delete(&path).await?;
+            log.medium().delete(&path).await?;
         }
     }
     Ok(())
@@ -146,14 +147,17 @@ mod tests {
         assert!(find(&log, new).await.expect("readable").is_some());
         assert_eq!(find(&log, JobId(Uuid::from_u128(3))).await, Ok(None));
         objects.put(&newest, "qo 1 torn".into()).await.expect("damaged");
-        assert!(find(&log, old).await.expect("it is in another one").is_some());
+        assert!(find(&log, old).await.expect("it is in the other segment").is_some());
         for job in [new, JobId(Uuid::from_u128(3))] {
-            assert_eq!(find(&log, job).await.expect_err("nobody can say").kind(), ErrorKind::Data);
+            assert_eq!(
+                find(&log, job).await.expect_err("it may be in the damaged one").kind(),
+                ErrorKind::Data
+            );
         }
     }
 
     #[test]
-    fn a_segment_that_ended_long_before_an_id_was_made_is_not_read() {
+    fn a_segment_older_than_an_id_is_not_read() {
         let segment = Path::from(format!("history/{:020}-{}", 7, NOON.as_millis()));
         let made = |days: i64| {
             let ms = u64::try_from(NOON.as_millis() + days * 86_400_000).expect("after 1970");
@@ -162,6 +166,6 @@ mod tests {
         assert!(may_hold(&segment, made(-3)));
         assert!(may_hold(&segment, made(0)));
         assert!(!may_hold(&segment, made(2)));
-        assert!(may_hold(&segment, JobId(Uuid::from_u128(1))), "an id that does not say when it was made");
+        assert!(may_hold(&segment, JobId(Uuid::from_u128(1))), "an id without a date");
     }
 }

@@ -1,10 +1,10 @@
-//! Whether a directory is on another machine. There a file that another process has made may show late: an NFS client
+//! Whether a directory is on another machine. A file that another process has made may show late there: an NFS client
 //! remembers for up to a minute that a name was not there.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 
-/// File systems on other machines, as the kernel calls them. What runs in user space (`fuse`) may be one.
+/// The kernel's names for file systems on other machines. One in user space (`fuse`) may be on another machine, too.
 const REMOTE: [&str; 13] = [
     "nfs",
     "nfs4",
@@ -21,20 +21,21 @@ const REMOTE: [&str; 13] = [
     "virtiofs",
 ];
 
-/// Whether a file is on another machine, as far as the kernel tells. Where it does not, it is not.
+/// Whether a file is on another machine. No, where the kernel does not tell.
 pub(crate) fn is_remote(file: &Metadata) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     has_remote(&mounts, &device(file.dev()))
 }
 
-/// A device as `mountinfo` writes it.
+/// A device in the notation of `mountinfo`.
 fn device(dev: u64) -> String {
     let major = ((dev >> 8) & 0xfff) | ((dev >> 32) & !0xfff);
     let minor = (dev & 0xff) | ((dev >> 12) & 0xffff_ff00);
     format!("{major}:{minor}")
 }
 
-/// Whether a device is mounted from elsewhere. A line is `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [TAGS…] - TYPE SOURCE …`.
+/// Whether a device is mounted from another machine. A line is `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [TAGS…] - TYPE
+/// SOURCE …`.
 fn has_remote(mounts: &str, device: &str) -> bool {
     mounts.lines().any(|line| {
         let kind = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_default();
@@ -52,7 +53,7 @@ mod tests {
         42 22 0:55 / /tmp rw - tmpfs tmpfs rw\n";
 
     #[test]
-    fn a_device_is_remote_if_the_kernel_mounts_it_from_another_machine() {
+    fn a_device_mounted_from_another_machine_is_remote() {
         for (device, is) in
             [("254:1", false), ("0:53", true), ("0:54", true), ("0:55", false), ("9:9", false)]
         {

@@ -1,49 +1,55 @@
 //! Light clients: submitting without holding the state.
 //!
-//! Whoever only submits need not read what is stored, however much that is: it appends a record that *offers* jobs. The next
-//! writer that holds the state begins its record with what becomes of them. An offer is acknowledged when its record is
-//! there, so from then on it will not be refused; what may be refused (`reject`, `skip`), or depends on what is stored
-//! (workflows, idempotency keys, limits), is not offered.
+//! 1. The client finds the end of the log, or remembers it.
+//! 2. It appends a record that *offers* jobs. If another writer was first, it goes on behind that writer's record.
+//! 3. The offer is acknowledged when its record is there.
+//! 4. The next writer that holds the state begins its record with the [admission](crate::admission) of the offered
+//!    jobs.
+//!
+//! Invariants:
+//!
+//! - An acknowledged offer is never refused. So a client offers no job that could be refused (`reject`, `skip`), and
+//!   none that depends on the state (workflows, idempotency keys, limits).
+//! - A client appends only behind a record whose nonce it has read, or to an empty log. It uses a remembered end for a
+//!   quarter of the sweep age at most, and is itself a late writer after half of it (`writer/commit.rs`).
 
-use crate::format;
+use crate::format::{self, Recognition};
 use crate::log::Log;
-use crate::plea::Plea;
 use crate::put::{Put, put};
 use crate::record::Record;
 use crate::snapshot::{Snapshot, is_swept_beyond};
 use crate::store::Options;
+use crate::yield_request::YieldRequest;
 use futures::future::{join, try_join_all};
 use qo_core::{Command, Error, ErrorKind, NewJob, Result, Submitted, Time, caps};
 use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// Records after the newest snapshot from which on a light client does not only add to the pile: it opens the state, which
-/// writes a snapshot.
-const PILE: u64 = 2_000;
+/// With so many records after the newest snapshot a light client opens the state, which writes a snapshot.
+const BACKLOG: u64 = 2_000;
 /// Races for the next record that an offer may lose.
 const RACES: u32 = 1_000;
-/// After so many of them in a row others are far ahead: the end is looked for.
+/// After so many lost races in a row other writers are far ahead, and the client looks for the end anew.
 const STEPS: u32 = 4;
-/// What was seen so long ago may not be the end any more: it is cheaper to look than to write in vain.
+/// How long a remembered end is taken for the end. After that a look is cheaper than a failed write.
 const RECENTLY: Duration = Duration::from_secs(1);
-/// Records that are read at once behind the end of a bucket's log.
+/// Records behind a remembered end that are read in parallel.
 const AHEAD: u64 = 8;
 
-/// Somebody who offers jobs.
+/// A light client.
 pub(crate) struct Offerer {
     log: Log,
     options: Options,
     id: Uuid,
     checked: bool,
-    /// Where a log in a bucket ended when it was last seen: to look for that takes several questions, to write there one.
+    /// The end of the log when it was last seen. None where looks are free: there it is looked for every time.
     known: Option<End>,
-    plea: Plea,
-    /// When the namespace in a bucket was last seen to be the one that was opened.
-    recognised: Instant,
+    yield_request: YieldRequest,
+    recognition: Recognition,
 }
 
-/// Where a log ends.
+/// The end of a log.
 #[derive(Debug, Clone, Copy)]
 struct End {
     /// The last record, and its nonce.
@@ -52,11 +58,11 @@ struct End {
     /// The last record that a snapshot covers.
     covered: u64,
     seen: Instant,
-    /// The date that a bucket's answer bore then: a machine that sleeps counts no time of its own.
+    /// The time of a bucket then, by its answers: a machine that sleeps counts no time of its own.
     date: Option<Time>,
 }
 
-/// What became of an offer.
+/// The outcome of an offer.
 pub(crate) enum Offered {
     /// It is in the log.
     Yes(Vec<Result<Submitted>>),
@@ -66,19 +72,20 @@ pub(crate) enum Offered {
 
 impl Offerer {
     pub(crate) fn new(log: Log, options: Options) -> Self {
-        let (id, plea, recognised) = (Uuid::new_v4(), Plea::default(), Instant::now());
-        Self { log, options, id, checked: false, known: None, plea, recognised }
+        let recognition = Recognition::new(options.recognise_every);
+        let (id, yield_request) = (Uuid::new_v4(), YieldRequest::default());
+        Self { log, options, id, checked: false, known: None, yield_request, recognition }
     }
 
-    /// Offers the jobs of a submit, if that is what it is and all of them can be.
+    /// Offers the jobs of a submit, if the command is one and all of its jobs can be offered.
     pub(crate) async fn offer(&mut self, command: &Command) -> Result<Offered> {
         let Command::Submit(jobs) = command else { return Ok(Offered::NeedsState) };
         let bytes: usize = jobs.iter().map(|job| job.payload.as_str().len()).sum();
         let fits = !jobs.is_empty() && jobs.len() <= caps::SUBMIT_JOBS && bytes <= caps::SUBMIT_BYTES;
-        // A cost above a limit is to be refused, and only the state knows the limits.
+        // A cost above a limit must be refused, and only the state knows the limits.
         let takes_one_slot = |job: &NewJob| job.cost == 1 && job.limits.values().all(|need| *need == 1);
         if !fits || !jobs.iter().all(|job| job.can_be_offered() && takes_one_slot(job)) {
-            // What is wrong with it is said by the rule book.
+            // The rule book says what is wrong with it.
             return Ok(Offered::NeedsState);
         }
         if !self.checked {
@@ -90,36 +97,32 @@ impl Offerer {
         Ok(Offered::Yes(jobs.iter().map(|job| Ok(Submitted::Accepted(job.id))).collect()))
     }
 
-    /// Makes sure that this release can write there. Of a bucket every question takes a while, so the end of the log is looked
-    /// for meanwhile.
+    /// Checks that this release can write to the namespace. Where looks cost time, the client looks for the end of the
+    /// log in parallel.
     async fn check(&mut self) -> Result<()> {
-        match self.log.directory() {
-            Some(_) => drop(format::check(&self.log).await?),
-            None => {
-                let (format, end) = join(format::check(&self.log), self.find_end()).await;
-                // Of a newer format nothing else can be understood.
-                let mark = format?.mark;
-                let mut end = end?;
-                if end.is_some_and(|end| end.number < mark) {
-                    // The end was looked for before the mark was written, or records are lost.
-                    end = self.find_end().await?;
-                    end.map_or(Ok(()), |end| format::check_mark(end.number, mark))?;
-                }
-                self.known = end;
-                self.recognised = Instant::now();
+        if self.log.medium().policy().looks_are_free {
+            format::check(&self.log).await?;
+        } else {
+            let (format, end) = join(format::check(&self.log), self.find_end()).await;
+            // First: of a newer format nothing else can be understood.
+            let mark = format?.mark;
+            let mut end = end?;
+            if end.is_some_and(|end| end.number < mark) {
+                // The mark was written after the look for the end, or records are lost.
+                end = self.find_end().await?;
+                end.map_or(Ok(()), |end| format::check_mark(end.number, mark))?;
             }
+            self.known = end;
+            self.recognition.renew();
         }
         self.checked = true;
         Ok(())
     }
 
-    /// Appends a record with an offer. False if that needs the state, because the last record is not there to be followed, or
-    /// because nobody has written a snapshot for long.
+    /// Appends a record with an offer. False if that needs the state: the last record is not there to be followed, or
+    /// no process has written a snapshot for long.
     async fn append(&mut self, jobs: &[NewJob]) -> Result<bool> {
-        if self.log.directory().is_none() && self.recognised.elapsed() >= self.options.recognise_every {
-            format::still_ours(&self.log).await?;
-            self.recognised = Instant::now();
-        }
+        self.recognition.confirm(&self.log).await?;
         for race in 0..RACES {
             let Some(end) = self.end(race).await? else { return Ok(false) };
             let record = Record {
@@ -130,11 +133,11 @@ impl Offerer {
                 at: None,
                 events: Vec::new(),
                 admitted: 0,
-                snapshot: false,
                 offered: jobs.to_vec(),
+                snapshot: false,
             };
             let sent = Instant::now();
-            // If it fails nobody knows where the log ends.
+            // If the write fails, the end is not known any more.
             self.known = None;
             match put(&self.log, &record, &self.options).await? {
                 Put::Ours(_) => {
@@ -142,21 +145,19 @@ impl Offerer {
                         let what = format!("{}: written too late to be trusted", Log::path(record.number));
                         return Err(Error::new(ErrorKind::Unknown, what));
                     }
-                    self.log.directory().inspect(|directory| directory.ring());
+                    self.log.medium().ring();
                     if format::is_marked(record.number) {
                         format::mark(&self.log, record.number).await;
                     }
-                    let date = self.date();
-                    self.know(End { number: record.number, nonce: record.nonce, seen: sent, date, ..end });
+                    self.remember(&record, sent, end);
                     return Ok(true);
                 }
-                // A directory is looked at anew; and behind an end that was seen long ago it may be one that was left when
-                // others were swept.
-                Put::Theirs(..) if self.log.directory().is_some() || !self.is_trusted(&end).await => {}
                 Put::Theirs(theirs, _) => {
-                    self.plea.lost(&self.log, race + 1, self.id, sent.elapsed()).await;
-                    let date = self.date();
-                    self.know(End { number: theirs.number, nonce: theirs.nonce, seen: sent, date, ..end });
+                    // Behind an end that was seen long ago the record may be a leftover of a sweep.
+                    if !self.log.medium().policy().looks_are_free && self.is_trusted(&end).await {
+                        self.yield_request.lost(self.log.medium(), race + 1, self.id, sent.elapsed()).await;
+                        self.remember(&theirs, sent, end);
+                    }
                 }
             }
         }
@@ -164,16 +165,17 @@ impl Offerer {
         Err(Error::new(ErrorKind::Unavailable, what))
     }
 
-    /// A directory is looked at anew every time, which costs next to nothing.
-    fn know(&mut self, end: End) {
-        self.known = Some(end).filter(|_| self.log.directory().is_none());
+    /// The log ended with this record. Where looks are free it is looked for anew every time.
+    fn remember(&mut self, last: &Record, seen: Instant, before: End) {
+        let (number, nonce, date) = (last.number, last.nonce, self.date());
+        let end = End { number, nonce, seen, date, ..before };
+        self.known = Some(end).filter(|_| !self.log.medium().policy().looks_are_free);
     }
 
-    /// Where the log ends, as far as is known; after some races that were lost it is looked for. None if somebody must hold
-    /// the state.
+    /// The end of the log, remembered or looked for. None if the state is needed.
     async fn end(&mut self, race: u32) -> Result<Option<End>> {
         let is_good = |end: &End| {
-            end.number - end.covered < PILE
+            end.number - end.covered < BACKLOG
                 && end.seen.elapsed() < self.options.sweep_age / 4
                 && race % STEPS != STEPS - 1
         };
@@ -187,7 +189,7 @@ impl Offerer {
         }
     }
 
-    /// Where the log ends that was seen to end there. None if that was too long ago.
+    /// Reads on behind a remembered end. None if that was seen too long ago.
     async fn look_behind(&self, known: End) -> Result<Option<End>> {
         let (seen, mut end) = (Instant::now(), known);
         let records = (end.number + 1..=end.number + AHEAD).map(|number| self.log.read(number));
@@ -197,7 +199,7 @@ impl Offerer {
             let Some(record) = self.log.read(last).await? else { return Ok(None) };
             records = vec![Some(record)];
         }
-        if self.log.is_late_since(known.date, self.options.sweep_age / 2).await {
+        if self.log.medium().is_late_since(known.date, self.options.sweep_age / 2).await {
             return Ok(None);
         }
         for record in records.into_iter().map_while(|record| record) {
@@ -210,23 +212,21 @@ impl Offerer {
         Ok(Some(End { seen, date: self.date(), ..end }))
     }
 
+    /// Looks for the end of the log. None if the state is needed.
     async fn find_end(&self) -> Result<Option<End>> {
         loop {
             let seen = Instant::now();
-            // Before the end is looked for: the mark is never ahead of the log.
-            let mark = self.log.directory_mark();
+            // Read the mark before the log: it is never ahead of it.
+            let mark = self.log.medium().marked();
             let covered = Snapshot::newest_number(&self.log).await?;
-            // Of the first answer: what the next ones say is not older.
+            // The date of the first answer: those of the next ones are not older.
             let date = self.date();
-            let number = match self.log.directory() {
-                Some(_) => self.log.last_after(covered).await?,
-                None => self.log.listed_end(covered).await?,
-            };
-            if number - covered >= PILE {
+            let number = self.log.end_after(covered).await?;
+            if number - covered >= BACKLOG {
                 return Ok(None);
             }
             match self.log.check_whole(covered, number).await {
-                // A newer snapshot has come, and what was looked for was swept: look again.
+                // A newer snapshot came, and the record was swept: look again.
                 Err(error)
                     if error.kind() == ErrorKind::Data
                         && Snapshot::newest_number(&self.log).await? > covered =>
@@ -242,9 +242,9 @@ impl Offerer {
             let nonce = match self.log.read(number).await? {
                 Some(record) => record.nonce,
                 None if number == 0 => Uuid::nil(),
-                // Only the snapshot knows it: a power failure took a record that nobody had acknowledged.
+                // Only the snapshot has it: a power failure took a record that was never acknowledged.
                 None if Snapshot::newest_number(&self.log).await? == covered => return Ok(None),
-                // A newer snapshot has come, and this was swept: look again.
+                // A newer snapshot came, and the record was swept: look again.
                 None => continue,
             };
             return Ok(Some(End { number, nonce, covered, seen, date }));
@@ -252,16 +252,16 @@ impl Offerer {
     }
 
     fn date(&self) -> Option<Time> {
-        self.log.believed_now()
+        self.log.medium().believed_now()
     }
 
-    /// Whether a record that was just written after an end is one that will be read.
+    /// Whether readers will get to a record that was just created behind this end.
     async fn is_trusted(&self, end: &End) -> bool {
         let age = self.options.sweep_age / 2;
         end.seen.elapsed() < age
-            && match self.log.directory() {
-                Some(_) => is_swept_beyond(&self.log, end.number).await.is_ok_and(|swept| !swept),
-                None => !self.log.is_late_since(end.date, age).await,
+            && match self.log.medium().policy().sweeps_in_order {
+                true => is_swept_beyond(&self.log, end.number).await.is_ok_and(|swept| !swept),
+                false => !self.log.medium().is_late_since(end.date, age).await,
             }
     }
 }

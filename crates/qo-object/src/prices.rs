@@ -7,13 +7,13 @@ const GET: f64 = 0.0004;
 /// Requests by kind, as they are billed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Requests {
-    /// Objects written, or tried to.
+    /// Writes of objects, also those that failed.
     pub puts: u64,
-    /// Objects read, looked at, or looked for in vain.
+    /// Reads of objects or their metadata, also of absent ones.
     pub gets: u64,
     /// Pages of listings.
     pub lists: u64,
-    /// Deletions, many objects by one.
+    /// Deletions; one may delete many objects.
     pub deletes: u64,
 }
 
@@ -23,7 +23,7 @@ impl Requests {
         self.puts + self.gets + self.lists + self.deletes
     }
 
-    /// What was asked for since `before`.
+    /// The requests since `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             puts: self.puts.saturating_sub(before.puts),
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_million_writes_cost_five_dollars_and_a_million_reads_forty_cents() {
+    fn a_million_writes_cost_five_dollars_and_reads_forty_cents() {
         let million = 1_000_000;
         let puts = Requests { puts: million, ..Requests::default() };
         let gets = Requests { gets: million, ..Requests::default() };

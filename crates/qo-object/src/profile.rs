@@ -1,13 +1,13 @@
-//! A profile of the AWS command line: credentials and a region that somebody has put into `~/.aws`.
+//! A profile of the AWS command line: credentials and a region in `~/.aws`.
 //!
-//! Written by hand, because the crates that read these files bring an SDK with them, and all that is needed of them is
-//! sections of keys and values.
+//! Written by hand, because the crates that read these files bring an SDK with them, and qo needs sections of keys and
+//! values only.
 
 use qo_core::{Error, ErrorKind, Result};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// What a profile says, as far as it matters here.
+/// What qo needs of a profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Profile {
     pub(crate) access_key_id: Option<String>,
@@ -110,7 +110,7 @@ mod tests {
          [profile role]\nrole_arn = arn\n";
 
     #[test]
-    fn the_default_profile_is_taken_unless_another_is_named() {
+    fn the_default_profile_is_used_unless_another_is_named() {
         let default = read(CREDENTIALS, CONFIG, None).expect("a profile");
         assert_eq!(default.access_key_id.as_deref(), Some("one"));
         assert_eq!(default.region.as_deref(), Some("eu-central-1"));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_that_is_not_there_or_needs_more_is_refused_by_name() {
+    fn an_unknown_or_unsupported_profile_is_refused_by_name() {
         let error = read(CREDENTIALS, CONFIG, Some("play")).expect_err("no such profile");
         assert!(error.message().contains("AWS_PROFILE: \"play\""), "{error}");
         let error = read(CREDENTIALS, CONFIG, Some("role")).expect_err("a role");

@@ -1,46 +1,46 @@
-//! A record as bytes. The first line says what it is and proves that it is whole; the second is the record in JSON, so that
-//! a person with a text editor can read a namespace.
+//! A record as bytes. The first line has the format, a checksum and the length; the second is the record in JSON, so
+//! that an operator can read a namespace with a text editor.
 //!
 //! ```text
 //! qo 1 5d8c2a10 00000000000000000342
 //! {"number":42,"writer":"…","nonce":"…","after":"…","at":1800000000000,"events":[…]}
 //! ```
 //!
-//! Each record names the nonce of the one before it, so that a log which was mixed up, or written on after a gap, is
-//! noticed at the first record that does not follow.
+//! Invariant: each record names the nonce of the record before it. So a reader notices records of two different logs,
+//! and records behind a gap, at the first one that does not follow.
 
-use qo_core::{Error, ErrorKind, Event, NewJob, Result, Time, unreadable};
+use qo_core::{Cause, Error, ErrorKind, Event, NewJob, Result, Time, unreadable};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
 /// The format that this release writes. It reads no other.
 pub const LEVEL: u32 = 1;
 
-/// What one writer decided in one step.
+/// What one writer decided in one commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Its place in the log, 1 for the first.
     pub number: u64,
     /// The process that wrote it.
     pub writer: Uuid,
-    /// Tells this record from any other that was meant for the same place: a write whose answer was lost is found
-    /// again by it.
+    /// Tells this record from any other that was meant for the same number, so that a writer recognises a record of its
+    /// own whose answer was lost.
     pub nonce: Uuid,
     /// The nonce of the record before this one; nil for the first.
     pub after: Uuid,
-    /// Store time at which it was decided; none if nothing was: a light client does not know the time.
+    /// Store time at which it was decided; none for a light client, which decides nothing and does not know the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Time>,
     /// What happened, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
-    /// How many of the jobs that were offered before, and that nobody had decided about, its events begin with.
+    /// How many of the offers that waited its events begin with.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub admitted: usize,
-    /// Jobs that a light client submitted without knowing the state. Records that come after say what became of them.
+    /// Jobs that a light client submitted without knowing the state. Later records admit them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub offered: Vec<NewJob>,
-    /// Its writer goes on to write a snapshot: nobody else needs to.
+    /// Its writer goes on to write a snapshot: no other process needs to.
     #[serde(default, skip_serializing_if = "is_false")]
     pub snapshot: bool,
 }
@@ -63,12 +63,32 @@ impl Record {
     pub fn decode(name: &str, bytes: &[u8]) -> Result<Self> {
         decode(name, bytes)
     }
+
+    /// Whether a worker may have something to do because of the record. A session that is only renewed, opened or ended
+    /// does not count: an idle fleet would keep itself awake.
+    pub(crate) fn is_work(&self) -> bool {
+        let is_work = |event: &Event| {
+            !matches!(
+                event,
+                Event::Ticked(_)
+                    | Event::Renewed { .. }
+                    | Event::Exchanged(_)
+                    | Event::SessionOpened { .. }
+                    | Event::SessionEnded(_)
+                    | Event::SessionForgotten(_)
+                    | Event::Registered(_)
+                    | Event::Forgotten(_)
+                    | Event::Archived(_)
+            )
+        };
+        !self.offered.is_empty() || self.events.iter().any(is_work)
+    }
 }
 
 /// The first line of every object that qo writes: format, checksum and length of what comes after it.
 const FIRST_LINE: usize = "qo 1 00000000 00000000000000000000\n".len();
 
-/// An object that is being put together: values in JSON, one in each line, under a first line that proves it whole.
+/// Encodes an object: a first line with its checksum, then values in JSON, one in each line.
 pub(crate) struct Encoder(Vec<u8>);
 
 impl Encoder {
@@ -106,14 +126,14 @@ fn decode<T: DeserializeOwned>(name: &str, bytes: &[u8]) -> Result<T> {
 pub(crate) fn parse<T: DeserializeOwned>(name: &str, line: &[u8]) -> Result<T> {
     serde_json::from_slice(line).or_else(|error| {
         let bad = || Error::new(ErrorKind::Data, format!("{name}: cannot be read: {error}"));
-        // It is whole, so it was written like this: if that is for one job, that job fails alone.
+        // The checksum is right, so it was written like this. If one job cannot be read, that job alone fails.
         let read = unreadable::read_record(line).ok_or_else(bad)?;
         tracing::warn!("{name}: has a job that cannot be read: {error}");
         Ok(read)
     })
 }
 
-/// What comes after the first line, if it is whole.
+/// What comes after the first line, if the checksum is right.
 pub(crate) fn body<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a [u8]> {
     let bad = |what: &str| Error::new(ErrorKind::Data, format!("{name}: {what}"));
     let end =
@@ -128,7 +148,8 @@ pub(crate) fn body<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a [u8]> {
         return Err(bad("is damaged, or was not written by qo: its first line is not that of a record"));
     };
     if level != LEVEL.to_string() {
-        return Err(bad(&format!("has format {level}; this release of qo reads format {LEVEL}")));
+        let what = format!("has format {level}; this release of qo reads format {LEVEL}");
+        return Err(bad(&what).with_cause(Cause::OtherFormat));
     }
     if length != format!("{:020}", body.len()) {
         let length = length.trim_start_matches('0');
@@ -168,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_cut_at_any_byte_is_bad_data_and_is_named() {
+    fn a_record_cut_at_any_byte_is_damaged_and_named() {
         let bytes = record().encode().expect("encodes");
         for cut in 0..bytes.len() {
             let error = Record::decode("log/42", &bytes[..cut]).expect_err("torn");

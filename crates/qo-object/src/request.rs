@@ -1,62 +1,62 @@
-//! What a writer is asked for, and how much of it goes into one record.
+//! The calls that wait for the writer, and how much goes into one record.
 
 use qo_core::{Answer, Command, Decision, Exchange, NewJob, Outcome, Result, Settle, State, Time};
 use qo_core::{Watch, decide_watching};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// Most requests that go into one commit.
+/// Requests in one commit, at most.
 pub(crate) const BATCH: usize = 1_000;
-/// A record takes no more commands once its events have this many bytes of payload and output, more or less.
+/// A record takes no more commands once they bring about this many bytes of payload and output.
 const RECORD_BYTES: usize = 8 << 20;
-/// Most offered jobs that one record decides about.
+/// Offered jobs that one record admits, at most.
 const OFFERS: usize = 5_000;
 
-/// What the writer is asked for.
+/// A request to the writer.
 pub(crate) enum Request {
-    /// To decide a command.
+    /// Decide a command.
     Decide(Box<Command>, Caller),
-    /// To exchange, unless that would bring nothing; it is answered with [`Answer::Done`] then.
+    /// Exchange, unless that would bring nothing; then the answer is [`Answer::Done`].
     Fetch(Box<Exchange>, Caller),
-    /// To show the state, at the present. What is shown is on the disk.
+    /// Show the state of now. What is shown is on the disk.
     Look(Look),
-    /// To show the state, at the present, to somebody for whom nothing rests on it. Whoever was just told that something has
-    /// changed is shown that, and nobody asks again.
+    /// Show the state of now to a caller that decides nothing by it. If the caller was just told of a change
+    /// (`is_told`), that change is shown without another look at the store.
     Glance { look: Look, is_told: bool },
-    /// To be done with what goes on on the side.
+    /// Finish what is under way beside the log.
     Finish(oneshot::Sender<()>),
 }
 
-/// A look at the state at a time, by a process that has watched so much, or the reason why there is none.
+/// A look at the state at a time, and at which leases this process has watched; or the error that prevents it.
 pub(crate) type Look = Box<dyn FnOnce(Result<(&mut State, Time, &dyn Watch)>) + Send>;
 
-/// Who waits for an answer.
+/// The caller that waits for an answer.
 pub(crate) type Caller = oneshot::Sender<Result<Answer>>;
 
-/// A command that waits to be decided.
-pub(crate) struct Asked<T> {
+/// A command that waits for a commit.
+pub(crate) struct Call<T> {
     pub(crate) command: Box<Command>,
-    /// An exchange that is left out if it would bring nothing.
+    /// It came by [`Store::fetch`](qo_core::Store::fetch): an exchange that needs no record if it would bring nothing.
     pub(crate) is_fetch: bool,
-    /// When the writer heard of it: what it is answered rests on a look that was made later, or on a record.
+    /// When it came to the writer. Its answer rests on a record, or on a look that was made later.
     pub(crate) at: Instant,
     pub(crate) caller: T,
 }
 
-impl<T> Asked<T> {
+impl<T> Call<T> {
     pub(crate) fn new(command: Command, caller: T) -> Self {
         Self { command: Box::new(command), is_fetch: false, at: Instant::now(), caller }
     }
 
     pub(crate) fn decide(&self, state: &mut State, at: Time, watch: &dyn Watch) -> Result<Decision> {
-        if self.is_barren(state, at, watch) {
+        if self.fetches_nothing(state, at, watch) {
             return Ok(Decision { events: Vec::new(), answer: Answer::Done });
         }
         decide_watching(state, at, &self.command, watch)
     }
 
-    /// Whether it is to fetch something, and there is nothing.
-    pub(crate) fn is_barren(&self, state: &mut State, at: Time, watch: &dyn Watch) -> bool {
+    /// Whether it is a fetch that would bring nothing.
+    pub(crate) fn fetches_nothing(&self, state: &mut State, at: Time, watch: &dyn Watch) -> bool {
         match &*self.command {
             Command::Exchange(exchange) => self.is_fetch && state.may_leave_watching(at, exchange, watch),
             _ => false,
@@ -64,17 +64,17 @@ impl<T> Asked<T> {
     }
 }
 
-/// How many of these commands go into one record: one at least, if there is one.
-pub(crate) fn fitting<T>(commands: &[Asked<T>]) -> usize {
+/// How many of these commands go into one record: at least one, if there is one.
+pub(crate) fn fitting<T>(commands: &[Call<T>]) -> usize {
     let mut bytes = 0;
-    let fits = |asked: &&Asked<T>| {
-        bytes += weight(&asked.command);
+    let fits = |call: &&Call<T>| {
+        bytes += weight(&call.command);
         bytes <= RECORD_BYTES
     };
     commands.iter().take(BATCH).take_while(fits).count().max(1).min(commands.len())
 }
 
-/// How many of these jobs go into one record: one at least, if there is one.
+/// How many of these jobs go into one record: at least one, if there is one.
 pub(crate) fn fitting_jobs(jobs: &[NewJob]) -> usize {
     let mut bytes = 0;
     let fits = |job: &&NewJob| {

@@ -1,4 +1,4 @@
-//! Snapshots: the state as an object. A reader begins at the newest one and replays what came after it.
+//! Snapshots: the state as an object. A reader begins at the newest one, and replays the records after it.
 
 use crate::format;
 use crate::log::{Created, Log, number_of, numbered};
@@ -9,7 +9,7 @@ use qo_core::{Error, ErrorKind, Result, State};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Where a snapshot stands in the log: its first line.
+/// The place of a snapshot in the log: its first line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Covered {
     /// The last record that it covers.
@@ -22,11 +22,11 @@ impl Covered {
     pub(crate) const NOTHING: Self = Self { number: 0, nonce: Uuid::nil() };
 }
 
-/// The state as it is at some place of the log.
+/// The state at a place of the log.
 pub(crate) struct Snapshot {
     pub(crate) covered: Covered,
     pub(crate) state: State,
-    /// How large it is.
+    /// Its size.
     pub(crate) bytes: usize,
 }
 
@@ -43,11 +43,10 @@ pub(crate) fn encode(covered: Covered, state: &State) -> Result<Vec<u8>> {
     Ok(encoder.finish())
 }
 
-/// Writes a snapshot, unless somebody has. It is a convenience: if it fails nothing is lost, and somebody else will
-/// write the next one.
+/// Writes a snapshot, unless there is one. If that fails nothing is lost, and another process writes the next one.
 pub(crate) async fn write(log: &Log, number: u64, bytes: Vec<u8>) -> bool {
     // Another namespace in the place of the one that was opened would begin with it.
-    if log.directory().is_none() && format::still_ours(log).await.is_err() {
+    if format::confirm(log).await.is_err() {
         return false;
     }
     matches!(log.create(&path(number), bytes).await, Created::Done | Created::Exists)
@@ -66,9 +65,9 @@ impl Snapshot {
         }
     }
 
-    /// One snapshot. `Data` if it is damaged.
+    /// Reads a snapshot. `Data` if it is damaged.
     pub(crate) async fn read(log: &Log, path: &Path) -> Result<Option<Self>> {
-        let Some(bytes) = log.get(path).await? else { return Ok(None) };
+        let Some(bytes) = log.medium().get(path).await? else { return Ok(None) };
         let snapshot = Self::decode(path.as_ref(), &bytes)?;
         if Some(snapshot.covered.number) != number_of(path) {
             let what = format!("{path}: is damaged: it says that it covers {}", snapshot.covered.number);
@@ -77,7 +76,7 @@ impl Snapshot {
         Ok(Some(snapshot))
     }
 
-    /// The newest state that can be read; an empty one if there is no snapshot. A damaged snapshot is passed over: the
+    /// The newest snapshot that can be read; an empty state if there is none. A reader skips a damaged snapshot: the
     /// records say the same.
     pub(crate) async fn newest(log: &Log) -> Result<Self> {
         for number in log.numbers("snapshot").await?.into_iter().rev() {
@@ -98,11 +97,12 @@ impl Snapshot {
         Ok(log.numbers("snapshot").await?.pop().unwrap_or(0))
     }
 
-    /// Whether a state can be restored from a snapshot: what it covers may then be deleted. A checksum does not tell. It is
-    /// restored beside the log's thread, which serves callers meanwhile, unless `host` is a runtime of a simulation.
+    /// Whether a state can be restored from a snapshot, which a checksum does not tell: the records that it covers may
+    /// be deleted then. It is restored beside the log's thread, which serves calls meanwhile, unless `host` is the
+    /// runtime of a simulation.
     pub(crate) async fn can_be_restored(log: &Log, number: u64, host: Host) -> Result<bool> {
         let path = path(number);
-        let Some(bytes) = log.get(&path).await? else { return Ok(false) };
+        let Some(bytes) = log.medium().get(&path).await? else { return Ok(false) };
         let restore = move || Self::decode(path.as_ref(), &bytes).map(|snapshot| snapshot.covered.number);
         let restored = match host {
             Host::Runtime => restore(),
@@ -120,19 +120,20 @@ impl Snapshot {
     }
 }
 
-/// Whether a log that seems to end at record `end` was swept beyond it: what came next was written, covered and deleted.
+/// Whether a log that seems to end at record `end` was swept beyond it: the next records were written, covered and
+/// deleted.
 ///
-/// Records are swept in order. So if the one before the end is there, the one after it was not swept, whatever any clock
-/// says. (The end itself would not do: a late writer may have put it there, in a place that was swept.) If it is not
-/// there, a snapshot tells: a record is only swept if a newer one is covered too.
+/// Where records are swept in order: if the record before the end is there, the record after it was not swept, whatever
+/// any clock says. (The end itself does not tell: a late writer may have created it in a place that was swept.) If it
+/// is not there, a snapshot tells: a record is swept only if a newer one is covered too.
 pub(crate) async fn is_swept_beyond(log: &Log, end: u64) -> Result<bool> {
-    if end > 1 && log.exists(&Log::path(end - 1)).await? {
+    if end > 1 && log.has(end - 1).await? {
         return Ok(false);
     }
     Ok(Snapshot::newest_number(log).await? > end)
 }
 
-/// Records that are missing at the end of a log which has reached further.
+/// The error of records that are missing at the end of a log that had reached further.
 pub(crate) fn lost(first: u64, last: u64) -> Error {
     let records = match last - first {
         0 => format!("{}: is missing", Log::path(first)),
@@ -142,7 +143,7 @@ pub(crate) fn lost(first: u64, last: u64) -> Error {
     Error::new(ErrorKind::Data, what)
 }
 
-/// A record that is missing although a later one, or a snapshot that covers it, is there.
+/// The error of a record that is missing although a later one, or a snapshot that covers it, is there.
 pub(crate) fn missing(number: u64) -> Error {
     Error::new(ErrorKind::Data, format!("{}: is missing", Log::path(number)))
 }

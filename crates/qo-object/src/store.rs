@@ -6,6 +6,7 @@ use crate::format::{self, Absent, Identity};
 use crate::history;
 use crate::log::{Log, numbered};
 use crate::offer::{Offered, Offerer};
+pub use crate::options::{Host, Options};
 use crate::request::{Caller, Look, Request};
 use crate::traffic::Traffic;
 use crate::writer::Writer;
@@ -18,101 +19,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::{path::Path, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// How often a bucket is looked at while nothing happens, and soon after something did.
-const IDLE_POLL: Duration = Duration::from_millis(1_500);
-const BUSY_POLL: Duration = Duration::from_millis(100);
-
-/// How often a fleet looks for slots that are objects and whose lease is over.
-const SLOTS_EVERY: Duration = Duration::from_secs(900);
-
-/// How far behind the time of a bucket a process may be that knows it by one answer.
-pub(crate) const COARSENESS: Duration = Duration::from_millis(1_250);
-
-/// How a namespace is kept.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// How often a write is tried whose outcome is not known. Defaults to 10.
-    pub attempts: u32,
-    /// How long to wait between two such tries. Defaults to 100 ms.
-    pub pause: Duration,
-    /// A snapshot is due after this many records … Defaults to 1,000.
-    pub snapshot_every: u64,
-    /// … or after records with this many bytes, if it would not be much larger than they are. Defaults to 8 MiB.
-    pub snapshot_bytes: usize,
-    /// How long a record is kept at least; a process that has not looked at the log for half of it begins again at a
-    /// snapshot. Every process of a namespace must use the same. Defaults to 60 s, in a bucket to an hour.
-    pub sweep_age: Duration,
-    /// How often to look for what others wrote, beside being woken. Defaults to 1 s.
-    pub poll: Duration,
-    /// How often to look where nobody wakes. Defaults to 50 ms.
-    pub poll_without_bell: Duration,
-    /// How often those who hold a namespace in a bucket look, all of them together, for [slots](crate::slots) beside it whose
-    /// lease is over. Defaults to 15 min.
-    pub slots_every: Duration,
-    /// What to do where there is no namespace. Defaults to making one.
-    pub absent: Absent,
-    /// How often a process that writes to a bucket makes sure that the namespace there is still the one that it opened: one
-    /// GET before a record. On a directory that is looked at before every record. Defaults to 10 s.
-    pub recognise_every: Duration,
-    /// Where the log is written. Defaults to a thread of its own.
-    pub host: Host,
-}
-
-impl Options {
-    /// How a namespace in a bucket is kept, where every request takes a while and costs something: what others wrote is looked
-    /// for often soon after something happened and seldom while nothing does, and records are kept for an hour.
-    pub fn bucket() -> Self {
-        Self {
-            attempts: 4,
-            pause: Duration::from_millis(200),
-            sweep_age: Duration::from_secs(3_600),
-            poll: IDLE_POLL,
-            poll_without_bell: BUSY_POLL,
-            ..Self::default()
-        }
-    }
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            attempts: 10,
-            pause: Duration::from_millis(100),
-            snapshot_every: 1_000,
-            snapshot_bytes: 8 << 20,
-            sweep_age: Duration::from_secs(60),
-            poll: Duration::from_secs(1),
-            poll_without_bell: Duration::from_millis(50),
-            slots_every: SLOTS_EVERY,
-            absent: Absent::Make,
-            recognise_every: Duration::from_secs(10),
-            host: Host::Thread,
-        }
-    }
-}
-
-/// Where the log of an opened namespace is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Host {
-    /// On a thread of its own: what the caller's event loop does, or does not do, holds up no commit.
-    Thread,
-    /// As a task of the caller's runtime: for simulations, whose time stands still while anybody works.
-    Runtime,
-}
-
 /// A namespace on objects. Several processes may open the same one.
 #[derive(Debug, Clone)]
 pub struct LogStore {
     requests: mpsc::Sender<Request>,
     log: Log,
     applied: watch::Receiver<u64>,
-    /// Somebody was told that something has changed, and has not looked yet.
+    /// A caller was told that something has changed, and has not looked yet.
     told: Arc<AtomicBool>,
     /// The namespace was not there before.
     has_made: bool,
 }
 
-/// Where a writer is to begin.
+/// What the thread of a log starts with.
 struct Start {
     log: Log,
     clock: Option<Arc<dyn Clock>>,
@@ -124,14 +43,14 @@ struct Start {
 }
 
 impl LogStore {
-    /// Opens the namespace in a directory. If there is none it is made, unless the options say otherwise. Everything is on
-    /// the disk before it is acknowledged.
+    /// Opens the namespace in a directory. If there is none it is made, unless the options say otherwise. Everything is
+    /// on the disk before it is acknowledged.
     pub async fn open_directory(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         Self::start_in_directory(directory.as_ref(), None, options, false).await
     }
 
-    /// Opens the namespace in a directory for somebody who will do little more than submit: the state is not read until
-    /// a call needs it.
+    /// Opens the namespace in a directory for a light client, which does little more than submit: the state is not read
+    /// until a call needs it.
     pub async fn open_directory_to_submit(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         Self::start_in_directory(directory.as_ref(), None, options, true).await
     }
@@ -157,7 +76,7 @@ impl LogStore {
                 ErrorKind::NotFound => format::absent(options.absent, &place),
                 _ => error,
             };
-            // Before anything is made there.
+            // Check before anything is made there.
             let log = existing_log(path).map_err(nothing)?;
             format::is_to_be_made(&log, options.absent, &place).await?;
         }
@@ -177,20 +96,21 @@ impl LogStore {
         Ok(Self { has_made, ..Self::start(log, clock, options, light).await? })
     }
 
-    /// Opens the namespace in a bucket. If there is none yet, the bucket's server is tried out first: `Invalid` if it does not
-    /// create objects atomically.
+    /// Opens the namespace in a bucket. If there is none yet, this process tries the bucket's server out first:
+    /// `Invalid` if it does not create objects atomically.
     pub async fn open_bucket(bucket: &Bucket, options: Options) -> Result<Self> {
         Self::start_in_bucket(bucket, options, false).await
     }
 
-    /// Opens the namespace in a bucket for somebody who will do little more than submit.
+    /// Opens the namespace in a bucket for a light client, which does little more than submit.
     pub async fn open_bucket_to_submit(bucket: &Bucket, options: Options) -> Result<Self> {
         Self::start_in_bucket(bucket, options, true).await
     }
 
     async fn start_in_bucket(bucket: &Bucket, options: Options, light: bool) -> Result<Self> {
         let traffic = Arc::new(Traffic::default());
-        // The thread of the log and its callers have connections of their own: these live as long as who made them.
+        // The thread of the log and its callers have connections of their own: a connection lives on the runtime that
+        // made it.
         let ours = Log::in_bucket(bucket.objects(&traffic)?, Arc::clone(&traffic)).at(bucket);
         let theirs =
             Log::in_bucket(bucket.objects(&traffic)?, Arc::clone(&traffic)).at(bucket).knowing(&ours);
@@ -204,14 +124,14 @@ impl LogStore {
         self.has_made
     }
 
-    /// Which namespace it is. A light client learns that with its first submit.
+    /// Which namespace it is. A light client learns this with its first submit.
     pub fn identity(&self) -> Option<Identity> {
         self.log.identity()
     }
 
-    /// What goes to a bucket and comes back; none if this is not in one.
+    /// The requests to a bucket, and the dates of its answers; none if this is not in one.
     pub fn traffic(&self) -> Option<&Arc<Traffic>> {
-        self.log.traffic()
+        self.log.medium().traffic()
     }
 
     /// Opens the namespace in an object store, with a clock of its own.
@@ -228,8 +148,8 @@ impl LogStore {
         Self::start_in(Log::new(objects), "the object store", None, options, false).await
     }
 
-    /// Opens the namespace in an object store that puts the date of each of its answers into `traffic`, as a bucket does: for
-    /// simulations of one.
+    /// Opens the namespace in an object store that puts the date of each of its answers into `traffic`, as a bucket
+    /// does: for simulations of one.
     pub async fn open_dated(
         objects: Arc<dyn ObjectStore>,
         traffic: Arc<Traffic>,
@@ -238,7 +158,7 @@ impl LogStore {
         Self::start_in(Log::in_bucket(objects, traffic), "the object store", None, options, false).await
     }
 
-    /// Opens the namespace in an object store for somebody who will do little more than submit.
+    /// Opens the namespace in an object store for a light client, which does little more than submit.
     pub async fn open_objects_to_submit(objects: Arc<dyn ObjectStore>, options: Options) -> Result<Self> {
         Self::start_in(Log::new(objects), "the object store", None, options, true).await
     }
@@ -263,12 +183,12 @@ impl LogStore {
         Ok(Self { requests: sender, log, applied, told: Arc::default(), has_made: false })
     }
 
-    /// Asks for something that is answered when it is on the disk.
+    /// Sends a request that is answered when it is on the disk.
     async fn request(&self, request: impl FnOnce(Caller) -> Request) -> Result<Answer> {
         let (caller, answered) = oneshot::channel();
         let sent = self.requests.send(request(caller)).await;
         sent.map_err(|_| stopped())?;
-        // The thread stopped while it had the command: the record may be there.
+        // The thread stopped while it had the command, so the record may be there.
         let unknown = |_| Err(Error::new(ErrorKind::Unknown, stopped().message()));
         answered.await.unwrap_or_else(unknown)
     }
@@ -337,7 +257,7 @@ impl Start {
         while let Some(request) = Self::offer_while_possible(&log, &options, &mut requests).await {
             match Writer::open(log.clone(), clock.clone(), options.clone(), applied.clone()).await {
                 Ok(writer) => return writer.run(vec![request], requests).await,
-                // The next one who needs the state may have more luck.
+                // The next call that needs the state tries again.
                 Err(error) => Self::refuse(error, request),
             }
         }
@@ -371,7 +291,7 @@ impl Start {
         }
     }
 
-    /// The state could not be opened: who needs it is told why.
+    /// The state could not be opened: the caller that needs it gets the error.
     fn refuse(error: Error, request: Request) {
         match request {
             Request::Decide(_, caller) | Request::Fetch(_, caller) => {
@@ -392,13 +312,13 @@ fn stopped() -> Error {
 #[async_trait]
 impl Book for LogStore {
     async fn decide(&self, command: Command) -> Result<Answer> {
-        let is_spoken = matches!(
+        let ends_hold = matches!(
             command,
             Command::SetLimit(GroupRef::Cluster, _) | Command::UnsetLimit(GroupRef::Cluster)
         );
         let answer = self.request(|caller| Request::Decide(Box::new(command), caller)).await?;
-        if is_spoken && let Err(error) = format::end_holds(&self.log).await {
-            // The limit is set. The next process that sets it, or releases the hold, ends it.
+        if ends_hold && let Err(error) = format::end_holds(&self.log).await {
+            // The limit is set. The next call that sets it, or releases the hold, ends the hold.
             tracing::warn!("the limit of cluster is set, and the hold of a repair is still there: {error}");
         }
         Ok(answer)
@@ -420,7 +340,7 @@ impl Book for LogStore {
     }
 
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
-        // Before the look: what happens meanwhile is then seen as a change, never missed.
+        // Read the change counter before the look, so that no change is missed.
         let seen = *self.applied.borrow();
         let is_told = self.told.swap(false, Ordering::SeqCst);
         let glance = move |look| Request::Glance { look, is_told };
@@ -446,13 +366,11 @@ impl Book for LogStore {
     }
 
     fn renewals_cost(&self) -> bool {
-        self.log.traffic().is_some()
+        self.log.medium().policy().requests_cost
     }
 
     fn coarseness(&self) -> Duration {
-        // Who has just opened a bucket knows its time by one date, cut off to a whole second, that was on its way for a while:
-        // a lease that it grants is over for others by that much sooner.
-        if self.log.traffic().is_some() { COARSENESS } else { Duration::ZERO }
+        self.log.medium().policy().coarseness
     }
 
     async fn archived(&self, job: JobId) -> Result<Option<JobDetail>> {
@@ -460,15 +378,13 @@ impl Book for LogStore {
     }
 
     async fn keep_log(&self, token: FenceToken, log: String) -> Result<()> {
-        if self.log.directory().is_none() {
-            // In another namespace it would be the log of a claim that no record tells.
-            format::still_ours(&self.log).await?;
-        }
-        self.log.write(&attempt_log(token), log.into_bytes()).await
+        // In another namespace it would be the log of a claim that no record has.
+        format::confirm(&self.log).await?;
+        self.log.medium().write(&attempt_log(token), log.into_bytes()).await
     }
 
     async fn log(&self, token: FenceToken) -> Result<Option<String>> {
-        let bytes = self.log.get(&attempt_log(token)).await?;
+        let bytes = self.log.medium().get(&attempt_log(token)).await?;
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 }

@@ -1,59 +1,53 @@
-//! What goes to a bucket and comes back: how many requests of each kind, which is what a bucket costs, and what time its
-//! answers say that it is.
+//! The requests to a bucket, counted by kind, because each costs money; and the dates of its answers, which tell its
+//! time.
 
 use crate::prices::Requests;
-use async_trait::async_trait;
-use chrono::DateTime;
-use object_store::ClientOptions;
-use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
-};
 use qo_core::Time;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The requests of one opened bucket, and the time that its answers bear.
+/// The requests to one opened bucket, and the dates of its answers.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    puts: AtomicU64,
-    gets: AtomicU64,
-    lists: AtomicU64,
-    deletes: AtomicU64,
-    /// What the newest answers said.
+    pub(crate) puts: AtomicU64,
+    pub(crate) gets: AtomicU64,
+    pub(crate) lists: AtomicU64,
+    pub(crate) deletes: AtomicU64,
     dates: Mutex<Dates>,
 }
 
-/// The dates that the newest answers bore.
+/// The dates of the newest answers.
 #[derive(Debug, Default)]
 struct Dates {
     newest: VecDeque<Dated>,
-    /// How many answers bore one so far.
+    /// How many answers have borne a date so far.
     heard: u64,
-    /// Most were forgotten, because the clock seems to have leapt, and as many have not been heard since.
+    /// Most dates were forgotten, because the clock seems to have leapt, and as many have not come since.
     are_few: bool,
 }
 
-/// Answers whose dates are remembered. One that is wrong counts when most of these say the same.
+/// Answers whose dates are remembered. A date counts when most of them agree with it.
 pub(crate) const ANSWERS: usize = 15;
 
-/// How far dates of one clock may lie apart: they are cut off to whole seconds, and answers are on their way for a while.
+/// How far dates of one clock may be apart: they are cut off to whole seconds, and answers are on their way for a
+/// while.
 const COARSE_MS: i64 = 1_500;
 
-/// A date that an answer bore. It is cut off to whole seconds.
+/// The date of an answer, cut off to whole seconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Dated {
     pub(crate) date: Time,
-    /// When it was asked for; it was not written before that …
+    /// When the request was sent; the date was not written before that …
     pub(crate) sent: Instant,
     /// … and not after this.
     pub(crate) heard: Instant,
 }
 
 impl Traffic {
-    /// What was asked for so far. A request that failed and was made again counts twice, as it does on the bill.
+    /// The requests so far. A request that failed and was sent again counts twice, as it does on the bill.
     pub fn requests(&self) -> Requests {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Requests {
@@ -64,18 +58,18 @@ impl Traffic {
         }
     }
 
-    /// The date that the newest answer bore, right or wrong.
+    /// The date of the newest answer, right or wrong.
     pub(crate) fn date(&self) -> Option<Dated> {
         self.dates().newest.back().copied()
     }
 
-    /// The best date among those that most of the newest answers agree with. A single wrong answer, or a few among many, are
-    /// not heard. Of two that disagree the earlier counts.
+    /// The best of the dates that most of the newest answers agree with. A few wrong ones among many do not count. Of
+    /// two that disagree the earlier counts.
     pub(crate) fn believed(&self) -> Option<Dated> {
         let dates = self.dates();
         let origin = dates.newest.front()?.heard;
         let ms = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
-        // How far the bucket's clock is ahead of this process's, as each answer has it.
+        // How far the bucket's clock is ahead of this process's, by each answer.
         let ahead_ms =
             |dated: &Dated| dated.date.as_millis() - ms(dated.heard.saturating_duration_since(origin));
         let mut sorted: Vec<i64> = dates.newest.iter().map(ahead_ms).collect();
@@ -89,7 +83,7 @@ impl Traffic {
         dates.newest.iter().filter(agrees).max_by_key(|dated| ahead_ms(dated)).copied()
     }
 
-    /// The time at the bucket now, as most of the newest answers have it.
+    /// The time of the bucket now, by most of the newest answers.
     pub(crate) fn believed_now(&self) -> Option<Time> {
         self.believed().map(|dated| {
             let passed = u64::try_from(dated.heard.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -97,12 +91,12 @@ impl Traffic {
         })
     }
 
-    /// How many answers bore a date so far.
+    /// How many answers have borne a date so far.
     pub(crate) fn dates_heard(&self) -> u64 {
         self.dates().heard
     }
 
-    /// Forgets all dates but the newest `count`: the bucket's clock has leapt, and these say so.
+    /// Forgets all dates but the newest `count`, by which the bucket's clock has leapt.
     pub(crate) fn believe_newest(&self, count: usize) {
         let mut dates = self.dates();
         let old = dates.newest.len().saturating_sub(count);
@@ -110,13 +104,13 @@ impl Traffic {
         dates.are_few = true;
     }
 
-    /// The believed date, if it rests on enough answers to set a clock by: of the few that are left after a leap two or three
-    /// wrong ones would be most.
+    /// The believed date, if it rests on enough answers to set a clock by: after a leap few are left, and two or three
+    /// wrong ones would be most of them.
     pub(crate) fn settled(&self) -> Option<Dated> {
         if self.dates().are_few { None } else { self.believed() }
     }
 
-    /// An answer bore this date; it was asked for at `sent`.
+    /// An answer to a request of `sent` bore this date.
     pub fn answered(&self, date: Time, sent: Instant) {
         let mut dates = self.dates();
         if dates.newest.len() == ANSWERS {
@@ -130,82 +124,6 @@ impl Traffic {
     fn dates(&self) -> MutexGuard<'_, Dates> {
         self.dates.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn ask(&self, request: &HttpRequest) {
-        let counter = match request.method().as_str() {
-            "PUT" | "POST" if is_deletion(request) => &self.deletes,
-            "PUT" | "POST" => &self.puts,
-            "DELETE" => &self.deletes,
-            "GET" if request.uri().query().is_some_and(|query| query.contains("list-type=")) => &self.lists,
-            _ => &self.gets,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn hear(&self, response: &HttpResponse, sent: Instant) {
-        let date = response.headers().get("date").and_then(|date| date.to_str().ok());
-        let Some(date) = date.and_then(|date| DateTime::parse_from_rfc2822(date).ok()) else { return };
-        self.answered(Time::from_millis(date.timestamp_millis()), sent);
-    }
-}
-
-/// Many objects are deleted by one POST.
-fn is_deletion(request: &HttpRequest) -> bool {
-    request
-        .uri()
-        .query()
-        .is_some_and(|query| query.split('&').any(|word| word.trim_end_matches('=') == "delete"))
-}
-
-/// Connects so that all that goes to and fro is seen.
-#[derive(Debug)]
-pub(crate) struct Watched {
-    pub(crate) traffic: Arc<Traffic>,
-    /// The host of the bucket, if it is not AWS's.
-    pub(crate) host: Option<String>,
-}
-
-impl HttpConnector for Watched {
-    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = ReqwestConnector::default().connect(options)?;
-        let (traffic, host) = (Arc::clone(&self.traffic), self.host.clone());
-        Ok(HttpClient::new(WatchedClient { client, traffic, host }))
-    }
-}
-
-#[derive(Debug)]
-struct WatchedClient {
-    client: HttpClient,
-    traffic: Arc<Traffic>,
-    host: Option<String>,
-}
-
-impl WatchedClient {
-    /// Whether a request goes to the bucket, and not to whoever gives credentials: those have clocks of their own, and cost
-    /// nothing.
-    fn is_for_bucket(&self, request: &HttpRequest) -> bool {
-        let asked = request.uri().host().unwrap_or_default();
-        match &self.host {
-            Some(host) => {
-                asked == host || asked.strip_suffix(host.as_str()).is_some_and(|rest| rest.ends_with('.'))
-            }
-            None => asked.contains("s3") && asked.contains(".amazonaws.com"),
-        }
-    }
-}
-
-#[async_trait]
-impl HttpService for WatchedClient {
-    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        if !self.is_for_bucket(&request) {
-            return self.client.execute(request).await;
-        }
-        self.traffic.ask(&request);
-        let sent = Instant::now();
-        let response = self.client.execute(request).await?;
-        self.traffic.hear(&response, sent);
-        Ok(response)
-    }
 }
 
 #[cfg(test)]
@@ -215,7 +133,7 @@ mod tests {
     const NOON: Time = Time::from_millis(1_800_000_000_000);
     const HOUR_MS: i64 = 3_600_000;
 
-    /// Answers, 100 ms apart, each wrong by so many milliseconds; says how wrong the believed date is after each.
+    /// Answers, 100 ms apart, each wrong by so many milliseconds. Returns how wrong the believed date is after each.
     async fn believed_after(wrong_ms: &[i64]) -> Vec<i64> {
         let (traffic, begun) = (Traffic::default(), Instant::now());
         let mut believed = Vec::new();
@@ -231,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_date_counts_when_most_of_the_newest_answers_agree_with_it() {
+    async fn a_date_counts_when_most_of_the_newest_answers_agree() {
         for lie in [HOUR_MS, -HOUR_MS] {
             // The third answer; two in a row; every second one.
             for wrong in
@@ -240,7 +158,7 @@ mod tests {
                 let off = believed_after(&wrong).await;
                 assert!(off[1..].iter().all(|off| (-1_000..=0).contains(off)), "{wrong:?}: {off:?}");
             }
-            // It has really leapt: eight of fifteen say so.
+            // The clock has really leapt: eight of fifteen answers agree.
             let wrong = [vec![0; 20], vec![lie; 15]].concat();
             let off = believed_after(&wrong).await;
             assert!(off[..27].iter().all(|off| off.abs() <= 1_000), "{off:?}");
@@ -251,7 +169,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_leap_that_was_confirmed_counts_at_once() {
+    async fn a_confirmed_leap_counts_at_once() {
         let traffic = Traffic::default();
         for date in [NOON; ANSWERS] {
             traffic.answered(date, Instant::now());

@@ -1,5 +1,5 @@
-//! Objects whose checksum is right and whose contents break a rule: a job fails alone, and nothing is deleted that a reader
-//! needs.
+//! Objects with a right checksum whose content breaks a rule: a bad job fails alone, and no record is deleted that a
+//! reader needs.
 
 use qo_core::{ErrorKind, JobFilter, JobId, Key, Name, NewJob, Store};
 use qo_object::doctor::examine;
@@ -55,7 +55,8 @@ async fn until(store: &LogStore, is_true: impl Fn() -> bool) -> usize {
     while !is_true() {
         assert!(begun.elapsed() < Duration::from_secs(60), "it never became true");
         number += 1;
-        // With so short a sweep age a slow disk makes a record too late to be trusted: the same id again is the same job.
+        // With so short a sweep age a slow disk makes a record too late to be trusted: the same id again is the same
+        // job.
         while let Err(error) = store.submit(vec![job(1_000_000 + number)]).await {
             assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
         }
@@ -63,8 +64,9 @@ async fn until(store: &LogStore, is_true: impl Fn() -> bool) -> usize {
     usize::try_from(number).expect("few")
 }
 
-/// Two processes, one after the other, each of which writes some records and a snapshot. Returns how many jobs they submitted.
-/// (A process that goes on waits with its next snapshot until it can afford one, on a busy machine for long.)
+/// Two processes, one after the other, each of which writes some records and a snapshot. Returns how many jobs they
+/// submitted. (A process that goes on waits with its next snapshot until it can afford one, on a busy machine for
+/// long.)
 async fn two_snapshots(directory: &Path) -> usize {
     let options = Options { sweep_age: Duration::from_secs(3_600), ..busy() };
     let mut number = 2_000_000;
@@ -90,7 +92,7 @@ fn first_record(directory: &TempDir) -> PathBuf {
 }
 
 #[tokio::test]
-async fn two_bad_jobs_of_one_record_cost_nothing_but_themselves() {
+async fn two_bad_jobs_of_one_record_fail_alone() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let store = open(directory.path(), Options::default()).await;
     store.submit(vec![keyed(1, "a1"), keyed(2, "a2")]).await.expect("accepted");
@@ -124,7 +126,7 @@ async fn no_record_is_swept_for_a_snapshot_that_cannot_be_restored() {
             format!("{body}\n{last}")
         });
     }
-    // A sweep that has come to its end deletes this.
+    // A sweep that has finished deletes this.
     let left = directory.path().join("clock/left");
     fs::create_dir_all(directory.path().join("clock")).expect("made");
     let file = fs::File::create(&left).expect("written");

@@ -1,4 +1,4 @@
-//! The log passes the conformance suite, whoever of two processes is asked.
+//! The log passes the conformance suite, with calls that alternate between two processes.
 
 mod fixtures;
 

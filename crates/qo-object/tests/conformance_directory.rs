@@ -1,4 +1,4 @@
-//! The log on a directory passes the conformance suite, everything on the disk before it is acknowledged.
+//! The log on a directory passes the conformance suite, with everything on the disk before it is acknowledged.
 
 mod fixtures;
 

@@ -1,4 +1,4 @@
-//! Damage on a real directory: noticed, named, and repaired at a price that is told.
+//! Damage on a real directory: noticed, named and repaired, with a report of what was lost.
 
 use qo_core::{
     Claim, ErrorKind, Exchange, JobFilter, JobId, JobState, Json, Name, NewJob, NewSession, Outcome,
@@ -47,7 +47,7 @@ async fn jobs(directory: &Path) -> Vec<JobId> {
 }
 
 #[tokio::test]
-async fn the_last_record_cut_at_any_byte_or_flipped_in_any_bit_is_named_and_nothing_is_made_of_it() {
+async fn a_last_record_cut_or_flipped_anywhere_is_named_and_not_used() {
     let directory = namespace(3).await;
     let last = record(&directory, 3);
     let whole = fs::read(&last).expect("it is there");
@@ -73,7 +73,7 @@ async fn the_last_record_cut_at_any_byte_or_flipped_in_any_bit_is_named_and_noth
 }
 
 #[tokio::test]
-async fn a_lost_record_costs_what_it_said_and_no_more() {
+async fn a_lost_record_costs_its_own_content_and_no_more() {
     let directory = namespace(5).await;
     let store = open(directory.path()).await;
     store.set_limit("work".parse().expect("a group"), 7).await.expect("set");
@@ -101,7 +101,7 @@ async fn a_lost_record_costs_what_it_said_and_no_more() {
         store.submit(vec![job(6)]).await.expect("it goes on");
         drop(store);
         assert_eq!(jobs(copy.path()).await.len(), 5);
-        // What was not used is still there, for whoever wants to look.
+        // The records that were not used are still there.
         assert!(done.moved.iter().all(|moved| copy.path().join(moved).exists()), "{done:?}");
         let again = repair(copy.path()).await.expect_err("nothing is damaged any more");
         assert_eq!(again.kind(), ErrorKind::Conflict);
@@ -109,7 +109,7 @@ async fn a_lost_record_costs_what_it_said_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_job_that_ended_in_a_record_that_cannot_be_used_runs_again_and_is_told() {
+async fn a_job_that_ended_in_an_unused_record_runs_again() {
     let directory = namespace(2).await;
     let store = open(directory.path()).await;
     let session = SessionId(Uuid::from_u128(50));
@@ -124,11 +124,11 @@ async fn a_job_that_ended_in_a_record_that_cannot_be_used_runs_again_and_is_told
         Settle { job: done.id, token: done.token, outcome: Outcome::Succeed { output: Json::null() } };
     let settles = vec![settle];
     store.exchange(Exchange { settles, ..Exchange::renew(session, 2) }).await.expect("settled");
-    // A record that was never needed by the one before it: the third submit.
+    // The third submit: no record before it rests on it.
     fs::write(record(&directory, 5), "").expect("it can be damaged");
     let told = repair(directory.path()).await.expect("it can be repaired");
     assert_eq!((told.runs_again, told.submitted_again), (vec![id(1)], vec![]));
-    // Whoever still runs on what was lost is told so, and stops.
+    // A process that still runs on what was lost gets an error, and stops.
     let stale = store.submit(vec![job(9)]).await.expect_err("its log does not go on");
     assert_eq!(stale.kind(), ErrorKind::Data, "{stale}");
     let fresh = open(directory.path()).await;
@@ -137,13 +137,13 @@ async fn a_job_that_ended_in_a_record_that_cannot_be_used_runs_again_and_is_told
 }
 
 #[tokio::test]
-async fn what_was_offered_before_the_damage_is_not_lost() {
+async fn offers_before_the_damage_are_not_lost() {
     let directory = namespace(1).await;
     let light = LogStore::open_directory_to_submit(directory.path(), Options::default()).await;
     let light = light.expect("it opens");
     light.submit(vec![job(2)]).await.expect("acknowledged");
     light.submit(vec![job(3)]).await.expect("acknowledged");
-    // The next record would have said what became of them.
+    // The next record would have admitted them.
     open(directory.path()).await.submit(vec![job(4)]).await.expect("accepted");
     fs::write(record(&directory, 4), "").expect("it can be damaged");
     let told = repair(directory.path()).await.expect("it can be repaired");
@@ -152,7 +152,7 @@ async fn what_was_offered_before_the_damage_is_not_lost() {
 }
 
 #[tokio::test]
-async fn a_token_that_a_lost_record_may_have_given_is_not_given_again() {
+async fn a_token_that_a_lost_record_may_have_granted_is_not_reused() {
     let directory = namespace(3).await;
     let store = open(directory.path()).await;
     let session = SessionId(Uuid::from_u128(50));
@@ -173,7 +173,7 @@ async fn a_token_that_a_lost_record_may_have_given_is_not_given_again() {
 }
 
 #[tokio::test]
-async fn jobs_that_came_and_ended_in_records_that_cannot_be_used_are_told() {
+async fn jobs_that_came_and_ended_in_unused_records_are_reported() {
     let directory = namespace(2).await;
     let store = open(directory.path()).await;
     store.submit(vec![job(3)]).await.expect("accepted");
@@ -192,7 +192,7 @@ async fn damage_that_a_snapshot_covers_costs_nothing() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let options = Options { snapshot_every: 5, snapshot_bytes: 1, ..Options::default() };
     let store = LogStore::open_directory(directory.path(), options).await.expect("it opens");
-    // Snapshots are written beside the submits: until there are two, an older one may not exist yet.
+    // Snapshots are written beside the submits: wait until there are two.
     let mut count = 0;
     let mut snapshots = vec![];
     while snapshots.len() < 2 {
@@ -214,7 +214,7 @@ async fn damage_that_a_snapshot_covers_costs_nothing() {
     assert_eq!(jobs(directory.path()).await.len(), count);
 }
 
-/// Those that are whole: the process may be at work on another.
+/// Whole snapshots: the process may be writing another.
 fn whole_snapshots(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory.join("snapshot")) else { return vec![] };
     let paths = entries.map(|entry| entry.expect("readable").path());
@@ -234,9 +234,9 @@ fn copy_all(from: &Path, to: &Path) {
     }
 }
 
-/// A job's group is fixed at its submit, and so is when it runs: also for one that a repair takes over.
+/// A job's group and its date are fixed at its submit, also if a repair takes it over.
 #[tokio::test]
-async fn a_job_that_is_taken_over_keeps_its_group_and_its_date() {
+async fn a_repaired_job_keeps_its_group_and_its_date() {
     let directory = namespace(3).await;
     let store = open(directory.path()).await;
     let before = store.job(id(3)).await.expect("it is there").view;

@@ -1,4 +1,4 @@
-//! The log decides like the rule book, script by script, with two processes that take turns.
+//! The log decides like the rule book, script by script, with calls that alternate between two processes.
 
 mod fixtures;
 

@@ -1,4 +1,4 @@
-//! What the log does when objects fail: before the write, after it, and for good; when they are torn; when writers race.
+//! The log when requests fail before the write, after it, and for good; when objects are torn; when writers race.
 
 mod fixtures;
 
@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use uuid::Uuid;
 
-/// An object store that fails now and then, before it has written, or after.
+/// An object store that fails now and then, before it writes or after.
 #[derive(Debug)]
 struct Faulty {
     inner: InMemory,
@@ -39,11 +39,11 @@ impl Faulty {
     }
 
     fn heal(&self) {
-        *self.dice.lock().expect("nobody panicked") = None;
+        *self.dice.lock().expect("not poisoned") = None;
     }
 
     fn fault(&self) -> Fault {
-        let mut dice = self.dice.lock().expect("nobody panicked");
+        let mut dice = self.dice.lock().expect("not poisoned");
         match dice.as_mut().map(|dice| dice.below(100)) {
             Some(0..15) => Fault::Before,
             Some(15..35) => Fault::After,
@@ -120,7 +120,7 @@ fn name(text: &str) -> Name {
     Name::parse("name", text).expect("a name")
 }
 
-/// With its own id a submit may be made again until it is known to have happened: it happened once (G3).
+/// With its own id a submit may be repeated until its outcome is known: it happens once (G3).
 #[test]
 fn every_submit_happens_once_whatever_fails() {
     for seed in 0..40 {
@@ -130,7 +130,7 @@ fn every_submit_happens_once_whatever_fails() {
             let clock = Arc::new(ManualClock::new(START));
             faulty.heal();
             let stores = [open(&objects, &clock).await, open(&objects, &clock).await];
-            *faulty.dice.lock().expect("nobody panicked") = Some(Random::new(seed));
+            *faulty.dice.lock().expect("not poisoned") = Some(Random::new(seed));
             for number in 1..=40 {
                 while let Err(error) = stores[number as usize % 2].submit(vec![job(number)]).await {
                     let kinds = [ErrorKind::Unknown, ErrorKind::Unavailable];
@@ -146,7 +146,7 @@ fn every_submit_happens_once_whatever_fails() {
     }
 }
 
-/// Two processes claim at the same time; the limit holds, and each job has one owner (G1, G4).
+/// Two processes claim at the same time. The limit holds, and each job has one owner (G1, G4).
 #[test]
 fn racing_writers_keep_a_limit_exactly() {
     block_on(async {
@@ -180,7 +180,7 @@ fn racing_writers_keep_a_limit_exactly() {
     });
 }
 
-/// Somebody cut the last record short, or flipped a bit in it: that is said, by name, and nothing is made of it.
+/// The last record is cut short, or a bit of it is flipped: the error names it, and nothing is read from it.
 #[test]
 fn a_damaged_record_is_named_and_never_skipped() {
     block_on(async {
@@ -206,7 +206,7 @@ fn a_damaged_record_is_named_and_never_skipped() {
     });
 }
 
-/// A record that is gone in the middle is said to be missing; nothing is written in its place.
+/// A record is missing in the middle: the error names it, and nothing is written in its place.
 #[test]
 fn a_missing_record_is_named_and_not_written_anew() {
     block_on(async {
@@ -244,7 +244,7 @@ fn a_record_takes_only_so_many_bytes() {
     });
 }
 
-/// A snapshot is a convenience: damaged or gone, the records say the same.
+/// If a snapshot is damaged or missing, the records say the same.
 #[test]
 fn a_damaged_snapshot_costs_nothing_but_time() {
     block_on(async {
@@ -264,7 +264,7 @@ fn a_damaged_snapshot_costs_nothing_but_time() {
     });
 }
 
-/// A directory that cannot be one, and a place where nothing may be written, are clear errors.
+/// A path that is no directory, and a place where nothing may be written, are clear errors.
 #[test]
 fn a_store_that_is_a_file_is_refused() {
     block_on(async {
@@ -277,7 +277,7 @@ fn a_store_that_is_a_file_is_refused() {
     });
 }
 
-/// What was acknowledged is there for whoever opens the directory next (G10).
+/// What was acknowledged is there for the next process that opens the directory (G10).
 #[test]
 fn what_was_acknowledged_outlives_the_process() {
     block_on(async {

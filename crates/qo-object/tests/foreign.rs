@@ -1,5 +1,5 @@
-//! A directory that holds what qo did not put there, or that holds less than it should: nothing hangs, nothing is made
-//! up, and what does not matter does not stop anybody.
+//! A directory with files that are not qo's, or with files missing: no process hangs or goes on without a needed
+//! record, and foreign files stop no process.
 
 use qo_core::{ErrorKind, JobId, Name, NewJob, Store};
 use qo_object::doctor::{examine, format_levels, repair};
@@ -79,7 +79,7 @@ const FOREIGN: [&[u8]; 9] = [
 ];
 
 #[tokio::test]
-async fn files_that_are_not_qos_stop_nobody() {
+async fn files_that_are_not_qos_stop_no_process() {
     let options = Options {
         snapshot_every: 5,
         snapshot_bytes: 1,
@@ -110,18 +110,18 @@ async fn files_that_are_not_qos_stop_nobody() {
         for name in FOREIGN {
             assert!(
                 directory.path().join(folder).join(OsStr::from_bytes(name)).exists(),
-                "nobody's to delete"
+                "not qo's to delete"
             );
         }
         assert!(
             directory.path().join(folder).join("sub/00000000000000000099").exists(),
-            "nobody's to delete"
+            "not qo's to delete"
         );
     }
 }
 
 #[tokio::test]
-async fn a_record_far_behind_the_last_is_told_in_a_few_words_and_repaired() {
+async fn a_record_far_behind_the_last_is_reported_as_one_gap() {
     let directory = namespace(3, Options::default()).await;
     let far = directory.path().join("log/09000000000000000000");
     fs::write(&far, "whatever").expect("written");
@@ -156,7 +156,7 @@ async fn a_light_client_writes_nothing_behind_a_missing_record() {
 }
 
 #[tokio::test]
-async fn a_snapshot_that_cannot_be_read_and_covers_records_that_are_gone_is_a_loss() {
+async fn an_unreadable_snapshot_that_covers_swept_records_is_a_loss() {
     let directory = namespace(3, Options::default()).await;
     fs::write(directory.path().join("snapshot/00000000000000000009"), "torn").expect("written");
     let error = LogStore::open_directory(directory.path(), Options::default()).await.expect_err("a loss");
@@ -192,7 +192,7 @@ async fn looking_at_a_store_makes_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_killed_process_was_writing_is_swept_too() {
+async fn files_that_a_killed_process_was_writing_are_swept() {
     let options = Options {
         snapshot_every: 5,
         snapshot_bytes: 1,
@@ -204,7 +204,7 @@ async fn what_a_killed_process_was_writing_is_swept_too() {
         ["log/00000000000000000001#1", "snapshot/00000000000000000002#3", "attempt/00000000000000000001#1"];
     let left = left.map(|name| directory.path().join(name));
     fs::create_dir_all(directory.path().join("attempt")).expect("made");
-    // Somebody may still be at work on this one: nobody knows the end of the log.
+    // A writer may still be at work on this one: it is at the end of the log.
     let ahead = directory.path().join("log/00000000000000999999#1");
     for path in left.iter().chain([&ahead]) {
         fs::write(path, "half a rec").expect("written");
@@ -216,7 +216,7 @@ async fn what_a_killed_process_was_writing_is_swept_too() {
 }
 
 /// The store's clock jumps, or a process's own clock stands still while its machine sleeps: records are swept before
-/// it has read them, and it believes that it looked just now. It must not go on in the past.
+/// the process has read them, although it seems to have looked just now. It must not go on in the past.
 #[tokio::test]
 async fn a_process_whose_place_was_swept_goes_on_at_the_end() {
     let never = Duration::from_secs(100_000);
@@ -225,7 +225,7 @@ async fn a_process_whose_place_was_swept_goes_on_at_the_end() {
     let behind = open_with(directory.path(), asleep.clone()).await;
     let looks = open_with(directory.path(), asleep).await;
     assert_eq!(due(&behind).await, 3);
-    // They hear nothing of what comes: another bell is rung.
+    // They are not woken: another bell is rung.
     fs::remove_file(directory.path().join("bell")).expect("removed");
     let often = Options { snapshot_every: 5, snapshot_bytes: 1, ..Options::default() };
     let busy = open_with(directory.path(), often).await;
@@ -240,14 +240,14 @@ async fn a_process_whose_place_was_swept_goes_on_at_the_end() {
     }
     let before = due(&busy).await;
     assert_eq!(due(&looks).await, before, "a reader sees the present");
-    // Acknowledged or not: what is acknowledged is there.
+    // Every job that was acknowledged is there.
     while behind.submit(vec![job(500_000)]).await.is_err() {}
     assert_eq!(due(&busy).await, before + 1);
     assert_eq!(due(&open(directory.path()).await).await, before + 1);
 }
 
 #[tokio::test]
-async fn time_goes_on_although_the_clock_of_the_machine_was_set_back() {
+async fn time_goes_on_after_the_machines_clock_was_set_back() {
     let directory = namespace(1, Options::default()).await;
     drop(open(directory.path()).await);
     // As if it had been written when the machine's clock was an hour ahead.

@@ -1,4 +1,5 @@
-//! The rules of the log, one by one: turns, sweeping and the late writer, light clients, store time, formats, waking up.
+//! The rules of the log, one by one: write order, sweeping and the late writer, light clients, store time, formats,
+//! waking up.
 
 use futures::future::join_all;
 use object_store::{ObjectStore, ObjectStoreExt, path::Path};
@@ -40,8 +41,8 @@ async fn due(store: &LogStore) -> u64 {
     store.queues().await.expect("it answers").first().map_or(0, |queue| queue.due)
 }
 
-/// Writers that always have something to say all get their turn: from the moment when all of them write, none waits longer
-/// than three rounds.
+/// Writers that always have something to write all get their turn: once all of them write, none waits longer than three
+/// rounds.
 #[tokio::test(start_paused = true)]
 async fn every_writer_commits_within_three_rounds_of_all_writers() {
     for (seed, writers) in (1..=20).flat_map(|seed| [(seed, 2), (seed, 6), (seed, 9)]) {
@@ -50,7 +51,7 @@ async fn every_writer_commits_within_three_rounds_of_all_writers() {
         all.sort();
         all.dedup();
         assert_eq!(all.len(), writers);
-        // Those who come to one who is alone may have to ask for room first; and at the end some are done before others.
+        // A newcomer to a busy writer may have to ask for room first. At the end some writers are done before others.
         let first =
             all.iter().filter_map(|writer| by.iter().position(|by| by == writer)).max().expect("all wrote");
         for writer in &all {
@@ -61,7 +62,7 @@ async fn every_writer_commits_within_three_rounds_of_all_writers() {
     }
 }
 
-/// Who wrote each record, if so many writers always have something to say. The first records may have been swept.
+/// The writer of each record, if so many writers always have something to write. The first records may have been swept.
 async fn written_by(seed: u64, writers: usize) -> Vec<Uuid> {
     let faults = ObjectFaults { delay_ms: 20, ..ObjectFaults::default() };
     let objects = FaultyObjects::new(seed, faults);
@@ -85,10 +86,10 @@ async fn written_by(seed: u64, writers: usize) -> Vec<Uuid> {
     by
 }
 
-/// A writer who is alone writes without a pause, and every request takes as long as any other: by the time somebody else has
-/// seen the last record there is a next one. He asks for room, and gets it; so does one who only submits.
+/// A writer that is alone leaves no pause, and every request takes equally long: by the time a newcomer has read the
+/// last record the next one is there. The newcomer asks for room, and gets it; so does a light client.
 #[tokio::test(start_paused = true)]
-async fn who_comes_to_a_writer_without_a_pause_gets_his_turn() {
+async fn a_busy_writer_yields_to_newcomers() {
     let objects = FaultyObjects::new(7, ObjectFaults { always_ms: 60, ..ObjectFaults::default() });
     let shared: Arc<dyn ObjectStore> = Arc::new(objects.clone());
     let busy = open(&shared).await;
@@ -109,8 +110,8 @@ async fn who_comes_to_a_writer_without_a_pause_gets_his_turn() {
     assert!(!writes.is_finished(), "it writes on");
 }
 
-/// Six writers, each with more to say than goes into one record, all come to an end. (Time only passes here while everybody
-/// waits: one who spun until his turn came would do so for ever.)
+/// Six writers, each with more to write than goes into one record, all finish. (Time passes here only while every task
+/// waits: a writer that spun until its turn came would do so for ever.)
 #[tokio::test(start_paused = true)]
 async fn writers_with_full_records_all_get_their_turn() {
     let objects = FaultyObjects::new(7, ObjectFaults { always_ms: 60, ..ObjectFaults::default() });
@@ -127,7 +128,7 @@ async fn writers_with_full_records_all_get_their_turn() {
     }
 }
 
-/// Records go when two snapshots cover them and they are old enough, by the store's stamps; what they said is there.
+/// Records are swept when two snapshots cover them and they are old enough, by the store's stamps.
 #[tokio::test(start_paused = true)]
 async fn old_records_are_swept_and_nothing_is_lost() {
     let (raw, shared) = objects(0);
@@ -147,10 +148,10 @@ async fn old_records_are_swept_and_nothing_is_lost() {
     assert_eq!(due(&store).await, 36);
 }
 
-/// A writer sleeps while its record is on the way; others write on and sweep; it wakes and creates a record in a place
-/// that was swept. It is not acknowledged, and what it said is said again, in a place that is read.
+/// A writer stalls while its record is on the way; other processes write on and sweep; then the record is created in a
+/// place that was swept. It is not acknowledged, and the caller's second try is read.
 #[tokio::test(start_paused = true)]
-async fn a_writer_that_slept_past_the_sweep_age_acknowledges_nothing() {
+async fn a_writer_stalled_past_the_sweep_age_acknowledges_nothing() {
     let (raw, shared) = objects(0);
     let sleeper = open(&shared).await;
     sleeper.submit(vec![job(1)]).await.expect("accepted");
@@ -164,7 +165,7 @@ async fn a_writer_that_slept_past_the_sweep_age_acknowledges_nothing() {
     }
     assert!(!raw.names("log").await.contains(&"log/00000000000000000002".to_owned()), "its place was swept");
     let (answer, sleeper) = late.await.expect("it ends");
-    assert_eq!(answer.expect_err("nobody would ever read it").kind(), ErrorKind::Unknown);
+    assert_eq!(answer.expect_err("no reader gets to it").kind(), ErrorKind::Unknown);
     assert!(
         raw.names("log").await.contains(&"log/00000000000000000002".to_owned()),
         "it wrote it all the same"
@@ -175,9 +176,9 @@ async fn a_writer_that_slept_past_the_sweep_age_acknowledges_nothing() {
     }
 }
 
-/// A reader that looked away for long begins again at a snapshot.
+/// A reader that has not looked for long reopens from a snapshot.
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_was_stopped_begins_again_at_a_snapshot() {
+async fn a_stalled_reader_reopens_from_a_snapshot() {
     let (raw, shared) = objects(0);
     let lazy = Options { poll_without_bell: Duration::from_secs(100_000), ..options() };
     let asleep = LogStore::open_objects(Arc::clone(&shared), lazy).await.expect("it opens");
@@ -192,9 +193,9 @@ async fn a_reader_that_was_stopped_begins_again_at_a_snapshot() {
     assert_eq!(due(&busy).await, 61);
 }
 
-/// Whoever only submits does not read what is stored.
+/// A light client does not read what is stored.
 #[tokio::test(start_paused = true)]
-async fn a_light_client_submits_without_the_state_and_others_find_its_jobs() {
+async fn a_light_client_submits_without_the_state() {
     let (raw, shared) = objects(0);
     let light = LogStore::open_objects_to_submit(Arc::clone(&shared), options()).await.expect("it opens");
     let full = open(&shared).await;
@@ -205,10 +206,10 @@ async fn a_light_client_submits_without_the_state_and_others_find_its_jobs() {
     }
     assert_eq!(raw.names("log").await.len(), records + 3);
     assert_eq!(due(&full).await, 6);
-    // The same again, as after an answer that was lost, is the same job.
+    // The same submit again, as after a lost answer, is the same job.
     light.submit(vec![job(1)]).await.expect("acknowledged");
     assert_eq!(due(&open(&shared).await).await, 6);
-    // What needs the state is decided by it.
+    // A submit that needs the state is decided by it.
     let refused = light.submit(vec![job(49), NewJob { cost: 3, ..job(50) }]).await;
     assert_eq!(refused.expect_err("above the limit").kind(), ErrorKind::Invalid);
     let refused = light.submit(vec![NewJob { cost: 3, limit: Some(1), ..job(50) }]).await;
@@ -216,9 +217,9 @@ async fn a_light_client_submits_without_the_state_and_others_find_its_jobs() {
     assert_eq!(light.jobs(Default::default(), None, 10).await.expect("it answers").jobs.len(), 6);
 }
 
-/// What many light clients offered is decided in records of a decent size, before anything that was asked later.
+/// Many offers are admitted in records of a limited size, before commands that came later.
 #[tokio::test(start_paused = true)]
-async fn many_offers_are_decided_in_several_records_and_before_what_comes_after_them() {
+async fn many_offers_are_admitted_in_several_records_and_first() {
     let (_, shared) = objects(0);
     let light = LogStore::open_objects_to_submit(Arc::clone(&shared), options()).await.expect("it opens");
     for batch in 0..2_u128 {
@@ -237,9 +238,9 @@ async fn many_offers_are_decided_in_several_records_and_before_what_comes_after_
     assert_eq!(due(&open(&shared).await).await, 11_999);
 }
 
-/// Offers pile up only so far: then somebody has to read them.
+/// With a long backlog a light client opens the state.
 #[tokio::test(start_paused = true)]
-async fn light_clients_alone_do_not_pile_up_records_for_ever() {
+async fn light_clients_alone_build_no_endless_backlog() {
     let (raw, shared) = objects(0);
     let many = Options { snapshot_every: 1_000, ..options() };
     for round in 0..3_u128 {
@@ -250,13 +251,14 @@ async fn light_clients_alone_do_not_pile_up_records_for_ever() {
         }
     }
     let snapshots = raw.names("snapshot").await;
-    assert!(!snapshots.is_empty(), "nobody wrote a snapshot");
+    assert!(!snapshots.is_empty(), "no process wrote a snapshot");
     assert_eq!(due(&open(&shared).await).await, 3_000);
 }
 
-/// The state does not grow with everything that ever succeeded; what left it is found by its id, until it is forgotten.
+/// The state does not grow with every job that ever succeeded. A job that left it is found by its id, until it is
+/// forgotten.
 #[tokio::test(start_paused = true)]
-async fn jobs_that_succeeded_long_ago_leave_the_state_and_are_still_found() {
+async fn old_jobs_leave_the_state_and_are_still_found() {
     let (raw, shared) = objects(0);
     let rarely = Options { poll_without_bell: Duration::from_secs(20), ..options() };
     let store = LogStore::open_objects(Arc::clone(&shared), rarely).await.expect("it opens");
@@ -302,9 +304,9 @@ async fn jobs_that_succeeded_long_ago_leave_the_state_and_are_still_found() {
         }
     };
     stir(&store).await;
-    assert_eq!(pages(&store).await, 33_000, "somebody may still repeat his submit");
+    assert_eq!(pages(&store).await, 33_000, "a client may still repeat its submit");
     sleep(Duration::from_secs(301)).await;
-    // The rows of a large state are not written again for a few small records.
+    // No snapshot of a large state is due for a few small records.
     for tens_of_thousands in 4..20_u128 {
         let first = tens_of_thousands * 10_000 + 1;
         store.submit((first..first + 10_000).map(job).collect()).await.expect("accepted");
@@ -317,7 +319,7 @@ async fn jobs_that_succeeded_long_ago_leave_the_state_and_are_still_found() {
         assert_eq!(store.job(JobId(Uuid::from_u128(1))).await.as_ref(), Ok(&before));
         let explained = store.explain(JobId(Uuid::from_u128(1))).await.expect("it is known");
         assert_eq!((explained.state, explained.reasons), (JobState::Succeeded, vec![]));
-        let unknown = store.job(JobId(Uuid::from_u128(777_777))).await.expect_err("nobody");
+        let unknown = store.job(JobId(Uuid::from_u128(777_777))).await.expect_err("there is no such job");
         assert_eq!(unknown.kind(), ErrorKind::NotFound);
     }
     drop(fresh);
@@ -340,7 +342,7 @@ async fn time_is_what_the_store_stamps() {
     assert_eq!(open(&shared).await.now().await, Ok(START.plus_ms(passed)));
 }
 
-/// A namespace of a newer format is left alone, and said to be one.
+/// A namespace of a newer format is left alone, and the error says so.
 #[tokio::test(start_paused = true)]
 async fn a_newer_format_is_refused_before_anything_is_read_or_written() {
     let (raw, shared) = objects(0);
@@ -359,7 +361,7 @@ async fn a_newer_format_is_refused_before_anything_is_read_or_written() {
     assert!(raw.names("log").await.is_empty());
 }
 
-/// Asking again does not help: a light client leaves a namespace of a newer format alone, however often it is asked.
+/// A light client leaves a namespace of a newer format alone, however often it is asked.
 #[tokio::test(start_paused = true)]
 async fn a_light_client_refuses_a_newer_format_every_time() {
     let (raw, shared) = objects(0);
@@ -372,9 +374,9 @@ async fn a_light_client_refuses_a_newer_format_every_time() {
     assert!(raw.names("log").await.is_empty());
 }
 
-/// A failure passes; who is told to come back later may come back.
+/// After a failure has passed, the same client can open the state.
 #[tokio::test(start_paused = true)]
-async fn a_light_client_that_could_not_open_the_state_once_can_later() {
+async fn a_light_client_can_open_the_state_after_a_failure() {
     let (raw, shared) = objects(0);
     let light = LogStore::open_objects_to_submit(Arc::clone(&shared), options()).await.expect("it opens");
     light.submit(vec![job(1)]).await.expect("acknowledged");
@@ -387,9 +389,9 @@ async fn a_light_client_that_could_not_open_the_state_once_can_later() {
     assert_eq!(due(&open(&shared).await).await, 2);
 }
 
-/// A record that came late is there, whatever can be read after it: nobody is told that nothing happened.
+/// The answer for a late record stays `Unknown`, also if nothing can be read afterwards.
 #[tokio::test(start_paused = true)]
-async fn a_late_record_is_unknown_also_if_nothing_can_be_read_any_more() {
+async fn a_late_record_is_unknown_although_nothing_can_be_read() {
     let (raw, shared) = objects(0);
     let store = open(&shared).await;
     store.submit(vec![job(1)]).await.expect("accepted");
@@ -398,12 +400,12 @@ async fn a_late_record_is_unknown_also_if_nothing_can_be_read_any_more() {
     sleep(Duration::from_secs(1)).await;
     raw.set_faults(ObjectFaults { before: 100, ..ObjectFaults::default() });
     let (answer, store) = late.await.expect("it ends");
-    assert_eq!(answer.expect_err("nobody knows").kind(), ErrorKind::Unknown);
+    assert_eq!(answer.expect_err("the outcome is unknown").kind(), ErrorKind::Unknown);
     raw.set_faults(ObjectFaults::default());
     assert_eq!(due(&store).await, 2);
 }
 
-/// Programs that submit once and end do not come back: nobody gives them a moment.
+/// Programs that submit once and end do not come back, so they have no place in the write order.
 #[tokio::test(start_paused = true)]
 async fn a_writer_does_not_wait_for_light_clients() {
     let (_, shared) = objects(400);
@@ -411,7 +413,7 @@ async fn a_writer_does_not_wait_for_light_clients() {
     for number in 1..=10 {
         store.submit(vec![job(number)]).await.expect("accepted");
     }
-    // They have found the end of the log, and write one right after another.
+    // The light clients write one right after another.
     let log = Log::new(Arc::clone(&shared));
     let mut before = log.read(10).await.expect("readable").expect("there");
     for number in 11..=20 {
@@ -429,9 +431,9 @@ async fn a_writer_does_not_wait_for_light_clients() {
     assert!(begun.elapsed() < Duration::from_millis(1_500), "it waited for {:?}", begun.elapsed());
 }
 
-/// The newest snapshots are checked before anything is deleted that they stand for.
+/// A snapshot is checked before the records that it covers are deleted.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_swept_for_a_snapshot_that_cannot_be_read() {
+async fn nothing_is_swept_for_a_damaged_snapshot() {
     let (raw, shared) = objects(0);
     let store = open(&shared).await;
     raw.set_faults(ObjectFaults { torn: 100, ..ObjectFaults::default() });
@@ -446,10 +448,10 @@ async fn nothing_is_swept_for_a_snapshot_that_cannot_be_read() {
     assert_eq!(due(&open(&shared).await).await, 35);
 }
 
-/// Somebody waits in one process; something happens in another (as far as the directory is concerned): it is woken by the
-/// kernel, not by looking.
+/// A caller waits in one process; another process (as far as the directory is concerned) writes. The kernel wakes the
+/// first, not polling.
 #[tokio::test]
-async fn what_happens_in_one_process_wakes_another() {
+async fn a_record_of_one_process_wakes_another() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let never = Duration::from_secs(100_000);
     let options = Options { poll: never, poll_without_bell: never, ..Options::default() };
@@ -477,7 +479,7 @@ fn session(id: u128) -> NewSession {
 
 /// Several workers wake up for one job. One gets it, and the others write nothing.
 #[tokio::test(start_paused = true)]
-async fn who_fetches_nothing_writes_nothing() {
+async fn a_fetch_that_brings_nothing_writes_nothing() {
     let (raw, shared) = objects(20);
     let stores = join_all((0..5).map(|_| open(&shared))).await;
     for (id, store) in (1..).zip(&stores) {
@@ -493,13 +495,13 @@ async fn who_fetches_nothing_writes_nothing() {
     });
     let fetched: Vec<_> = join_all(fetches).await.into_iter().map(|reply| reply.expect("answered")).collect();
     let claimed: Vec<_> = fetched.iter().flatten().map(|reply| reply.claimed.len()).collect();
-    assert_eq!(claimed, [1], "one got it, the others were told that there is nothing");
+    assert_eq!(claimed, [1], "one worker gets it, the others get nothing");
     assert_eq!(raw.names("log").await.len(), before + 1);
 }
 
-/// A snapshot that is due is written by one process, however many have seen that it is.
+/// One process writes a snapshot that is due.
 #[tokio::test(start_paused = true)]
-async fn of_many_processes_one_writes_the_snapshot() {
+async fn one_process_of_many_writes_the_snapshot() {
     let (raw, shared) = objects(20);
     let stores = join_all((0..5).map(|_| open(&shared))).await;
     for number in 1..=29_u128 {
@@ -510,16 +512,16 @@ async fn of_many_processes_one_writes_the_snapshot() {
     assert_eq!(snapshots, ["snapshot/00000000000000000010", "snapshot/00000000000000000020"]);
 }
 
-/// Somebody took the turn and was stopped: others go on without him.
+/// A writer took the write lock and was stopped: the others go on without it.
 #[tokio::test]
-async fn a_writer_that_was_stopped_in_its_turn_holds_nobody_up_for_long() {
+async fn a_stopped_holder_of_the_write_lock_stops_no_other_writer() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let open = || LogStore::open_directory(directory.path(), Options::default());
     let (one, two) = (open().await.expect("it opens"), open().await.expect("it opens"));
     one.submit(vec![job(1)]).await.expect("accepted");
     two.submit(vec![job(2)]).await.expect("accepted");
     let turn = std::fs::File::create(directory.path().join("turn")).expect("opened");
-    turn.lock().expect("nobody writes");
+    turn.lock().expect("no process writes");
     for number in 3..=6 {
         one.submit(vec![job(number)]).await.expect("accepted all the same");
         two.submit(vec![job(number + 10)]).await.expect("accepted all the same");
@@ -527,9 +529,10 @@ async fn a_writer_that_was_stopped_in_its_turn_holds_nobody_up_for_long() {
     assert_eq!(due(&two).await, 10);
 }
 
-/// A process was killed before it wrote the snapshot that its record promised. Whoever comes next sees that there is none.
+/// A process was killed before it wrote the snapshot that its record announced. The next process finds none, and writes
+/// one.
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_that_was_promised_and_never_came_is_written_by_somebody_else() {
+async fn an_announced_snapshot_that_never_came_is_written_by_another() {
     let (raw, shared) = objects(0);
     let log = Log::new(Arc::clone(&shared));
     let store = open(&shared).await;
@@ -550,9 +553,9 @@ async fn a_snapshot_that_was_promised_and_never_came_is_written_by_somebody_else
     assert_eq!(raw.names("snapshot").await, ["snapshot/00000000000000000011"]);
 }
 
-/// Whatever comes of a turn, it is given on.
+/// A turn ends, with a record or without.
 #[tokio::test]
-async fn nobody_keeps_the_turn_when_there_is_nothing_to_write() {
+async fn a_writer_with_nothing_to_write_holds_no_lock() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let open = || LogStore::open_directory(directory.path(), Options::default());
     let (one, two) = (open().await.expect("it opens"), open().await.expect("it opens"));
@@ -575,7 +578,7 @@ async fn nobody_keeps_the_turn_when_there_is_nothing_to_write() {
         assert_eq!(claimed.claimed.len(), 1);
         assert_eq!(one.fetch(asks(2 * round as u64 + 2)).await, Ok(None));
         two.submit(vec![job(100 + round)]).await.expect("it is there");
-        // An offer is admitted by whoever looks first, while the other wants to write.
+        // The process that looks first admits an offer, while the other wants to write.
         light.submit(vec![job(1_000 + round)]).await.expect("acknowledged");
         let (_, fetched) = tokio::join!(two.queues(), one.fetch(asks(2 * round as u64 + 2)));
         if fetched.expect("answered").is_none() {

@@ -1,4 +1,4 @@
-//! Which namespace it is, how far its log has reached, and what a repair that lost records leaves behind.
+//! The identity of a namespace, its mark, and its hold after a repair that lost records.
 
 use futures::future::join_all;
 use qo_core::{ErrorKind, FenceToken, GroupRef, JobId, LeaseId, Name, NewJob, SlotRequest, Store};
@@ -33,7 +33,7 @@ fn bucket(server: &Server) -> Bucket {
     Bucket::parse(&format!("s3://{NAME}/p?endpoint={}", server.url())).expect("a bucket")
 }
 
-/// A process that asks before every record which namespace it is.
+/// Options of a process that confirms the identity before every record.
 fn wary() -> Options {
     Options { recognise_every: Duration::ZERO, ..Options::bucket() }
 }
@@ -43,7 +43,7 @@ fn remove_all(server: &Server, prefix: &str) {
 }
 
 #[tokio::test]
-async fn of_several_first_users_one_makes_the_namespace_and_all_know_it() {
+async fn one_of_several_first_users_makes_the_namespace() {
     let (directory, server) = (temporary(), Server::start(1));
     let path = directory.path().join("store");
     let on_disk = join_all((0..8).map(|_| LogStore::open_directory(&path, Options::default()))).await;
@@ -58,7 +58,7 @@ async fn of_several_first_users_one_makes_the_namespace_and_all_know_it() {
 }
 
 #[tokio::test]
-async fn a_namespace_of_an_older_release_has_no_id_and_is_read() {
+async fn a_namespace_of_an_older_release_is_read_without_an_id() {
     let directory = temporary();
     let store = open(directory.path()).await;
     store.submit(vec![job(1)]).await.expect("accepted");
@@ -76,7 +76,7 @@ async fn a_namespace_of_an_older_release_has_no_id_and_is_read() {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_away_is_unavailable_and_is_not_made_anew() {
+async fn a_directory_that_is_away_is_not_made_anew() {
     let above = temporary();
     let (path, aside) = (above.path().join("store"), above.path().join("aside"));
     let (heavy, light) =
@@ -91,7 +91,7 @@ async fn a_directory_that_is_away_is_unavailable_and_is_not_made_anew() {
     }
     let error = heavy.queues().await.expect_err("it is away");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    // This one needs the state, which a light client opens now.
+    // This call needs the state, which a light client opens now.
     let error = light.queues().await.expect_err("it is away");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(!path.exists(), "it was made anew");
@@ -103,7 +103,7 @@ async fn a_directory_that_is_away_is_unavailable_and_is_not_made_anew() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_was_emptied_gets_no_record_of_the_namespace_before() {
+async fn an_emptied_bucket_gets_no_record_of_the_old_namespace() {
     let server = Server::start(2);
     let place = bucket(&server);
     let heavy = LogStore::open_bucket(&place, wary()).await.expect("it opens");
@@ -128,7 +128,7 @@ async fn a_bucket_that_was_emptied_gets_no_record_of_the_namespace_before() {
 }
 
 #[tokio::test]
-async fn a_bucket_marks_the_first_record_every_hundredth_and_the_last() {
+async fn a_bucket_marks_record_1_every_hundredth_and_the_last() {
     let server = Server::start(3);
     let place = bucket(&server);
     let marks = || server.names("p/format/mark-");
@@ -152,7 +152,7 @@ async fn a_bucket_marks_the_first_record_every_hundredth_and_the_last() {
 }
 
 #[tokio::test]
-async fn records_that_are_gone_from_the_end_are_missed_by_every_opener() {
+async fn every_process_that_opens_misses_records_at_the_end() {
     let server = Server::start(4);
     let place = bucket(&server);
     let store = LogStore::open_bucket(&place, Options::bucket()).await.expect("it opens");
@@ -187,7 +187,7 @@ async fn records_that_are_gone_from_the_end_are_missed_by_every_opener() {
 }
 
 #[tokio::test]
-async fn a_format_object_that_is_gone_is_missed_and_made_anew_by_a_repair() {
+async fn a_missing_format_object_is_reported_and_repaired() {
     let directory = temporary();
     open(directory.path()).await.submit(vec![job(1)]).await.expect("accepted");
     fs::remove_file(directory.path().join("format/00000000000000000001")).expect("removed");
@@ -207,7 +207,7 @@ async fn cluster(directory: &Path) -> Option<u32> {
     open(directory).await.group(GroupRef::Cluster).await.ok().and_then(|group| group.status.sources.operator)
 }
 
-/// Takes the last record away.
+/// Removes the last record.
 fn lose_the_end(directory: &Path) {
     let records =
         fs::read_dir(directory.join("log")).expect("readable").map(|entry| entry.expect("one").path());
@@ -222,7 +222,7 @@ async fn takes_a_slot(directory: &Path, id: u128) -> bool {
 }
 
 #[tokio::test]
-async fn a_repair_that_lost_records_closes_everything_until_it_is_released() {
+async fn a_repair_that_lost_records_holds_everything_until_released() {
     for before in [None, Some(7), Some(0)] {
         let directory = temporary();
         let path = directory.path();
@@ -238,7 +238,7 @@ async fn a_repair_that_lost_records_closes_everything_until_it_is_released() {
         let hold = repair(path).await.expect("repaired").hold.expect("on hold");
         assert_eq!((hold.cluster, cluster(path).await), (before, Some(0)));
         assert!(!takes_a_slot(path, 1).await, "its limit may have been lost");
-        // Another loss before the first is spoken about: what was set before the first counts.
+        // Another loss before the first hold is released: the limit from before the first counts.
         open(path).await.submit(vec![job(3)]).await.expect("accepted");
         lose_the_end(path);
         assert_eq!(repair(path).await.expect("repaired").hold.expect("on hold").cluster, before);
@@ -253,7 +253,7 @@ async fn a_repair_that_lost_records_closes_everything_until_it_is_released() {
 }
 
 #[tokio::test]
-async fn an_operator_who_sets_the_limit_of_cluster_ends_the_hold() {
+async fn an_operator_that_sets_the_limit_of_cluster_ends_the_hold() {
     let directory = temporary();
     let path = directory.path();
     open(path).await.submit(vec![job(1)]).await.expect("accepted");
@@ -281,14 +281,14 @@ async fn on_hold() -> TempDir {
 }
 
 #[tokio::test]
-async fn a_hold_that_was_left_behind_undoes_no_limit_that_an_operator_set_since() {
+async fn a_leftover_hold_undoes_no_limit_that_was_set_since() {
     let directory = on_hold().await;
     let path = directory.path();
     let [hold] = &holds(path)[..] else { panic!("one hold") };
     let kept = fs::read(hold).expect("readable");
     open(path).await.set_limit(GroupRef::Cluster, 3).await.expect("set");
     assert_eq!(holds(path).len(), 0, "the store itself ends it");
-    // As if the process had been killed before it could, or might not delete.
+    // As if the process had been killed before it could delete, or had no right to.
     fs::write(hold, kept).expect("written");
     assert_eq!(examine(path).await.expect("looked at").hold, None, "cluster is not closed");
     assert_eq!(release(path).await, Ok(None));
@@ -296,7 +296,7 @@ async fn a_hold_that_was_left_behind_undoes_no_limit_that_an_operator_set_since(
 }
 
 #[tokio::test]
-async fn of_several_holds_the_last_one_knows_what_was_set() {
+async fn the_last_of_several_holds_has_the_limit_from_before() {
     let directory = on_hold().await;
     let path = directory.path();
     let [hold] = &holds(path)[..] else { panic!("one hold") };
@@ -312,7 +312,7 @@ async fn of_several_holds_the_last_one_knows_what_was_set() {
 }
 
 #[tokio::test]
-async fn a_hold_that_could_not_be_deleted_is_over_all_the_same() {
+async fn a_released_hold_that_cannot_be_deleted_is_over() {
     let directory = on_hold().await;
     let path = directory.path();
     let [hold] = &holds(path)[..] else { panic!("one hold") };
@@ -323,7 +323,7 @@ async fn a_hold_that_could_not_be_deleted_is_over_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_damaged_format_object_is_told_and_made_anew_by_a_repair() {
+async fn a_damaged_format_object_is_reported_and_repaired() {
     let directory = temporary();
     let path = directory.path();
     open(path).await.submit(vec![job(1)]).await.expect("accepted");
@@ -343,7 +343,7 @@ async fn a_damaged_format_object_is_told_and_made_anew_by_a_repair() {
 }
 
 #[tokio::test]
-async fn a_format_object_that_was_damaged_for_a_while_makes_no_other_namespace() {
+async fn a_format_object_damaged_for_a_while_changes_no_identity() {
     let server = Server::start(5);
     let place = bucket(&server);
     LogStore::open_bucket(&place, wary()).await.expect("it opens").finish().await;
@@ -360,13 +360,13 @@ async fn a_format_object_that_was_damaged_for_a_while_makes_no_other_namespace()
 }
 
 #[tokio::test]
-async fn a_process_writes_nothing_beside_the_log_of_another_namespace() {
+async fn a_process_writes_nothing_into_another_namespace() {
     let server = Server::start(6);
     let place = bucket(&server);
     let old = LogStore::open_bucket(&place, Options::bucket()).await.expect("it opens");
     old.submit(vec![job(1)]).await.expect("accepted");
     old.finish().await;
-    // It owes a mark of these.
+    // The process owes a mark of these.
     for number in 2..=3 {
         old.submit(vec![job(number)]).await.expect("accepted");
     }
@@ -383,7 +383,7 @@ async fn a_process_writes_nothing_beside_the_log_of_another_namespace() {
 }
 
 #[tokio::test]
-async fn marks_do_not_pile_up_where_no_process_lives_long() {
+async fn old_marks_are_deleted_where_no_process_lives_long() {
     let server = Server::start(7);
     let place = bucket(&server);
     for number in 1..=30 {
@@ -397,7 +397,7 @@ async fn marks_do_not_pile_up_where_no_process_lives_long() {
 }
 
 #[tokio::test]
-async fn a_reader_marks_what_light_clients_have_left_without_a_mark() {
+async fn a_reader_marks_records_that_light_clients_left_unmarked() {
     let server = Server::start(8);
     let place = bucket(&server);
     let light = LogStore::open_bucket_to_submit(&place, Options::bucket()).await.expect("it opens");
@@ -435,7 +435,7 @@ async fn a_bucket_is_swept_although_no_process_lives_for_the_sweep_age() {
 }
 
 #[tokio::test]
-async fn a_light_submit_asks_little_to_find_the_end() {
+async fn a_light_client_finds_the_end_with_few_requests() {
     let server = Server::start(10);
     let place = bucket(&server);
     let store = LogStore::open_bucket(&place, Options::bucket()).await.expect("it opens");

@@ -1,4 +1,5 @@
-//! Whole fleets, with crashes, pauses, wrong clocks and lost replies, over the real log: two processes that take turns.
+//! Whole fleets, with crashes, pauses, wrong clocks and lost replies, over the real log: calls alternate between two
+//! processes.
 
 mod fixtures;
 

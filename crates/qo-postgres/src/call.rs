@@ -1,11 +1,11 @@
-//! One call, one short transaction: BEGIN, the function and COMMIT are sent together and answered together, so no lock
-//! is held across a round trip and no server setting or pooler changes what the call means.
+//! One call, one short transaction. BEGIN, the function and COMMIT are sent together and answered together, so no
+//! lock is held across a round trip, and no server setting or pooler changes what the call means.
 
 use crate::Url;
 use deadpool_postgres::{
     Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
 };
-use qo_core::{Clock, Error, ErrorKind, Result};
+use qo_core::{Cause, Clock, Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_postgres::error::{DbError, Severity, SqlState};
@@ -20,24 +20,24 @@ pub(crate) struct Calls {
     clock: Option<Arc<dyn Clock>>,
 }
 
-/// A parameter and its type: nothing is prepared, so a pooler may send every call to another connection.
+/// A parameter and its type. Nothing is prepared, so a pooler may send every call to another connection.
 pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// How often a call that lost a race, and so did nothing, is made again.
+/// How often a call is made again that lost a race and so changed nothing.
 const RACES: u32 = 10;
 
-/// What the message is where an exchange that shares the namespace meets something that it must be alone for.
+/// The message of an exchange beside others that must run alone.
 pub(crate) const MUST_BE_ALONE: &str = "it must be alone";
 
-/// How long a call may take. The longest are sweeps of a large backlog; whoever can wait no longer drops the call.
+/// How long a call may take. The longest are sweeps of a large backlog. A caller with less patience drops the call.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// A call that was dropped after it had waited for so long was not dropped in passing: its server may be gone.
+/// If a call is dropped after it has waited this long, its server may be gone.
 const SUSPICIOUS: Duration = Duration::from_secs(1);
 
-/// How every call begins. Whatever the server's defaults are, it means the same, and what it has done is durable when it is
-/// answered. The end of the call is sent together with its beginning: if it does not come, its client has vanished without
-/// a word, and nobody is to wait for that until the server's TCP notices.
+/// How every call begins. The call means the same whatever the server's defaults are, and it is durable when it is
+/// answered. COMMIT is sent together with BEGIN; if it does not arrive, the client has vanished, and the timeout
+/// frees its locks long before the server's TCP notices.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL synchronous_commit = on; \
     SET LOCAL idle_in_transaction_session_timeout = '5s'";
 
@@ -63,7 +63,7 @@ impl Calls {
         text_of(&self.run(&query, parameters).await?)
     }
 
-    /// Calls a function in somebody else's transaction.
+    /// Calls a function in the caller's own transaction.
     pub async fn call_in(
         &self,
         transaction: &Transaction<'_>,
@@ -113,7 +113,7 @@ impl Calls {
 
     async fn connection(&self) -> Result<Object> {
         self.pool.get().await.map_err(|error| match error {
-            // Passwords and roles change while workers run, and those go on once that is done.
+            // Passwords and roles change while workers run; workers go on once that is done.
             PoolError::Backend(error) => Error::new(ErrorKind::Unavailable, described(&error)),
             PoolError::Timeout(TimeoutType::Wait) => {
                 let connections = match self.pool.status().max_size {
@@ -140,20 +140,20 @@ impl Calls {
         if let Some(clock) = &self.clock {
             begin += &format!("; SET LOCAL qo.test_time = '{}'", clock.now().as_millis());
         }
-        // The three are sent in this order before the first of them is answered.
+        // All three are sent, in this order, before the first is answered.
         let (begun, answer, committed) = tokio::join!(
             biased;
             client.batch_execute(&begin),
             client.query_typed(query, parameters),
             client.batch_execute("COMMIT")
         );
-        // All three may have reached the server, whichever of them failed first.
+        // Whichever failed first, all three may have reached the server.
         if let Err(error) = begun {
             return Err(not_begun(&error, answer.as_ref().err()));
         }
         let rows = answer.map_err(|error| failure(&error))?;
         committed.map_err(|error| match failure(&error) {
-            // Whatever became of it, it was on its way.
+            // The COMMIT may have reached the server.
             Failure::Told(told) if told.kind() == ErrorKind::Unavailable => unknown(&told),
             failure => failure,
         })?;
@@ -161,13 +161,14 @@ impl Calls {
     }
 }
 
-/// What it means that a call's transaction could not begin. If only that failed, the call was made outside of it.
+/// What it means that a call's transaction could not begin. If only BEGIN failed, the call ran outside of a
+/// transaction.
 fn not_begun(error: &tokio_postgres::Error, call: Option<&tokio_postgres::Error>) -> Failure {
     let db = error.as_db_error();
     if db.is_some_and(|db| *db.code() == SqlState::FEATURE_NOT_SUPPORTED) {
         return Failure::ReadOnly(Error::new(ErrorKind::Unavailable, described(error)));
     }
-    // After its last words a server does nothing; and a call that it refused as well has not happened.
+    // A server does nothing after a fatal error, and a call that it refused as well has not happened.
     let nothing_happened = db.is_some_and(is_last) || call.is_some_and(|call| call.as_db_error().is_some());
     match failure(error) {
         Failure::Told(told) if !nothing_happened => unknown(&told),
@@ -175,7 +176,7 @@ fn not_begun(error: &tokio_postgres::Error, call: Option<&tokio_postgres::Error>
     }
 }
 
-/// Whether a server ends the connection with this.
+/// Whether the server ends the connection with this error.
 fn is_last(error: &DbError) -> bool {
     matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
 }
@@ -184,9 +185,9 @@ fn unknown(told: &Error) -> Failure {
     Failure::Told(Error::new(ErrorKind::Unknown, told.message()))
 }
 
-/// A connection that is being asked. One whose answer nobody waits for any more is closed and not used again: the server at
-/// its other end may be gone without a word, and whoever came next would wait for it, too. If the wait was long, those that
-/// are idle are closed as well: they lead to the same server.
+/// A connection that waits for its answer. If the call is dropped before the answer, the connection is closed: its
+/// server may be gone without a word, and the next call would wait for it too. If the wait was long, the idle
+/// connections are closed as well, because they lead to the same server.
 struct Answering {
     connection: Option<Object>,
     since: Instant,
@@ -197,12 +198,12 @@ impl Answering {
         Self { connection: Some(connection), since: Instant::now() }
     }
 
-    /// It goes back to the others.
+    /// Returns it to the pool.
     fn answered(mut self) {
         self.connection.take();
     }
 
-    /// It leads to a server that does not take calls, and so may the others.
+    /// Closes it and the idle ones: they may all lead to a server that takes no calls.
     fn misled(mut self) {
         self.close(true);
     }
@@ -243,11 +244,11 @@ pub(crate) fn column<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T> {
 }
 
 enum Failure {
-    /// Nothing happened, because somebody else was faster; the call may be made again at once.
+    /// Nothing happened, because another transaction was faster. The call may be made again at once.
     Race(Error),
     /// What the caller is told.
     Told(Error),
-    /// Nothing happened, because the server is a standby, or became one. The caller is told; the connection is of no use.
+    /// Nothing happened, because the server is a standby or became one. The caller is told; the connection is closed.
     ReadOnly(Error),
 }
 
@@ -265,18 +266,19 @@ fn failure(error: &tokio_postgres::Error) -> Failure {
         "QOFEN" => ErrorKind::Fenced,
         "QOINT" => ErrorKind::Internal,
         "QOALO" => return Failure::Told(Error::new(ErrorKind::Internal, MUST_BE_ALONE)),
-        // Two jobs of one id cannot be; if there were, the end of one must not stop everybody.
+        // Ids are unique. If two jobs had one id after all, the end of one must not stop every exchange.
         "23505" if db.table() == Some("done") => {
             return Failure::Told(Error::new(ErrorKind::Internal, MUST_BE_ALONE));
         }
         _ if *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED => {
             return Failure::Race(Error::new(ErrorKind::Unavailable, db.message()));
         }
-        // A pooler that lost its server says so like this.
+        // What a pooler reports that has lost its server.
         text if text.starts_with("08") => ErrorKind::Unknown,
-        // Insufficient resources, operator intervention, a broken disk: nothing happened; another time it may work.
+        // Insufficient resources, operator intervention, a broken disk: nothing happened, and a later call may
+        // succeed.
         text if ["53", "57", "58"].contains(&&text[..2]) => ErrorKind::Unavailable,
-        // A transaction that took too long, for the whole or for its end to come.
+        // The transaction took too long as a whole, or waited too long for its COMMIT.
         "25P03" | "25P04" => ErrorKind::Unavailable,
         _ if *code == SqlState::READ_ONLY_SQL_TRANSACTION => {
             return Failure::ReadOnly(Error::new(ErrorKind::Unavailable, db.message()));
@@ -304,22 +306,43 @@ fn failure(error: &tokio_postgres::Error) -> Failure {
             return Failure::Told(Error::new(ErrorKind::Internal, message));
         }
     };
-    Failure::Told(Error::new(kind, db.message()))
+    Failure::Told(told(kind, db.message()))
 }
 
-/// What it means that a server could not be reached, or did not let us in, or refused a statement of a call that has to
-/// be made again as a whole. `Invalid` if it will be so tomorrow, too.
-pub(crate) fn refused(error: &tokio_postgres::Error) -> Error {
-    let kind = match error.code() {
-        Some(code) if is_for_good(code) => ErrorKind::Invalid,
-        _ => ErrorKind::Unavailable,
+/// An error as the SQL functions write it: the function `invalid` writes PATH: "VALUE": RULE, with the value as JSON
+/// writes it; other errors are one text.
+fn told(kind: ErrorKind, text: &str) -> Error {
+    let invalid = || {
+        let (path, rest) = text.split_once(": \"")?;
+        let mut escaped = false;
+        let end = rest.find(|c: char| {
+            let is_end = c == '"' && !escaped;
+            escaped = c == '\\' && !escaped;
+            is_end
+        })?;
+        // After a value that was cut comes its length.
+        let (cut, rule) = rest[end + 1..].split_once(": ")?;
+        let value = format!("\"{}\"{cut}", &rest[..end]);
+        Some(Error::from_parts(kind, path, Some(&value), rule))
     };
-    Error::new(kind, described(error))
+    let invalid = (kind == ErrorKind::Invalid).then(invalid).flatten();
+    invalid.filter(|error| error.message() == text).unwrap_or_else(|| Error::new(kind, text))
 }
 
-/// Whether a server refuses for good: somebody must change a right, a password, a URL or a database first.
+/// The error of a server that could not be reached, did not let this client in, or refused a statement of a
+/// transaction that has to be repeated as a whole. `Invalid` if that does not change by itself.
+pub(crate) fn refused(error: &tokio_postgres::Error) -> Error {
+    match error.code() {
+        Some(code) if is_for_good(code) => {
+            Error::new(ErrorKind::Invalid, described(error)).with_cause(Cause::Refused)
+        }
+        _ => Error::new(ErrorKind::Unavailable, described(error)),
+    }
+}
+
+/// Whether a server refuses for good: until a person changes a right, a password, a URL or a database.
 fn is_for_good(code: &SqlState) -> bool {
-    // Not our kind of user, or of password; no such database; no right; a text that the database cannot hold.
+    // No such user, or a wrong password; no such database; no right; a text that the database cannot hold.
     code.code().starts_with("28")
         || [
             SqlState::INVALID_CATALOG_NAME,
@@ -346,12 +369,12 @@ impl<'a> FromSql<'a> for JsonText {
         ty: &Type,
         raw: &'a [u8],
     ) -> std::result::Result<Self, Box<dyn std::error::Error + Sync + Send>> {
-        // Binary `jsonb` is its version, then text.
+        // Binary `jsonb` is a version byte, then text.
         let text = if *ty == Type::JSONB { raw.get(1..).unwrap_or_default() } else { raw };
         Ok(Self(match *ty {
             Type::BOOL => (if raw == [1] { "true" } else { "false" }).into(),
             Type::VOID => "null".into(),
-            // A log: whatever bytes another client has put there, it can be shown.
+            // A log may hold any bytes that a client has sent, and is shown all the same.
             Type::BYTEA => String::from_utf8_lossy(raw).into_owned(),
             _ => std::str::from_utf8(text)?.into(),
         }))

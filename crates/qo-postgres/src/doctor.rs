@@ -1,4 +1,4 @@
-//! Is a namespace well? Its server, its schema, and whether the counts of slots say what their holders say.
+//! Examines a namespace: its server, its schema, and whether the counts of slots equal what jobs and programs hold.
 
 use crate::call::refused;
 use crate::migrate::{self, connect};
@@ -16,19 +16,19 @@ const DEFAULT_PORT: u16 = 5432;
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// The version of the server, as it says it.
+    /// The version of the server, in its own words.
     pub server: String,
     /// The schema.
     pub schema: String,
     /// The version of the schema.
     pub version: i32,
-    /// Groups whose count of slots is not what their holders have. Empty, if all is well.
+    /// Groups whose count of slots differs from what their holders have. Empty if all is well.
     pub drift: Vec<Drift>,
-    /// What is stored of configurations and schedules and cannot be read, or fired, by this release, each with the reason.
+    /// Configurations and schedules that this release cannot read or fire, each with the reason.
     pub unreadable: Vec<String>,
 }
 
-/// A group whose count of slots is not what its holders have.
+/// A group whose count of slots differs from what its holders have.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Drift {
     /// The group.
@@ -61,13 +61,13 @@ async fn version(url: &Url) -> Result<i32> {
     })
 }
 
-/// Counts those groups anew whose count is wrong, while nobody else works, and says which they were. `Conflict` if there
-/// was none. The role must own the schema.
+/// Counts the groups again whose count is wrong, under the namespace lock, and returns which they were. `Conflict` if
+/// there were none. The role must own the schema.
 pub async fn repair(url: &Url) -> Result<Vec<Drift>> {
     version(url).await?;
     let client = connect(url).await?;
     let begin = format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL search_path = {}, pg_temp; SELECT alone()",
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL search_path = {}, pg_temp; SELECT lock_namespace()",
         url.schema()
     );
     client.batch_execute(&begin).await.map_err(|error| refused(&error))?;

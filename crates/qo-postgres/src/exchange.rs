@@ -1,4 +1,4 @@
-//! The usual exchange, beside others: its parameters and its answer are rows and arrays, not JSON.
+//! The exchange beside others. Its parameters are arrays and its answer is rows, not JSON.
 
 use crate::PostgresStore;
 use crate::call::{MUST_BE_ALONE, Parameter, column};
@@ -15,27 +15,27 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-/// What became of an exchange that tried to do without being alone.
+/// The answer to an exchange beside others.
 pub(crate) enum Shared {
-    /// It was answered.
+    /// The reply.
     Reply(Reply),
-    /// It only asked, and there is nothing: nothing has happened.
+    /// It only asked, and there is nothing for it. Nothing has changed.
     Nothing,
-    /// It is not a usual one: nothing has happened.
+    /// It must run alone. Nothing has changed.
     MustBeAlone,
 }
 
-/// An answer, and the jobs that it should have given and that cannot be read.
+/// A reply, and the jobs of it that cannot be read.
 pub(crate) struct Reply {
     pub reply: ExchangeReply,
     pub unreadable: Vec<Unreadable>,
 }
 
-/// A job that its worker holds from now on, and cannot read.
+/// A job that its worker owns from now on and cannot read.
 pub(crate) struct Unreadable {
     pub job: JobId,
     pub token: FenceToken,
-    /// What of it is bad.
+    /// Why.
     pub error: Error,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Settles<'a> {
     }
 }
 
-/// Whether an exchange asks for nothing that only one who is alone can do.
+/// Whether an exchange asks for nothing that must be done alone.
 fn is_usual(exchange: &Exchange) -> bool {
     exchange.starts.is_empty()
         && exchange.progress.is_empty()
@@ -86,9 +86,9 @@ fn is_usual(exchange: &Exchange) -> bool {
 }
 
 impl PostgresStore {
-    /// The answer to an exchange, after the jobs in it that cannot be read have failed, each alone and for good, in one call. If the
-    /// server cannot be told of them the worker gets the others all the same: an answer is never lost for a bad job. Its session
-    /// holds the bad ones until the next exchange tells of them.
+    /// The reply to an exchange, after its unreadable jobs have failed for good, in one call. If that call fails, the
+    /// worker gets the others all the same: no reply is lost because of a bad job. The session owns the bad ones
+    /// until its next exchange reports them.
     pub(crate) async fn without_unreadable(&self, session: SessionId, reply: Reply) -> ExchangeReply {
         let Reply { reply, unreadable } = reply;
         for Unreadable { job, error, .. } in &unreadable {
@@ -112,7 +112,7 @@ impl PostgresStore {
                 }
                 Err(error) => {
                     tracing::warn!("jobs that cannot be read are failed with the next exchange: {error}");
-                    // The end of their sessions frees those that have no room.
+                    // Those beyond the cap stay with their sessions and are freed when these end.
                     untold.truncate(caps::CLAIM as usize);
                     self.untold.lock().unwrap_or_else(PoisonError::into_inner).append(&mut untold);
                 }
@@ -147,9 +147,9 @@ impl PostgresStore {
         }
         let settles = Settles::of(exchange);
         let claim = &exchange.claim;
-        // All three are checked to be small.
+        // All three have been checked against their caps.
         let int = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
-        let (max, per_queue) = (int(claim.max), claim.max_claim_batch.map(int));
+        let (max, max_claim_batch) = (int(claim.max), claim.max_claim_batch.map(int));
         let parameters: [Parameter<'_>; 12] = [
             (&exchange.session.0, Type::UUID),
             (&number(exchange.number), Type::INT8),
@@ -160,7 +160,7 @@ impl PostgresStore {
             (&settles.outputs, Type::TEXT_ARRAY),
             (&settles.delays, Type::INT8_ARRAY),
             (&max, Type::INT4),
-            (&per_queue, Type::INT4),
+            (&max_claim_batch, Type::INT4),
             (&int(exchange.free_permits), Type::INT4),
             (&only_asks, Type::BOOL),
         ];
@@ -177,7 +177,7 @@ impl PostgresStore {
     }
 }
 
-/// Puts an answer together. Its rows come in no order.
+/// Builds the reply. Its rows come in any order.
 fn reply(number: u64, rows: &[Row]) -> Result<Reply> {
     let (mut settled, mut claimed, mut times) = (Vec::new(), Vec::new(), None);
     let mut unreadable = Vec::new();
@@ -211,7 +211,7 @@ fn reply(number: u64, rows: &[Row]) -> Result<Reply> {
     Ok(Reply { reply, unreadable })
 }
 
-/// Reads an answer in JSON. Jobs that it gives are read one by one where reading all of them at once fails.
+/// Reads a reply in JSON. If its jobs cannot be read together, each is read alone.
 pub(crate) fn read_reply(answer: &str) -> Result<Reply> {
     if let Ok(reply) = serde_json::from_str(answer) {
         return Ok(Reply { reply, unreadable: Vec::new() });
@@ -260,7 +260,7 @@ fn claimed_job(row: &Row) -> Result<ClaimedJob> {
         task: name("task", 8)?,
         group: name("group", 9)?,
         key: column::<Option<&str>>(row, 10)?.map(|key| Key::parse("key", key)).transpose()?,
-        // Whoever runs it checks that it is JSON.
+        // The worker that runs the job checks that it is JSON.
         payload: Json::as_stored(column(row, 11)?),
         timeout_ms: column::<Option<i64>>(row, 12)?.map(unsigned).transpose()?,
         retry: retry.map(crate::store::read).transpose()?.unwrap_or_else(RetryPolicy::default),

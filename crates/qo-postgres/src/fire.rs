@@ -1,4 +1,4 @@
-//! Schedules that are due. The server finds them; what they fire is reckoned here, because SQL knows no cron.
+//! Schedules that are due. The server finds them; their ticks are computed here, because SQL knows no cron.
 
 use qo_core::{
     Configuration, Error, ErrorKind, Missed, Name, NewJob, Result, Schedule, ScheduleStatus, Time, caps,
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// An answer that says: schedules are due, call again and say what they fire. Nothing has happened.
+/// An answer that lists due schedules: the client must call again and say what they fire. Nothing has changed.
 #[derive(Deserialize)]
 pub(crate) struct Due {
     due: Vec<Value>,
@@ -17,15 +17,15 @@ pub(crate) struct Due {
 /// What a schedule fires, if its next tick is still `from`.
 #[derive(Serialize)]
 struct Fire {
-    // Both as the row has them: also a row that cannot be read must be named.
+    // Both as they are stored: a row that cannot be read must be named too.
     schedule: Value,
     from: Value,
-    /// A tick is left out while the job of the one before it is live.
+    /// Skip a tick while the job of the tick before it is live.
     alone: bool,
     ticks: Vec<Tick>,
     next: Option<Time>,
-    /// Why this release cannot reckon with it. It has no next tick then: one that stayed due would make every exchange of the
-    /// namespace run alone.
+    /// Why this release cannot compute its ticks. It then has no next tick: a schedule that stayed due would make
+    /// every exchange of the namespace run alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
 }
@@ -37,29 +37,29 @@ struct Tick {
 }
 
 impl Due {
-    /// Reads an answer; none if it is another one.
+    /// Reads an answer; `None` if it is another one.
     pub fn read(answer: &str) -> Option<Result<Self>> {
         // The server writes the keys of an object in order of length, so no other answer begins like this.
         answer.starts_with("{\"due\"").then(|| crate::store::read(answer))
     }
 
-    /// What they fire, as JSON.
+    /// What the schedules fire, as JSON.
     pub fn fires(&self) -> Result<String> {
-        let reckoned = self.due.iter().map(|row| {
+        let computed = self.due.iter().map(|row| {
             let read = ScheduleStatus::deserialize(row);
             let read = read.map_err(|error| Error::new(ErrorKind::Data, error.to_string()));
             read.and_then(|status| fire(row, &status, self.now)).unwrap_or_else(|error| {
-                tracing::warn!(schedule = %row["schedule"], "this release cannot reckon with it, it stops: {error}");
+                tracing::warn!(schedule = %row["schedule"], "this release cannot compute its ticks, and the schedule stops: {error}");
                 Fire { refused: Some(error.to_string()), ..Fire::of(row) }
             })
         });
-        let fires: Vec<Fire> = reckoned.collect();
+        let fires: Vec<Fire> = computed.collect();
         crate::store::written(&fires)
     }
 }
 
 impl Fire {
-    /// Nothing.
+    /// Fires nothing.
     fn of(row: &Value) -> Self {
         let (schedule, from) = (row["schedule"].clone(), row["next"].clone());
         Self { schedule, from, alone: false, ticks: Vec::new(), next: None, refused: None }
@@ -79,7 +79,7 @@ fn fire(row: &Value, status: &ScheduleStatus, now: Time) -> Result<Fire> {
     })
 }
 
-/// The first tick of a schedule after now, and the expression that it was found by.
+/// The first tick of a schedule after now, and the expression that gives it.
 #[derive(Serialize)]
 pub(crate) struct FirstTick {
     cron: Option<String>,
@@ -88,7 +88,8 @@ pub(crate) struct FirstTick {
 }
 
 impl FirstTick {
-    /// Of a schedule as another app has stored it. One that cannot be read has no tick, and is no reason to refuse a push.
+    /// Of a schedule as another app has stored it. One that cannot be read has no tick, and does not make a push
+    /// fail.
     fn stored(spec: &Value, now: Time) -> Self {
         let text = |field: &str| match &spec[field] {
             Value::Null => None,
@@ -101,8 +102,9 @@ impl FirstTick {
     }
 }
 
-/// The first ticks of the schedules that a push concerns: those that its app names, and those that it named and another app
-/// names too, by the newest one. `said` is what all apps say, as it is stored, the newest last.
+/// The first ticks of the schedules that a push concerns: those that its app names, and those that it named before
+/// and another app names too, as the newest of these has them. `said` has all configurations as they are stored, the
+/// newest last.
 pub(crate) fn first_ticks(
     new: &Configuration,
     said: &[Value],

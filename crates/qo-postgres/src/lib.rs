@@ -1,13 +1,14 @@
 //! qo on PostgreSQL: the rules as functions of a schema, called once per exchange.
 //!
-//! A namespace is a schema. Its tables hold the jobs, its functions (`src/functions/*.sql`) decide: this crate checks
-//! what needs no state, calls one function in one short transaction, and reads the answer. What it does itself is what
-//! SQL cannot: reckon with cron expressions, keep connections, wait for notifications.
+//! A namespace is a schema. Its tables hold the jobs, and its functions (`src/functions/*.sql`) decide. This crate
+//! checks what needs no state, calls one function in one short transaction, and reads the answer. It does only what
+//! SQL cannot: compute cron, keep connections, wait for notifications. `docs/adr/0012-alone-and-beside-others.md`
+//! says how the functions work together.
 //!
 //! - [`PostgresStore`]: the store.
 //! - [`Url`]: where a namespace is.
-//! - [`migrate`]: making and raising the schema.
-//! - [`doctor`]: is the namespace well?
+//! - [`migrate`]: making and upgrading the schema.
+//! - [`doctor`]: examining and repairing a namespace.
 
 mod call;
 pub mod doctor;
@@ -18,6 +19,7 @@ pub mod migrate;
 mod said;
 mod store;
 mod url;
+mod values;
 
 pub use store::{Options, PostgresStore};
 /// The client library whose transactions [`PostgresStore::submit_in`] takes.

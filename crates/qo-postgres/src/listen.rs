@@ -1,8 +1,8 @@
-//! Listening: one connection of its own that hears when something has changed.
+//! Listening: one connection that gets notifications of changes.
 //!
-//! It is a hint and nothing more: whoever misses one looks a little later. A pooler that gives every transaction another
-//! connection swallows notifications, so a listener first listens for its own call, and says that it hears nothing if
-//! that does not come.
+//! A notification is a hint: a process that misses one polls a little later. A pooler that gives every transaction
+//! another connection swallows notifications. So a listener first waits for a notification of its own, and reports
+//! that it hears nothing if that does not come.
 
 use crate::Url;
 use crate::migrate::open;
@@ -16,35 +16,35 @@ use tokio_postgres::{AsyncMessage, Client, Connection, Socket, tls::NoTlsStream}
 
 /// Pauses between two attempts to connect: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// How long it waits for its own call, or for any other answer.
+/// How long it waits for its own notification, or for any answer.
 const ECHO: Duration = Duration::from_secs(2);
-/// How often it asks whether the server is still there: one that is gone without a word is not heard, either.
+/// How often it asks whether the server is still there: a server that has vanished sends nothing.
 const CHECK: Duration = Duration::from_secs(10);
-/// The pause where a server answers but is not heard: that does not change by itself.
+/// The pause after a server that answers but sends no notifications: that does not change by itself.
 const DEAF: Duration = Duration::from_secs(300);
 
 /// How listening on a connection ended.
 enum Ended {
     /// There was no connection.
     NotConnected,
-    /// It heard, until the connection was lost.
+    /// It listened until the connection was lost.
     Lost,
-    /// It did not hear its own call.
+    /// Its own notification did not come.
     Deaf,
 }
 
 /// What has been heard.
 #[derive(Debug, Clone, Copy, Default)]
 struct Heard {
-    /// Counts changes, and the times when some may have been missed.
+    /// Counts changes, and each time during which some may have been missed.
     changes: u64,
-    /// The latest of them that said that jobs have come.
+    /// The latest of them that said that jobs were submitted.
     jobs_at: u64,
-    /// Whether somebody listens.
+    /// Whether a connection listens.
     listens: bool,
 }
 
-/// Hears changes for one store, as long as that is there.
+/// Listens for one store, until that is dropped.
 pub(crate) struct Listener {
     heard: watch::Receiver<Heard>,
     task: tokio::task::AbortHandle,
@@ -63,40 +63,40 @@ impl Listener {
         Self { heard, task }
     }
 
-    /// Where the changes are now.
+    /// How many changes there have been.
     pub fn changes(&self) -> u64 {
         self.heard.borrow().changes
     }
 
-    /// Whether changes are heard at the moment.
+    /// Whether it listens at the moment.
     pub fn listens(&self) -> bool {
         self.heard.borrow().listens
     }
 
-    /// Whether one after `seen` said that jobs have come.
+    /// Whether a change after `seen` said that jobs were submitted.
     pub fn told_of_jobs(&self, seen: u64) -> bool {
         self.heard.borrow().jobs_at > seen
     }
 
-    /// Waits until there is one after `seen`.
+    /// Waits for a change after `seen`.
     pub async fn after(&self, seen: u64) -> u64 {
         let mut heard = self.heard.clone();
         let changes = heard.wait_for(|heard| heard.changes > seen).await.map(|heard| heard.changes);
         match changes {
             Ok(changes) => changes,
-            // The task ends with the store alone.
+            // The task ends only with the store.
             Err(_) => std::future::pending().await,
         }
     }
 }
 
-/// Listens, and connects again whenever the connection is lost.
+/// Listens, and reconnects whenever the connection is lost.
 async fn listen(url: Url, tell: Arc<watch::Sender<Heard>>) {
     let mut pause = PAUSES.0;
     let mut warned = false;
     loop {
         let ended = hear(&url, &tell).await;
-        // Whatever came while nobody listened counts as one change.
+        // All changes that were missed meanwhile count as one.
         tell.send_modify(|heard| *heard = Heard { changes: heard.changes + 1, listens: false, ..*heard });
         pause = match ended {
             Ended::Lost => PAUSES.0,
@@ -116,7 +116,7 @@ async fn listen(url: Url, tell: Arc<watch::Sender<Heard>>) {
     }
 }
 
-/// A pause of which half is random, so that those who lost a server together do not come back together.
+/// Adds jitter: half of the pause is random, so that processes that lost a server together do not reconnect together.
 fn jittered(pause: Duration) -> Duration {
     let unit = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
     pause.mul_f64(0.5 + unit / 2.0)
@@ -132,7 +132,7 @@ async fn hear(url: &Url, tell: &Arc<watch::Sender<Heard>>) -> Ended {
         // Two transactions: a pooler may give them two connections.
         client.batch_execute(&format!("LISTEN \"{channel}\"")).await?;
         client.batch_execute(&format!("NOTIFY \"{channel}\"")).await?;
-        // The sender is ours, so the channel does not close.
+        // This task owns a sender, so the channel does not close.
         drop(tell.subscribe().wait_for(|heard| heard.changes > before).await);
         Ok::<_, tokio_postgres::Error>(())
     };

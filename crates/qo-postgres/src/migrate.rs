@@ -1,29 +1,32 @@
-//! Making and raising the schema of a namespace.
+//! Making and upgrading the schema of a namespace.
 //!
-//! A migration is a numbered step that changes tables. An upgrade does, in one transaction:
+//! A migration is a numbered step that changes tables. An upgrade is one transaction:
 //!
-//! 1. take the advisory lock of migrations: of several deploys at once one goes first, and the others find it done;
-//! 2. take the namespace's lock and the locks of the tables that change, each within [`LOCK_TIMEOUT`];
-//! 3. every step that is to be done, the functions as a whole, and what steps do once the functions are there;
-//! 4. the version of the schema and the oldest release that may use it.
+//! 1. Take the advisory lock of migrations. Of several deploys at once one goes first, and the others find nothing
+//!    left to do.
+//! 2. Take the namespace lock, and lock the tables that change, each within [`LOCK_TIMEOUT`].
+//! 3. Run the steps that are missing, replace all functions, and run what steps do once the functions are there.
+//! 4. Write the version of the schema, and the oldest release that may use it.
 //!
-//! Invariants: an upgrade happens as a whole or not at all, so no release ever finds a schema between two versions. A call
-//! waits for an upgrade that waits for a lock for [`LOCK_TIMEOUT`] at most: an upgrade that does not get its locks begins anew after a
-//! pause, in which the calls behind it go on.
+//! Invariants:
+//!
+//! 1. An upgrade happens as a whole or not at all: no release finds a schema between two versions.
+//! 2. A call waits for an upgrade that waits for a lock for [`LOCK_TIMEOUT`] at most. An upgrade that does not get
+//!    its locks starts over after a pause, and the calls behind it go on meanwhile.
 
-use crate::{Url, call::refused};
-use qo_core::{Error, ErrorKind, Result, caps};
+use crate::{Url, call::refused, values::filled};
+use qo_core::{Error, ErrorKind, Result};
 use std::fmt;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{Client, Connection, NoTls, Socket};
 
-/// What a step means to calls that come meanwhile.
+/// What a step means to concurrent calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockLevel {
     /// It makes tables that no call uses yet.
-    Nobody,
+    NoCall,
     /// It changes tables that calls use: they wait until it commits. It reads the live jobs once.
     Briefly,
 }
@@ -31,7 +34,7 @@ pub enum LockLevel {
 impl fmt::Display for LockLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Nobody => "no call has to wait",
+            Self::NoCall => "no call has to wait",
             Self::Briefly => "calls wait meanwhile, as a rule for less than a second",
         })
     }
@@ -42,7 +45,7 @@ struct Step {
     name: &'static str,
     lock: LockLevel,
     sql: &'static str,
-    /// What it does once the functions of this release are there.
+    /// SQL that runs once the functions of this release are there.
     after: &'static str,
 }
 
@@ -56,7 +59,7 @@ const STEPS: &[Step] = &[
     Step {
         version: 1,
         name: "tables",
-        lock: LockLevel::Nobody,
+        lock: LockLevel::NoCall,
         sql: include_str!("migrations/0001_tables.sql"),
         after: "",
     },
@@ -74,91 +77,72 @@ const STEPS: &[Step] = &[
         sql: include_str!("migrations/0003_rules_of_jobs.sql"),
         after: include_str!("migrations/0003_validate.sql"),
     },
+    Step {
+        version: 4,
+        name: "one word per thing",
+        lock: LockLevel::Briefly,
+        sql: include_str!("migrations/0004_one_word_per_thing.sql"),
+        after: "",
+    },
 ];
 
-/// The functions, in the order in which they are made.
-const FUNCTIONS: &[&str] = &[
-    include_str!("functions/10_time_and_turn.sql"),
-    include_str!("functions/15_checks.sql"),
-    include_str!("functions/20_groups.sql"),
-    include_str!("functions/30_jobs.sql"),
-    include_str!("functions/40_workflows.sql"),
-    include_str!("functions/45_front.sql"),
-    include_str!("functions/50_claim.sql"),
-    include_str!("functions/51_needs.sql"),
-    include_str!("functions/52_line.sql"),
-    include_str!("functions/53_slots.sql"),
-    include_str!("functions/54_shared_claim.sql"),
-    include_str!("functions/60_over.sql"),
-    include_str!("functions/70_submit.sql"),
-    include_str!("functions/75_sql_submit.sql"),
-    include_str!("functions/80_session.sql"),
-    include_str!("functions/81_operate.sql"),
-    include_str!("functions/82_shared_exchange.sql"),
-    include_str!("functions/89_foreseen.sql"),
-    include_str!("functions/90_views.sql"),
-    include_str!("functions/99_doors.sql"),
-];
-
-/// The version of the schema that this release works with. Functions count, too: raise it when they change.
-pub const VERSION: i32 = 3;
-
-/// What stands in double braces in a function: the caps of qo-core, so that SQL has no figures of its own.
-const CAPS: &[(&str, u64)] = &[
-    ("{{ATTEMPTS}}", caps::ATTEMPTS as u64),
-    ("{{CLAIM}}", caps::CLAIM as u64),
-    ("{{CLAIM_BYTES}}", caps::CLAIM_BYTES as u64),
-    ("{{CONFIGURED}}", caps::CONFIGURED as u64),
-    ("{{CRON_BYTES}}", caps::CRON_BYTES as u64),
-    ("{{DURATION_MS}}", caps::DURATION_MS),
-    ("{{ERROR_BYTES}}", caps::ERROR_BYTES as u64),
-    ("{{EXTRA_LIMITS}}", caps::EXTRA_LIMITS as u64),
-    ("{{JSON_DEPTH}}", caps::JSON_DEPTH as u64),
-    ("{{KEY_BYTES}}", caps::KEY_BYTES as u64),
-    ("{{LEASE_MAX_MS}}", caps::LEASE_MAX_MS),
-    ("{{LEASE_MIN_MS}}", caps::LEASE_MIN_MS),
-    ("{{LIMIT}}", caps::LIMIT as u64),
-    ("{{LOG_BYTES}}", caps::LOG_BYTES as u64),
-    ("{{NAME_BYTES}}", caps::NAME_BYTES as u64),
-    ("{{NOTE_BYTES}}", caps::NOTE_BYTES as u64),
-    ("{{PAGE}}", caps::PAGE as u64),
-    ("{{PAYLOAD_BYTES}}", caps::PAYLOAD_BYTES as u64),
-    ("{{QUEUE_PRIORITY}}", caps::QUEUE_PRIORITY as u64),
-    ("{{SERVED}}", caps::SERVED as u64),
-    ("{{SETTLES}}", caps::SETTLES as u64),
-    ("{{SUBMIT_BYTES}}", caps::SUBMIT_BYTES as u64),
-    ("{{SUBMIT_JOBS}}", caps::SUBMIT_JOBS as u64),
-    ("{{TIME_MS}}", caps::TIME_MS as u64),
-];
-
-/// A function with the caps in their places.
-fn with_caps(sql: &str) -> String {
-    CAPS.iter().fold(sql.to_owned(), |sql, (name, value)| sql.replace(name, &value.to_string()))
+/// The text of a SQL file, and the file's name.
+macro_rules! sql {
+    ($file:literal) => {
+        ($file, include_str!($file))
+    };
 }
 
-/// The oldest release, by version of the schema, that may use what this one makes. Version 1 pushes configurations in a form
-/// that `api_configure` no longer takes.
+/// The functions, in the order in which they are made.
+const FUNCTIONS: &[(&str, &str)] = &[
+    sql!("functions/10_time_and_lock.sql"),
+    sql!("functions/15_checks.sql"),
+    sql!("functions/20_groups.sql"),
+    sql!("functions/30_jobs.sql"),
+    sql!("functions/40_workflows.sql"),
+    sql!("functions/45_front.sql"),
+    sql!("functions/50_claim.sql"),
+    sql!("functions/51_needs.sql"),
+    sql!("functions/52_line.sql"),
+    sql!("functions/53_slots.sql"),
+    sql!("functions/54_shared_claim.sql"),
+    sql!("functions/60_over.sql"),
+    sql!("functions/70_submit.sql"),
+    sql!("functions/75_sql_submit.sql"),
+    sql!("functions/80_session.sql"),
+    sql!("functions/81_operate.sql"),
+    sql!("functions/82_shared_exchange.sql"),
+    sql!("functions/89_foreseen.sql"),
+    sql!("functions/90_views.sql"),
+    sql!("functions/99_doors.sql"),
+];
+
+/// The version of the schema that this release works with. Raise it when a function changes, too.
+pub const VERSION: i32 = 4;
+
+/// The oldest release, by version of the schema, that may use a schema of this version. Version 1 pushes
+/// configurations in a form that `api_configure` no longer takes.
 const OLDEST_CLIENT: i32 = 2;
 
-/// How long an upgrade waits for each lock, and all calls behind it.
+/// How long an upgrade waits for each lock, and calls wait behind it.
 pub const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often an upgrade that does not get its locks begins anew, and the longest pause before it does.
+/// How often an upgrade that does not get its locks starts over, and the longest pause before it does.
 const TRIES: u32 = 30;
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The lock of the namespace, which exchanges share, and then the tables that steps change, the one first that every submit uses
-/// first: so an upgrade does not wait in a circle with calls. Of a schema that is there.
+/// Of an existing schema: the namespace lock, then the tables that steps change. `job` comes first because every
+/// submit uses it first, so an upgrade and a call do not deadlock.
 const LOCKS: &str = "SELECT pg_advisory_xact_lock((29551::bigint << 32) | 'clock'::regclass::oid::bigint);
     LOCK TABLE job, line, limits, code_limit, schedule IN ACCESS EXCLUSIVE MODE;";
 
-/// Makes the schema, or raises it to this release, and says what was done, step by step. Doing it again does nothing.
-/// `Unavailable` if an open transaction keeps the tables all the while; nothing has happened then.
+/// Makes the schema, or upgrades it to this release, and returns the steps. A second call does nothing. `Unavailable`
+/// if an open transaction holds the tables all the while; nothing has changed then.
 pub async fn up(url: &Url) -> Result<Vec<String>> {
     up_telling(url, |said| tracing::warn!("{said}")).await
 }
 
-/// The same, and tells why it waits.
+/// The same, and says why it waits.
 pub async fn up_telling(url: &Url, mut tell: impl FnMut(&str) + Send) -> Result<Vec<String>> {
     let mut client = connect(url).await?;
     let mut tries = 0;
@@ -178,14 +162,14 @@ pub async fn up_telling(url: &Url, mut tell: impl FnMut(&str) + Send) -> Result<
                 format!("{message}; see pg_stat_activity for transactions that have been open for long");
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
-        tell(&format!("{message}, and it begins anew in a moment"));
+        tell(&format!("{message}; it tries again in a moment"));
         tokio::time::sleep(LONGEST_PAUSE.min(Duration::from_millis(500) * tries)).await;
     }
 }
 
-/// Why a try to raise a schema did nothing.
+/// Why an attempt to upgrade changed nothing.
 enum Trouble {
-    /// A lock was not to be had in time.
+    /// A lock was not free in time.
     Held(String),
     /// The caller is told.
     Refused(Error),
@@ -207,8 +191,8 @@ impl From<Error> for Trouble {
     }
 }
 
-/// All steps that are to be done, in one transaction; says which they were. Its locks end with the transaction, so a pooler does
-/// no harm, and an upgrade that waited for another finds it done.
+/// Runs the missing steps in one transaction and returns them. Its locks end with the transaction, so it works
+/// through a pooler.
 async fn raise(client: &mut Client, schema: &str) -> Result<Vec<&'static Step>, Trouble> {
     let transaction = client.transaction().await?;
     transaction.batch_execute("SELECT pg_advisory_xact_lock(29551, hashtext('qo migrate'))").await?;
@@ -229,7 +213,7 @@ async fn raise(client: &mut Client, schema: &str) -> Result<Vec<&'static Step>, 
         return Ok(steps);
     }
     check_encoding(&transaction).await?;
-    // With IF NOT EXISTS a role that owns the schema, and may make no other, would be refused.
+    // `CREATE SCHEMA IF NOT EXISTS` fails for a role that owns the schema and may create no other.
     let known = format!("SELECT to_regnamespace('{schema}') IS NOT NULL");
     let known = transaction.query_typed(&known, &[]).await?;
     let is_there = known.first().is_some_and(|row| row.get(0));
@@ -247,9 +231,9 @@ async fn raise(client: &mut Client, schema: &str) -> Result<Vec<&'static Step>, 
         include_str!("migrations/before.sql"),
     );
     let end = format!("DELETE FROM version; INSERT INTO version VALUES ({VERSION}, {OLDEST_CLIENT});");
-    let functions = FUNCTIONS.iter().map(|sql| with_caps(sql));
-    let changes = steps.iter().map(|step| step.sql.to_owned());
-    let after = steps.iter().map(|step| step.after.to_owned());
+    let changes = steps.iter().map(|step| filled(step.sql));
+    let functions = FUNCTIONS.iter().map(|(_, sql)| filled(sql));
+    let after = steps.iter().map(|step| filled(step.after));
     for sql in [begin].into_iter().chain(changes).chain(functions).chain(after).chain([end]) {
         transaction.batch_execute(&sql).await.map_err(|error| match Trouble::from(error) {
             Trouble::Refused(error) => {
@@ -262,7 +246,7 @@ async fn raise(client: &mut Client, schema: &str) -> Result<Vec<&'static Step>, 
     Ok(steps)
 }
 
-/// `Invalid` if the database cannot hold every text that is UTF-8.
+/// `Invalid` if the database cannot hold every UTF-8 text.
 async fn check_encoding(transaction: &tokio_postgres::Transaction<'_>) -> Result<()> {
     let asked = "SELECT getdatabaseencoding()::text, current_database()::text";
     let rows = transaction.query_typed(asked, &[]).await.map_err(|error| refused(&error))?;
@@ -271,23 +255,29 @@ async fn check_encoding(transaction: &tokio_postgres::Transaction<'_>) -> Result
     if encoding == "UTF8" {
         return Ok(());
     }
-    let rule = format_args!("must be UTF8: make database {database} anew with ENCODING 'UTF8'");
+    let rule = format_args!("must be UTF8: create database {database} again, with ENCODING 'UTF8'");
     Err(Error::invalid("encoding", encoding, rule))
 }
 
-/// The version of the schema and the oldest client that may use it; none if there is no schema.
+/// The version of the schema and the oldest release that may use it; `None` if there is no schema.
 pub async fn status(url: &Url) -> Result<Option<(i32, i32)>> {
     version_of(&connect(url).await?, &url.schema).await
 }
 
-/// The steps that are still to be done to a schema of this version, as [`up`] will tell them; none is no schema.
+/// The SQL of one step, for tests that make a schema of an earlier version.
+#[doc(hidden)]
+pub fn step_sql(version: i32) -> String {
+    STEPS.iter().find(|step| step.version == version).map(|step| filled(step.sql)).unwrap_or_default()
+}
+
+/// The steps that a schema of this version lacks, as [`up`] returns them; `None` stands for no schema.
 pub fn pending(version: Option<i32>) -> Vec<String> {
     let pending = STEPS.iter().filter(|step| version.is_none_or(|version| step.version > version));
     pending.map(ToString::to_string).collect()
 }
 
 async fn version_of(client: &Client, schema: &str) -> Result<Option<(i32, i32)>> {
-    // Through a door: a worker's role may look at no table.
+    // Through a door: a worker's role may read no table.
     let found = client.query_typed(&format!("SELECT * FROM {schema}.api_version()"), &[]).await;
     match found {
         Ok(rows) => Ok(rows.first().map(|row| (row.get(0), row.get(1)))),
@@ -301,10 +291,10 @@ async fn version_of(client: &Client, schema: &str) -> Result<Option<(i32, i32)>>
     }
 }
 
-/// What a server says of a schema that is not there.
+/// The errors of a server that has no such schema.
 const MISSING: [SqlState; 2] = [SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME];
 
-/// How long the way to a server may take that does not say no, if the URL does not say.
+/// How long connecting to a server that does not answer may take, if the URL does not say.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection of its own.
@@ -318,7 +308,7 @@ pub(crate) async fn connect(url: &Url) -> Result<Client> {
     Ok(client)
 }
 
-/// A connection that its caller reads, within a bounded time.
+/// A connection that its caller polls, opened within a bounded time.
 pub(crate) async fn open(url: &Url) -> Result<(Client, Connection<Socket, NoTlsStream>)> {
     let (config, patience) = url.within(PATIENCE);
     let connected = tokio::time::timeout(patience, config.connect(NoTls)).await.map_err(|_| {
@@ -327,19 +317,9 @@ pub(crate) async fn open(url: &Url) -> Result<(Client, Connection<Socket, NoTlsS
     connected.map_err(|error| refused(&error))
 }
 
+/// All SQL of the schema, by file or step.
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_cap_that_a_function_names_is_filled_in() {
-        for sql in FUNCTIONS {
-            let filled = with_caps(sql);
-            let left = filled.lines().find(|line| line.contains("{{") && !line.starts_with("-- {{NAMES}}"));
-            assert_eq!(left, None);
-        }
-        for (name, _) in CAPS {
-            assert!(FUNCTIONS.iter().any(|sql| sql.contains(name)), "no function uses {name}");
-        }
-    }
+pub(crate) fn all_sql() -> Vec<(&'static str, &'static str)> {
+    let steps = STEPS.iter().flat_map(|step| [(step.name, step.sql), (step.name, step.after)]);
+    FUNCTIONS.iter().copied().chain(steps).collect()
 }

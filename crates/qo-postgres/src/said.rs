@@ -1,5 +1,5 @@
-//! What apps say, as it is stored. One value that cannot be read must not keep every worker of the namespace from starting: it is
-//! left out and named, and all else is read.
+//! Configurations as they are stored. A value that cannot be read must not keep every worker of the namespace from
+//! starting: it is left out and reported, and all else is read.
 
 use qo_core::{Configuration, ScheduleStatus, Time};
 use serde::Deserialize;

@@ -31,15 +31,15 @@ use uuid::Uuid;
 /// How a store works with its server.
 #[derive(Clone)]
 pub struct Options {
-    /// Connections that it opens at most. Defaults to 10.
+    /// The most connections that it opens. Defaults to 10.
     pub connections: usize,
     /// How long it waits for a connection before a call is `Unavailable`. Defaults to 5 s.
     pub patience: Duration,
-    /// Whether it keeps a connection of its own that hears of changes. Without it workers look every 100 ms. Defaults to true;
-    /// `notify=off` in a URL turns it off.
+    /// Whether it keeps a connection that listens for changes. Without it workers poll every 100 ms. Defaults to
+    /// true; `notify=off` in a URL turns it off.
     pub notify: bool,
-    /// The clock that `store_time()` reads, for schemas where tests have replaced that function. Defaults to none: the
-    /// server's.
+    /// The clock that `store_time()` reads, in schemas where tests have replaced that function. Defaults to none: the
+    /// server's clock.
     pub clock: Option<Arc<dyn Clock>>,
 }
 
@@ -53,14 +53,14 @@ impl Default for Options {
 pub struct PostgresStore {
     pub(crate) calls: Calls,
     listener: Option<Listener>,
-    /// Jobs that cannot be read and that the server has not been told of yet: each is held by its session until it is.
+    /// Unreadable jobs that the server has not been told of yet. Their sessions own them until then.
     pub(crate) untold: Mutex<Vec<(SessionId, Unreadable)>>,
 }
 
-/// How often a call that found its answer outdated when it came is made again.
+/// How often a call is made again whose answer was outdated when it came.
 const OUTDATED: usize = 10;
 
-/// What such a call ends with.
+/// The error of a call that was outdated every time.
 fn outdated(what: &str) -> Error {
     let message = format!("{what} has been changed {OUTDATED} times while it was being read: read it again");
     Error::new(ErrorKind::Conflict, message)
@@ -91,18 +91,18 @@ impl PostgresStore {
         Ok(Self { calls, listener, untold: Mutex::default() })
     }
 
-    /// Where the cached counts of slots differ from their holders: empty, if all is well.
+    /// Where the counts of slots differ from what their holders have. Empty if all is well.
     pub async fn drift(&self) -> Result<String> {
         self.answer("api_drift", &[]).await
     }
 
-    /// Stores jobs in the caller's own transaction: they are there when it commits, and never were if it does not. The
-    /// answers are those of [`Store::submit`], as things are in that transaction.
+    /// Stores jobs in the caller's own transaction: they are there when it commits. The answers are those of
+    /// [`Store::submit`], as that transaction sees things.
     ///
-    /// It holds nothing that workers wait for. With `on_limit` `reject` or `skip` it holds the turn of the group that is
-    /// counted until the transaction ends, so others who reject or skip there wait; at REPEATABLE READ and SERIALIZABLE an
-    /// `Unavailable` (40001) means that another was faster: begin the transaction again. In a workflow it holds the
-    /// workflow's next number likewise.
+    /// Workers do not wait for the transaction. With `on_limit` `reject` or `skip` it locks the counted group against
+    /// other submits that reject or skip, until it ends; at REPEATABLE READ and SERIALIZABLE, `Unavailable` (40001)
+    /// means that another transaction was faster: begin again. In a workflow it holds the workflow's next number
+    /// likewise.
     pub async fn submit_in(
         &self,
         transaction: &tokio_postgres::Transaction<'_>,
@@ -119,13 +119,13 @@ impl PostgresStore {
         read(&self.answer(function, parameters).await?)
     }
 
-    /// Asks for what is to be looked at: a row that cannot be read is shown with stand-ins.
+    /// Asks for a view. A row that cannot be read is shown with stand-ins.
     async fn look<T: DeserializeOwned>(&self, function: &str, parameters: &[Parameter<'_>]) -> Result<T> {
         let answer = self.answer(function, parameters).await?;
         unreadable::read(&answer).map_or_else(|| read(&answer), Ok)
     }
 
-    /// The same, of a list: a row that cannot be shown even so is left out.
+    /// The same for a list. A row that cannot be shown even so is left out.
     async fn list<T: DeserializeOwned>(&self, function: &str) -> Result<Vec<T>> {
         let answer = self.answer(function, &[]).await?;
         let Some((list, left_out)) = unreadable::read_list(&answer) else { return read(&answer) };
@@ -143,7 +143,7 @@ impl PostgresStore {
         self.calls.call(function, parameters).await.map(|_| ())
     }
 
-    /// Asks until no schedule is due: the last parameter is what the due ones fire.
+    /// Calls until no schedule is due. The last parameter says what the due ones fire.
     async fn ask_and_fire(&self, function: &str, parameters: &[Parameter<'_>]) -> Result<String> {
         let mut fires: Option<String> = None;
         loop {
@@ -158,12 +158,12 @@ impl PostgresStore {
         }
     }
 
-    /// What all apps say, as it is stored, the newest last.
+    /// All configurations as they are stored, the newest last.
     async fn said(&self) -> Result<Vec<serde_json::Value>> {
         self.ask("api_configurations", &[]).await
     }
 
-    /// What is stored of configurations and schedules and cannot be read, or fired, by this release.
+    /// Configurations and schedules that this release cannot read or fire.
     pub(crate) async fn unreadable_settings(&self) -> Result<Vec<String>> {
         let (_, mut unreadable) = said::configurations(&self.said().await?);
         let schedules: Vec<serde_json::Value> = self.ask("api_schedules", &[]).await?;
@@ -239,7 +239,7 @@ fn check_call(jobs: &[NewJob]) -> Result<()> {
     at_most("jobs", jobs.len(), caps::SUBMIT_JOBS)?;
     at_most("payload", jobs.iter().map(|job| job.payload.as_str().len()).sum(), caps::SUBMIT_BYTES)?;
     for (index, job) in jobs.iter().enumerate() {
-        job.check().map_err(|error| error.at(format_args!("jobs[{index}]")))?;
+        job.check().map_err(|error| error.at_item("jobs", index))?;
     }
     Ok(())
 }
@@ -248,7 +248,7 @@ fn ids(jobs: &[JobId]) -> Vec<Uuid> {
     jobs.iter().map(|job| job.0).collect()
 }
 
-/// A settle that breaks a rule of its own is refused alone; the server is told so and records it with the others.
+/// A settle that breaks a rule of its own is refused alone: the server is told so and records it with the others.
 fn exchange_json(exchange: &Exchange) -> Result<String> {
     if exchange.settles.iter().all(|settle| settle.outcome.check().is_ok()) {
         return written(exchange);
@@ -334,7 +334,7 @@ impl Store for PostgresStore {
             Steer::Skip(step) => ("skip", Some(step)),
             Steer::Cancel => ("cancel", None),
         };
-        // A number above all that a workflow can have names no step.
+        // A number beyond all that a workflow can have names no step.
         let step = step.map(|step| i32::try_from(step).unwrap_or(i32::MAX));
         let parameters: [Parameter<'_>; 3] =
             [(&&*workflow, Type::TEXT), (&steer, Type::TEXT), (&step, Type::INT4)];
@@ -344,7 +344,7 @@ impl Store for PostgresStore {
     async fn register(&self, tasks: Vec<TaskOptions>) -> Result<Pushed> {
         at_most("tasks", tasks.len(), caps::SERVED)?;
         for (index, task) in tasks.iter().enumerate() {
-            task.check().map_err(|error| error.at(format_args!("tasks[{index}]")))?;
+            task.check().map_err(|error| error.at_item("tasks", index))?;
         }
         self.ask("api_register", &[(&JsonParameter(&written(&tasks)?), Type::JSONB)]).await
     }
@@ -357,7 +357,7 @@ impl Store for PostgresStore {
             let next = written(&next)?;
             let parameters: [Parameter<'_>; 2] =
                 [(&JsonParameter(&new), Type::JSONB), (&JsonParameter(&next), Type::JSONB)];
-            // Another app may have pushed between the two.
+            // Another app may have pushed between the two calls.
             if let Some(pushed) = self.ask("api_configure", &parameters).await? {
                 return Ok(pushed);
             }
@@ -442,7 +442,7 @@ impl Store for PostgresStore {
                 (&spec.cron, Type::TEXT),
                 (&spec.timezone, Type::TEXT),
             ];
-            // A configuration may have changed it between the two.
+            // A push may have changed it between the two calls.
             if self.ask("api_enable_schedule", &parameters).await? {
                 return Ok(());
             }
@@ -513,7 +513,7 @@ impl Store for PostgresStore {
     }
 
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
-        // Where the changes are before the look: what comes during it is then not missed.
+        // Read the change counter first, so that no change during the look is missed.
         let seen = self.listener.as_ref().map_or(0, Listener::changes);
         let max = i32::try_from(claim.max).unwrap_or(i32::MAX);
         if claim.prefetch.is_none() {

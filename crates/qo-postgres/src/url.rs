@@ -55,7 +55,7 @@ impl Url {
         if config.get_application_name().is_none() {
             config.application_name("qo");
         }
-        // Of several servers one can write, and which one that is may change.
+        // Of several servers only one can write, and which one may change.
         let said = kept.iter().any(|pair| pair.starts_with("target_session_attrs="));
         if hosts(&config) > 1 && !said {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
@@ -68,8 +68,8 @@ impl Url {
         &self.schema
     }
 
-    /// How to connect within a time, and that time. Of several hosts each gets its part, so that one which is dead leaves
-    /// some for the others; a `connect_timeout` in the URL is for each.
+    /// How to connect within a time, and that time. It is divided among several hosts, so that a dead one leaves time
+    /// for the others; a `connect_timeout` in the URL is for each host.
     pub(crate) fn within(&self, patience: Duration) -> (Config, Duration) {
         let (mut config, hosts) = (self.config.clone(), hosts(&self.config));
         match config.get_connect_timeout().copied() {
@@ -94,7 +94,7 @@ impl fmt::Debug for Url {
     }
 }
 
-/// A schema is spelled so that it needs no quotes: people will type it.
+/// A schema's name needs no quotes: people will type it.
 fn check_schema(schema: &str) -> Result<()> {
     let mut bytes = schema.bytes();
     let first = bytes.next().is_some_and(|b| b.is_ascii_lowercase() || b == b'_');
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_hosts_the_one_that_can_write_is_meant_and_each_gets_its_part_of_the_time() {
+    fn of_several_hosts_the_writable_one_is_meant_and_each_gets_its_time() {
         let url = Url::parse("postgres://me@a,b:5433/shop").expect("a url");
         assert_eq!(url.config.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
         let patience = Duration::from_secs(5);

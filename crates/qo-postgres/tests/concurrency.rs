@@ -1,4 +1,5 @@
-//! Many at once: limits are kept and reached, nothing waits for ever, and the counts are those of the holders.
+//! Many workers at once: limits are kept and reached, no call waits for ever, and the counts equal those of the
+//! holders.
 
 mod fixtures;
 
@@ -74,7 +75,7 @@ async fn work(
     let mut number = 0;
     loop {
         if !held.is_empty() {
-            // They run for as long as an exchange takes, so that others run beside them.
+            // The jobs run for as long as an exchange takes, so that those of other workers run at the same time.
             number += 1;
             let renewed =
                 store.exchange(Exchange { free_permits: 1_000, ..Exchange::renew(id, number) }).await;
@@ -136,11 +137,11 @@ async fn fleet(schema: &str, jobs: usize, groups: usize, limit: u32, batch: u32)
         workers.push(tokio::spawn(worker));
     }
     for worker in workers {
-        // The last job is done by one of them; the others see it at their next exchange.
+        // One worker settles the last job; the others see that with their next exchange.
         worker.await.expect("no worker fails");
     }
     assert_eq!(store.drift().await.as_deref(), Ok("[]"));
-    assert_eq!(deadlocks(&schemas.server()).await, before, "nobody waited in a circle");
+    assert_eq!(deadlocks(&schemas.server()).await, before, "no calls deadlocked");
     let done = JobFilter { states: vec![JobState::Pending, JobState::Running], ..JobFilter::default() };
     assert_eq!(store.jobs(done, None, 1).await.expect("a page").jobs, []);
     let running = running.lock().expect("a lock");

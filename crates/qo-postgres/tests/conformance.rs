@@ -1,4 +1,4 @@
-//! PostgreSQL passes the conformance suite, whoever of two processes is asked.
+//! PostgreSQL passes the conformance suite, with two processes that are called alternately.
 
 mod fixtures;
 

@@ -1,5 +1,5 @@
-//! The doors of a schema, as roles that have a right to them and nothing else: whatever they are sent, what qo-core refuses is
-//! refused in words, nothing of it is stored, and every view can be read.
+//! The doors of a schema, called by roles that have a right to them and to nothing else. Whatever they are sent: what
+//! qo-core refuses is refused in words, nothing of it is stored, and every view can be read.
 
 mod fixtures;
 
@@ -65,7 +65,7 @@ impl House {
 
     /// How many rows there are, in all tables that a door may write to.
     async fn rows(&self) -> i64 {
-        let tables = "job done line extra hold limits code_limit submit_limit task queue workflow schedule session program";
+        let tables = "job done line extra_limit owned_job limits code_limit submit_limit task queue workflow schedule session program";
         let counts: Vec<String> = tables
             .split(' ')
             .map(|table| format!("(SELECT count(*) FROM {}.{table})", self.schema))
@@ -74,7 +74,7 @@ impl House {
         row.expect("a count").get(0)
     }
 
-    /// Every view can be read, and no job is marked.
+    /// Every view can be read, and no job is shown as unreadable.
     async fn views(&self) {
         let options = Options { connections: 1, notify: false, ..Options::default() };
         let store = PostgresStore::open(&self.url, options).await.expect("it opens");
@@ -109,7 +109,7 @@ fn told(error: &tokio_postgres::Error) -> String {
     format!("{} {}", db.code().code(), db.message())
 }
 
-/// Values for each field of a job: good ones, and such as some door could let in.
+/// Values for each field of a job: good ones, and bad ones that a door might let in.
 fn values(field: &str) -> Vec<Value> {
     let long = |bytes: usize| Value::String("n".repeat(bytes));
     let any = vec![json!({}), json!([]), json!(true), json!(1.5), json!(-1)];
@@ -268,7 +268,7 @@ const FIELDS: [&str; 18] = [
     "payload",
 ];
 
-/// What qo-core makes of a job.
+/// Why qo-core refuses a job; none if it does not.
 fn refused_by_core(job: &Value) -> Option<String> {
     match serde_json::from_value::<NewJob>(job.clone()) {
         Ok(job) => job.check().err().map(|error| error.to_string()),
@@ -285,7 +285,7 @@ fn job(fields: &[(&'static str, Value)]) -> Value {
     Value::Object(job)
 }
 
-/// Sends a job through a door; the door must do as qo-core does, and what it refuses must leave no trace.
+/// Sends a job through a door. The door must decide as qo-core does, and what it refuses must leave no trace.
 async fn same(house: &House, fields: &[(&'static str, Value)]) {
     let sent = job(fields);
     let core = refused_by_core(&sent);
@@ -320,12 +320,12 @@ fn a_door_refuses_exactly_the_jobs_that_the_rule_book_refuses() {
 }
 
 #[test]
-fn a_door_refuses_as_the_rule_book_does_whatever_comes_together() {
+fn a_door_refuses_combinations_as_the_rule_book_does() {
     let field = prop::sample::select(&FIELDS[..]);
     let field = field.prop_flat_map(|field| (Just(field), prop::sample::select(values(field))));
     let jobs = prop::collection::vec(field, 1..4);
     let house = RUNTIME.block_on(House::new("QO_TEST_POSTGRES_18", "doors_many"));
-    // A job may also break a rule that needs the state, or meet an earlier one.
+    // A job may also break a rule that needs the state, or equal an earlier one.
     let needs_state = ["workflow", "idempotency_key", "limit", "limits", "cost", "on_limit"];
     let mut runner = TestRunner::new(Config { cases: 150, ..Config::default() });
     let run = runner.run(&jobs, |fields| {
@@ -352,12 +352,12 @@ fn sql_submit_refuses_what_the_rule_book_refuses_as_the_submit_role() {
             }
         }
         for value in values("payload") {
-            // SQL brings JSON itself; what is none does not come so far.
+            // SQL sends JSON itself; a text that is no JSON does not reach the door.
             let text = value.as_str().unwrap_or_default();
             let query = format!("SELECT {}.submit('t', $1::text::jsonb)", house.schema);
             let called = house.role("submit").query_typed(&query, &[(&text, Type::TEXT)]).await;
             let is_zero = text.contains("\\u0000");
-            // What is stored is the server's own text of it: a number with all its digits.
+            // The server stores its own text of the value: a number with all its digits.
             let stored =
                 house.owner.query_typed("SELECT $1::text::jsonb::text", &[(&text, Type::TEXT)]).await;
             let stored = stored.map_or_else(|_| text.to_owned(), |rows| rows[0].get(0));
@@ -427,10 +427,10 @@ fn garbage_through_any_other_door_is_refused_and_breaks_no_view() {
         exchange("claim", "{\"max\": -1}"), exchange("claim", "{\"max\": 1e9}"), exchange("claim", "7"), exchange("number", "0"),
         exchange("free_permits", "-1"), exchange("settles", "[5]"), exchange("settles", "7"), exchange("settles", "[{\"job\": \"x\", \"token\": 1}]"),
         exchange("starts", "[{}]"), exchange("progress", "[{\"job\": \"00000000-0000-7000-8000-000000000001\", \"token\": 1, \"percent\": 101}]"),
-        exchange("claim", "{\"prefetch\": {\"hold\": 0, \"lease_ms\": 1}}"), "qo.api_exchange(NULL, NULL)".into(), "qo.api_fetch('5', NULL)".into(),
+        exchange("claim", "{\"prefetch\": {\"buffer\": 0, \"lease_ms\": 1}}"), "qo.api_exchange(NULL, NULL)".into(), "qo.api_fetch('5', NULL)".into(),
         slots("group", "\"queue:x\""), slots("group", "\"a b\""), slots("holder", "\"\""), slots("slots", "-5"), slots("limit", "-1"),
         slots("lease_ms", "1"), "qo.api_acquire_slots('null')".into(), format!("qo.api_extend_slots({id}, 1, -5)"),
-        "qo.api_register('[{\"task\": \"a b\"}]')".into(), "qo.api_register('[{\"task\": \"t\", \"limit\": -1}]')".into(),
+        "qo.api_register('[{\"task\": \"a b\"}]')".into(), "qo.api_register('[{\"task\": \"t\", \"max_concurrent\": -1}]')".into(),
         "qo.api_register('[{\"task\": \"t\", \"retry\": 7}]')".into(), "qo.api_register('[null]')".into(), "qo.api_register('7')".into(),
         "qo.api_configure('{\"limits\": {\"a b\": 1}}', '{}')".into(), "qo.api_configure('{\"limits\": {\"a\": -1}}', '{}')".into(),
         "qo.api_configure('{\"queue_priorities\": {\"a b\": 1}}', '{}')".into(), "qo.api_configure('{\"queue_priorities\": {\"a\": 0}}', '{}')".into(),
@@ -475,7 +475,7 @@ fn garbage_through_any_other_door_is_refused_and_breaks_no_view() {
                 assert!(error.starts_with("42501"), "{part}: {call}: {error}");
             }
         }
-        // What another release would write is not for a role that only looks.
+        // A role that only looks may not call what another release would write with.
         for table in ["job", "limits", "session"] {
             let error = house.say("look", &format!("1; DELETE FROM qo.{table}")).await.expect_err(table);
             assert!(error.starts_with("42501"), "{error}");
@@ -578,7 +578,7 @@ fn a_schedule_that_no_worker_can_read_stops_alone_and_is_named() {
             let mut mail = Configuration::of(name("mail"));
             mail.schedules.insert(name("shared"), Schedule::new("0 3 * * *", name("t")));
             store.configure(mail.clone()).await.expect("it is pushed");
-            // As another release, or an older door, has stored them: a policy, an expression and a zone that are unknown here.
+            // As another release has stored them: a policy, an expression and a zone that are unknown here.
             house
                 .own(
                     r#"INSERT INTO app VALUES ('other', 0);
@@ -643,7 +643,7 @@ fn an_open_transaction_with_the_key_of_a_tick_freezes_no_exchange() {
         let mut shop = Configuration::of(name("shop"));
         shop.schedules.insert(name("nightly"), Schedule::new("0 3 * * *", name("t")));
         store.configure(shop).await.expect("it is pushed");
-        // The tick of a moment ago, and a role that may only submit has its key in a transaction that stays open.
+        // A tick is due, and a role that may only submit has its idempotency key in an open transaction.
         let tick = 1_700_017_200_000_i64;
         house.own(&format!("UPDATE schedule SET next = {tick}")).await;
         let spec = &store.schedules().await.expect("schedules")[0].spec;
@@ -693,14 +693,14 @@ fn jobs_that_cannot_be_read_fail_in_one_call_and_hold_up_no_reply() {
             let submit = "count(*) FROM qo.submit_many((SELECT jsonb_agg('{\"task\": \"t\"}'::jsonb) FROM generate_series(1, 60)))";
             house.say("submit", submit).await.expect("they are stored");
             house.own("UPDATE job SET key = '*' WHERE seq > 10").await;
-            // The server cannot be told: the ten that can be read are handed over all the same.
+            // The call that reports them fails: the ten readable jobs are handed over all the same.
             let function = "api_fail_unreadable(uuid, uuid[], bigint[], text[])";
             let role = format!("{}_work", house.schema);
             house.own(&format!("REVOKE EXECUTE ON FUNCTION {function} FROM {role}")).await;
             let reply = store.exchange(claim(session, 1, 100)).await.expect("an exchange");
             assert_eq!(reply.claimed.len(), 10);
             house.own(&format!("GRANT EXECUTE ON FUNCTION {function} TO {role}")).await;
-            // The next exchange tells of them.
+            // The next exchange reports them.
             store.exchange(claim(session, 2, 1)).await.expect("an exchange");
             let failed = JobFilter { states: vec![JobState::Failed], ..JobFilter::default() };
             let failed = store.jobs(failed, None, 100).await.expect("jobs").jobs;
@@ -716,7 +716,7 @@ fn jobs_that_cannot_be_read_fail_in_one_call_and_hold_up_no_reply() {
 }
 
 #[test]
-fn an_error_is_cut_to_as_many_bytes_by_sql_as_by_the_rule_book() {
+fn sql_cuts_an_error_where_the_rule_book_does() {
     RUNTIME.block_on(async {
         let house = House::new("QO_TEST_POSTGRES_15", "doors_cut").await;
         for (text, times) in
@@ -750,7 +750,7 @@ fn a_door_of_exchanges_cuts_errors_and_refuses_an_output_alone() {
         house.say("work", &call).await.expect("it is settled");
         let detail = store.job(first.id).await.expect("it is shown");
         assert_eq!(detail.attempts[0].error.as_ref().expect("an error").as_str().len(), caps::ERROR_BYTES);
-        // Of two settles that one breaks a rule of its own is refused alone.
+        // Of two settles the one that breaks a rule of its own is refused alone.
         let settle = |at: usize, outcome: Value| json!({"job": held[at].id, "token": held[at].token, "outcome": outcome});
         let settles = [settle(1, json!({"succeed": {"output": "1e400"}})), settle(2, json!({"succeed": {"output": "7"}}))];
         let exchange = json!({"session": id, "number": 3, "claim": {"max": 0}, "free_permits": 1, "draining": false, "settles": settles});
@@ -779,8 +779,8 @@ fn a_view_waits_for_no_exchange_whatever_is_over() {
             house
                 .own("UPDATE session SET lease_until = 1; UPDATE job SET attempts_used = 1 WHERE seq = 1")
                 .await;
-            // An exchange that is alone stays in the middle of its transaction.
-            house.own("BEGIN; SELECT alone()").await;
+            // An exchange that runs alone stays in the middle of its transaction.
+            house.own("BEGIN; SELECT lock_namespace()").await;
             assert_eq!(store.workers().await, Ok(vec![]));
             let queue = &store.queues().await.expect("queues")[0];
             assert_eq!((queue.running, queue.due), (0, 2), "one goes back, one would fail");
@@ -791,7 +791,7 @@ fn a_view_waits_for_no_exchange_whatever_is_over() {
             assert_eq!((would_fail.state, would_fail.reasons.len()), (JobState::Running, 0));
             assert_eq!(store.explain(held[1].id).await.expect("why it waits").state, JobState::Pending);
             house.own("ROLLBACK").await;
-            // And in a transaction that only reads.
+            // And in a read-only transaction.
             for isolation in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
                 let begin = format!("BEGIN ISOLATION LEVEL {isolation} READ ONLY");
                 house.role("work").batch_execute(&begin).await.expect("it begins");
@@ -808,7 +808,7 @@ fn a_view_waits_for_no_exchange_whatever_is_over() {
 }
 
 #[test]
-fn with_an_attempt_that_is_not_remembered_any_more_goes_its_log() {
+fn the_log_of_a_forgotten_attempt_is_deleted() {
     RUNTIME.block_on(async {
         let house = House::new("QO_TEST_POSTGRES_18", "doors_logs").await;
         let (store, session) = at_work(&house).await;
@@ -842,10 +842,10 @@ fn with_an_attempt_that_is_not_remembered_any_more_goes_its_log() {
 }
 
 #[test]
-fn a_process_of_version_1_that_pushes_schedules_is_told_that_it_is_too_old() {
+fn a_version_1_process_that_pushes_schedules_is_told_to_be_replaced() {
     RUNTIME.block_on(async {
         let house = House::new("QO_TEST_POSTGRES_18", "doors_old").await;
-        // It sent the next tick alone, and took null for a success.
+        // It sent the next tick alone, and took null for success.
         let spec = r#"{"cron": "0 3 * * *", "timezone": "UTC", "task": "t"}"#;
         let push = format!(r#"qo.api_configure('{{"schedules": {{"a": {spec}}}}}', '{{"a": 5}}')"#);
         let refused = house.say("work", &push).await.expect_err("it is refused");

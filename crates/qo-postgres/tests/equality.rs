@@ -1,4 +1,4 @@
-//! PostgreSQL decides like the rule book, script by script, with two processes that take turns.
+//! PostgreSQL decides as the rule book does, script by script, with two processes that are called alternately.
 
 mod fixtures;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use qo_testkit::generator::{crowds, equal, flows, lines, scripts};
 use qo_testkit::{Fixtures, MemoryFixtures};
 
-/// As many scripts as `QO_EQUALITY` says. Defaults to 256.
+/// How many scripts run: `QO_EQUALITY`. Defaults to 256.
 fn cases() -> u32 {
     std::env::var("QO_EQUALITY").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256)
 }

@@ -1,4 +1,4 @@
-//! Two at once, step by step: one is stopped in the middle of its transaction while another goes on.
+//! Two transactions at once, step by step: one stops in the middle while another goes on.
 
 mod fixtures;
 
@@ -15,7 +15,7 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 const SERVER: &str = "QO_TEST_POSTGRES";
-/// Longer than anything takes that is not waiting for somebody.
+/// Longer than anything takes that does not wait for a lock.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn name(text: &str) -> Name {
@@ -56,7 +56,7 @@ impl World {
         id
     }
 
-    /// A connection of somebody who takes their time, in the schema.
+    /// A connection in the schema whose transaction the test keeps open.
     async fn slow(&self) -> Client {
         let client = connect(&self.server).await;
         let path = format!("SET search_path = {}", self.url.schema());
@@ -70,14 +70,14 @@ impl World {
         }
     }
 
-    /// Settles what is given and claims; nobody may hold it up.
+    /// Settles what is given and claims. It fails if it has to wait for another transaction.
     async fn exchange(&mut self, settles: Vec<Settle>, max: u32) -> Vec<(JobId, Settle)> {
         self.number += 1;
         let claim = Claim { max, max_claim_batch: None, prefetch: None };
         let exchange =
             Exchange { settles, claim, free_permits: 1_000, ..Exchange::renew(self.session, self.number) };
         let reply = tokio::time::timeout(PATIENCE, self.store.exchange(exchange)).await;
-        let reply = reply.expect("nobody holds it up").expect("it is answered");
+        let reply = reply.expect("it does not have to wait").expect("it is answered");
         assert!(reply.settled.iter().all(Result::is_ok), "{:?}", reply.settled);
         let done = Outcome::Succeed { output: Json::null() };
         let settle = |id, token| Settle { job: id, token, outcome: done.clone() };
@@ -88,8 +88,8 @@ impl World {
         self.exchange(vec![], max).await.into_iter().map(|(id, _)| id).collect()
     }
 
-    /// Waits until somebody waits for a lock.
-    async fn until_somebody_waits(&self, query: &str) {
+    /// Waits until a backend that runs this statement waits for a lock.
+    async fn until_a_call_waits(&self, query: &str) {
         let client = connect(&self.server).await;
         let waiting =
             "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1)";
@@ -114,7 +114,7 @@ fn slow_claim(session: SessionId, number: u64, max: u32) -> String {
 }
 
 #[test]
-fn a_callers_open_transaction_holds_up_nobody() {
+fn a_callers_open_transaction_makes_no_exchange_wait() {
     RUNTIME.block_on(async {
         let mut world = World::new("open_transaction").await;
         world.submit(vec![job(1, "t"), NewJob { workflow: Some(name("w")), ..job(2, "t") }]).await;
@@ -126,7 +126,7 @@ fn a_callers_open_transaction_holds_up_nobody() {
         )
         .await
         .expect("they are stored");
-        // Everything that others do goes on: settling the step before, limits, sweeping, claiming.
+        // Everything that other processes do goes on: settling the step before, limits, sweeping, claiming.
         let settles = first.into_iter().map(|(_, settle)| settle).collect();
         assert_eq!(world.exchange(settles, 10).await, []);
         let others = async {
@@ -134,7 +134,7 @@ fn a_callers_open_transaction_holds_up_nobody() {
             world.store.sweep().await.expect("it sweeps");
             world.store.submit(vec![job(3, "u")]).await.expect("it is stored");
         };
-        tokio::time::timeout(PATIENCE, others).await.expect("nobody holds them up");
+        tokio::time::timeout(PATIENCE, others).await.expect("they do not have to wait");
         assert_eq!(world.claims(10).await, ids([3]));
         slow.batch_execute("COMMIT").await.expect("it commits");
         assert_eq!(world.claims(10).await.len(), 3, "what was accepted first and committed last is not lost");
@@ -153,7 +153,7 @@ fn a_limit_that_is_set_during_a_claim_waits_for_it_and_holds_afterwards() {
         assert_eq!(claimed.len(), 4, "three jobs, and the time");
         let store = Arc::clone(&world.store);
         let set = tokio::spawn(async move { store.set_limit(GroupRef::Group(name("t")), 0).await });
-        world.until_somebody_waits("api_set_limit").await;
+        world.until_a_call_waits("api_set_limit").await;
         slow.batch_execute("COMMIT").await.expect("it commits");
         set.await.expect("it ends").expect("it is set");
         world.number = 1;
@@ -179,7 +179,7 @@ fn two_claims_at_once_share_the_slots_that_are_left() {
             let claim = Claim { max: 3, max_claim_batch: None, prefetch: None };
             store.exchange(Exchange { claim, free_permits: 1_000, ..Exchange::renew(session, 1) }).await
         });
-        world.until_somebody_waits("api_exchange_shared").await;
+        world.until_a_call_waits("api_exchange_shared").await;
         slow.batch_execute("COMMIT").await.expect("it commits");
         let reply = second.await.expect("it ends").expect("it is answered");
         assert_eq!(reply.claimed.len(), 1, "it saw four free slots, and there is one");
@@ -212,7 +212,7 @@ fn claims_of_a_large_group_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn a_limit_is_reached_though_somebody_holds_a_share_of_it() {
+fn a_limit_is_reached_though_a_transaction_holds_a_share() {
     RUNTIME.block_on(async {
         for (end, left) in [("COMMIT", 90), ("ROLLBACK", 100)] {
             let mut world = World::new("share_held").await;
@@ -227,7 +227,7 @@ fn a_limit_is_reached_though_somebody_holds_a_share_of_it() {
                 let claim = Claim { max: 100, max_claim_batch: None, prefetch: None };
                 store.exchange(Exchange { claim, free_permits: 1_000, ..Exchange::renew(session, 1) }).await
             });
-            world.until_somebody_waits("api_exchange_shared").await;
+            world.until_a_call_waits("api_exchange_shared").await;
             slow.batch_execute(end).await.expect("it ends");
             let reply = second.await.expect("it ends").expect("it is answered");
             assert_eq!(reply.claimed.len(), left, "after a {end}");
@@ -272,7 +272,7 @@ fn a_large_limit_that_is_lowered_and_raised_keeps_its_sum() {
 }
 
 #[test]
-fn an_exchange_that_dies_before_it_commits_never_was() {
+fn an_exchange_that_dies_before_its_commit_changes_nothing() {
     RUNTIME.block_on(async {
         let mut world = World::new("dies").await;
         world.store.set_limit(GroupRef::Group(name("t")), 1).await.expect("it is set");
@@ -293,7 +293,7 @@ fn an_exchange_that_dies_before_it_commits_never_was() {
 }
 
 #[test]
-fn lowering_a_full_group_takes_nothing_away_and_nothing_starts_until_there_is_room() {
+fn a_lowered_limit_takes_nothing_away_and_starts_nothing_while_full() {
     RUNTIME.block_on(async {
         let mut world = World::new("lowering").await;
         let group = GroupRef::Group(name("t"));
@@ -326,7 +326,7 @@ fn a_submit_that_rejects_never_admits_too_many_at_any_isolation_level() {
             }
             let new = |id| vec![NewJob { limit: Some(1), on_limit: OnLimit::Reject, ..job(id, "t") }];
             let one = first.transaction().await.expect("it begins");
-            // Both look at the same moment.
+            // Both plan before either of them counts.
             let two = second.transaction().await.expect("it begins");
             two.query_one("SELECT count(*) FROM job", &[]).await.expect("a snapshot");
             let admitted = world.store.submit_in(&one, new(1)).await.expect("a call");
@@ -334,12 +334,12 @@ fn a_submit_that_rejects_never_admits_too_many_at_any_isolation_level() {
             let late = world.store.submit_in(&two, new(2));
             let both = async {
                 let commit = async {
-                    world.until_somebody_waits("api_submit").await;
+                    world.until_a_call_waits("api_submit").await;
                     one.commit().await.expect("it commits");
                 };
                 tokio::join!(late, commit).0
             };
-            let refused = tokio::time::timeout(PATIENCE, both).await.expect("nobody waits for ever");
+            let refused = tokio::time::timeout(PATIENCE, both).await.expect("no call waits for ever");
             match refused {
                 Ok(answers) => {
                     assert_eq!(level, "READ COMMITTED");
@@ -368,7 +368,7 @@ fn the_same_job_submitted_twice_at_once_is_one_job() {
         world.store.submit_in(&open, vec![job(1, "t")]).await.expect("a call");
         let store = Arc::clone(&world.store);
         let again = tokio::spawn(async move { store.submit(vec![job(1, "t")]).await });
-        world.until_somebody_waits("api_submit").await;
+        world.until_a_call_waits("api_submit").await;
         open.commit().await.expect("it commits");
         let again = again.await.expect("it ends").expect("a call");
         assert_eq!(again, [Ok(Submitted::Existing(JobId(Uuid::from_u128(1))))]);
@@ -385,7 +385,7 @@ fn a_slot_that_is_freed_while_a_job_is_parked_on_it_wakes_the_job() {
         world.submit(vec![key(1)]).await;
         let held: Vec<Settle> = world.exchange(vec![], 1).await.into_iter().map(|(_, s)| s).collect();
         world.submit((2..=20).map(key).collect()).await;
-        // Another worker meets the full key and parks all that wait for it, and has not committed yet.
+        // Another worker meets the full key, parks the jobs that wait for it, and has not committed yet.
         let other = world.open_session(2).await;
         let slow = world.slow().await;
         slow.batch_execute("BEGIN").await.expect("it begins");
@@ -396,7 +396,7 @@ fn a_slot_that_is_freed_while_a_job_is_parked_on_it_wakes_the_job() {
                 .exchange(Exchange { settles: held, free_permits: 1_000, ..Exchange::renew(session, 2) })
                 .await
         });
-        world.until_somebody_waits("api_exchange_shared").await;
+        world.until_a_call_waits("api_exchange_shared").await;
         slow.batch_execute("COMMIT").await.expect("it commits");
         let settled = free.await.expect("it ends").expect("it is answered").settled;
         assert_eq!(settled, [Ok(JobState::Succeeded)]);
@@ -407,7 +407,7 @@ fn a_slot_that_is_freed_while_a_job_is_parked_on_it_wakes_the_job() {
 }
 
 #[test]
-fn a_claim_that_is_late_at_a_key_leaves_that_job_in_line_and_takes_the_others() {
+fn a_claim_that_loses_a_key_leaves_that_job_in_line_and_takes_others() {
     RUNTIME.block_on(async {
         let mut world = World::new("late_at_a_key").await;
         let of =
@@ -427,11 +427,11 @@ fn a_claim_that_is_late_at_a_key_leaves_that_job_in_line_and_takes_the_others() 
             let claim = Claim { max: 10, ..Claim::default() };
             store.exchange(Exchange { claim, free_permits: 10, ..Exchange::renew(session, 1) }).await
         });
-        world.until_somebody_waits("api_exchange_shared").await;
+        world.until_a_call_waits("api_exchange_shared").await;
         slow.batch_execute("COMMIT").await.expect("it commits");
         let claimed = late.await.expect("it ends").expect("it is answered").claimed;
         assert_eq!(claimed.iter().map(|job| job.id).collect::<Vec<_>>(), ids([2, 4]));
-        // Nothing is counted for the one that stayed.
+        // Nothing is counted for the job that stayed in line.
         for (group, used) in [(GroupRef::Group(name("t")), 3), (GroupRef::Cluster, 3)] {
             assert_eq!(world.store.group(group).await.expect("a group").status.used, used);
         }
@@ -471,7 +471,7 @@ fn a_claim_that_fills_a_queue_goes_on_with_the_next_one() {
 }
 
 #[test]
-fn a_job_behind_one_that_waits_for_its_other_key_is_let_in() {
+fn a_job_behind_one_that_waits_for_its_other_key_is_woken() {
     RUNTIME.block_on(async {
         let mut world = World::new("other_key").await;
         let shared: GroupRef = "h/l".parse().expect("a group");
@@ -480,11 +480,11 @@ fn a_job_behind_one_that_waits_for_its_other_key_is_let_in() {
         let of =
             |id, key| NewJob { key: Some(qo_core::Key::parse("key", key).expect("a key")), ..job(id, "t") };
         let both = |id, key| NewJob { limits: [(shared.clone(), 1)].into(), ..of(id, key) };
-        // One runs long with its key, another one with the slot that all others need, too.
+        // One job runs long with its key, another one with the slot that all others need too.
         world.submit(vec![of(1, "long"), both(2, "short")]).await;
         let held = world.exchange(vec![], 10).await;
         world.submit((3..=20).map(|id| both(id, "long")).chain([both(21, "free")]).collect()).await;
-        assert_eq!(world.claims(10).await, [], "they are put aside");
+        assert_eq!(world.claims(10).await, [], "they are parked");
         let ends: Vec<Settle> = held.into_iter().skip(1).map(|(_, settle)| settle).collect();
         assert_eq!(ends.len(), 1);
         let claimed: Vec<JobId> = world.exchange(ends, 10).await.into_iter().map(|(id, _)| id).collect();
@@ -493,7 +493,7 @@ fn a_job_behind_one_that_waits_for_its_other_key_is_let_in() {
 }
 
 #[test]
-fn one_who_is_late_at_a_key_and_one_who_frees_it_do_not_wait_for_each_other() {
+fn a_claim_late_at_a_key_and_one_that_frees_it_do_not_deadlock() {
     RUNTIME.block_on(async {
         let world = World::new("late_and_free").await;
         let (first, late, frees) = (world.slow().await, world.slow().await, world.slow().await);
@@ -507,15 +507,15 @@ fn one_who_is_late_at_a_key_and_one_who_frees_it_do_not_wait_for_each_other() {
             );
             tokio::spawn(async move { client.query(&counted, &[]).await })
         };
-        // It saw no row of the key; meanwhile somebody has taken it, and now frees it.
+        // It saw no row of the key. Meanwhile another transaction has taken the key, and now frees it.
         let late = count(late, "{1,1}", "{1,0}");
-        world.until_somebody_waits("change_slots('{a,z/k}', '{1,1}'").await;
+        world.until_a_call_waits("change_slots('{a,z/k}', '{1,1}'").await;
         let frees = count(frees, "{-1,-1}", "{1,1}");
-        world.until_somebody_waits("change_slots('{a,z/k}', '{-1,-1}'").await;
+        world.until_a_call_waits("change_slots('{a,z/k}', '{-1,-1}'").await;
         first.batch_execute("COMMIT").await.expect("it commits");
-        let lost = late.await.expect("it ends").expect("nobody is in its way");
+        let lost = late.await.expect("it ends").expect("it does not deadlock");
         assert_eq!(lost.iter().map(|row| row.get::<_, &str>(0)).collect::<Vec<_>>(), ["z/k"]);
-        assert_eq!(frees.await.expect("it ends").expect("nobody is in its way").len(), 0);
+        assert_eq!(frees.await.expect("it ends").expect("it does not deadlock").len(), 0);
     });
 }
 
@@ -525,7 +525,7 @@ fn a_job_whose_id_has_ended_before_can_end() {
         let mut world = World::new("ended_before").await;
         world.submit(vec![job(1, "t"), job(2, "t")]).await;
         let held: Vec<Settle> = world.exchange(vec![], 2).await.into_iter().map(|(_, s)| s).collect();
-        // It cannot be; but the end of one must not stop everybody.
+        // Ids are unique; but if two jobs had one id, the end of one must not stop every exchange.
         let slow = world.slow().await;
         let ended = "INSERT INTO done SELECT j.*, 'cancelled', 0, NULL FROM job j ORDER BY j.seq LIMIT 1";
         slow.batch_execute(ended).await.expect("it is put there");
@@ -535,14 +535,14 @@ fn a_job_whose_id_has_ended_before_can_end() {
 }
 
 #[test]
-fn the_next_job_of_a_key_is_let_in_when_the_one_before_it_goes_without_its_slot() {
+fn a_job_that_leaves_the_line_wakes_the_next_one_of_its_key() {
     RUNTIME.block_on(async {
-        let mut world = World::new("let_in").await;
+        let mut world = World::new("wakes_next").await;
         let key = |id| NewJob { key: Some(qo_core::Key::parse("key", "k").expect("a key")), ..job(id, "t") };
         world.store.set_limit("t/*".parse().expect("a group"), 1).await.expect("it is set");
         world.submit((1..=20).map(key).collect()).await;
         let held: Vec<Settle> = world.exchange(vec![], 5).await.into_iter().map(|(_, s)| s).collect();
-        assert_eq!((held.len(), world.claims(5).await), (1, vec![]), "the others are put aside");
+        assert_eq!((held.len(), world.claims(5).await), (1, vec![]), "the others are parked");
         assert_eq!(world.exchange(held, 0).await, []);
         for id in [2, 3] {
             world.store.cancel(ids([id])).await.expect("a call")[0].as_ref().expect("it is there");
@@ -591,7 +591,7 @@ fn a_job_that_ended_since_a_transaction_began_is_not_accepted_again() {
 }
 
 #[test]
-fn a_claim_that_meets_many_jobs_of_others_behind_its_own_claims_none_twice() {
+fn a_claim_that_jumps_over_jobs_of_others_claims_none_twice() {
     RUNTIME.block_on(async {
         for limited in [false, true] {
             let mut world = World::new("others_behind").await;
@@ -606,12 +606,12 @@ fn a_claim_that_meets_many_jobs_of_others_behind_its_own_claims_none_twice() {
     });
 }
 
-/// The fronts of the lines move with every exchange.
+/// The fronts move with every exchange.
 const FAST: &str =
     "CREATE OR REPLACE FUNCTION era_ms() RETURNS bigint LANGUAGE sql IMMUTABLE AS 'SELECT 0::bigint'";
 
 #[test]
-fn nobody_who_enters_before_the_front_of_the_line_is_passed_over() {
+fn no_job_that_enters_before_the_front_is_passed_over() {
     RUNTIME.block_on(async {
         for (level, submits_late) in [
             ("READ COMMITTED", false),
@@ -633,7 +633,7 @@ fn nobody_who_enters_before_the_front_of_the_line_is_passed_over() {
             let mut held = Vec::new();
             for _ in 0..5 {
                 held = world.exchange(held, 10).await.into_iter().map(|(_, settle)| settle).collect();
-                assert_eq!(held.len(), 10, "nobody waits");
+                assert_eq!(held.len(), 10, "no claim waits");
             }
             let look = world.slow().await;
             let front = "SELECT count(*) FROM front WHERE seq > 0";
@@ -649,7 +649,7 @@ fn nobody_who_enters_before_the_front_of_the_line_is_passed_over() {
             for _ in 0..5 {
                 held = world.exchange(held, 10).await.into_iter().map(|(_, settle)| settle).collect();
             }
-            assert_eq!(world.claims(100).await, [], "everybody had their turn");
+            assert_eq!(world.claims(100).await, [], "every job has run");
             let left: i64 = look.query_one("SELECT count(*) FROM early", &[]).await.expect("a look").get(0);
             assert_eq!(left, 0);
         }
@@ -669,7 +669,7 @@ fn a_transaction_that_stays_open_does_not_slow_claims() {
             held = world.exchange(held, 100).await.into_iter().map(|(_, settle)| settle).collect();
             assert_eq!(held.len(), 100);
         }
-        // None of the rows that have been deleted can go: somebody might still look at them.
+        // No deleted row can be vacuumed: the open transaction might still read it.
         let session = world.open_session(2).await;
         other.batch_execute("BEGIN").await.expect("it begins");
         other.query(&slow_claim(session, 1, 100), &[]).await.expect("it claims");

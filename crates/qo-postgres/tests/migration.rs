@@ -1,4 +1,4 @@
-//! A schema that an older release made is raised, and keeps what it has.
+//! A schema of an older release is upgraded and keeps what it has.
 
 mod fixtures;
 
@@ -11,7 +11,7 @@ use qo_postgres::{Options, PostgresStore, Url, migrate};
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-/// The tables of version 1, and what its workers left in them. Its functions go with the upgrade; two stand for all.
+/// The tables of version 1, and what its workers left in them. The upgrade replaces its functions; two stand for all.
 fn version_1(schema: &str) -> String {
     format!(
         "DROP SCHEMA IF EXISTS {schema} CASCADE;
@@ -32,12 +32,12 @@ fn version_1(schema: &str) -> String {
              \"payload\": \"null\", \"queue\": \"default\", \"priority\": 0, \"max_attempts\": 3, \"timeout_ms\": null,
              \"missed\": \"latest\", \"overlap\": false}}', false, NULL, NULL, NULL);
          UPDATE retention SET retain_ms = 5000 WHERE state = 'failed';",
-        include_str!("../src/migrations/0001_tables.sql")
+        migrate::step_sql(1)
     )
 }
 
-/// Jobs of version 1: some that keep the rules of jobs, and some that its doors let in and that break one. Of each of the latter
-/// the id is above 100. Job 8 and job 108 run, and each holds a slot of `api`, whose limit is 3.
+/// Jobs of version 1. Those with an id above 100 break a rule of jobs; its doors let them in. Jobs 8 and 108 run, and
+/// each holds a slot of `api`, whose limit is 3.
 fn jobs_of_version_1(schema: &str) -> String {
     let plain = "'t', 'default', 't', 1, NULL, 0, '[]', NULL, NULL, NULL";
     let jobs = [
@@ -157,7 +157,7 @@ fn limits_and_schedules_of_version_1_belong_to_the_default_app() {
     });
 }
 
-/// A schema of this release is one of version 1 again. That had no `api_pushes`.
+/// Makes a schema of this release one of version 1 again, which had no `api_pushes`. Its functions do not work then.
 fn back_to_version_1(schema: &str) -> String {
     format!(
         "SET search_path = {schema};
@@ -170,7 +170,25 @@ fn back_to_version_1(schema: &str) -> String {
          ALTER TABLE schedule DROP COLUMN put_off_until;
          ALTER TABLE limits DROP COLUMN config_app;
          ALTER TABLE code_limit DROP CONSTRAINT code_limit_pkey, DROP COLUMN app;
-         ALTER TABLE code_limit ADD PRIMARY KEY (task);"
+         ALTER TABLE code_limit ADD PRIMARY KEY (task);
+         ALTER TABLE owned_job RENAME CONSTRAINT owned_job_pkey TO hold_pkey;
+         ALTER TABLE owned_job RENAME CONSTRAINT owned_job_state_check TO hold_state_check;
+         ALTER INDEX owned_job_session RENAME TO hold_session;
+         ALTER INDEX owned_job_until RENAME TO hold_until;
+         ALTER TABLE owned_job RENAME TO hold;
+         ALTER TABLE effective_limit RENAME CONSTRAINT effective_limit_pkey TO gate_pkey;
+         ALTER INDEX effective_limit_large RENAME TO gate_large;
+         ALTER INDEX effective_limit_keys RENAME TO gate_keys;
+         ALTER INDEX effective_limit_zero RENAME TO gate_closed;
+         ALTER TABLE effective_limit RENAME TO gate;
+         ALTER TABLE extra_limit RENAME CONSTRAINT extra_limit_pkey TO extra_pkey;
+         ALTER INDEX extra_limit_job RENAME TO extra_job;
+         ALTER TABLE extra_limit RENAME TO extra;
+         ALTER TABLE submit_lock RENAME CONSTRAINT submit_lock_pkey TO admission_pkey;
+         ALTER TABLE submit_lock RENAME TO admission;
+         ALTER TABLE line RENAME COLUMN class TO lane;
+         ALTER TABLE line RENAME COLUMN extra_keys TO twin;
+         ALTER INDEX line_class RENAME TO line_lane;"
     )
 }
 
@@ -194,7 +212,7 @@ fn jobs_of_version_1_that_break_a_rule_fail_and_all_others_run() {
             assert!(attempt.error.as_ref().is_some_and(|error| error.as_str().contains("breaks a rule")));
             assert_eq!(store.group(group("api")).await.expect("it has a limit").status.used, 1);
 
-            // Every exchange goes on: what is over ends, others are claimed, and nothing of the bad ones comes back.
+            // Every exchange works: what is over ends, other jobs are claimed, and no bad job comes back.
             let session = SessionId(Uuid::from_u128(2));
             let tasks = vec![name("t")];
             let new = NewSession {
@@ -266,10 +284,10 @@ fn an_upgrade_gives_no_role_a_right_that_it_was_not_given() {
             ("web", "api_configure(jsonb, jsonb)", false),
             ("web", "api_pushes()", false),
             ("work", "api_exchange(jsonb, jsonb)", true),
-            // Made anew, and new.
+            // Made again, and new.
             ("work", "api_configure(jsonb, jsonb)", true),
             ("work", "api_pushes()", true),
-            // Taken away by the owner.
+            // Revoked by the owner.
             ("work", "api_set_limit(text, integer)", false),
             ("look", "api_pushes()", false),
         ] {
@@ -297,22 +315,28 @@ fn an_upgrade_that_waits_for_a_transaction_keeps_no_call_waiting() {
         let (client, caller) = (connect(&schemas.server()).await, connect(&schemas.server()).await);
         let url = schemas.schema(schema).await;
         client.batch_execute(&back_to_version_1(schema)).await.expect("it is as it was");
-        // A caller submits in its own transaction and takes its time.
-        let submit = format!("BEGIN; SELECT {schema}.submit('t')");
-        caller.batch_execute(&submit).await.expect("it is submitted");
+        // A caller stores a job in its own transaction and leaves that open.
+        let store = |id: u128| {
+            let id = Uuid::from_u128(id);
+            format!(
+                "INSERT INTO {schema}.job (seq, id, task, queue, grp, cost, priority, submitted_at, run_at, max_attempts, payload)
+                 VALUES (nextval('{schema}.acceptance'), '{id}', 't', 'default', 't', 1, 0, 1, 1, 3, 'null')"
+            )
+        };
+        caller.batch_execute(&format!("BEGIN; {}", store(1))).await.expect("it is stored");
         let (told, mut hears) = tokio::sync::mpsc::unbounded_channel::<String>();
         let raised = tokio::spawn(async move {
             migrate::up_telling(&url, |said| told.send(said.to_owned()).expect("it is heard")).await
         });
         let said = hears.recv().await.expect("it says why it waits");
         assert!(said.contains("open transaction") && said.contains("nothing has changed"), "{said}");
-        // Nothing of it is there, and a submit beside it is not held up.
+        // Nothing has changed, and another writer does not have to wait.
         let version: i32 = client.query_one("SELECT version FROM version", &[]).await.expect("it").get(0);
         assert_eq!(version, 1);
-        client.batch_execute(&format!("SELECT {schema}.submit('t')")).await.expect("it is submitted");
+        client.batch_execute(&store(2)).await.expect("it is stored");
         caller.batch_execute("COMMIT").await.expect("it ends");
         let steps = raised.await.expect("it ends").expect("it is raised");
-        assert_eq!(steps.len(), 2, "{steps:?}");
+        assert_eq!(steps.len(), 3, "{steps:?}");
         let jobs: i64 = client.query_one("SELECT count(*) FROM job", &[]).await.expect("jobs").get(0);
         assert_eq!(jobs, 2);
         client.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).await.expect("it goes");

@@ -56,3 +56,44 @@ fn the_page_of_promises_has_a_case_that_exists_for_every_promise() {
         named.len()
     );
 }
+
+/// Links of a page to a line: [`TEXT`](FILE#LNUMBER), as the text, the file and the range of the number in the page.
+fn line_links(page: &str) -> Vec<(String, String, std::ops::Range<usize>)> {
+    let mut links = Vec::new();
+    for (at, _) in page.match_indices(".rs#L") {
+        let file = page[..at].rfind("](").expect("a link has a text") + 2;
+        let text_end = file - 3;
+        let text = page[..text_end].rfind("[`").expect("the text is code") + 2;
+        let number = at + ".rs#L".len();
+        let end = number + page[number..].find(')').expect("a link has an end");
+        links.push((page[text..text_end].to_owned(), page[file..at + 3].to_owned(), number..end));
+    }
+    links
+}
+
+/// With QO_REWRITE=1 in the environment the test puts the right numbers in.
+#[test]
+fn links_of_the_readme_to_a_line_go_to_the_line_that_they_name() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let path = root.join("README.md");
+    let page = std::fs::read_to_string(&path).expect("the page is there");
+    let mut rewritten = page.clone();
+    let links = line_links(&page);
+    assert!(links.len() >= 8, "the links were not found: {links:?}");
+    for (text, file, number) in links.iter().rev() {
+        let source =
+            std::fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let places: Vec<usize> = source
+            .lines()
+            .enumerate()
+            .filter(|(_, line)| line.contains(text))
+            .map(|(at, _)| at + 1)
+            .collect();
+        let at = *places.first().unwrap_or_else(|| panic!("{file} has no line with `{text}`"));
+        rewritten.replace_range(number.clone(), &at.to_string());
+    }
+    if std::env::var_os("QO_REWRITE").is_some() {
+        std::fs::write(&path, &rewritten).expect("the page can be written");
+    }
+    assert_eq!(page, rewritten, "some lines have moved: run this test with QO_REWRITE=1");
+}

@@ -1,9 +1,27 @@
-//! The client: submits jobs and waits for them.
+//! The client: submits jobs, waits for them, and does what operators do.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | this one | submit, wait |
+//! | `jobs` | look at jobs, cancel, retry, explain |
+//! | `groups` | groups and limits, queues, workers |
+//! | `workflows` | workflows and schedules |
+//! | `slots` | slots for work that is not a job |
 
-use crate::dice::Dice;
+mod groups;
+mod jobs;
+mod page;
+mod slots;
+mod workflows;
+
+pub use page::Page;
+pub use slots::{AcquireSlots, SlotGuard};
+
 use crate::submit::Submit;
-use qo_core::{ConcurrencyManager, Error, ErrorKind, JobDetail, JobId, JobState, NewJob, Result, Store};
+use crate::task::Accepts;
+use qo_core::{Error, ErrorKind, JobDetail, JobId, JobState, NewJob, Result, Store, StoreSlots};
 use qo_core::{Submitted, caps};
+use qo_object::Jitter;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt;
@@ -55,19 +73,20 @@ impl Client {
         Self { deadline, ..self }
     }
 
-    /// The store: everything else that can be asked of a namespace.
+    /// The store behind the client: the seam that workers speak, in batches.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// Slots for programs that are not jobs.
-    pub fn concurrency(&self) -> ConcurrencyManager {
-        ConcurrencyManager::new(Arc::clone(&self.store))
+    /// Slots for programs that are not jobs: a [`ConcurrencyManager`](qo_core::ConcurrencyManager).
+    pub fn concurrency(&self) -> StoreSlots {
+        StoreSlots::new(Arc::clone(&self.store))
     }
 
-    /// A job of `task`, to be submitted: set its options, then `.await` it. See [`Submit`].
-    pub fn submit(&self, task: &str, payload: &(impl Serialize + ?Sized)) -> Submit {
-        Submit::new(self.clone(), task, payload)
+    /// A job of a task, to be submitted: set its options, then `.await` it. See [`Submit`]. The task is a name, or a
+    /// [`Task`](crate::Task) that says what its payload is.
+    pub fn submit<In: Serialize + ?Sized>(&self, task: impl Accepts<In>, payload: &In) -> Submit {
+        Submit::new(self.clone(), task.task_name(), payload)
     }
 
     /// Submits jobs and returns the outcome of each.
@@ -77,7 +96,7 @@ impl Client {
     /// it are not made.
     pub async fn submit_many(&self, jobs: Vec<NewJob>) -> Result<Vec<Result<Submitted>>> {
         for (index, job) in jobs.iter().enumerate() {
-            job.check().map_err(|error| error.at(format_args!("jobs[{index}]")))?;
+            job.check().map_err(|error| error.at_item("jobs", index))?;
         }
         let mut all = Vec::with_capacity(jobs.len());
         let mut rest = jobs.into_iter().peekable();
@@ -93,7 +112,11 @@ impl Client {
             }
             let first = all.len();
             let submitted = self.again(|| self.store.submit(call.clone())).await;
-            all.extend(submitted.map_err(|error| in_all(error, first))?);
+            // The error names a job by its index in the call: the caller knows it by its index among all jobs.
+            all.extend(submitted.map_err(|error| match error.item("jobs") {
+                Some(index) => error.without_item("jobs").at_item("jobs", first + index),
+                None => error,
+            })?);
         }
         Ok(all)
     }
@@ -151,37 +174,35 @@ impl Client {
             .map_err(|error| Error::new(ErrorKind::Data, format!("output of job {job}: {error}")))
     }
 
+    /// The outcome of a call about one thing.
+    pub(crate) async fn of_one<T, F>(&self, call: impl FnMut() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<Vec<Result<T>>>>,
+    {
+        let outcomes = self.again(call).await?;
+        let missing = || Err(Error::new(ErrorKind::Internal, "the store returned no outcome"));
+        outcomes.into_iter().next().unwrap_or_else(missing)
+    }
+
     /// Repeats a call while the store cannot be reached or the outcome is unknown.
     pub(crate) async fn again<T, F>(&self, mut call: impl FnMut() -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
     {
         let started = Instant::now();
-        let mut dice = None;
+        let mut jitter = None;
         for tries in 1.. {
             let error = match call().await {
-                Err(error) if matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Unavailable) => error,
+                Err(error) if error.is_transient() => error,
                 result => return result,
             };
-            let dice = dice.get_or_insert_with(Dice::new);
-            let pause = dice.backoff(tries, Duration::from_millis(50), Duration::from_secs(2));
+            let jitter = jitter.get_or_insert_with(Jitter::new);
+            let pause = jitter.backoff(tries, Duration::from_millis(50), Duration::from_secs(2));
             if started.elapsed() + pause > self.deadline {
                 return Err(error);
             }
             tokio::time::sleep(pause).await;
         }
         unreachable!("it is tried until it is done or the time is up")
-    }
-}
-
-/// An error that names a job of one call, renamed to its index among all of them.
-fn in_all(error: Error, first: usize) -> Error {
-    let renamed = || {
-        let (index, rest) = error.message().strip_prefix("jobs[")?.split_once(']')?;
-        Some(format!("jobs[{}]{rest}", index.parse::<usize>().ok()? + first))
-    };
-    match renamed() {
-        Some(message) if first > 0 => Error::new(error.kind(), message),
-        Some(_) | None => error,
     }
 }

@@ -3,7 +3,6 @@
 use crate::settings::without_password;
 use qo_core::{Error, MemoryStore, Result, Store};
 use qo_object::{Absent, Bucket, LogStore, Options, SlotObjects};
-use qo_postgres::PostgresStore;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -76,6 +75,7 @@ pub async fn open(url: &str, purpose: Purpose) -> Result<Opened> {
             };
             return Ok(Opened { has_made: store.has_made(), store: Arc::new(store) });
         }
+        #[cfg(feature = "postgres")]
         Place::Postgres(url) => open_schema(&url).await?,
         Place::Memory => Arc::new(MemoryStore::new()),
     };
@@ -86,7 +86,7 @@ pub async fn open(url: &str, purpose: Purpose) -> Result<Opened> {
 pub fn directory(url: &str) -> Option<PathBuf> {
     match Place::parse(url) {
         Ok(Place::Directory(directory)) => Some(directory.path),
-        Ok(Place::Bucket(_) | Place::Postgres(_) | Place::Memory) | Err(_) => None,
+        Ok(_) | Err(_) => None,
     }
 }
 
@@ -103,14 +103,16 @@ pub fn slot_objects(url: &str) -> Result<SlotObjects> {
     }
 }
 
+#[cfg(feature = "postgres")]
 async fn open_schema(url: &qo_postgres::Url) -> Result<Arc<dyn Store>> {
-    Ok(Arc::new(PostgresStore::open(url, qo_postgres::Options::default()).await?))
+    Ok(Arc::new(qo_postgres::PostgresStore::open(url, qo_postgres::Options::default()).await?))
 }
 
 /// Where a namespace is.
 pub(crate) enum Place {
     Directory(Directory),
     Bucket(Box<Bucket>),
+    #[cfg(feature = "postgres")]
     Postgres(Box<qo_postgres::Url>),
     Memory,
 }
@@ -185,11 +187,17 @@ impl Place {
         let refused = |rule: &str| Err(Error::invalid("store", without_password(url), rule));
         match scheme {
             "file" => Directory::parse(rest).map(Self::Directory).or_else(|rule| refused(&rule)),
+            #[cfg(feature = "postgres")]
             "postgres" | "postgresql" if rest.starts_with("//") => {
                 Ok(Self::Postgres(Box::new(qo_postgres::Url::parse(url)?)))
             }
+            #[cfg(not(feature = "postgres"))]
+            "postgres" | "postgresql" => {
+                refused("this build of qo has no PostgreSQL: add the feature postgres")
+            }
             "s3" => Ok(Self::Bucket(Box::new(Bucket::parse(url)?))),
             "memory" => Ok(Self::Memory),
+            #[cfg(feature = "postgres")]
             "postgres" | "postgresql" => {
                 refused("must be a connection string, as in postgres://user@host/database?schema=qo")
             }

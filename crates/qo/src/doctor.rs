@@ -8,7 +8,9 @@ pub use qo_object::doctor::Repair as DirectoryRepair;
 pub use qo_object::doctor::{Damage, Health as DirectoryHealth, MayWrite, Namespace};
 pub use qo_object::slots::{ExpiredSlot, ExpiredSlots, SlotObject};
 pub use qo_object::{Hold, Identity};
+#[cfg(feature = "postgres")]
 use qo_postgres::doctor as postgres;
+#[cfg(feature = "postgres")]
 pub use qo_postgres::doctor::{Drift, Health as PostgresHealth};
 
 /// What was found, by kind of store.
@@ -17,6 +19,7 @@ pub enum Health {
     /// Of a directory or a bucket.
     Directory(DirectoryHealth),
     /// Of a PostgreSQL schema.
+    #[cfg(feature = "postgres")]
     Postgres(PostgresHealth),
 }
 
@@ -26,6 +29,7 @@ pub enum Repair {
     /// To a directory or a bucket.
     Directory(DirectoryRepair),
     /// To a PostgreSQL schema: groups that were counted anew.
+    #[cfg(feature = "postgres")]
     Postgres(Vec<Drift>),
 }
 
@@ -34,6 +38,7 @@ pub async fn examine(url: &str) -> Result<Option<Health>> {
     Ok(match Place::parse(url)? {
         Place::Directory(Directory { path, .. }) => Some(Health::Directory(directory::examine(path).await?)),
         Place::Bucket(bucket) => Some(Health::Directory(directory::examine_bucket(&bucket).await?)),
+        #[cfg(feature = "postgres")]
         Place::Postgres(url) => Some(Health::Postgres(postgres::examine(&url).await?)),
         Place::Memory => None,
     })
@@ -44,7 +49,7 @@ pub async fn examine(url: &str) -> Result<Option<Health>> {
 pub async fn may_write(url: &str) -> Result<Option<MayWrite>> {
     match Place::parse(url)? {
         Place::Bucket(bucket) => directory::may_write_to_bucket(&bucket).await.map(Some),
-        Place::Directory(_) | Place::Postgres(_) | Place::Memory => Ok(None),
+        _ => Ok(None),
     }
 }
 
@@ -54,6 +59,7 @@ pub async fn repair(url: &str) -> Result<Repair> {
     match Place::parse(url)? {
         Place::Directory(Directory { path, .. }) => Ok(Repair::Directory(directory::repair(path).await?)),
         Place::Bucket(bucket) => Ok(Repair::Directory(directory::repair_bucket(&bucket).await?)),
+        #[cfg(feature = "postgres")]
         Place::Postgres(url) => Ok(Repair::Postgres(postgres::repair(&url).await?)),
         Place::Memory => Err(Error::new(ErrorKind::Conflict, "there is nothing to repair in memory:")),
     }
@@ -65,7 +71,7 @@ pub async fn namespace(url: &str) -> Result<Option<Namespace>> {
     match Place::parse(url)? {
         Place::Directory(Directory { path, .. }) => directory::namespace(path).await,
         Place::Bucket(bucket) => directory::namespace_of_bucket(&bucket).await,
-        Place::Postgres(_) | Place::Memory => Ok(None),
+        _ => Ok(None),
     }
 }
 
@@ -75,7 +81,7 @@ pub async fn release(url: &str) -> Result<Option<Hold>> {
     match Place::parse(url)? {
         Place::Directory(Directory { path, .. }) => directory::release(path).await,
         Place::Bucket(bucket) => directory::release_bucket(&bucket).await,
-        Place::Postgres(_) | Place::Memory => Ok(None),
+        _ => Ok(None),
     }
 }
 
@@ -84,14 +90,15 @@ pub async fn release(url: &str) -> Result<Option<Hold>> {
 pub async fn expired_slots(url: &str) -> Result<Option<ExpiredSlots>> {
     match Place::parse(url)? {
         Place::Bucket(bucket) => Ok(Some(SlotObjects::in_bucket(&bucket)?.expired().await?)),
-        Place::Directory(_) | Place::Postgres(_) | Place::Memory => Ok(None),
+        _ => Ok(None),
     }
 }
 
 /// The server that a store is on, for people: `HOST:PORT`. None for a store without one.
 pub fn server(url: &str) -> Option<String> {
     match Place::parse(url) {
+        #[cfg(feature = "postgres")]
         Ok(Place::Postgres(url)) => Some(postgres::server(&url)),
-        Ok(Place::Directory(_) | Place::Bucket(_) | Place::Memory) | Err(_) => None,
+        Ok(_) | Err(_) => None,
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::context::Context;
 use crate::failure::{Failure, IntoFailure};
+use crate::retry::RetryPolicy;
 use futures::future::BoxFuture;
-use qo_core::{Error, Json, Name, Result, RetryPolicy, TaskOptions};
+use qo_core::{Error, Json, Name, Result, TaskOptions};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::future::Future;
@@ -74,7 +75,7 @@ impl TaskConfig {
             group: group.map_err(|error| error.at(format_args!("tasks[{task}]")))?,
             max_concurrent: self.max_concurrent,
             timeout_ms: self.timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
-            retry: self.retry,
+            retry: self.retry.map(Into::into),
             ..TaskOptions::new(task)
         };
         options.check().map_err(|error| error.at(format_args!("tasks[{}]", options.task)))?;
@@ -88,7 +89,7 @@ impl From<TaskOptions> for TaskConfig {
             group: options.group.map(String::from),
             max_concurrent: options.max_concurrent,
             timeout: options.timeout_ms.map(Duration::from_millis),
-            retry: options.retry,
+            retry: options.retry.map(Into::into),
         }
     }
 }

@@ -3,7 +3,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`mod@connect`] | from a URL to a [`Store`] |
-//! | [`client`], [`submit`] | submitting jobs, waiting for them |
+//! | [`client`], [`submit`] | submitting jobs, waiting for them, and what operators do |
+//! | [`task`] | a task as a constant: its name, payload and output |
 //! | [`handler`], [`context`], [`failure`] | functions that run jobs: what they get, what they return |
 //! | [`worker`] | the worker: one session, one loop of exchanges, handlers under supervision |
 //! | [`program`], [`guard`] | any executable as a task, and the process that kills it before it outlives its lease |
@@ -18,33 +19,61 @@ pub mod bucket;
 pub mod client;
 pub mod connect;
 pub mod context;
-mod dice;
 pub mod doctor;
 pub mod failure;
 pub mod guard;
 pub mod handler;
 pub mod metrics;
 pub mod migrate;
+#[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod program;
+pub mod retry;
 pub mod settings;
 pub mod submit;
+pub mod task;
 pub mod worker;
 
-pub use client::Client;
+pub use client::{AcquireSlots, Client, Page, SlotGuard};
 pub use connect::{connect, connect_to_submit, slot_objects};
 pub use context::{CancelReason, Context};
 pub use failure::{Failure, IntoFailure};
 pub use handler::{Handler, TaskConfig};
 pub use metrics::Metrics;
 pub use qo_core as core;
-pub use qo_core::{Error, ErrorKind, Result, Store};
+pub use qo_core::{Acquire, ConcurrencyManager, HeldSlot};
+pub use qo_core::{
+    Attempt, AttemptOutcome, Cursor, Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, GroupStatus,
+    JobDetail, JobFilter, JobId, JobPage, JobState, JobView, Key, Name, NewJob, OnFailure, OnLimit,
+    QueueStatus, Reason, ScheduleStatus, Submitted, Time, WorkerStatus, WorkflowPage, WorkflowState,
+    WorkflowStatus,
+};
+pub use qo_core::{Cause, Error, ErrorKind, Result, Store};
 pub use qo_object::SlotObjects;
+pub use retry::RetryPolicy;
 pub use settings::Settings;
 pub use submit::Submit;
+pub use task::Task;
 pub use worker::{ShutdownHandle, Worker, WorkerBuilder, WorkerOptions};
 
-/// Compiles the example of the project's README.
+/// Compiles and runs the examples of the project's README and of its documentation.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../../../docs/tutorial/rust.md")]
+    struct Tutorial;
+
+    #[doc = include_str!("../../../docs/how-to/limits-and-keys.md")]
+    struct LimitsAndKeys;
+
+    #[doc = include_str!("../../../docs/how-to/idempotency.md")]
+    struct Idempotency;
+
+    #[doc = include_str!("../../../docs/how-to/testing-handlers.md")]
+    struct TestingHandlers;
+
+    #[doc = include_str!("../../../docs/how-to/run-on-postgresql.md")]
+    struct RunOnPostgresql;
+}

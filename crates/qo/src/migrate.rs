@@ -1,7 +1,9 @@
 //! The version of a store, by URL, and raising it to that of this release.
 
 use crate::connect::{Directory, Place, Purpose, open};
-use qo_core::{Error, ErrorKind, Result};
+use qo_core::Result;
+#[cfg(feature = "postgres")]
+use qo_core::{Error, ErrorKind};
 use serde::Serialize;
 
 /// The version of a store and the one that this release works with: the format of a directory, the version of a schema.
@@ -25,6 +27,7 @@ pub async fn status(url: &str) -> Result<Level> {
     let (store, release) = match Place::parse(url)? {
         Place::Directory(Directory { path, .. }) => qo_object::doctor::format_levels(path).await?,
         Place::Bucket(bucket) => qo_object::doctor::format_levels_of_bucket(&bucket).await?,
+        #[cfg(feature = "postgres")]
         Place::Postgres(url) => return schema(&url).await,
         Place::Memory => (Some(1), 1),
     };
@@ -39,15 +42,19 @@ pub async fn up(url: &str) -> Result<Vec<String>> {
 
 /// The same, and tells why it waits: on PostgreSQL an open transaction may hold the tables.
 pub async fn up_telling(url: &str, tell: impl FnMut(&str) + Send) -> Result<Vec<String>> {
+    #[cfg(feature = "postgres")]
     if let Place::Postgres(url) = Place::parse(url)? {
         return qo_postgres::migrate::up_telling(&url, tell).await;
     }
+    #[cfg(not(feature = "postgres"))]
+    drop(tell);
     // Opening gives a new directory its format. There is only one format so far, so there is nothing to raise.
     let opened = open(url, Purpose::Work).await?;
     opened.store.finish().await;
     Ok(if opened.has_made { vec!["made a new namespace".into()] } else { Vec::new() })
 }
 
+#[cfg(feature = "postgres")]
 async fn schema(url: &qo_postgres::Url) -> Result<Level> {
     use qo_postgres::migrate::{VERSION, pending, status};
     let found = status(url).await?;

@@ -1,9 +1,10 @@
 //! A job on its way to the store, with all its options.
 
 use crate::client::Client;
+use crate::retry::RetryPolicy;
 use futures::future::BoxFuture;
 use qo_core::{Error, ErrorKind, GroupRef, JobId, Json, Key, Name, NewJob, OnFailure, OnLimit, Result};
-use qo_core::{RetryPolicy, Submitted, Time};
+use qo_core::{Submitted, Time, millis};
 use serde::Serialize;
 use std::fmt;
 use std::future::IntoFuture;
@@ -94,7 +95,7 @@ impl Submit {
 
     /// Backoff between tries. Defaults to the task's.
     pub fn retry(self, policy: RetryPolicy) -> Self {
-        self.set(|job| job.retry = Some(policy))
+        self.set(|job| job.retry = Some(policy.into()))
     }
 
     /// How long one attempt may run. Defaults to the task's.
@@ -178,14 +179,9 @@ impl Submit {
             let now = client.again(|| client.store().now()).await?;
             job.run_at = Some(now.plus_ms(millis(delay)));
         }
-        let outcomes = client.again(|| client.store().submit(vec![job.clone()])).await;
+        let outcome = client.of_one(|| client.store().submit(vec![job.clone()])).await;
         // There is only one job: leave its index out of the error.
-        let outcomes = outcomes.map_err(|error| {
-            let message = error.message().strip_prefix("jobs[0].").unwrap_or(error.message());
-            Error::new(error.kind(), message)
-        })?;
-        let missing = || Error::new(ErrorKind::Internal, "the store said nothing of the job");
-        outcomes.into_iter().next().ok_or_else(missing)?
+        outcome.map_err(|error| error.without_item("jobs"))
     }
 }
 
@@ -206,10 +202,6 @@ impl IntoFuture for Submit {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,7 +214,8 @@ mod tests {
         let delayed = client.submit("mail", &()).delay(Duration::from_secs(60));
         let error = delayed.into_job().expect_err("it has no date");
         assert_eq!(error.kind(), ErrorKind::Invalid);
-        assert!(error.message().starts_with("delay: ") && error.message().contains("run_at"), "{error}");
+        assert_eq!(error.path().as_deref(), Some("delay"));
+        assert!(error.rule().contains("run_at"), "{error}");
         let date = Time::from_millis(5);
         let dated = client.submit("mail", &()).delay(Duration::from_secs(60)).run_at(date);
         assert_eq!(dated.into_job().map(|job| job.run_at), Ok(Some(date)));

@@ -8,23 +8,23 @@ use qo::settings::{nearest, parse_ms};
 use uuid::Uuid;
 
 /// Only the rule: clap names the argument and its value.
-fn rule(error: &qo::Error) -> String {
-    qo::settings::rule(error).to_owned()
+fn rule(error: qo::Error) -> String {
+    error.rule().to_owned()
 }
 
 /// A name of a task, queue, group, workflow or schedule.
 pub fn name(text: &str) -> Result<Name, String> {
-    Name::parse("name", text).map_err(|error| rule(&error))
+    Name::parse("name", text).map_err(rule)
 }
 
 /// A key.
 pub fn key(text: &str) -> Result<Key, String> {
-    Key::parse("key", text).map_err(|error| rule(&error))
+    Key::parse("key", text).map_err(rule)
 }
 
 /// A group.
 pub fn group(text: &str) -> Result<GroupRef, String> {
-    GroupRef::parse("group", text).map_err(|error| rule(&error))
+    GroupRef::parse("group", text).map_err(rule)
 }
 
 /// A job's id.

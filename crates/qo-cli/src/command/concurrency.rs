@@ -2,7 +2,7 @@
 
 use super::argument;
 use crate::cli::Format;
-use crate::output::{Array, Screen, Style, Table, Times};
+use crate::output::{Array, Screen, Style, Table, Times, group as group_json};
 use crate::place::{Place, did_you_mean, times};
 use crate::trouble::{Done, Trouble};
 use clap::{Args, Subcommand};
@@ -229,7 +229,7 @@ impl Status {
             };
         };
         match store.group(group.clone()).await {
-            Ok(detail) if self.format.json => screen.json(&detail),
+            Ok(detail) if self.format.json => screen.json(&group_json(&detail)),
             Ok(detail) => show(screen, &detail, &times(&store).await?),
             Err(error) => {
                 let known = all_groups(&store, caps::PAGE).await?;

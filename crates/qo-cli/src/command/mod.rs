@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod argument;
+#[cfg(feature = "bench")]
 pub mod bench;
 pub mod completions;
 pub mod concurrency;

@@ -1,6 +1,7 @@
 //! The core's views as JSON for programs. Payloads and outputs are JSON values, not strings of JSON.
 
-use qo::core::{Attempt, JobDetail, JobId, JobView, Json, LastTick, Name, Schedule, ScheduleStatus, Time};
+use qo::core::{Attempt, GroupDetail, GroupStatus, Holder, JobDetail, JobId, JobView, Json, LastTick, Name};
+use qo::core::{Schedule, ScheduleStatus, Time};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -31,6 +32,17 @@ pub fn detail(detail: &JobDetail) -> impl Serialize {
         output: detail.output.as_ref().map(value),
         attempts: &detail.attempts,
     }
+}
+
+/// A group and what holds its slots: the fields of a listing, and `holders`.
+pub fn group(detail: &GroupDetail) -> impl Serialize {
+    #[derive(Serialize)]
+    struct Group<'a> {
+        #[serde(flatten)]
+        status: &'a GroupStatus,
+        holders: &'a [Holder],
+    }
+    Group { status: &detail.status, holders: &detail.holders }
 }
 
 /// A schedule.

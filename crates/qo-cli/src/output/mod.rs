@@ -2,18 +2,20 @@
 //!
 //! Results go to stdout, everything else to stderr. With `--json` a command prints exactly one JSON document: an array for
 //! a listing, an object for one thing. Tables are for people and may change; the field names of JSON are those of
-//! `qo-core`, and times are milliseconds since 1970.
+//! `qo-core`, and times are RFC 3339 in UTC. docs/reference/json.md lists every field.
 
+mod dates;
 mod json;
 mod table;
 mod time;
 
-pub use json::{detail, schedule};
+pub use json::{detail, group, schedule};
 pub use table::{Style, Table, clean};
 pub use time::Times;
 
 use crate::trouble::Done;
 use clap::ValueEnum;
+use dates::Dated;
 use qo::Error;
 use serde::Serialize;
 use std::fmt::Display;
@@ -102,7 +104,7 @@ impl Screen {
 
     /// One JSON document.
     pub fn json(&mut self, document: &impl Serialize) -> Done {
-        let text = serde_json::to_string_pretty(document)
+        let text = serde_json::to_string_pretty(&Dated(document))
             .map_err(|error| Error::new(qo::ErrorKind::Internal, format!("json: {error}")))?;
         self.line(text)
     }
@@ -158,7 +160,7 @@ impl Array {
 
     /// Adds an element, on a line of its own.
     pub fn add(&mut self, screen: &mut Screen, element: &impl Serialize) -> Done {
-        let text = serde_json::to_string(element)
+        let text = serde_json::to_string(&Dated(element))
             .map_err(|error| Error::new(qo::ErrorKind::Internal, format!("json: {error}")))?;
         let separator = if std::mem::take(&mut self.empty) { "\n  " } else { ",\n  " };
         screen.raw(separator)?;

@@ -3,7 +3,7 @@
 //! Each process is a client of its own, and the server gives it wrong dates as the test says. The jobs themselves count
 //! how many of them run; a job counts as long as its process exists.
 
-use crate::fixture::{Here, Ran, Worker, until};
+use crate::fixture::{Here, Ran, Worker, millis, until};
 use qo::core::{Clock, SystemClock};
 use qo_testkit::{Bucket, DateLies};
 use std::fs;
@@ -100,7 +100,7 @@ impl Scene {
         let job = self.qo("right", &["submit", "later", "--delay", "1h", "--json"]).json();
         let id = job["job"].as_str().or(job[0]["job"].as_str()).expect("an id").to_owned();
         let shown = self.qo("right", &["jobs", "show", &id, "--json"]).json();
-        let then_ms = shown["submitted_at"].as_i64().unwrap_or_else(|| panic!("{shown}"));
+        let then_ms = millis(&shown["submitted_at"]);
         SystemClock::default().now().as_millis().abs_diff(then_ms).into()
     }
 }

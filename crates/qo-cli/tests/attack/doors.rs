@@ -70,7 +70,7 @@ impl There {
                 INSERT INTO qo.job (seq, id, task, queue, grp, key, cost, priority, submitted_at, run_at, max_attempts, payload)
                 VALUES (nextval('qo.acceptance'), '{id}', $a${task}$a$, 'default', 'mail', {key}, {cost}, 0, 0, 0, 3, $a${payload}$a$)
                 RETURNING seq, queue, task, grp, cost, priority, run_at)
-             INSERT INTO qo.line (seq, queue, task, lane, priority, run_at, big)
+             INSERT INTO qo.line (seq, queue, task, class, priority, run_at, big)
              SELECT seq, queue, task, task || ' ' || grp || ' ' || cost, priority, run_at, false FROM new"
         ));
         id

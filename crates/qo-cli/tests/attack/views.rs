@@ -32,7 +32,7 @@ fn after_the_only_worker_was_killed_no_view_counts_it() {
         assert!(!told.out.contains("is full"), "{}", told.out);
     }
     let group = here.qo(&["concurrency", "status", "nap", "--json"]).json();
-    assert_eq!((&group["status"]["used"], &group["holders"]), (&json!(0), &json!([])), "{group}");
+    assert_eq!((&group["used"], &group["holders"]), (&json!(0), &json!([])), "{group}");
     let queue = here.qo(&["queues", "--json"]).json()[0].clone();
     assert_eq!((&queue["running"], &queue["due"]), (&json!(0), &json!(2)), "{queue}");
     let listed = here.qo(&["jobs", "list", "--state", "running", "--json"]).json();
@@ -248,7 +248,6 @@ fn a_worker_that_says_it_is_at_work_has_pushed_its_limits() {
     let _worker = Worker::of(child);
     let said = || fs::read_to_string(here.path("log")).unwrap_or_default();
     until("it is at work", || said().contains("at work"));
-    let limit =
-        |group: &str| here.qo(&["concurrency", "status", group, "--json"]).json()["status"]["limit"].clone();
+    let limit = |group: &str| here.qo(&["concurrency", "status", group, "--json"]).json()["limit"].clone();
     assert_eq!((limit("gpu"), limit("resize")), (json!(2), json!(4)));
 }

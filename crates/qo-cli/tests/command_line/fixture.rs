@@ -145,6 +145,14 @@ fn ran(mut child: Child, stdin: &str) -> Ran {
     Ran { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
 }
 
+/// A moment of a JSON document, in milliseconds since 1970.
+#[track_caller]
+pub fn millis(moment: &Value) -> i64 {
+    let text = moment.as_str().unwrap_or_else(|| panic!("{moment}: no moment"));
+    let moment: jiff::Timestamp = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+    moment.as_millisecond()
+}
+
 /// Waits until a condition holds.
 #[track_caller]
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {

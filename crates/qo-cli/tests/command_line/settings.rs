@@ -78,7 +78,7 @@ fn completions_know_the_commands() {
 
 #[test]
 fn the_page_about_settings_has_every_one_of_them() {
-    let page = include_str!("../../../../docs/settings.md");
+    let page = include_str!("../../../../docs/reference/settings.md");
     let here = Here::new();
     let shown = here.qo(&["config", "show", "--json"]).json();
     for setting in shown.as_array().expect("an array") {

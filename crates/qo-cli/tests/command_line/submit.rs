@@ -1,6 +1,6 @@
 //! Submitting: one, many, from files and pipes.
 
-use crate::fixture::{Here, signal, until};
+use crate::fixture::{Here, millis, signal, until};
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
@@ -67,7 +67,7 @@ fn every_option_of_a_job_arrives() {
     ] {
         assert_eq!(job[field], value, "{field}");
     }
-    let ms = |field: &str| job[field].as_i64().expect("a time");
+    let ms = |field: &str| millis(&job[field]);
     assert!((3_590_000..=3_610_000).contains(&(ms("run_at") - ms("submitted_at"))), "{job}");
     assert_eq!(ms("good_until") - ms("run_at"), 3_600_000);
 }

@@ -1,8 +1,20 @@
 //! Claim: the walk along the line.
 //!
-//! Due jobs are visited in claim order, from the desks that the session serves; a job that has room in
-//! all its groups, and leaves enough for the big jobs ahead of it, is started and takes all its slots. What cannot
-//! run is not visited (see [`lane`](crate::lane)), so the walk costs what it grants.
+//! The walk merges the lines of all desks that the session serves, in claim order:
+//! 1. Put the first spot of each line (the ready classes and the open gates of each desk) on a heap.
+//! 2. Take the first spot in claim order. A spot is a class and the lane of its first job.
+//! 3. Visit it. The job runs if all its groups have room and enough slots are left for the big jobs ahead of it. It
+//!    then takes all its slots at once.
+//! 4. Otherwise pass it over: park the lane, send the class to a gate, or skip it for this walk.
+//! 5. Take the next spot of the same line, or the first of the heap, until the claim is full or no spot is left.
+//!
+//! Prefetch is a second walk after the first. It counts claimed jobs as if they ran, and takes no slots.
+//!
+//! Invariants:
+//! - Room only shrinks during a walk, and slots that are kept for a big job stay kept. So a job that was passed over
+//!   once stays passed over, and each line only moves forward.
+//! - A lane or class that lacks room is visited once and put away (see [`lane`](crate::lane)), so the walk costs what it
+//!   grants.
 
 use super::Decider;
 use super::reserve::{Counting, LAST_PLACE};
@@ -14,61 +26,60 @@ use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// A line that the walk merges with the others. What it yields next comes after a rank, so what was passed over
-/// is not met again.
+/// A line that the walk merges with the others. It yields only spots after a given rank, so the walk meets no spot
+/// twice in one line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Line {
     /// The classes of a desk that wait at no gate.
     Ready(Ix<Desk>),
     /// The first class of each gate that is open on a desk.
     Gates(Ix<Desk>),
-    /// The classes of a desk at one gate, behind one that was passed over.
+    /// The classes of a desk at one gate, behind a class that was passed over.
     Gate(Ix<Desk>, Ix<Group>),
-    /// The lanes of one class, behind one that was passed over.
+    /// The lanes of one class, behind a lane that was passed over.
     Class(Ix<Class>),
 }
 
-/// The next spot of a line: queue priority and rank are claim order.
+/// The next spot of a line. Queue priority and rank come first: spots compare in claim order.
 type Spot = (u32, Rank, Line, Ix<Class>, Ix<Lane>);
 
 /// What the walk finds at a spot.
 #[derive(PartialEq, Eq)]
 enum Verdict {
     Take,
-    /// This lane cannot, the next one of its class may.
+    /// This lane cannot run. The next lane of its class may.
     PassLane,
-    /// The same, and it has left its class until its key has room.
+    /// As `PassLane`, and the lane is parked until its key has room.
     ParkedLane,
-    /// No lane of this class can, during this walk.
+    /// No lane of this class can run during this walk.
     PassClass,
-    /// Nothing behind it in its line can.
+    /// Nothing behind it in its line can run.
     PassLine,
-    /// Another line came by before, and it stands here no more.
+    /// Another line came here first: it took the job or parked the lane.
     Gone,
-    /// Nothing can.
+    /// Nothing can run: the cluster is full.
     End,
 }
 
-/// One walk along the line. Room only shrinks while it lasts, and what was kept for a big job stays kept: so
-/// whatever was passed over stays passed over.
+/// One walk along the line.
 struct Walk {
     claim: Claim,
     counting: Counting,
     spots: BinaryHeap<Reverse<Spot>>,
-    /// Payloads of what was taken.
+    /// Bytes of the payloads that were taken.
     payload_bytes: usize,
-    /// Slots that big jobs have kept, by group.
+    /// Slots that are kept for big jobs, by group.
     kept: BTreeMap<Ix<Group>, u32>,
-    /// Jobs given by queue, where the claim limits them.
+    /// How many jobs each queue gave, where the claim limits that.
     given: BTreeMap<Ix<Queue>, u32>,
-    /// Gates and classes that have a line of their own by now.
+    /// Gates and classes that have a line of their own.
     own_lines: BTreeSet<Line>,
-    /// Groups where no big job keeps anything. None will during this walk: room only shrinks.
+    /// Groups where no big job keeps slots. Room only shrinks, so none will during this walk.
     unkept: BTreeSet<Ix<Group>>,
 }
 
 impl Decider<'_> {
-    /// Starts up to `claim.max` jobs for a session, then claims others ahead of time; returns both in claim order.
+    /// Starts up to `claim.max` jobs for a session, then claims others ahead of time. Returns both in claim order.
     pub(super) fn claim(&mut self, session: Ix<Session>, claim: Claim) -> (Vec<Granted>, Vec<Granted>) {
         let id = self.state.sessions[session].row.new.id;
         let mut walk = Walk::new(claim, Counting::Running);
@@ -129,7 +140,7 @@ impl Decider<'_> {
         taken
     }
 
-    /// Starts a job that may run; returns the claim and the size of its payload.
+    /// Starts a job that may run. Returns the grant and the size of its payload.
     pub(super) fn start(&mut self, session: SessionId, ix: Ix<Job>) -> (Granted, usize) {
         let (granted, bytes) = self.grant(ix);
         let Granted { token, timeout_ms, .. } = granted;
@@ -146,7 +157,7 @@ impl Decider<'_> {
         (granted, bytes)
     }
 
-    /// What a worker that takes a job now is told: the next token, the job's timeout and backoff, else the task's.
+    /// What a worker that takes a job gets: the next token, the job's timeout and backoff, else the task's.
     fn grant(&self, ix: Ix<Job>) -> (Granted, usize) {
         let state = &self.state;
         let row = &state.jobs[ix];
@@ -181,8 +192,8 @@ impl Walk {
         rank: Rank,
         verdict: &Verdict,
     ) -> Option<Reverse<Spot>> {
-        // What was passed over stays where it is, and its line goes by the first who stands there: those
-        // behind it need a line of their own.
+        // A spot that was passed over stays first in its class or gate, and the line yields only first spots. So the
+        // spots behind it need a line of their own.
         if *verdict == Verdict::PassLane {
             self.branch(state, Line::Class(class), line, rank);
         }
@@ -193,7 +204,7 @@ impl Walk {
         }
         let ends = match line {
             Line::Class(_) => matches!(verdict, Verdict::PassClass | Verdict::PassLine),
-            // One gate is shut; the others are not, unless the whole queue is done.
+            // One gate is shut. The others may be open, unless the whole queue is done.
             Line::Gates(desk) => {
                 *verdict == Verdict::PassLine && self.is_done(state, state.desks[desk].queue)
             }
@@ -204,7 +215,7 @@ impl Walk {
                 self.spots.push(Reverse(spot));
                 self.spots.pop()
             }
-            // The common case of a long lane: go on without touching the heap.
+            // The common case of a long lane: no heap operation.
             (Some(spot), _) => Some(Reverse(spot)),
             (None, _) => self.spots.pop(),
         }
@@ -223,7 +234,7 @@ impl Walk {
         had_its_share || !state.has_room(state.queues[queue].group, 1, self.counting)
     }
 
-    /// Whether nobody at a gate can have slots of its group any more: one look instead of one for each class.
+    /// Whether no class at a gate can have slots of its group any more: one check instead of one per class.
     fn is_shut(&self, state: &State, line: Line, rank: Rank) -> bool {
         let group = match line {
             Line::Gate(_, group) => Some(group),
@@ -233,13 +244,13 @@ impl Walk {
         group.is_some_and(|group| state.free(group, self.counting) == 0 || self.keeps(state, group, 1))
     }
 
-    /// Whether `need` slots of a group are among those kept for big jobs.
+    /// Whether taking `need` slots of a group would take slots that are kept for big jobs.
     fn keeps(&self, state: &State, group: Ix<Group>, need: u32) -> bool {
         let kept = self.kept.get(&group).copied().unwrap_or(0);
         kept > 0 && state.free(group, self.counting).saturating_sub(need.into()) < kept.into()
     }
 
-    /// Decides about the first job of a lane, and puts away what cannot run until something changes.
+    /// Decides about the first job of a lane. Parks or moves what cannot run until something changes.
     fn visit(
         &mut self,
         state: &mut State,
@@ -273,11 +284,12 @@ impl Walk {
             return Verdict::ParkedLane;
         }
         if key.is_some_and(|key| !state.has_room(key, cost, self.counting)) {
-            // Only claims stand in its way: it is not parked, because whoever starts now may have it.
+            // Only claimed jobs fill the key. The lane is not parked, because a claim that starts jobs may still take
+            // it.
             return Verdict::PassLane;
         }
         if self.counting == Counting::Claimed {
-            // A big job must stand in line: it keeps slots there until it can have them all.
+            // A big job is not claimed ahead of time: it must stay in line to keep slots until it can have them all.
             let is_big = |group: Ix<Group>, need| need >= 2 && state.groups[group].limit.is_some();
             if shared.iter().any(|&(group, need)| is_big(group, need)) {
                 return Verdict::PassClass;
@@ -301,8 +313,10 @@ impl Walk {
         Verdict::Take
     }
 
-    /// Whether slots that a job could have are kept for big jobs ahead of it. What they keep stays kept for the
-    /// rest of the walk; a job that finds slots kept already keeps nothing more.
+    /// Whether slots that a job could have are kept for big jobs ahead of it.
+    ///
+    /// What they keep stays kept for the rest of the walk. A job that meets slots kept earlier in the walk adds nothing
+    /// to `kept`.
     fn held_back(
         &mut self,
         state: &State,

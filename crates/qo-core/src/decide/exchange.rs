@@ -1,4 +1,18 @@
-//! Sessions and the exchange: settle, start, renew, end what is over, claim, in one step.
+//! Sessions and the exchange.
+//!
+//! The steps of an exchange, all in one command:
+//! 1. Check the number. The last number again gets the recorded reply, and nothing happens.
+//! 2. Settle attempts, then start claimed jobs, then record progress.
+//! 3. Renew the session. A session without jobs may ask for a longer lease.
+//! 4. If the worker drains, give its claimed jobs back.
+//! 5. End everything that is over, then fire schedules.
+//! 6. Claim: start jobs, then claim others ahead of time.
+//! 7. Record the reply under the number.
+//!
+//! Invariants:
+//! - One number has one answer: a reply is repeated word for word, so a lost reply loses no grant.
+//! - Settles come before starts and claims, so the slots that they free are granted in the same step.
+//! - The session renews (3) before anything is ended (5), so a late exchange saves its own session.
 
 use super::{Decider, decide_watching};
 use crate::state::{State, row::Session, table::Ix};
@@ -49,7 +63,8 @@ impl Decider<'_> {
                 self.give_back(job, false);
             }
         }
-        // What it could not start in time it does not get again at once: somebody else may have it first.
+        // A session that held a claim too long does not claim the job again in the same step, so that another worker
+        // can have it first.
         let held_too_long = self.state.has_overdue_claims(session, self.watch);
         self.end_what_is_over(u64::MAX);
         self.fire_schedules();
@@ -79,7 +94,7 @@ impl Decider<'_> {
         Ok(Answer::Done)
     }
 
-    /// Ends a session: its jobs lose their lease first. Returns how many ran and how many were only claimed.
+    /// Ends a session and first the leases of its jobs. Returns how many of them ran and how many were only claimed.
     pub(super) fn end_session(&mut self, session: Ix<Session>, why: &str) -> (u64, u64) {
         let row = &self.state.sessions[session];
         let running: Vec<_> = row.running.values().copied().collect();
@@ -102,13 +117,12 @@ impl Decider<'_> {
 }
 
 impl State {
-    /// What an exchange of a session that asks for this much would find at `now`; nothing changes. `seen` is the
-    /// caller's.
+    /// What an exchange of a session with this claim would find at `now`. Nothing changes. The caller fills in `seen`.
     pub fn work(&mut self, now: Time, session: SessionId, claim: Claim) -> Result<Work> {
         self.work_watching(now, session, claim, &StoreTime)
     }
 
-    /// The same for a process that ends only those leases which it has [watched](Watch) for their whole length.
+    /// [`work`](Self::work) for a process that ends only leases that it has [watched](Watch) for their whole length.
     pub fn work_watching(
         &mut self,
         now: Time,
@@ -133,13 +147,16 @@ impl State {
         Ok(Work { now: brings, next: self.next_date(now, session, watch), at: now, seen: 0 })
     }
 
-    /// Whether an exchange may be left alone at `now`: it only asks for work, and there is none. See
-    /// [`Store::fetch`](crate::Store::fetch). One that was answered before, and one that is to be refused, may not.
+    /// Whether a store may skip an exchange at `now`: it only asks for jobs, and there are none.
+    ///
+    /// See [`Store::fetch`](crate::Store::fetch). It may not skip an exchange that was answered before, nor one that it
+    /// must refuse.
     pub fn may_leave(&mut self, now: Time, exchange: &Exchange) -> bool {
         self.may_leave_watching(now, exchange, &StoreTime)
     }
 
-    /// The same for a process that ends only those leases which it has [watched](Watch) for their whole length.
+    /// [`may_leave`](Self::may_leave) for a process that ends only leases that it has [watched](Watch) for their whole
+    /// length.
     pub fn may_leave_watching(&mut self, now: Time, exchange: &Exchange, watch: &dyn Watch) -> bool {
         let row = self.session_by_id.get(&exchange.session).map(|&ix| &self.sessions[ix].row);
         let is_next = row.is_some_and(|row| row.number + 1 == exchange.number);
@@ -149,7 +166,7 @@ impl State {
             && self.work_watching(now, exchange.session, exchange.claim, watch).is_ok_and(|work| !work.now)
     }
 
-    /// The next moment after `now` at which something happens by itself, the end of this session aside.
+    /// The next moment after `now` at which time alone changes something, except the end of this session.
     fn next_date(&self, now: Time, session: SessionId, watch: &dyn Watch) -> Option<Time> {
         let later = |at: &Time| *at > now;
         let ends = self.session_ends.keys().filter(|key| key.1 != session).map(|key| key.0);
@@ -159,7 +176,7 @@ impl State {
             self.timeouts.keys().map(|key| key.0).find(later),
             self.claims.keys().map(|key| key.0).find(later),
             self.program_ends.keys().map(|key| key.0).find(later),
-            // A step that expires lets the next one go, and a big job what it keeps.
+            // A step that expires makes the next step claimable. A big job that expires frees the slots kept for it.
             self.expiries.keys().map(|key| key.0).find(later),
             self.ticks.iter().map(|tick| tick.0).find(later),
             self.first_watched_out_ms(now, watch).map(|ms| now.plus_ms(ms)),

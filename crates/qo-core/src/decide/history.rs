@@ -1,4 +1,4 @@
-//! Opening finished jobs again, changing many jobs at once, and letting go of those that are kept elsewhere.
+//! Reopens ended jobs, changes many jobs at once, and drops jobs that the store archives.
 
 use super::Decider;
 use crate::state::State;
@@ -33,7 +33,7 @@ impl Decider<'_> {
         Ok(JobState::Pending)
     }
 
-    /// A job that waits for its next attempt waits no longer.
+    /// Makes a job that waits for its next attempt due now.
     fn hurry(&mut self, ix: Ix<Job>) {
         if self.state.waits_for_attempt(ix) {
             let (job, run_at) = (self.state.jobs[ix].id, self.state.now);
@@ -68,8 +68,8 @@ impl Decider<'_> {
         self.tick();
         let mut last = None;
         let mut jobs = 0;
-        // One more than is asked for tells whether to go on. They are found before the first is changed: a step that
-        // is cancelled changes nothing about which others can be.
+        // One more than asked for shows whether there is a next page. The search ends before the first change;
+        // cancelling one step does not change whether another can be cancelled.
         let found: Vec<_> = self
             .state
             .matching(filter, after, State::state_at)
@@ -103,7 +103,7 @@ impl State {
         }
     }
 
-    /// Whether a job has been tried and waits for the date of its next attempt.
+    /// Whether a job has had an attempt and waits for the date of its next one.
     fn waits_for_attempt(&self, ix: Ix<Job>) -> bool {
         let job = &self.jobs[ix];
         job.state() == JobState::Pending && job.run_at > self.now && !job.attempts().is_empty()

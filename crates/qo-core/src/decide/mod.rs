@@ -1,10 +1,10 @@
 //! `decide`: what happens. Each command is one atomic step at one moment of store time.
 //!
-//! How a slot is given and taken back:
-//! - `claim` walks the line and gives a job **all** its slots or none; `start` does the same for a job that was
-//!   claimed ahead of time, `slot` for a program;
-//! - `settle` ends an attempt because its owner says so, and frees them in the same step;
-//! - `over` ends an attempt or a lease because its time is over, and frees them in the same step.
+//! How slots are given and taken back:
+//! - `claim` walks the line and gives a job **all** its slots or none. `start` does the same for a job that was claimed
+//!   ahead of time, `slot` for a program.
+//! - `settle` ends an attempt because its owner says so. It frees the slots in the same step.
+//! - `over` ends an attempt or a lease because its time is over. It frees the slots in the same step.
 
 mod claim;
 mod exchange;
@@ -32,21 +32,21 @@ use crate::{
 /// What a command decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// What happened, in order. Empty if nothing did.
+    /// What happened, in order. Empty if nothing happened.
     pub events: Vec<Event>,
-    /// What the caller is told.
+    /// What the caller gets.
     pub answer: Answer,
 }
 
-/// Decides a command at store time `now`, and evolves the state by what it decided.
+/// Decides a command at store time `now`, and evolves the state by the events.
 ///
-/// On an error nothing happened and the state is as it was. To be able to take a decision back, begin
-/// a [speculation](State::speculate) before it.
+/// On an error nothing has happened and the state is unchanged. To be able to take a decision back, begin a
+/// [speculation](State::speculate) before it.
 pub fn decide(state: &mut State, now: Time, command: &Command) -> Result<Decision> {
     decide_watching(state, now, command, &StoreTime)
 }
 
-/// The same for a process that ends only those leases which it has [watched](Watch) for their whole length.
+/// [`decide()`] for a process that ends only leases that it has [watched](Watch) for their whole length.
 pub fn decide_watching(
     state: &mut State,
     now: Time,
@@ -54,7 +54,7 @@ pub fn decide_watching(
     watch: &dyn Watch,
 ) -> Result<Decision> {
     if !(0..=caps::TIME_MS).contains(&now.as_millis()) {
-        // A lease would end before it begins at the end of time: no clock that shows it is right.
+        // Near the end of the range a lease would end before it begins. No correct clock shows such a time.
         let message = format!("store time: {now}: must lie between the years 1970 and 9999");
         return Err(Error::new(ErrorKind::Internal, message));
     }
@@ -101,30 +101,29 @@ impl Decider<'_> {
         }
     }
 
-    /// Lets store time go on. Called once the command cannot fail any more: a refused command leaves no
+    /// Advances store time. Called only when the command cannot fail any more, because a refused command leaves no
     /// trace.
     fn tick(&mut self) {
-        // Store time never falls (G9): a clock that does is overruled by the latest time seen.
+        // Store time never falls (G9): if the clock falls, the latest time seen counts.
         if self.now > self.state.now {
             self.happen(Event::Ticked(self.now));
         }
     }
 
-    /// Lets something happen to a job whose row is at hand.
+    /// Applies an event to a job whose row is known, which saves `evolve` the lookup.
     fn happen_to(&mut self, job: Ix<Job>, event: Event) {
         self.state.recent = Some(job);
         self.happen(event);
     }
 
-    /// Lets something happen that may end a job, and with the last one of a group the limit that submitted jobs
-    /// had brought.
+    /// Applies an event that may end a job. With the last live job of a group its submit-side limit goes too.
     fn finish(&mut self, job: Ix<Job>, event: Event) {
         let submit_limited = self.state.submit_limited(|state| state.needs(state.jobs[job].lane));
         self.happen_to(job, event);
         self.spend(submit_limited);
     }
 
-    /// Takes back submit-side limits of groups where nobody is left.
+    /// Removes the submit-side limits of groups that have no live job or program left.
     fn spend(&mut self, submit_limited: Vec<GroupRef>) {
         for group in submit_limited {
             if self.state.is_deserted(&group) {

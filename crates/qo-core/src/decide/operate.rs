@@ -1,4 +1,4 @@
-//! What people, configuration files and registering code ask for.
+//! Commands of operators, configuration files and registering code.
 
 use super::Decider;
 use crate::app::{changes, task_change};
@@ -45,18 +45,18 @@ impl Decider<'_> {
     pub(super) fn register(&mut self, tasks: &[TaskOptions]) -> Result<Answer> {
         within("tasks", tasks.len() as u64, 0, caps::SERVED as u64)?;
         for (index, task) in tasks.iter().enumerate() {
-            task.check().map_err(|error| error.at(format_args!("tasks[{index}]")))?;
+            task.check().map_err(|error| error.at_item("tasks", index))?;
         }
         for (index, task) in tasks.iter().enumerate() {
             if self.state.registrations(&task.task).len() >= caps::APPS
                 && self.state.registered_by(&task.app, &task.task).is_none()
             {
-                return Err(too_many_apps(&task.app).at(format_args!("tasks[{index}]")));
+                return Err(too_many_apps(&task.app).at_item("tasks", index));
             }
         }
         let mut pushed = Pushed::default();
         for task in tasks {
-            // What is so already must not cost a log a record, nor make an app the newest.
+            // A registration that changes nothing must not cost a log a record, nor make its app the newest.
             let change = task_change(self.state.registered_by(&task.app, &task.task), task);
             if let Some(change) = change {
                 pushed.changes.push(change);
@@ -80,7 +80,7 @@ impl Decider<'_> {
 
     pub(super) fn set_limit(&mut self, group: &GroupRef, limit: u32) -> Result<Answer> {
         within("limit", limit.into(), 0, caps::LIMIT.into())?;
-        // What is so already must not cost a log a record.
+        // A limit that is set already must not cost a log a record.
         if self.state.limits.get(group).and_then(|limits| limits.operator) != Some(limit) {
             self.tick();
             self.happen(Event::LimitSet { group: group.clone(), limit: Some(limit) });

@@ -1,8 +1,9 @@
-//! What is over: leases end by an event, in every exchange and every sweep, never by a process's wall clock.
+//! What is over: a lease ends by an event of an exchange, a sweep or a request for slots, never by a process's wall
+//! clock.
 //!
-//! A lease that is over by store time and that the deciding process has not [watched](Watch) for its whole length is
-//! spared: it stays as it is, and its slots stay taken. Walking over spared leases costs their number. There are some only
-//! for about one lease after a process opens the namespace, and after store time has leapt.
+//! A lease may be over by store time although the deciding process has not [watched](Watch) it for its whole length.
+//! That process spares it: the lease stays as it is, and its slots stay taken. Skipping spared leases costs their
+//! number. They exist for about one lease length after a process opens the namespace, and after a leap of store time.
 
 use super::Decider;
 use super::settle::sent_back;
@@ -14,7 +15,7 @@ use crate::{SlotsFreedBy, StoreTime, Swept, Time, Watch, caps};
 impl Decider<'_> {
     pub(super) fn sweep(&mut self) -> Result<Answer> {
         if !self.is_anything_over() {
-            // A sweep that finds nothing leaves no trace: it must not cost a log a record.
+            // No event, so that an idle sweep costs a log no record.
             return Ok(Answer::Swept(Swept::default()));
         }
         self.tick();
@@ -24,12 +25,12 @@ impl Decider<'_> {
         Ok(Answer::Swept(swept))
     }
 
-    /// Ends sessions, timeouts, claims, leases and waits whose moment has come; of the waits `most_waits`.
+    /// Ends sessions, timeouts, claims, programs' leases and waits that are over, but at most `most_waits` waits.
     pub(super) fn end_what_is_over(&mut self, most_waits: u64) -> Swept {
         let mut swept = Swept::default();
         let now = self.state.now;
 
-        // Ending one lease of a kind changes no other of that kind, so each list holds until it is worked off.
+        // Ending a lease changes no other lease of its kind, so each list stays valid while the loop works on it.
         for session in over(self.watch, self.state.sessions_due(now)).collect::<Vec<_>>() {
             let (attempts, claims) = self.end_session(session, "lease ended");
             swept.attempts += attempts;
@@ -72,7 +73,7 @@ impl Decider<'_> {
             || has_passed(state.ended_order.first().map(|ended| ended.0.plus_ms(caps::RETAIN_SESSION_MS)))
     }
 
-    /// Forgets what finished long ago, some of it: nobody waits for it, and a step should stay small.
+    /// Forgets some of the jobs and session ids that ended long ago. It is not urgent, so a step stays small.
     fn forget(&mut self) -> u64 {
         let now = self.state.now;
         let mut forgotten = 0;
@@ -95,12 +96,12 @@ impl Decider<'_> {
     }
 }
 
-/// How an attempt or a claim is over, where its job goes back to line.
+/// How an attempt or a claim that is over ends, if its job goes back in line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GoesBack {
-    /// The claim is over, or its session: no attempt is used.
+    /// The claim or its session is over. No attempt is used.
     Claim,
-    /// The attempt ends like this.
+    /// The attempt ends with this outcome and error.
     Attempt(AttemptOutcome, &'static str),
 }
 
@@ -115,11 +116,10 @@ impl State {
             || over(self.expiries.keys().next().map(|key| key.0))
     }
 
-    /// Looks at the state as a claim at `now` would find it, and leaves no trace: what is over counts as ended. It costs
-    /// as much as ending it does; where nothing is over, nothing.
+    /// Looks at the state as a claim at `now` would find it: what is over counts as ended. It leaves no trace.
     ///
-    /// Of the jobs that expire in line the first [`FORESEEN`](caps::FORESEEN) are ended: where no worker lives their
-    /// number is not bounded.
+    /// It costs as much as ending what is over, and nothing if nothing is over. Of the jobs that expire in line it ends
+    /// the first [`FORESEEN`](caps::FORESEEN): where no worker is alive their number is not bounded.
     pub fn foresee<T>(&mut self, now: Time, look: impl FnOnce(&Self) -> T) -> T {
         let now = now.max(self.now());
         if !self.has_leases_over(now) {
@@ -133,8 +133,10 @@ impl State {
         self.suppose(end, look)
     }
 
-    /// [`explain`](Self::explain) as a claim at `now` would find it. A job has ended only when a command has ended it
-    /// (its worker may settle it until then): one that would end is shown as it is.
+    /// [`explain`](Self::explain) as a claim at `now` would find the state.
+    ///
+    /// A job ends only by a command, and its worker may settle it until then. So a job that would end is shown as it is
+    /// stored.
     pub fn explain_at(&mut self, now: Time, job: JobId) -> Result<Explanation> {
         let foreseen = self.foresee(now, |state| state.explain(job))?;
         if !foreseen.state.is_terminal() {
@@ -143,7 +145,7 @@ impl State {
         Ok(self.at(now, |state| state.explain_end(job)).unwrap_or(foreseen))
     }
 
-    /// Why a live job that would end does not run; none if it is not live.
+    /// Why a live job that would end does not run. None if it is not live.
     fn explain_end(&self, job: JobId) -> Option<Explanation> {
         let Some(At::Live(ix)) = self.find(job) else { return None };
         let row = &self.jobs[ix];
@@ -152,8 +154,9 @@ impl State {
         Some(Explanation { job, state: row.state(), reasons })
     }
 
-    /// How the attempt or claim of a job is over now, if its job goes back to line then. None where it is not over, and
-    /// where the job would end: that is shown when it has.
+    /// How the attempt or claim of a job ends that is over now, if its job then goes back in line.
+    ///
+    /// None if it is not over. None too if the job would end: views show that only once it has ended.
     pub(crate) fn goes_back(&self, job: &Job) -> Option<GoesBack> {
         let is_over = |session| self.sessions[session].row.lease_until <= self.now;
         match job.phase() {
@@ -178,7 +181,7 @@ impl State {
     }
 }
 
-/// A lease that is over by store time.
+/// A lease that is over by store time, spared or not.
 pub(super) struct Due<T> {
     pub of: T,
     granted: Time,
@@ -186,13 +189,13 @@ pub(super) struct Due<T> {
 }
 
 impl<T> Due<T> {
-    /// How long the process that decides still has to watch it.
+    /// How much longer the deciding process has to watch it.
     pub fn left_ms(&self, watch: &dyn Watch) -> u64 {
         watch.left_ms(self.granted, self.until)
     }
 }
 
-/// Those that may be ended.
+/// The leases that the deciding process may end.
 fn over<T>(watch: &dyn Watch, due: impl Iterator<Item = Due<T>>) -> impl Iterator<Item = T> {
     due.filter(move |due| due.left_ms(watch) == 0).map(|due| due.of)
 }
@@ -204,7 +207,7 @@ impl State {
         due.map(|(&(until, _), &of)| Due { of, granted: self.sessions[of].row.renewed_at, until })
     }
 
-    /// Running jobs whose timeout, and the grace after it, is over at `now`.
+    /// Running jobs whose timeout and the grace after it are over at `now`.
     pub(super) fn timeouts_due(&self, now: Time) -> impl Iterator<Item = Due<Ix<Job>>> {
         let due = self.timeouts.iter().take_while(move |((at, _), _)| *at <= now);
         due.map(|(&(until, _), &of)| {
@@ -213,7 +216,7 @@ impl State {
         })
     }
 
-    /// Jobs that were claimed ahead of time and whose claim is over at `now`.
+    /// Jobs claimed ahead of time whose claim is over at `now`.
     pub(super) fn claims_due(&self, now: Time) -> impl Iterator<Item = Due<Ix<Job>>> {
         let due = self.claims.iter().take_while(move |((at, _), _)| *at <= now);
         due.map(|(&(until, _), &of)| {
@@ -222,13 +225,13 @@ impl State {
         })
     }
 
-    /// Slots of programs whose lease is over at `now`.
+    /// Programs whose lease is over at `now`.
     pub(super) fn programs_due(&self, now: Time) -> impl Iterator<Item = Due<Ix<Program>>> {
         let due = self.program_ends.iter().take_while(move |((at, _), _)| *at <= now);
         due.map(|(&(until, _), &of)| Due { of, granted: self.programs[of].renewed_at, until })
     }
 
-    /// How long until the first lease that is over at `now`, and spared, has been watched for its whole length.
+    /// How long until the process has watched the first of the leases that it spares at `now` for its whole length.
     pub(super) fn first_watched_out_ms(&self, now: Time, watch: &dyn Watch) -> Option<u64> {
         let sessions = self.sessions_due(now).map(|due| due.left_ms(watch));
         let timeouts = self.timeouts_due(now).map(|due| due.left_ms(watch));

@@ -1,4 +1,4 @@
-//! Progress of running jobs: the newest report counts, and only its owner's.
+//! Progress of running jobs. The newest report counts, and only from the owner of the attempt.
 
 use super::Decider;
 use crate::state::{row::Session, table::Ix};
@@ -6,8 +6,8 @@ use crate::{Event, Progress};
 use std::collections::BTreeMap;
 
 impl Decider<'_> {
-    /// Takes what a session says about the jobs that it runs. Whatever it does not run (any more) is passed over: a
-    /// report that comes too late hurts nobody.
+    /// Records the progress of the jobs that a session runs. Reports about other jobs are ignored: a late report is
+    /// harmless.
     pub(super) fn take_progress(&mut self, session: Ix<Session>, reports: &[Progress]) {
         let mut newest = BTreeMap::new();
         for report in reports {

@@ -1,5 +1,19 @@
-//! Big jobs: one that needs two or more slots of a group keeps those that come free until it can have them all. See
-//! `docs/adr/0004-big-jobs.md`.
+//! Big jobs: free slots of a group are kept for a job that needs two or more of them.
+//!
+//! The rule, evaluated anew at every place in claim order (nothing is stored):
+//! 1. A job is *big* in a group if it needs two or more slots there, and no more than the limit.
+//! 2. A big job in line *keeps* slots of that group if its queue is not paused, a session that is not draining serves
+//!    its queue and task, and it lacks room in no other group. For slots of its own key it may lack room in its group
+//!    too.
+//! 3. A job may take `need` slots only if, for each big job ahead of it in claim order that keeps slots there, at least
+//!    as many as that job needs are left.
+//!
+//! Invariants:
+//! - The first big job in claim order is held back by no other job, so big jobs do not deadlock.
+//! - A big job that no session serves holds back nothing.
+//! - Within one walk kept slots stay kept (see `claim`).
+//!
+//! `docs/adr/0004-big-jobs.md` gives the reasons.
 
 use crate::JobId;
 use crate::lane::{Class, Desk, Lane, Rank};
@@ -7,16 +21,16 @@ use crate::state::row::Group;
 use crate::state::{State, table::Ix};
 use std::collections::BTreeSet;
 
-/// What counts as taken when room is looked for.
+/// What counts as taken when a claim looks for room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Counting {
-    /// What runs: for whoever starts now.
+    /// Running jobs and programs: for a job that starts now.
     Running,
-    /// And what is claimed ahead of time, as if it ran: for whoever claims ahead of time.
+    /// Claimed jobs too, as if they ran: for a job that is claimed ahead of time.
     Claimed,
 }
 
-/// Behind every job in claim order.
+/// A place behind every job in claim order.
 pub(super) const LAST_PLACE: (u32, Rank) = (u32::MAX, Rank::LAST);
 
 /// A job ahead in claim order that needs two or more slots of a group.
@@ -42,13 +56,13 @@ impl State {
         self.groups[group].limit.is_none() || self.free(group, counting) >= need.into()
     }
 
-    /// The big job ahead of a place in claim order that holds back a job that needs slots of a group there.
+    /// The big job that holds back a job at this place in claim order, which needs slots of a group.
     pub(crate) fn reserved_for(&self, group: Ix<Group>, need: u32, place: (u32, Rank)) -> Option<JobId> {
         let big = self.big_job_ahead(group, need, place, Counting::Running)?;
         self.lanes[big.lane].jobs.first().map(|(_, job)| self.jobs[job].id)
     }
 
-    /// Whether slots of a group are kept from whoever needs some at a place in claim order.
+    /// Whether slots of a group are kept from a job or program that needs some at a place in claim order.
     pub(super) fn is_kept(
         &self,
         group: Ix<Group>,
@@ -59,15 +73,15 @@ impl State {
         self.has_big_jobs(group) && self.big_job_ahead(group, need, place, counting).is_some()
     }
 
-    /// Whether a job in line needs two or more slots of a group: rarely, and then the walk looks closer.
+    /// Whether a job in line needs two or more slots of a group. Rarely true, so this cheap check comes first.
     pub(super) fn has_big_jobs(&self, group: Ix<Group>) -> bool {
         let row = &self.groups[group];
         let shared = row.line.as_ref().is_some_and(|line| !line.big.is_empty());
         row.limit.is_some() && (shared || row.lanes.iter().any(|lane| self.class(lane).cost >= 2))
     }
 
-    /// The first big job ahead of a place that would have too few slots of a group left if `need` of them were
-    /// taken there.
+    /// The first big job ahead of a place that would have too few slots of a group left if a job there took `need` of
+    /// them.
     pub(super) fn big_job_ahead(
         &self,
         group: Ix<Group>,
@@ -127,9 +141,11 @@ impl State {
         first
     }
 
-    /// Whether the first job of a class keeps slots of `group`, of which it needs many: somebody serves it, and it
-    /// lacks room in no other group. For a slot of its own key (`of_key`) it may lack room in its group too, or it
-    /// would be starved by small jobs of the same key.
+    /// Whether the first job of a class keeps slots of `group`, where it is big: a session serves it, and it lacks room
+    /// in no other group.
+    ///
+    /// For slots of its own key (`of_key`) it may lack room in its group too. Otherwise small jobs of the same key,
+    /// which hold slots of both, would starve it.
     fn keeps_slots(&self, class: &Class, group: Ix<Group>, of_key: bool, counting: Counting) -> bool {
         let queue = self.queue(class);
         let spared = |at: Ix<Group>| at == group || of_key && at == class.group;
@@ -144,7 +160,7 @@ impl State {
         lane.key.is_none_or(|key| self.has_room(key, self.classes[lane.class].cost, counting))
     }
 
-    /// Whether a live session that is not draining has the desk's queue and task.
+    /// Whether a live session that is not draining serves the desk's queue and task.
     fn is_served(&self, desk: &Desk) -> bool {
         self.tasks[desk.task].sessions.iter().any(|&session| {
             let row = &self.sessions[session].row;

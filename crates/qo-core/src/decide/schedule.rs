@@ -1,4 +1,4 @@
-//! When schedules fire. The arithmetic of cron is the crate's; which ticks run, and once, is decided here.
+//! Which ticks of a schedule run, and that each runs once. The `schedule` module does the calendar arithmetic.
 
 use super::Decider;
 use crate::app::Apps;
@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Decider<'_> {
-    /// Lets a configuration count, if it changes anything, and finds the next ticks of the schedules that it concerns: those
-    /// that the app names, and those that it named and another app names too.
+    /// Applies a configuration, if it changes anything, and finds the next ticks of the schedules that it concerns:
+    /// those that the app names, and those that it named before and another app names.
     pub(super) fn configure_schedules(&mut self, configuration: &Configuration, changes: bool) -> Result<()> {
         let now = self.now.max(self.state.now);
         let apps = match changes {
@@ -31,7 +31,7 @@ impl Decider<'_> {
                 moved.push((name.clone(), spec.first_after(now)?));
             }
         }
-        // What is so already must not cost a log a record, nor make an app the newest.
+        // A push that changes nothing must not cost a log a record, nor make its app the newest.
         if !changes {
             moved.retain(|(_, next)| next.is_some());
         }
@@ -67,7 +67,7 @@ impl Decider<'_> {
         Ok(Answer::Triggered(self.accept(admission)))
     }
 
-    /// Submits the jobs of ticks that have come; returns how many were accepted.
+    /// Submits the jobs of ticks that are due. Returns how many were accepted.
     pub(super) fn fire_schedules(&mut self) -> u64 {
         let now = self.state.now;
         let due: Vec<_> = self.state.ticks.iter().take_while(|(at, _)| *at <= now).cloned().collect();
@@ -76,8 +76,8 @@ impl Decider<'_> {
 
     fn fire(&mut self, name: &Name, next: Time, now: Time) -> u64 {
         let spec = self.state.schedules[name].spec.clone();
-        // A schedule was parsed when it was configured. Should it not be one any more (another release reads it
-        // otherwise), it stops instead of stopping everybody.
+        // The cron expression was parsed when it was configured. If this release cannot parse it, the schedule stops
+        // firing, and every other command goes on.
         let ticks = ticks(&spec, next, now).unwrap_or_else(|error| {
             let outcome = TickOutcome::Refused(error.to_string());
             self.happen(Event::ScheduleFired { schedule: name.clone(), tick: next, outcome });
@@ -108,8 +108,8 @@ impl Decider<'_> {
         accepted
     }
 
-    /// Whether the job of an earlier tick has not ended, and must have. The limit of its key says the same, unless
-    /// somebody set another.
+    /// Whether the job of an earlier tick is live and may not overlap with the next one. The limit 1 of its key says
+    /// the same, unless another source sets a limit for it.
     fn overlaps(&self, name: &Name, spec: &Schedule) -> bool {
         let last_job = self.state.schedules[name].last_job;
         let is_live = last_job.is_some_and(|job| self.state.find_job(job).is_some());

@@ -1,4 +1,4 @@
-//! Settle: an attempt ends because its owner says so. The slots are free in the same step.
+//! Settle: the owner of an attempt says how it ended. The slots are free in the same step.
 
 use super::Decider;
 use crate::state::row::{At, Job, Phase, Record, Run, Session};
@@ -6,7 +6,7 @@ use crate::state::table::Ix;
 use crate::{AttemptEnded, AttemptOutcome, Error, ErrorText, Event, JobState, Outcome, Result, Settle, Time};
 
 impl Decider<'_> {
-    /// Applies one settle of a session; says where it left the job.
+    /// Applies one settle of a session. Returns the state of the job after it.
     pub(super) fn settle(&mut self, session: Ix<Session>, settle: &Settle) -> Result<JobState> {
         settle.outcome.check()?;
         let fenced = || Error::fenced(format!("token {} does not own job {}", settle.token, settle.job));
@@ -44,7 +44,7 @@ impl Decider<'_> {
             }
             Outcome::Retry { error, delay_ms } => {
                 let then = sent_back(job, &run, now, AttemptOutcome::Retried);
-                // It is retried only if another attempt follows.
+                // It counts as retried only if another attempt follows.
                 let retried = then == JobState::Pending;
                 let outcome = if retried { AttemptOutcome::Retried } else { AttemptOutcome::Failed };
                 (outcome, Some(error.clone()), None, then, Some(now.plus_ms(*delay_ms)))
@@ -69,7 +69,7 @@ impl Decider<'_> {
         Ok(then)
     }
 
-    /// Ends an attempt that its owner did not end itself: the attempt is used.
+    /// Ends an attempt that its owner did not settle. The attempt is used.
     pub(super) fn take_away(&mut self, ix: Ix<Job>, outcome: AttemptOutcome, error: &str, tell_owner: bool) {
         let job = &self.state.jobs[ix];
         let Some(&run) = job.run() else { return };
@@ -87,7 +87,7 @@ impl Decider<'_> {
     }
 }
 
-/// Where an attempt that did not finish the job leaves it.
+/// The state in which an attempt that did not finish the job leaves it.
 pub(super) fn sent_back(job: &Job, run: &Run, now: Time, outcome: AttemptOutcome) -> JobState {
     let last = outcome.uses_attempt() && job.attempts_used + 1 >= job.max_attempts;
     if run.cancel_requested {

@@ -1,4 +1,4 @@
-//! Slots for programs that are not jobs. They are given at once or not at all; a program that waits asks again.
+//! Slots for programs that are not jobs. A request gets them at once or not at all; a program that waits asks again.
 
 use super::Decider;
 use super::reserve::{Counting, LAST_PLACE};
@@ -22,10 +22,12 @@ impl Decider<'_> {
         self.tick();
         self.end_what_is_over(u64::MAX);
         if let Some(&ix) = self.state.program_by_id.get(&request.id) {
-            // Its own lease is over and was spared, because this process has not watched it. Its holder may let go of it.
+            // The lease of this id is over, and was spared because this process has not watched it. Its own holder may
+            // give it up.
             self.free_slots(ix, SlotsFreedBy::LeaseEnd);
         }
-        // Room is looked for with the limit that it brings: what ended may have taken the last one with it.
+        // Check room under the limit that the request brings: ending what is over may have removed the submit-side
+        // limit.
         let limit = |state: &mut State| {
             if request.limit.is_some() {
                 state.change_limits(&request.group, |limits| limits.submit = request.limit);
@@ -101,7 +103,7 @@ fn lease(program: &Program) -> SlotLease {
     SlotLease { token: program.token, since: program.since, lease_until: program.until }
 }
 
-/// The groups that a reference takes slots of: key, group.
+/// The groups of which a reference takes slots: key, group.
 fn groups(group: &GroupRef) -> impl Iterator<Item = GroupRef> {
     let own = match group {
         GroupRef::Key(name, _) => Some(GroupRef::Group(name.clone())),

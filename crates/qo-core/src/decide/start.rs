@@ -1,4 +1,4 @@
-//! Starting a job that was claimed ahead of time, and giving it back.
+//! Starts a job that was claimed ahead of time, or gives it back.
 
 use super::Decider;
 use super::reserve::Counting;
@@ -7,7 +7,7 @@ use crate::state::{State, table::Ix};
 use crate::{Error, Event, JobState, Result, Start, Started};
 
 impl Decider<'_> {
-    /// Starts a claimed job if it may run now; else it is back in line.
+    /// Starts a claimed job if it may run now. Otherwise puts it back in line.
     pub(super) fn start_claimed(&mut self, session: Ix<Session>, start: Start) -> Result<Started> {
         let claimed = self.state.find_job(start.job).filter(|&ix| {
             let claim = self.state.jobs[ix].claimed();
@@ -16,7 +16,7 @@ impl Decider<'_> {
         let Some(ix) = claimed else {
             return Err(Error::fenced(format!("token {} has no claim on job {}", start.token, start.job)));
         };
-        // What expired is said to be so, whether or not there is room.
+        // An expired job ends as expired, whether or not there is room.
         let expired = self.state.jobs[ix].good_until().is_some_and(|at| at <= self.state.now);
         if expired || !self.state.can_start(ix) {
             return Ok(Started { then: self.give_back(ix, false), run: None });
@@ -26,7 +26,7 @@ impl Decider<'_> {
         Ok(Started { then: JobState::Running, run: Some(granted) })
     }
 
-    /// Ends a claim whose job has not started; no attempt is used. Returns where that leaves the job.
+    /// Ends the claim of a job that has not started. No attempt is used. Returns the state of the job.
     pub(super) fn give_back(&mut self, ix: Ix<Job>, tell_owner: bool) -> JobState {
         let job = &self.state.jobs[ix];
         let Some(claim) = job.claimed() else { return job.state() };
@@ -39,7 +39,7 @@ impl Decider<'_> {
 }
 
 impl State {
-    /// Whether a claimed job may run now: the same questions that a claim asks, for a job that stands nowhere.
+    /// Whether a claimed job may run now: the conditions of a claim, for a job that is in no lane.
     fn can_start(&self, ix: Ix<Job>) -> bool {
         let job = &self.jobs[ix];
         let queue = self.queue(self.class(job.lane));

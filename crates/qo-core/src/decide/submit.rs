@@ -1,4 +1,4 @@
-//! Submit: a job is stored, found again, refused or skipped, in one step with the count that decides it.
+//! Submit: a job is stored, found again, refused or skipped, in the same step as the count that decides it.
 
 use super::Decider;
 use crate::limit::in_force;
@@ -7,11 +7,11 @@ use crate::{Answer, Error, ErrorKind, Event, GroupRef, LimitSource, Limits, Name
 use crate::{State, Submitted, caps};
 use std::sync::Arc;
 
-/// What is to become of one job.
+/// What becomes of one job.
 pub(super) enum Admission {
-    /// There is nothing to store.
+    /// Nothing is stored.
     Decided(Submitted),
-    /// It is to be stored.
+    /// The job is stored.
     New(Box<NewJob>),
 }
 
@@ -19,14 +19,14 @@ impl Decider<'_> {
     pub(super) fn submit(&mut self, jobs: &[NewJob]) -> Result<Answer> {
         check_call(jobs)?;
         for (index, job) in jobs.iter().enumerate() {
-            self.check(job).map_err(|error| error.at(format_args!("jobs[{index}]")))?;
+            self.check(job).map_err(|error| error.at_item("jobs", index))?;
         }
         self.tick();
         Ok(Answer::Submitted(jobs.iter().map(|job| self.submit_one(job)).collect()))
     }
 
-    /// Stores jobs that were acknowledged before (G3): there is nobody left to hear a refusal. A cost above a limit is
-    /// no reason for one; only what could not have been offered is answered with an error, by itself.
+    /// Stores jobs that the store has acknowledged (G3): no client is left to hear a refusal. A cost above a limit is
+    /// accepted. Only a job that could not have been offered gets an error, and it alone.
     pub(super) fn admit_offered(&mut self, jobs: &[NewJob]) -> Answer {
         self.tick();
         let admitted = jobs.iter().map(|job| job.check_admission().and_then(|()| self.submit_one(job)));
@@ -41,7 +41,7 @@ impl Decider<'_> {
         let group = self.state.group_of(job);
         job.check_own_group(group)?;
         if job.cost == 1 && job.limits.values().all(|need| *need == 1) {
-            // One slot is never more than a limit has, but for 0, which is a pause.
+            // A limit is 0, which holds the job, or has room for one slot.
             return Ok(());
         }
         let own = submit_limit(job, group);
@@ -69,7 +69,7 @@ impl Decider<'_> {
             Admission::Decided(submitted) => submitted,
             Admission::New(job) => {
                 let (id, now) = (job.id, self.state.now);
-                // What goes without saying is not said: a log is full of jobs that are due at once, in their task's group.
+                // Leaves out the defaults, to keep records small: most jobs are due at once and in their task's group.
                 let run_at = job.run_at.filter(|run_at| *run_at != now);
                 let group = job.group.clone().filter(|group| *group != job.task);
                 self.happen(Event::Accepted(Arc::new(NewJob { run_at, group, ..*job })));
@@ -78,11 +78,12 @@ impl Decider<'_> {
         }
     }
 
-    /// Decides about one job, and changes nothing yet.
+    /// Decides about one job. Nothing changes yet.
     pub(super) fn admit(&self, job: &NewJob) -> Result<Admission> {
         if let Some(at) = self.find_existing(job) {
             let old = self.state.record(at);
-            // A key that was not kept would let a second job with that key in.
+            // A job found by id without this key is no match: the key would not be kept, and a second job with it would
+            // be let in.
             let same_key =
                 job.idempotency_key.is_none() || old.idempotency_key() == job.idempotency_key.as_ref();
             if *self.state.task_at(at) == job.task && old.payload == job.payload && same_key {
@@ -108,8 +109,8 @@ impl Decider<'_> {
         Ok(Admission::New(Box::new(NewJob { group: Some(group), on_failure, ..job.clone() })))
     }
 
-    /// Why `reject` and `skip` refuse a job: the first of its groups that has a limit has no room for it
-    /// among its live jobs.
+    /// Why `reject` and `skip` refuse a job: the first of its groups with a limit has no room for it beside its live
+    /// jobs.
     fn refusal(&self, job: &NewJob, group: &Name) -> Option<Error> {
         let own = submit_limit(job, group);
         let limited = |(group, need)| Some((self.state.limit_with(&group, own.as_ref())?, group, need));
@@ -124,7 +125,7 @@ impl Decider<'_> {
     }
 }
 
-/// The limit that a job brings, and for which of its groups.
+/// The limit that a job brings, and the group that it is for.
 fn submit_limit(job: &NewJob, group: &Name) -> Option<(GroupRef, u32)> {
     let own = match &job.key {
         Some(key) => GroupRef::Key(group.clone(), key.clone()),
@@ -146,7 +147,7 @@ fn check_call(jobs: &[NewJob]) -> Result<()> {
     Ok(())
 }
 
-/// The groups of a job and the slots it needs there, the narrowest first.
+/// The groups of a job and the slots it needs there, narrowest first.
 fn needs<'a>(job: &'a NewJob, group: &Name) -> impl Iterator<Item = (GroupRef, u32)> + use<'a> {
     let key = job.key.as_ref().map(|key| (GroupRef::Key(group.clone(), key.clone()), job.cost));
     let own = (GroupRef::Group(group.clone()), job.cost);
@@ -162,7 +163,7 @@ impl State {
         job.group.as_ref().or_else(registered).unwrap_or(&job.task)
     }
 
-    /// The limit that would be in force for a group once whoever brings a limit of its own is let in.
+    /// The effective limit of a group once a job or program with a limit of its own has been let in.
     pub(super) fn limit_with(&self, group: &GroupRef, own: Option<&(GroupRef, u32)>) -> Option<u32> {
         let exact = self.limits.get(group);
         let every_key = match group {
@@ -175,7 +176,7 @@ impl State {
         limit.map(|(limit, _)| limit).or(submit)
     }
 
-    /// `Invalid` if so many slots of a group can never be had.
+    /// `Invalid` if the limit of a group is too low for a need ever to be met.
     pub(super) fn check_need(
         &self,
         group: &GroupRef,

@@ -1,4 +1,4 @@
-//! Joining a workflow, and steering one.
+//! Joins a job to a workflow, and steers workflows.
 
 use super::Decider;
 use crate::state::row::{At, Past, Workflow};
@@ -6,7 +6,7 @@ use crate::state::{State, table::Ix};
 use crate::{Answer, Error, Event, Name, OnFailure, Result, Steer};
 
 impl Decider<'_> {
-    /// What a workflow does on failure, if a job may be its next step.
+    /// The `on_failure` of a workflow, if a job may become its last step.
     pub(super) fn join(&self, name: &Name, on_failure: Option<OnFailure>) -> Result<OnFailure> {
         let Some(ix) = self.state.find_workflow(name) else { return Ok(on_failure.unwrap_or_default()) };
         let row = &self.state.workflows[ix].row;
@@ -48,7 +48,7 @@ impl Decider<'_> {
         Ok(Answer::Done)
     }
 
-    /// A step, if it halts its workflow.
+    /// The ended job of a step, if that step halts its workflow.
     fn halting(&self, ix: Ix<Workflow>, step: u32) -> Result<Ix<Past>> {
         let workflow = &self.state.workflows[ix];
         let name = &workflow.name;
@@ -68,7 +68,7 @@ impl Decider<'_> {
         }
         let (name, steps) = (workflow.name.clone(), workflow.open.values().copied().collect::<Vec<_>>());
         self.tick();
-        // The last step first: otherwise each one that is called off might make the following step the next one.
+        // From the last step backwards: otherwise each cancelled step could put the following one in line.
         for at in steps.into_iter().rev() {
             if let At::Live(job) = at {
                 self.cancel_live(job);
@@ -79,7 +79,7 @@ impl Decider<'_> {
 }
 
 impl State {
-    /// The workflow of a past job, if it was cancelled.
+    /// The workflow of an ended job, if it was cancelled.
     pub(super) fn cancelled_workflow(&self, past: Ix<Past>) -> Option<&Name> {
         let workflow = &self.workflows[self.past[past].membership()?.workflow];
         workflow.row.cancelled.then_some(&workflow.name)

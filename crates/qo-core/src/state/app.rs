@@ -1,4 +1,4 @@
-//! What apps said, and what their last pushes changed.
+//! What apps configured and registered, and what their last pushes changed.
 
 use super::State;
 use super::journal::Undo;
@@ -7,22 +7,22 @@ use crate::{Configuration, Name, PartialRetention, Push, SettingChange, TaskOpti
 use std::sync::Arc;
 
 impl State {
-    /// What an app's configuration says, if it says anything.
+    /// The configuration of an app, if it is not empty.
     pub(crate) fn configuration(&self, app: &Name) -> Option<&Configuration> {
         self.apps.iter().find(|said| said.app == *app).map(|said| &**said)
     }
 
-    /// What each app's configuration says; the later one counts where two name the same.
+    /// The configuration of each app. Where two name the same setting, the later one counts.
     pub fn configurations(&self) -> Vec<Configuration> {
         self.apps.iter().map(|said| Configuration::clone(said)).collect()
     }
 
-    /// The last pushes that changed something, the newest first.
+    /// The last pushes that changed something, newest first.
     pub fn pushes(&self) -> Vec<Push> {
         self.pushes.iter().rev().map(|push| Push::clone(push)).collect()
     }
 
-    /// The apps as they are after a push: its app is the newest, or is gone if it says nothing any more.
+    /// The apps after a push: the pushing app is the newest, or is gone if its configuration is empty.
     pub(crate) fn apps_with(&self, new: &Arc<Configuration>) -> Vec<Arc<Configuration>> {
         let others = self.apps.iter().filter(|said| said.app != new.app).cloned();
         others.chain((!new.is_empty()).then(|| Arc::clone(new))).collect()
@@ -33,7 +33,8 @@ impl State {
         self.note(|| Undo::Apps(old));
     }
 
-    /// What is configured belongs to the app `default`: the state comes from a snapshot of before there were apps.
+    /// Gives everything that is configured to the app `default`. For a state from a snapshot that was written before
+    /// there were apps.
     pub(super) fn adopt_configuration(&mut self) {
         let app = default_app();
         let configured =
@@ -52,7 +53,7 @@ impl State {
         self.set_apps(self.apps_with(&Arc::new(said)));
     }
 
-    /// Lets the retention count that apps say, each part of it by itself.
+    /// Sets the retention from the configurations of the apps, each of its four parts on its own.
     pub(crate) fn count_retention(&mut self) {
         let apps = &self.apps;
         let retention = PartialRetention {
@@ -67,17 +68,18 @@ impl State {
         }
     }
 
-    /// What apps registered of a task, the newest last.
+    /// What apps registered for a task, newest last.
     pub(crate) fn registrations(&self, task: &Name) -> &[Arc<TaskOptions>] {
         self.task_by_name.get(task).map_or(&[], |&ix| &self.tasks[ix].registered)
     }
 
-    /// What an app registered of a task.
+    /// What an app registered for a task.
     pub(crate) fn registered_by(&self, app: &Name, task: &Name) -> Option<&TaskOptions> {
         self.registrations(task).iter().find(|options| options.app == *app).map(|options| &**options)
     }
 
-    /// Remembers a push that changed something. Pushes of one app at one moment are one: a registration is an event a task.
+    /// Remembers a push that changed something. Pushes of one app at one moment count as one, because a registration is
+    /// one event per task.
     pub(crate) fn remember_push(&mut self, app: &Name, changes: Vec<SettingChange>) {
         if changes.is_empty() {
             return;
@@ -124,7 +126,7 @@ mod tests {
         Configuration { limits: [(group, 3)].into(), ..Configuration::of(name(app)) }
     }
 
-    /// A row as a release wrote it that knew no apps; none if it wrote no such row.
+    /// A row as a release without apps wrote it. None if it wrote no such row.
     fn before_apps(row: &SnapshotRow) -> Option<SnapshotRow> {
         let mut row = serde_json::to_value(row).expect("JSON");
         if row.get("app").or(row.get("push")).is_some() {
@@ -156,7 +158,7 @@ mod tests {
         assert_eq!(restored.audit(), Vec::<String>::new());
         assert_eq!(restored.configurations(), std::slice::from_ref(&said));
         assert_eq!(restored.registered_by(&default_app(), &name("resize")), Some(&task));
-        // Its workers start again with the same file, and another service comes up.
+        // Its workers restart with the same file, and another service starts.
         for push in [said.clone(), limited("shop", "mail")] {
             command(&mut restored, Command::Configure(push)).expect("pushed");
         }

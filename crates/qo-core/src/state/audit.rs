@@ -1,5 +1,5 @@
-//! The audit: counts everything again from the rows, and checks the two promises of [`lane`](crate::lane).
-//! For tests and for `doctor`: it looks at every row.
+//! The audit: counts everything again from the rows, and checks the two invariants of [`lane`](crate::lane). It reads
+//! every row, so it is for tests and `doctor`.
 
 use super::State;
 use super::row::{At, Group, Job, Label, Phase, Record, Workflow};
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 type Faults = Vec<String>;
 
 impl State {
-    /// Everything in which the indexes do not follow from the rows; empty if all is well.
+    /// Every difference between the indexes and what follows from the rows. Empty if there is none.
     pub fn audit(&self) -> Vec<String> {
         let mut faults = Faults::new();
         self.audit_counts(&mut faults);
@@ -78,7 +78,7 @@ impl State {
         check(faults, in_lanes == due, || format!("{in_lanes} jobs stand in lanes, {due} are due"));
     }
 
-    /// Who refers to whom: a row without references would never be freed, or was freed too late.
+    /// Reference counts, from the rows. A wrong count frees a row too early or never.
     fn audit_refs(&self, faults: &mut Faults) {
         let (mut lanes, mut classes, mut desks) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (mut queues, mut tasks, mut groups) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
@@ -157,11 +157,11 @@ impl State {
         }
     }
 
-    /// What counts of what apps said, found again.
+    /// Which settings of the apps count, from their configurations.
     pub(super) fn audit_apps(&self, faults: &mut Faults) {
         let mut limits = BTreeMap::new();
         let (mut schedules, mut priorities) = (BTreeMap::new(), BTreeMap::new());
-        // The later one overwrites.
+        // The later one overwrites the earlier.
         for said in &self.apps {
             limits.extend(said.limits.iter().map(|(group, limit)| (group, (*limit, &said.app))));
             schedules.extend(&said.schedules);
@@ -189,7 +189,7 @@ impl State {
         self.jobs[ix].membership().is_none_or(|at| self.workflows[at.workflow].next == Some(ix))
     }
 
-    /// Which step is next, counted from the steps.
+    /// Which step is next, from the steps.
     fn audit_workflow(&self, ix: Ix<Workflow>, workflow: &Workflow, faults: &mut Faults) {
         let of = |record: &Record| record.membership().filter(|at| at.workflow == ix).map(|at| at.step);
         let live = self.jobs.iter().filter_map(|(ix, job)| Some((of(job)?, At::Live(ix))));
@@ -217,7 +217,7 @@ impl State {
         check(faults, workflow.next == next, || format!("workflow {name}: next {:?}", workflow.next));
     }
 
-    /// Promise 1: a parked lane's key has no room for it.
+    /// Invariant 1: the key of a parked lane has no room for it.
     fn audit_lane(&self, ix: Ix<Lane>, lane: &Lane, faults: &mut Faults) {
         let class = &self.classes[lane.class];
         let key_full = lane.key.is_some_and(|key| !self.groups[key].has_room(class.cost));
@@ -232,7 +232,8 @@ impl State {
         check(faults, listed == should, || format!("lane {ix:?}: listed with its key: {listed}"));
     }
 
-    /// Promise 2: a class is on its desk, or at a gate that is on its desk while the group has a free slot.
+    /// Invariant 2: a class is ready on its desk, or at a gate that is on that desk while the gate's group has a free
+    /// slot.
     fn audit_class(&self, ix: Ix<Class>, class: &Class, faults: &mut Faults) {
         let head = class.lanes.first().map(|(rank, _)| rank);
         let on_desk = self.desk(class).ready.iter().find(|&(_, at)| at == ix).map(|(rank, _)| rank);

@@ -1,4 +1,4 @@
-//! History: jobs that have ended leave the live ones and are remembered until their retention is over.
+//! History: ended jobs leave the live ones and are remembered until their retention is over.
 
 use super::journal::Undo;
 use super::row::{At, Job, Past, Phase, Record, Spec};
@@ -8,8 +8,8 @@ use crate::{JobId, JobSnapshot, JobState, Name, Retention, Time};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Past jobs by how they ended, whether they have an idempotency key and whether they are steps: within one of these
-/// lists all have the same retention, so the first to have ended is the first to be forgotten, whatever the retention is.
+/// Ended jobs by how they ended, whether they have an idempotency key and whether they are steps. All jobs of one list
+/// have the same retention, so the first that ended is the first to be forgotten, whatever the retention is.
 #[derive(Debug, Default)]
 pub(crate) struct Retained([BTreeMap<(Time, u64), Ix<Past>>; 16]);
 
@@ -24,12 +24,12 @@ impl Retained {
         &mut self.0[4 * end + 2 * usize::from(keyed) + usize::from(step)]
     }
 
-    /// Jobs that succeeded, have no idempotency key and are no steps, in the order in which they finished.
+    /// Jobs that succeeded, have no idempotency key and are no steps, in the order in which they ended.
     fn archivable(&self) -> &BTreeMap<(Time, u64), Ix<Past>> {
         &self.0[0]
     }
 
-    /// A job whose retention is over: the first for which it was.
+    /// The job whose retention was over first, if one's is over.
     pub(crate) fn over(&self, retention: &Retention, now: Time) -> Option<Ix<Past>> {
         let first = self.0.iter().enumerate().filter_map(|(index, list)| {
             let ms = retention.of(Self::ENDS[index / 4], index & 2 != 0);
@@ -45,7 +45,7 @@ impl Retained {
 }
 
 impl State {
-    /// A job ends: it leaves the live ones, its lane and its groups, and is remembered.
+    /// Ends a job: it leaves the live ones, its lane and its groups, and is remembered.
     pub(crate) fn retire_job(&mut self, ix: Ix<Job>, state: JobState, change: impl FnOnce(&mut Job)) {
         let lane = self.jobs[ix].lane;
         let (spec, key) = (self.spec_of(lane), self.lane_key(&self.lanes[lane]));
@@ -57,7 +57,7 @@ impl State {
         self.note(|| Undo::PastInserted(past));
     }
 
-    /// A past job is live again.
+    /// Makes an ended job live again.
     pub(crate) fn revive_job(&mut self, ix: Ix<Past>, change: impl FnOnce(&mut Job)) {
         let past = self.remove_past(ix);
         let spec = &past.spec;
@@ -77,7 +77,7 @@ impl State {
         old
     }
 
-    /// A step that has not succeeded is passed over.
+    /// Marks a step that did not succeed as skipped.
     pub(crate) fn skip_past(&mut self, ix: Ix<Past>) {
         let old = self.past[ix].skipped;
         self.put_skipped(ix, true);
@@ -97,16 +97,18 @@ impl State {
         self.note(|| Undo::Retention(old));
     }
 
-    /// Jobs that may leave the state because the store keeps them elsewhere: of those that succeeded (and have no
-    /// idempotency key, and are no steps) all but the `keep` that finished last, the oldest first, at most `most`. A store
-    /// that has written them down says so with [`Command::Archive`](crate::Command::Archive). It costs what it returns.
+    /// Jobs that may leave the state because the store archives them, oldest first.
+    ///
+    /// Of the jobs that succeeded, have no idempotency key and are no steps, these are all but the `keep` that ended
+    /// last, at most `most`. A store that has written them to its archive sends
+    /// [`Command::Archive`](crate::Command::Archive). The call costs what it returns.
     pub fn archivable(&self, keep: usize, most: usize) -> Vec<JobSnapshot> {
         let jobs = self.retained.archivable();
         let count = jobs.len().saturating_sub(keep).min(most);
         jobs.values().take(count).map(|&ix| self.job_snapshot(At::Past(ix))).collect()
     }
 
-    /// Whether a job is here, live or remembered. One that was archived is not.
+    /// Whether a job is in the state, live or remembered. An archived job is not.
     pub fn has_job(&self, job: JobId) -> bool {
         self.find(job).is_some()
     }
@@ -176,7 +178,7 @@ impl State {
         past
     }
 
-    /// Puts a past job in the list of those to be forgotten, or takes it out.
+    /// Puts an ended job on the list of those to be forgotten, or takes it off.
     pub(super) fn retain(&mut self, ix: Ix<Past>, link: bool) {
         let past = &self.past[ix];
         super::toggle(self.retained.list(past), (past.finished_at, past.number), ix, link);
@@ -193,7 +195,7 @@ impl State {
         spec
     }
 
-    /// What the jobs of a class have in common, in names.
+    /// What the jobs of a class have in common, as names.
     pub(super) fn spec(&self, class: &Class) -> Spec {
         let desk = &self.desks[class.desk];
         let limits =

@@ -1,5 +1,5 @@
-//! Finding and making the rows that names stand for. They are not state: a row that nothing refers to is
-//! invisible and freed, and making one early changes nothing.
+//! Finds or makes the rows that names stand for. These rows are not state: one that nothing refers to is invisible and
+//! is freed, and making one early changes nothing.
 
 use super::row::{Group, Label, Queue, Serves, Task};
 use super::table::Ix;
@@ -80,7 +80,7 @@ impl State {
         self.intern_group(Label::Key(parent, key.clone()))
     }
 
-    /// The lane of jobs that ask for this.
+    /// The lane of jobs that ask for exactly this.
     pub(crate) fn intern_lane(
         &mut self,
         (queue, task, group): (&Name, &Name, &Name),
@@ -121,7 +121,7 @@ impl State {
             .filter_map(|(extra, &need)| match extra {
                 GroupRef::Group(name) => Some((self.intern_group(Label::Group(name.clone())), need)),
                 GroupRef::Key(name, key) => Some((self.intern_group_key(name, key), need)),
-                // Refused by `NewJob::check`.
+                // `NewJob::check` refuses these.
                 GroupRef::Cluster | GroupRef::Queue(_) | GroupRef::EveryKey(_) => None,
             })
             .collect();
@@ -198,7 +198,7 @@ impl State {
         }
     }
 
-    /// The name of a group that jobs may have.
+    /// The name of a job's group or of a key's group.
     pub(crate) fn group_name(&self, ix: Ix<Group>) -> Name {
         match &self.groups[ix].label {
             Label::Group(name) | Label::Queue(name) => name.clone(),
@@ -206,7 +206,7 @@ impl State {
         }
     }
 
-    /// Frees rows that nothing refers to any more. Not during a speculation, which might bring them back.
+    /// Frees rows that nothing refers to any more. Not during a speculation, which may bring references back.
     pub(crate) fn free_vacant(&mut self) {
         if self.journal.is_some() {
             return;

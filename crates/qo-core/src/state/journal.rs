@@ -1,8 +1,17 @@
 //! Speculation: decide now, take it back if the store lost the race.
 //!
-//! While a speculation is under way every change of a row notes the old row; taking it back puts the old
-//! rows in again, newest first, through the same functions that keep the indexes in step. It costs as much
-//! as the decision did, whatever the size of the state. See `docs/adr/0002-undo.md`.
+//! 1. [`speculate`](State::speculate) opens the journal.
+//! 2. While it is open, every change of a row notes the old row in it.
+//! 3. [`take_back`](State::take_back) puts the old rows back, newest first, through the functions that keep the indexes
+//!    in step. [`keep`](State::keep) drops the journal instead.
+//!
+//! Invariants:
+//! - Undoing costs as much as the decision did, whatever the size of the state.
+//! - A row comes back under the handle that it had (the tables reuse the handle that was freed last).
+//! - Rows without references are freed only when no journal is open, because an old row may refer to them.
+//! - A nested look ([`suppose`](State::suppose)) undoes only its own part of the journal.
+//!
+//! `docs/adr/0002-undo.md` gives the reasons.
 
 use super::State;
 use super::row::{Job, Past, Program, Queue, ScheduleRow, Session, SessionRow, Task, Workflow, WorkflowRow};
@@ -44,8 +53,8 @@ pub(super) enum Undo {
 }
 
 impl State {
-    /// Begins a speculation: what is decided or evolved from now on can be taken back as a whole.
-    /// A second call goes on with the one that is under way.
+    /// Begins a speculation: everything decided or evolved from now on can be taken back as a whole. If one is under
+    /// way, the call goes on with it.
     pub fn speculate(&mut self) {
         if self.journal.is_none() {
             self.journal = Some(vec![self.counters()]);
@@ -64,8 +73,9 @@ impl State {
         self.keep();
     }
 
-    /// Looks at the state as it is at `now`, and leaves no trace: time passes for the look only. A store whose
-    /// state is shared with other readers of a log must not let it pass for good without an event in the log.
+    /// Looks at the state as it is at `now`, and leaves no trace: time passes for the look only.
+    ///
+    /// A store whose state other readers rebuild from a log must not advance its time without an event in the log.
     pub fn at<T>(&mut self, now: Time, look: impl FnOnce(&Self) -> T) -> T {
         if now <= self.now {
             return look(self);
@@ -91,7 +101,7 @@ impl State {
 
     fn undo_to(&mut self, mark: usize) {
         let undone = self.journal.as_mut().map_or_else(Vec::new, |journal| journal.split_off(mark));
-        // While old rows are put in, nothing is noted.
+        // Nothing is noted while old rows are put back.
         let journal = self.journal.take();
         for undo in undone.into_iter().rev() {
             self.undo(undo);
@@ -139,7 +149,7 @@ impl State {
                 let again = self.add_job(*old);
                 assert_eq!(again, ix, "rows come back to where they were");
             }
-            // While it is undone nothing is noted.
+            // Notes nothing, because the journal is closed during an undo.
             Undo::Progress(ix, old) => self.set_progress(ix, old),
             Undo::PastInserted(ix) => {
                 self.drop_past(ix);

@@ -1,4 +1,4 @@
-//! What is said about limits, queues and tasks.
+//! Limits by source, and the settings of queues and tasks.
 
 use super::journal::Undo;
 use super::row::{Group, Label, Queue, Task};
@@ -10,7 +10,7 @@ use crate::{GroupRef, Limits, TaskOptions};
 use std::sync::Arc;
 
 impl State {
-    /// Changes what the sources say about one reference, and lets the groups that it concerns know.
+    /// Changes the limits of one reference, and updates the effective limit of the groups that it concerns.
     pub(crate) fn change_limits(&mut self, group: &GroupRef, change: impl FnOnce(&mut Limits)) {
         let old = self.limits.get(group).cloned();
         let mut limits = old.clone().unwrap_or_default();

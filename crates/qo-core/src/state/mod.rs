@@ -1,9 +1,12 @@
 //! The state: rows, and the indexes that are derived from them.
 //!
-//! Rows change in a handful of places, all in this module (`insert_job`, `change_job`, `set_limits`, …). Each keeps
-//! the derived indexes in step, by taking the row out of them, changing it, and putting it back, and each
-//! notes the old row in the [journal] while a speculation is under way. So taking a
-//! decision back is the same few functions in reverse, and no rule has to know about it.
+//! Rows change only in the few functions of this module (`insert_job`, `change_job`, `set_limits`, …). Each of them
+//! does three things:
+//! 1. It notes the old row in the [journal] while a speculation is under way.
+//! 2. It takes the row out of the derived indexes, changes it, and puts it back.
+//! 3. It updates counts, lanes and workflows that depend on the row.
+//!
+//! So taking a decision back runs the same few functions in reverse, and no rule has to know about it.
 
 mod app;
 mod audit;
@@ -53,26 +56,26 @@ pub struct State {
     pub(crate) tasks: Table<Task>,
     pub(crate) groups: Table<Group>,
     pub(crate) limits: BTreeMap<GroupRef, Limits>,
-    /// What the configuration of each app says, in the order of their newest push: where two name the same, the later one
-    /// counts. The rows above hold what counts.
+    /// The configuration of each app, in the order of their newest push. Where two name the same setting, the later one
+    /// counts. The rows above hold the values that count.
     pub(crate) apps: Vec<Arc<Configuration>>,
-    /// The last pushes that changed something, the oldest first.
+    /// The last pushes that changed something, oldest first.
     pub(crate) pushes: VecDeque<Arc<Push>>,
-    /// Sessions that ended, so that a late request cannot bring one back to life.
+    /// Sessions that ended, so that a late request cannot revive one.
     pub(crate) ended_sessions: BTreeMap<SessionId, Time>,
 
     // Derived from the rows above; see `lane`.
     pub(crate) desks: Table<Desk>,
     pub(crate) classes: Table<Class>,
     pub(crate) lanes: Table<Lane>,
-    /// Slots that claimed jobs will need when they start, where there are any.
+    /// Slots that claimed jobs need when they start, for groups where there are any.
     claimed_slots: HashMap<Ix<Group>, u64>,
-    /// Rows that perhaps nothing refers to, to be freed when no speculation could bring them back.
+    /// Rows that may have no reference left. They are freed when no speculation can bring them back.
     vacant: Vec<Vacant>,
-    /// Submit-side limits: they go with the last live job of their group.
+    /// How many submit-side limits there are. Each goes with the last live job of its group.
     submit_limits: usize,
 
-    // Ways to find rows. Tables of handles: the keys are in the rows.
+    // Lookups. Tables of handles: the keys are in the rows.
     job_by_id: HashTable<Ix<Job>>,
     pub(crate) job_by_number: BTreeMap<u64, Ix<Job>>,
     past_by_id: HashTable<Ix<Past>>,
@@ -88,10 +91,10 @@ pub struct State {
     class_by_parts: HashTable<Ix<Class>>,
     lane_by_parts: HashTable<Ix<Lane>>,
     hasher: DefaultHashBuilder,
-    /// The job that the event to come is about, where the rule that decides it knows: saves a look-up.
+    /// The job of the event to come, where the rule that decides it knows the row. Saves a lookup.
     pub(crate) recent: Option<Ix<Job>>,
 
-    // What happens when time passes.
+    // Timers: what becomes due, and when.
     pub(crate) scheduled: BTreeMap<(Time, u64), Ix<Job>>,
     pub(crate) expiries: BTreeMap<(Time, u64), Ix<Job>>,
     pub(crate) timeouts: BTreeMap<(Time, FenceToken), Ix<Job>>,
@@ -212,7 +215,7 @@ impl State {
         self.seat_workflow_of(ix);
     }
 
-    /// Notes how far a running job is: no index depends on it.
+    /// Records the progress of a running job. No index depends on it.
     pub(crate) fn set_progress(&mut self, ix: Ix<Job>, progress: Option<Box<JobProgress>>) {
         let track = self.jobs[ix].track.as_deref_mut();
         let Some(track) = track else { return };
@@ -220,7 +223,7 @@ impl State {
         self.note(|| Undo::Progress(ix, old));
     }
 
-    /// Takes a job out of the live ones, as it was.
+    /// Removes a job from the live ones and returns its row.
     pub(crate) fn remove_job(&mut self, ix: Ix<Job>) -> Job {
         let old = self.drop_job(ix);
         if self.journal.is_some() {
@@ -269,7 +272,7 @@ impl State {
         job
     }
 
-    /// Puts a job into every index that its phase asks for, and counts its slots.
+    /// Puts a job into every index of its phase, and counts its slots.
     fn link_job(&mut self, ix: Ix<Job>) {
         self.index_job(ix, true);
     }
@@ -325,7 +328,7 @@ impl State {
         }
     }
 
-    /// A job counts from its acceptance to its end, whatever its phase.
+    /// A job counts from its acceptance to its end, in every phase.
     fn count_live(&mut self, lane: Ix<Lane>, link: bool) {
         for (group, need) in self.needs(lane) {
             let live = &mut self.groups[group].live;
@@ -343,7 +346,7 @@ impl State {
         }
     }
 
-    /// Slots of a group that claimed jobs will need when they start.
+    /// Slots of a group that claimed jobs need when they start.
     pub(crate) fn claimed_slots(&self, group: Ix<Group>) -> u64 {
         if self.claimed_slots.is_empty() {
             return 0;
@@ -380,7 +383,7 @@ impl State {
         self.note(|| Undo::Time(old, due));
     }
 
-    /// Moves a job between `scheduled` (where it was taken out already, or will be put) and its lane.
+    /// Moves a job between `scheduled` and its lane. When it becomes due, the caller has taken it out of `scheduled`.
     fn stand_in_line(&mut self, ix: Ix<Job>, due: bool) {
         let job = &self.jobs[ix];
         let (lane, rank) = (job.lane, job.rank());

@@ -1,5 +1,5 @@
-//! An ordered map that costs nothing until it holds two entries. With a key per job, lanes of one job are
-//! the rule, and a B-tree of one entry would take ten times its size.
+//! An ordered map that allocates only from two entries on. With a key per job most lanes hold one job, and a B-tree of
+//! one entry would take ten times its size.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ impl<K: Ord + Copy, V: Copy> Ordered<K, V> {
         }
     }
 
-    /// Removes an entry; says whether it was there.
+    /// Removes an entry. Returns whether it was there.
     pub(crate) fn remove(&mut self, key: K) -> bool {
         match self {
             Self::One(k, _) if *k == key => {
@@ -75,7 +75,7 @@ impl<K: Ord + Copy, V: Copy> Ordered<K, V> {
         }
     }
 
-    /// Moves an entry to another key, or in, or out.
+    /// Moves an entry to another key, or inserts or removes it.
     pub(crate) fn reseat(&mut self, before: Option<K>, after: Option<K>, value: V) {
         if let Some(key) = before {
             self.remove(key);

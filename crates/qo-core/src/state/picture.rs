@@ -1,11 +1,11 @@
-//! The picture: every row in words, whatever handles the rows happen to have. Two states with the same
-//! picture decide the same from here on.
+//! The picture: every row as text, independent of handles. Two states with the same picture decide the same from here
+//! on.
 
 use super::State;
 use super::row::Program;
 
 impl State {
-    /// One line for each row, in an order of its own. For tests and for comparing replicas.
+    /// One line per row, in a fixed order. For tests and for comparing replicas.
     pub fn picture(&self) -> Vec<String> {
         let mut lines =
             vec![format!("now {}, next job {}, next token {}", self.now, self.next_number, self.next_token)];

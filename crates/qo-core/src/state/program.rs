@@ -1,4 +1,4 @@
-//! Slots that programs hold: they count in their groups like those of running jobs.
+//! Slots that programs hold. They count in their groups like the slots of running jobs.
 
 use super::journal::Undo;
 use super::row::{Group, Label, Program};
@@ -7,12 +7,12 @@ use crate::lane::Needs;
 use crate::{GroupRef, Time};
 
 impl State {
-    /// The groups of a reference that a program may name, and what it needs there: key, group.
+    /// The groups of which a program that names this reference takes slots, and how many: key, group.
     pub(crate) fn intern_needs(&mut self, group: &GroupRef, slots: u32) -> Needs {
         let (name, key) = match group {
             GroupRef::Key(name, key) => (name, Some(key)),
             GroupRef::Group(name) => (name, None),
-            // Refused by `SlotRequest::check`.
+            // `SlotRequest::check` refuses these.
             GroupRef::Queue(_) | GroupRef::EveryKey(_) | GroupRef::Cluster => return Needs::new(),
         };
         let own = self.intern_group(Label::Group(name.clone()));
@@ -59,7 +59,7 @@ impl State {
         program
     }
 
-    /// Sets when a lease was renewed and when it ends. Returns what these were.
+    /// Sets when a lease was renewed and when it ends. Returns the old values.
     pub(super) fn put_program_end(&mut self, ix: Ix<Program>, renewed_at: Time, until: Time) -> (Time, Time) {
         let program = &mut self.programs[ix];
         let old = (program.renewed_at, program.until);

@@ -11,15 +11,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// A live job. A pending job that never ran is one row of about 100 bytes; what only some jobs have hangs off it.
+/// A live job. A pending job that never ran is one row of about 100 bytes. Options that few jobs have are behind a
+/// pointer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Job {
     pub(crate) record: Record,
     pub(crate) lane: Ix<Lane>,
 }
 
-/// A job that has ended, remembered. It stands on its own: the lane, groups and queue that it went through may be
-/// gone.
+/// An ended job that is remembered. It holds its own names, because the lane, groups and queue that it went through may
+/// be gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Past {
     pub(crate) record: Record,
@@ -27,11 +28,11 @@ pub(crate) struct Past {
     pub(crate) key: Option<Key>,
     pub(crate) finished_at: Time,
     pub(crate) state: JobState,
-    /// It did not succeed, and its workflow passed over it.
+    /// It did not succeed, and an operator skipped it in its workflow.
     pub(crate) skipped: bool,
 }
 
-/// What all jobs of a class have in common, in names.
+/// What all jobs of a class have in common, as names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Spec {
     pub(crate) queue: Name,
@@ -41,11 +42,11 @@ pub(crate) struct Spec {
     pub(crate) limits: BTreeMap<GroupRef, u32>,
 }
 
-/// What is known of a job whether it is live or not.
+/// What is known of a job, live or ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) id: JobId,
-    /// Acceptance number: the last word in claim order.
+    /// Acceptance number: the last criterion of claim order.
     pub(crate) number: u64,
     pub(crate) submitted_at: Time,
     pub(crate) run_at: Time,
@@ -59,14 +60,14 @@ pub(crate) struct Record {
     pub(crate) max_attempts: u16,
 }
 
-/// What most jobs leave at the default.
+/// Options that most jobs leave at the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct JobOptions {
     pub(crate) good_until: Option<Time>,
     pub(crate) timeout_ms: Option<u64>,
     pub(crate) retry: Option<RetryPolicy>,
     pub(crate) idempotency_key: Option<Key>,
-    /// The submit-side limit that it brings, again if it is opened again.
+    /// The submit-side limit that it brings, also when it is reopened.
     pub(crate) limit: Option<u32>,
     pub(crate) membership: Option<Membership>,
 }
@@ -84,14 +85,14 @@ pub(crate) struct Membership {
 pub(crate) struct Track {
     /// Pending once it has ended.
     pub(crate) phase: Phase,
-    /// One, nearly always: it is here, not behind another allocation.
+    /// Nearly always one, so it is stored inline, without another allocation.
     pub(crate) attempts: SmallVec<[Attempt; 1]>,
     pub(crate) output: Option<Json>,
-    /// How far it says that it is, while it runs.
+    /// Its last progress report, while it runs.
     pub(crate) progress: Option<Box<JobProgress>>,
 }
 
-/// Where a live job stands.
+/// The phase of a live job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
     #[default]
@@ -100,7 +101,7 @@ pub(crate) enum Phase {
     Running(Run),
 }
 
-/// A claim ahead of time: who may start the job, and until when.
+/// A claim ahead of time: the session that may start the job, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Claimed {
     pub(crate) session: Ix<Session>,
@@ -109,13 +110,13 @@ pub(crate) struct Claimed {
     pub(crate) until: Time,
 }
 
-/// A run: who owns the job, and since when.
+/// A run: the session that owns the job, and since when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) session: Ix<Session>,
     pub(crate) token: FenceToken,
     pub(crate) since: Time,
-    /// The end that its timeout sets, whatever the session does.
+    /// When its timeout ends the attempt, even if the session renews.
     pub(crate) timeout_at: Option<Time>,
     pub(crate) cancel_requested: bool,
 }
@@ -141,8 +142,8 @@ impl Deref for Past {
 }
 
 impl Past {
-    /// Whether a store may keep it elsewhere: nothing here will ever ask for it. What did not succeed may be opened
-    /// again, an idempotency key is looked up, and a workflow counts its steps.
+    /// Whether a store may archive it, because no rule needs it any more. Jobs that did not succeed may be reopened,
+    /// idempotency keys are looked up, and a workflow counts its steps.
     pub(crate) fn may_be_archived(&self) -> bool {
         self.state == JobState::Succeeded && self.idempotency_key().is_none() && self.membership().is_none()
     }
@@ -208,7 +209,7 @@ impl Record {
     }
 }
 
-/// Who holds slots.
+/// A holder of slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Held {
     Job(Ix<Job>),
@@ -222,18 +223,18 @@ pub(crate) enum At {
     Past(Ix<Past>),
 }
 
-/// A workflow. What is stored of it, and what follows from its steps.
+/// A workflow: its stored row, and what follows from its steps.
 #[derive(Debug)]
 pub(crate) struct Workflow {
     pub(crate) name: Name,
     pub(crate) row: WorkflowRow,
-    /// Derived: its steps, live or remembered, and those of them that are not passed.
+    /// Derived: its steps, live or remembered. `open` holds those that are not passed.
     pub(crate) steps: BTreeMap<u32, At>,
     pub(crate) open: BTreeMap<u32, At>,
-    /// Derived: steps that have not ended, and the one that runs.
+    /// Derived: how many steps are live, and which one runs.
     pub(crate) live: u32,
     pub(crate) running: Option<u32>,
-    /// Derived: the live step that may run next; if it is pending it is in line or waits for its date.
+    /// Derived: the live step that is next. If it is pending, it is in line or waits for its date.
     pub(crate) next: Option<Ix<Job>>,
 }
 
@@ -255,7 +256,7 @@ impl Workflow {
         self.open.first_key_value().map(|(&step, &at)| (step, at))
     }
 
-    /// Whether a step that has ended lets the next one go.
+    /// Whether an ended step lets the next step run.
     pub(crate) fn passes(&self, past: &Past) -> bool {
         past.state == JobState::Succeeded
             || past.skipped
@@ -291,7 +292,7 @@ pub(crate) struct ScheduleRow {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) row: SessionRow,
-    /// What its next exchange must be told to stop.
+    /// What its next exchange tells it to stop.
     pub(crate) stops: BTreeMap<FenceToken, Stop>,
     /// Derived: the jobs that it runs, and those that it has claimed ahead of time.
     pub(crate) running: BTreeMap<FenceToken, Ix<Job>>,
@@ -311,7 +312,7 @@ pub(crate) struct SessionRow {
     pub(crate) draining: bool,
     /// The last exchange that was answered; 0 before the first.
     pub(crate) number: u64,
-    /// What it was answered: a lost reply loses nothing.
+    /// The reply to that exchange, repeated if the worker asks again.
     pub(crate) reply: Option<Arc<ExchangeReply>>,
 }
 
@@ -334,21 +335,22 @@ impl SessionRow {
     }
 }
 
-/// A queue that somebody named.
+/// A queue that a job, session, limit or configuration names.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) name: Name,
-    /// As configured; none is the default.
+    /// As configured. None is the default.
     pub(crate) priority: Option<u32>,
     pub(crate) paused: bool,
     /// `queue:NAME`.
     pub(crate) group: Ix<Group>,
-    /// Desks, and sessions that name it.
+    /// How many desks, and sessions that name it, refer to it.
     pub(crate) refs: u32,
-    /// Derived: desks where somebody stands, and whether its group has a free slot.
+    /// Derived: desks with a ready class or an open gate, and whether its group has a free slot.
     pub(crate) desks: BTreeSet<Ix<Desk>>,
     pub(crate) open: bool,
-    /// Derived: pending jobs in line, those that wait for their date, steps that are not next, and claimed jobs.
+    /// Derived: how many pending jobs are in line, wait for their date, or are steps that are not next; and how many
+    /// jobs are claimed.
     pub(crate) due: u64,
     pub(crate) scheduled: u64,
     pub(crate) waiting: u64,
@@ -356,7 +358,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Nobody refers to it, and it says nothing that the default does not.
+    /// Nothing refers to it, and all its settings are the default.
     pub(crate) fn is_vacant(&self) -> bool {
         self.refs == 0 && self.priority.is_none() && !self.paused
     }
@@ -366,51 +368,50 @@ impl Queue {
     }
 }
 
-/// A task that somebody named.
+/// A task that a job, session or registration names.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) name: Name,
-    /// What apps registered, one row an app, the newest last: that one counts.
+    /// What apps registered, one row per app. The newest is last, and counts.
     pub(crate) registered: Vec<Arc<TaskOptions>>,
-    /// Desks, and sessions that name it.
+    /// How many desks, and sessions that name it, refer to it.
     pub(crate) refs: u32,
-    /// Derived: desks where somebody stands.
+    /// Derived: desks that have a ready class or an open gate, in a queue that is neither full nor paused.
     pub(crate) desks: BTreeSet<Ix<Desk>>,
     /// Derived: live sessions that have a handler for it.
     pub(crate) sessions: Vec<Ix<Session>>,
 }
 
 impl Task {
-    /// Nobody refers to it, and nobody registered it.
+    /// Nothing refers to it, and no app registered it.
     pub(crate) fn is_vacant(&self) -> bool {
         self.refs == 0 && self.registered.is_empty()
     }
 
-    /// What counts of what apps registered.
+    /// The registration that counts.
     pub(crate) fn options(&self) -> Option<&TaskOptions> {
         self.registered.last().map(|options| &**options)
     }
 }
 
-/// A group that live jobs, programs, a queue or a key's parent refer to. `used` and `live` are caches of the rows of
+/// A group that live jobs, programs, a queue or a key of it refer to. `used` and `live` are caches over the rows of
 /// jobs and programs.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) label: Label,
-    /// The limit in force.
+    /// The effective limit.
     pub(crate) limit: Option<u32>,
     /// Slots that running jobs and programs hold.
     pub(crate) used: u64,
-    /// Slots that all live jobs would hold, and those of programs.
+    /// Slots that all live jobs would hold together, plus those of programs.
     pub(crate) live: u64,
-    /// Classes, lanes, queues, keys and programs that point here.
+    /// How many classes, lanes, queues, keys and programs refer to it.
     pub(crate) refs: u32,
     /// `queue:NAME`: the queue.
     pub(crate) queue: Option<Ix<Queue>>,
     /// `GROUP/KEY`: its lanes in line. A parked one waits for room here.
     pub(crate) lanes: KeyLanes,
-    /// Where jobs take slots as their group or an extra limit: the classes that wait here, and those that need
-    /// many slots.
+    /// For a group or an extra limit of jobs: the classes that wait at its gate, and those that need two or more slots.
     pub(crate) line: Option<Box<ClassLine>>,
 }
 
@@ -450,7 +451,7 @@ impl KeyLanes {
     }
 }
 
-/// What a group is called, without repeating the name of a key's group.
+/// The name of a group. A key refers to its group instead of repeating its name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Label {
     Cluster,
@@ -468,7 +469,7 @@ impl Group {
         self.limit.map_or(u64::MAX, |limit| u64::from(limit).saturating_sub(self.used))
     }
 
-    /// Whether `need` more slots keep within the limit.
+    /// Whether `need` more slots stay within the limit.
     pub(crate) fn has_room(&self, need: u32) -> bool {
         self.limit.is_none_or(|limit| self.used + u64::from(need) <= u64::from(limit))
     }
@@ -478,7 +479,8 @@ impl Group {
 mod tests {
     use super::*;
 
-    /// A million pending jobs with a key each are a million of these three: a field more is seen here first.
+    /// A million pending jobs with a key each have a million of each of these three rows, so a new field must be
+    /// noticed.
     #[test]
     fn rows_are_small() {
         assert!(size_of::<Job>() <= 88, "a job takes {} bytes", size_of::<Job>());

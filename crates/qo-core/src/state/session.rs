@@ -1,4 +1,4 @@
-//! Sessions: their rows, their ends, and what each must be told.
+//! Sessions: their rows, their ends, and the stops that each must be told.
 
 use super::State;
 use super::journal::Undo;
@@ -45,7 +45,7 @@ impl State {
         }
     }
 
-    /// Sets, or with none takes back, what the session's next exchange is told about a claim.
+    /// Sets, or with none removes, the stop that the session's next exchange is told about a claim.
     pub(crate) fn set_stop(&mut self, ix: Ix<Session>, token: FenceToken, stop: Option<Stop>) {
         let old = self.put_stop(ix, token, stop);
         self.note(|| Undo::Stop(ix, token, old));

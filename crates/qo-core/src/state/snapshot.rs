@@ -1,8 +1,8 @@
 //! Snapshots: a state as rows that stand on their own, and back. A store that keeps a log writes them now and then, so
-//! that a reader need not begin at the beginning.
+//! that a reader need not replay the log from its beginning.
 //!
-//! Rows come one by one, in an order in which each finds what it refers to; nothing is collected on the way, because
-//! there may be millions. What a row refers to it names: handles mean nothing outside one process.
+//! Rows come one by one, each after the rows that it refers to. Nothing is collected on the way, because there may be
+//! millions. A row refers to others by name, because handles mean nothing outside one process.
 
 use super::State;
 use super::row::{At, Claimed, Job, JobOptions, Membership, Past, Phase, Program, Record, Run, ScheduleRow};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SnapshotRow {
-    /// Store time, and the numbers that come next.
+    /// Store time, and the next numbers.
     Clock {
         /// Store time of the last event.
         now: Time,
@@ -36,7 +36,7 @@ pub enum SnapshotRow {
         /// How long ended jobs are remembered.
         retention: Retention,
     },
-    /// A task as an app registered it; of one task the newest comes last.
+    /// A task as an app registered it. Of one task the newest registration comes last.
     Task(Arc<TaskOptions>),
     /// A queue that was configured or paused.
     Queue {
@@ -47,11 +47,11 @@ pub enum SnapshotRow {
         /// Whether it is paused.
         paused: bool,
     },
-    /// What the sources say about one group reference.
+    /// The limits of one group reference, by source.
     Limits {
         /// The reference.
         group: GroupRef,
-        /// What they say.
+        /// The limits.
         limits: Limits,
     },
     /// A live session.
@@ -69,7 +69,7 @@ pub enum SnapshotRow {
         workflow: Name,
         /// What it does when a step does not succeed.
         on_failure: OnFailure,
-        /// Whether it was called off.
+        /// Whether it was cancelled.
         cancelled: bool,
         /// Steps that were ever accepted.
         accepted: u32,
@@ -78,52 +78,52 @@ pub enum SnapshotRow {
     Job(Box<JobSnapshot>),
     /// Slots that a program holds.
     Program {
-        /// As it asked for them.
+        /// The program's request.
         request: Arc<SlotRequest>,
         /// Its token.
         token: FenceToken,
-        /// Since when.
+        /// When they were taken.
         since: Time,
-        /// When the lease was last extended; none if that follows from `since` and `lease_until`.
+        /// When the lease was last extended. None if that follows from `since` and `lease_until`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         renewed_at: Option<Time>,
-        /// Until when.
+        /// When the lease is over.
         lease_until: Time,
     },
     /// A schedule.
     Schedule(Box<ScheduleStatus>),
-    /// What an app's configuration says; the newest push comes last. A snapshot of before there were apps has none: what is
-    /// configured then belongs to the app `default`.
+    /// The configuration of an app. The newest push comes last. A snapshot that was written before there were apps has
+    /// no such row; its configuration then belongs to the app `default`.
     App(Arc<Configuration>),
-    /// A push that changed something; the newest comes last.
+    /// A push that changed something. The newest comes last.
     Push(Arc<Push>),
 }
 
-/// A live session, whole.
+/// A live session with all its details.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionSnapshot {
-    /// As it was opened.
+    /// The request that opened it.
     pub session: Arc<NewSession>,
-    /// When.
+    /// When it was opened.
     pub opened_at: Time,
-    /// When it was last renewed; none if that follows from its lease and `lease_until`.
+    /// When it was last renewed. None if that follows from its lease and `lease_until`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renewed_at: Option<Time>,
     /// When it ends unless it is renewed.
     pub lease_until: Time,
-    /// What it last reported, less what it got since.
+    /// The free permits that it last reported, less the jobs that it got since.
     pub free_permits: u32,
     /// Whether it takes no more jobs.
     pub draining: bool,
     /// The last exchange that was answered.
     pub number: u64,
-    /// What it was answered.
+    /// The reply to that exchange.
     pub reply: Option<Arc<ExchangeReply>>,
-    /// What its next exchange must be told to stop.
+    /// What its next exchange tells it to stop.
     pub stops: Vec<Stop>,
 }
 
-/// A job, whole.
+/// A job with all its details.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSnapshot {
     /// Its id.
@@ -142,7 +142,7 @@ pub struct JobSnapshot {
     /// Slots it takes in its group and key.
     #[serde(default = "default_cost", skip_serializing_if = "is_one")]
     pub cost: u32,
-    /// Slots it takes elsewhere.
+    /// Slots it takes in further groups.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<GroupRef, u32>,
     /// Lower runs first.
@@ -150,7 +150,7 @@ pub struct JobSnapshot {
     pub priority: i32,
     /// When it was accepted.
     pub submitted_at: Time,
-    /// Not before this time.
+    /// It does not run before this time.
     pub run_at: Time,
     /// It expires if it has not started by then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -167,7 +167,7 @@ pub struct JobSnapshot {
     /// The submit-side limit that it brought.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// Its workflow and its number there.
+    /// Its workflow and its step number there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<(Name, u32)>,
     /// Attempts used so far.
@@ -181,17 +181,17 @@ pub struct JobSnapshot {
     /// What the handler returned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Json>,
-    /// Its tries.
+    /// Its attempts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
-    /// How far it says that it is, if it runs.
+    /// Its last progress report, if it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<JobProgress>,
-    /// Where it stands.
+    /// Its phase.
     pub place: Place,
 }
 
-/// Where a job stands, in a snapshot.
+/// The phase of a job, in a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
@@ -199,41 +199,42 @@ pub enum Place {
     Pending,
     /// Claimed ahead of time.
     Claimed {
-        /// By whom.
+        /// The session that claimed it.
         session: SessionId,
         /// The claim's token.
         token: FenceToken,
-        /// Since when.
+        /// When it was claimed.
         since: Time,
-        /// Until when.
+        /// When the claim is over.
         until: Time,
     },
     /// Running.
     Running {
-        /// By whom.
+        /// The session that runs it.
         session: SessionId,
         /// The run's token.
         token: FenceToken,
-        /// Since when.
+        /// When it started.
         since: Time,
-        /// The end that its timeout sets.
+        /// When its timeout ends the attempt.
         timeout_at: Option<Time>,
-        /// Whether it was called off.
+        /// Whether it was cancelled while it runs.
         cancel_requested: bool,
     },
     /// Ended, and remembered.
     Ended {
-        /// How.
+        /// How it ended.
         state: JobState,
-        /// When.
+        /// When it ended.
         at: Time,
-        /// Whether its workflow passed over it.
+        /// Whether it was skipped in its workflow.
         skipped: bool,
     },
 }
 
 impl JobSnapshot {
-    /// What [`State::job`] says of it, if it has ended: a job that is kept elsewhere is shown as if it were still here.
+    /// What [`State::job`] shows of it, if it has ended. A store shows an archived job as if it were still in the
+    /// state.
     pub fn detail(&self) -> Option<JobDetail> {
         let Place::Ended { state, at, skipped } = self.place else { return None };
         let view = JobView {
@@ -270,7 +271,7 @@ impl JobSnapshot {
 }
 
 impl State {
-    /// The state as rows. Whoever [restores](State::restore) them decides the same from there on.
+    /// The state as rows. A state [restored](State::restore) from them decides the same from there on.
     pub fn snapshot(&self) -> impl Iterator<Item = SnapshotRow> {
         let State { now, next_number, next_token, retention, .. } = *self;
         let clock = SnapshotRow::Clock { now, next_number, next_token, retention };
@@ -371,7 +372,7 @@ impl State {
         }
     }
 
-    /// A state from the rows of a [snapshot](State::snapshot). `Data` if they cannot have been one.
+    /// A state from the rows of a [snapshot](State::snapshot). `Data` if the rows are not a valid snapshot.
     pub fn restore(rows: impl IntoIterator<Item = SnapshotRow>) -> Result<Self> {
         let mut rows = rows.into_iter();
         let mut restored = Restored { state: Self::new(), specs: BTreeMap::new() };
@@ -405,13 +406,14 @@ fn bad(what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Data, format!("snapshot: {what}"))
 }
 
-/// When a session was last renewed, where a row does not say: older releases kept no such moment. A process that must watch
-/// a lease watches it for its length, so a session must not count from when it was opened, days ago.
+/// When a session was last renewed, for a row of an older release, which does not say. A process that watches a lease
+/// watches it for its length, so the length must not count from when the session was opened, perhaps days ago.
 fn session_renewed(new: &NewSession, opened_at: Time, lease_until: Time) -> Time {
     opened_at.max(before(lease_until, new.lease_ms))
 }
 
-/// The same of a program's lease. An extension may have had another length than the request: no lease is longer than the cap.
+/// The same for a program's lease. An extension may have had another length than the request, but none is longer than
+/// the cap.
 fn program_renewed(since: Time, lease_until: Time) -> Time {
     since.max(before(lease_until, caps::LEASE_MAX_MS))
 }
@@ -420,10 +422,10 @@ fn before(time: Time, ms: u64) -> Time {
     Time::from_millis(time.as_millis().saturating_sub_unsigned(ms))
 }
 
-/// A state to which rows are added.
+/// A state under construction.
 struct Restored {
     state: State,
-    /// Past jobs that asked for the same share what they asked for.
+    /// Ended jobs that asked for the same share one row of what they asked for.
     specs: BTreeMap<Spec, Arc<Spec>>,
 }
 

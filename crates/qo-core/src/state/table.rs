@@ -1,4 +1,4 @@
-//! Rows with small typed handles. A handle of jobs cannot be used on lanes by mistake, and costs 4 bytes.
+//! Rows with small typed handles. A handle costs 4 bytes, and a handle of a job does not index a table of lanes.
 
 use slab::Slab;
 use std::{fmt, marker::PhantomData, num::NonZeroU32, ops};
@@ -7,9 +7,9 @@ use std::{fmt, marker::PhantomData, num::NonZeroU32, ops};
 pub(crate) struct Ix<T>(NonZeroU32, PhantomData<fn() -> T>);
 
 impl<T> Ix<T> {
-    /// The handle of a table's first row, and the smallest there is.
+    /// The handle of a table's first row, and the smallest handle.
     pub(crate) const FIRST: Self = Self(NonZeroU32::MIN, PhantomData);
-    /// No smaller than any handle.
+    /// Not smaller than any handle.
     pub(crate) const LAST: Self = Self(NonZeroU32::MAX, PhantomData);
 
     fn from_slab(key: usize) -> Self {

@@ -1,6 +1,8 @@
-//! The views: rows as people and programs see them, at the time of the last event. A store lets time pass before it
-//! looks ([`State::at`]), and ends what is over for the look ([`State::foresee`]), so that leases and dates are judged by
-//! the present. Jobs show their own lease's end by themselves, so that reading one costs no more than one.
+//! The views: rows as clients see them, at the time of the last event.
+//!
+//! A store first lets time pass for the look ([`State::at`]) and ends what is over for it ([`State::foresee`]), so that
+//! leases and dates are judged by the present. Views of jobs judge their own lease instead, so that reading one job
+//! costs no more than one job.
 
 use super::State;
 use super::row::{At, Claimed, Group, Held, Job, Label, ScheduleRow, Session, Spec, Workflow};
@@ -22,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 impl State {
-    /// One job, whole.
+    /// One job with all its details.
     pub fn job(&self, job: JobId) -> Result<JobDetail> {
         let at = self.find(job).ok_or_else(|| Error::not_found(format!("job {job}")))?;
         let record = self.record(at);
@@ -37,7 +39,7 @@ impl State {
         Ok(JobDetail { view: self.job_view(at), payload, output, attempts })
     }
 
-    /// The attempt of a job that a claim would end now, and send the job back, as it would be remembered.
+    /// The attempt that a claim would end now, sending its job back in line, as it would be remembered.
     fn attempt_over(&self, job: &Job) -> Option<Attempt> {
         let (run, Some(GoesBack::Attempt(outcome, error))) = (job.run()?, self.goes_back(job)) else {
             return None;
@@ -56,7 +58,8 @@ impl State {
         })
     }
 
-    /// Where a job stands as a claim would find it; it has ended only when a command has ended it.
+    /// The state of a job as a claim would find it. A job that would end is shown as it is stored: only a command ends
+    /// it.
     fn shown_state(&self, at: At) -> JobState {
         let goes_back = self.live_at(at).is_some_and(|job| self.goes_back(job).is_some());
         if goes_back { JobState::Pending } else { self.state_at(at) }
@@ -77,8 +80,8 @@ impl State {
         Ok(JobPage { jobs, next: last.filter(|_| found.next().is_some()) })
     }
 
-    /// Jobs that match a filter, live and remembered, in the order of their acceptance, with their number. A view
-    /// matches the state that it shows, a command the one that is stored.
+    /// Jobs that match a filter, live and remembered, with their number, in the order of their acceptance. A view
+    /// matches the state that it shows, a command the state that is stored.
     pub(crate) fn matching<'a>(
         &'a self,
         filter: &'a JobFilter,
@@ -237,7 +240,7 @@ impl State {
         let live =
             self.groups.iter().filter(|(_, row)| row.live > 0).map(|(_, row)| self.group_ref(&row.label));
         let shown = live.chain(self.limits.keys().cloned()).filter(is_after);
-        // Only one page is ever kept: with a key per job there may be millions.
+        // Keep only one page at a time: with a key per job there may be millions of groups.
         let mut page = BTreeSet::new();
         for group in shown {
             page.insert(group);
@@ -276,7 +279,7 @@ impl State {
         GroupStatus { group: group.clone(), limit, source, sources, used, live }
     }
 
-    /// The row of a group; of `GROUP/*` those of all its keys.
+    /// The row of a group. For `GROUP/*`, the rows of all its keys.
     fn rows_of(&self, group: &GroupRef) -> Box<dyn Iterator<Item = &Group> + '_> {
         if let GroupRef::EveryKey(name) = group {
             let parent = self.find_group(&GroupRef::Group(name.clone()));
@@ -286,7 +289,7 @@ impl State {
         Box::new(self.find_group(group).map(|ix| &self.groups[ix]).into_iter())
     }
 
-    /// Who holds slots of a group, by token.
+    /// The holders of slots of a group, by token.
     pub(crate) fn holding(&self, group: &GroupRef) -> impl Iterator<Item = (FenceToken, Held)> {
         let running = self.sessions.iter().flat_map(|(_, session)| &session.running);
         let running = running.map(|(&token, &job)| (token, Held::Job(job)));

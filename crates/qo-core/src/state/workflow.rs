@@ -1,5 +1,5 @@
-//! Workflows: which step is next follows from the steps. A step that is not next is in no lane and on no calendar,
-//! so waiting and halted workflows cost a claim nothing.
+//! Workflows: which step is next follows from the steps. A step that is not next is in no lane and in no timer of due
+//! dates, so waiting and halted workflows cost a claim nothing.
 
 use super::journal::Undo;
 use super::row::{At, Job, Membership, Phase, Workflow, WorkflowRow};
@@ -13,7 +13,7 @@ impl State {
         ix.filter(|&ix| !self.workflows[ix].steps.is_empty())
     }
 
-    /// The place of the next job of a workflow, which is made if there is none.
+    /// The place of the next job of a workflow. Makes the workflow if there is none.
     pub(crate) fn next_step(&mut self, name: &Name, on_failure: OnFailure) -> Membership {
         let fresh = WorkflowRow { on_failure, cancelled: false, accepted: 0 };
         let workflow = match self.workflow_by_name.get(name) {
@@ -21,7 +21,7 @@ impl State {
             None => {
                 let ix = self.workflows.insert(Workflow::new(name.clone(), fresh));
                 self.workflow_by_name.insert(name.clone(), ix);
-                // If the job that it is made for is taken back, it goes too.
+                // If the job that it is made for is taken back, the workflow goes too.
                 self.vacant.push(Vacant::Workflow(ix));
                 ix
             }
@@ -42,7 +42,7 @@ impl State {
         let workflow = &mut self.workflows[ix];
         let old = std::mem::replace(&mut workflow.row, row);
         if (old.on_failure, old.cancelled) != (row.on_failure, row.cancelled) {
-            // Which ended steps are passed is another question now.
+            // Which ended steps are passed has changed: count all steps again.
             let steps = std::mem::take(&mut workflow.steps);
             if workflow.live > 0 {
                 self.retain_open(ix, true);
@@ -82,8 +82,8 @@ impl State {
         }
     }
 
-    /// Lets the ended steps that are not passed be forgotten, or not: while live steps are there they stay, or those
-    /// behind them would run as if nothing had happened.
+    /// Lets the ended steps that are not passed be forgotten (`retain`), or not. While the workflow has live steps,
+    /// they stay: otherwise the steps behind them would run as if no step had failed.
     fn retain_open(&mut self, ix: Ix<Workflow>, retain: bool) {
         let ended = self.workflows[ix].open.values().filter_map(|at| match at {
             At::Live(_) => None,
@@ -94,7 +94,8 @@ impl State {
         }
     }
 
-    /// Counts a job out. It has left every other index before; `seat_workflow` finds out which step is next then.
+    /// Removes a job from the steps of its workflow. It has left every other index before. `seat_workflow` then finds
+    /// the next step.
     pub(super) fn dismiss(&mut self, membership: Option<Membership>, at: At) {
         let Some(Membership { workflow, step }) = membership else { return };
         let row = &mut self.workflows[workflow];
@@ -126,7 +127,7 @@ impl State {
         }
     }
 
-    /// Finds out which step is next, and moves the steps that this concerns.
+    /// Finds out which step is next, and moves the steps that this concerns in or out of line.
     fn seat_workflow(&mut self, ix: Ix<Workflow>) {
         let row = &self.workflows[ix];
         let next = match row.head() {

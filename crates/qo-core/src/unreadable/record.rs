@@ -1,5 +1,5 @@
-//! A stored record with a job in it that breaks a rule: all else of the record is read, and the job becomes one that stands
-//! alone and fails when it is claimed.
+//! A stored record with a job in it that breaks a rule. Everything else of the record is read; the job stands alone and
+//! fails when it is claimed.
 
 use super::{mend_fields, name_like};
 use crate::job::{bounded, default_queue};
@@ -8,31 +8,33 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// What the payload of a job begins with that stands in for one that cannot be read. No JSON begins like this.
+/// The prefix of the payload of a job that stands in for an unreadable one. No JSON begins like this.
 const MARK: &str = "unreadable: ";
-/// The group of every such job, and its queue where its own has no name: it must share slots with no other job.
+/// The group of every such job, and its queue if its own is no name. It must share slots with no other job.
 const APART: &str = "unreadable";
-/// How much of a value is quoted.
+/// How many bytes of a value are quoted.
 const QUOTED: usize = 200;
 
-/// What is wrong with a job, if it stands in for one that cannot be read: the reader of its record put that in place of its
-/// payload.
+/// What is wrong with a job, if it stands in for an unreadable one. [`read_record`] puts that in place of its payload.
 pub fn said(payload: &Json) -> Option<&str> {
     payload.as_str().strip_prefix(MARK)
 }
 
-/// Reads a stored record in which a job breaks a rule. That job is read as one that stands alone: it is in no workflow, has no
-/// key, no idempotency key and no limits, and its group is `unreadable`, because a stand-in for a name could be the name
-/// of other work. In place of its payload is what is wrong with it, which is no JSON. So a worker that claims it fails it,
-/// for that reason, and all else in the record is as it was stored. Every process that reads the record reads the same.
-/// None if it is not for a job that it cannot be read.
+/// Reads a stored record in which a job breaks a rule. None if the record cannot be read for another reason.
+///
+/// - The job stands alone: it has no workflow, key, idempotency key or limits, and its group is `unreadable`, because a
+///   stand-in for a name could be the name of other work.
+/// - Its payload is replaced by what is wrong with it, which is no JSON. So a worker that claims it fails it, for that
+///   reason.
+/// - Everything else in the record is as it was stored.
+/// - Every process that reads the record reads the same.
 pub fn read_record<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let mut value: Value = serde_json::from_slice(bytes).ok()?;
     mend_jobs(&mut value, &mut StandInIds { seed: fnv(bytes), given: 0 });
     serde_json::from_value(value).ok()
 }
 
-/// Ids for jobs without one. They depend on the record alone, so that all readers give the same.
+/// Ids for jobs without one. They depend on the record alone, so that all readers make the same.
 struct StandInIds {
     seed: u128,
     given: u128,
@@ -46,7 +48,7 @@ impl StandInIds {
     }
 }
 
-/// FNV-1a: it need not be hard to forge, only the same everywhere.
+/// FNV-1a. It need not resist forgery, only be the same everywhere.
 fn fnv(bytes: &[u8]) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
@@ -74,7 +76,7 @@ fn mend_jobs(value: &mut Value, ids: &mut StandInIds) {
     }
 }
 
-/// A job as it was submitted. Of one that cannot be read only what decides where it stands in line is kept.
+/// A job as it was submitted. Of one that cannot be read, only what decides its place in line is kept.
 fn mend_new(value: &mut Value, ids: &mut StandInIds) {
     let Err(error) = NewJob::deserialize(&*value) else { return };
     let Some(fields) = value.as_object() else { return };
@@ -103,10 +105,10 @@ fn mend_new(value: &mut Value, ids: &mut StandInIds) {
     }
 }
 
-/// What is wrong with a job as it was submitted, field by field.
+/// What is wrong with a submitted job, field by field.
 fn faults_of_new(fields: &Map<String, Value>) -> Vec<String> {
     let mut mended = fields.clone();
-    // Those that are known by their field are told by their rule; what is left, by its type.
+    // Fields that are known by name fail their own rule. The others fail by their type.
     let mut bad = mend_fields(&mut mended, true);
     for (field, value) in &mended {
         let read = match field.as_str() {
@@ -135,7 +137,7 @@ fn faults_of_new(fields: &Map<String, Value>) -> Vec<String> {
     bad
 }
 
-/// A job in a snapshot, or as a worker was given it.
+/// A job in a snapshot, or in the reply to a worker.
 fn mend_kept(fields: &mut Map<String, Value>) {
     let payload = fields.get("payload").cloned().unwrap_or_else(|| "null".into());
     if !payload.is_string() {

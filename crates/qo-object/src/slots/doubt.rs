@@ -1,8 +1,12 @@
-//! Doubt: nobody knows whether a slot was taken, because the answer was lost and nothing could be read afterwards either.
+//! Doubt: a slot that may be taken, because the answer of a write was lost and the object could not be read afterwards
+//! either.
 //!
-//! Whoever asked is told `Unknown`, and holds nothing until he has asked again. If the slot is taken all the same, it would stay
-//! so for a lease, with nobody to use it. So a process remembers it: the same task tries that slot first the next time, and
-//! does not end up with two; for any other the slot is given back first, if what stands there is what was written then.
+//! 1. The caller is told `Unknown`, and holds nothing. If the write landed, the slot would stay taken for a lease,
+//!    unused.
+//! 2. The process remembers the slot.
+//! 3. If the same task asks again, it tries that slot first, so it does not end up with two.
+//! 4. Before another task asks, the process gives the slot back, if it is still the version that was written.
+//!
 //! A process that ends in doubt leaves the slot taken until its lease is over.
 
 use super::SlotObjects;
@@ -16,11 +20,11 @@ use uuid::Uuid;
 #[derive(Debug, Clone)]
 pub(super) struct Doubt {
     pub group: GroupRef,
-    pub slot_id: u32,
+    pub slot_id: u64,
     pub task_id: Uuid,
-    /// What was written, if it was.
+    /// The nonce of the version that may have been written.
     pub nonce: Uuid,
-    /// Then the lease is over in any case.
+    /// The lease is over then in any case.
     pub until: Instant,
 }
 
@@ -47,19 +51,19 @@ impl Doubts {
 }
 
 impl SlotObjects {
-    /// Gives back what others may have taken and do not use. Returns the slot of the group that this task may have taken
-    /// itself.
+    /// Gives back slots that calls for other tasks may have taken. Returns the slot of the group that this task may
+    /// have taken.
     ///
-    /// Each is remembered until it is settled: whoever asks may be dropped while he waits, and then the next one settles it.
-    /// Two who settle the same do no harm: it is given back only as it was written.
-    pub(super) async fn settle_doubts(&self, group: &GroupRef, task_id: Uuid) -> Option<u32> {
+    /// Each is remembered until it is settled: a call may be dropped while it waits, and then the next one settles it.
+    /// Two calls that settle the same slot do no harm: it is given back only as it was written.
+    pub(super) async fn settle_doubts(&self, group: &GroupRef, task_id: Uuid) -> Option<u64> {
         let mut own = None;
         let mut is_reachable = true;
         for doubt in self.doubts.all() {
             if Instant::now() >= doubt.until {
                 self.doubts.forget(doubt.nonce);
             } else if doubt.task_id == task_id && doubt.group == *group {
-                // Something may go wrong before he has it; afterwards it is another version, and no longer in doubt.
+                // Remember it until the task holds it: then it is another version, and no longer in doubt.
                 own = Some(doubt.slot_id);
             } else if is_reachable {
                 is_reachable = self.give_back(&doubt).await.is_ok();
@@ -71,7 +75,7 @@ impl SlotObjects {
         own
     }
 
-    /// Frees a slot if it was taken by a write whose answer was lost, and nothing has happened to it since.
+    /// Frees a slot if the lost write took it, and it has not changed since.
     async fn give_back(&self, doubt: &Doubt) -> Result<()> {
         let path = path(&doubt.group, doubt.slot_id);
         match self.read(&path).await? {

@@ -1,31 +1,35 @@
-//! Slots whose lease is over. A process that waits for a slot takes such a one anyway: to free them is to tidy up, for those who
-//! look.
+//! Slots whose lease is over: shown, and freed. A program that wants a slot takes such a one anyway, so freeing them
+//! only tidies up, for people who look at the objects.
 //!
-//! What is shown goes by the bucket's dates. What is freed was also watched, for a whole lease, by the process that frees it
-//! ([`super::watched`]): the look reads each slot, waits, and then writes over the version that it read, if it is still there.
+//! 1. The process lists the slots, and reads each that is not free.
+//! 2. By the bucket's dates it knows which leases are over. These are shown.
+//! 3. It watches each of them for a whole lease ([`super::watched`]).
+//! 4. It frees the slot by replacing the version that it read. A slot that was taken or extended meanwhile is another
+//!    version, and stays.
 
-use super::place::{self, ROOT, folder};
+use super::place::{self, ROOT};
 use super::slot::{ExpiredSlot, ExpiredSlots, FREE_BYTES, Slot, SlotObject};
 use super::{SlotObjects, unavailable};
+use crate::jitter::Jitter;
 use futures::TryStreamExt;
 use object_store::{UpdateVersion, path::Path};
 use qo_core::{Error, ErrorKind, GroupRef, Result, Time};
 use std::time::Duration;
 use tokio::time::sleep;
-use uuid::Uuid;
 
-/// How long a lease must be over before the slot is swept: who comes a little late to extend it has it again until then.
+/// How long a lease must be over before the slot is swept: a holder that extends it a little late holds it again until
+/// then.
 const LATE_MS: u64 = 60_000;
-/// A look does not wait longer than this for a lease to be over; the next look of the same process goes on.
+/// A look waits no longer than this for a lease; the next look of the same process goes on watching.
 const WAIT: Duration = Duration::from_secs(600);
-/// So many requests that come to nothing end a look: the server is away. As slots are looked at in an order by chance, a few
-/// that always fail do not keep the others from being swept by and by.
+/// So many failed requests end a look: the server is away. Slots are read in an order by chance, so a few that always
+/// fail do not keep the others from being swept in time.
 const FAILURES: usize = 3;
 
-/// A slot that somebody took.
+/// A slot that has a holder.
 struct Taken {
     group: GroupRef,
-    slot_id: u32,
+    slot_id: u64,
     path: Path,
     slot: Slot,
     version: UpdateVersion,
@@ -33,7 +37,7 @@ struct Taken {
     at: Time,
 }
 
-/// Slots that somebody took, objects that are none though they have the name of one, and what could not be looked at.
+/// Slots that have a holder, objects that are no slots though they have the name of one, and errors of requests.
 struct Found {
     taken: Vec<Taken>,
     unreadable: Vec<String>,
@@ -41,16 +45,15 @@ struct Found {
 }
 
 impl SlotObjects {
-    /// Frees every slot of a group whose lease is over, and returns how many there were. A process that waits for a slot takes
-    /// such a one anyway; this is for those who look at the objects. It takes as long as the longest of those leases: each is
-    /// watched.
-    pub async fn cleanup_expired(&self, group: &str) -> Result<u32> {
-        let found = self.taken(&folder(&GroupRef::parse("group", group)?)).await?;
+    /// Frees the slots of all groups whose lease is over, and returns how many there were. It takes as long as the
+    /// longest of those leases: each is watched.
+    pub(super) async fn free_expired(&self) -> Result<u64> {
+        let found = self.taken(&Path::from(ROOT)).await?;
         self.free(found, |taken| taken.slot.is_expired(taken.at)).await
     }
 
-    /// The slots of all groups whose lease is over. It changes nothing. It costs a listing for a thousand slots, and a request
-    /// for each that is not free.
+    /// The slots of all groups whose lease is over. It changes nothing. It costs a listing for a thousand slots, and a
+    /// request for each that is not free.
     pub async fn expired(&self) -> Result<ExpiredSlots> {
         let Found { taken, mut unreadable, failed } = self.taken(&Path::from(ROOT)).await?;
         if let Some(error) = failed.into_iter().next() {
@@ -68,10 +71,9 @@ impl SlotObjects {
         Ok(ExpiredSlots { at, slots, unreadable })
     }
 
-    /// Frees the slots of all groups whose lease has been over for a while, and returns how many there were. One that was
-    /// taken or extended meanwhile is another version, and stays as it is. One that fails does not keep the others from being
-    /// freed: it is an error at the end, which says how many were freed.
-    pub async fn sweep(&self) -> Result<u32> {
+    /// Frees the slots of all groups whose lease has been over for a while, and returns how many there were. If some
+    /// fail, the others are freed all the same; the error says how many.
+    pub async fn sweep(&self) -> Result<u64> {
         let found = self.taken(&Path::from(ROOT)).await?;
         self.free(found, |Taken { slot, at, .. }| {
             slot.expires_at.is_none_or(|end| end.plus_ms(LATE_MS) <= *at)
@@ -80,7 +82,7 @@ impl SlotObjects {
     }
 
     /// Frees those that are over, and returns how many there were.
-    async fn free(&self, found: Found, is_over: impl Fn(&Taken) -> bool) -> Result<u32> {
+    async fn free(&self, found: Found, is_over: impl Fn(&Taken) -> bool) -> Result<u64> {
         let Found { taken, mut failed, .. } = found;
         let mut freed = 0;
         let mut over: Vec<_> = taken.into_iter().filter(is_over).collect();
@@ -92,7 +94,7 @@ impl SlotObjects {
             }
             sleep(left).await;
             match self.write(&path, &slot.freed(), Some(version)).await {
-                Ok(is_freed) => freed += u32::from(is_freed),
+                Ok(is_freed) => freed += u64::from(is_freed),
                 Err(error) => failed.push(error),
             }
         }
@@ -108,8 +110,7 @@ impl SlotObjects {
     async fn taken(&self, root: &Path) -> Result<Found> {
         let listed = self.objects.list(Some(root)).try_collect::<Vec<_>>().await;
         let mut listed = listed.map_err(|error| unavailable(root, &error))?;
-        // A new id is as good as dice.
-        listed.sort_by_cached_key(|_| Uuid::new_v4());
+        Jitter::new().shuffle(&mut listed);
         let mut found = Found { taken: Vec::new(), unreadable: Vec::new(), failed: Vec::new() };
         let slots = listed.into_iter().filter(|meta| meta.size > FREE_BYTES);
         for path in slots.map(|meta| meta.location) {

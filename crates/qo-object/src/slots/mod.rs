@@ -5,32 +5,38 @@
 //! concurrency/tried_out            the bucket's server was tried out, before the first slot was taken
 //! ```
 //!
-//! Each slot of a group is an object of its own, from 0 to the limit. It is taken by a **conditional write**: created if it is
-//! absent, else replaced if it is still the version that was read, which said that nobody holds it, or whose lease is
-//! over. So of several who want the same slot one gets it. Who gives a slot back writes that it is free; the object stays,
-//! because it knows the last fence token, and the next holder's is one higher.
+//! Each slot of a group is an object of its own, from 0 to the limit.
 //!
-//! **A lease is over** for a process that has itself seen the same version of the slot for a whole lease, by its own monotonic
-//! clock: its holder would have extended it. So the slot of a dead holder is free for a process that has waited for it that
-//! long, and for no other. The dates of a bucket's answers end no lease, because they may be wrong.
+//! 1. A program reads the slots of a group in an order by chance, until it finds one that is absent or free, or whose
+//!    lease is over.
+//! 2. It takes that slot by a **conditional write**: it creates the object if it is absent, else it replaces the
+//!    version that it read. Of several programs that want the same slot one succeeds.
+//! 3. It extends its lease by replacing the version that it read.
+//! 4. It gives the slot back by writing that it is free. The object stays, because it has the last fence token, and the
+//!    next holder's is one higher.
 //!
-//! These slots keep a count of their own: jobs and [shared slots](qo_core::ConcurrencyManager) of a group of the same name
-//! know nothing of them. All who use a group must name the same limit.
+//! Invariants:
 //!
-//! **Time**: when a lease ends is written, and shown, by the dates that the bucket's answers bear, which are whole seconds cut
-//! off. A holder trusts its lease until the moment at which it was asked for, plus its length, less a second at least.
+//! - **A lease is over** for a process that has itself seen the same version of the slot for a whole lease, by its own
+//!   monotonic clock: its holder would have extended it. Another process has to watch it for as long. The dates of a
+//!   bucket's answers end no lease, because they may be wrong.
+//! - A holder trusts its lease until the time at which it asked for it, plus its length, less a second at least.
+//! - These slots have a count of their own: jobs and [shared slots](qo_core::StoreSlots) of a group of the same name do
+//!   not count. All programs that use a group must name the same limit.
+//!
+//! The end of a lease is written, and shown, by the dates of the bucket's answers, in whole seconds, cut off.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `slot` | what stands in an object, and what is shown of it |
+//! | `slot` | the content of an object, and what is shown of it |
 //! | `place` | the names of the objects |
-//! | `object` | reading, and writing over what was read |
+//! | `object` | reading, and replacing the version that was read |
 //! | `time` | how late it is |
 //! | `trial` | whether the server can be relied upon, tried out once for each bucket |
-//! | `doubt` | slots of which nobody knows whether they were taken |
+//! | `doubt` | slots that a lost write may have taken |
 //! | `watched` | which version of a slot this process has seen, and since when |
 //! | `expired` | slots whose lease is over: shown, and freed |
-//! | `monitor` | when somebody who holds a namespace in the bucket looks for those |
+//! | `monitor` | when a process that holds a namespace in the bucket looks for those |
 
 mod doubt;
 mod expired;
@@ -45,28 +51,32 @@ mod trial;
 mod watched;
 
 pub(crate) use monitor::Monitor;
-pub use slot::{ExpiredSlot, ExpiredSlots, HeldSlot, SlotObject, SlotsStatus};
+pub use slot::{ExpiredSlot, ExpiredSlots, SlotObject};
 pub(crate) use trial::{are_used, try_out};
 
 use crate::bucket::Bucket;
-use crate::log::{Log, said};
-use crate::store::COARSENESS;
+use crate::jitter::Jitter;
+use crate::log::Log;
+use crate::medium::COARSENESS;
+use crate::object_error::said;
 use crate::traffic::Traffic;
+use async_trait::async_trait;
 use doubt::{Doubt, Doubts};
 use futures::TryStreamExt;
 use object_store::{ObjectStore, UpdateVersion, path::Path};
 use place::{ROOT, folder, path};
-use qo_core::{Clock, Error, ErrorKind, FenceToken, GroupRef, Name, Result, Time, caps};
+use qo_core::{Acquire, Clock, ConcurrencyManager, ConcurrencyStatus, HeldSlot};
+use qo_core::{Error, ErrorKind, FenceToken, GroupRef, Name, Result, Time, caps};
 use slot::Slot;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use time::TimeSource;
+use time::SlotTime;
 use tokio::time::Instant;
 use uuid::Uuid;
 use watched::Watched;
 
-/// The largest limit in this form: a full group is found to be full by reading each of its slots.
+/// The largest limit: a full group is found to be full by reading each of its slots.
 pub const MOST: u32 = 50;
 /// The shortest lease: dates are cut off to whole seconds, and clocks differ.
 const LEAST_LEASE: Duration = Duration::from_secs(5);
@@ -75,8 +85,8 @@ const LEAST_LEASE: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct SlotObjects {
     objects: Arc<dyn ObjectStore>,
-    time: TimeSource,
-    /// The bucket, whose server is tried out by whoever takes a slot in it.
+    time: SlotTime,
+    /// The bucket, whose server is tried out before a slot in it is taken.
     bucket: Option<Arc<Bucket>>,
     is_tried_out: Arc<AtomicBool>,
     doubts: Arc<Doubts>,
@@ -90,143 +100,65 @@ impl std::fmt::Debug for SlotObjects {
 }
 
 impl SlotObjects {
-    /// The slots in a bucket. Nothing is asked of it before a slot is.
+    /// The slots in a bucket. No request is sent before the first call.
     pub fn in_bucket(bucket: &Bucket) -> Result<Self> {
         let traffic = Arc::new(Traffic::default());
         let objects = bucket.objects(&traffic)?;
-        let time = TimeSource::Answers(traffic);
+        let time = SlotTime::Answers(traffic);
         Ok(Self { bucket: Some(Arc::new(bucket.clone())), ..Self::over(objects, time) })
     }
 
-    /// What goes to the bucket and comes back; none if this is not in one.
+    /// The requests to the bucket, and the dates of its answers; none if this is not in one.
     pub fn traffic(&self) -> Option<&Arc<Traffic>> {
         match &self.time {
-            TimeSource::Given(_) => None,
-            TimeSource::Answers(traffic) => Some(traffic),
+            SlotTime::Given(_) => None,
+            SlotTime::Answers(traffic) => Some(traffic),
         }
     }
 
-    /// How much earlier than agreed a lease may be over for others: dates are cut off to whole seconds.
+    /// How much earlier than agreed a lease may be over for other processes: dates are cut off to whole seconds.
     pub fn coarseness(&self) -> Duration {
         match &self.time {
-            TimeSource::Given(_) => Duration::ZERO,
-            TimeSource::Answers(..) => COARSENESS,
+            SlotTime::Given(_) => Duration::ZERO,
+            SlotTime::Answers(..) => COARSENESS,
         }
     }
 
     /// The slots in an object store, by a clock of the caller's.
     pub fn new(objects: Arc<dyn ObjectStore>, clock: Arc<dyn Clock>) -> Self {
-        Self::over(objects, TimeSource::Given(clock))
+        Self::over(objects, SlotTime::Given(clock))
     }
 
-    /// The slots beside a log in a bucket, for whoever looks after them; none beside any other. No slot is taken there.
+    /// The slots beside a log in a bucket, for a process that sweeps them; none beside another log. No slot is taken by
+    /// it.
     pub(crate) fn beside(log: &Log) -> Option<Self> {
-        let time = TimeSource::Answers(Arc::clone(log.traffic()?));
-        Some(Self::over(Arc::clone(log.objects()), time))
+        let time = SlotTime::Answers(Arc::clone(log.medium().traffic()?));
+        Some(Self::over(Arc::clone(log.medium().object_store()), time))
     }
 
-    fn over(objects: Arc<dyn ObjectStore>, time: TimeSource) -> Self {
+    fn over(objects: Arc<dyn ObjectStore>, time: SlotTime) -> Self {
         let (is_tried_out, doubts, watched) = (Arc::default(), Arc::default(), Arc::default());
         Self { objects, time, bucket: None, is_tried_out, doubts, watched }
     }
 
-    /// Takes a slot of a group of `limit`, for a while. None if all are held, or the limit is 0. A slot whose holder is gone is
-    /// taken by a process that has asked for it again and again for a whole lease.
-    ///
-    /// They are tried in an order by chance, so that many who come at once do not all want the same one. It costs two requests
-    /// for a free slot that is met first, and one for each that is not free; and one for each process, before the first slot
-    /// that it takes. After `Unknown` nothing is held: ask again for the same task.
-    pub async fn try_acquire(
-        &self,
-        group: &str,
-        limit: u32,
-        task_id: Uuid,
-        worker_id: &str,
-        lease_duration: Duration,
-    ) -> Result<Option<HeldSlot>> {
-        let (group, worker_id) = (GroupRef::parse("group", group)?, Name::parse("worker_id", worker_id)?);
-        check_limit(limit)?;
-        check_lease(lease_duration)?;
-        let own = self.settle_doubts(&group, task_id).await;
-        for slot_id in in_any_order(limit, own) {
-            let path = path(&group, slot_id);
-            let found = self.read(&path).await?;
-            let now = self.time.now()?;
-            let (token, version) = match found {
-                Some((slot, _)) if slot.task_id != Some(task_id) && !self.may_take(&path, &slot, now) => {
-                    continue;
-                }
-                Some((slot, version)) => (slot.token.0, Some(version)),
-                None => (0, None),
-            };
-            let token = token.checked_add(1).ok_or_else(|| worn_out(&path))?;
-            // Whatever was found: it may have come from another server.
-            self.try_out().await?;
-            let held = Slot {
-                task_id: Some(task_id),
-                worker_id: Some(worker_id.clone()),
-                expires_at: Some(now.plus_ms(millis(lease_duration))),
-                lease_ms: Some(millis(lease_duration)),
-                token: FenceToken(token),
-                nonce: Uuid::new_v4(),
-            };
-            let written = self.write(&path, &held, version).await.inspect_err(|error| {
-                if error.kind() == ErrorKind::Unknown {
-                    let (group, until) = (group.clone(), Instant::now() + lease_duration);
-                    self.doubts.remember(Doubt { group, slot_id, task_id, nonce: held.nonce, until });
-                }
-            });
-            if written? {
-                let expires_at = held.expires_at.unwrap_or(now);
-                return Ok(Some(HeldSlot { slot_id, token: held.token, expires_at }));
+    /// The slots of a group that have ever been taken, by their number.
+    pub async fn slots(&self, group: &str) -> Result<Vec<SlotObject>> {
+        let folder = folder(&GroupRef::parse("group", group)?);
+        let listed = self.objects.list(Some(&folder)).try_collect::<Vec<_>>().await;
+        let listed = listed.map_err(|error| unavailable(&folder, &error))?;
+        let mut found = Vec::new();
+        for meta in listed {
+            if let Some((slot, _)) = self.read(&meta.location).await? {
+                found.push((meta.location, slot));
             }
         }
-        Ok(None)
-    }
-
-    /// Gives a slot back. `Fenced` if it is another's by now, or free: nothing is freed twice.
-    pub async fn release(&self, group: &str, slot_id: u32, task_id: Uuid) -> Result<()> {
-        let path = path(&GroupRef::parse("group", group)?, slot_id);
-        let (slot, version) = self.own(&path, task_id).await?;
-        match self.write(&path, &slot.freed(), Some(version)).await? {
-            true => Ok(()),
-            false => Err(lost(&path, task_id)),
-        }
-    }
-
-    /// Holds a slot for `lease_duration` from now, and returns when the lease is over. `Fenced` if it is another's by now:
-    /// stop what it was for. One whose lease is over and that nobody has taken is had again.
-    pub async fn extend_lease(
-        &self,
-        group: &str,
-        slot_id: u32,
-        task_id: Uuid,
-        lease_duration: Duration,
-    ) -> Result<Time> {
-        let path = path(&GroupRef::parse("group", group)?, slot_id);
-        check_lease(lease_duration)?;
-        let (slot, version) = self.own(&path, task_id).await?;
-        let expires_at = self.time.now()?.plus_ms(millis(lease_duration));
-        let lease_ms = Some(millis(lease_duration));
-        let slot = Slot { expires_at: Some(expires_at), lease_ms, nonce: Uuid::new_v4(), ..slot };
-        match self.write(&path, &slot, Some(version)).await? {
-            true => Ok(expires_at),
-            false => Err(lost(&path, task_id)),
-        }
-    }
-
-    /// Who holds the slots of a group.
-    pub async fn get_status(&self, group: &str) -> Result<SlotsStatus> {
-        let group = GroupRef::parse("group", group)?;
-        let slots = self.slots(&group).await?;
         let now = self.time.now()?;
-        let mut slots: Vec<_> = slots
+        let shown = found
             .into_iter()
-            .filter_map(|(path, slot, _)| Some(SlotObject::new(path.filename()?.parse().ok()?, slot, now)))
-            .collect();
-        slots.sort_by_key(|slot| slot.slot_id);
-        let held = slots.iter().filter(|slot| slot.task_id.is_some() && !slot.is_expired);
-        Ok(SlotsStatus { group, active: held.count() as u32, slots })
+            .filter_map(|(path, slot)| Some(SlotObject::new(path.filename()?.parse().ok()?, slot, now)));
+        let mut shown: Vec<_> = shown.collect();
+        shown.sort_by_key(|slot| slot.slot_id);
+        Ok(shown)
     }
 
     /// Groups that have slots as objects.
@@ -243,32 +175,104 @@ impl SlotObjects {
         slot.task_id.is_none() || self.left_to_watch(path, slot, now).is_zero()
     }
 
-    /// How much longer a slot that was just read has to be watched before its lease is over. Where a clock of the caller's
-    /// stamps everything, that clock tells.
+    /// How much longer a slot that was just read has to be watched before its lease is over. A clock of the caller's
+    /// tells by itself.
     fn left_to_watch(&self, path: &Path, slot: &Slot, now: Time) -> Duration {
         match &self.time {
-            TimeSource::Answers(..) => self.watched.left(path, slot, now),
-            TimeSource::Given(_) => Duration::from_millis(slot.expires_at.map_or(0, |end| end.ms_since(now))),
+            SlotTime::Answers(..) => self.watched.left(path, slot, now),
+            SlotTime::Given(_) => Duration::from_millis(slot.expires_at.map_or(0, |end| end.ms_since(now))),
         }
     }
 
-    /// The slot of somebody who says that he holds it.
+    /// The slot of a program that claims to hold it.
     async fn own(&self, path: &Path, task_id: Uuid) -> Result<(Slot, UpdateVersion)> {
         let slot = self.read(path).await?.filter(|(slot, _)| slot.task_id == Some(task_id));
         slot.ok_or_else(|| lost(path, task_id))
     }
+}
 
-    async fn slots(&self, group: &GroupRef) -> Result<Vec<(Path, Slot, UpdateVersion)>> {
-        let folder = folder(group);
-        let listed = self.objects.list(Some(&folder)).try_collect::<Vec<_>>().await;
-        let listed = listed.map_err(|error| unavailable(&folder, &error))?;
-        let mut slots = Vec::new();
-        for meta in listed {
-            if let Some((slot, version)) = self.read(&meta.location).await? {
-                slots.push((meta.location, slot, version));
+#[async_trait]
+impl ConcurrencyManager for SlotObjects {
+    /// A slot whose holder is gone is taken by a process that has asked for it again and again for a whole lease.
+    ///
+    /// It costs two requests for a free slot that is met first, and one for each that is not free; and one for each
+    /// process, before the first slot that it takes.
+    async fn try_acquire(&self, acquire: &Acquire<'_>) -> Result<Option<HeldSlot>> {
+        let Acquire { group, limit, task_id, worker_id, lease_duration } = *acquire;
+        let (group, worker_id) = (GroupRef::parse("group", group)?, Name::parse("worker_id", worker_id)?);
+        check_limit(limit)?;
+        check_lease(lease_duration)?;
+        let own = self.settle_doubts(&group, task_id).await;
+        for slot_id in in_any_order(limit, own) {
+            let path = path(&group, slot_id);
+            let found = self.read(&path).await?;
+            let now = self.time.now()?;
+            let (token, version) = match found {
+                Some((slot, _)) if slot.task_id != Some(task_id) && !self.may_take(&path, &slot, now) => {
+                    continue;
+                }
+                Some((slot, version)) => (slot.token.0, Some(version)),
+                None => (0, None),
+            };
+            let token = token.checked_add(1).ok_or_else(|| worn_out(&path))?;
+            // Also if there are slots: they may have come from another server.
+            self.try_out().await?;
+            let expires_at = now.plus_ms(millis(lease_duration));
+            let held = Slot {
+                task_id: Some(task_id),
+                worker_id: Some(worker_id.clone()),
+                expires_at: Some(expires_at),
+                lease_ms: Some(millis(lease_duration)),
+                token: FenceToken(token),
+                nonce: Uuid::new_v4(),
+            };
+            let written = self.write(&path, &held, version).await.inspect_err(|error| {
+                if error.kind() == ErrorKind::Unknown {
+                    let (group, until) = (group.clone(), Instant::now() + lease_duration);
+                    self.doubts.remember(Doubt { group, slot_id, task_id, nonce: held.nonce, until });
+                }
+            });
+            if written? {
+                return Ok(Some(HeldSlot { group, slot_id, task_id, token: held.token, expires_at }));
             }
         }
-        Ok(slots)
+        Ok(None)
+    }
+
+    async fn release(&self, slot: &HeldSlot) -> Result<()> {
+        let path = path(&slot.group, slot.slot_id);
+        let (found, version) = self.own(&path, slot.task_id).await?;
+        match self.write(&path, &found.freed(), Some(version)).await? {
+            true => Ok(()),
+            false => Err(lost(&path, slot.task_id)),
+        }
+    }
+
+    /// A slot whose lease is over and that no other program has taken is held again.
+    async fn extend_lease(&self, slot: &HeldSlot, lease_duration: Duration) -> Result<Time> {
+        let path = path(&slot.group, slot.slot_id);
+        check_lease(lease_duration)?;
+        let (found, version) = self.own(&path, slot.task_id).await?;
+        let expires_at = self.time.now()?.plus_ms(millis(lease_duration));
+        let lease_ms = Some(millis(lease_duration));
+        let extended = Slot { expires_at: Some(expires_at), lease_ms, nonce: Uuid::new_v4(), ..found };
+        match self.write(&path, &extended, Some(version)).await? {
+            true => Ok(expires_at),
+            false => Err(lost(&path, slot.task_id)),
+        }
+    }
+
+    /// It takes as long as the longest of those leases: each is watched.
+    async fn cleanup_expired(&self) -> Result<u64> {
+        self.free_expired().await
+    }
+
+    /// Slots whose lease is over by the bucket's dates do not count.
+    async fn get_status(&self, group: &str) -> Result<ConcurrencyStatus> {
+        let held = self.slots(group).await?.into_iter().filter(|slot| !slot.is_expired);
+        let slots: Vec<_> = held.filter_map(SlotObject::into_info).collect();
+        let (group, active) = (GroupRef::parse("group", group)?, slots.len() as u64);
+        Ok(ConcurrencyStatus { group, limit: None, active, slots })
     }
 }
 
@@ -283,8 +287,8 @@ fn check_limit(limit: u32) -> Result<()> {
     Err(Error::invalid("limit", limit, rule))
 }
 
-/// A lease that is too short is over before anybody knows, and one that is too long keeps a slot from all others when its
-/// holder is gone.
+/// A lease that is too short is over before its holder can extend it. One that is too long keeps the slot of a dead
+/// holder from all others.
 fn check_lease(lease_duration: Duration) -> Result<()> {
     let most = Duration::from_millis(caps::LEASE_MAX_MS);
     let rule = if lease_duration < LEAST_LEASE {
@@ -298,12 +302,13 @@ fn check_lease(lease_duration: Duration) -> Result<()> {
     Err(Error::invalid("lease_ms", lease_duration.as_millis(), rule))
 }
 
-/// All slots of a group, in an order by chance, but for one that comes first.
-fn in_any_order(limit: u32, first: Option<u32>) -> Vec<u32> {
-    // A new id is as good as dice.
-    let mut slots: Vec<_> = (0..limit).map(|slot| (Some(slot) != first, Uuid::new_v4(), slot)).collect();
-    slots.sort();
-    slots.into_iter().map(|(.., slot)| slot).collect()
+/// All slots of a group, in an order by chance, so that programs that come at once do not all want the same one; but
+/// `first` comes first.
+fn in_any_order(limit: u32, first: Option<u64>) -> Vec<u64> {
+    let mut slots: Vec<_> = (0..u64::from(limit)).collect();
+    Jitter::new().shuffle(&mut slots);
+    slots.sort_by_key(|slot| Some(*slot) != first);
+    slots
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -1,18 +1,27 @@
-//! The monitor: whoever holds a namespace in a bucket looks now and then for slots there whose lease is over, and frees them.
+//! The monitor: when a process that holds a namespace in a bucket looks for slots there whose lease is over, and frees
+//! them.
 //!
-//! A look is a listing, and a listing costs as much as a write. So a fleet looks once in a while, all its workers
-//! together, and not each of them: when it is time, each throws dice, and of as many as there are one looks, on average.
-//! Nobody has to agree with anybody, and it does not matter who dies.
+//! A look is a listing, and a listing costs as much as a write. So the workers of a fleet share the looks:
+//!
+//! 1. About every quarter of an hour, with jitter, each process that holds the state decides by chance whether it
+//!    looks.
+//! 2. The chance is one in the number of workers, so one of them looks, on average.
+//!
+//! No process depends on another, and it does not matter which one dies.
 
+use crate::jitter::Jitter;
 use std::time::Duration;
 use tokio::time::Instant;
-use uuid::Uuid;
+
+/// How much the pause between two looks varies, of itself.
+const SPREAD: f64 = 0.5;
 
 /// When this process may look next.
 #[derive(Debug)]
 pub(crate) struct Monitor {
     every: Duration,
     next: Instant,
+    jitter: Jitter,
     /// When it last looked, if it has.
     last: Option<Instant>,
 }
@@ -20,16 +29,17 @@ pub(crate) struct Monitor {
 impl Monitor {
     /// Looks about once in `every`, not before half of it has passed.
     pub fn new(every: Duration) -> Self {
-        Self { every, next: Instant::now() + jittered(every), last: None }
+        let mut jitter = Jitter::new();
+        Self { every, next: Instant::now() + jitter.around(every, SPREAD), jitter, last: None }
     }
 
-    /// Whether it is time, and this process is the one of `workers` that looks.
+    /// Whether it is time, and chance chose this process of `workers`.
     pub fn is_due(&mut self, workers: impl FnOnce() -> usize) -> bool {
         if Instant::now() < self.next {
             return false;
         }
-        self.next = Instant::now() + jittered(self.every);
-        let looks = dice().is_multiple_of(workers().max(1) as u128);
+        self.next = Instant::now() + self.jitter.around(self.every, SPREAD);
+        let looks = self.jitter.one_in(workers());
         if looks {
             self.last = Some(Instant::now());
         }
@@ -40,17 +50,6 @@ impl Monitor {
     pub fn has_looked_since(&self, then: Instant) -> bool {
         self.last.is_some_and(|last| last > then)
     }
-}
-
-/// Between half of it and half as much again.
-fn jittered(every: Duration) -> Duration {
-    let half = every / 2;
-    half + Duration::from_millis((dice() % (every.as_millis() + 1)) as u64)
-}
-
-/// A new id is as good as dice; but for a few bits, which are the same in all of them.
-fn dice() -> u128 {
-    Uuid::new_v4().as_u128() & u128::from(u64::MAX >> 2)
 }
 
 #[cfg(test)]
@@ -71,20 +70,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_fleet_of_any_size_looks_about_once_in_a_quarter_of_an_hour() {
+    async fn a_fleet_of_any_size_looks_about_every_quarter_of_an_hour() {
         for workers in [1, 4, 50] {
             let looks = looks(workers).await;
-            // 960, and some less because the hand of this test jumps by minutes.
+            // 960, and some less because the time of this test jumps by minutes.
             assert!((650..=1_150).contains(&looks), "{workers} workers: {looks}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_looks_soon_after_the_start() {
+    async fn no_process_looks_soon_after_its_start() {
         let mut monitor = Monitor::new(QUARTER);
         tokio::time::advance(QUARTER / 2 - Duration::from_millis(1)).await;
         assert!(!monitor.is_due(|| 1));
         tokio::time::advance(QUARTER + Duration::from_millis(2)).await;
-        assert!(monitor.is_due(|| 0), "where nobody is a worker, whoever is there looks");
+        assert!(monitor.is_due(|| 0), "without workers every process looks");
     }
 }

@@ -1,14 +1,14 @@
-//! The object of a slot: read, and written only over the version that was read.
+//! The object of a slot: read, and replaced only if it is still the version that was read.
 
 use super::slot::Slot;
 use super::{SlotObjects, unavailable};
-use crate::log::{is_absent, is_refused, refused, said};
+use crate::object_error::{is_absent, is_refused, refused, said};
 use object_store::{ObjectStoreExt, PutMode, PutOptions, UpdateVersion, path::Path};
 use qo_core::{Error, ErrorKind, Result};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How often a write is tried that has come to nothing, and how soon.
+/// How often a write is tried whose outcome is unknown, and the pause between two tries.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -26,10 +26,14 @@ impl SlotObjects {
         Ok(Some((slot, version)))
     }
 
-    /// Writes a slot over the version that was read, or where there was none. False if somebody else was faster.
+    /// Replaces the version of a slot that was read, or creates the object if there was none. False if another process
+    /// was first.
     ///
-    /// Whatever the answer is, what stands there afterwards tells: our nonce, somebody else's, or what stood there before, and
-    /// then it is tried again. A try that is still on its way and lands later does no harm: it is the same.
+    /// 1. Write, on the condition that the object is still that version.
+    /// 2. Whatever the answer, read the object. Our nonce: the write was ours. Another version: another process was
+    ///    first. The same version: go back to step 1, up to [`TRIES`] times.
+    ///
+    /// A try that is still on its way and lands later does no harm: it writes the same bytes.
     pub(super) async fn write(&self, path: &Path, slot: &Slot, over: Option<UpdateVersion>) -> Result<bool> {
         let bytes = serde_json::to_vec(slot)
             .map_err(|error| Error::new(ErrorKind::Internal, format!("{path}: {error}")))?;
@@ -42,7 +46,7 @@ impl SlotObjects {
             let options = PutOptions { mode: mode(), ..PutOptions::default() };
             match self.objects.put_opts(path, bytes.clone().into(), options).await {
                 Ok(_) => return Ok(true),
-                // It is not allowed, and will not be. What an earlier try did is another matter: that is looked up below.
+                // It is refused for good. An earlier try may have written: see below.
                 Err(error) if attempt == 0 && is_refused(&error) => {
                     let place = self.bucket.as_ref().map_or_else(|| path.to_string(), ToString::to_string);
                     return Err(refused(&place, &error));

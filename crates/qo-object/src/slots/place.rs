@@ -1,16 +1,16 @@
-//! Where slots are: their objects' names.
+//! The names of the objects of slots.
 
 use object_store::path::Path;
 use qo_core::GroupRef;
 
-/// Where all slots are, and what belongs to them.
+/// The folder of all slots, and of what belongs to them.
 pub(super) const ROOT: &str = "concurrency";
 
 pub(super) fn folder(group: &GroupRef) -> Path {
     Path::from_iter([ROOT, &group.to_string(), "slots"])
 }
 
-pub(super) fn path(group: &GroupRef, slot_id: u32) -> Path {
+pub(super) fn path(group: &GroupRef, slot_id: u64) -> Path {
     folder(group).join(slot_id.to_string())
 }
 
@@ -19,8 +19,8 @@ pub(super) fn group(folder: &str) -> Option<GroupRef> {
     GroupRef::parse("group", &decoded(folder)).ok()
 }
 
-/// The slot that an object is by its name. What has another name is not a slot.
-pub(super) fn slot(object: &Path) -> Option<(GroupRef, u32)> {
+/// The slot that an object is, by its name. An object with another name is not a slot.
+pub(super) fn slot(object: &Path) -> Option<(GroupRef, u64)> {
     let parts: Vec<_> = object.parts().collect();
     let [_, folder, _, slot_id] = &parts[..] else { return None };
     let (group, slot_id) = (group(folder.as_ref())?, slot_id.as_ref().parse().ok()?);
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_called_like_a_slot_is_none() {
+    fn an_object_with_another_name_is_no_slot() {
         for other in
             ["concurrency/tried_out", "concurrency/g/slots/x", "concurrency/g/slots/01", "log/g/slots/1"]
         {

@@ -1,4 +1,4 @@
-//! Slots on objects in memory, by a clock of the test.
+//! Slots on objects in memory, with a clock of the test.
 
 use super::slot::FREE_BYTES;
 use super::*;
@@ -28,12 +28,22 @@ fn task(number: u128) -> Uuid {
     Uuid::from_u128(number)
 }
 
+fn acquire<'a>(group: &'a str, limit: u32, task_id: Uuid, worker_id: &'a str) -> Acquire<'a> {
+    Acquire { group, limit, task_id, worker_id, lease_duration: LEASE }
+}
+
+/// A slot, as a task that claims to hold it names it.
+fn held(group: &str, slot_id: u64, task_id: Uuid) -> HeldSlot {
+    let (group, token) = (group.parse().expect("a group"), FenceToken(0));
+    HeldSlot { group, slot_id, task_id, token, expires_at: Time::default() }
+}
+
 #[tokio::test]
-async fn as_many_as_the_limit_get_a_slot_and_no_more() {
+async fn as_many_programs_as_the_limit_get_a_slot() {
     let (slots, _) = slots();
     let all = join_all((0..20).map(|n| {
         let slots = slots.clone();
-        async move { slots.try_acquire("gpu", 7, task(n), "w", LEASE).await.expect("answered") }
+        async move { slots.try_acquire(&acquire("gpu", 7, task(n), "w")).await.expect("answered") }
     }))
     .await;
     let mut held: Vec<_> = all.into_iter().flatten().map(|slot| slot.slot_id).collect();
@@ -47,63 +57,67 @@ async fn as_many_as_the_limit_get_a_slot_and_no_more() {
 async fn a_slot_is_given_back_once_and_its_token_grows() {
     let (slots, _) = slots();
     let first =
-        slots.try_acquire("deploy/eu", 1, task(1), "w", LEASE).await.expect("answered").expect("free");
-    assert_eq!(slots.try_acquire("deploy/eu", 1, task(2), "v", LEASE).await, Ok(None));
+        slots.try_acquire(&acquire("deploy/eu", 1, task(1), "w")).await.expect("answered").expect("free");
+    assert_eq!(slots.try_acquire(&acquire("deploy/eu", 1, task(2), "v")).await, Ok(None));
     assert_eq!(
-        slots.try_acquire("deploy/us", 1, task(2), "v", LEASE).await.map(|slot| slot.is_some()),
+        slots.try_acquire(&acquire("deploy/us", 1, task(2), "v")).await.map(|slot| slot.is_some()),
         Ok(true)
     );
-    let stranger = slots.release("deploy/eu", 0, task(2)).await.expect_err("not his");
+    let stranger = slots.release(&held("deploy/eu", 0, task(2))).await.expect_err("another task holds it");
     assert_eq!(stranger.kind(), ErrorKind::Fenced);
-    slots.release("deploy/eu", 0, task(1)).await.expect("his");
-    assert_eq!(slots.release("deploy/eu", 0, task(1)).await.expect_err("once").kind(), ErrorKind::Fenced);
-    let next = slots.try_acquire("deploy/eu", 1, task(2), "v", LEASE).await.expect("answered").expect("free");
+    slots.release(&held("deploy/eu", 0, task(1))).await.expect("its own");
+    assert_eq!(
+        slots.release(&held("deploy/eu", 0, task(1))).await.expect_err("once").kind(),
+        ErrorKind::Fenced
+    );
+    let next =
+        slots.try_acquire(&acquire("deploy/eu", 1, task(2), "v")).await.expect("answered").expect("free");
     assert!(next.token > first.token);
     let groups: Vec<_> = slots.groups().await.expect("listed").iter().map(ToString::to_string).collect();
     assert_eq!(groups, ["deploy/eu", "deploy/us"]);
 }
 
 #[tokio::test]
-async fn a_lease_that_is_over_is_taken_by_the_next_and_its_holder_is_fenced() {
+async fn an_expired_slot_goes_to_the_next_and_its_holder_is_fenced() {
     let (slots, clock) = slots();
-    let first = slots.try_acquire("g", 1, task(1), "w", LEASE).await.expect("answered").expect("free");
+    let first = slots.try_acquire(&acquire("g", 1, task(1), "w")).await.expect("answered").expect("free");
     clock.advance_ms(20_000);
-    let until = slots.extend_lease("g", first.slot_id, task(1), LEASE).await.expect("his");
+    let until = slots.extend_lease(&first, LEASE).await.expect("its own");
     assert_eq!(until, NOON.plus_ms(50_000));
     clock.advance_ms(29_000);
-    assert_eq!(slots.try_acquire("g", 1, task(2), "v", LEASE).await, Ok(None), "not over");
-    assert_eq!(slots.cleanup_expired("g").await, Ok(0));
+    assert_eq!(slots.try_acquire(&acquire("g", 1, task(2), "v")).await, Ok(None), "not over");
+    assert_eq!(slots.cleanup_expired().await, Ok(0));
     clock.advance_ms(1_000);
-    let next = slots.try_acquire("g", 1, task(2), "v", LEASE).await.expect("answered").expect("over");
+    let next = slots.try_acquire(&acquire("g", 1, task(2), "v")).await.expect("answered").expect("over");
     assert!(next.token > first.token);
-    let late = slots.extend_lease("g", first.slot_id, task(1), LEASE).await.expect_err("another's");
+    let late = slots.extend_lease(&first, LEASE).await.expect_err("another's");
     assert_eq!(late.kind(), ErrorKind::Fenced);
     clock.advance_ms(40_000);
     assert_eq!(slots.get_status("g").await.expect("answered").active, 0);
-    assert_eq!(slots.cleanup_expired("g").await, Ok(1));
-    assert_eq!(slots.cleanup_expired("g").await, Ok(0));
+    assert_eq!(slots.cleanup_expired().await, Ok(1));
+    assert_eq!(slots.cleanup_expired().await, Ok(0));
 }
 
 #[tokio::test]
-async fn a_limit_of_none_holds_and_one_that_is_too_large_points_elsewhere() {
+async fn a_limit_of_0_refuses_and_one_above_50_is_invalid() {
     let (slots, _) = slots();
-    assert_eq!(slots.try_acquire("g", 0, task(1), "w", LEASE).await, Ok(None));
-    let error = slots.try_acquire("g", 51, task(1), "w", LEASE).await.expect_err("too large");
+    assert_eq!(slots.try_acquire(&acquire("g", 0, task(1), "w")).await, Ok(None));
+    let error = slots.try_acquire(&acquire("g", 51, task(1), "w")).await.expect_err("too large");
     assert!(error.message().contains("limit: \"51\": must be at most 50"), "{error}");
     assert!(error.message().contains("--objects"), "{error}");
 }
 
 #[tokio::test]
-async fn slots_whose_lease_is_over_are_shown_in_all_groups_and_swept_when_it_has_been_over_for_a_minute() {
+async fn expired_slots_are_shown_at_once_and_swept_after_a_minute() {
     let (slots, clock) = slots();
     for (group, number) in [("b", 1), ("a/key", 2), ("b", 3)] {
-        slots.try_acquire(group, 2, task(number), "w", LEASE).await.expect("answered").expect("free");
+        slots.try_acquire(&acquire(group, 2, task(number), "w")).await.expect("answered").expect("free");
     }
     slots.objects.put(&Path::from("concurrency/tried_out"), vec![b'x'; 200].into()).await.expect("written");
     assert_eq!(slots.expired().await.map(|expired| expired.slots), Ok(Vec::new()));
     clock.advance_ms(29_999);
-    let b1 = slots.get_status("b").await.expect("answered").slots[0].clone();
-    slots.extend_lease("b", 0, b1.task_id.expect("held"), LEASE).await.expect("his");
+    let b1 = slots.slots("b").await.expect("answered")[0].clone();
+    slots.extend_lease(&held("b", 0, b1.task_id.expect("held")), LEASE).await.expect("its own");
     clock.advance_ms(1);
     let expired = slots.expired().await.expect("listed");
     let shown: Vec<_> =
@@ -116,22 +130,22 @@ async fn slots_whose_lease_is_over_are_shown_in_all_groups_and_swept_when_it_has
     assert_eq!(expired.at, Some(NOON.plus_ms(30_000)));
 
     clock.advance_ms(59_999);
-    assert_eq!(slots.sweep().await, Ok(0), "somebody may only be a little late");
+    assert_eq!(slots.sweep().await, Ok(0), "its holder may only be a little late");
     clock.advance_ms(1);
     assert_eq!(slots.sweep().await, Ok(2));
     assert_eq!(slots.sweep().await, Ok(0));
-    let status = slots.get_status("a/key").await.expect("answered");
-    assert!(status.slots.iter().all(|slot| slot.task_id.is_none() && slot.token == FenceToken(1)));
-    let left = slots.get_status("b").await.expect("answered").slots;
+    let freed = slots.slots("a/key").await.expect("answered");
+    assert!(freed.iter().all(|slot| slot.task_id.is_none() && slot.token == FenceToken(1)));
+    let left = slots.slots("b").await.expect("answered");
     assert_eq!(left[0].task_id, b1.task_id, "its lease was extended, and has not been over for long");
 }
 
 #[tokio::test]
-async fn a_slot_that_cannot_be_read_is_named_and_does_not_keep_others_from_being_swept() {
+async fn an_unreadable_slot_is_named_and_others_are_swept() {
     let (slots, clock) = slots();
     let bad = Path::from("concurrency/g/slots/0");
     slots.objects.put(&bad, vec![b'x'; 200].into()).await.expect("written");
-    slots.try_acquire("h", 1, task(1), "w", LEASE).await.expect("answered").expect("free");
+    slots.try_acquire(&acquire("h", 1, task(1), "w")).await.expect("answered").expect("free");
     clock.advance_ms(90_000);
     let expired = slots.expired().await.expect("listed");
     assert_eq!(expired.slots.len(), 1);
@@ -140,7 +154,7 @@ async fn a_slot_that_cannot_be_read_is_named_and_does_not_keep_others_from_being
 }
 
 #[test]
-fn a_listing_tells_a_free_slot_from_one_that_somebody_took() {
+fn a_listing_tells_a_free_slot_from_a_taken_one() {
     let bytes = |slot: &Slot| serde_json::to_vec(slot).expect("JSON").len() as u64;
     let taken = Slot {
         task_id: Some(task(0)),
@@ -154,7 +168,7 @@ fn a_listing_tells_a_free_slot_from_one_that_somebody_took() {
     assert!(bytes(&Slot { token: FenceToken(u64::MAX), ..taken.freed() }) <= FREE_BYTES);
 }
 
-/// A slot is asked for and taken, the answer is lost, and nothing can be read until this has been told.
+/// Takes a slot by a write whose answer is lost; nothing can be read until the call has ended.
 async fn asked_in_doubt(slots: &SlotObjects, objects: &FaultyObjects, limit: u32, task_id: Uuid) {
     objects.set_faults(ObjectFaults { after: 100, delay_ms: 1_000, ..ObjectFaults::default() });
     let silence = async {
@@ -163,8 +177,8 @@ async fn asked_in_doubt(slots: &SlotObjects, objects: &FaultyObjects, limit: u32
         }
         objects.set_faults(ObjectFaults { before: 100, ..ObjectFaults::default() });
     };
-    let (asked, ()) = join(slots.try_acquire("g", limit, task_id, "w", LEASE), silence).await;
-    assert_eq!(asked.expect_err("nobody knows").kind(), ErrorKind::Unknown);
+    let (asked, ()) = join(slots.try_acquire(&acquire("g", limit, task_id, "w")), silence).await;
+    assert_eq!(asked.expect_err("the outcome is unknown").kind(), ErrorKind::Unknown);
     objects.set_faults(ObjectFaults::default());
 }
 
@@ -175,62 +189,70 @@ fn in_doubt(seed: u64) -> (SlotObjects, FaultyObjects) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_that_nobody_knows_was_taken_is_given_back_before_the_next_asks() {
+async fn a_slot_in_doubt_is_given_back_before_the_next_task_asks() {
     let (slots, objects) = in_doubt(1);
     asked_in_doubt(&slots, &objects, 1, task(1)).await;
     assert_eq!(slots.get_status("g").await.expect("answered").active, 1, "it was taken");
-    // While nothing is known of it, it stays in doubt.
+    // While no answer comes, it stays in doubt.
     objects.set_faults(ObjectFaults { before: 100, ..ObjectFaults::default() });
-    slots.try_acquire("g", 1, task(2), "w", LEASE).await.expect_err("nobody answers");
+    slots.try_acquire(&acquire("g", 1, task(2), "w")).await.expect_err("no answer comes");
     objects.set_faults(ObjectFaults::default());
-    let next = slots.try_acquire("g", 1, task(2), "w", LEASE).await.expect("answered").expect("given back");
+    let next =
+        slots.try_acquire(&acquire("g", 1, task(2), "w")).await.expect("answered").expect("given back");
     assert_eq!(next.token, FenceToken(2));
-    // It is settled: what the next one holds is his.
-    assert_eq!(slots.try_acquire("g", 1, task(3), "w", LEASE).await, Ok(None));
+    // The doubt is settled: the slot stays with its new holder.
+    assert_eq!(slots.try_acquire(&acquire("g", 1, task(3), "w")).await, Ok(None));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_asks_again_after_unknown_holds_one_slot_and_not_two() {
+async fn a_task_that_asks_again_after_unknown_holds_one_slot() {
     for seed in 1..=8 {
         let (slots, objects) = in_doubt(seed);
         asked_in_doubt(&slots, &objects, 4, task(1)).await;
-        slots.try_acquire("g", 4, task(1), "w", LEASE).await.expect("answered").expect("free");
+        slots.try_acquire(&acquire("g", 4, task(1), "w")).await.expect("answered").expect("free");
         assert_eq!(slots.get_status("g").await.expect("answered").active, 1, "seed {seed}");
-        slots.try_acquire("g", 4, task(2), "w", LEASE).await.expect("answered").expect("free");
+        slots.try_acquire(&acquire("g", 4, task(2), "w")).await.expect("answered").expect("free");
         assert_eq!(slots.get_status("g").await.expect("answered").active, 2, "what it holds is not in doubt");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_dropped_forgets_no_slot_in_doubt() {
+async fn a_dropped_call_forgets_no_slot_in_doubt() {
     let (slots, objects) = in_doubt(3);
     asked_in_doubt(&slots, &objects, 1, task(1)).await;
     objects.set_faults(ObjectFaults { always_ms: 1_000, ..ObjectFaults::default() });
-    // It has begun to give the slot back, and waits for the first answer.
-    assert!(slots.try_acquire("g", 1, task(2), "w", LEASE).now_or_never().is_none());
+    // The call has begun to give the slot back, and waits for the first answer.
+    assert!(slots.try_acquire(&acquire("g", 1, task(2), "w")).now_or_never().is_none());
     objects.set_faults(ObjectFaults::default());
-    let next = slots.try_acquire("g", 1, task(2), "w", LEASE).await.expect("answered");
+    let next = slots.try_acquire(&acquire("g", 1, task(2), "w")).await.expect("answered");
     assert_eq!(next.expect("given back").token, FenceToken(2));
 }
 
 #[tokio::test]
-async fn a_lease_is_no_longer_than_a_day_and_no_shorter_than_a_bucket_can_tell() {
+async fn a_lease_takes_five_seconds_to_a_day() {
     let (slots, _) = slots();
     let day = Duration::from_millis(caps::LEASE_MAX_MS);
-    slots.try_acquire("g", 1, task(1), "w", day).await.expect("answered").expect("free");
+    slots
+        .try_acquire(&Acquire { lease_duration: day, ..acquire("g", 1, task(1), "w") })
+        .await
+        .expect("answered")
+        .expect("free");
     for (lease, rule) in [
         (Duration::MAX, "must be at most 86400000"),
         (day + Duration::from_millis(1), "lease_ms: \"86400001\": must be at most 86400000"),
         (Duration::from_millis(4_999), "lease_ms: \"4999\": must be at least 5000"),
     ] {
-        let asked = slots.try_acquire("h", 1, task(2), "w", lease).await.expect_err("not a lease");
-        let extended = slots.extend_lease("g", 0, task(1), lease).await.expect_err("not a lease");
+        let asked = slots
+            .try_acquire(&Acquire { lease_duration: lease, ..acquire("h", 1, task(2), "w") })
+            .await
+            .expect_err("not a lease");
+        let extended = slots.extend_lease(&held("g", 0, task(1)), lease).await.expect_err("not a lease");
         for error in [asked, extended] {
             assert_eq!(error.kind(), ErrorKind::Invalid);
             assert!(error.message().contains(rule), "{error}");
         }
     }
-    slots.extend_lease("g", 0, task(1), LEAST_LEASE).await.expect("his");
+    slots.extend_lease(&held("g", 0, task(1)), LEAST_LEASE).await.expect("its own");
 }
 
 #[tokio::test]
@@ -238,18 +260,18 @@ async fn a_slot_without_a_next_token_is_damaged() {
     let (slots, _) = slots();
     let bytes = format!("{{\"token\":{},\"nonce\":\"{}\"}}", u64::MAX, Uuid::nil());
     slots.objects.put(&Path::from("concurrency/g/slots/0"), bytes.into()).await.expect("written");
-    let error = slots.try_acquire("g", 1, task(1), "w", LEASE).await.expect_err("no token is left");
+    let error = slots.try_acquire(&acquire("g", 1, task(1), "w")).await.expect_err("no token is left");
     assert_eq!(error.kind(), ErrorKind::Data);
     assert!(error.message().starts_with("concurrency/g/slots/0: is not a slot"), "{error}");
 }
 
-/// Objects some of which are out of order.
+/// Objects some of which fail.
 #[derive(Debug, Default)]
 struct Moody {
     inner: InMemory,
-    /// What cannot be read.
+    /// An object that cannot be read.
     silent: Mutex<Option<Path>>,
-    /// What becomes of the next writes: whether they are refused, else nobody hears what became of them.
+    /// The outcome of the next writes: true if the write is refused, false if its answer is lost.
     refused: Mutex<Vec<bool>>,
 }
 
@@ -315,22 +337,22 @@ fn moody() -> (SlotObjects, Arc<Moody>, Arc<ManualClock>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_is_refused_after_one_whose_answer_was_lost_leaves_doubt() {
+async fn a_write_refused_after_a_lost_answer_leaves_doubt() {
     let (slots, objects, _) = moody();
     *objects.refused.lock().expect("not poisoned") = vec![true];
-    let error = slots.try_acquire("g", 1, task(1), "w", LEASE).await.expect_err("refused");
+    let error = slots.try_acquire(&acquire("g", 1, task(1), "w")).await.expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Invalid, "nothing can have happened");
     *objects.refused.lock().expect("not poisoned") = vec![true, true, true, true, false];
-    let error = slots.try_acquire("g", 1, task(1), "w", LEASE).await.expect_err("nobody knows");
+    let error = slots.try_acquire(&acquire("g", 1, task(1), "w")).await.expect_err("the outcome is unknown");
     assert_eq!(error.kind(), ErrorKind::Unknown);
     assert_eq!(slots.settle_doubts(&GroupRef::parse("group", "g").expect("a group"), task(1)).await, Some(0));
 }
 
 #[tokio::test]
-async fn a_slot_that_always_fails_does_not_keep_others_from_being_swept() {
+async fn others_are_swept_although_one_slot_always_fails() {
     let (slots, objects, clock) = moody();
     for (n, group) in ["a", "b", "c"].into_iter().enumerate() {
-        slots.try_acquire(group, 1, task(n as u128), "w", LEASE).await.expect("answered").expect("free");
+        slots.try_acquire(&acquire(group, 1, task(n as u128), "w")).await.expect("answered").expect("free");
     }
     clock.advance_ms(90_000);
     *objects.silent.lock().expect("not poisoned") = Some(Path::from("concurrency/a/slots/0"));
@@ -338,7 +360,7 @@ async fn a_slot_that_always_fails_does_not_keep_others_from_being_swept() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.message().starts_with("concurrency/a/slots/0: "), "{error}");
     assert!(error.message().ends_with("; 2 others were freed"), "{error}");
-    slots.expired().await.expect_err("who looks is told that he does not see all");
+    slots.expired().await.expect_err("a look that is not complete fails");
     *objects.silent.lock().expect("not poisoned") = None;
     assert_eq!(slots.sweep().await, Ok(1));
 }

@@ -1,19 +1,19 @@
-//! How late it is, as far as slots are concerned.
+//! The time that slots go by.
 
 use crate::traffic::Traffic;
 use qo_core::{Clock, Error, ErrorKind, Result, Time};
 use std::sync::Arc;
 
-/// Where it is known from how late it is.
+/// Where the time comes from.
 #[derive(Clone)]
-pub(super) enum TimeSource {
-    /// From the dates that a bucket's answers bear: none before the first. They are written and shown, and end nothing.
+pub(super) enum SlotTime {
+    /// The dates of a bucket's answers; none before the first. They are written and shown, and end nothing.
     Answers(Arc<Traffic>),
-    /// From a clock of the caller's.
+    /// A clock of the caller's.
     Given(Arc<dyn Clock>),
 }
 
-impl TimeSource {
+impl SlotTime {
     pub fn now(&self) -> Result<Time> {
         match self {
             Self::Given(clock) => Ok(clock.now()),

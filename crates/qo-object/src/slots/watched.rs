@@ -1,11 +1,11 @@
-//! Slots that this process has seen taken, and since when.
+//! Watching slots: which version of a slot this process has seen, and since when.
 //!
-//! The dates of a bucket's answers may be wrong, so no date ends a lease here. A process takes a slot over only after it has
-//! itself seen the same version of the object for a whole lease, by its own monotonic clock. A holder that lives extends its
-//! lease three times in that time, and each extension is another version.
+//! Invariant: a process takes a slot over only after it has seen the same version of the object for a whole lease, by
+//! its own monotonic clock. A live holder extends its lease three times in that time, and each extension is another
+//! version. No date ends a lease, because the dates of a bucket's answers may be wrong.
 //!
-//! A slot of an older release does not say how long its lease is. Then it is watched for as long as it has left by the bucket's
-//! dates when it is first seen, and for [`UNTOLD`] at least: a wrong date can make that longer, not shorter.
+//! A slot of an older release does not tell the length of its lease. It is watched for as long as it has left by the
+//! bucket's dates when it is first seen, and for [`UNTOLD`] at least: a wrong date makes that longer, not shorter.
 
 use super::slot::Slot;
 use object_store::path::Path;
@@ -16,12 +16,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// How long a slot is watched at least that does not say how long its lease is.
+/// How long a slot is watched at least that does not tell the length of its lease.
 const UNTOLD: Duration = Duration::from_secs(300);
-/// Slots that are remembered, at most. With more the watch begins anew, which is safe.
+/// Slots that are remembered, at most. With more, watching begins anew, which is safe.
 const MOST: usize = 10_000;
 
-/// Versions of slots, each since when it is known.
+/// Versions of slots, and since when each is known.
 #[derive(Debug, Default)]
 pub(super) struct Watched(Mutex<HashMap<Path, Seen>>);
 
@@ -29,12 +29,12 @@ pub(super) struct Watched(Mutex<HashMap<Path, Seen>>);
 struct Seen {
     nonce: Uuid,
     since: Instant,
-    /// How long it is watched. It is fixed when the version is first seen: what is left by the dates shrinks as they pass.
+    /// How long it is watched. Fixed when the version is first seen, because what is left by the dates shrinks.
     lease: Duration,
 }
 
 impl Watched {
-    /// How much longer a slot that was just read has to be watched before its lease is over for certain. It is `now` by the
+    /// How much longer a slot that was just read has to be watched before its lease is over. `now` is the time by the
     /// bucket's dates.
     pub fn left(&self, path: &Path, slot: &Slot, now: Time) -> Duration {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slot_that_does_not_say_its_lease_is_watched_for_all_that_is_left_of_it() {
+    async fn a_slot_of_an_older_release_is_watched_for_what_is_left() {
         let (watched, path) = (Watched::default(), Path::from("concurrency/g/slots/0"));
         let held = slot(None, NOON.plus_ms(3_600_000));
         assert_eq!(watched.left(&path, &held, NOON), Duration::from_secs(3_600));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wrong_date_makes_no_watch_shorter_than_five_minutes_or_longer_than_a_day() {
+    async fn with_a_wrong_date_a_watch_takes_five_minutes_to_a_day() {
         let (watched, held) = (Watched::default(), slot(None, NOON));
         let left = |path: &str, now: Time| watched.left(&Path::from(path), &held, now);
         assert_eq!(left("late", NOON.plus_ms(3_600_000)), UNTOLD);

@@ -9,7 +9,7 @@ mod slots;
 use qo_testkit::Bucket;
 use std::sync::LazyLock;
 
-/// The server in memory that all tests share that do not make one fail.
+/// The server in memory of all tests that need no faults.
 static SERVER: LazyLock<Bucket> = LazyLock::new(|| Bucket::start(1));
 
 /// The URL of a real server.

@@ -1,4 +1,4 @@
-//! Opening a bucket by its URL: what is right with it, and what is wrong.
+//! Opening a bucket by its URL.
 
 use crate::fixtures::fresh_prefix;
 use crate::{SERVER, real_server};
@@ -27,7 +27,7 @@ async fn due(store: &LogStore) -> u64 {
 }
 
 #[tokio::test]
-async fn a_namespace_in_a_bucket_is_there_for_whoever_opens_it_next() {
+async fn a_namespace_in_a_bucket_is_there_for_the_next_process() {
     for server in [SERVER.url().to_owned(), real_server()] {
         let bucket = at(&server, &fresh_prefix());
         let store = open(&bucket).await.expect("it opens");
@@ -68,7 +68,7 @@ async fn a_bucket_that_is_not_there_is_not_found() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_unavailable() {
-    let error = open(&at("http://127.0.0.1:1", "p")).await.expect_err("nobody is there");
+    let error = open(&at("http://127.0.0.1:1", "p")).await.expect_err("no server is there");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.message().contains("cannot be reached"), "{error}");
 }
@@ -80,11 +80,11 @@ async fn a_bucket_that_goes_away_is_not_an_empty_log() {
     let store = open(&bucket).await.expect("it opens");
     store.submit(vec![job(1)]).await.expect("accepted");
     drop(server);
-    let error = store.queues().await.expect_err("nobody is there");
+    let error = store.queues().await.expect_err("no server is there");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
-/// How a namespace is kept by those who look away, and whose records are swept soon.
+/// Options of processes that look seldom, and whose records are swept soon.
 fn sleepy() -> Options {
     let asleep = Duration::from_secs(100_000);
     Options {
@@ -96,14 +96,15 @@ fn sleepy() -> Options {
     }
 }
 
-/// Others write on, thirty jobs; two minutes pass at the bucket, and what its snapshots cover is swept, but for what is kept.
+/// Other processes write thirty jobs; two minutes pass at the bucket, and the records that its snapshots cover are
+/// swept, except `kept`.
 async fn others_go_on(server: &Server, bucket: &Bucket, kept: &str) -> LogStore {
     let others = LogStore::open_bucket(bucket, sleepy()).await.expect("it opens");
     for id in 10..40 {
         others.submit(vec![job(id)]).await.expect("accepted");
         others.finish().await;
     }
-    // A machine writes snapshots as often as it can afford them: a slow one needs more records.
+    // A process writes snapshots as often as it can afford them: a slow machine needs more records.
     let mut limit = 0;
     while server.names("p/snapshot/").len() < 2 {
         limit += 1;
@@ -119,10 +120,10 @@ async fn others_go_on(server: &Server, bucket: &Bucket, kept: &str) -> LogStore 
     others
 }
 
-/// A machine that sleeps counts no time; the bucket's clock goes on. What was the end of the log then has been used and swept
-/// since, so a record can be created there that nobody will ever read.
+/// A machine that sleeps counts no time; the bucket's clock goes on. The end of the log of then has been used and swept
+/// since, so a record can be created there that no reader gets to.
 #[tokio::test]
-async fn whoever_slept_past_the_sweep_age_acknowledges_nothing() {
+async fn a_process_that_slept_past_the_sweep_age_acknowledges_nothing() {
     let server = Server::start(8);
     let bucket = at(server.url(), "p");
     let sleeper = LogStore::open_bucket(&bucket, sleepy()).await.expect("it opens");
@@ -131,7 +132,7 @@ async fn whoever_slept_past_the_sweep_age_acknowledges_nothing() {
     light.submit(vec![job(2)]).await.expect("accepted");
     let others = others_go_on(&server, &bucket, "").await;
     for (late, id) in [(&sleeper, 100), (&light, 101)] {
-        let error = late.submit(vec![job(id)]).await.expect_err("nobody would ever read it");
+        let error = late.submit(vec![job(id)]).await.expect_err("no reader gets to it");
         assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
         late.submit(vec![job(id)]).await.expect("once more, with the same id");
     }
@@ -140,9 +141,10 @@ async fn whoever_slept_past_the_sweep_age_acknowledges_nothing() {
     }
 }
 
-/// Records go in no order. One that is left behind the end that a sleeper remembers says nothing about the place behind it.
+/// Records are swept in no order. A leftover record behind a remembered end does not show that the place behind it is
+/// free.
 #[tokio::test]
-async fn a_light_client_that_slept_does_not_go_on_behind_a_record_that_was_left() {
+async fn a_stalled_light_client_does_not_append_to_leftover_records() {
     let server = Server::start(9);
     let bucket = at(server.url(), "p");
     let light = LogStore::open_bucket_to_submit(&bucket, sleepy()).await.expect("it opens");
@@ -154,9 +156,10 @@ async fn a_light_client_that_slept_does_not_go_on_behind_a_record_that_was_left(
     }
 }
 
-/// The same for one who holds the state: what was left, and what another sleeper put before it, do not follow each other.
+/// The same for a writer with the state: leftover records, and records of another stalled writer, do not follow each
+/// other.
 #[tokio::test]
-async fn a_writer_that_slept_begins_again_where_what_was_left_contradicts_itself() {
+async fn a_stalled_writer_reopens_when_it_meets_leftover_records() {
     let server = Server::start(10);
     let bucket = at(server.url(), "p");
     let [sleeper, twin] = [(); 2].map(|()| LogStore::open_bucket(&bucket, sleepy()));
@@ -164,7 +167,7 @@ async fn a_writer_that_slept_begins_again_where_what_was_left_contradicts_itself
     sleeper.submit(vec![job(1)]).await.expect("accepted");
     assert_eq!(due(&twin).await, 1);
     let others = others_go_on(&server, &bucket, "p/log/00000000000000000003").await;
-    let error = sleeper.submit(vec![job(100)]).await.expect_err("nobody would ever read it");
+    let error = sleeper.submit(vec![job(100)]).await.expect_err("no reader gets to it");
     assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
     twin.submit(vec![job(101)]).await.expect("accepted, where it is read");
     for store in [&sleeper, &twin, &others, &open(&bucket).await.expect("it opens")] {

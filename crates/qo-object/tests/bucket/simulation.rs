@@ -1,6 +1,6 @@
-//! Whole fleets, with crashes, pauses, wrong clocks and lost replies, over the log in a bucket: two processes that take turns,
-//! each with connections of its own. The simulation has a clock of its own, so the log has it, too; its requests go to a real
-//! server all the same, and take the time that they take.
+//! Whole fleets, with crashes, pauses, wrong clocks and lost replies, over the log in a bucket: calls alternate between
+//! two processes, each with connections of its own. The log has the simulation's clock; its requests go to a real
+//! server all the same, and take real time.
 
 use crate::fixtures::{Logs, RUNTIME};
 use qo_testkit::Bucket;
@@ -31,7 +31,7 @@ fn eight_seeds_in_a_bucket_break_no_guarantee() {
     simulate(1..=8, FaultRates::default());
 }
 
-/// What the log is not told about, because its client asks again, and what it is: an answer that is lost after the deed, and a
+/// Faults that the client retries, and faults that the log has to handle: an answer that is lost after the write, and a
 /// bucket that could not decide.
 #[test]
 fn twelve_seeds_in_a_bucket_that_fails_break_no_guarantee() {

@@ -1,10 +1,10 @@
--- What a call may bring: the rules of qo-core that need no state, for every door. Whoever calls a door is checked here,
--- whatever its client has checked before: what is stored must be readable to every worker and every view.
+-- What a call may bring: the rules of qo-core that need no state, at every door. A door checks its arguments again even
+-- if the client has checked them: every worker and every view must be able to read what is stored.
 --
--- {{NAMES}} in double braces are the caps of qo-core; `migrate` puts their values in. Backslashes stand in E'' strings only: a
--- caller's `standard_conforming_strings` must not change what a rule says.
+-- `{{NAME}}` stands for a value of qo-core; see values.rs. Backslashes stand in E'' strings only, so that a caller's
+-- `standard_conforming_strings` does not change a rule.
 
--- A regular expression that counts costs ten times one that does not.
+-- Length and pattern apart: a bounded repetition in a regular expression costs ten times as much.
 CREATE OR REPLACE FUNCTION is_name(_text text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(_text ~ '^[A-Za-z0-9_][A-Za-z0-9_.-]*$' AND octet_length(_text) <= {{NAME_BYTES}} AND _text <> 'cluster', false)
 $$;
@@ -18,8 +18,8 @@ CREATE OR REPLACE FUNCTION is_uuid(_text text) RETURNS boolean LANGUAGE sql IMMU
     SELECT coalesce(_text ~* '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$', false)
 $$;
 
--- NAME or NAME/KEY.
-CREATE OR REPLACE FUNCTION is_own_group(_text text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+-- NAME or NAME/KEY: a reference that a submit-side limit, an extra limit or a program may name.
+CREATE OR REPLACE FUNCTION is_group_or_key(_text text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT is_name(split_part(_text, '/', 1)) AND (strpos(_text, '/') = 0 OR is_key(substr(_text, strpos(_text, '/') + 1)))
 $$;
 
@@ -28,20 +28,20 @@ CREATE OR REPLACE FUNCTION is_group(_text text) RETURNS boolean LANGUAGE sql IMM
     SELECT coalesce(CASE WHEN _text = 'cluster' THEN true
         WHEN left(_text, 6) = 'queue:' THEN is_name(substr(_text, 7))
         WHEN right(_text, 2) = '/*' AND strpos(_text, '/') = length(_text) - 1 THEN is_name(left(_text, -2))
-        ELSE is_own_group(_text) END, false)
+        ELSE is_group_or_key(_text) END, false)
 $$;
 
--- Whether a value is a whole number between two others. One that only SQL writes differently, such as 3.0, is none.
+-- Whether a value is a whole number within bounds. 3.0 is none: qo-core refuses it too.
 CREATE OR REPLACE FUNCTION is_within(_value jsonb, _least numeric, _most numeric) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN jsonb_typeof(_value) = 'number' AND (_value #>> '{}') ~ '^-?[0-9]+$' AND octet_length(_value #>> '{}') <= 20
         THEN (_value #>> '{}')::numeric BETWEEN _least AND _most ELSE false END
 $$;
 
 CREATE OR REPLACE FUNCTION name_rule() RETURNS text LANGUAGE sql IMMUTABLE AS $$
-    SELECT 'must match [A-Za-z0-9_][A-Za-z0-9_.-]{0,127} and not be cluster'
+    SELECT 'must match [A-Za-z0-9_][A-Za-z0-9_.-]{0,{{NAME_REST_BYTES}}} and not be cluster'
 $$;
 
--- What is wrong with a field, if it is there: a name; a key; a whole number.
+-- What is wrong with a field that is present: a name, a key, a whole number. NULL if nothing is.
 CREATE OR REPLACE FUNCTION name_mistake(_in jsonb, _field text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN coalesce(jsonb_typeof(_in->_field), 'null') <> 'null'
         AND NOT (jsonb_typeof(_in->_field) = 'string' AND is_name(_in->>_field))
@@ -60,9 +60,10 @@ LANGUAGE sql IMMUTABLE AS $$
         THEN invalid(_field, _in->>_field, 'must be ' || _least || ' to ' || _most) END
 $$;
 
--- Whether a number, as JSON writes it, is too large for a double. Workers read every number, and cannot read that one.
--- Told by its digits: SQL's own numbers have other bounds. At the bound itself it is read as workers read it: the first digits that
--- fit 64 bits, times a power of ten, as doubles. So f64::MAX is fine, and too large with some zeros more.
+-- Whether a number, as JSON writes it, is too large for a double: no worker could read it. The digits decide, because
+-- SQL's numbers have other bounds. With 309 digits before the point it is computed as the workers' parser does: the
+-- first digits that fit 64 bits, times a power of ten, as doubles. So f64::MAX passes, and is refused with more zeros
+-- behind it.
 CREATE OR REPLACE FUNCTION is_out_of_range(_number text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     _mantissa text := ltrim(split_part(lower(_number), 'e', 1), '-'); _exponent text := ltrim(split_part(lower(_number), 'e', 2), '+');
@@ -84,7 +85,7 @@ BEGIN
     RETURN false;
 END $$;
 
--- Which rule a text breaks that is to be JSON as qo-core reads it; none if it keeps them. `_parsed`: it is known to be JSON.
+-- Which rule a text breaks that must be JSON as qo-core reads it; NULL if none. `_parsed`: PostgreSQL has parsed it.
 CREATE OR REPLACE FUNCTION json_mistake(_text text, _parsed boolean) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE _bare text; _number text; _round integer := 0;
 BEGIN
@@ -99,7 +100,7 @@ BEGIN
             WHEN OTHERS THEN RETURN 'must be JSON: ' || SQLERRM;
         END;
     END IF;
-    -- Most are told to be well by a glance. Others are looked at without their strings.
+    -- The fast path accepts most texts. The others are examined without their strings.
     IF is_simple_json(_text) THEN RETURN NULL; END IF;
     IF replace(_text, E'\\\\', '') ~ (E'\\\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\\\u[dD][c-fC-F])'
         || E'|(?<!\\\\u[dD][89abAB][0-9a-fA-F]{2})\\\\u[dD][c-fC-F]') THEN
@@ -111,7 +112,7 @@ BEGIN
     LOOP
         IF is_out_of_range(_number) THEN RETURN 'must be JSON: ' || left(_number, 40) || ': number out of range'; END IF;
     END LOOP;
-    -- Each round takes the innermost brackets away.
+    -- Each round removes the innermost brackets.
     _bare := translate(regexp_replace(_bare, '[^][{}]+', '', 'g'), '{}', '[]');
     WHILE _bare <> '' AND _round < {{JSON_DEPTH}} LOOP
         _bare := replace(_bare, '[]', '');
@@ -120,8 +121,8 @@ BEGIN
     RETURN CASE WHEN _bare <> '' THEN 'must be nested at most {{JSON_DEPTH}} deep' END;
 END $$;
 
--- Whether JSON cannot be too deep (it has few brackets), nor have a number out of range (no large exponent, no long row of
--- digits) or half of a surrogate pair (no such escape). If not, that says nothing.
+-- Fast path: true if JSON cannot be too deep (few brackets), has no number out of range (no large exponent, no long row
+-- of digits) and no half of a surrogate pair (no such escape). False decides nothing.
 CREATE OR REPLACE FUNCTION is_simple_json(_text text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT length(_text) - length(translate(_text, '[{', '')) <= {{JSON_DEPTH}}
        AND _text !~ E'[0-9][eE]\\+?[0-9][0-9][0-9]|\\\\u' AND (octet_length(_text) < 200 OR _text !~ '[0-9]{200}')
@@ -137,8 +138,9 @@ BEGIN
         number_mistake(_retry, 'base_ms', 0, {{DURATION_MS}}), number_mistake(_retry, 'factor_percent', 100, 10000),
         number_mistake(_retry, 'max_ms', 0, {{DURATION_MS}}), number_mistake(_retry, 'jitter_percent', 0, 100),
         CASE WHEN 'null' = ANY (ARRAY(SELECT jsonb_typeof(e.value) FROM jsonb_each(_retry) e)) THEN invalid('', _retry, 'must be numbers') END,
-        CASE WHEN coalesce((_retry->>'max_ms')::numeric, 60000) < coalesce((_retry->>'base_ms')::numeric, 1000)
-            THEN invalid('max_ms', coalesce(_retry->>'max_ms', '60000'), 'must be at least base_ms, ' || coalesce(_retry->>'base_ms', '1000')) END,
+        CASE WHEN coalesce((_retry->>'max_ms')::numeric, {{DEFAULT_RETRY_MAX_MS}}) < coalesce((_retry->>'base_ms')::numeric, {{DEFAULT_RETRY_BASE_MS}})
+            THEN invalid('max_ms', coalesce(_retry->>'max_ms', '{{DEFAULT_RETRY_MAX_MS}}'),
+                'must be at least base_ms, ' || coalesce(_retry->>'base_ms', '{{DEFAULT_RETRY_BASE_MS}}')) END,
         CASE WHEN _other IS NOT NULL THEN invalid(_other, _retry->>_other, 'is no part of a backoff') END);
 END $$;
 
@@ -152,7 +154,7 @@ BEGIN
         RETURN invalid('limits', _count, 'a job may have at most {{EXTRA_LIMITS}} extra limits');
     END IF;
     FOR _extra IN SELECT * FROM jsonb_each(_limits) LOOP
-        IF NOT is_own_group(_extra.key) THEN
+        IF NOT is_group_or_key(_extra.key) THEN
             RETURN invalid('limits', _extra.key, 'an extra limit must be NAME or NAME/KEY');
         ELSIF NOT is_within(_extra.value, 1, {{LIMIT}}) THEN
             RETURN invalid('limits[' || left(_extra.key, 80) || ']', _extra.value, 'must be 1 to {{LIMIT}}');
@@ -161,7 +163,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- The first rule that a new job breaks by itself; none if it keeps them all. Its payload is a text. `_parsed`: that is JSON.
+-- The first rule that a new job breaks by itself; NULL if none. Its payload is a text. `_parsed`: all payloads of the
+-- call are JSON.
 CREATE OR REPLACE FUNCTION mistake_of(_new jsonb, _parsed boolean) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE _field text; _mistake text;
 BEGIN
@@ -183,10 +186,10 @@ BEGIN
     END LOOP;
     IF (_new->>'good_until')::bigint <= (_new->>'run_at')::bigint THEN
         RETURN invalid('good_until', _new->>'good_until', 'must be after run_at, ' || (_new->>'run_at'));
-    ELSIF coalesce(_new->>'on_limit', 'wait') NOT IN ('wait', 'reject', 'skip') THEN
-        RETURN invalid('on_limit', _new->>'on_limit', 'must be wait, reject or skip');
-    ELSIF coalesce(_new->>'on_failure', 'halt') NOT IN ('halt', 'continue') THEN
-        RETURN invalid('on_failure', _new->>'on_failure', 'must be halt or continue');
+    ELSIF coalesce(_new->>'on_limit', '{{DEFAULT_ON_LIMIT}}') NOT IN ({{ON_LIMIT}}) THEN
+        RETURN invalid('on_limit', _new->>'on_limit', 'must be {{ON_LIMIT_WORDS}}');
+    ELSIF coalesce(_new->>'on_failure', '{{DEFAULT_ON_FAILURE}}') NOT IN ({{ON_FAILURE}}) THEN
+        RETURN invalid('on_failure', _new->>'on_failure', 'must be {{ON_FAILURE_WORDS}}');
     ELSIF _new->>'on_failure' IS NOT NULL AND _new->>'workflow' IS NULL THEN
         RETURN invalid('on_failure', _new->>'on_failure', 'is for the steps of a workflow: name one');
     END IF;
@@ -205,7 +208,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Whether a new job, whose id is a UUID and whose payload is JSON, is told to be well by a glance. Most are.
+-- Fast path: true if a new job, whose id is a UUID and whose payload is JSON, breaks no rule. False decides nothing.
 CREATE OR REPLACE FUNCTION is_simple_job(_new jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(_new - ARRAY['id', 'task', 'payload', 'queue', 'key', 'group', 'idempotency_key', 'priority', 'cost', 'limit',
             'max_attempts', 'timeout_ms', 'run_at', 'workflow'] = '{}'
@@ -225,7 +228,7 @@ CREATE OR REPLACE FUNCTION is_simple_job(_new jsonb) RETURNS boolean LANGUAGE sq
         AND (NOT _new ? 'run_at' OR is_within(_new->'run_at', 0, {{TIME_MS}})), false)
 $$;
 
--- Refuses new jobs if one of them breaks a rule by itself, or all of them are too much.
+-- Refuses a call if one of its jobs breaks a rule by itself, or if they are too many or too large together.
 CREATE OR REPLACE FUNCTION check_jobs(_jobs jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _parsed boolean := true; _mistake text; _bytes bigint;
 BEGIN
@@ -241,7 +244,7 @@ BEGIN
     IF _bytes > {{SUBMIT_BYTES}} THEN
         PERFORM refuse('invalid', invalid('payload', _bytes, 'must be at most {{SUBMIT_BYTES}} bytes in all'));
     END IF;
-    -- All at once; which of them it is that cannot be read is found out one by one.
+    -- All jobs at once. If one of them cannot be read, each is parsed again below, to find out which.
     BEGIN
         PERFORM (e->>'id')::uuid, (e->>'payload')::json FROM jsonb_array_elements(_jobs) e;
     EXCEPTION WHEN OTHERS THEN
@@ -254,19 +257,19 @@ BEGIN
     IF _mistake IS NOT NULL THEN PERFORM refuse('invalid', _mistake); END IF;
 END $$;
 
--- A text that is too long is cut, never refused: a worker must always be able to settle. It is cut before the character that
--- has no room any more, as qo-core cuts it.
+-- Cuts a text that is too long, before the character that does not fit, as qo-core does. It is never refused: a worker
+-- must always be able to settle.
 CREATE OR REPLACE FUNCTION left_bytes(_text text, _most integer) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE _bytes bytea; _cut integer := _most;
 BEGIN
     IF coalesce(octet_length(_text) <= _most, true) THEN RETURN _text; END IF;
     _bytes := convert_to(_text, 'UTF8');
-    -- Bytes that go on with a character begin with the bits 10.
+    -- Continuation bytes of UTF-8 begin with the bits 10.
     WHILE _cut > 0 AND get_byte(_bytes, _cut) & 192 = 128 LOOP _cut := _cut - 1; END LOOP;
     RETURN convert_from(substr(_bytes, 1, _cut), 'UTF8');
 END $$;
 
--- Refuses a call for the first mistake, if there is one.
+-- Refuses a call for its first mistake, if it has one.
 CREATE OR REPLACE FUNCTION check_none(VARIADIC _mistakes text[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _mistake text;
 BEGIN
@@ -319,7 +322,7 @@ $$;
 CREATE OR REPLACE FUNCTION check_slot_request(_request jsonb) RETURNS void LANGUAGE sql AS $$
     SELECT check_none(object_mistake('request', _request), missing_mistake(_request, 'id', 'group', 'holder', 'lease_ms'),
         id_mistake(_request, 'id'), name_mistake(_request, 'holder'),
-        CASE WHEN NOT is_own_group(_request->>'group') THEN invalid('group', _request->>'group', 'must be GROUP or GROUP/KEY') END,
+        CASE WHEN NOT is_group_or_key(_request->>'group') THEN invalid('group', _request->>'group', 'must be GROUP or GROUP/KEY') END,
         number_mistake(_request, 'slots', 1, {{LIMIT}}), number_mistake(_request, 'limit', 0, {{LIMIT}}),
         number_mistake(_request, 'lease_ms', {{LEASE_MIN_MS}}, {{LEASE_MAX_MS}}))
 $$;
@@ -340,8 +343,8 @@ BEGIN
         FROM jsonb_array_elements(_tasks) WITH ORDINALITY t (e, i) ORDER BY t.i));
 END $$;
 
--- What is wrong with a schedule. Every field is looked at: one that its readers cannot read would keep every worker of the
--- namespace from pushing its configuration. Whether an expression means something only the client knows.
+-- What is wrong with a schedule. Every field is checked: one that a client cannot read would keep every worker of the
+-- namespace from pushing its configuration. Whether a cron expression means anything only the client can tell.
 CREATE OR REPLACE FUNCTION schedule_mistake(_spec jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE _mistake text; _field text;
 BEGIN
@@ -362,8 +365,8 @@ BEGIN
     _mistake := coalesce(name_mistake(_spec, 'task'), name_mistake(_spec, 'queue'),
         number_mistake(_spec, 'priority', -2147483648, 2147483647), number_mistake(_spec, 'max_attempts', 1, {{ATTEMPTS}}),
         number_mistake(_spec, 'timeout_ms', 1, {{DURATION_MS}}),
-        CASE WHEN coalesce(_spec->'missed' NOT IN ('"latest"', '"all"', '"skip"'), false)
-            THEN invalid('missed', _spec->>'missed', 'must be latest, all or skip') END,
+        CASE WHEN coalesce(jsonb_typeof(_spec->'missed') <> 'string' OR _spec->>'missed' NOT IN ({{MISSED}}), false)
+            THEN invalid('missed', _spec->>'missed', 'must be {{MISSED_WORDS}}') END,
         CASE WHEN coalesce(jsonb_typeof(_spec->'overlap') <> 'boolean', false)
             THEN invalid('overlap', _spec->>'overlap', 'must be true or false') END);
     IF _mistake IS NULL AND _spec ? 'payload' THEN
@@ -401,7 +404,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- What an exchange asks for and brings. A settle that breaks a rule of its own is refused alone, by whoever settles it.
+-- What an exchange asks for and brings. A settle that breaks a rule of its own is refused alone: see
+-- `with_checked_settles`.
 CREATE OR REPLACE FUNCTION check_exchange(_exchange jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _claim jsonb := coalesce(nullif(_exchange->'claim', 'null'), '{}'); _prefetch jsonb; _part text; _most integer;
 BEGIN
@@ -410,13 +414,14 @@ BEGIN
         number_mistake(_exchange, 'free_permits', 0, {{LIMIT}}), object_mistake('claim', _claim));
     _prefetch := nullif(_claim->'prefetch', 'null');
     PERFORM check_none(number_mistake(_claim, 'max', 0, {{CLAIM}}), number_mistake(_claim, 'max_claim_batch', 1, {{CLAIM}}),
-        CASE WHEN _prefetch IS NOT NULL THEN coalesce(object_mistake('prefetch', _prefetch), missing_mistake(_prefetch, 'hold', 'lease_ms'),
+        CASE WHEN _prefetch IS NOT NULL THEN coalesce(object_mistake('prefetch', _prefetch), missing_mistake(_prefetch, 'buffer', 'lease_ms'),
             number_mistake(_prefetch, 'buffer', 1, {{CLAIM}}), number_mistake(_prefetch, 'lease_ms', {{LEASE_MIN_MS}}, {{LEASE_MAX_MS}})) END,
         number_mistake(_exchange, 'idle_ms', {{LEASE_MIN_MS}}, {{LEASE_MAX_MS}}));
     FOREACH _part IN ARRAY ARRAY['settles', 'starts', 'progress'] LOOP
         CONTINUE WHEN coalesce(jsonb_typeof(_exchange->_part), 'null') = 'null';
-        IF jsonb_typeof(_exchange->_part) <> 'array' OR jsonb_array_length(_exchange->_part) > {{SETTLES}} THEN
-            PERFORM refuse('invalid', invalid(_part, jsonb_typeof(_exchange->_part), 'must be an array of at most {{SETTLES}}'));
+        _most := CASE WHEN _part = 'progress' THEN {{PROGRESS}} ELSE {{SETTLES}} END;
+        IF jsonb_typeof(_exchange->_part) <> 'array' OR jsonb_array_length(_exchange->_part) > _most THEN
+            PERFORM refuse('invalid', invalid(_part, jsonb_typeof(_exchange->_part), 'must be an array of at most ' || _most));
         END IF;
         PERFORM check_none(VARIADIC ARRAY(SELECT _part || '[' || s.i - 1 || '].' || coalesce(object_mistake('it', s.e),
                 missing_mistake(s.e, 'job', 'token'), id_mistake(s.e, 'job'), number_mistake(s.e, 'token', 0, 18446744073709551615),
@@ -427,7 +432,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- What is wrong with the end of an attempt, as its worker tells it.
+-- What is wrong with the outcome of an attempt, as its worker reports it.
 CREATE OR REPLACE FUNCTION outcome_mistake(_said jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE _outcome text; _detail jsonb; _mistake text;
 BEGIN
@@ -450,18 +455,18 @@ BEGIN
     RETURN _mistake;
 END $$;
 
--- What a shared exchange asks for and brings, before it takes any lock. Its settles come as columns: all of them are checked at
--- once, and the first that breaks a rule refuses the call.
+-- What an exchange beside others asks for and brings, before it takes any lock. Its settles come as columns and are
+-- checked together; the first mistake refuses the call.
 CREATE OR REPLACE FUNCTION check_shared_exchange(
     _jobs uuid[], _tokens bigint[], _outcomes text[], _errors text[], _outputs text[], _delays bigint[], _max integer,
-    _per_queue integer, _free_permits integer
+    _max_claim_batch integer, _free_permits integer
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _settles integer := cardinality(_jobs); _mistake text; _parsed boolean := true;
 BEGIN
-    IF coalesce(_max NOT BETWEEN 0 AND {{CLAIM}} OR coalesce(_per_queue, 1) NOT BETWEEN 1 AND {{CLAIM}} OR _free_permits NOT BETWEEN 0 AND {{LIMIT}}
+    IF coalesce(_max NOT BETWEEN 0 AND {{CLAIM}} OR coalesce(_max_claim_batch, 1) NOT BETWEEN 1 AND {{CLAIM}} OR _free_permits NOT BETWEEN 0 AND {{LIMIT}}
         OR _settles > {{SETTLES}} OR ARRAY[cardinality(_tokens), cardinality(_outcomes), cardinality(_errors), cardinality(_outputs),
             cardinality(_delays)] <> array_fill(_settles, ARRAY[5]), true) THEN
-        PERFORM check_none(slots_mistake('max', _max, 0, {{CLAIM}}), slots_mistake('max_claim_batch', coalesce(_per_queue, 1), 1, {{CLAIM}}),
+        PERFORM check_none(slots_mistake('max', _max, 0, {{CLAIM}}), slots_mistake('max_claim_batch', coalesce(_max_claim_batch, 1), 1, {{CLAIM}}),
             slots_mistake('free_permits', _free_permits, 0, {{LIMIT}}), slots_mistake('settles', _settles, 0, {{SETTLES}}),
             invalid('settles', _settles, 'must be columns of one length'));
     END IF;

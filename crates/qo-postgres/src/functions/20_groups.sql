@@ -1,12 +1,12 @@
--- Groups, their limits, and who takes slots of them.
+-- Groups, their limits, and the slots that jobs and programs take of them.
 
--- The group that every key of a keyed reference belongs to; none for other references.
+-- GROUP/*, for a reference with a key; NULL for others.
 CREATE OR REPLACE FUNCTION every_key(_ref text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN strpos(_ref, '/') > 0 THEN split_part(_ref, '/', 1) || '/*' END
 $$;
 
--- References in the order in which they are listed: cluster, queues, then groups, each before its keys.
-CREATE OR REPLACE FUNCTION rank_of(_ref text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+-- The order in which references are listed: cluster, queues, then groups, each before its keys.
+CREATE OR REPLACE FUNCTION listing_order(_ref text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT (CASE
         WHEN _ref = 'cluster' THEN '0'
         WHEN _ref LIKE 'queue:%' THEN '1' || substr(_ref, 7)
@@ -16,8 +16,8 @@ CREATE OR REPLACE FUNCTION rank_of(_ref text) RETURNS text LANGUAGE sql IMMUTABL
     END) COLLATE "C"
 $$;
 
--- The limit that counts for a reference, and whose it is.
-CREATE OR REPLACE FUNCTION limit_in_force(_ref text) RETURNS TABLE (slots integer, source text)
+-- The limit of a reference that counts, and its source.
+CREATE OR REPLACE FUNCTION limit_and_source(_ref text) RETURNS TABLE (slots integer, source text)
 LANGUAGE sql STABLE AS $$
     SELECT s.slots, s.source FROM (
         SELECT 1 AS place, l.operator AS slots, 'operator' AS source FROM limits l WHERE l.ref = _ref
@@ -29,16 +29,16 @@ LANGUAGE sql STABLE AS $$
     ) s WHERE s.slots IS NOT NULL ORDER BY s.place LIMIT 1
 $$;
 
--- The same, short.
+-- The same without the source, from `effective_limit`. A submit-side limit counts here even before it has been counted.
 CREATE OR REPLACE FUNCTION limit_of(_ref text) RETURNS integer LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN coalesce((SELECT g.declared FROM gate g WHERE g.ref = _ref),
-                    (SELECT p.declared FROM gate p WHERE p.ref = every_key(_ref)),
+    RETURN coalesce((SELECT g.declared FROM effective_limit g WHERE g.ref = _ref),
+                    (SELECT p.declared FROM effective_limit p WHERE p.ref = every_key(_ref)),
                     (SELECT b.slots FROM submit_limit b WHERE b.ref = _ref ORDER BY b.n DESC LIMIT 1));
 END $$;
 
--- Puts down what is in force for a reference, after somebody has said something else about it.
-CREATE OR REPLACE FUNCTION set_gate(_ref text) RETURNS void LANGUAGE plpgsql AS $$
+-- Writes the effective limit of a reference, after one of its sources has changed.
+CREATE OR REPLACE FUNCTION set_effective_limit(_ref text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _declared integer; _submit integer;
 BEGIN
     SELECT coalesce(
@@ -46,22 +46,22 @@ BEGIN
         (SELECT c.slots FROM code_limit c WHERE c.grp = _ref ORDER BY c.n DESC LIMIT 1)) INTO _declared;
     SELECT b.slots INTO _submit FROM submit_limit b WHERE b.ref = _ref ORDER BY b.n DESC LIMIT 1;
     IF _declared IS NULL AND _submit IS NULL THEN
-        DELETE FROM gate g WHERE g.ref = _ref;
+        DELETE FROM effective_limit g WHERE g.ref = _ref;
     ELSE
-        INSERT INTO gate (ref, declared, submit) VALUES (_ref, _declared, _submit)
+        INSERT INTO effective_limit (ref, declared, submit) VALUES (_ref, _declared, _submit)
             ON CONFLICT (ref) DO UPDATE SET declared = excluded.declared, submit = excluded.submit;
     END IF;
 END $$;
 
--- The limit of a reference as it would be with a submit-side one, if that is given.
-CREATE OR REPLACE FUNCTION limit_with(_ref text, _own integer) RETURNS integer LANGUAGE plpgsql STABLE AS $$
+-- The limit of a reference as it would be with a submit-side limit; without one, as it is.
+CREATE OR REPLACE FUNCTION limit_with(_ref text, _submit_limit integer) RETURNS integer LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (
-        SELECT CASE WHEN f.source IS NULL OR f.source = 'submit' THEN coalesce(_own, f.slots) ELSE f.slots END
-        FROM (SELECT 1) one LEFT JOIN limit_in_force(_ref) f ON true);
+        SELECT CASE WHEN f.source IS NULL OR f.source = 'submit' THEN coalesce(_submit_limit, f.slots) ELSE f.slots END
+        FROM (SELECT 1) one LEFT JOIN limit_and_source(_ref) f ON true);
 END $$;
 
--- The slots that a job takes, in the order in which its groups are looked at.
+-- The slots that a job takes, in the order in which its groups are checked.
 CREATE OR REPLACE FUNCTION needs(_grp text, _key text, _cost integer, _limits jsonb, _queue text)
 RETURNS TABLE (place integer, ref text, slots integer) LANGUAGE sql IMMUTABLE AS $$
     SELECT (row_number() OVER (ORDER BY n.place, split_part(n.ref, '/', 1) COLLATE "C", n.ref COLLATE "C"))::integer,
@@ -88,7 +88,7 @@ LANGUAGE sql IMMUTABLE AS $$
     WHERE v.place = 1 OR strpos(_program.ref, '/') > 0
 $$;
 
--- The slots that a job takes of a reference, or of all keys of one.
+-- The slots that a job takes of a reference; of GROUP/*, those of all keys.
 CREATE OR REPLACE FUNCTION slots_of(_job job, _ref text) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
         WHEN _ref = 'cluster' OR _ref = 'queue:' || _job.queue THEN 1
@@ -105,7 +105,7 @@ CREATE OR REPLACE FUNCTION slots_of(_program program, _ref text) RETURNS integer
         THEN _program.slots ELSE 0 END
 $$;
 
--- Live jobs that take slots of a reference, or of a key of it, by index.
+-- Live jobs that take slots of a reference, by index.
 CREATE OR REPLACE FUNCTION jobs_of(_ref text) RETURNS SETOF job LANGUAGE plpgsql STABLE AS $$
 DECLARE _name text := split_part(_ref, '/', 1);
 BEGIN
@@ -115,14 +115,14 @@ BEGIN
         RETURN QUERY SELECT j.* FROM job j WHERE j.queue = substr(_ref, 7);
     ELSIF _ref = every_key(_ref) THEN
         RETURN QUERY SELECT j.* FROM job j WHERE j.grp = _name AND j.key IS NOT NULL
-            UNION SELECT j.* FROM extra e JOIN job j USING (seq)
+            UNION SELECT j.* FROM extra_limit e JOIN job j USING (seq)
                   WHERE e.ref > _name || '/' AND e.ref < _name || '0';
     ELSIF strpos(_ref, '/') > 0 THEN
         RETURN QUERY SELECT j.* FROM job j WHERE j.grp = _name AND j.key = substr(_ref, strpos(_ref, '/') + 1)
-            UNION ALL SELECT j.* FROM extra e JOIN job j USING (seq) WHERE e.ref = _ref;
+            UNION ALL SELECT j.* FROM extra_limit e JOIN job j USING (seq) WHERE e.ref = _ref;
     ELSE
         RETURN QUERY SELECT j.* FROM job j WHERE j.grp = _ref
-            UNION ALL SELECT j.* FROM extra e JOIN job j USING (seq) WHERE e.ref = _ref;
+            UNION ALL SELECT j.* FROM extra_limit e JOIN job j USING (seq) WHERE e.ref = _ref;
     END IF;
 END $$;
 
@@ -130,29 +130,30 @@ CREATE OR REPLACE FUNCTION programs_of(_ref text) RETURNS SETOF program LANGUAGE
     SELECT p.* FROM program p WHERE slots_of(p, _ref) > 0
 $$;
 
--- The limit that is counted: what came with a job and has not been looked at yet is not.
+-- The limit that `slots` is counted against: a submit-side limit only once `count_new_limits` has counted it.
 CREATE OR REPLACE FUNCTION counted_limit(_ref text) RETURNS integer LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN coalesce((SELECT g.declared FROM gate g WHERE g.ref = _ref),
-                    (SELECT p.declared FROM gate p WHERE p.ref = every_key(_ref)),
-                    (SELECT g.submit FROM gate g WHERE g.ref = _ref));
+    RETURN coalesce((SELECT g.declared FROM effective_limit g WHERE g.ref = _ref),
+                    (SELECT p.declared FROM effective_limit p WHERE p.ref = every_key(_ref)),
+                    (SELECT g.submit FROM effective_limit g WHERE g.ref = _ref));
 END $$;
 
--- Slots in use, counted from their holders: what the cache must say.
+-- Slots in use, counted from jobs and programs: what the cache in `slots` must equal.
 CREATE OR REPLACE FUNCTION used_by_holders(_ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN coalesce((SELECT sum(slots_of(j, _ref)) FROM hold h JOIN job j USING (seq) WHERE h.state = 'running'), 0)
+    RETURN coalesce((SELECT sum(slots_of(j, _ref)) FROM owned_job h JOIN job j USING (seq) WHERE h.state = 'running'), 0)
          + coalesce((SELECT sum(slots_of(p, _ref)) FROM program p), 0);
 END $$;
 
--- Slots in use of a reference that has a limit.
+-- Slots in use of a reference that has a limit. While a submit-side limit is not counted yet, `slots` has no row for
+-- it.
 CREATE OR REPLACE FUNCTION used(_ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN CASE WHEN EXISTS (SELECT FROM submit_limit b WHERE b.ref = _ref AND NOT b.counted) THEN used_by_holders(_ref)
         ELSE (SELECT coalesce(sum(s.used), 0) FROM slots s WHERE s.ref = _ref) END;
 END $$;
 
--- The same as it is counted.
+-- The same, from `slots` alone.
 CREATE OR REPLACE FUNCTION used_now(_ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (
@@ -163,10 +164,10 @@ END $$;
 CREATE OR REPLACE FUNCTION claimed(_ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (
-        SELECT coalesce(sum(slots_of(j, _ref)), 0) FROM hold h JOIN job j USING (seq) WHERE h.state = 'claimed');
+        SELECT coalesce(sum(slots_of(j, _ref)), 0) FROM owned_job h JOIN job j USING (seq) WHERE h.state = 'claimed');
 END $$;
 
--- Whether anybody live takes slots of a reference that a limit may come with: a group or a key.
+-- Whether a live job or program takes slots of a group or key: a submit-side limit stays that long.
 CREATE OR REPLACE FUNCTION is_live(_ref text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 DECLARE _name text := split_part(_ref, '/', 1);
 BEGIN
@@ -175,10 +176,10 @@ BEGIN
     ELSIF EXISTS (SELECT FROM job j WHERE j.grp = _ref) THEN
         RETURN true;
     END IF;
-    RETURN EXISTS (SELECT FROM extra e WHERE e.ref = _ref) OR EXISTS (SELECT FROM programs_of(_ref));
+    RETURN EXISTS (SELECT FROM extra_limit e WHERE e.ref = _ref) OR EXISTS (SELECT FROM programs_of(_ref));
 END $$;
 
--- Free slots of a reference that has a limit; what claimed jobs will need counts too, if it is to.
+-- Free slots of a reference that has a limit. With `_ahead`, slots that claimed jobs will need are not free.
 CREATE OR REPLACE FUNCTION free(_ref text, _limit integer, _ahead boolean) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN greatest(_limit - used(_ref) - CASE WHEN _ahead THEN claimed(_ref) ELSE 0 END, 0);
@@ -191,7 +192,8 @@ BEGIN
     RETURN _slots <= _limit - used(_ref) - CASE WHEN _ahead THEN claimed(_ref) ELSE 0 END;
 END $$;
 
--- Counts slots that are taken (or, with a negative number, freed) in a reference, if it has a limit.
+-- Counts slots that are taken (or, with a negative number, freed) of a reference that has a limit. The caller runs
+-- alone.
 CREATE OR REPLACE FUNCTION count_slots(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _limit integer := counted_limit(_ref);
 BEGIN
@@ -208,8 +210,8 @@ BEGIN
     IF _slots < 0 THEN PERFORM wake(_ref); END IF;
 END $$;
 
--- The same in a reference that has several rows, share by share; says for how many there was no room. One who is not patient
--- passes over the rows that somebody else is changing. One who is takes them all, in their order, before it changes any.
+-- Counts in the shares of a large limit; returns how many slots found no room. A claim that is not patient skips rows
+-- that another transaction has locked. A patient one locks all rows, in their order, before it changes any.
 CREATE OR REPLACE FUNCTION count_in_shares(_ref text, _slots integer, _patient boolean) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE _left integer := _slots; _share record; _part integer;
 BEGIN
@@ -217,7 +219,7 @@ BEGIN
         PERFORM FROM slots s WHERE s.ref = _ref ORDER BY s.share FOR UPDATE;
     END IF;
     WHILE _left <> 0 LOOP
-        -- One that is enough by itself, if there is one; everybody begins elsewhere.
+        -- Prefers a row that is enough by itself. Each backend begins at another row, so that they do not meet.
         SELECT s.share, s.used, s.most INTO _share FROM slots s
             WHERE s.ref = _ref AND CASE WHEN _left > 0 THEN s.used < s.most ELSE s.used > 0 END
             ORDER BY CASE WHEN _left > 0 THEN s.most - s.used >= _left ELSE s.used >= -_left END DESC, (s.share + pg_backend_pid()) % s.shares
@@ -230,13 +232,14 @@ BEGIN
     RETURN _left;
 END $$;
 
--- In how many rows a limit is counted. Tests put their own number here.
+-- In how many rows a limit is counted: one for fifty slots, fifty at most. `effective_limit_large` and `tidy_slots`
+-- repeat where several begin. Tests replace this function.
 CREATE OR REPLACE FUNCTION shares_for(_limit integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
     SELECT greatest(least(_limit / 50, 50), 1)
 $$;
 
--- Puts down what is used of a reference, in as many rows as its limit asks for. While more is used than its limit it has one;
--- a sweep divides it later. Keys always have one.
+-- Writes the slots in use of a reference, in as many rows as its limit asks for. While more is used than the limit
+-- there is one row; `tidy_slots` divides it later. A key always has one row.
 CREATE OR REPLACE FUNCTION put_slots(_ref text, _used bigint, _limit integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _shares integer := CASE WHEN _used <= _limit AND strpos(_ref, '/') = 0 THEN shares_for(_limit) ELSE 1 END;
 BEGIN
@@ -248,16 +251,16 @@ BEGIN
                      i * (_limit / _shares) + least(i, _limit % _shares) AS before FROM generate_series(0, _shares - 1) i) p;
 END $$;
 
--- Counts a reference anew, after its limit has changed; with GROUP/* every key of it.
+-- Counts a reference again after its limit has changed; with GROUP/*, every key of it.
 CREATE OR REPLACE FUNCTION recount(_ref text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _name text := split_part(_ref, '/', 1); _key text;
 BEGIN
-    PERFORM set_gate(_ref);
+    PERFORM set_effective_limit(_ref);
     IF _ref = every_key(_ref) THEN
         DELETE FROM slots s WHERE s.ref > _name || '/' AND s.ref < _name || '0';
         INSERT INTO slots (ref, used, most)
             SELECT u.ref, sum(u.slots), limit_of(u.ref) FROM (
-                SELECT n.ref, n.slots FROM hold h JOIN job j USING (seq), needs_of(j) n WHERE h.state = 'running'
+                SELECT n.ref, n.slots FROM owned_job h JOIN job j USING (seq), needs_of(j) n WHERE h.state = 'running'
                 UNION ALL SELECT n.ref, n.slots FROM program p, needs_of(p) n
             ) u WHERE u.ref COLLATE "C" > _name || '/' AND u.ref COLLATE "C" < _name || '0' AND limit_of(u.ref) IS NOT NULL GROUP BY u.ref;
         FOR _key IN SELECT DISTINCT l.parked_on FROM line l WHERE l.parked_on > _name || '/' AND l.parked_on < _name || '0' LOOP
@@ -273,7 +276,7 @@ BEGIN
     PERFORM wake(_ref);
 END $$;
 
--- Counts the limits that submitted jobs have brought, and drops the rows that newer ones replace.
+-- Counts the submit-side limits that came since, and deletes the rows that newer ones replace.
 CREATE OR REPLACE FUNCTION count_new_limits() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _ref text;
 BEGIN
@@ -285,7 +288,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- The submit-side limit of a group goes with its last live job or program.
+-- Deletes the submit-side limit of a group with its last live job or program.
 CREATE OR REPLACE FUNCTION drop_if_spent(_ref text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM submit_limit b WHERE b.ref = _ref) AND NOT is_live(_ref) THEN
@@ -294,31 +297,31 @@ BEGIN
     END IF;
 END $$;
 
--- The lanes of those that are parked on a key, found one by one in the index.
-CREATE OR REPLACE FUNCTION parked_lanes(_ref text) RETURNS TABLE (queue text, lane text, twin text) LANGUAGE sql STABLE AS $$
+-- The classes of the jobs that are parked on a key, found one by one in the index.
+CREATE OR REPLACE FUNCTION parked_classes(_ref text) RETURNS TABLE (queue text, class text, extra_keys text) LANGUAGE sql STABLE AS $$
     WITH RECURSIVE walk AS (
-        (SELECT l.queue, l.lane, l.twin FROM line l WHERE l.parked_on = _ref ORDER BY l.queue, l.lane, l.twin LIMIT 1)
+        (SELECT l.queue, l.class, l.extra_keys FROM line l WHERE l.parked_on = _ref ORDER BY l.queue, l.class, l.extra_keys LIMIT 1)
         UNION ALL
-        SELECT n.queue, n.lane, n.twin FROM walk w CROSS JOIN LATERAL (
-            SELECT l.queue, l.lane, l.twin FROM line l
-            WHERE l.parked_on = _ref AND (l.queue, l.lane, l.twin) > (w.queue, w.lane, w.twin)
-            ORDER BY l.queue, l.lane, l.twin LIMIT 1) n
-    ) SELECT w.queue, w.lane, w.twin FROM walk w
+        SELECT n.queue, n.class, n.extra_keys FROM walk w CROSS JOIN LATERAL (
+            SELECT l.queue, l.class, l.extra_keys FROM line l
+            WHERE l.parked_on = _ref AND (l.queue, l.class, l.extra_keys) > (w.queue, w.class, w.extra_keys)
+            ORDER BY l.queue, l.class, l.extra_keys LIMIT 1) n
+    ) SELECT w.queue, w.class, w.extra_keys FROM walk w
 $$;
 
--- Lets the next jobs that are parked on a key back into line: the first of each lane, one for every slot.
-CREATE OR REPLACE FUNCTION let_in(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE _lane record;
+-- Wakes jobs that are parked on a key: of each class the first ones, one for each free slot.
+CREATE OR REPLACE FUNCTION wake_first(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE _class record;
 BEGIN
-    FOR _lane IN SELECT * FROM parked_lanes(_ref) LOOP
+    FOR _class IN SELECT * FROM parked_classes(_ref) LOOP
         UPDATE line l SET parked_on = NULL WHERE l.seq = ANY (ARRAY(
             SELECT f.seq FROM line f WHERE f.parked_on = _ref
-                AND f.queue = _lane.queue AND f.lane = _lane.lane AND f.twin = _lane.twin
+                AND f.queue = _class.queue AND f.class = _class.class AND f.extra_keys = _class.extra_keys
             ORDER BY f.priority, f.run_at, f.seq LIMIT _slots FOR UPDATE SKIP LOCKED));
     END LOOP;
 END $$;
 
--- Lets jobs that are parked on a key back into line, as far as it has room.
+-- Wakes jobs that are parked on a key, as far as it has room; all of them if it has no limit any more.
 CREATE OR REPLACE FUNCTION wake(_ref text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _room bigint;
 BEGIN
@@ -329,11 +332,11 @@ BEGIN
         RETURN;
     END IF;
     _room := _room - used(_ref);
-    IF _room > 0 THEN PERFORM let_in(_ref, _room::integer); END IF;
+    IF _room > 0 THEN PERFORM wake_first(_ref, _room::integer); END IF;
 END $$;
 
--- A job that stood in line leaves it without having taken its slots: whoever is parked behind it may be next.
-CREATE OR REPLACE FUNCTION let_others_in(_job job) RETURNS void LANGUAGE plpgsql AS $$
+-- For a job that leaves the line without taking its slots: wakes the jobs that are parked behind it on its keys.
+CREATE OR REPLACE FUNCTION wake_keys_of(_job job) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF _job.key IS NOT NULL OR _job.limits IS NOT NULL THEN
         PERFORM wake(n.ref) FROM needs_of(_job) n WHERE strpos(n.ref, '/') > 0;

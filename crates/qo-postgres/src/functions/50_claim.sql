@@ -1,8 +1,16 @@
--- The claim: who is next, and may it run?
+-- The claim of an exchange that runs alone: one walk along the line, job by job, exactly as the rule book does it.
+--
+-- 1. The session's classes that have a job in line are listed, each with its first job (`classes_of`).
+-- 2. The walk takes the first job of all classes in claim order.
+-- 3. If the job may run, it starts (or is claimed ahead of time), and its class goes on with its next job.
+-- 4. If a group of it is full, or kept for a big job, its whole class is left out of this walk. If a key of it is full,
+--    the job is parked on the key. A step that is not next is parked on its workflow.
+-- 5. The walk ends when it has given as many jobs as asked for, or their payloads are large enough, or no class is
+--    left.
 
 CREATE OR REPLACE FUNCTION queue_priority(_queue text) RETURNS integer LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN coalesce((SELECT q.priority FROM queue q WHERE q.queue = _queue), 100);
+    RETURN coalesce((SELECT q.priority FROM queue q WHERE q.queue = _queue), {{DEFAULT_QUEUE_PRIORITY}});
 END $$;
 
 CREATE OR REPLACE FUNCTION is_paused(_queue text) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
@@ -14,7 +22,7 @@ CREATE OR REPLACE FUNCTION serves(_session session, _queue text, _task text) RET
     SELECT (cardinality(_session.queues) = 0 OR _queue = ANY (_session.queues)) AND _task = ANY (_session.tasks)
 $$;
 
--- The queues that have somebody in line: those that have a front, and others, which are found one by one in the index.
+-- The queues that have a job in line: those with a front, and the others, found one by one in the index.
 CREATE OR REPLACE FUNCTION queues_in_line() RETURNS TABLE (queue text) LANGUAGE plpgsql STABLE AS $$
 DECLARE _front record; _place record; _low text := '';
 BEGIN
@@ -35,40 +43,40 @@ BEGIN
     END LOOP;
 END $$;
 
--- The lanes that have somebody in line whom a session serves, found one by one in the index, each with its first place.
-CREATE OR REPLACE FUNCTION lanes_of(_session session)
-RETURNS TABLE (queue text, lane text, priority integer, run_at bigint, seq bigint) LANGUAGE sql STABLE AS $$
+-- The classes that have a job in line which a session serves, found one by one in the index, each with its first place.
+CREATE OR REPLACE FUNCTION classes_of(_session session)
+RETURNS TABLE (queue text, class text, priority integer, run_at bigint, seq bigint) LANGUAGE sql STABLE AS $$
     WITH RECURSIVE desk AS (
         SELECT q.queue, t.task, f.priority, f.run_at, f.seq
         FROM queues_in_line() q CROSS JOIN LATERAL front_of(q.queue) f CROSS JOIN (SELECT DISTINCT unnest(_session.tasks) AS task) t
         WHERE (cardinality(_session.queues) = 0 OR q.queue = ANY (_session.queues)) AND NOT is_paused(q.queue)
     ), walk AS (
-        SELECT d.*, n.lane, n.first_priority, n.first_run_at, n.first_seq FROM desk d CROSS JOIN LATERAL (
-            SELECT l.lane, l.priority AS first_priority, l.run_at AS first_run_at, l.seq AS first_seq FROM line l
-            WHERE l.parked_on IS NULL AND l.queue = d.queue AND l.lane > d.task || ' ' AND l.lane < d.task || '!'
+        SELECT d.*, n.class, n.first_priority, n.first_run_at, n.first_seq FROM desk d CROSS JOIN LATERAL (
+            SELECT l.class, l.priority AS first_priority, l.run_at AS first_run_at, l.seq AS first_seq FROM line l
+            WHERE l.parked_on IS NULL AND l.queue = d.queue AND l.class > d.task || ' ' AND l.class < d.task || '!'
               AND (l.priority, l.run_at, l.seq) >= (d.priority, d.run_at, d.seq)
-            ORDER BY l.lane, l.priority, l.run_at, l.seq LIMIT 1) n
+            ORDER BY l.class, l.priority, l.run_at, l.seq LIMIT 1) n
         UNION ALL
         SELECT w.queue, w.task, w.priority, w.run_at, w.seq, n.* FROM walk w CROSS JOIN LATERAL (
-            SELECT l.lane, l.priority AS first_priority, l.run_at AS first_run_at, l.seq AS first_seq FROM line l
-            WHERE l.parked_on IS NULL AND l.queue = w.queue AND l.lane > w.lane AND l.lane < w.task || '!'
+            SELECT l.class, l.priority AS first_priority, l.run_at AS first_run_at, l.seq AS first_seq FROM line l
+            WHERE l.parked_on IS NULL AND l.queue = w.queue AND l.class > w.class AND l.class < w.task || '!'
               AND (l.priority, l.run_at, l.seq) >= (w.priority, w.run_at, w.seq)
-            ORDER BY l.lane, l.priority, l.run_at, l.seq LIMIT 1) n
-    ) SELECT w.queue, w.lane, w.first_priority, w.first_run_at, w.first_seq FROM walk w
+            ORDER BY l.class, l.priority, l.run_at, l.seq LIMIT 1) n
+    ) SELECT w.queue, w.class, w.first_priority, w.first_run_at, w.first_seq FROM walk w
 $$;
 
--- Big jobs in line that need slots of a reference, in claim order, with what they need of it.
+-- Big jobs in line that need slots of a reference, in claim order, with the slots that they need of it.
 CREATE OR REPLACE FUNCTION big_jobs(_now bigint, _ref text)
 RETURNS TABLE (seq bigint, need integer, queue_priority integer, priority integer, run_at bigint) LANGUAGE sql STABLE AS $$
     SELECT l.seq, n.slots, queue_priority(l.queue), l.priority, l.run_at
     FROM line l JOIN job j USING (seq) CROSS JOIN LATERAL needs_of(j) n
     WHERE l.big AND l.run_at <= _now AND n.ref = _ref AND n.slots >= 2
-      AND is_its_turn(j.workflow, j.seq)
+      AND is_next(j.workflow, j.seq)
     ORDER BY queue_priority(l.queue), l.priority, l.run_at, l.seq
 $$;
 
--- The first big job ahead of a place in line for which slots of a reference are kept, so that whoever stands there may
--- not take its. Asked of references that have room for whoever stands there.
+-- The first big job before a place in claim order for which slots of a reference are kept, so that the job at that
+-- place may not take them. The caller has found that the reference has room for `_slots`.
 CREATE OR REPLACE FUNCTION reserved_for(
     _now bigint, _ref text, _slots integer, _place bigint[], _ahead boolean
 ) RETURNS TABLE (seq bigint, need integer) LANGUAGE plpgsql STABLE AS $$
@@ -83,7 +91,7 @@ BEGIN
         SELECT * INTO _job FROM job j WHERE j.seq = _big.seq;
         CONTINUE WHEN is_paused(_job.queue);
         CONTINUE WHEN NOT EXISTS (SELECT FROM session s WHERE NOT s.draining AND serves(s, _job.queue, _job.task));
-        -- Slots of the reference are all that it may lack; for a slot of its own key, its group's too.
+        -- The big job may lack slots of this reference only; if this is its key, also slots of its group.
         CONTINUE WHEN EXISTS (
             SELECT FROM needs_of(_job) n
             WHERE n.ref <> _ref AND NOT (_job.key IS NOT NULL AND _ref = _job.grp || '/' || _job.key AND n.ref = _job.grp)
@@ -95,33 +103,33 @@ BEGIN
     END LOOP;
 END $$;
 
--- One walk along the line for a session: starts what may run (or claims it ahead of time) until there is enough.
--- `_given` has what the walk before it gave: as jobs, by queue, and in bytes.
+-- The walk. `_given`, `_queues` and `_bytes` hold what the exchange's earlier walk gave: jobs, the queue of each, and
+-- bytes of payload.
 CREATE OR REPLACE FUNCTION walk(
-    _now bigint, _session session, _max integer, _per_queue integer, _ahead boolean, _lease_ms bigint, _trial boolean,
+    _now bigint, _session session, _max integer, _max_claim_batch integer, _ahead boolean, _lease_ms bigint, _trial boolean,
     INOUT _given jsonb[], INOUT _queues text[], INOUT _bytes bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    _lane_queue text[]; _lane text[]; _lane_priority integer[];
+    _class_queue text[]; _class text[]; _class_priority integer[];
     _seq bigint[]; _priority integer[]; _run_at bigint[]; _alive boolean[];
-    _lanes integer; _best integer; _i integer; _n integer := 0;
+    _classes integer; _best integer; _i integer; _n integer := 0;
     _job job; _need record; _full text; _full_is_key boolean; _held boolean; _token bigint;
     _kept_ref text[] := '{}'; _kept_need integer[] := '{}'; _kept_before integer;
     _any_big boolean; _place bigint[]; _next record; _limit integer;
 BEGIN
     IF _max <= 0 OR _bytes >= {{CLAIM_BYTES}} THEN RETURN; END IF;
     SELECT EXISTS (SELECT FROM line l WHERE l.big) INTO _any_big;
-    SELECT array_agg(a.queue), array_agg(a.lane), array_agg(queue_priority(a.queue)),
+    SELECT array_agg(a.queue), array_agg(a.class), array_agg(queue_priority(a.queue)),
            array_agg(a.seq), array_agg(a.priority), array_agg(a.run_at), array_agg(true), count(*)
-    INTO _lane_queue, _lane, _lane_priority, _seq, _priority, _run_at, _alive, _lanes
-    FROM lanes_of(_session) a;
+    INTO _class_queue, _class, _class_priority, _seq, _priority, _run_at, _alive, _classes
+    FROM classes_of(_session) a;
     LOOP
         EXIT WHEN _n >= _max OR _bytes >= {{CLAIM_BYTES}};
         _best := NULL;
-        FOR _i IN 1 .. _lanes LOOP
+        FOR _i IN 1 .. _classes LOOP
             IF _alive[_i] AND (_best IS NULL
-                OR (_lane_priority[_i], _priority[_i], _run_at[_i], _seq[_i])
-                 < (_lane_priority[_best], _priority[_best], _run_at[_best], _seq[_best])) THEN
+                OR (_class_priority[_i], _priority[_i], _run_at[_i], _seq[_i])
+                 < (_class_priority[_best], _priority[_best], _run_at[_best], _seq[_best])) THEN
                 _best := _i;
             END IF;
         END LOOP;
@@ -129,18 +137,18 @@ BEGIN
         SELECT * INTO STRICT _job FROM job j WHERE j.seq = _seq[_best];
         _full := NULL;
         _held := false;
-        IF _per_queue IS NOT NULL
-            AND (SELECT count(*) FROM unnest(_queues) q WHERE q = _job.queue) >= _per_queue THEN
+        IF _max_claim_batch IS NOT NULL
+            AND (SELECT count(*) FROM unnest(_queues) q WHERE q = _job.queue) >= _max_claim_batch THEN
             _alive[_best] := false;
             CONTINUE;
         END IF;
-        IF _job.workflow IS NOT NULL AND NOT is_its_turn(_job.workflow, _job.seq) THEN
+        IF _job.workflow IS NOT NULL AND NOT is_next(_job.workflow, _job.seq) THEN
             UPDATE line l SET parked_on = '~' || _job.workflow WHERE l.seq = _job.seq;
-            PERFORM let_others_in(_job);
+            PERFORM wake_keys_of(_job);
             _held := true;
         END IF;
         IF NOT _held AND _ahead THEN
-            -- A big job must stand in line to keep its slots.
+            -- A big job must stand in line to keep its slots, so it is never claimed ahead of time.
             _held := EXISTS (SELECT FROM needs_of(_job) n WHERE n.slots >= 2 AND limit_of(n.ref) IS NOT NULL);
         END IF;
         IF NOT _held THEN
@@ -148,7 +156,7 @@ BEGIN
                 IF NOT has_room(_need.ref, _need.slots, _ahead) THEN
                     _full := _need.ref;
                     _full_is_key := strpos(_full, '/') > 0;
-                    -- A full group keeps the whole lane back; a full key keeps back those who need it.
+                    -- A full group stops the whole class; a full key stops the jobs that need it.
                     EXIT WHEN NOT _full_is_key;
                 END IF;
             END LOOP;
@@ -159,7 +167,7 @@ BEGIN
                     CONTINUE;
                 ELSIF NOT _ahead THEN
                     UPDATE line l SET parked_on = _full WHERE l.seq = _job.seq;
-                    PERFORM let_others_in(_job);
+                    PERFORM wake_keys_of(_job);
                 END IF;
             END IF;
         END IF;
@@ -177,7 +185,7 @@ BEGIN
             END LOOP;
             IF NOT _held THEN
                 _kept_before := cardinality(_kept_ref);
-                _place := ARRAY[_lane_priority[_best], _job.priority, _job.run_at, _job.seq]::bigint[];
+                _place := ARRAY[_class_priority[_best], _job.priority, _job.run_at, _job.seq]::bigint[];
                 FOR _need IN SELECT n.ref, r.need FROM needs_of(_job) n
                     CROSS JOIN LATERAL reserved_for(_now, n.ref, n.slots, _place, _ahead) r LOOP
                     _kept_ref := _kept_ref || _need.ref;
@@ -187,14 +195,14 @@ BEGIN
                 _held := cardinality(_kept_ref) > _kept_before;
             END IF;
             IF _held AND strpos(_full, '/') = 0 THEN
-                -- What is kept stays kept: nobody of this lane gets it in this walk.
+                -- Slots that are kept stay kept during this walk, so no job of this class can run.
                 _alive[_best] := false;
                 CONTINUE;
             END IF;
         END IF;
-        -- The next of its lane, before this one leaves it.
+        -- Find the next job of the class before this one leaves the line.
         SELECT l.seq, l.priority, l.run_at INTO _next FROM line l
-        WHERE l.parked_on IS NULL AND l.queue = _lane_queue[_best] AND l.lane = _lane[_best]
+        WHERE l.parked_on IS NULL AND l.queue = _class_queue[_best] AND l.class = _class[_best]
           AND (l.priority, l.run_at, l.seq) > (_job.priority, _job.run_at, _job.seq)
         ORDER BY l.priority, l.run_at, l.seq LIMIT 1;
         IF NOT _held THEN

@@ -1,12 +1,28 @@
--- Counting what claims take that are made beside others. The order of locks: see 82_shared_exchange.sql.
-
--- Counts what was taken and freed, row by row in the order of the references, as they are given, and looks whether there was
--- room: answers with the keys that have more taken now than they have slots, and how many; with those of one slot that
--- somebody else has, of which nothing is counted. Of other references it fails.
--- `_shares` says how many rows each has; none, if it has none yet.
+-- Counting for claims beside others: the rows of `slots`, and the order in which they are locked.
 --
--- Those that have several come last, and nobody waits there: who finds too few rows that are free begins anew, and is patient
--- then. So whoever waits for one of these rows waits for somebody who has all others that it needs.
+-- `change_slots` locks and changes rows in these steps:
+--
+-- 1. It inserts all rows that are new, by name. It may wait for another transaction that inserts the same row and holds
+--    no older row yet.
+-- 2. Keys of one slot. A key that is taken gets its row, if that is free and not locked; otherwise another transaction
+--    has the slot, and nothing is counted. A key that is freed loses its row. Only the
+--    transaction that frees the slot waits for such a row.
+-- 3. All other references with one row, by name. It waits for rows that others have locked.
+-- 4. References with several rows (shares), by name. It skips locked rows. If the rest is too little, the claim is
+--    rolled back and made again *patiently*: it then waits for all rows of the reference, in their order.
+--
+-- Invariants:
+--
+-- 1. A transaction that waits for a row holds only rows of earlier steps, or earlier names of the same step. So no two
+--    exchanges wait for each other.
+-- 2. After `change_slots` an exchange waits for no row of `slots`, except that `park` may wait for another insert of the
+--    row of a key whose limit is 0; these too are inserted by name.
+-- 3. Of a group, no share exceeds its part of the limit, so all shares together keep the limit.
+
+-- Counts what a claim takes and frees. `_refs` are sorted by name; `_delta` is what each changes by; `_shares` is its
+-- number of rows, 0 for none. It returns the keys (`lost`) that have less room than the claim has planned with, by how
+-- much (`over`), and whether anything was counted for them (`counted`). If a group has less room it fails with 40001,
+-- and the caller makes the claim again.
 CREATE OR REPLACE FUNCTION change_slots(_refs text[], _delta integer[], _most integer[], _shares integer[])
 RETURNS TABLE (lost text, over integer, counted boolean) LANGUAGE plpgsql AS $$
 DECLARE
@@ -15,8 +31,7 @@ DECLARE
 BEGIN
     IF _refs IS NULL THEN RETURN; END IF;
     IF 0 = ANY (_shares) THEN
-        -- First all rows that are new, then those that were there, or that somebody made since we looked. Nobody who has a row
-        -- that was there waits for one that is new.
+        -- Step 1. Rows that another transaction has inserted since the plan are changed in step 2 or 3.
         WITH made AS (
             INSERT INTO slots (ref, used, most)
             SELECT c.ref, c.delta, c.most FROM unnest(_refs, _delta, _most, _shares) c (ref, delta, most, shares) WHERE c.shares = 0
@@ -24,8 +39,7 @@ BEGIN
         )
         SELECT coalesce(array_agg(m.ref), '{}') INTO _made FROM made m;
     END IF;
-    -- Then keys of one slot. One that is free again needs no row; one that is to be taken, and has a row, is somebody else's, unless
-    -- that row was left over. Nobody but who has the slot waits for such a row.
+    -- Step 2. A row that is there with `used` 0 was left over.
     SELECT array_agg(c.ref) FILTER (WHERE c.delta = -1), array_agg(c.ref) FILTER (WHERE c.delta > 0) INTO _ones, _late
         FROM unnest(_refs, _delta, _most, _shares) c (ref, delta, most, shares)
         WHERE c.shares <= 1 AND c.most = 1 AND strpos(c.ref, '/') > 0 AND c.ref NOT IN (SELECT unnest(_made));
@@ -46,7 +60,7 @@ BEGIN
         )
         SELECT _made || coalesce(array_agg(g.ref), '{}') INTO _made FROM gone g;
     END IF;
-    -- Then all others, in this order, one by one.
+    -- Step 3.
     SELECT array_agg(c.ref ORDER BY c.i), array_agg(c.delta ORDER BY c.i), array_agg(c.most ORDER BY c.i) INTO _here, _here_delta, _here_most
     FROM unnest(_refs, _delta, _most, _shares) WITH ORDINALITY c (ref, delta, most, shares, i)
     WHERE c.shares <= 1 AND c.ref NOT IN (SELECT unnest(_made));
@@ -58,7 +72,7 @@ BEGIN
     SELECT count(*), coalesce(array_agg(c.ref) FILTER (WHERE c.over > 0), '{}'), coalesce(array_agg(c.over) FILTER (WHERE c.over > 0), '{}'),
            min(c.ref) FILTER (WHERE c.over > 0 AND strpos(c.ref, '/') = 0)
     INTO _counted, _over, _by, _lost FROM counted c;
-    -- Of those with several rows everybody begins with another one, and that is nearly always enough.
+    -- Step 4. Each backend begins at another share, which nearly always is enough.
     IF NOT _patient AND _lost IS NULL AND 1 < ANY (_shares) THEN
         WITH free AS (
             SELECT c.ref, c.delta, s.share FROM unnest(_refs, _delta, _shares) c (ref, delta, shares) CROSS JOIN LATERAL (
@@ -78,15 +92,15 @@ BEGIN
         IF count_in_shares(_wide.ref, _wide.delta, _patient) <> 0 THEN _lost := _wide.ref; END IF;
     END LOOP;
     IF _lost IS NOT NULL OR cardinality(_made) + _counted <> cardinality(_refs) THEN
-        RAISE EXCEPTION 'somebody else took slots of % at the same moment', coalesce(_lost, _refs[1]) USING ERRCODE = '40001';
+        RAISE EXCEPTION 'another transaction took slots of % meanwhile', coalesce(_lost, _refs[1]) USING ERRCODE = '40001';
     END IF;
     RETURN QUERY SELECT o.ref, o.by, true FROM unnest(_over, _by) o (ref, by) UNION ALL SELECT l, 1, false FROM unnest(_late) l;
 END $$;
 
--- Of jobs that are counted already, those that may run after all, now that keys have less room than was seen. The others stay
--- in line, and what was counted for them is taken back; of `_uncounted` nothing was. Rows that are not its own yet it takes only
--- where nobody has them: it has others already that come later in the order.
-CREATE OR REPLACE FUNCTION stand_back(_seqs bigint[], _scarce text[], _room integer[], _uncounted text[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
+-- Of jobs that are counted, returns those that may run, now that keys have less room than planned. The others stay in
+-- line. What was counted for them is taken back, except of `_uncounted`. It skips rows that another transaction has
+-- locked, because it holds rows that come later in the lock order; the claim then fails with 40001.
+CREATE OR REPLACE FUNCTION withdraw_blocked(_seqs bigint[], _scarce text[], _room integer[], _uncounted text[]) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE _blocked bigint[]; _need record;
 BEGIN
     SELECT c.blocked INTO _blocked FROM contend(_seqs, _scarce, _room) c;
@@ -96,23 +110,23 @@ BEGIN
         IF FOUND THEN
             UPDATE slots s SET used = s.used - _need.slots WHERE s.ref = _need.ref;
         ELSIF count_in_shares(_need.ref, -_need.slots, false) <> 0 THEN
-            RAISE EXCEPTION 'somebody else is at % at the same moment', _need.ref USING ERRCODE = '40001';
+            RAISE EXCEPTION 'another transaction has locked the slots of %', _need.ref USING ERRCODE = '40001';
         END IF;
-        IF strpos(_need.ref, '/') > 0 AND _need.ref <> ALL (_scarce) THEN PERFORM let_in(_need.ref, _need.slots); END IF;
+        IF strpos(_need.ref, '/') > 0 AND _need.ref <> ALL (_scarce) THEN PERFORM wake_first(_need.ref, _need.slots); END IF;
     END LOOP;
     RETURN without(_seqs, _blocked);
 END $$;
 
--- Puts jobs aside that wait for a key. Its row is locked first: whoever frees a slot of that key waits for the row, and then finds
--- them. A row that somebody else has is not waited for; then they stay in line, and are put aside another time. None of them has
--- another key that somebody could wait for.
-CREATE OR REPLACE FUNCTION put_aside(_seqs bigint[], _keys text[], _most integer[]) RETURNS void LANGUAGE plpgsql AS $$
+-- Parks jobs on full keys. It locks the key's row first, so that the transaction that frees a slot of the key waits for
+-- it and then finds the jobs. If another transaction has locked the row, the jobs stay in line, and a later claim parks
+-- them. No job has a second key that it could wait for (`refuse_several_keys`).
+CREATE OR REPLACE FUNCTION park(_seqs bigint[], _keys text[], _most integer[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _locked text[];
 BEGIN
     IF 0 = ANY (_most) THEN
         INSERT INTO slots (ref, used, most)
             SELECT DISTINCT p.ref, 0, 0 FROM unnest(_keys, _most) p (ref, most)
-            -- A row that is there may be somebody's who waits for one of ours.
+            -- An existing row may be locked by a transaction that waits for this one.
             WHERE p.most = 0 AND (SELECT true FROM slots x WHERE x.ref = p.ref AND x.share = 0) IS NULL
             ORDER BY p.ref ON CONFLICT DO NOTHING;
     END IF;

@@ -1,45 +1,50 @@
--- Claims that are made beside others.
-
--- What a session is given, as far as there is room, and what that changes in `slots`. Answers with jobs in claim order (one
--- that somebody else let go meanwhile may come later); none if somebody must be alone for it.
+-- Claims beside others.
 --
--- It plans with what it sees, without a lock; then it locks the rows that change and looks again. Where as much is freed as
--- is taken nothing changes: no row is locked, and the sum stays what it is. If somebody else took what it counted on: of a key,
--- whoever counted on it stays in line; of a group, all is undone and made anew.
+-- 1. The claim finds the next jobs in line and plans with the slots that it sees, without a lock.
+-- 2. Jobs that lack room are left out, and the claim reads on behind them. If many lack room at their keys, it goes
+--    along the classes instead and parks them (`claim_along_classes`).
+-- 3. It locks and changes the rows of `slots` whose sum changes (53_slots.sql). Where as much is freed as is taken, no
+--    row is touched.
+-- 4. If a key has less room than planned, its jobs stay in line and the others run (`withdraw_blocked`). If a group has
+--    less room, the claim fails with 40001 and its caller makes it again.
+
+-- Claims for a session, together with what its settles have freed. Returns jobs in claim order; a job that another
+-- transaction unlocked meanwhile may come later than its place. Fails with QOALO if the exchange must run alone.
 CREATE OR REPLACE FUNCTION claim_shared(
-    _session session, _max integer, _per_queue integer, _freed_refs text[], _freed integer[], _freed_most integer[]
+    _session session, _max integer, _max_claim_batch integer, _freed_refs text[], _freed integer[], _freed_most integer[]
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
     _found bigint[] := '{}'; _new bigint[]; _passed bigint[] := '{}'; _whole boolean := true;
     _filled text[] := '{}'; _full text[] := '{}'; _keys boolean := true; _missing integer := greatest(_max, 0);
     _head record; _ended boolean := false; _scarce text[]; _room integer[]; _blocked bigint[]; _new_full text[]; _at_keys integer := 0;
-    -- Of every reference that is met: what is wanted and freed, the limit; and what is used, in how many rows, where it has looked.
+    -- Of every reference: slots wanted and freed, the limit; and slots in use and number of rows, where the claim has
+    -- looked.
     _refs text[] := _freed_refs; _want integer[] := array_fill(0, ARRAY[cardinality(_freed_refs)]); _back integer[] := _freed;
     _most integer[] := _freed_most; _used bigint[]; _shares integer[]; _uncounted text[];
 BEGIN
-    -- Keys that have room again let their next jobs in.
-    PERFORM let_in(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed)
+    -- A key that has room again wakes its next jobs.
+    PERFORM wake_first(f.ref, f.freed) FROM unnest(_freed_refs, _freed) f (ref, freed)
         WHERE strpos(f.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = f.ref LIMIT 1);
     IF _missing > 0 THEN
-        -- Groups that are full. Where nothing is freed they stay so: nobody need look at those who wait for them.
+        -- Groups that are full, and stay so because this exchange frees nothing of them: their classes are left out.
         SELECT coalesce(array_agg(f.ref), '{}') INTO _filled FROM (
             SELECT s.ref FROM slots s WHERE s.is_full GROUP BY s.ref HAVING count(*) = max(s.shares)
-            UNION ALL SELECT g.ref FROM gate g WHERE g.declared = 0 OR g.declared IS NULL AND g.submit = 0) f;
+            UNION ALL SELECT g.ref FROM effective_limit g WHERE g.declared = 0 OR g.declared IS NULL AND g.submit = 0) f;
         _full := CASE WHEN _filled = '{}' THEN _filled ELSE ARRAY(SELECT f FROM unnest(_filled) f WHERE f NOT IN (SELECT unnest(_freed_refs))) END;
-        _keys := coalesce((SELECT true FROM gate g WHERE strpos(g.ref, '/') > 0 ORDER BY g.ref LIMIT 1), false);
+        _keys := coalesce((SELECT true FROM effective_limit g WHERE strpos(g.ref, '/') > 0 ORDER BY g.ref LIMIT 1), false);
     END IF;
-    SELECT '{}'::bigint[] AS seqs, '{}'::text[] AS queues, '{}'::text[] AS lanes, true AS whole, NULL::place AS until INTO _head;
+    SELECT '{}'::bigint[] AS seqs, '{}'::text[] AS queues, '{}'::text[] AS classes, true AS whole, NULL::place AS until INTO _head;
     FOR _round IN 1 .. 8 LOOP
         _new := '{}';
         IF _missing > 0 THEN
-            SELECT * INTO _head FROM head_of_line(_session, _missing, _per_queue, _full, _head.until) h;
+            SELECT * INTO _head FROM head_of_line(_session, _missing, _max_claim_batch, _full, _head.until) h;
             _whole := _head.whole;
             _ended := _round > 1 AND cardinality(_head.seqs) = 0;
             EXIT WHEN _ended;
             _new := _head.seqs;
             _found := _found || _new;
         END IF;
-        -- What is known stays as it is seen first.
+        -- Slots in use are read once for each reference, when it is first met.
         SELECT array_agg(a.ref), array_agg(a.want + a.fresh), array_agg(a.freed), array_agg(a.most), array_agg(a.used), array_agg(a.shares),
                coalesce(array_agg(a.ref) FILTER (WHERE a.fresh > a.room), '{}'), coalesce(array_agg(a.room) FILTER (WHERE a.fresh > a.room), '{}')
         INTO _refs, _want, _back, _most, _used, _shares, _scarce, _room
@@ -47,7 +52,7 @@ BEGIN
             SELECT z.ref, z.want, z.fresh, z.freed, z.most, k.used, k.shares,
                    CASE WHEN k.used IS NULL THEN z.fresh ELSE greatest(z.most - k.used + z.freed - z.want, 0) END::integer AS room
             FROM (
-                -- Where as much is freed as is taken of a group that is not full, there is room: nobody need ask.
+                -- A group that is not full, of which as much is freed as taken, has room: its rows are not read.
                 SELECT x.*, x.used IS NULL AND (x.want + x.fresh <> x.freed OR strpos(x.ref, '/') > 0 OR x.ref = ANY (_filled)) AS asks
                 FROM (
                     SELECT y.ref, sum(y.want)::integer AS want, sum(y.fresh)::integer AS fresh, sum(y.freed)::integer AS freed,
@@ -56,7 +61,7 @@ BEGIN
                         SELECT n.ref, 0 AS want, n.slots AS fresh, 0 AS freed, n.most, NULL::bigint AS used, NULL::integer AS shares
                         FROM limited_sums_of(_new) n WHERE _keys
                         UNION ALL SELECT n.ref, 0, n.slots, 0, n.most, NULL, NULL
-                        FROM limited_sums_of_lanes(_head.queues, _head.lanes) n WHERE NOT _keys
+                        FROM limited_sums_of_classes(_head.queues, _head.classes) n WHERE NOT _keys
                         UNION ALL SELECT r.ref, r.want, 0, r.freed, r.most, r.used, r.shares
                         FROM unnest(_refs, _want, _back, _most, _used, _shares) r (ref, want, freed, most, used, shares)
                     ) y GROUP BY y.ref
@@ -68,9 +73,9 @@ BEGIN
                        CASE WHEN z.asks THEN coalesce(u.shares, 0) ELSE z.shares END AS shares) k
         ) a;
         IF cardinality(_scarce) > 0 THEN
-            -- Those who lack room are passed over, and others found. Where many lack room at their keys, that is for the walk
-            -- along the lanes, which puts them aside.
-            EXIT WHEN _per_queue IS NOT NULL;
+            -- Leave out the jobs that lack room, and look for others. If many lack room at their keys,
+            -- `claim_along_classes` parks them.
+            EXIT WHEN _max_claim_batch IS NOT NULL;
             SELECT c.blocked, c.full_groups, _at_keys + cardinality(array_remove(c.lacks, NULL)) INTO _blocked, _new_full, _at_keys
                 FROM contend(_new, _scarce, _room) c;
             EXIT WHEN _at_keys > 5 + _max / 100;
@@ -87,11 +92,11 @@ BEGIN
         _ended := _missing <= 0 OR cardinality(_scarce) = 0;
         EXIT WHEN _ended;
     END LOOP;
-    IF NOT _ended OR _missing > 0 AND (NOT _whole OR _per_queue IS NOT NULL) THEN
-        -- Somebody lacks room, or there may be more.
-        RETURN claim_along_lanes(_session, _max, _per_queue, _freed_refs, _freed, _freed_most, _found, _full);
+    IF NOT _ended OR _missing > 0 AND (NOT _whole OR _max_claim_batch IS NOT NULL) THEN
+        -- Jobs lack room, or the line may have more.
+        RETURN claim_along_classes(_session, _max, _max_claim_batch, _freed_refs, _freed, _freed_most, _found, _full);
     END IF;
-    -- The usual case: everybody at the head of the line may run, or nearly everybody.
+    -- The usual case: all jobs at the head of the line may run, or nearly all.
     IF cardinality(_passed) > 0 THEN _found := without(_found, _passed); END IF;
     SELECT array_agg(c.ref), array_agg(c.want), array_agg(c.freed), array_agg(c.most), array_agg(c.shares)
     INTO _refs, _want, _back, _most, _shares
@@ -104,27 +109,27 @@ BEGIN
         INTO _scarce, _room, _uncounted
             FROM change_slots(_refs, ARRAY(SELECT c.want - c.freed FROM unnest(_want, _back) WITH ORDINALITY c (want, freed, i) ORDER BY c.i), _most, _shares) c
             JOIN unnest(_refs, _want) w (ref, want) ON w.ref = c.lost;
-        IF _scarce IS NOT NULL THEN _found := stand_back(_found, _scarce, _room, _uncounted); END IF;
-        -- Somebody may have been parked on a key while we waited for its row.
-        PERFORM let_in(c.ref, c.freed - c.want) FROM unnest(_refs, _want, _back) c (ref, want, freed)
+        IF _scarce IS NOT NULL THEN _found := withdraw_blocked(_found, _scarce, _room, _uncounted); END IF;
+        -- Another claim may have parked jobs on a key while this one waited for its row.
+        PERFORM wake_first(c.ref, c.freed - c.want) FROM unnest(_refs, _want, _back) c (ref, want, freed)
             WHERE c.want < c.freed AND strpos(c.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = c.ref LIMIT 1);
     END IF;
     DELETE FROM line l WHERE l.seq = ANY (_found);
     RETURN _found;
 END $$;
 
--- The same where nothing has a limit: nobody takes anything from anybody, so it loses no race.
-CREATE OR REPLACE FUNCTION claim_unlimited(_session session, _max integer, _per_queue integer) RETURNS bigint[] LANGUAGE plpgsql AS $$
+-- The same if no group has a limit: no slots are counted, so it cannot fail.
+CREATE OR REPLACE FUNCTION claim_unlimited(_session session, _max integer, _max_claim_batch integer) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE _taken bigint[]; _whole boolean; _given text[] := '{}'; _seqs bigint[];
 BEGIN
     IF _max <= 0 THEN RETURN '{}'; END IF;
-    SELECT h.seqs, h.whole INTO _taken, _whole FROM head_of_line(_session, _max, _per_queue, '{}', NULL) h;
+    SELECT h.seqs, h.whole INTO _taken, _whole FROM head_of_line(_session, _max, _max_claim_batch, '{}', NULL) h;
     DELETE FROM line l WHERE l.seq = ANY (_taken);
     WHILE NOT _whole AND cardinality(_taken) < _max LOOP
-        IF _per_queue IS NOT NULL THEN
+        IF _max_claim_batch IS NOT NULL THEN
             _given := ARRAY(SELECT j.queue FROM job j WHERE j.seq = ANY (_taken));
         END IF;
-        _seqs := heads_of_lanes(_session, _max - cardinality(_taken), _per_queue, _given, '{}', '{}');
+        _seqs := heads_of_classes(_session, _max - cardinality(_taken), _max_claim_batch, _given, '{}', '{}');
         EXIT WHEN cardinality(_seqs) = 0;
         DELETE FROM line l WHERE l.seq = ANY (_seqs);
         _taken := _taken || _seqs;
@@ -132,10 +137,10 @@ BEGIN
     RETURN _taken;
 END $$;
 
--- The same where somebody lacks room: on along the lanes that are left, beginning with `_seqs`. Of groups that have a limit and
--- are met on the way, sorted: `_most` is the limit, `_room` what is left, and `_delta` what changes.
-CREATE OR REPLACE FUNCTION claim_along_lanes(
-    _session session, _max integer, _per_queue integer, _freed_refs text[], _freed integer[], _freed_most integer[],
+-- The same along the classes, beginning with `_seqs`. Of the references that are met, sorted: `_most` is the limit,
+-- `_room` what is left, `_delta` what changes.
+CREATE OR REPLACE FUNCTION claim_along_classes(
+    _session session, _max integer, _max_claim_batch integer, _freed_refs text[], _freed integer[], _freed_most integer[],
     _seqs bigint[], _full text[]
 ) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE
@@ -150,13 +155,13 @@ BEGIN
         _round := _round + 1;
         _left := _max - cardinality(_taken);
         IF _round > 1 OR cardinality(_seqs) = 0 THEN
-            -- So many may be parked by one exchange; the next one goes on behind them.
+            -- One exchange parks that many jobs; the next one continues behind them.
             EXIT WHEN _round > 12;
-            -- Where those at the front lack room, look at more than are wanted.
-            _seqs := heads_of_lanes(_session, greatest(_left, least(500, 2 * cardinality(_passed))), _per_queue, _given, _full, _passed);
+            -- If jobs at the head lack room, look at more than are wanted.
+            _seqs := heads_of_classes(_session, greatest(_left, least(500, 2 * cardinality(_passed))), _max_claim_batch, _given, _full, _passed);
             EXIT WHEN cardinality(_seqs) = 0;
         END IF;
-        -- Groups that have less room than is wanted of them.
+        -- References that have less room than the jobs want.
         SELECT coalesce(array_agg(a.ref) FILTER (WHERE a.want > a.room), '{}'), array_agg(a.most) FILTER (WHERE a.want > a.room),
                array_agg(a.room) FILTER (WHERE a.want > a.room)
         INTO _scarce, _scarce_most, _scarce_room
@@ -170,16 +175,16 @@ BEGIN
         _blocked := '{}';
         IF cardinality(_scarce) > 0 THEN
             SELECT * INTO _contest FROM contend(_seqs, _scarce, _scarce_room);
-            IF _per_queue IS NOT NULL AND cardinality(_contest.blocked) > 0 THEN
-                -- The list has only as many jobs of a queue as its share. If one of them lacks room, the queue's next job gets its
-                -- place. That job stands somewhere behind the queue's last in the list: what comes after that one is not known to
-                -- be next.
+            IF _max_claim_batch IS NOT NULL AND cardinality(_contest.blocked) > 0 THEN
+                -- Of each queue the list has at most `_max_claim_batch` jobs. If one of them lacks room, the queue's
+                -- next job takes its place, which lies behind the queue's last job in the list. So jobs after that one
+                -- are not known to be next.
                 SELECT min(q.last) INTO _known
                 FROM (
                     SELECT l.queue, max(s.i)::integer AS last, count(*) AS listed, bool_or(s.seq = ANY (_contest.blocked)) AS lacks
                     FROM unnest(_seqs) WITH ORDINALITY s (seq, i) JOIN line l ON l.seq = s.seq GROUP BY l.queue
                 ) q
-                WHERE q.lacks AND q.listed >= _per_queue - (SELECT count(*) FROM unnest(_given) g WHERE g = q.queue);
+                WHERE q.lacks AND q.listed >= _max_claim_batch - (SELECT count(*) FROM unnest(_given) g WHERE g = q.queue);
                 IF _known < cardinality(_seqs) THEN
                     _seqs := _seqs[1:_known];
                     SELECT * INTO _contest FROM contend(_seqs, _scarce, _scarce_room);
@@ -206,7 +211,7 @@ BEGIN
                 UNION ALL SELECT n.ref, n.most, NULL, NULL, n.slots FROM limited_sums_of(_now_taken) n
             ) x GROUP BY x.ref
         ) a;
-        IF _per_queue IS NOT NULL THEN
+        IF _max_claim_batch IS NOT NULL THEN
             _given := _given || ARRAY(SELECT l.queue FROM line l WHERE l.seq = ANY (_now_taken));
         END IF;
         DELETE FROM line l WHERE l.seq = ANY (_now_taken);
@@ -217,10 +222,10 @@ BEGIN
     INTO _refs, _delta, _most, _shares
     FROM (SELECT r.* FROM unnest(_refs, _delta, _most) r (ref, delta, most) WHERE r.delta <> 0 ORDER BY r.ref COLLATE "C") c;
     IF EXISTS (SELECT FROM change_slots(_refs, _delta, _most, _shares)) THEN
-        RAISE EXCEPTION 'somebody else took slots of a key at the same moment' USING ERRCODE = '40001';
+        RAISE EXCEPTION 'another transaction took slots of a key meanwhile' USING ERRCODE = '40001';
     END IF;
-    IF cardinality(_parked) > 0 THEN PERFORM put_aside(_parked, _parked_on, _parked_most); END IF;
-    PERFORM let_in(c.ref, -c.delta) FROM unnest(_refs, _delta) c (ref, delta)
+    IF cardinality(_parked) > 0 THEN PERFORM park(_parked, _parked_on, _parked_most); END IF;
+    PERFORM wake_first(c.ref, -c.delta) FROM unnest(_refs, _delta) c (ref, delta)
         WHERE c.delta < 0 AND strpos(c.ref, '/') > 0 AND (SELECT true FROM line l WHERE l.parked_on = c.ref LIMIT 1);
     RETURN _taken;
 END $$;

@@ -3,16 +3,16 @@
 -- Ends a session with its attempts and its claims.
 CREATE OR REPLACE FUNCTION end_session(_now bigint, _session uuid, _why text, OUT attempts bigint, OUT claims bigint)
 LANGUAGE plpgsql AS $$
-DECLARE _hold hold;
+DECLARE _owned owned_job;
 BEGIN
     attempts := 0;
     claims := 0;
-    FOR _hold IN SELECT * FROM hold h WHERE h.session = _session AND h.state = 'running' ORDER BY h.token LOOP
-        PERFORM end_attempt(_now, _hold.seq, 'lease_ended', _why, NULL, NULL);
+    FOR _owned IN SELECT * FROM owned_job h WHERE h.session = _session AND h.state = 'running' ORDER BY h.token LOOP
+        PERFORM end_attempt(_now, _owned.seq, 'lease_ended', _why, NULL, NULL);
         attempts := attempts + 1;
     END LOOP;
-    FOR _hold IN SELECT * FROM hold h WHERE h.session = _session AND h.state = 'claimed' ORDER BY h.token LOOP
-        PERFORM give_back(_now, _hold.seq);
+    FOR _owned IN SELECT * FROM owned_job h WHERE h.session = _session AND h.state = 'claimed' ORDER BY h.token LOOP
+        PERFORM give_back(_now, _owned.seq);
         claims := claims + 1;
     END LOOP;
     DELETE FROM stop s WHERE s.session = _session;
@@ -28,8 +28,7 @@ BEGIN
     PERFORM drop_if_spent(n.ref) FROM needs_of(_program) n;
 END $$;
 
--- Ends all that is over, in this order, and says how much that was. Dates come, too.
-DROP FUNCTION IF EXISTS is_anything_over(bigint), end_what_is_over(bigint, bigint);
+-- Ends what is over, in the rule book's order, and returns how much that was. It also wakes jobs whose date has come.
 CREATE OR REPLACE FUNCTION end_what_is_over(_now bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _row record; _ended record;
@@ -41,14 +40,14 @@ BEGIN
         _attempts := _attempts + _ended.attempts;
         _claims := _claims + _ended.claims;
     END LOOP;
-    FOR _row IN SELECT h.seq FROM hold h WHERE h.until <= _now AND h.state = 'running' ORDER BY h.until, h.token LOOP
+    FOR _row IN SELECT h.seq FROM owned_job h WHERE h.until <= _now AND h.state = 'running' ORDER BY h.until, h.token LOOP
         PERFORM take_away(_now, _row.seq, 'timed_out', 'timed out');
         _attempts := _attempts + 1;
     END LOOP;
-    FOR _row IN SELECT h.*, j.id FROM hold h JOIN job j USING (seq)
+    FOR _row IN SELECT h.*, j.id FROM owned_job h JOIN job j USING (seq)
         WHERE h.until <= _now AND h.state = 'claimed' ORDER BY h.until, h.token LOOP
         PERFORM give_back(_now, _row.seq);
-        PERFORM tell(_row.session, _row.token, _row.id, 'lease_ended');
+        PERFORM tell_to_stop(_row.session, _row.token, _row.id, 'lease_ended');
         _claims := _claims + 1;
     END LOOP;
     FOR _row IN SELECT p.token FROM program p WHERE p.until <= _now ORDER BY p.until, p.token LOOP
@@ -60,13 +59,13 @@ BEGIN
         PERFORM finish(_now, _row.seq, 'expired', NULL);
         _expired := _expired + 1;
     END LOOP;
-    PERFORM call_in(_now);
+    PERFORM wake_due(_now);
     RETURN jsonb_build_object('sessions', _sessions, 'attempts', _attempts, 'claims', _claims, 'slots', _slots,
                               'fired', 0, 'expired', _expired, 'forgotten', 0);
 END $$;
 
 -- Whether a sweep ended anything.
-CREATE OR REPLACE FUNCTION something(_swept jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION ended_anything(_swept jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT bool_or(e.value::bigint > 0) FROM jsonb_each_text(_swept) e
 $$;
 
@@ -74,10 +73,10 @@ $$;
 CREATE OR REPLACE FUNCTION retained_ms(_state job_state, _has_key boolean) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (
-        SELECT CASE WHEN _has_key THEN greatest(r.retain_ms, 86400000) ELSE r.retain_ms END FROM retention r WHERE r.state = _state);
+        SELECT CASE WHEN _has_key THEN greatest(r.retain_ms, {{RETAIN_KEY_MS}}) ELSE r.retain_ms END FROM retention r WHERE r.state = _state);
 END $$;
 
--- Removes rows of keys that claims left behind, some thousand a time, and divides those of large limits that have drained.
+-- Deletes rows of keys that are not in use, 5000 references at a time, and divides large limits that have drained.
 CREATE OR REPLACE FUNCTION tidy_slots() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _from text := (SELECT c.swept_to FROM clock c); _to text;
 BEGIN
@@ -86,12 +85,12 @@ BEGIN
         DELETE FROM slots s WHERE s.ref > _from AND s.ref <= _to AND s.used = 0 AND s.shares = 1;
     END IF;
     IF _from <> coalesce(_to, '') THEN UPDATE clock SET swept_to = coalesce(_to, ''); END IF;
-    PERFORM put_slots(g.ref, used_now(g.ref), coalesce(g.declared, g.submit)) FROM gate g
+    PERFORM put_slots(g.ref, used_now(g.ref), coalesce(g.declared, g.submit)) FROM effective_limit g
         WHERE coalesce(g.declared, g.submit) >= 100 AND strpos(g.ref, '/') = 0
           AND NOT EXISTS (SELECT FROM slots s WHERE s.ref = g.ref AND s.shares > 1) AND used_now(g.ref) <= coalesce(g.declared, g.submit);
 END $$;
 
--- Forgets finished jobs whose retention is over, a thousand at a time, and sessions that ended long ago.
+-- Forgets ended jobs whose retention is over, {{FORGOTTEN}} at a time, and ended sessions.
 CREATE OR REPLACE FUNCTION forget(_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE _seqs bigint[]; _workflows text[]; _tokens bigint[];
 BEGIN
@@ -105,14 +104,14 @@ BEGIN
                    OR NOT EXISTS (SELECT FROM job j WHERE j.workflow = f.workflow)
                    OR EXISTS (SELECT FROM workflow w WHERE w.workflow = f.workflow
                               AND (w.on_failure = 'continue' OR w.cancelled)))
-            ORDER BY f.finished_at, f.seq LIMIT 1000) d
-        ORDER BY d.finished_at + kept.ms, d.seq LIMIT 1000) o;
+            ORDER BY f.finished_at, f.seq LIMIT {{FORGOTTEN}}) d
+        ORDER BY d.finished_at + kept.ms, d.seq LIMIT {{FORGOTTEN}}) o;
     DELETE FROM ended_session e WHERE e.session IN (
-        SELECT o.session FROM ended_session o WHERE o.ended_at <= _now - 86400000 ORDER BY o.ended_at, o.session LIMIT 1000);
+        SELECT o.session FROM ended_session o WHERE o.ended_at <= _now - {{RETAIN_SESSION_MS}} ORDER BY o.ended_at, o.session LIMIT {{FORGOTTEN}});
     PERFORM tidy_slots();
-    -- Turns of groups that nobody is in any more.
-    DELETE FROM admission a WHERE a.ref IN (
-        SELECT o.ref FROM admission o WHERE o.ref <> 'cluster' AND o.ref NOT LIKE 'queue:%' AND NOT is_live(o.ref) LIMIT 1000 FOR UPDATE SKIP LOCKED);
+    -- Locks of groups that have no live job or program.
+    DELETE FROM submit_lock a WHERE a.ref IN (
+        SELECT o.ref FROM submit_lock o WHERE o.ref <> 'cluster' AND o.ref NOT LIKE 'queue:%' AND NOT is_live(o.ref) LIMIT {{FORGOTTEN}} FOR UPDATE SKIP LOCKED);
     IF _seqs IS NULL THEN RETURN 0; END IF;
     WITH gone AS (DELETE FROM done d WHERE d.seq = ANY (_seqs) RETURNING d.workflow, d.attempts, d.last_token)
     SELECT array_agg(DISTINCT g.workflow) FILTER (WHERE g.workflow IS NOT NULL),

@@ -1,8 +1,9 @@
--- Submit from SQL: any language can enqueue inside its own transaction. The job is there when that commits, and never was
--- if it does not. With `on_limit` 'reject' or 'skip' the transaction holds the turn of the group that is counted until it
--- ends; at REPEATABLE READ and SERIALIZABLE it fails with 40001 where another one was faster, and never admits too many.
+-- Submit from SQL: any language can submit inside its own transaction. The job is there when that commits. With
+-- `on_limit` 'reject' or 'skip' the transaction holds the rows of the counted group in `submit_lock` until it ends; at
+-- REPEATABLE READ and SERIALIZABLE it fails with 40001 if another one has counted meanwhile, and never accepts too many
+-- jobs.
 
--- A job as SQL brings it, as clients send it: with an id, its payload a text, and without what is null.
+-- A job as clients send it, from one as SQL brings it: with an id, its payload as text, without nulls.
 CREATE OR REPLACE FUNCTION as_sent(_job jsonb) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN jsonb_typeof(_job) <> 'object' THEN _job ELSE
         coalesce((SELECT jsonb_object_agg(f.key, f.value) FROM jsonb_each(_job) f WHERE f.value <> 'null'), '{}')
@@ -14,16 +15,16 @@ $$;
 CREATE OR REPLACE FUNCTION submit_checked(_jobs jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE _sent jsonb := _jobs;
 BEGIN
-    -- One that is no array of a size that is allowed is refused as it is.
+    -- Anything but an array of a permitted size goes to `check_jobs` as it is, which refuses it.
     IF jsonb_typeof(_jobs) = 'array' AND jsonb_array_length(_jobs) <= {{SUBMIT_JOBS}} THEN
         SELECT coalesce(jsonb_agg(as_sent(j.e) ORDER BY j.i), '[]') INTO _sent FROM jsonb_array_elements(_jobs) WITH ORDINALITY j (e, i);
     END IF;
     PERFORM check_jobs(_sent);
-    PERFORM ring('job');
+    PERFORM notify_listeners('job');
     RETURN submit_all(store_time(), _sent);
 END $$;
 
--- Stores a job and answers with its id; null if it was skipped. Times are timestamps, everything else is as in NDJSON.
+-- Stores a job and returns its id; NULL if it was skipped. Times are timestamps, all else is as in NDJSON.
 CREATE OR REPLACE FUNCTION submit(
     task text, payload jsonb DEFAULT 'null', id uuid DEFAULT NULL, queue text DEFAULT NULL, priority integer DEFAULT NULL,
     run_at timestamptz DEFAULT NULL, good_until timestamptz DEFAULT NULL, max_attempts integer DEFAULT NULL,
@@ -42,7 +43,7 @@ BEGIN
     RETURN (_answer->'Ok'->>'job')::uuid;
 END $$;
 
--- Infinity is beyond every bound.
+-- Infinity becomes a number beyond every bound, so that a check refuses it.
 CREATE OR REPLACE FUNCTION millis(_moment timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN isfinite(_moment) THEN floor(extract(epoch FROM _moment) * 1000)::bigint
         WHEN _moment > 'epoch' THEN 9223372036854775807 ELSE -1 END WHERE _moment IS NOT NULL
@@ -53,8 +54,8 @@ CREATE OR REPLACE FUNCTION millis(_time interval) RETURNS bigint LANGUAGE sql IM
         WHEN _time > '0' THEN 9223372036854775807 ELSE -1 END WHERE _time IS NOT NULL
 $$;
 
--- Stores many jobs, objects like the lines of NDJSON, and says of each what became of it: accepted, existing, skipped, or
--- the error that refused it. One that breaks a rule refuses them all.
+-- Stores many jobs, objects like the lines of NDJSON, and returns what became of each: accepted, existing, skipped, or
+-- the kind of error that refused it. One that breaks a rule refuses them all.
 CREATE OR REPLACE FUNCTION submit_many(jobs jsonb)
 RETURNS TABLE (place integer, outcome text, job uuid, error text) LANGUAGE plpgsql AS $$
 DECLARE _answers jsonb;

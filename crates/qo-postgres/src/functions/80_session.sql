@@ -1,10 +1,21 @@
--- Sessions and the exchange.
+-- Sessions, and the exchange that runs alone.
+--
+-- 1. Check the exchange and its settles, before the namespace lock is taken.
+-- 2. Take the lock exclusively (`lock_namespace`).
+-- 3. If the session has had this number before, answer with the recorded reply.
+-- 4. If schedules are due and the call does not say what they fire, answer with them; nothing is changed.
+-- 5. Settle, start claimed jobs, record progress, renew the lease.
+-- 6. End what is over; fire schedules.
+-- 7. Claim (50_claim.sql), then claim ahead of time.
+-- 8. Record the reply under the number.
+--
+-- Invariant: an exchange is answered once; its number always gets the same reply.
 
 CREATE OR REPLACE FUNCTION api_open_session(_new jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE _now bigint; _id uuid; _session session;
 BEGIN
     PERFORM check_session(_new);
-    _now := alone();
+    _now := lock_namespace();
     _id := (_new->>'id')::uuid;
     IF EXISTS (SELECT FROM ended_session e WHERE e.session = _id) THEN
         PERFORM refuse('fenced', 'session ' || _id || ' has ended');
@@ -21,16 +32,16 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION api_close_session(_id uuid) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone();
+DECLARE _now bigint := lock_namespace();
 BEGIN
     IF EXISTS (SELECT FROM session s WHERE s.session = _id) THEN
         PERFORM end_session(_now, _id, 'session closed');
-        PERFORM ring();
+        PERFORM notify_listeners();
     END IF;
 END $$;
 
--- An exchange whose settles have been checked: one that breaks a rule of its own says so, and is refused alone. Done before the
--- namespace's lock is taken: to check a large output takes long.
+-- An exchange with its settles checked: one that breaks a rule of its own is marked, and refused alone. This happens
+-- before the namespace lock is taken, because checking a large output takes long.
 CREATE OR REPLACE FUNCTION with_checked_settles(_exchange jsonb) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE _settle jsonb; _mistake text; _settles jsonb[] := '{}'; _bad boolean := false;
 BEGIN
@@ -50,26 +61,26 @@ END $$;
 CREATE OR REPLACE FUNCTION settle_one(_now bigint, _session uuid, _settle jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _id uuid := (_settle->>'job')::uuid; _token bigint := token_in(_settle);
-    _said jsonb := _settle->'outcome'; _outcome text; _detail jsonb; _hold hold; _attempts jsonb; _attempt jsonb;
+    _said jsonb := _settle->'outcome'; _outcome text; _detail jsonb; _owned owned_job; _attempts jsonb; _attempt jsonb;
 BEGIN
     IF _settle ? 'invalid' THEN RETURN jsonb_build_object('Err', _settle->'invalid'); END IF;
     _outcome := CASE WHEN jsonb_typeof(_said) = 'string' THEN _said #>> '{}'
                      ELSE (SELECT k FROM jsonb_object_keys(_said) k LIMIT 1) END;
     _detail := CASE WHEN jsonb_typeof(_said) = 'object' THEN _said->_outcome END;
-    SELECT h.* INTO _hold FROM job j JOIN hold h USING (seq) WHERE j.id = _id;
-    IF FOUND AND _hold.session = _session AND _hold.token = _token THEN
-        IF _hold.state = 'claimed' THEN
+    SELECT h.* INTO _owned FROM job j JOIN owned_job h USING (seq) WHERE j.id = _id;
+    IF FOUND AND _owned.session = _session AND _owned.token = _token THEN
+        IF _owned.state = 'claimed' THEN
             IF _outcome <> 'release' THEN
                 RETURN failure('invalid', invalid('outcome', _outcome, 'a job that has not started can only be released'));
             END IF;
-            RETURN success(give_back(_now, _hold.seq));
+            RETURN success(give_back(_now, _owned.seq));
         END IF;
-        RETURN success(end_attempt(_now, _hold.seq,
+        RETURN success(end_attempt(_now, _owned.seq,
             CASE _outcome WHEN 'succeed' THEN 'succeeded' WHEN 'retry' THEN 'retried' WHEN 'fail' THEN 'failed'
                 WHEN 'snooze' THEN 'snoozed' WHEN 'release' THEN 'released' ELSE 'cancelled' END,
             left_bytes(_detail->>'error', {{ERROR_BYTES}}), _detail->>'output', _now + (_detail->>'delay_ms')::bigint));
     END IF;
-    -- The token that settled it before hears the recorded state again.
+    -- A token that has settled the job before gets the recorded state again.
     SELECT j.attempts INTO _attempts FROM job j WHERE j.id = _id;
     IF NOT FOUND THEN SELECT attempts_of(d) INTO _attempts FROM done d WHERE d.id = _id; END IF;
     SELECT a INTO _attempt FROM jsonb_array_elements(_attempts) WITH ORDINALITY e (a, n)
@@ -80,32 +91,31 @@ BEGIN
     RETURN failure('fenced', 'token ' || _token || ' does not own job ' || _id);
 END $$;
 
--- Jobs that their worker holds and cannot read fail for good, each with the attempt that it was claimed for; the others that were
--- claimed with them run. Without effect where the token does not own the job any more: the worker may say so again.
-DROP FUNCTION IF EXISTS api_fail_unreadable(uuid, uuid, bigint, text);
+-- Fails jobs that their worker cannot read, each with the attempt that it was claimed for; the others that were claimed
+-- with them run. Nothing happens to a job that the token no longer owns, so the worker may repeat the call.
 CREATE OR REPLACE FUNCTION api_fail_unreadable(_session uuid, _ids uuid[], _tokens bigint[], _errors text[]) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE _now bigint; _bad record; _said text; _hold hold; _job job;
+DECLARE _now bigint; _bad record; _said text; _owned owned_job; _job job;
 BEGIN
     PERFORM check_none(slots_mistake('jobs', cardinality(_ids), 0, {{CLAIM}}),
         CASE WHEN (cardinality(_tokens), cardinality(_errors)) IS DISTINCT FROM (cardinality(_ids), cardinality(_ids))
             THEN invalid('tokens', cardinality(_tokens), 'must be as many as jobs, and so must errors') END);
-    _now := alone();
-    PERFORM ring();
+    _now := lock_namespace();
+    PERFORM notify_listeners();
     FOR _bad IN SELECT * FROM unnest(_ids, _tokens, _errors) b (id, token, error) LOOP
-        SELECT h.* INTO _hold FROM job j JOIN hold h USING (seq)
+        SELECT h.* INTO _owned FROM job j JOIN owned_job h USING (seq)
             WHERE j.id = _bad.id AND h.session = _session AND h.token = _bad.token;
         CONTINUE WHEN NOT FOUND;
         _said := left_bytes(_bad.error, {{ERROR_BYTES}});
-        IF _hold.state = 'running' THEN
-            PERFORM end_attempt(_now, _hold.seq, 'failed', _said, NULL, NULL);
+        IF _owned.state = 'running' THEN
+            PERFORM end_attempt(_now, _owned.seq, 'failed', _said, NULL, NULL);
             CONTINUE;
         END IF;
-        SELECT * INTO STRICT _job FROM job j WHERE j.seq = _hold.seq;
+        SELECT * INTO STRICT _job FROM job j WHERE j.seq = _owned.seq;
         DELETE FROM stop s WHERE s.session = _session AND s.token = _bad.token;
         PERFORM forget_first_log(_job.attempts);
-        PERFORM finish(_now, _hold.seq, 'failed', NULL, _job.attempts_used + 1, with_attempt(_job.attempts, _job.attempts_used,
-            _hold.token, _hold.worker, _hold.session, _hold.since, _now, 'failed', _said, 'failed'));
+        PERFORM finish(_now, _owned.seq, 'failed', NULL, _job.attempts_used + 1, with_attempt(_job.attempts, _job.attempts_used,
+            _owned.token, _owned.worker, _owned.session, _owned.since, _now, 'failed', _said, 'failed'));
     END LOOP;
 END $$;
 
@@ -113,16 +123,16 @@ END $$;
 CREATE OR REPLACE FUNCTION start_one(_now bigint, _session session, _start jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _id uuid := (_start->>'job')::uuid; _claim bigint := token_in(_start);
-    _job job; _hold hold; _may boolean; _token bigint; _place bigint[];
+    _job job; _owned owned_job; _may boolean; _token bigint; _place bigint[];
 BEGIN
     SELECT * INTO _job FROM job j WHERE j.id = _id;
-    SELECT * INTO _hold FROM hold h WHERE h.seq = _job.seq AND h.state = 'claimed'
+    SELECT * INTO _owned FROM owned_job h WHERE h.seq = _job.seq AND h.state = 'claimed'
         AND h.session = _session.session AND h.token = _claim;
     IF NOT FOUND THEN
         RETURN failure('fenced', 'token ' || _claim || ' has not claimed job ' || _id);
     END IF;
     _place := ARRAY[queue_priority(_job.queue), _job.priority, _job.run_at, _job.seq]::bigint[];
-    _may := NOT is_over(_job.good_until, _now) AND NOT is_paused(_job.queue) AND is_its_turn(_job.workflow, _job.seq)
+    _may := NOT is_over(_job.good_until, _now) AND NOT is_paused(_job.queue) AND is_next(_job.workflow, _job.seq)
         AND NOT EXISTS (SELECT FROM needs_of(_job) n WHERE NOT has_room(n.ref, n.slots, false))
         AND NOT EXISTS (SELECT FROM needs_of(_job) n CROSS JOIN LATERAL reserved_for(_now, n.ref, n.slots, _place, false) r);
     IF NOT _may THEN
@@ -133,14 +143,14 @@ BEGIN
         'token', _token, 'timeout_ms', timeout_of(_job), 'retry', retry_of(_job))));
 END $$;
 
--- Schedules that are due, for the client, which can reckon with their expressions; none if there are none.
+-- Schedules that are due, for the client, which computes their ticks; NULL if there are none.
 CREATE OR REPLACE FUNCTION due_schedules(_now bigint) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('due', jsonb_agg(schedule_status(s) ORDER BY s.next, s.schedule), 'now', _now)
     FROM schedule s WHERE s.next <= _now AND coalesce(s.put_off_until, _now) <= _now HAVING count(*) > 0
 $$;
 
--- Submits the job of a tick, and answers as a submit does; none if its idempotency key is in a transaction that is still open.
--- Every exchange waits for the caller, which is alone, and the transaction may stay open for hours: so it waits for a moment only.
+-- Submits the job of a tick and answers as a submit does; NULL if an open transaction has its idempotency key. The
+-- caller runs alone, so every exchange waits for it, and that transaction may stay open for hours: it waits 20 ms.
 CREATE OR REPLACE FUNCTION submit_tick(_now bigint, _job jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE _answer jsonb; _mistake text; _patience text := current_setting('lock_timeout');
 BEGIN
@@ -153,16 +163,16 @@ BEGIN
         _answer := submit_one(_now, _job, true);
         PERFORM set_config('lock_timeout', _patience, true);
     EXCEPTION WHEN lock_not_available THEN
-        -- The setting is as it was, as is all that the block has changed.
+        -- The failed block has also restored the setting.
         RETURN NULL;
     END;
     PERFORM count_new_limits();
     RETURN _answer;
 END $$;
 
--- Fires schedules: each with the jobs of its ticks and its next tick, as reckoned from the row that is given with it. One that
--- another exchange has fired since is left alone. One that its client cannot reckon with is `refused`: it stops, because a
--- schedule that stays due would make every exchange run alone. Says how many jobs were accepted.
+-- Fires schedules, each with the jobs of its ticks and its next tick, as the client has computed them from `from`. A
+-- schedule that another call has fired since is left as it is. One that the client cannot compute is `refused` and
+-- stops: a schedule that stays due would make every exchange run alone. Returns how many jobs were accepted.
 CREATE OR REPLACE FUNCTION fire(_now bigint, _fires jsonb) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE _fire jsonb; _tick jsonb; _row schedule; _answer jsonb; _outcome jsonb; _accepted bigint := 0; _busy boolean;
     _next bigint; _put_off bigint;
@@ -186,7 +196,7 @@ BEGIN
             ELSE
                 _answer := submit_tick(_now, _tick->'job');
                 IF _answer IS NULL THEN
-                    -- This tick is tried again in a while, and those after it with it.
+                    -- Try this tick, and those after it, again later.
                     _next := (_tick->>'tick')::bigint;
                     _put_off := _now + 5000;
                     EXIT;
@@ -208,7 +218,7 @@ BEGIN
     RETURN _accepted;
 END $$;
 
--- The last answer of a session, again.
+-- The last reply of a session. Of an exchange beside others it is built from columns.
 CREATE OR REPLACE FUNCTION recorded_reply(_session session) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT coalesce(_session.reply, jsonb_build_object('number', _session.number,
         'settled', (SELECT coalesce(jsonb_agg(CASE WHEN r LIKE '{%' THEN r::jsonb ELSE jsonb_build_object('Ok', r) END ORDER BY n), '[]')
@@ -227,20 +237,19 @@ CREATE OR REPLACE FUNCTION recorded_reply(_session session) RETURNS jsonb LANGUA
         'now', _session.reply_now, 'lease_until', _session.reply_now + _session.lease_ms))
 $$;
 
--- The exchange. If schedules are due and `_fires` does not say what they fire, nothing happens and they are the answer. A
--- trial is undone by its caller, and draws no fence tokens.
+-- The exchange. A trial is rolled back by its caller and draws no fence tokens.
 CREATE OR REPLACE FUNCTION exchange_alone(_exchange jsonb, _fires jsonb, _trial boolean) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _now bigint; _id uuid; _number bigint;
     _session session; _settled jsonb[] := '{}'; _started jsonb[] := '{}'; _item jsonb; _due jsonb;
     _draining boolean := coalesce((_exchange->>'draining')::boolean, false);
-    _claim jsonb := _exchange->'claim'; _prefetch jsonb; _hold hold; _late boolean; _held integer;
+    _claim jsonb := _exchange->'claim'; _prefetch jsonb; _owned owned_job; _late boolean; _held integer;
     _given jsonb[] := '{}'; _ahead jsonb[] := '{}'; _prefetched jsonb := '[]'; _queues text[] := '{}'; _bytes bigint := 0; _n integer;
     _stops jsonb; _reply jsonb; _over jsonb; _fired bigint; _idle bigint;
 BEGIN
     PERFORM check_exchange(_exchange);
     _exchange := with_checked_settles(_exchange);
-    _now := alone();
+    _now := lock_namespace();
     _id := (_exchange->>'session')::uuid;
     _number := (_exchange->>'number')::bigint;
     SELECT * INTO _session FROM session s WHERE s.session = _id;
@@ -267,31 +276,32 @@ BEGIN
         FROM jsonb_array_elements(coalesce(_exchange->'progress', '[]')) WITH ORDINALITY e (a, n)
         ORDER BY e.a->>'job', e.a->>'token', e.n DESC
     LOOP
-        UPDATE hold h SET progress = jsonb_build_object('percent', _item->'percent', 'note', coalesce(_item->'note', '""'), 'at', _now)
+        UPDATE owned_job h SET progress = jsonb_build_object('percent', _item->'percent', 'note', coalesce(_item->'note', '""'), 'at', _now)
         FROM job j WHERE j.id = (_item->>'job')::uuid AND h.seq = j.seq AND h.state = 'running'
             AND h.session = _id AND h.token = token_in(_item)
             AND (h.progress->'percent', h.progress->'note') IS DISTINCT FROM (_item->'percent', coalesce(_item->'note', '""'));
     END LOOP;
-    _idle := CASE WHEN NOT EXISTS (SELECT FROM hold h WHERE h.session = _id) THEN (_exchange->>'idle_ms')::bigint END;
+    _idle := CASE WHEN NOT EXISTS (SELECT FROM owned_job h WHERE h.session = _id) THEN (_exchange->>'idle_ms')::bigint END;
     UPDATE session s SET lease_until = _now + coalesce(_idle, s.lease_ms), free_permits = (_exchange->>'free_permits')::integer,
         draining = _draining WHERE s.session = _id RETURNING * INTO _session;
     IF _draining THEN
-        FOR _hold IN SELECT * FROM hold h WHERE h.session = _id AND h.state = 'claimed' ORDER BY h.token LOOP
-            PERFORM give_back(_now, _hold.seq);
+        FOR _owned IN SELECT * FROM owned_job h WHERE h.session = _id AND h.state = 'claimed' ORDER BY h.token LOOP
+            PERFORM give_back(_now, _owned.seq);
         END LOOP;
     END IF;
-    -- What it could not start in time it does not get again at once: somebody else may have it first.
-    _late := EXISTS (SELECT FROM hold h WHERE h.session = _id AND h.state = 'claimed' AND h.until <= _now);
+    -- A session that did not start claimed jobs in time gets none ahead of time now, so that another worker can take
+    -- them.
+    _late := EXISTS (SELECT FROM owned_job h WHERE h.session = _id AND h.state = 'claimed' AND h.until <= _now);
     _over := end_what_is_over(_now);
     _fired := fire(_now, _fires);
-    IF cardinality(_settled) + cardinality(_started) + _fired > 0 OR _draining OR something(_over) THEN PERFORM ring(); END IF;
+    IF cardinality(_settled) + cardinality(_started) + _fired > 0 OR _draining OR ended_anything(_over) THEN PERFORM notify_listeners(); END IF;
 
     SELECT w._given, w._queues, w._bytes INTO _given, _queues, _bytes
         FROM walk(_now, _session, coalesce((_claim->>'max')::integer, 0), (_claim->>'max_claim_batch')::integer, false, NULL,
                   _trial, _given, _queues, _bytes) w;
     _prefetch := nullif(_claim->'prefetch', 'null');
     IF _prefetch IS NOT NULL AND NOT _late THEN
-        SELECT count(*) INTO _held FROM hold h WHERE h.session = _id AND h.state = 'claimed';
+        SELECT count(*) INTO _held FROM owned_job h WHERE h.session = _id AND h.state = 'claimed';
         SELECT w._given INTO _ahead
             FROM walk(_now, _session, (_prefetch->>'buffer')::integer - _held, (_claim->>'max_claim_batch')::integer, true,
                       (_prefetch->>'lease_ms')::bigint, _trial, '{}', _queues, _bytes) w;
@@ -315,13 +325,13 @@ CREATE OR REPLACE FUNCTION api_exchange(_exchange jsonb, _fires jsonb) RETURNS j
     SELECT exchange_alone(_exchange, _fires, false)
 $$;
 
--- Whether a reply brings a worker anything that it asked for.
+-- Whether a reply brings a worker anything.
 CREATE OR REPLACE FUNCTION brings(_reply jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT jsonb_array_length(_reply->'claimed') + jsonb_array_length(_reply->'prefetched')
          + jsonb_array_length(_reply->'stop') > 0
 $$;
 
--- An exchange that only asks: if it would bring nothing it is undone, and the answer is none.
+-- An exchange that only asks: if it brings nothing it is rolled back, and the answer is NULL.
 CREATE OR REPLACE FUNCTION api_fetch(_exchange jsonb, _fires jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE _reply jsonb; _again boolean;
 BEGIN
@@ -339,9 +349,9 @@ BEGIN
     END;
 END $$;
 
--- What an exchange would find: it is tried, and undone.
+-- What an exchange would find: it is tried and rolled back.
 CREATE OR REPLACE FUNCTION api_work(_id uuid, _claim jsonb, _fires jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone(); _session session; _reply jsonb;
+DECLARE _now bigint := lock_namespace(); _session session; _reply jsonb;
 BEGIN
     SELECT * INTO _session FROM session s WHERE s.session = _id;
     IF NOT FOUND THEN PERFORM refuse('fenced', 'session ' || _id || ' has ended or never was'); END IF;
@@ -358,11 +368,11 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION api_sweep(_fires jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone(); _due jsonb := due_schedules(_now); _swept jsonb; _fired bigint;
+DECLARE _now bigint := lock_namespace(); _due jsonb := due_schedules(_now); _swept jsonb; _fired bigint;
 BEGIN
     IF _due IS NOT NULL AND _fires IS NULL THEN RETURN _due; END IF;
     _swept := end_what_is_over(_now);
     _fired := fire(_now, _fires);
-    IF something(_swept) OR _fired > 0 THEN PERFORM ring(); END IF;
+    IF ended_anything(_swept) OR _fired > 0 THEN PERFORM notify_listeners(); END IF;
     RETURN _swept || jsonb_build_object('fired', _fired, 'forgotten', forget(_now));
 END $$;

@@ -1,6 +1,6 @@
--- What registrations, configurations and operators say.
+-- Registrations, configurations, and what operators do. All of these run alone, except views and `api_keep_log`.
 
--- A registration as text, for the history of pushes.
+-- A registration as text, for the list of pushes.
 CREATE OR REPLACE FUNCTION task_text(_task jsonb) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT concat_ws(' ', 'group=' || coalesce(_task->>'group', _task->>'task'), 'max_concurrent=' || (_task->>'max_concurrent'),
         'timeout_ms=' || (_task->>'timeout_ms'),
@@ -8,20 +8,20 @@ CREATE OR REPLACE FUNCTION task_text(_task jsonb) RETURNS text LANGUAGE sql STAB
                  || (_task#>>'{retry,max_ms}') || '/' || (_task#>>'{retry,jitter_percent}'))
 $$;
 
--- A value of a configuration as text, for the history of pushes.
+-- A value of a configuration as text, for the list of pushes.
 CREATE OR REPLACE FUNCTION setting_text(_setting text, _value jsonb) RETURNS text LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN _setting = 'schedule'
-        THEN left((_value->>'cron') || ' ' || (_value->>'timezone') || ' ' || (_value->>'task'), 120)
+        THEN left((_value->>'cron') || ' ' || (_value->>'timezone') || ' ' || (_value->>'task'), {{PUSH_TEXT_CHARS}})
         ELSE _value #>> '{}' END
 $$;
 
--- What a push changed of one setting: without `old` it was added, without `new` removed.
+-- What a push changed of one setting. Without `old` it was added, without `new` removed.
 CREATE OR REPLACE FUNCTION setting_change(_setting text, _name text, _old text, _new text) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_strip_nulls(jsonb_build_object('setting', _setting, 'name', _name, 'old', _old, 'new', _new))
 $$;
 
--- Remembers a push that changed something: of the last hundred, fifty changes of each. What an app changes at one moment, with
--- nothing of another app between, is one push.
+-- Remembers a push that changed something: the last {{PUSHES}} pushes, of each {{PUSH_CHANGES}} changes. Changes of one
+-- app at one moment are one push, unless another app pushed in between.
 CREATE OR REPLACE FUNCTION remember_push(_now bigint, _app text, _changes jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _last push; _all jsonb := _changes; _listed jsonb; _unlisted bigint;
 BEGIN
@@ -29,35 +29,36 @@ BEGIN
     SELECT * INTO _last FROM push p ORDER BY p.n DESC LIMIT 1;
     IF _last.pushed_at = _now AND _last.app = _app THEN _all := _last.changes || _changes; END IF;
     SELECT jsonb_agg(c.value ORDER BY c.ordinality) INTO _listed
-        FROM jsonb_array_elements(_all) WITH ORDINALITY c WHERE c.ordinality <= 50;
-    _unlisted := greatest(jsonb_array_length(_all) - 50, 0);
+        FROM jsonb_array_elements(_all) WITH ORDINALITY c WHERE c.ordinality <= {{PUSH_CHANGES}};
+    _unlisted := greatest(jsonb_array_length(_all) - {{PUSH_CHANGES}}, 0);
     IF _last.pushed_at = _now AND _last.app = _app THEN
         UPDATE push p SET changes = _listed, unlisted = p.unlisted + _unlisted WHERE p.n = _last.n;
     ELSE
         INSERT INTO push (pushed_at, app, changes, unlisted) VALUES (_now, _app, _listed, _unlisted);
-        DELETE FROM push p WHERE p.n <= (SELECT o.n FROM push o ORDER BY o.n DESC OFFSET 100 LIMIT 1);
+        DELETE FROM push p WHERE p.n <= (SELECT o.n FROM push o ORDER BY o.n DESC OFFSET {{PUSHES}} LIMIT 1);
     END IF;
 END $$;
 
--- A namespace keeps what a thousand apps say.
+-- Refuses an app beyond the first {{APPS}}.
 CREATE OR REPLACE FUNCTION refuse_app(_field text, _app text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM refuse('invalid', invalid(_field, _app, 'must be one of at most 1000 apps of the namespace'));
+    PERFORM refuse('invalid', invalid(_field, _app, 'must be one of at most {{APPS}} apps of the namespace'));
 END $$;
 
--- Answers what the registration changed. What an app said before, word for word, changes nothing, not even which app is newest.
+-- Returns what the registration changed. If an app registers a task as before, nothing changes, not even which app is
+-- the newest.
 CREATE OR REPLACE FUNCTION api_register(_tasks jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _now bigint; _task jsonb; _name text; _grp text; _app text; _before text; _old jsonb;
     _n integer := 0; _change jsonb; _changes jsonb[] := '{}'; _unsaid jsonb[] := '{}'; _of text;
 BEGIN
     PERFORM check_tasks(_tasks);
-    _now := alone();
+    _now := lock_namespace();
     FOR _task IN SELECT * FROM jsonb_array_elements(_tasks) LOOP
         _name := _task->>'task';
-        _app := coalesce(_task->>'app', 'default');
+        _app := coalesce(_task->>'app', '{{DEFAULT_APP}}');
         IF NOT EXISTS (SELECT FROM registration r WHERE r.task = _name AND r.app = _app)
-            AND (SELECT count(*) FROM registration r WHERE r.task = _name) >= 1000 THEN
+            AND (SELECT count(*) FROM registration r WHERE r.task = _name) >= {{APPS}} THEN
             PERFORM refuse_app('tasks[' || _n || '].app', _app);
         END IF;
         _n := _n + 1;
@@ -65,7 +66,7 @@ BEGIN
     FOR _task IN SELECT * FROM jsonb_array_elements(_tasks) LOOP
         _name := _task->>'task';
         _grp := coalesce(_task->>'group', _name);
-        _app := coalesce(_task->>'app', 'default');
+        _app := coalesce(_task->>'app', '{{DEFAULT_APP}}');
         _old := NULL;
         SELECT r.options INTO _old FROM registration r WHERE r.task = _name AND r.app = _app;
         CONTINUE WHEN _old - 'app' = _task - 'app';
@@ -91,17 +92,17 @@ BEGIN
     END LOOP;
     IF cardinality(_changes) > 0 THEN
         PERFORM remember_push(_now, _of, to_jsonb(_unsaid));
-        PERFORM ring();
+        PERFORM notify_listeners();
     END IF;
     RETURN jsonb_build_object('changes', to_jsonb(_changes));
 END $$;
 
--- Limits that nobody sets any more leave no row behind.
+-- Deletes rows of limits that neither an operator nor a configuration sets.
 CREATE OR REPLACE FUNCTION drop_empty_limits() RETURNS void LANGUAGE sql AS $$
     DELETE FROM limits l WHERE l.operator IS NULL AND l.config IS NULL
 $$;
 
--- A configuration, one row for each thing that it says.
+-- The settings of a configuration, one row each.
 CREATE OR REPLACE FUNCTION settings_of(_configuration jsonb) RETURNS TABLE (setting text, name text, value jsonb)
 LANGUAGE sql STABLE AS $$
     SELECT 'limit', e.key, e.value FROM jsonb_each(coalesce(_configuration->'limits', '{}')) e
@@ -111,18 +112,18 @@ LANGUAGE sql STABLE AS $$
         WHERE jsonb_typeof(e.value) <> 'null'
 $$;
 
--- What the newest app says that names it.
+-- A setting as the newest app that names it has it.
 CREATE OR REPLACE FUNCTION newest_setting(_setting text, _name text) RETURNS TABLE (value jsonb, app text) LANGUAGE sql STABLE AS $$
     SELECT s.value, s.app FROM app_setting s JOIN app a USING (app)
-        WHERE s.setting = _setting AND s.name = _name ORDER BY a.place DESC LIMIT 1
+        WHERE s.setting = _setting AND s.name = _name ORDER BY a.n DESC LIMIT 1
 $$;
 
--- Replaces what an app's configuration says, and answers what that changed. `_next` has, by schedule, an expression, its time
--- zone and its first tick after now: for each schedule that the app names or named. If one of them counts with another
--- expression by now, the answer is null, and nothing has happened. What the app said before, word for word, changes nothing.
+-- Replaces the configuration of an app, and returns what that changed. `_next` has, for each schedule that the app
+-- names or named, a cron expression, its time zone and its first tick after now. If a schedule counts with another
+-- expression meanwhile, the answer is NULL, and nothing is changed. A configuration as before changes nothing.
 CREATE OR REPLACE FUNCTION api_configure(_configuration jsonb, _next jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-    _now bigint; _app text := coalesce(_configuration->>'app', 'default'); _changes jsonb;
+    _now bigint; _app text := coalesce(_configuration->>'app', '{{DEFAULT_APP}}'); _changes jsonb;
     _refs text[]; _queues text[]; _schedules text[]; _name text; _newest record; _spec jsonb; _before integer;
 BEGIN
     PERFORM check_configuration(_configuration);
@@ -130,7 +131,7 @@ BEGIN
     IF EXISTS (SELECT FROM jsonb_each(_next) e WHERE jsonb_typeof(e.value) <> 'object') THEN
         PERFORM refuse('conflict', 'this process is of an older release than the schema, and has to be replaced: its schedules are not stored');
     END IF;
-    _now := alone();
+    _now := lock_namespace();
     SELECT coalesce(jsonb_agg(
             setting_change(d.setting, d.name, setting_text(d.setting, d.old), setting_text(d.setting, d.new))
             ORDER BY array_position(ARRAY['limit', 'queue_priority', 'schedule', 'retention'], d.setting), d.name COLLATE "C"), '[]')
@@ -140,12 +141,12 @@ BEGIN
             FULL JOIN settings_of(_configuration) n ON n.setting = o.setting AND n.name = o.name
             WHERE o.value::text IS DISTINCT FROM n.value::text) d;
     IF _changes = '[]' THEN
-        -- A schedule that had stopped goes on, if this release finds a tick.
+        -- A schedule that had stopped runs again if this release finds a tick.
         UPDATE schedule s SET next = (_next->s.schedule->>'next')::bigint WHERE s.enabled AND s.next IS NULL
             AND _next->s.schedule->>'cron' = s.spec->>'cron' AND _next->s.schedule->>'timezone' = s.spec->>'timezone';
         RETURN jsonb_build_object('changes', _changes);
     END IF;
-    IF NOT EXISTS (SELECT FROM app a WHERE a.app = _app) AND (SELECT count(*) FROM app) >= 1000 THEN
+    IF NOT EXISTS (SELECT FROM app a WHERE a.app = _app) AND (SELECT count(*) FROM app) >= {{APPS}} THEN
         PERFORM refuse_app('app', _app);
     END IF;
     SELECT array_agg(t.name) FILTER (WHERE t.setting = 'limit'), array_agg(t.name) FILTER (WHERE t.setting = 'queue_priority'),
@@ -155,20 +156,20 @@ BEGIN
     FOREACH _name IN ARRAY coalesce(_schedules, '{}') LOOP
         _spec := coalesce(_configuration->'schedules'->_name, (
             SELECT s.value FROM app_setting s JOIN app a USING (app)
-            WHERE s.setting = 'schedule' AND s.name = _name AND s.app <> _app ORDER BY a.place DESC LIMIT 1));
+            WHERE s.setting = 'schedule' AND s.name = _name AND s.app <> _app ORDER BY a.n DESC LIMIT 1));
         IF _spec IS NOT NULL AND (_next->_name->>'cron', _next->_name->>'timezone')
                 IS DISTINCT FROM (_spec->>'cron', _spec->>'timezone') THEN
             RETURN NULL;
         END IF;
     END LOOP;
-    PERFORM ring();
+    PERFORM notify_listeners();
     DELETE FROM app_setting s WHERE s.app = _app;
     INSERT INTO app_setting SELECT _app, n.setting, n.name, n.value FROM settings_of(_configuration) n;
     DELETE FROM app a WHERE a.app = _app;
-    INSERT INTO app SELECT _app, (SELECT coalesce(max(a.place), 0) + 1 FROM app a)
+    INSERT INTO app SELECT _app, (SELECT coalesce(max(a.n), 0) + 1 FROM app a)
         WHERE EXISTS (SELECT FROM app_setting s WHERE s.app = _app);
     UPDATE retention r SET retain_ms = coalesce((SELECT (n.value #>> '{}')::bigint FROM newest_setting('retention', r.state::text) n),
-        CASE r.state WHEN 'failed' THEN 1209600000 ELSE 86400000 END);
+        CASE r.state WHEN 'failed' THEN {{RETAIN_FAILED_MS}} ELSE {{RETAIN_MS}} END);
     FOREACH _name IN ARRAY coalesce(_queues, '{}') LOOP
         INSERT INTO queue AS q (queue, priority)
             VALUES (_name, (SELECT (n.value #>> '{}')::integer FROM newest_setting('queue_priority', _name) n))
@@ -209,7 +210,7 @@ $$;
 CREATE OR REPLACE FUNCTION api_configurations() RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT coalesce(jsonb_agg(jsonb_build_object('app', a.app, 'limits', said_by(a.app, 'limit', ''),
         'queue_priorities', said_by(a.app, 'queue_priority', ''), 'schedules', said_by(a.app, 'schedule', ''),
-        'retention', said_by(a.app, 'retention', '_ms')) ORDER BY a.place), '[]') FROM app a
+        'retention', said_by(a.app, 'retention', '_ms')) ORDER BY a.n), '[]') FROM app a
 $$;
 
 CREATE OR REPLACE FUNCTION api_pushes() RETURNS jsonb LANGUAGE sql STABLE AS $$
@@ -220,16 +221,16 @@ $$;
 CREATE OR REPLACE FUNCTION api_set_limit(_ref text, _slots integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM check_none(group_mistake('group', _ref), slots_mistake('limit', _slots, 0, {{LIMIT}}));
-    PERFORM ring();
-    PERFORM alone();
+    PERFORM notify_listeners();
+    PERFORM lock_namespace();
     INSERT INTO limits AS l (ref, operator) VALUES (_ref, _slots) ON CONFLICT (ref) DO UPDATE SET operator = excluded.operator;
     PERFORM recount(_ref);
 END $$;
 
 CREATE OR REPLACE FUNCTION api_unset_limit(_ref text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM ring();
-    PERFORM alone();
+    PERFORM notify_listeners();
+    PERFORM lock_namespace();
     UPDATE limits l SET operator = NULL WHERE l.ref = _ref AND l.operator IS NOT NULL;
     IF NOT FOUND THEN PERFORM refuse('not_found', _ref || ': no operator has set a limit'); END IF;
     PERFORM drop_empty_limits();
@@ -240,37 +241,37 @@ CREATE OR REPLACE FUNCTION api_pause_queue(_queue text, _paused boolean) RETURNS
 BEGIN
     PERFORM check_none(CASE WHEN NOT is_name(_queue) THEN invalid('queue', coalesce(_queue, ''), name_rule()) END,
         CASE WHEN _paused IS NULL THEN invalid('paused', 'null'::text, 'must be true or false') END);
-    PERFORM ring();
-    PERFORM alone();
+    PERFORM notify_listeners();
+    PERFORM lock_namespace();
     INSERT INTO queue AS q (queue, paused) VALUES (_queue, _paused) ON CONFLICT (queue) DO UPDATE SET paused = excluded.paused;
     DELETE FROM queue q WHERE q.queue = _queue AND q.priority IS NULL AND NOT q.paused;
 END $$;
 
 CREATE OR REPLACE FUNCTION api_release_slot(_ref text, _token bigint) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone(); _seq bigint;
+DECLARE _now bigint := lock_namespace(); _seq bigint;
 BEGIN
-    PERFORM ring();
+    PERFORM notify_listeners();
     IF EXISTS (SELECT FROM program p WHERE p.token = _token AND slots_of(p, _ref) > 0) THEN
         PERFORM free_program(_token);
         RETURN;
     END IF;
-    SELECT h.seq INTO _seq FROM hold h JOIN job j USING (seq)
+    SELECT h.seq INTO _seq FROM owned_job h JOIN job j USING (seq)
         WHERE h.token = _token AND h.state = 'running' AND slots_of(j, _ref) > 0;
     IF NOT FOUND THEN PERFORM refuse('not_found', _ref || ': slot ' || _token || ' is not held'); END IF;
     PERFORM take_away(_now, _seq, 'released_by_operator', 'released by operator');
 END $$;
 
--- `_step` is the step that is to be retried or skipped.
+-- Retries or skips a step (`_step`), or cancels the workflow.
 CREATE OR REPLACE FUNCTION api_steer_workflow(_name text, _steer text, _step integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _now bigint; _workflow workflow; _head record; _id uuid;
 BEGIN
     PERFORM check_none(CASE WHEN coalesce(_steer NOT IN ('retry', 'skip', 'cancel'), true)
         THEN invalid('steer', coalesce(_steer, ''), 'must be retry, skip or cancel') END);
-    PERFORM ring();
-    -- A caller's open transaction may hold this row, because it submits to the workflow: wait for that before everybody
-    -- else waits for us.
+    PERFORM notify_listeners();
+    -- A caller's open transaction may have locked this row, because it submits to the workflow. Wait for it before
+    -- taking the namespace lock, which all exchanges would wait for.
     PERFORM 1 FROM workflow w WHERE w.workflow = _name FOR UPDATE;
-    _now := alone();
+    _now := lock_namespace();
     SELECT * INTO _workflow FROM workflow w WHERE w.workflow = _name;
     IF NOT FOUND THEN PERFORM refuse('not_found', 'workflow ' || _name); END IF;
     IF _steer = 'cancel' THEN
@@ -278,7 +279,7 @@ BEGIN
             PERFORM cancel_one(_now, _id);
         END LOOP;
         UPDATE workflow w SET cancelled = true WHERE w.workflow = _name;
-        PERFORM take_turns(_now, _name);
+        PERFORM put_next_in_line(_now, _name);
         RETURN;
     END IF;
     IF _steer = 'retry' AND EXISTS (SELECT FROM job j WHERE j.workflow = _name AND j.step = _step) THEN RETURN; END IF;
@@ -291,11 +292,11 @@ BEGIN
         PERFORM reopen(_now, _head.seq);
     ELSE
         UPDATE done d SET skipped = true WHERE d.seq = _head.seq;
-        PERFORM take_turns(_now, _name);
+        PERFORM put_next_in_line(_now, _name);
     END IF;
 END $$;
 
--- Whether a job is one of those that a filter names.
+-- Whether a job matches a filter.
 CREATE OR REPLACE FUNCTION matches(
     _filter jsonb, _state job_state, _queue text, _task text, _grp text, _key text, _workflow text
 ) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
@@ -306,13 +307,12 @@ CREATE OR REPLACE FUNCTION matches(
        AND (_filter->>'workflow' IS NULL OR coalesce(_filter->>'workflow' = _workflow, false))
 $$;
 
--- The first jobs after a place that match and can be changed.
-DROP FUNCTION IF EXISTS next_changeable(text, jsonb, bigint);
+-- The first jobs after a number that match a filter and can be changed.
 CREATE OR REPLACE FUNCTION changeable(_now bigint, _change text, _filter jsonb, _after bigint, _most integer)
 RETURNS TABLE (seq bigint, id uuid) LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF _change = 'cancel' THEN
-        RETURN QUERY SELECT j.seq, j.id FROM job j LEFT JOIN hold h USING (seq)
+        RETURN QUERY SELECT j.seq, j.id FROM job j LEFT JOIN owned_job h USING (seq)
             WHERE j.seq > _after AND NOT coalesce(h.cancel, false)
               AND matches(_filter, coalesce(h.state, 'pending'), j.queue, j.task, j.grp, j.key, j.workflow)
             ORDER BY j.seq LIMIT _most;
@@ -323,7 +323,7 @@ BEGIN
                   AND matches(_filter, d.state, d.queue, d.task, d.grp, d.key, d.workflow)
                 ORDER BY d.seq LIMIT _most)
             UNION ALL
-            -- Those that wait for a date, and not the whole backlog: every exchange waits meanwhile.
+            -- Only jobs that wait for a date, not the whole backlog: every exchange waits meanwhile.
             (SELECT j.seq, j.id FROM (
                     SELECT l.seq FROM line l WHERE l.parked_on = '@' AND l.run_at > _now ORDER BY l.run_at OFFSET 0) w
                 CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = w.seq OFFSET 0) j
@@ -334,15 +334,15 @@ BEGIN
     END IF;
 END $$;
 
--- They are found before the first is changed: changing one changes nothing about which others can be.
+-- All jobs of the page are found before the first is changed: a change has no effect on which others can be changed.
 CREATE OR REPLACE FUNCTION api_change_matching(_change text, _filter jsonb, _after bigint, _limit integer) RETURNS jsonb
 LANGUAGE plpgsql AS $$
 DECLARE _now bigint; _n integer := 0; _last bigint; _found record;
 BEGIN
     PERFORM check_none(CASE WHEN coalesce(_change NOT IN ('cancel', 'retry'), true)
         THEN invalid('change', coalesce(_change, ''), 'must be cancel or retry') END, slots_mistake('limit', _limit, 1, {{PAGE}}));
-    _now := alone();
-    PERFORM ring();
+    _now := lock_namespace();
+    PERFORM notify_listeners();
     FOR _found IN SELECT * FROM changeable(_now, _change, _filter, coalesce(_after, 0), _limit + 1) LOOP
         IF _n = _limit THEN RETURN jsonb_build_object('jobs', _n, 'next', _last); END IF;
         IF _change = 'cancel' THEN PERFORM cancel_one(_now, _found.id); ELSE PERFORM retry_one(_now, _found.id); END IF;
@@ -358,14 +358,14 @@ $$;
 
 CREATE OR REPLACE FUNCTION api_acquire_slots(_request jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
-    _now bigint; _id uuid; _ref text := _request->>'group'; _slots integer; _own integer;
+    _now bigint; _id uuid; _ref text := _request->>'group'; _slots integer; _submit_limit integer;
     _program program; _need record; _limit integer; _n bigint;
 BEGIN
     PERFORM check_slot_request(_request);
-    _now := alone();
+    _now := lock_namespace();
     _id := (_request->>'id')::uuid;
     _slots := coalesce((_request->>'slots')::integer, 1);
-    _own := (_request->>'limit')::integer;
+    _submit_limit := (_request->>'limit')::integer;
     SELECT * INTO _program FROM program p WHERE p.lease = _id AND p.until > _now;
     IF FOUND THEN
         IF _program.ref = _ref AND _program.slots = _slots THEN RETURN slot_lease(_program); END IF;
@@ -374,27 +374,27 @@ BEGIN
     _program.ref := _ref;
     _program.slots := _slots;
     FOR _need IN SELECT * FROM needs_of(_program) LOOP
-        _limit := limit_with(_need.ref, CASE WHEN _need.ref = _ref THEN _own END);
+        _limit := limit_with(_need.ref, CASE WHEN _need.ref = _ref THEN _submit_limit END);
         IF _limit > 0 AND _slots > _limit THEN
             PERFORM refuse('invalid', invalid('slots', _slots, 'must be at most ' || _limit || ', the limit of ' || _need.ref));
         END IF;
     END LOOP;
     PERFORM end_what_is_over(_now);
-    IF _own IS NOT NULL THEN
-        INSERT INTO submit_limit (ref, slots, counted) VALUES (_ref, _own, true) RETURNING n INTO _n;
+    IF _submit_limit IS NOT NULL THEN
+        INSERT INTO submit_limit (ref, slots, counted) VALUES (_ref, _submit_limit, true) RETURNING n INTO _n;
         PERFORM recount(_ref);
     END IF;
     FOR _need IN SELECT * FROM needs_of(_program) LOOP
         IF NOT has_room(_need.ref, _need.slots, false)
             OR EXISTS (SELECT FROM reserved_for(_now, _need.ref, _need.slots, ARRAY[9223372036854775807], false)) THEN
-            IF _own IS NOT NULL THEN
+            IF _submit_limit IS NOT NULL THEN
                 DELETE FROM submit_limit b WHERE b.ref = _ref AND b.n = _n;
                 PERFORM recount(_ref);
             END IF;
             RETURN NULL;
         END IF;
     END LOOP;
-    IF _own IS NOT NULL THEN DELETE FROM submit_limit b WHERE b.ref = _ref AND b.n < _n; END IF;
+    IF _submit_limit IS NOT NULL THEN DELETE FROM submit_limit b WHERE b.ref = _ref AND b.n < _n; END IF;
     INSERT INTO program (lease, ref, slots, holder, token, since, until)
         VALUES (_id, _ref, _slots, _request->>'holder', next_token(false), _now, _now + (_request->>'lease_ms')::bigint)
         RETURNING * INTO _program;
@@ -406,16 +406,16 @@ CREATE OR REPLACE FUNCTION api_extend_slots(_lease uuid, _token bigint, _lease_m
 DECLARE _now bigint; _program program;
 BEGIN
     PERFORM check_none(slots_mistake('lease_ms', _lease_ms, {{LEASE_MIN_MS}}, {{LEASE_MAX_MS}}));
-    _now := alone();
+    _now := lock_namespace();
     UPDATE program p SET until = _now + _lease_ms WHERE p.lease = _lease AND p.token = _token RETURNING * INTO _program;
     IF NOT FOUND THEN PERFORM refuse('fenced', 'token ' || _token || ' does not hold lease ' || _lease); END IF;
     RETURN slot_lease(_program);
 END $$;
 
 CREATE OR REPLACE FUNCTION api_return_slots(_lease uuid, _token bigint) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone();
+DECLARE _now bigint := lock_namespace();
 BEGIN
-    PERFORM ring();
+    PERFORM notify_listeners();
     IF NOT EXISTS (SELECT FROM program p WHERE p.lease = _lease AND p.token = _token) THEN
         PERFORM refuse('fenced', 'token ' || _token || ' does not hold lease ' || _lease);
     END IF;
@@ -439,11 +439,11 @@ BEGIN
     RETURN _status;
 END $$;
 
--- `_next` is the first tick after now of the schedule, if its expression and time zone are still `_cron` and `_timezone`;
--- if they are not, the answer is false, and nothing has happened.
+-- `_next` is the schedule's first tick after now, if its expression and time zone are still `_cron` and `_timezone`; if
+-- they are not, the answer is false, and nothing is changed.
 CREATE OR REPLACE FUNCTION api_enable_schedule(_name text, _enabled boolean, _next bigint, _cron text, _timezone text)
 RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE _now bigint := alone(); _row schedule;
+DECLARE _now bigint := lock_namespace(); _row schedule;
 BEGIN
     SELECT * INTO _row FROM schedule s WHERE s.schedule = _name;
     IF NOT FOUND THEN PERFORM refuse('not_found', 'schedule ' || _name); END IF;
@@ -453,8 +453,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- Keeps the log of an attempt. A token that was never drawn is no attempt; to look for one that was drawn would take an index
--- on every claim, so a log that comes after its job was forgotten is kept.
+-- Keeps the log of an attempt. A token that was never drawn is refused. To check that a token still belongs to a
+-- remembered job would take an index that every claim writes, so a log that comes after its job was forgotten is kept.
 CREATE OR REPLACE FUNCTION api_keep_log(_token bigint, _log bytea) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM check_none(CASE WHEN coalesce(octet_length(_log) > {{LOG_BYTES}}, true)

@@ -1,36 +1,46 @@
--- The exchange that does not need to be alone: it settles the session's own jobs and claims from the line, beside others
--- that do the same. It decides as `api_exchange` would, and leaves everything unusual to that one.
+-- The exchange beside others: it settles jobs of its own session and claims from the line, while other exchanges do the
+-- same. It decides what `api_exchange` would decide. If it meets anything unusual, it changes nothing and returns no
+-- row (or fails with QOALO), and the client sends the exchange to `api_exchange`, which runs alone.
 --
--- Locks, in this order: the namespace's lock (shared); the session's row; rows of `slots`: those that are new, those of keys of one
--- slot that is freed, all others, each by the order of their references, then groups of several rows; rows of `line`, `early` and
--- the clock's, which it skips where somebody else has them. So no two wait for each other.
+-- 1. Check the arguments; take the namespace lock shared; lock the session's row.
+-- 2. Return if anything must be done alone (`must_be_alone`).
+-- 3. Move the fronts if the era is over (45_front.sql).
+-- 4. Settle all jobs at once (`settle_shared`).
+-- 5. Wake jobs whose date has come; claim (54_shared_claim.sql). If other claims took the slots that it counted on,
+--    claim again, up to five times, patiently from the second time on.
+-- 6. Check again that nothing needs to be done alone: it may have come with a job that was just claimed.
+-- 7. Draw tokens, store the claimed jobs, record the reply.
 --
--- Joins are written so that there is one way to make them, from the list to the table, by index: `LATERAL (... OFFSET 0)`,
--- `= ANY (ARRAY[...])`, `(SELECT true ...)`. A plan that was made while the queue was empty lasts when it has a million rows.
+-- Lock order: the namespace lock (shared); the session's row; rows of `slots` (53_slots.sql). Rows of `line`, `early`,
+-- `era` and `clock` it skips if another transaction has locked them. So no two exchanges wait for each other.
+--
+-- Joins are written so that the planner has one choice, from the list to the table by index: `LATERAL (... OFFSET 0)`,
+-- `= ANY (ARRAY[...])`, `(SELECT true ...)`. A plan that was made while the queue was empty is still good with a
+-- million rows.
 
--- Whether something is about to happen that needs to be alone: something is over, a schedule is due, a limit came with a
--- job, a big job that is due stands in line. Ordered, so that there is one way to find it, by index.
+-- Whether something has to be done alone: something is over, a schedule is due, a submit-side limit is not counted yet,
+-- or a big job is in line. Each query is ordered, so that it goes by index.
 CREATE OR REPLACE FUNCTION must_be_alone(_now bigint, _session uuid) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce(
         (SELECT true FROM session s WHERE s.lease_until <= _now AND s.session <> _session ORDER BY s.lease_until LIMIT 1),
-        (SELECT true FROM hold h WHERE h.until <= _now ORDER BY h.until LIMIT 1),
+        (SELECT true FROM owned_job h WHERE h.until <= _now ORDER BY h.until LIMIT 1),
         (SELECT true FROM program p WHERE p.until <= _now ORDER BY p.until LIMIT 1),
         (SELECT true FROM job j WHERE j.good_until <= _now AND (SELECT true FROM line l WHERE l.seq = j.seq) ORDER BY j.good_until LIMIT 1),
         (SELECT true FROM schedule s WHERE s.next <= _now AND coalesce(s.put_off_until, _now) <= _now LIMIT 1),
         (SELECT true FROM submit_limit b WHERE NOT b.counted ORDER BY b.ref LIMIT 1),
-        (SELECT true FROM line l WHERE l.big AND l.run_at <= _now AND EXISTS (SELECT FROM gate) ORDER BY l.run_at LIMIT 1),
+        (SELECT true FROM line l WHERE l.big AND l.run_at <= _now AND EXISTS (SELECT FROM effective_limit) ORDER BY l.run_at LIMIT 1),
         false);
 END $$;
 
--- Jobs that a session settles, as they are told: what became of each is worked out for all of them at once.
--- Answers with the states, and with what they freed of groups that have a limit; none if somebody must be alone for it.
+-- Settles the jobs of a session all at once. Returns their states, and the slots that they freed of references that
+-- have a limit; `settled` is NULL if the exchange must run alone.
 CREATE OR REPLACE FUNCTION settle_shared(
     _now bigint, _session session, _jobs uuid[], _tokens bigint[], _outcomes text[], _errors text[], _outputs text[],
     _delays bigint[], OUT settled text[], OUT freed_refs text[], OUT freed integer[], OUT freed_most integer[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    _seqs bigint[]; _thens job_state[]; _extras boolean; _waiting boolean; _limited boolean := EXISTS (SELECT FROM gate);
+    _seqs bigint[]; _thens job_state[]; _extras boolean; _waiting boolean; _limited boolean := EXISTS (SELECT FROM effective_limit);
     _queues text[]; _groups text[]; _keys text[]; _costs integer[]; _limits jsonb[]; _dropped bigint[];
 BEGIN
     freed_refs := '{}';
@@ -42,7 +52,7 @@ BEGIN
            array_agg(t.queue) FILTER (WHERE _limited), array_agg(t.grp) FILTER (WHERE _limited),
            array_agg(t.key) FILTER (WHERE _limited), array_agg(t.cost) FILTER (WHERE _limited),
            array_agg(t.limits) FILTER (WHERE t.limits IS NOT NULL),
-           array_agg((t.attempts->0->>'token')::bigint) FILTER (WHERE jsonb_array_length(t.attempts) >= 100)
+           array_agg((t.attempts->0->>'token')::bigint) FILTER (WHERE jsonb_array_length(t.attempts) >= {{ATTEMPTS_KEPT}})
     INTO _seqs, _thens, _waiting, _extras, _queues, _groups, _keys, _costs, _limits, _dropped FROM (
         SELECT j.attempts, j.seq, j.queue, j.grp, j.key, j.cost, j.limits, j.workflow IS NOT NULL OR j.submit_limit IS NOT NULL AS waiting,
                (CASE
@@ -52,11 +62,12 @@ BEGIN
                    WHEN is_over(j.good_until, _now) THEN 'expired'
                    ELSE 'pending' END)::job_state AS state
         FROM unnest(_jobs, _tokens, _outcomes) WITH ORDINALITY o (job, token, outcome, n)
-        -- One by one, by index: what a session holds may be much.
-        CROSS JOIN LATERAL (SELECT * FROM hold x WHERE x.session = _session.session AND x.token = o.token AND x.state = 'running' OFFSET 0) h
+        -- By index, one by one: a session may own very many jobs.
+        CROSS JOIN LATERAL (SELECT * FROM owned_job x WHERE x.session = _session.session AND x.token = o.token AND x.state = 'running' OFFSET 0) h
         CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = h.seq AND x.id = o.job OFFSET 0) j
         ORDER BY o.n) t;
-    -- One that owns nothing, or is there twice, or is a step, or may take a limit with it: that is not for us.
+    -- A job that the session does not own or settles twice, a step, and a job with a submit-side limit make the
+    -- exchange run alone.
     IF cardinality(_seqs) IS DISTINCT FROM cardinality(_jobs) OR _waiting
         OR cardinality(_seqs) <> (SELECT count(DISTINCT q) FROM unnest(_seqs) q) THEN
         settled := NULL;
@@ -65,15 +76,15 @@ BEGIN
     IF _limited THEN
         SELECT coalesce(array_agg(n.ref), '{}'), coalesce(array_agg(n.slots), '{}'), coalesce(array_agg(n.most), '{}')
         INTO freed_refs, freed, freed_most FROM limited_sums(_queues, _groups, _keys, _costs, _limits) n;
-        -- A limit that came with a job may go with the last of its group.
-        IF EXISTS (SELECT FROM gate g WHERE g.ref = ANY (freed_refs) AND g.submit IS NOT NULL) THEN
+        -- A submit-side limit may go with the last job of its group.
+        IF EXISTS (SELECT FROM effective_limit g WHERE g.ref = ANY (freed_refs) AND g.submit IS NOT NULL) THEN
             settled := NULL;
             RETURN;
         END IF;
     END IF;
-    -- Each part hands on all that the next one needs: joining two of them would cost the square of their number.
+    -- Each part hands on all columns that the next one needs: a join of two parts would be quadratic.
     WITH held AS (
-        DELETE FROM hold h USING unnest(_seqs, _thens, _outcomes, _errors, _outputs, _delays)
+        DELETE FROM owned_job h USING unnest(_seqs, _thens, _outcomes, _errors, _outputs, _delays)
             o (seq, state, outcome, error, output, delay)
         WHERE h.seq = ANY (ARRAY[o.seq])
         RETURNING h.seq, h.token, h.since, o.state, ended_as(o.outcome, o.state) AS outcome,
@@ -88,35 +99,35 @@ BEGIN
         FROM held t WHERE j.seq = ANY (ARRAY[t.seq]) AND t.state = 'pending'
         RETURNING j.seq, j.queue, j.task, j.grp, j.cost, j.limits, j.priority, j.run_at
     ), again AS (
-        INSERT INTO line (seq, queue, task, lane, twin, priority, run_at, big, parked_on)
-        SELECT b.seq, b.queue, b.task, l.lane, l.twin, b.priority, b.run_at, l.big, CASE WHEN b.run_at > _now THEN '@' END
-        FROM back b CROSS JOIN LATERAL lane_of(b.task, b.grp, b.cost, b.limits) l
+        INSERT INTO line (seq, queue, task, class, extra_keys, priority, run_at, big, parked_on)
+        SELECT b.seq, b.queue, b.task, l.class, l.extra_keys, b.priority, b.run_at, l.big, CASE WHEN b.run_at > _now THEN '@' END
+        FROM back b CROSS JOIN LATERAL class_of(b.task, b.grp, b.cost, b.limits) l
     ), gone AS (
         DELETE FROM job j USING held t WHERE j.seq = ANY (ARRAY[t.seq]) AND t.state <> 'pending'
         RETURNING j.*, t.state, t.output, t.outcome, t.error, t.token, t.since, t.uses
     )
-    -- Two jobs of one id cannot be; if there were, that is for one who is alone.
+    -- Ids are unique. If two jobs had one id after all, the exchange runs alone: see `failure` in call.rs.
     INSERT INTO done
     SELECT g.seq, g.id, g.task, g.queue, g.grp, g.key, g.cost, g.limits, g.priority, g.submitted_at, g.run_at, g.good_until,
         g.max_attempts, g.retry, g.timeout_ms, g.submit_limit, g.idempotency_key, g.workflow, g.step, g.skipped,
-        g.attempts_used + g.uses, CASE WHEN jsonb_array_length(g.attempts) >= 100 THEN g.attempts - 0 ELSE g.attempts END,
+        g.attempts_used + g.uses, CASE WHEN jsonb_array_length(g.attempts) >= {{ATTEMPTS_KEPT}} THEN g.attempts - 0 ELSE g.attempts END,
         g.payload, g.state, _now, g.output, g.token, _session.worker, _session.session, g.since, g.outcome, g.error
     FROM gone g;
     IF _extras THEN
-        DELETE FROM extra e WHERE e.seq = ANY (_seqs) AND NOT EXISTS (SELECT FROM job j WHERE j.seq = e.seq);
+        DELETE FROM extra_limit e WHERE e.seq = ANY (_seqs) AND NOT EXISTS (SELECT FROM job j WHERE j.seq = e.seq);
     END IF;
-    -- With an attempt that a hundred newer ones drop goes its log.
+    -- The log goes with the attempt that is dropped.
     IF _dropped IS NOT NULL THEN DELETE FROM attempt_log g WHERE g.token = ANY (_dropped); END IF;
     DELETE FROM stop s WHERE s.session = _session.session AND s.token = ANY (_tokens);
     settled := _thens::text[];
 END $$;
 
--- The answer, row by row: 0 the time and the lease's end, 1 what became of each settle, 2 each job that was claimed, 4
--- that there is nothing for one who only asks. No row: this exchange is for `api_exchange`; nothing has
--- happened.
+-- The reply, row by row. `kind` is 0 for the time and the end of the lease, 1 for the state of each settled job, 2 for
+-- each claimed job, 4 if an exchange that only asks gets nothing. No row: the client must send it to `api_exchange`;
+-- nothing has changed.
 CREATE OR REPLACE FUNCTION api_exchange_shared(
     _id uuid, _number bigint, _jobs uuid[], _tokens bigint[], _outcomes text[], _errors text[], _outputs text[],
-    _delays bigint[], _max integer, _per_queue integer, _free_permits integer, _only_asks boolean
+    _delays bigint[], _max integer, _max_claim_batch integer, _free_permits integer, _only_asks boolean
 ) RETURNS TABLE (
     kind integer, place bigint, id uuid, token bigint, state text, attempt integer, max_attempts integer, queue text, task text,
     grp text, key text, payload text, timeout_ms bigint, retry text, now bigint, lease_until bigint
@@ -126,11 +137,11 @@ DECLARE
     _granted bigint[]; _attempts integer[]; _timeouts bigint[]; _retries jsonb[]; _unusual boolean; _bytes bigint;
 BEGIN
     PERFORM check_isolation();
-    PERFORM check_shared_exchange(_jobs, _tokens, _outcomes, _errors, _outputs, _delays, _max, _per_queue, _free_permits);
-    PERFORM pg_advisory_xact_lock_shared(turn_key());
+    PERFORM check_shared_exchange(_jobs, _tokens, _outcomes, _errors, _outputs, _delays, _max, _max_claim_batch, _free_permits);
+    PERFORM pg_advisory_xact_lock_shared(namespace_key());
     _now := store_time();
     SELECT * INTO _session FROM session s WHERE s.session = _id FOR UPDATE;
-    -- On a server whose clock is behind that of the one before it, a session goes on from where it was.
+    -- After a failover to a server whose clock is behind, a session's time does not go back.
     _now := greatest(_now, _session.reply_now);
     IF NOT FOUND OR _number <> _session.number + 1 OR must_be_alone(_now, _id) THEN RETURN; END IF;
     IF EXISTS (SELECT FROM stop s WHERE s.session = _id) THEN RETURN; END IF;
@@ -142,21 +153,22 @@ BEGIN
             SELECT d.seq FROM line d WHERE d.parked_on = '@' AND d.run_at <= _now ORDER BY d.run_at, d.seq
             LIMIT 10000 FOR UPDATE SKIP LOCKED));
     END IF;
-    IF NOT EXISTS (SELECT FROM gate) THEN _taken := claim_unlimited(_session, _max, _per_queue); END IF;
+    IF NOT EXISTS (SELECT FROM effective_limit) THEN _taken := claim_unlimited(_session, _max, _max_claim_batch); END IF;
     FOR _try IN 1 .. 5 LOOP
         EXIT WHEN _taken IS NOT NULL;
         BEGIN
-            _taken := claim_shared(_session, _max, _per_queue, _settled.freed_refs, _settled.freed, _settled.freed_most);
+            _taken := claim_shared(_session, _max, _max_claim_batch, _settled.freed_refs, _settled.freed, _settled.freed_most);
         EXCEPTION WHEN serialization_failure THEN
-            -- Somebody else took what it counted on. What was settled stays; the claim is made anew, patiently.
+            -- Another claim took the slots that this one counted on. The settles stay; the claim is made again,
+            -- patiently.
             IF _try = 5 THEN
-                RAISE EXCEPTION 'others were always faster' USING ERRCODE = 'QOALO';
+                RAISE EXCEPTION 'other claims took its slots five times' USING ERRCODE = 'QOALO';
             END IF;
             PERFORM set_config('qo.patient', 'on', true);
         END;
     END LOOP;
     IF EXISTS (SELECT FROM early) THEN
-        -- What somebody else is removing is not waited for; it goes when the fronts move.
+        -- Rows that another transaction has locked are left; `move_fronts` deletes them.
         DELETE FROM early e WHERE e.ctid = ANY (ARRAY(SELECT x.ctid FROM early x WHERE x.seq = ANY (_taken) FOR UPDATE SKIP LOCKED));
     END IF;
     SELECT CASE WHEN max(g.attempt) > 1 THEN array_agg(g.attempt) END, CASE WHEN count(g.timeout_ms) > 0 THEN array_agg(g.timeout_ms) END,
@@ -169,29 +181,29 @@ BEGIN
         CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = t.seq OFFSET 0) j
         LEFT JOIN LATERAL (SELECT * FROM task x WHERE x.task = j.task OFFSET 0) k ON true
         ORDER BY t.n) g;
-    -- What we took may have come with something unusual after we looked: a limit of its own, a big job, a moment by which it
-    -- is over.
+    -- Step 6. A claimed job may have come, after step 2, with a submit-side limit, as a big job, or with a `good_until`
+    -- that is over.
     IF _taken IS NULL OR _unusual OR _bytes >= {{CLAIM_BYTES}} OR cardinality(_taken) > 0 AND must_be_alone(_now, _id) THEN
-        RAISE EXCEPTION 'this exchange must be alone' USING ERRCODE = 'QOALO';
+        RAISE EXCEPTION 'this exchange must run alone' USING ERRCODE = 'QOALO';
     END IF;
     IF _only_asks AND cardinality(_taken) = 0 THEN
-        -- The number stays free. What was put aside, or called in, stays so: the next one need not do it again.
+        -- Its number stays free. Jobs that were parked or woken stay so: the next exchange need not do it again.
         RETURN QUERY SELECT 4, 0::bigint, NULL::uuid, NULL::bigint, NULL, NULL::integer, NULL::integer, NULL, NULL, NULL, NULL,
             NULL, NULL::bigint, NULL, NULL::bigint, NULL::bigint;
         RETURN;
     END IF;
-    -- Somebody may wait for a job to end, for what was given back, or for slots that were freed. Where every worker has its
-    -- hands full, and takes as much as it frees, nobody is told: they come by themselves.
+    -- Other processes may wait for a job to end, for a job that was given back or for freed slots. If every worker is
+    -- busy and takes as much as it frees, no notification is sent: they exchange soon anyway.
     IF cardinality(_jobs) > cardinality(_taken)
         OR cardinality(_jobs) > 0 AND EXISTS (SELECT FROM session s WHERE s.free_permits > 0 AND NOT s.draining) THEN
-        PERFORM ring();
+        PERFORM notify_listeners();
     END IF;
-    -- Others go on from where the clock was a second ago at the latest. Whoever records it does not keep the others waiting.
+    -- Record the time once a second, without waiting. So after a failover time goes back by a second at most.
     PERFORM FROM clock c WHERE c.latest <= _now - 1000 FOR UPDATE SKIP LOCKED;
     IF FOUND THEN UPDATE clock SET latest = _now; END IF;
     SELECT array_agg(nextval('fence_token')) INTO _granted FROM generate_subscripts(_taken, 1);
-    INSERT INTO hold (seq, state, session, worker, token, since, until)
-        SELECT g.seq, 'running', _id, _session.worker, g.token, _now, _now + g.timeout_ms + 10000
+    INSERT INTO owned_job (seq, state, session, worker, token, since, until)
+        SELECT g.seq, 'running', _id, _session.worker, g.token, _now, _now + g.timeout_ms + {{TIMEOUT_GRACE_MS}}
         FROM unnest(_taken, _granted, _timeouts) g (seq, token, timeout_ms);
     UPDATE session s SET number = _number, lease_until = _now + s.lease_ms, draining = false,
         free_permits = greatest(_free_permits - cardinality(_taken), 0), reply = NULL, reply_now = _now,
@@ -212,9 +224,9 @@ BEGIN
             CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = c.seq OFFSET 0) j;
 END $$;
 
--- What an exchange would find, where that is easily told: no answer if it must be tried.
+-- What an exchange would find, if that is easy to tell; NULL if it must be tried.
 CREATE OR REPLACE FUNCTION api_work_shared(_id uuid, _max integer) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
-DECLARE _now bigint := store_time(); _session session; _brings boolean; _limited boolean; _lane record; _job record; _lacks boolean; _seen integer;
+DECLARE _now bigint := store_time(); _session session; _brings boolean; _limited boolean; _class record; _job record; _lacks boolean; _seen integer;
 BEGIN
     SELECT * INTO _session FROM session s WHERE s.session = _id;
     IF NOT FOUND OR must_be_alone(_now, _id)
@@ -223,24 +235,24 @@ BEGIN
     END IF;
     _brings := EXISTS (SELECT FROM stop s WHERE s.session = _id);
     IF NOT _brings AND _max > 0 THEN
-        _limited := EXISTS (SELECT FROM gate);
-        FOR _lane IN SELECT * FROM lanes_of(_session) LOOP
+        _limited := EXISTS (SELECT FROM effective_limit);
+        FOR _class IN SELECT * FROM classes_of(_session) LOOP
             _seen := 0;
             FOR _job IN SELECT l.seq, j.workflow FROM line l CROSS JOIN LATERAL (SELECT x.workflow FROM job x WHERE x.seq = l.seq OFFSET 0) j
-                WHERE l.parked_on IS NULL AND l.queue = _lane.queue AND l.lane = _lane.lane
-                  AND (l.priority, l.run_at, l.seq) >= (_lane.priority, _lane.run_at, _lane.seq)
+                WHERE l.parked_on IS NULL AND l.queue = _class.queue AND l.class = _class.class
+                  AND (l.priority, l.run_at, l.seq) >= (_class.priority, _class.run_at, _class.seq)
                 ORDER BY l.priority, l.run_at, l.seq LIMIT 100
             LOOP
                 IF _job.workflow IS NOT NULL THEN RETURN NULL; END IF;
                 _lacks := NULL;
                 IF _limited THEN
-                    -- A full group keeps the whole lane back; behind a full key there may be another.
+                    -- A full group stops the whole class; behind a full key another job may run.
                     SELECT bool_and(strpos(n.ref, '/') > 0) INTO _lacks FROM limited_needs(ARRAY[_job.seq]) n
                         WHERE n.most - used_now(n.ref) < n.slots;
                 END IF;
                 _seen := _seen + 1;
                 EXIT WHEN NOT _lacks;
-                -- Of very many that wait for their key nobody looks at all: an exchange puts them aside.
+                -- If very many wait for their keys, say yes: an exchange parks them.
                 _brings := _lacks IS NULL OR _seen = 100;
                 EXIT WHEN _brings;
             END LOOP;
@@ -250,16 +262,16 @@ BEGIN
     RETURN jsonb_build_object('now', _brings, 'next', next_date(_now, _id), 'at', _now, 'seen', 0);
 END $$;
 
--- The next moment at which something happens by itself, the end of one session aside.
+-- The next moment at which something happens by itself, the end of this session's lease aside.
 CREATE OR REPLACE FUNCTION next_date(_now bigint, _id uuid) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN least(
         (SELECT l.run_at FROM line l WHERE l.parked_on = '@' AND l.run_at > _now
-            AND is_its_turn((SELECT j.workflow FROM job j WHERE j.seq = l.seq), l.seq) ORDER BY l.run_at LIMIT 1),
+            AND is_next((SELECT j.workflow FROM job j WHERE j.seq = l.seq), l.seq) ORDER BY l.run_at LIMIT 1),
         (SELECT j.good_until FROM job j WHERE j.good_until > _now AND (SELECT true FROM line l WHERE l.seq = j.seq)
             ORDER BY j.good_until LIMIT 1),
         (SELECT s.lease_until FROM session s WHERE s.lease_until > _now AND s.session <> _id ORDER BY s.lease_until LIMIT 1),
-        (SELECT h.until FROM hold h WHERE h.until > _now ORDER BY h.until LIMIT 1),
+        (SELECT h.until FROM owned_job h WHERE h.until > _now ORDER BY h.until LIMIT 1),
         (SELECT p.until FROM program p WHERE p.until > _now ORDER BY p.until LIMIT 1),
         (SELECT min(greatest(s.next, s.put_off_until)) FROM schedule s WHERE greatest(s.next, s.put_off_until) > _now AND s.next IS NOT NULL));
 END $$;

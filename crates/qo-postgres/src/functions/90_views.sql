@@ -1,29 +1,25 @@
--- What may be looked at. A look takes no lock: it sees what was committed when it began, with what is over as `89_foreseen.sql` has it.
+-- Views. They take no lock: each shows what was committed when it began, with what is over ended (89_foreseen.sql).
 
-DROP FUNCTION IF EXISTS live_in(text), group_status(text, bigint), all_used(), known_refs(), groups_view(text, integer),
-    holders(text, integer), group_view(text), queues_view(), worker_view(session), workers_view(), position_of(bigint, job, text),
-    reasons(bigint, job), explain_view(uuid), view_of(text, jsonb), foresee(text, jsonb);
-
-CREATE OR REPLACE FUNCTION running_view(_hold hold) RETURNS jsonb LANGUAGE sql STABLE AS $$
-    SELECT jsonb_build_object('worker', _hold.worker, 'session', _hold.session, 'token', _hold.token,
-        'since', _hold.since, 'lease_until', least(_hold.until, s.lease_until), 'progress', _hold.progress)
-    FROM session s WHERE s.session = _hold.session
+CREATE OR REPLACE FUNCTION running_view(_owned owned_job) RETURNS jsonb LANGUAGE sql STABLE AS $$
+    SELECT jsonb_build_object('worker', _owned.worker, 'session', _owned.session, 'token', _owned.token,
+        'since', _owned.since, 'lease_until', least(_owned.until, s.lease_until), 'progress', _owned.progress)
+    FROM session s WHERE s.session = _owned.session
 $$;
 
-CREATE OR REPLACE FUNCTION job_view(_job job, _hold hold, _state job_state, _finished_at bigint) RETURNS jsonb
+CREATE OR REPLACE FUNCTION job_view(_job job, _owned owned_job, _state job_state, _finished_at bigint) RETURNS jsonb
 LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('id', _job.id, 'state', _state, 'queue', _job.queue, 'task', _job.task, 'group', _job.grp,
         'key', _job.key, 'cost', _job.cost, 'limits', coalesce(_job.limits, '{}'), 'priority', _job.priority,
         'submitted_at', _job.submitted_at, 'run_at', _job.run_at, 'good_until', _job.good_until,
         'timeout_ms', _job.timeout_ms, 'retry', _job.retry, 'limit', _job.submit_limit,
         'idempotency_key', _job.idempotency_key, 'attempts_used', _job.attempts_used, 'max_attempts', _job.max_attempts,
-        'cancel_requested', coalesce(_hold.cancel AND _state = 'running', false),
-        'running', CASE WHEN _state = 'running' THEN running_view(_hold) END,
-        'claimed', CASE WHEN _state = 'claimed' THEN running_view(_hold) END,
+        'cancel_requested', coalesce(_owned.cancel AND _state = 'running', false),
+        'running', CASE WHEN _state = 'running' THEN running_view(_owned) END,
+        'claimed', CASE WHEN _state = 'claimed' THEN running_view(_owned) END,
         'workflow', _job.workflow, 'step', _job.step, 'skipped', _job.skipped, 'finished_at', _finished_at)
 $$;
 
--- The columns that a finished job has in common with a live one.
+-- The columns that an ended job has in common with a live one.
 CREATE OR REPLACE FUNCTION as_job(_done done) RETURNS job LANGUAGE sql STABLE AS $$
     SELECT ROW(_done.seq, _done.id, _done.task, _done.queue, _done.grp, _done.key, _done.cost, _done.limits,
         _done.priority, _done.submitted_at, _done.run_at, _done.good_until, _done.max_attempts, _done.retry,
@@ -32,24 +28,24 @@ CREATE OR REPLACE FUNCTION as_job(_done done) RETURNS job LANGUAGE sql STABLE AS
 $$;
 
 CREATE OR REPLACE FUNCTION api_job(_id uuid) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
-DECLARE _job job; _hold hold; _done done; _now bigint; _over text;
+DECLARE _job job; _owned owned_job; _done done; _now bigint; _over text;
 BEGIN
     SELECT * INTO _job FROM job j WHERE j.id = _id;
     IF FOUND THEN
-        SELECT * INTO _hold FROM hold h WHERE h.seq = _job.seq;
+        SELECT * INTO _owned FROM owned_job h WHERE h.seq = _job.seq;
         IF FOUND THEN
             _now := store_time();
-            _over := goes_back(_now, _job, _hold);
+            _over := goes_back(_now, _job, _owned);
         END IF;
         IF _over IS NOT NULL THEN
-            IF _hold.state = 'running' THEN
-                _job.attempts := with_attempt(_job.attempts, _job.attempts_used, _hold.token, _hold.worker, _hold.session,
-                    _hold.since, _now, _over, replace(_over, '_', ' '), 'pending');
+            IF _owned.state = 'running' THEN
+                _job.attempts := with_attempt(_job.attempts, _job.attempts_used, _owned.token, _owned.worker, _owned.session,
+                    _owned.since, _now, _over, replace(_over, '_', ' '), 'pending');
                 _job.attempts_used := _job.attempts_used + 1;
             END IF;
-            _hold := NULL;
+            _owned := NULL;
         END IF;
-        RETURN job_view(_job, _hold, coalesce(_hold.state, 'pending'), NULL)
+        RETURN job_view(_job, _owned, coalesce(_owned.state, 'pending'), NULL)
             || jsonb_build_object('payload', _job.payload, 'output', NULL, 'attempts', _job.attempts);
     END IF;
     SELECT * INTO _done FROM done d WHERE d.id = _id;
@@ -59,11 +55,11 @@ BEGIN
 END $$;
 
 -- A live job in a list.
-CREATE OR REPLACE FUNCTION live_view(_now bigint, _job job, _hold hold) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
-DECLARE _over text := goes_back(_now, _job, _hold);
+CREATE OR REPLACE FUNCTION live_view(_now bigint, _job job, _owned owned_job) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+DECLARE _over text := goes_back(_now, _job, _owned);
 BEGIN
-    IF _over IS NULL THEN RETURN job_view(_job, _hold, coalesce(_hold.state, 'pending'), NULL); END IF;
-    IF _hold.state = 'running' THEN _job.attempts_used := _job.attempts_used + 1; END IF;
+    IF _over IS NULL THEN RETURN job_view(_job, _owned, coalesce(_owned.state, 'pending'), NULL); END IF;
+    IF _owned.state = 'running' THEN _job.attempts_used := _job.attempts_used + 1; END IF;
     RETURN job_view(_job, NULL, 'pending', NULL);
 END $$;
 
@@ -73,7 +69,7 @@ BEGIN
     RETURN (
         WITH found AS (
             SELECT f.* FROM (
-                (SELECT j.seq, live_view(_now, j, h) AS shown FROM job j LEFT JOIN hold h USING (seq)
+                (SELECT j.seq, live_view(_now, j, h) AS shown FROM job j LEFT JOIN owned_job h USING (seq)
                     WHERE j.seq > coalesce(_after, 0)
                       AND matches(_filter, CASE WHEN h.seq IS NULL THEN 'pending' ELSE shown_state(_now, j, h) END,
                                   j.queue, j.task, j.grp, j.key, j.workflow)
@@ -109,12 +105,12 @@ BEGIN
         SELECT count(*) INTO _jobs FROM job j WHERE j.queue = substr(_ref, 7) AND j.seq NOT IN (SELECT unnest(_gone));
     ELSIF _ref = every_key(_ref) THEN
         SELECT sum(j.cost) INTO _jobs FROM job j WHERE j.grp = _name AND j.key IS NOT NULL AND j.seq NOT IN (SELECT unnest(_gone));
-        SELECT sum(e.slots) INTO _extras FROM extra e
+        SELECT sum(e.slots) INTO _extras FROM extra_limit e
             WHERE e.ref > _name || '/' AND e.ref < _name || '0' AND e.seq NOT IN (SELECT unnest(_gone));
     ELSE
         SELECT sum(j.cost) INTO _jobs FROM job j WHERE j.grp = _name AND j.seq NOT IN (SELECT unnest(_gone))
             AND (strpos(_ref, '/') = 0 OR j.key = substr(_ref, strpos(_ref, '/') + 1));
-        SELECT sum(e.slots) INTO _extras FROM extra e WHERE e.ref = _ref AND e.seq NOT IN (SELECT unnest(_gone));
+        SELECT sum(e.slots) INTO _extras FROM extra_limit e WHERE e.ref = _ref AND e.seq NOT IN (SELECT unnest(_gone));
     END IF;
     SELECT sum(slots_of(p, _ref)) INTO _programs FROM program p WHERE p.until > _now;
     RETURN coalesce(_jobs, 0) + coalesce(_extras, 0) + coalesce(_programs, 0);
@@ -123,20 +119,20 @@ END $$;
 CREATE OR REPLACE FUNCTION group_status(_now bigint, _gone bigint[], _ref text, _used bigint) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 DECLARE _force record; _sources jsonb := limits_of(_ref);
 BEGIN
-    SELECT f.slots, f.source INTO _force FROM (SELECT 1) one LEFT JOIN limit_in_force(_ref) f ON true;
+    SELECT f.slots, f.source INTO _force FROM (SELECT 1) one LEFT JOIN limit_and_source(_ref) f ON true;
     IF is_spent_at(_now, _gone, _ref) THEN
         _sources := _sources || '{"submit": null}';
-        -- Of all sources that one counts last.
+        -- A submit-side limit counts only where no other source says anything.
         IF _force.source = 'submit' THEN SELECT NULL::integer AS slots, NULL::text AS source INTO _force; END IF;
     END IF;
     RETURN jsonb_build_object('group', _ref, 'limit', _force.slots, 'source', _force.source, 'sources', _sources, 'used', _used,
         'live', live_in(_now, _gone, _ref));
 END $$;
 
--- Slots in use of every reference that has holders, those of GROUP/* too: in one pass, for lists.
+-- Slots in use of every reference that has holders, GROUP/* too, in one pass for lists.
 CREATE OR REPLACE FUNCTION all_used(_now bigint, _over bigint[]) RETURNS TABLE (ref text, slots bigint) LANGUAGE sql STABLE AS $$
     WITH held AS (
-        SELECT n.ref, n.slots FROM hold h JOIN job j USING (seq), needs_of(j) n
+        SELECT n.ref, n.slots FROM owned_job h JOIN job j USING (seq), needs_of(j) n
             WHERE h.state = 'running' AND h.seq NOT IN (SELECT unnest(_over))
         UNION ALL SELECT n.ref, n.slots FROM program p, needs_of(p) n WHERE p.until > _now
     )
@@ -144,7 +140,7 @@ CREATE OR REPLACE FUNCTION all_used(_now bigint, _over bigint[]) RETURNS TABLE (
     UNION ALL SELECT every_key(h.ref), sum(h.slots) FROM held h WHERE strpos(h.ref, '/') > 0 GROUP BY every_key(h.ref)
 $$;
 
--- Every reference that has live jobs, programs or a limit of its own.
+-- Every reference that has live jobs, programs or a limit.
 CREATE OR REPLACE FUNCTION known_refs(_now bigint, _gone bigint[]) RETURNS TABLE (ref text) LANGUAGE sql STABLE AS $$
     WITH live AS MATERIALIZED (
         SELECT j.seq, j.queue, j.grp, j.key FROM job j WHERE j.seq NOT IN (SELECT unnest(_gone)))
@@ -155,7 +151,7 @@ CREATE OR REPLACE FUNCTION known_refs(_now bigint, _gone bigint[]) RETURNS TABLE
     UNION SELECT DISTINCT 'queue:' || j.queue FROM live j
     UNION SELECT DISTINCT j.grp FROM live j
     UNION SELECT DISTINCT j.grp || '/' || j.key FROM live j WHERE j.key IS NOT NULL
-    UNION SELECT DISTINCT e.ref FROM extra e WHERE e.seq NOT IN (SELECT unnest(_gone))
+    UNION SELECT DISTINCT e.ref FROM extra_limit e WHERE e.seq NOT IN (SELECT unnest(_gone))
     UNION SELECT DISTINCT n.ref FROM program p, needs_of(p) n WHERE p.until > _now
 $$;
 
@@ -165,26 +161,27 @@ BEGIN
     SELECT * INTO _over, _gone FROM over_at(_now);
     RETURN (
         WITH found AS (
-            SELECT r.ref, rank_of(r.ref) COLLATE "C" AS rank FROM known_refs(_now, _gone) r
-            -- One that cannot be read could not be asked for either. The jobs that name it say so.
-            WHERE is_group(r.ref) AND (_after IS NULL OR rank_of(r.ref) COLLATE "C" > rank_of(_after) COLLATE "C") ORDER BY 2 LIMIT _limit + 1
-        ), page AS MATERIALIZED (SELECT * FROM found ORDER BY rank LIMIT _limit
+            SELECT r.ref, listing_order(r.ref) COLLATE "C" AS listed FROM known_refs(_now, _gone) r
+            -- A client could not read a broken reference, nor ask for it. The jobs that name it are shown as
+            -- unreadable.
+            WHERE is_group(r.ref) AND (_after IS NULL OR listing_order(r.ref) COLLATE "C" > listing_order(_after) COLLATE "C") ORDER BY 2 LIMIT _limit + 1
+        ), page AS MATERIALIZED (SELECT * FROM found ORDER BY listed LIMIT _limit
         ), used AS MATERIALIZED (SELECT * FROM all_used(_now, _over))
         SELECT jsonb_build_object(
-            'groups', coalesce((SELECT jsonb_agg(group_status(_now, _gone, p.ref, coalesce(u.slots, 0)) ORDER BY p.rank)
+            'groups', coalesce((SELECT jsonb_agg(group_status(_now, _gone, p.ref, coalesce(u.slots, 0)) ORDER BY p.listed)
                                 FROM page p LEFT JOIN used u ON u.ref = p.ref), '[]'),
             'next', CASE WHEN (SELECT count(*) FROM found) > _limit
-                    THEN (SELECT p.ref FROM page p ORDER BY p.rank DESC LIMIT 1) END));
+                    THEN (SELECT p.ref FROM page p ORDER BY p.listed DESC LIMIT 1) END));
 END $$;
 
--- Who holds slots of a reference, the oldest claim first.
+-- The holders of slots of a reference, the oldest token first.
 CREATE OR REPLACE FUNCTION holders(_now bigint, _over bigint[], _ref text, _most integer) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT coalesce(jsonb_agg(h.holder ORDER BY h.token), '[]') FROM (
         SELECT a.* FROM (
             SELECT h.token, jsonb_build_object('token', h.token, 'slots', slots_of(j, _ref), 'worker', h.worker,
                 'since', h.since, 'lease_until', least(h.until, s.lease_until),
                 'by', jsonb_build_object('job', jsonb_build_object('job', j.id, 'task', j.task, 'session', h.session))) AS holder
-            FROM hold h JOIN job j USING (seq) JOIN session s ON s.session = h.session
+            FROM owned_job h JOIN job j USING (seq) JOIN session s ON s.session = h.session
             WHERE h.state = 'running' AND h.seq NOT IN (SELECT unnest(_over)) AND slots_of(j, _ref) > 0
             UNION ALL
             SELECT p.token, jsonb_build_object('token', p.token, 'slots', slots_of(p, _ref), 'worker', p.holder,
@@ -223,24 +220,24 @@ BEGIN
         ) n LEFT JOIN (
             SELECT j.queue, count(*) FILTER (WHERE e.state = 'running') AS running,
                    count(*) FILTER (WHERE e.state = 'claimed') AS claimed,
-                   count(*) FILTER (WHERE e.state IS NULL AND t.turn AND j.run_at <= _now) AS due,
-                   count(*) FILTER (WHERE e.state IS NULL AND t.turn AND j.run_at > _now) AS scheduled,
-                   count(*) FILTER (WHERE e.state IS NULL AND NOT t.turn) AS waiting
-            FROM job j LEFT JOIN hold h USING (seq)
+                   count(*) FILTER (WHERE e.state IS NULL AND t.is_next AND j.run_at <= _now) AS due,
+                   count(*) FILTER (WHERE e.state IS NULL AND t.is_next AND j.run_at > _now) AS scheduled,
+                   count(*) FILTER (WHERE e.state IS NULL AND NOT t.is_next) AS waiting
+            FROM job j LEFT JOIN owned_job h USING (seq)
             CROSS JOIN LATERAL (SELECT CASE WHEN h.seq IN (SELECT unnest(_over)) THEN NULL ELSE h.state END AS state) e
-            CROSS JOIN LATERAL (SELECT j.workflow IS NULL OR turn_at(_over, _gone, j.workflow, j.seq) AS turn) t
+            CROSS JOIN LATERAL (SELECT j.workflow IS NULL OR is_next_at(_over, _gone, j.workflow, j.seq) AS is_next) t
             WHERE j.seq NOT IN (SELECT unnest(_gone)) GROUP BY j.queue
         ) c ON c.queue = n.queue);
 END $$;
 
--- A session; with `_now`, without those of its attempts and claims that are over by then.
+-- A session. With `_now`, its attempts and claims that are over by then are not counted.
 CREATE OR REPLACE FUNCTION worker_view(_session session, _now bigint) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('worker', _session.worker, 'session', _session.session, 'queues', _session.queues,
         'tasks', _session.tasks, 'permits', _session.permits, 'free_permits', _session.free_permits,
         'saturated', _session.free_permits::bigint * 10 < _session.permits, 'draining', _session.draining,
         'opened_at', _session.opened_at, 'lease_until', _session.lease_until,
-        'running', (SELECT count(*) FROM hold h WHERE h.session = _session.session AND h.state = 'running' AND NOT is_over(h.until, _now)),
-        'claimed', (SELECT count(*) FROM hold h WHERE h.session = _session.session AND h.state = 'claimed' AND NOT is_over(h.until, _now)))
+        'running', (SELECT count(*) FROM owned_job h WHERE h.session = _session.session AND h.state = 'running' AND NOT is_over(h.until, _now)),
+        'claimed', (SELECT count(*) FROM owned_job h WHERE h.session = _session.session AND h.state = 'claimed' AND NOT is_over(h.until, _now)))
 $$;
 
 CREATE OR REPLACE FUNCTION api_workers() RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
@@ -249,36 +246,36 @@ BEGIN
     RETURN (SELECT coalesce(jsonb_agg(worker_view(s, _now) ORDER BY s.worker, s.session), '[]') FROM session s WHERE s.lease_until > _now);
 END $$;
 
--- What is over and has not been ended yet, of each kind the first thousand.
+-- What is over and has not been ended yet, of each kind the first {{PAGE}}.
 CREATE OR REPLACE FUNCTION api_over() RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 DECLARE _now bigint := store_time(); _sessions jsonb; _attempts jsonb; _programs jsonb;
 BEGIN
     SELECT coalesce(jsonb_agg(worker_view(s, NULL) || jsonb_build_object('slots', (
-            SELECT coalesce(sum(n.slots), 0) FROM hold h JOIN job j USING (seq), needs_of(j) n
+            SELECT coalesce(sum(n.slots), 0) FROM owned_job h JOIN job j USING (seq), needs_of(j) n
             WHERE h.session = s.session AND h.state = 'running' AND limit_of(n.ref) IS NOT NULL))
         ORDER BY s.lease_until, s.session), '[]')
     INTO _sessions FROM session s WHERE s.session IN (
-        SELECT o.session FROM session o WHERE o.lease_until <= _now ORDER BY o.lease_until, o.session LIMIT 1000);
+        SELECT o.session FROM session o WHERE o.lease_until <= _now ORDER BY o.lease_until, o.session LIMIT {{PAGE}});
     SELECT coalesce(jsonb_agg(l.lease ORDER BY l.until, l.token), '[]') INTO _attempts FROM (
         SELECT h.until, h.token, jsonb_build_object('group', n.ref, 'holder', jsonb_build_object('token', h.token,
             'slots', slots_of(j, n.ref), 'worker', h.worker, 'since', h.since, 'lease_until', least(h.until, s.lease_until),
             'by', jsonb_build_object('job', jsonb_build_object('job', j.id, 'task', j.task, 'session', h.session)))) AS lease
-        FROM hold h JOIN job j USING (seq) JOIN session s ON s.session = h.session
+        FROM owned_job h JOIN job j USING (seq) JOIN session s ON s.session = h.session
         CROSS JOIN LATERAL (SELECT m.ref FROM needs_of(j) m ORDER BY m.place, m.ref COLLATE "C" LIMIT 1) n
-        WHERE h.until <= _now AND h.state = 'running' AND s.lease_until > _now ORDER BY h.until, h.token LIMIT 1000) l;
+        WHERE h.until <= _now AND h.state = 'running' AND s.lease_until > _now ORDER BY h.until, h.token LIMIT {{PAGE}}) l;
     SELECT coalesce(jsonb_agg(l.lease ORDER BY l.until, l.token), '[]') INTO _programs FROM (
         SELECT p.until, p.token, jsonb_build_object('group', p.ref, 'holder', jsonb_build_object('token', p.token,
             'slots', p.slots, 'worker', p.holder, 'since', p.since, 'lease_until', p.until,
             'by', jsonb_build_object('program', jsonb_build_object('lease', p.lease)))) AS lease
-        FROM program p WHERE p.until <= _now ORDER BY p.until, p.token LIMIT 1000) l;
+        FROM program p WHERE p.until <= _now ORDER BY p.until, p.token LIMIT {{PAGE}}) l;
     RETURN jsonb_build_object('sessions', _sessions, 'leases', _attempts || _programs);
 END $$;
 
--- The state of a step as views show it: pending, if a claim would send it back.
+-- The state of a step as views show it: pending, if its attempt or claim is over and it goes back into line.
 CREATE OR REPLACE FUNCTION shown_step(_seq bigint, _state job_state) RETURNS job_state LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF _state NOT IN ('claimed', 'running') THEN RETURN _state; END IF;
-    RETURN (SELECT shown_state(store_time(), j, h) FROM job j LEFT JOIN hold h USING (seq) WHERE j.seq = _seq);
+    RETURN (SELECT shown_state(store_time(), j, h) FROM job j LEFT JOIN owned_job h USING (seq) WHERE j.seq = _seq);
 END $$;
 
 CREATE OR REPLACE FUNCTION workflow_status(_workflow workflow) RETURNS jsonb LANGUAGE sql STABLE AS $$
@@ -308,15 +305,15 @@ CREATE OR REPLACE FUNCTION api_workflows(_after text, _limit integer) RETURNS js
         'next', CASE WHEN (SELECT count(*) FROM found) > _limit THEN (SELECT max(p.workflow) FROM page p) END)
 $$;
 
--- A job's place among those in line that are earlier in claim order, 1 for the next: of a reference, or (with none) of
--- its own queue and task.
+-- The position of a job in claim order, 1 for the first: among the jobs in line that take slots of a reference, or,
+-- without one, among those of its queue and task.
 CREATE OR REPLACE FUNCTION position_of(_now bigint, _over bigint[], _gone bigint[], _job job, _ref text) RETURNS integer
 LANGUAGE plpgsql STABLE AS $$
 DECLARE _ended boolean := cardinality(_over) + cardinality(_gone) > 0;
 BEGIN
-    RETURN (SELECT least(count(*) + 1, 10000) FROM (
+    RETURN (SELECT least(count(*) + 1, {{POSITION}}) FROM (
         SELECT 1 FROM (
-            -- Steps that wait for their turn are parked; with what is over it may be theirs.
+            -- A step that was not next is parked on its workflow; with what is over ended it may be next.
             SELECT l.seq FROM line l WHERE l.run_at <= _now AND (coalesce(l.parked_on NOT LIKE '~%', true) OR _ended)
                 AND l.seq NOT IN (SELECT unnest(_gone))
             UNION ALL SELECT o FROM unnest(_over) o WHERE o NOT IN (SELECT unnest(_gone))
@@ -325,8 +322,8 @@ BEGIN
           AND (queue_priority(j.queue), j.priority, j.run_at, j.seq)
             < (queue_priority(_job.queue), _job.priority, _job.run_at, _job.seq)
           AND CASE WHEN _ref IS NULL THEN j.queue = _job.queue AND j.task = _job.task ELSE slots_of(j, _ref) > 0 END
-          AND (j.workflow IS NULL OR turn_at(_over, _gone, j.workflow, j.seq))
-        LIMIT 10000) ahead);
+          AND (j.workflow IS NULL OR is_next_at(_over, _gone, j.workflow, j.seq))
+        LIMIT {{POSITION}}) ahead);
 END $$;
 
 -- Why a pending job does not run.
@@ -345,13 +342,13 @@ BEGIN
     IF is_paused(_job.queue) THEN
         _all := _all || jsonb_build_object('reason', 'queue_paused', 'queue', _job.queue);
     END IF;
-    IF _job.workflow IS NOT NULL AND NOT turn_at(_over, _gone, _job.workflow, _job.seq) THEN
+    IF _job.workflow IS NOT NULL AND NOT is_next_at(_over, _gone, _job.workflow, _job.seq) THEN
         SELECT * INTO _head FROM head_at(_over, _gone, _job.workflow);
         IF _head.state NOT IN ('pending', 'claimed', 'running') THEN
             _all := _all || jsonb_build_object('reason', 'workflow_halted', 'workflow', _job.workflow,
                 'halted_by', step_status(_head.step, _head.id, _head.state));
         ELSE
-            SELECT * INTO _waits FROM other_at(_over, _job.workflow, _job.seq);
+            SELECT * INTO _waits FROM other_running_step_at(_over, _job.workflow, _job.seq);
             IF NOT FOUND THEN _waits := _head; END IF;
             _all := _all || jsonb_build_object('reason', 'waiting_for_step', 'workflow', _job.workflow,
                 'waits_for', step_status(_waits.step, _waits.id, _waits.state));
@@ -391,10 +388,10 @@ BEGIN
     RETURN _all;
 END $$;
 
--- A job has ended only when a command has ended it, and its worker may settle it until then: one that would end is shown as
--- it is.
+-- A job ends only when a command ends it, and its worker may settle it until then. So a job in `_gone` is shown as it
+-- is.
 CREATE OR REPLACE FUNCTION api_explain(_id uuid) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
-DECLARE _now bigint := store_time(); _over bigint[]; _gone bigint[]; _job job; _hold hold; _state job_state; _reasons jsonb := '[]';
+DECLARE _now bigint := store_time(); _over bigint[]; _gone bigint[]; _job job; _owned owned_job; _state job_state; _reasons jsonb := '[]';
 BEGIN
     SELECT * INTO _job FROM job j WHERE j.id = _id;
     IF NOT FOUND THEN
@@ -403,32 +400,32 @@ BEGIN
         RETURN jsonb_build_object('job', _id, 'state', _state, 'reasons', '[]'::jsonb);
     END IF;
     SELECT * INTO _over, _gone FROM over_at(_now);
-    SELECT * INTO _hold FROM hold h WHERE h.seq = _job.seq;
+    SELECT * INTO _owned FROM owned_job h WHERE h.seq = _job.seq;
     IF _job.seq = ANY (_gone) THEN
-        IF is_over(_job.good_until, _now) AND _hold.state IS DISTINCT FROM 'running' THEN
+        IF is_over(_job.good_until, _now) AND _owned.state IS DISTINCT FROM 'running' THEN
             _reasons := jsonb_build_array(jsonb_build_object('reason', 'expired', 'good_until', _job.good_until));
         END IF;
-        RETURN jsonb_build_object('job', _id, 'state', coalesce(_hold.state, 'pending'), 'reasons', _reasons);
+        RETURN jsonb_build_object('job', _id, 'state', coalesce(_owned.state, 'pending'), 'reasons', _reasons);
     END IF;
     IF _job.seq = ANY (_over) THEN
-        -- It has been tried once more.
-        IF _hold.state = 'running' THEN _job.attempts := _job.attempts || '[{}]'::jsonb; END IF;
-        _hold := NULL;
+        -- The attempt that is over counts as made.
+        IF _owned.state = 'running' THEN _job.attempts := _job.attempts || '[{}]'::jsonb; END IF;
+        _owned := NULL;
     END IF;
-    IF _hold.state = 'claimed' THEN
-        _reasons := jsonb_build_array(jsonb_build_object('reason', 'claimed_by_prefetch', 'worker', _hold.worker,
-            'session', _hold.session, 'claim_until', _hold.until));
-    ELSIF _hold.state IS NULL THEN
+    IF _owned.state = 'claimed' THEN
+        _reasons := jsonb_build_array(jsonb_build_object('reason', 'claimed_by_prefetch', 'worker', _owned.worker,
+            'session', _owned.session, 'claim_until', _owned.until));
+    ELSIF _owned.state IS NULL THEN
         _reasons := reasons(_now, _over, _gone, _job);
     END IF;
-    RETURN jsonb_build_object('job', _id, 'state', coalesce(_hold.state, 'pending'), 'reasons', _reasons);
+    RETURN jsonb_build_object('job', _id, 'state', coalesce(_owned.state, 'pending'), 'reasons', _reasons);
 END $$;
 
--- Where the cache of slots in use says something else than their holders: nowhere, if all is well.
+-- References whose count in `slots` differs from their holders'. An empty list if all is well.
 CREATE OR REPLACE FUNCTION api_drift() RETURNS jsonb LANGUAGE sql STABLE AS $$
     WITH held AS (
         SELECT u.ref, sum(u.slots) AS slots FROM (
-            SELECT n.ref, n.slots FROM hold h JOIN job j USING (seq), needs_of(j) n WHERE h.state = 'running'
+            SELECT n.ref, n.slots FROM owned_job h JOIN job j USING (seq), needs_of(j) n WHERE h.state = 'running'
             UNION ALL SELECT n.ref, n.slots FROM program p, needs_of(p) n
         ) u GROUP BY u.ref
     ), cached AS (SELECT s.ref, sum(s.used) AS slots FROM slots s GROUP BY s.ref)

@@ -1,8 +1,9 @@
--- The doors: functions whose name begins with `api_`, and `submit` and `submit_many`, are what clients call. They run with the rights of the schema's
--- owner and see this schema alone, so a worker's role needs nothing but the right to call them.
+-- The doors: functions that clients call. Their names begin with `api_`, or are `submit` and `submit_many`. They run
+-- with the rights of the schema's owner and with this schema alone in their search path, so a worker's role needs the
+-- right to call them and no other.
 --
--- Their plans must not depend on statistics: a queue is empty one minute and has a million rows the next. So they are
--- made once, for any values, and go by index and nested loop.
+-- Their plans must not depend on statistics: a queue is empty one minute and has a million rows the next. So a door
+-- plans once for any values, by index and nested loop.
 DO $$
 DECLARE _door record;
 BEGIN
@@ -18,12 +19,12 @@ BEGIN
     END LOOP;
 END $$;
 
--- Nobody has a right that was not given: see `allow`.
+-- No role may call a function unless `allow` lets it.
 DO $$ BEGIN EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA %I FROM PUBLIC', current_schema()); END $$;
 
--- An upgrade gives no role a right that it was not given, and takes none away: see migrations/before.sql. A door that was made anew
--- opens to the roles that it was open to; one that is new, to the roles that work here, which are those that may exchange; a
--- table that is new, to the roles that may read every other.
+-- An upgrade gives no role a right that it did not have, and takes none away (migrations/before.sql). A door that was
+-- made again is open to the same roles. A new door is open to the roles that may call `api_exchange`. A new table may
+-- be read by the roles that could read every table.
 DO $$
 DECLARE _before jsonb := current_setting('qo.before')::jsonb; _grant record;
 BEGIN
@@ -41,8 +42,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Lets a role do its part and nothing else: 'submit' (the SQL functions), 'work' (all that clients and workers call), 'look'
--- (read the tables). Only the owner of the schema can call it.
+-- Lets a role do one part: 'submit' (the two SQL functions), 'work' (every door) or 'look' (read the tables). Only the
+-- owner of the schema may call it.
 CREATE OR REPLACE FUNCTION allow(_role name, _part text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _schema name := (SELECT n.nspname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = 'allow(name, text)'::regprocedure); _door regprocedure;
 BEGIN

@@ -1,27 +1,35 @@
--- The tables of a namespace. Everything lives in one schema; the search path is set to it.
+-- The tables of a namespace. Everything lives in one schema, which is the search path. Step 4 renames some of these
+-- tables and columns; docs/glossary.md lists them as they are then.
 --
--- A job is in exactly one place: `line` while it is pending, `hold` while it is claimed or runs, `done` once it has
--- ended. What never changes while it lives is in `job`; so a claim deletes a small row and inserts a small row, and
--- touches neither the payload nor the indexes by which people find jobs.
+-- | in step 1 | from step 4 on |
+-- | --- | --- |
+-- | `hold` | `owned_job` |
+-- | `gate` | `effective_limit` |
+-- | `extra` | `extra_limit` |
+-- | `admission` | `submit_lock` |
+-- | `line.lane`, `line.twin` | `line.class`, `line.extra_keys` |
+--
+-- A job is in exactly one of three tables: `line` while it is pending, `hold` while it is claimed or runs, `done` once
+-- it has ended. What does not change while it lives is in `job`. So a claim deletes a small row and inserts a small
+-- row, and touches neither the payload nor the indexes by which people find jobs.
 --
 -- Times are milliseconds of store time. Names and keys are compared by their bytes.
 
-CREATE TYPE job_state AS ENUM ('pending', 'claimed', 'running', 'succeeded', 'failed', 'cancelled', 'expired');
+CREATE TYPE job_state AS ENUM ({{JOB_STATES}});
 
--- The order of acceptance, and fence tokens: both only grow. A number that was drawn by a transaction which failed is
--- never used.
+-- Acceptance numbers and fence tokens only grow. A number that a failed transaction has drawn is never used.
 CREATE SEQUENCE acceptance AS bigint;
 CREATE SEQUENCE fence_token AS bigint;
 
--- The latest store time that anybody acted upon: a server whose clock is set back does not go back further.
+-- The latest store time that was recorded: if the server's clock is set back, store time does not go back further.
 CREATE TABLE clock (
     latest   bigint NOT NULL,
-    -- Where the sweep of `slots` goes on.
+    -- Where the sweep of `slots` continues.
     swept_to text COLLATE "C" NOT NULL DEFAULT ''
 );
 INSERT INTO clock VALUES (0);
 
--- Live jobs, as they were submitted, and what is remembered of their attempts.
+-- Live jobs as they were submitted, with what is remembered of their attempts.
 CREATE TABLE job (
     seq             bigint PRIMARY KEY,
     id              uuid NOT NULL,
@@ -53,7 +61,7 @@ CREATE INDEX job_group ON job (grp, key);
 CREATE UNIQUE INDEX job_step ON job (workflow, step) WHERE workflow IS NOT NULL;
 CREATE INDEX job_good_until ON job (good_until, seq) WHERE good_until IS NOT NULL;
 
--- The slots that live jobs take beyond their own group, queue and cluster.
+-- The slots that live jobs take beyond their own group, queue and cluster: their extra limits.
 CREATE TABLE extra (
     ref   text COLLATE "C" NOT NULL,
     seq   bigint NOT NULL,
@@ -62,9 +70,10 @@ CREATE TABLE extra (
 );
 CREATE INDEX extra_job ON extra (seq);
 
--- Pending jobs. `lane` says all that decides where a job can run, but for its key; `twin` holds the keys of its extra
--- limits. `parked_on` is why it stands outside the line: '@' until its date comes, '~WORKFLOW' until its turn comes,
--- 'GROUP/KEY' until that key has room. A parked job costs claimers nothing; it is put back by whoever ends the reason.
+-- Pending jobs. `lane` is all that decides where a job can run, but for its key; `twin` has the keys of its extra
+-- limits. `parked_on` is why a job is not in line: '@' until its date, '~WORKFLOW' until it is the next step,
+-- 'GROUP/KEY' until that key has room. A parked job costs claims nothing; the transaction that ends the reason puts it
+-- back in line.
 CREATE TABLE line (
     seq       bigint PRIMARY KEY,
     queue     text COLLATE "C" NOT NULL,
@@ -85,10 +94,8 @@ CREATE INDEX line_big ON line (queue, lane, priority, run_at, seq) WHERE big;
 -- A place in line.
 CREATE TYPE place AS (queue text, priority integer, run_at bigint, seq bigint);
 
--- Where the line of a queue begins: nobody in it stands before this place. A deleted row stays in an index for as long as any
--- transaction on the server is open, and would have to be stepped over by every claim. `next_…` is the place that is going to
--- be the front; whoever enters the line before it is put down in `early`, and as long as somebody is, the front does not
--- count. `era` counts how often fronts have moved. See functions/45_front.sql.
+-- Fronts, and how they move: functions/45_front.sql. A deleted row stays in an index for as long as any transaction on
+-- the server is open, and every claim would have to step over it.
 CREATE TABLE front (
     queue         text COLLATE "C" PRIMARY KEY,
     priority      integer NOT NULL DEFAULT -2147483648,
@@ -110,7 +117,7 @@ CREATE TABLE era (
 ) WITH (fillfactor = 50);
 INSERT INTO era VALUES (1, 0);
 
--- Claimed and running jobs, and who has them. `until` is when the claim is over, or the timeout of a running job.
+-- Claimed and running jobs, and their owners. `until` is the end of the claim, or the timeout of a running job.
 CREATE TABLE hold (
     seq      bigint PRIMARY KEY,
     state    job_state NOT NULL CHECK (state IN ('claimed', 'running')),
@@ -125,8 +132,8 @@ CREATE TABLE hold (
 CREATE INDEX hold_session ON hold (session, token);
 CREATE INDEX hold_until ON hold (until, token) WHERE until IS NOT NULL;
 
--- Jobs that have ended, until their retention is over. The first columns are those of `job`. Of most jobs the last attempt
--- stands in columns of its own, and not in `attempts`: nobody may ever ask for it. See `attempts_of`.
+-- Jobs that have ended, until their retention is over. The first columns are those of `job`. The last attempt of most
+-- jobs is stored in columns and not in `attempts`, which would cost more and is seldom asked for: see `attempts_of`.
 CREATE TABLE done (
     LIKE job INCLUDING DEFAULTS,
     state        job_state NOT NULL,
@@ -147,9 +154,9 @@ CREATE INDEX done_halting ON done (workflow, step)
     WHERE workflow IS NOT NULL AND state <> 'succeeded' AND NOT skipped;
 CREATE INDEX done_finished ON done (state, (idempotency_key IS NOT NULL), finished_at, seq);
 
--- What operators and the configuration say about limits; what tasks said when they were registered; and what
--- submitted jobs and programs brought along. The last is only ever added to, so that a caller's open transaction holds
--- nothing that a claim waits for; the newest row counts.
+-- The sources of limits: operators and configurations; registered tasks; submitted jobs and programs. Submits only
+-- insert into the last, so that a caller's open transaction locks nothing that a claim waits for; the newest row
+-- counts.
 CREATE TABLE limits (
     ref      text COLLATE "C" PRIMARY KEY,
     operator integer,
@@ -171,8 +178,8 @@ CREATE TABLE submit_limit (
 );
 CREATE INDEX submit_limit_new ON submit_limit (ref) WHERE NOT counted;
 
--- The limits in force, for those who claim: of exact references, and of GROUP/*. `declared` is what operators, the
--- configuration or tasks say, `submit` what counts where nobody declared anything.
+-- The limits that count, of exact references and of GROUP/*. `declared` comes from operators, configurations or tasks;
+-- `submit` counts where `declared` is NULL.
 CREATE TABLE gate (
     ref      text COLLATE "C" PRIMARY KEY,
     declared integer,
@@ -183,12 +190,13 @@ CREATE INDEX gate_keys ON gate (ref) WHERE strpos(ref, '/') > 0;
 CREATE INDEX gate_closed ON gate (ref) WHERE declared = 0 OR declared IS NULL AND submit = 0;
 
 -- Slots in use of groups that have a limit: a cache of what running jobs and programs hold, changed in the same
--- transaction. A group with a large limit has several rows, up to fifty, so that those who take and free slots need not wait
--- for each other: `used` and `most` are shares of what is used and of the limit, and nobody remembers whose slot is where. Where
--- there is one row, `most` is the limit, and `used` may be more while a lowered limit drains; where there are several, each
--- keeps its own `most`, and so all of them together keep the limit.
+-- transaction. A group with a large limit has several rows, its shares, so that transactions that take and free slots
+-- need not wait for each other. `used` and `most` are then parts of the slots in use and of the limit; no slot belongs
+-- to a share. With one row, `most` is the limit, and `used` may be more while a lowered limit drains. With several,
+-- each row keeps its own `most`, so all together keep the limit.
 --
--- `is_full` is a column so that counting changes no index as long as it stays the same; of keys nobody asks.
+-- `is_full` is a column so that counting changes no index while it stays the same. It is false for keys: no query asks
+-- for full keys.
 CREATE TABLE slots (
     ref     text COLLATE "C" NOT NULL,
     share   integer NOT NULL DEFAULT 0,
@@ -201,7 +209,7 @@ CREATE TABLE slots (
 ) WITH (fillfactor = 50);
 CREATE INDEX slots_full ON slots (ref) WHERE is_full;
 
--- Whoever submits with `reject` or `skip` takes its turn here, group by group: two of them never count at once.
+-- Submits with `reject` or `skip` lock a row of each group that they count, so that no two count at the same time.
 CREATE TABLE admission (
     ref text COLLATE "C" PRIMARY KEY,
     n   bigint NOT NULL DEFAULT 0
@@ -222,9 +230,9 @@ CREATE TABLE retention (
     retain_ms bigint NOT NULL
 );
 INSERT INTO retention VALUES
-    ('succeeded', 86400000), ('failed', 1209600000), ('cancelled', 86400000), ('expired', 86400000);
+    ('succeeded', {{RETAIN_MS}}), ('failed', {{RETAIN_FAILED_MS}}), ('cancelled', {{RETAIN_MS}}), ('expired', {{RETAIN_MS}});
 
--- A workflow; its steps are jobs. Submits lock its row to take the next number.
+-- A workflow; its steps are jobs. A submit locks its row to take the next number.
 CREATE TABLE workflow (
     workflow   text COLLATE "C" PRIMARY KEY,
     on_failure text NOT NULL,
@@ -253,8 +261,9 @@ CREATE TABLE session (
     free_permits integer NOT NULL,
     draining     boolean NOT NULL DEFAULT false,
     number       bigint NOT NULL DEFAULT 0,
-    -- The last answer: as it was, or, of a usual one, what it can be put together from again. Where all that was settled
-    -- succeeded that is a number; first attempts, and jobs without timeout or retry policy, are not put down.
+    -- The last reply. Of an exchange that ran alone it is stored as it was. Of one beside others it can be built again
+    -- from columns: if all settles succeeded, their number is enough; first attempts, and jobs without timeout or
+    -- backoff, need no column.
     reply           jsonb,
     reply_now       bigint,
     reply_succeeded integer,
@@ -265,7 +274,7 @@ CREATE TABLE session (
     reply_timeouts  bigint[],
     reply_retries   jsonb[]
 );
--- Written with every exchange, and hardly ever read: it is not worth compressing.
+-- Written with every exchange and hardly ever read: compression is not worth its time.
 ALTER TABLE session ALTER COLUMN reply_seqs SET STORAGE EXTERNAL, ALTER COLUMN reply_tokens SET STORAGE EXTERNAL;
 CREATE INDEX session_lease ON session (lease_until);
 CREATE TABLE ended_session (
@@ -274,7 +283,7 @@ CREATE TABLE ended_session (
 );
 CREATE INDEX ended_session_moment ON ended_session (ended_at, session);
 
--- What a session's next exchange tells it to stop.
+-- Jobs that a session is told to stop with its next exchange.
 CREATE TABLE stop (
     session uuid NOT NULL,
     token   bigint NOT NULL,
@@ -283,7 +292,7 @@ CREATE TABLE stop (
     PRIMARY KEY (session, token)
 );
 
--- Programs that hold slots of a group and are no jobs.
+-- Slots that programs hold.
 CREATE TABLE program (
     lease  uuid PRIMARY KEY,
     ref    text COLLATE "C" NOT NULL,

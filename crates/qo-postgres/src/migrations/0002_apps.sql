@@ -1,7 +1,8 @@
 -- Apps: services that share the namespace. Each pushes its own configuration and registrations, and replaces nothing of
--- another app. What was said before there were apps belongs to the app `default`.
+-- other apps. What was stored before this step belongs to the app `default`.
 
--- Apps whose configuration says something. `place` orders them: where two name the same, the one with the greater place counts.
+-- Apps whose configuration says something. The app with the greatest `place` (from step 4 on: `n`) is the newest, and
+-- counts where several name the same.
 CREATE TABLE app (
     app   text COLLATE "C" PRIMARY KEY,
     place bigint NOT NULL
@@ -37,19 +38,19 @@ CREATE TABLE push (
 
 -- The app whose configuration gives `config`.
 ALTER TABLE limits ADD COLUMN config_app text COLLATE "C";
-ALTER TABLE code_limit ADD COLUMN app text COLLATE "C" NOT NULL DEFAULT 'default';
+ALTER TABLE code_limit ADD COLUMN app text COLLATE "C" NOT NULL DEFAULT '{{DEFAULT_APP}}';
 ALTER TABLE code_limit DROP CONSTRAINT code_limit_pkey;
 ALTER TABLE code_limit ADD PRIMARY KEY (task, app);
 
-UPDATE limits SET config_app = 'default' WHERE config IS NOT NULL;
-INSERT INTO app_setting SELECT 'default', 'limit', l.ref, to_jsonb(l.config) FROM limits l WHERE l.config IS NOT NULL;
-INSERT INTO app_setting SELECT 'default', 'queue_priority', q.queue, to_jsonb(q.priority) FROM queue q WHERE q.priority IS NOT NULL;
-INSERT INTO app_setting SELECT 'default', 'schedule', s.schedule, s.spec FROM schedule s;
-INSERT INTO app_setting SELECT 'default', 'retention', r.state::text, to_jsonb(r.retain_ms) FROM retention r
-    WHERE r.retain_ms <> CASE r.state WHEN 'failed' THEN 1209600000 ELSE 86400000 END;
-INSERT INTO app SELECT 'default', 1 WHERE EXISTS (SELECT FROM app_setting);
-INSERT INTO registration SELECT t.task, 'default', t.options FROM task t;
+UPDATE limits SET config_app = '{{DEFAULT_APP}}' WHERE config IS NOT NULL;
+INSERT INTO app_setting SELECT '{{DEFAULT_APP}}', 'limit', l.ref, to_jsonb(l.config) FROM limits l WHERE l.config IS NOT NULL;
+INSERT INTO app_setting SELECT '{{DEFAULT_APP}}', 'queue_priority', q.queue, to_jsonb(q.priority) FROM queue q WHERE q.priority IS NOT NULL;
+INSERT INTO app_setting SELECT '{{DEFAULT_APP}}', 'schedule', s.schedule, s.spec FROM schedule s;
+INSERT INTO app_setting SELECT '{{DEFAULT_APP}}', 'retention', r.state::text, to_jsonb(r.retain_ms) FROM retention r
+    WHERE r.retain_ms <> CASE r.state WHEN 'failed' THEN {{RETAIN_FAILED_MS}} ELSE {{RETAIN_MS}} END;
+INSERT INTO app SELECT '{{DEFAULT_APP}}', 1 WHERE EXISTS (SELECT FROM app_setting);
+INSERT INTO registration SELECT t.task, '{{DEFAULT_APP}}', t.options FROM task t;
 
--- They answer now what a push changed; a function cannot be replaced by one that answers something else.
+-- These two return what a push changed from now on. A function cannot be replaced by one of another return type.
 DROP FUNCTION IF EXISTS api_register(jsonb);
 DROP FUNCTION IF EXISTS api_configure(jsonb, jsonb);

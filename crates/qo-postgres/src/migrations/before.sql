@@ -1,5 +1,5 @@
--- What an upgrade finds, for `99_doors.sql`: which roles may call which door, which tables there are, and which roles may read
--- every one of them. Kept in a setting of the transaction.
+-- What an upgrade finds, for `99_doors.sql`: which roles may call which door, which tables there are, and which roles
+-- may read every table. Kept in a setting of the transaction.
 SELECT set_config('qo.before', jsonb_build_object(
     'doors', coalesce((SELECT jsonb_object_agg(d.door, d.roles) FROM (
         SELECT p.proname AS door, coalesce(jsonb_agg(DISTINCT r.rolname) FILTER (WHERE r.oid IS NOT NULL), '[]') AS roles

@@ -1,5 +1,5 @@
-//! A backlog costs claimers nothing: an exchange reads as many rows with 100,000 jobs in line as it has to, and none of them
-//! by reading a whole table.
+//! A backlog costs claims nothing: with 100,000 jobs in line an exchange reads only the rows that it needs, and no
+//! whole table.
 
 #[path = "../fixtures/mod.rs"]
 mod fixtures;
@@ -34,7 +34,7 @@ async fn fill(client: &Client, backlog: u64) {
          FROM generate_series(1, {backlog}) i, LATERAL (SELECT
              CASE WHEN i <= {quarter} THEN 'foreign' WHEN i <= {half} THEN 'full' ELSE 'task' || i % 10 END AS task,
              CASE WHEN i <= {half} THEN -1 ELSE 0 END AS priority) t;
-         INSERT INTO line (seq, queue, task, lane, priority, run_at, big)
+         INSERT INTO line (seq, queue, task, class, priority, run_at, big)
          SELECT seq, queue, task, task || ' ' || grp || ' 1', priority, run_at, false FROM job"
     );
     client.batch_execute(&jobs).await.expect("they are stored");
@@ -45,7 +45,7 @@ fn backlog() -> u64 {
     std::env::var("QO_BACKLOG").map_or(BACKLOG, |text| text.parse().expect("a number"))
 }
 
-/// A session that exchanges over a connection of its own: what it claims it settles with the next exchange.
+/// A session that exchanges over a connection of its own. It settles what it claims with the next exchange.
 struct Worker {
     session: SessionId,
     number: i64,
@@ -114,7 +114,7 @@ async fn empty_world(schema: &str) -> (String, PostgresStore, SessionId) {
     (schemas.server(), store, session)
 }
 
-/// Opens a session of one that serves the ten tasks and these.
+/// Opens a session that serves the ten tasks and these.
 async fn open_session(store: &PostgresStore, id: u128, others: &[&str]) -> SessionId {
     let session = SessionId(Uuid::from_u128(id));
     let tasks =
@@ -131,8 +131,8 @@ async fn open_session(store: &PostgresStore, id: u128, others: &[&str]) -> Sessi
     session
 }
 
-/// Sets the limits of the first tasks, which are far away, and closes the group that is full. Without any the namespace has no
-/// limit at all, and that group's jobs are like others.
+/// Sets limits of the first tasks that do not bind, and closes the group `full`. With none of them the namespace has
+/// no limit at all, and that group's jobs are like others.
 async fn limit(store: &PostgresStore, tasks: usize) {
     if tasks > 0 {
         store.set_limit(GroupRef::Group(name("full")), 0).await.expect("it is set");
@@ -143,20 +143,21 @@ async fn limit(store: &PostgresStore, tasks: usize) {
     }
 }
 
-/// Rows that a transaction has read so far: of the large tables as a whole, and by index. Those of `early` are not counted: it is
-/// cleared once after everybody who came before the front.
+/// Rows that a transaction has read so far: of the large tables as a whole, and by index. Rows of `early` are not
+/// counted: moving the fronts clears it once.
 async fn rows_read(client: &Client) -> (i64, i64) {
     let counts =
-        "SELECT coalesce(sum(seq_tup_read) FILTER (WHERE relname IN ('job', 'line', 'hold', 'done')), 0)::bigint,
+        "SELECT coalesce(sum(seq_tup_read) FILTER (WHERE relname IN ('job', 'line', 'owned_job', 'done')), 0)::bigint,
                 coalesce(sum(idx_tup_fetch), 0)::bigint
          FROM pg_stat_xact_user_tables WHERE schemaname = current_schema() AND relname <> 'early'";
     let counts = client.query_one(counts, &[]).await.expect("counts");
     (counts.get(0), counts.get(1))
 }
 
-/// A worker's connection lives for weeks, and so may its plans: those that were made on a quiet night serve a busy day.
+/// A worker's connection lives for weeks, and so do its plans: those that were made on a quiet night serve a busy
+/// day.
 #[test]
-fn plans_that_were_made_while_nobody_was_in_line_stay_good() {
+fn plans_made_while_the_line_is_empty_stay_good() {
     RUNTIME.block_on(async {
         let (server, store, session) = empty_world("quiet").await;
         limit(&store, 10).await;
@@ -165,7 +166,7 @@ fn plans_that_were_made_while_nobody_was_in_line_stay_good() {
         for client in [&client, &other] {
             client.batch_execute("SET search_path = quiet").await.expect("it is set");
         }
-        for table in ["job", "line", "hold", "done", "gate", "slots", "front", "early"] {
+        for table in ["job", "line", "owned_job", "done", "effective_limit", "slots", "front", "early"] {
             let quiet = format!("ALTER TABLE {table} SET (autovacuum_enabled = off)");
             other.batch_execute(&quiet).await.expect("it is set");
             other.batch_execute(&format!("VACUUM ANALYZE {table}")).await.expect("it is vacuumed");
@@ -199,7 +200,7 @@ fn an_exchange_reads_no_more_for_a_backlog() {
         let mut worker = Worker::new(session);
         for limited in [0, 1, 10] {
             limit(&store, limited).await;
-            // The first one of a connection also reads what its plans need.
+            // The first exchange of a connection also reads what its plans need.
             for _ in 0..2 {
                 client.batch_execute("BEGIN").await.expect("it begins");
                 let claimed = worker.exchange(&client).await;
@@ -216,7 +217,7 @@ fn an_exchange_reads_no_more_for_a_backlog() {
     });
 }
 
-/// Every exchange waits for a retry in bulk: it looks at the jobs that wait for a date, not at all that wait.
+/// Every exchange waits for a retry in bulk: it reads the jobs that wait for a date, not the whole backlog.
 #[test]
 fn a_retry_in_bulk_reads_no_more_for_a_backlog() {
     RUNTIME.block_on(async {
@@ -272,13 +273,13 @@ fn no_plan_of_a_hot_statement_meets_the_backlog() {
             for is_analyzed in [false, true] {
                 if is_analyzed {
                     let tables =
-                        "ANALYZE plans.job, plans.line, plans.hold, plans.done, plans.slots, plans.gate";
+                        "ANALYZE plans.job, plans.line, plans.owned_job, plans.done, plans.slots, plans.effective_limit";
                     connect(&server).await.batch_execute(tables).await.expect("they are analyzed");
                 }
                 let plans = Plans::connect(&server).await;
                 plans.client.batch_execute("SET search_path = plans").await.expect("it is set");
                 let heard = hot_plans(&plans, &mut worker).await;
-                // Without `auto_explain` the counted rows of the other test are all that can be said.
+                // Without `auto_explain` only the test that counts rows says anything.
                 assert_eq!(plans.are_told(), !heard.is_empty());
                 for plan in &heard {
                     for fault in plan.faults(most_rows) {

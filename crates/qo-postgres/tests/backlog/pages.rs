@@ -1,4 +1,4 @@
-//! Pages, not rows: an index that is read on and on for an end that does not come finds no rows on its way.
+//! Pages, not rows: a scan that reads on to the end of an index finds no rows on its way, but reads its pages.
 
 use super::{BATCH, Worker, backlog, empty_world, fill, limit, open_session};
 use crate::fixtures::{RUNTIME, connect};
@@ -6,22 +6,22 @@ use qo_core::SessionId;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-/// A line so short that reading all of it is a matter of some pages.
+/// A line so short that all of it is a few pages.
 const SHORT: u64 = 4_000;
-/// What levels of an index more, and pages that are split just then, may cost.
+/// What more levels of an index, and page splits, may cost.
 const SLACK: f64 = 1.2;
-/// Exchanges of each worker before pages are counted: the first ones make plans, and settle nothing.
+/// Exchanges of each worker before pages are counted: the first ones make plans and settle nothing.
 const WARM_UP: usize = 3;
 const ROUNDS: usize = 5;
-/// Batches that the other one has.
+/// Batches that the other worker owns.
 const HELD: usize = 3;
 
-/// Makes an exchange: how many pages the server looked at for it.
+/// Makes an exchange; returns how many pages the server read for it.
 async fn exchange(worker: &mut Worker, client: &Client) -> u64 {
     let explained = worker.call(client, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)").await;
     let told: serde_json::Value = explained[0].get(0);
     let pages = |kind: &str| told[0]["Plan"][format!("Shared {kind} Blocks")].as_u64().expect("a number");
-    let held = "SELECT j.id, h.token FROM hold h JOIN job j USING (seq) WHERE h.session = $1";
+    let held = "SELECT j.id, h.token FROM owned_job h JOIN job j USING (seq) WHERE h.session = $1";
     let held = client.query(held, &[&worker.session.0]).await.expect("it is answered");
     (worker.jobs, worker.tokens) =
         held.iter().map(|row| (row.get::<_, Uuid>(0), row.get::<_, i64>(1))).unzip();
@@ -29,8 +29,8 @@ async fn exchange(worker: &mut Worker, client: &Client) -> u64 {
     pages("Hit") + pages("Read")
 }
 
-/// The most pages of an exchange: beside another one that has the first jobs in line and has not committed, and of one that
-/// moves the front of the line.
+/// The most pages that an exchange reads: beside another one that has locked the first jobs in line, and while it
+/// moves the fronts.
 async fn most_pages(schema: &str, jobs: u64, limited: usize) -> u64 {
     let (server, store, _) = empty_world(schema).await;
     let (client, other) = (connect(&server).await, connect(&server).await);
@@ -41,7 +41,7 @@ async fn most_pages(schema: &str, jobs: u64, limited: usize) -> u64 {
     client.batch_execute(era).await.expect("it is set");
     fill(&client, jobs).await;
     limit(&store, limited).await;
-    // Nobody stands at the head of the line for good: the front moves.
+    // No job stays at the head of the line, so the front moves.
     let [mut worker, mut another] = [8, 9].map(|id| Worker::new(SessionId(Uuid::from_u128(id))));
     for worker in [&worker, &another] {
         open_session(&store, worker.session.0.as_u128(), &["full", "foreign"]).await;
@@ -59,14 +59,14 @@ async fn most_pages(schema: &str, jobs: u64, limited: usize) -> u64 {
         }
         most = most.max(exchange(&mut worker, &client).await);
         other.batch_execute("COMMIT").await.expect("it commits");
-        // While another exchange moves the front nobody else does.
+        // The other exchange moves the fronts, so this one does not.
         most = most.max(exchange(&mut worker, &client).await);
     }
     most
 }
 
 #[test]
-fn beside_others_or_moving_the_front_an_exchange_looks_at_no_more_pages_for_a_backlog() {
+fn an_exchange_reads_no_more_pages_for_a_backlog() {
     RUNTIME.block_on(async {
         for limited in [0, 10] {
             let short = most_pages("short", SHORT, limited).await;

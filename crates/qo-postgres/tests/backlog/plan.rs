@@ -1,21 +1,21 @@
-//! The plans of everything that a call runs, as the server's own `auto_explain` tells them.
+//! The plans of every statement that a call runs, as the server's `auto_explain` logs them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 
-/// Tables whose size is that of the backlog, or of what was done with it.
-const LARGE: [&str; 5] = ["job", "line", "hold", "done", "extra"];
+/// Tables whose size is that of the backlog, or of the history.
+const LARGE: [&str; 5] = ["job", "line", "owned_job", "done", "extra_limit"];
 
-/// A connection that hears of the plans of its own statements.
+/// A connection that receives the plans of its own statements.
 pub struct Plans {
     pub client: Client,
     heard: Arc<Mutex<Vec<String>>>,
     is_told: bool,
 }
 
-/// What a statement was, and how it was run.
+/// A statement, and its plan.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub statement: String,
@@ -23,7 +23,7 @@ pub struct Plan {
 }
 
 impl Plans {
-    /// Connects. A server without `auto_explain` tells nothing; the rows that it reads are counted all the same.
+    /// Connects. A server without `auto_explain` sends no plans.
     pub async fn connect(server: &str) -> Self {
         let (client, mut connection) =
             tokio_postgres::connect(server, NoTls).await.expect("the server answers");
@@ -53,12 +53,12 @@ impl Plans {
         Self { client, heard, is_told }
     }
 
-    /// Whether the server tells its plans.
+    /// Whether the server sends plans.
     pub fn are_told(&self) -> bool {
         self.is_told
     }
 
-    /// What was heard since the last time.
+    /// The plans since the last call.
     pub fn take(&self) -> Vec<Plan> {
         let heard = std::mem::take(&mut *self.heard.lock().unwrap_or_else(PoisonError::into_inner));
         heard.iter().filter_map(|text| Plan::read(text)).collect()
@@ -74,12 +74,11 @@ impl Plan {
         Some(Self { statement: text[..tree].trim().to_owned(), tree: text[tree..].trim_end().to_owned() })
     }
 
-    /// What is wrong with it: a large table that is read as a whole, or anything that meets more than so many rows.
+    /// What is wrong with it: a large table is read as a whole, or a node meets too many rows.
     pub fn faults(&self, most_rows: f64) -> Vec<String> {
         let mut faults = Vec::new();
         for line in self.tree.lines() {
-            let whole =
-                line.split_once("Seq Scan on ").map(|(_, rest)| rest.split([' ', '_']).next().unwrap_or(""));
+            let whole = line.split_once("Seq Scan on ").map(|(_, rest)| rest.split(' ').next().unwrap_or(""));
             if let Some(table) = whole.filter(|table| LARGE.contains(table)) {
                 faults.push(format!("{table} is read as a whole"));
             }
@@ -116,7 +115,7 @@ pub fn page(plans: &[Plan]) -> String {
 }
 
 #[test]
-fn a_plan_that_reads_a_large_table_or_too_many_rows_is_found_out() {
+fn a_plan_that_reads_a_large_table_or_too_many_rows_is_found() {
     let text = "duration: 1 ms  plan:\nQuery Text: SELECT 1\nSort  (cost=1 rows=1 width=1) (actual rows=9000 loops=1)\n  ->  Seq Scan on job j  (cost=0.00..1 rows=7 width=4) (actual rows=45.00 loops=2)\n        Rows Removed by Filter: 6000";
     let plan = Plan::read(text).expect("a plan");
     assert_eq!(plan.statement, "SELECT 1");

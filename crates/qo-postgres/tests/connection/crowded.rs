@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 #[test]
-fn with_all_its_connections_busy_a_store_says_so_in_time_and_goes_on_when_one_is_free() {
+fn a_store_whose_connections_are_busy_says_so_and_recovers() {
     RUNTIME.block_on(async {
         let patience = Duration::from_millis(300);
         let stage = Stage::new("crowded_pool", Options { patience, ..options(1) }).await;
@@ -34,7 +34,7 @@ fn with_all_its_connections_busy_a_store_says_so_in_time_and_goes_on_when_one_is
             holder.batch_execute("COMMIT").await.expect("it ends");
         };
         let (set, ()) = soon(async { tokio::join!(busy, others) }).await;
-        set.expect("whoever had the connection was not disturbed");
+        set.expect("the call that had the connection was not disturbed");
         soon(stage.store.now()).await.expect("it goes on");
     });
 }
@@ -50,7 +50,7 @@ async fn role(schema: &str) -> tokio_postgres::Client {
 }
 
 #[test]
-fn a_server_without_a_free_connection_is_unavailable_and_a_worker_goes_on_when_there_is_one() {
+fn a_worker_goes_on_once_a_full_server_has_a_free_connection() {
     RUNTIME.block_on(async {
         let schema = "crowded_server";
         let url = namespace(&server(), schema).await;
@@ -68,7 +68,7 @@ fn a_server_without_a_free_connection_is_unavailable_and_a_worker_goes_on_when_t
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.message().contains("too many connections"), "the server's words: {error}");
 
-        // A worker that starts now goes on by itself, and does not run against the door.
+        // A worker that starts now goes on by itself, and backs off between its attempts.
         let worker = Worker::builder(Arc::clone(&store) as Arc<dyn Store>).lease(Duration::from_secs(3));
         let worker = worker.task("t", |(): (), _: Context| async { Ok::<_, Failure>(7) });
         let worker = worker.build().expect("a worker");
@@ -79,7 +79,7 @@ fn a_server_without_a_free_connection_is_unavailable_and_a_worker_goes_on_when_t
         let before = proxy.accepted();
         let client = Client::new(Arc::clone(&direct));
         let early = timeout(Duration::from_secs(2), client.wait(job(1, "t").id)).await;
-        early.expect_err("nobody can run it");
+        early.expect_err("no worker can run it");
         let tries = proxy.accepted() - before;
         assert!((2..=20).contains(&tries), "{tries} tries in two seconds");
         limit(-1).await;
@@ -89,7 +89,7 @@ fn a_server_without_a_free_connection_is_unavailable_and_a_worker_goes_on_when_t
     });
 }
 
-/// The cut takes a moment to be noticed.
+/// It takes a moment until the store notices the cut.
 async fn again_until_refused(store: &qo_postgres::PostgresStore) -> qo_core::Error {
     let mut error = None;
     until("it is refused", async || {

@@ -1,4 +1,4 @@
-//! Another server takes the place of the one that is gone.
+//! Another server takes over.
 
 use crate::fixtures::{RUNTIME, Schemas};
 use crate::proxy::Proxy;
@@ -22,13 +22,13 @@ struct Known {
     settled: Mutex<Vec<JobId>>,
     tokens: Mutex<BTreeSet<u64>>,
     running: AtomicUsize,
-    /// No more is to be submitted.
+    /// Submitters should stop.
     enough: AtomicBool,
-    /// No more will be submitted.
+    /// Submitters have stopped.
     all: AtomicBool,
 }
 
-/// Submits until it is enough, and remembers what was acknowledged.
+/// Submits until it should stop, and remembers what was acknowledged.
 async fn submit(store: &PostgresStore, known: &Known, first: u128) {
     for id in first.. {
         if known.enough.load(Ordering::SeqCst) {
@@ -39,7 +39,7 @@ async fn submit(store: &PostgresStore, known: &Known, first: u128) {
     }
 }
 
-/// Works until nothing is left and nothing more will come, and counts what runs at once.
+/// Works until nothing is left and no more will be submitted, and counts what runs at once.
 async fn work(store: &PostgresStore, known: &Known, id: u128) {
     let session = open_session(store, id).await;
     let (mut settles, mut settling, mut latest) = (Vec::new(), Vec::new(), Time::default());
@@ -121,7 +121,7 @@ fn after_a_failover_nothing_acknowledged_is_lost_and_no_limit_is_exceeded() {
 }
 
 #[test]
-fn a_server_that_is_a_standby_is_unavailable_and_a_connection_to_it_is_not_kept() {
+fn a_standby_is_unavailable_and_its_connection_is_not_kept() {
     RUNTIME.block_on(async {
         let primary = Server::new().await;
         let url = namespace(&primary.url(), "demoted").await;
@@ -133,7 +133,7 @@ fn a_server_that_is_a_standby_is_unavailable_and_a_connection_to_it_is_not_kept(
             let error = store.submit(vec![job(1, "t")]).await.expect_err("it cannot write");
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         }
-        // New connections lead to the primary; whoever is connected is not told.
+        // New connections lead to the primary; open ones are not told.
         proxy.lead_to(&url);
         soon(store.submit(vec![job(1, "t")])).await.expect("a call")[0].as_ref().expect("it is stored");
     });
@@ -161,12 +161,12 @@ fn of_several_servers_the_one_that_can_write_is_found() {
 }
 
 #[test]
-fn on_a_server_whose_clock_is_behind_store_time_does_not_fall_for_a_session_and_hardly_for_others() {
+fn on_a_server_whose_clock_is_behind_a_sessions_time_does_not_fall() {
     RUNTIME.block_on(async {
         let clock = Arc::new(ManualClock::new(START));
         let store = Schemas::on("QO_TEST_POSTGRES").at(Arc::clone(&clock)).await;
         let [first, second] = [open_session(&store, 1).await, open_session(&store, 2).await];
-        // Nobody is alone from here on: exchanges of the usual kind do everything.
+        // No exchange runs alone from here on.
         for number in 1..=10 {
             clock.advance_ms(900);
             store.submit(vec![job(number.into(), "t")]).await.expect("a call");

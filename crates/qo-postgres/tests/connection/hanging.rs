@@ -1,4 +1,4 @@
-//! A server that says nothing any more.
+//! A server that does not answer any more.
 
 use crate::fixtures::RUNTIME;
 use crate::proxy::Trap;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 #[test]
-fn a_call_that_is_dropped_while_the_server_hangs_leaves_no_connection_behind_that_hangs() {
+fn a_call_dropped_while_the_server_hangs_closes_its_connection() {
     RUNTIME.block_on(async {
         let stage = Stage::new("hang_dropped", options(1)).await;
         stage.store.now().await.expect("it answers");
@@ -24,7 +24,7 @@ fn a_call_that_is_dropped_while_the_server_hangs_leaves_no_connection_behind_tha
 }
 
 #[test]
-fn once_a_call_has_waited_in_vain_the_idle_connections_are_not_trusted_either() {
+fn a_call_that_timed_out_closes_the_idle_connections_too() {
     RUNTIME.block_on(async {
         let stage = Stage::new("hang_idle", options(4)).await;
         let before = stage.proxy.accepted();
@@ -48,7 +48,7 @@ fn a_new_connection_that_hangs_is_unavailable_within_the_patience() {
         let stage = Stage::new("hang_new", options(2)).await;
         stage.proxy.hang();
         let started = Instant::now();
-        let error = soon(stage.store.now()).await.expect_err("nobody is there");
+        let error = soon(stage.store.now()).await.expect_err("the server does not answer");
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(started.elapsed() < options(2).patience * 2, "{:?}", started.elapsed());
         stage.proxy.open();
@@ -57,7 +57,7 @@ fn a_new_connection_that_hangs_is_unavailable_within_the_patience() {
 }
 
 #[test]
-fn a_client_that_vanishes_in_the_middle_of_a_call_holds_up_nobody_for_long() {
+fn a_client_that_vanishes_mid_call_holds_its_locks_for_seconds_only() {
     RUNTIME.block_on(async {
         let stage = Stage::new("hang_commit", options(2)).await;
         stage.store.now().await.expect("it answers");
@@ -65,7 +65,7 @@ fn a_client_that_vanishes_in_the_middle_of_a_call_holds_up_nobody_for_long() {
         let call = stage.store.set_limit(group("t"), 7);
         timeout(Duration::from_millis(500), call).await.expect_err("it hangs");
         assert!(stage.proxy.has_sprung());
-        // It was alone when it vanished, and the server has not heard that it is gone.
+        // It ran alone when it vanished, and the server does not know that it is gone.
         soon(stage.direct.set_limit(group("u"), 3)).await.expect("it is set");
         let limit = stage.direct.group(group("t")).await.map(|group| group.status.limit);
         assert!(!matches!(limit, Ok(Some(_))), "what was not committed never was: {limit:?}");
@@ -81,7 +81,7 @@ fn a_listener_whose_server_hangs_notices_it_and_hears_again() {
         stage.proxy.hang();
         stage.proxy.open();
         stage.direct.submit(vec![job(1, "t")]).await.expect("a call");
-        // It counts as a change that some may have been missed.
+        // That notifications may have been missed counts as a change.
         soon(stage.store.changed(Some(seen))).await.expect("a change");
         until("it hears again", async || stage.store.tells_changes()).await;
         let seen = stage.store.changed(None).await.expect("a number");

@@ -7,7 +7,7 @@ use crate::stage::{succeeded, until};
 use qo_core::{ErrorKind, JobState, NewJob, Store, Submitted};
 
 #[test]
-fn a_submit_whose_answer_is_lost_is_unknown_and_the_same_again_is_the_same_job() {
+fn a_submit_whose_reply_is_lost_finds_the_same_job_again() {
     RUNTIME.block_on(async {
         let stage = Stage::new("lost_submit", options(2)).await;
         stage.store.now().await.expect("it answers");
@@ -26,7 +26,7 @@ fn a_submit_whose_answer_is_lost_is_unknown_and_the_same_again_is_the_same_job()
 }
 
 #[test]
-fn a_submit_that_did_not_get_through_claims_no_certainty_and_the_same_again_happens_once() {
+fn a_submit_that_is_cut_off_may_be_repeated_and_happens_once() {
     RUNTIME.block_on(async {
         let stage = Stage::new("lost_request", options(2)).await;
         stage.store.now().await.expect("it answers");
@@ -42,7 +42,7 @@ fn a_submit_that_did_not_get_through_claims_no_certainty_and_the_same_again_happ
 }
 
 #[test]
-fn an_exchange_whose_answer_is_lost_is_unknown_and_its_number_again_gives_the_same_answer() {
+fn an_exchange_whose_reply_is_lost_gets_the_same_reply_again() {
     RUNTIME.block_on(async {
         for (schema, workflow) in [("lost_exchange", None), ("lost_exchange_alone", Some(name("w")))] {
             let stage = Stage::new(schema, options(2)).await;
@@ -74,7 +74,7 @@ fn an_exchange_whose_answer_is_lost_is_unknown_and_its_number_again_gives_the_sa
 }
 
 #[test]
-fn an_exchange_that_did_not_get_through_claims_nothing_and_its_number_is_still_free() {
+fn an_exchange_that_is_cut_off_claims_nothing_and_frees_its_number() {
     RUNTIME.block_on(async {
         let stage = Stage::new("lost_exchange_request", options(2)).await;
         stage.direct.submit(vec![job(1, "t")]).await.expect("a call");
@@ -91,7 +91,7 @@ fn an_exchange_that_did_not_get_through_claims_nothing_and_its_number_is_still_f
 }
 
 #[test]
-fn a_call_that_the_server_ends_before_it_did_anything_is_unavailable_and_did_nothing() {
+fn a_call_that_the_server_ends_early_is_unavailable_and_did_nothing() {
     RUNTIME.block_on(async {
         let stage = Stage::new("lost_ended", options(2)).await;
         let holder = stage.holder().await;

@@ -1,5 +1,5 @@
-//! Connections that fail: they hang, they are lost, there are none left, the server restarts or another takes its place.
-//! Whatever happens, a caller hears in time what it must do, nothing happens twice, and the store goes on by itself.
+//! Connections that fail: they hang, they are lost, none is left, the server restarts or another takes its place. In
+//! every case a caller learns in time what to do, nothing happens twice, and the store recovers by itself.
 
 #[path = "../fixtures/mod.rs"]
 mod fixtures;

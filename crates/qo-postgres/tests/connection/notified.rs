@@ -1,4 +1,4 @@
-//! What a store hears without asking.
+//! What a store is notified of.
 
 use crate::fixtures::RUNTIME;
 use crate::stage::{exchange, job, namespace, open, open_session, options, server, soon, succeeded, until};
@@ -6,13 +6,13 @@ use qo_core::{GroupRef, Store};
 use qo_postgres::Options;
 
 #[test]
-fn a_store_is_told_of_jobs_that_came_and_of_nothing_else_as_jobs() {
+fn a_listener_tells_new_jobs_from_other_changes() {
     RUNTIME.block_on(async {
         let url = namespace(&server(), "told").await;
         let listening = open(&url, Options { notify: true, ..options(2) }).await;
         let other = open(&url, options(2)).await;
         until("it listens", async || listening.tells_changes()).await;
-        // A worker with free permits, who may be waiting: where nobody is, nobody is told.
+        // A worker with free permits, which may be waiting: without one no notification is sent.
         let session = open_session(&other, 1).await;
 
         let seen = listening.changed(None).await.expect("a change");

@@ -7,7 +7,7 @@ use qo_core::{ErrorKind, JobState, MemoryStore, Submitted};
 use std::sync::Arc;
 
 #[test]
-fn jobs_of_a_callers_transaction_are_there_when_it_commits_and_never_were_when_it_does_not() {
+fn jobs_of_a_callers_transaction_exist_only_if_it_commits() {
     RUNTIME.block_on(async {
         let url = namespace(&server(), "own_transaction").await;
         let client = Client::new(Arc::new(open(&url, options(2)).await));
@@ -20,7 +20,8 @@ fn jobs_of_a_callers_transaction_are_there_when_it_commits_and_never_were_when_i
             let invoice = invoice.into_job().expect("a job");
             let outcomes = client.submit_in(&mut transaction, vec![invoice]).await.expect("a call");
             assert_eq!(outcomes, [Ok(Submitted::Accepted(job(id, "t").id))]);
-            let early = client.store().job(job(id, "t").id).await.expect_err("nobody else sees it yet");
+            let early =
+                client.store().job(job(id, "t").id).await.expect_err("no other transaction sees it yet");
             assert_eq!(early.kind(), ErrorKind::NotFound);
             match commits {
                 true => transaction.commit().await.expect("it commits"),
@@ -49,7 +50,7 @@ fn a_transaction_of_postgresql_means_nothing_to_another_store() {
 }
 
 #[test]
-fn a_transaction_whose_connection_is_lost_is_unknown_and_its_jobs_never_were() {
+fn a_transaction_whose_connection_is_lost_stores_no_job() {
     RUNTIME.block_on(async {
         let url = namespace(&server(), "own_lost").await;
         let client = Client::new(Arc::new(open(&url, options(2)).await));

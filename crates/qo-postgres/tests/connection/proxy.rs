@@ -1,4 +1,4 @@
-//! A way to a server that can go wrong: it hangs, it refuses, it loses a request or its answer, it leads elsewhere.
+//! A proxy to a server, with faults: it hangs, refuses, loses a request or its answer, or leads elsewhere.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,30 +7,31 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// What becomes of those who connect.
+/// What happens to new connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Open,
-    /// Whatever they send is swallowed, and nothing is answered.
+    /// What they send is swallowed, and nothing is answered.
     Hangs,
-    /// They are let go at once.
+    /// They are closed at once.
     Refuses,
 }
 
 /// What happens to the next transaction, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trap {
-    /// Its end does not reach the server, and the connection is cut.
+    /// Its COMMIT does not reach the server, and the connection is cut.
     LosesRequest,
     /// The server has committed it when the connection is cut, and the answer is lost.
     LosesAnswer,
-    /// The same, but all of the answer comes back except that it was committed.
+    /// The same, but the whole answer comes back except that of COMMIT.
     LosesAcknowledgement,
-    /// All but its end reaches the server, and from then on nothing is heard of the client, not even that it is gone.
+    /// Everything but its COMMIT reaches the server, and from then on the client is silent; the server does not learn
+    /// that it is gone.
     HoldsCommit,
 }
 
-/// What those who are connected already are told.
+/// What happens to open connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     GoOn,
@@ -69,7 +70,7 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    /// A way to the server at `url`.
+    /// A proxy to the server at `url`.
     pub async fn to(url: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
@@ -85,49 +86,49 @@ impl Proxy {
         url.replace(&target, &format!("127.0.0.1:{}", self.port))
     }
 
-    /// How many came so far, let in or not.
+    /// How many connections have come, let through or not.
     pub fn accepted(&self) -> usize {
         self.shared.state().accepted
     }
 
-    /// From now on those who come are let through. Whoever hangs already, hangs on.
+    /// From now on new connections are let through. Those that hang already go on hanging.
     pub fn open(&self) {
         self.shared.state().way = Way::Open;
     }
 
-    /// Everybody hangs: who is connected, and who comes.
+    /// All connections hang, open and new.
     pub fn hang(&self) {
         self.shared.state().way = Way::Hangs;
         self.shared.order.send_replace(Order::Hang);
     }
 
-    /// Who is connected is cut, and who comes is let go.
+    /// Open connections are cut, new ones are closed at once.
     pub fn refuse(&self) {
         self.shared.state().way = Way::Refuses;
         self.cut();
     }
 
-    /// Who is connected is cut.
+    /// Open connections are cut.
     pub fn cut(&self) {
         self.shared.order.send_replace(Order::Cut);
     }
 
-    /// The next transaction falls into it.
+    /// The next transaction meets this fault.
     pub fn set(&self, trap: Trap) {
         self.shared.state().trap = Some(trap);
     }
 
-    /// Whether a transaction has fallen into the trap.
+    /// Whether a transaction has met the fault.
     pub fn has_sprung(&self) -> bool {
         self.shared.state().trap.is_none()
     }
 
-    /// From now on those who come are led to another server.
+    /// From now on new connections lead to another server.
     pub fn lead_to(&self, url: &str) {
         self.shared.state().target = address(url);
     }
 
-    /// The same, and who is connected is cut.
+    /// The same, and open connections are cut.
     pub fn switch(&self, url: &str) {
         self.lead_to(url);
         self.cut();
@@ -156,13 +157,13 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-/// Reads everything and says nothing, until the other side has gone.
+/// Reads everything and answers nothing, until the other side has closed.
 async fn swallow(mut from: TcpStream) {
     let mut buffer = [0; 4096];
     while matches!(from.read(&mut buffer).await, Ok(1..)) {}
 }
 
-/// How the end of a transaction looks on its way to the server, and how it is answered.
+/// COMMIT as bytes on their way to the server, and the answer to it.
 const COMMIT: &[u8] = b"Q\0\0\0\x0bCOMMIT\0";
 const COMMITTED: &[u8] = b"C\0\0\0\x0bCOMMIT\0";
 const ROLLED_BACK: &[u8] = b"C\0\0\0\x0dROLLBACK\0";
@@ -182,7 +183,7 @@ async fn carry(mut client: TcpStream, target: SocketAddr, shared: Arc<Shared>) {
             _ = order.changed() => match *order.borrow_and_update() {
                 Order::GoOn => {}
                 Order::Cut => return,
-                // The server is not told that anybody has gone.
+                // The server does not learn that the client is gone.
                 Order::Hang => break,
             },
             read = client.read(&mut up) => {
@@ -210,7 +211,7 @@ async fn carry(mut client: TcpStream, target: SocketAddr, shared: Arc<Shared>) {
                         }
                         return;
                     }
-                    // It did nothing, so there is nothing to be lost: the next one.
+                    // The server rolled it back, so there is nothing to lose: wait for the next one.
                     shared.state().trap = trap;
                     if client.write_all(&answer).await.is_err() {
                         return;
@@ -226,11 +227,11 @@ async fn carry(mut client: TcpStream, target: SocketAddr, shared: Arc<Shared>) {
         }
     }
     swallow(client).await;
-    // It outlives the client, so that the server does not hear of its end: until the server has had enough.
+    // Outlives the client, so that the server does not learn of its end, until the server closes.
     swallow(server).await;
 }
 
-/// What a server answers, up to the end of a transaction.
+/// The server's answer, up to the end of a transaction.
 async fn ended(server: &mut TcpStream) -> Vec<u8> {
     let mut answer = Vec::new();
     let is_over = |answer: &[u8]| [COMMITTED, ROLLED_BACK].iter().any(|end| find(answer, end).is_some());

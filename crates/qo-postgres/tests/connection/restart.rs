@@ -28,7 +28,7 @@ fn a_store_its_sessions_and_its_listener_survive_a_restart_and_a_crash() {
             assert!(passes(&error), "{error:?}");
             until("the listener has noticed", async || !store.tells_changes()).await;
             let seen = store.changed(None).await.expect("a number");
-            // Calls that meet it while it starts are told to come later, and nothing else.
+            // Calls that reach it while it starts are `Unavailable`, and nothing else.
             server.begin();
             number += 1;
             let claim = exchange(session, number, std::mem::take(&mut settles), 5);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::interval;
 
-/// A server. It is gone when this is.
+/// A server. It is removed with this value.
 pub struct Server {
     folder: TempDir,
     port: u16,
@@ -31,7 +31,7 @@ fn variable(name: &str) -> PathBuf {
         .into()
 }
 
-/// One of PostgreSQL's programs, as the owner of the servers: none of them runs as root.
+/// One of PostgreSQL's programs, run as the owner of the servers: none of them runs as root.
 fn program(name: &str) -> Command {
     let mut command = Command::new(variable("QO_TEST_POSTGRES_BIN_15").join(name));
     command.current_dir("/").env("LC_ALL", "C").stdin(Stdio::null()).stdout(Stdio::null());
@@ -52,7 +52,7 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A port below those that outgoing connections get, so that nobody takes it while the server is down.
+/// A port below those of outgoing connections, so that no other process takes it while the server is down.
 fn free_port() -> u16 {
     loop {
         let port = 20_000 + u16::try_from(RandomState::new().hash_one(0) % 12_000).expect("it is small");
@@ -75,7 +75,7 @@ impl Server {
     /// A new one, up and empty.
     pub async fn new() -> Self {
         let mut server = Self::empty();
-        // Whatever the locale of this machine is: qo works in databases of UTF8 only.
+        // Independent of this machine's locale: qo works in UTF8 databases only.
         let mut init = program("initdb");
         init.args(["-U", "postgres", "-A", "trust", "--no-locale", "-E", "UTF8", "--no-sync", "-D"]);
         run(init.arg(server.data()));
@@ -87,7 +87,7 @@ impl Server {
         server
     }
 
-    /// A standby of this one, which from now on acknowledges nothing that the standby does not have.
+    /// A standby of this server, which from now on acknowledges nothing that the standby does not have.
     pub async fn standby(&self) -> Self {
         let mut standby = Self::empty();
         let from = format!("host=127.0.0.1 port={} user=postgres", self.port);

@@ -1,4 +1,4 @@
-//! What the tests have in common: a namespace, a store whose way to it can go wrong, and one whose way cannot.
+//! What the tests share: a namespace, a store that reaches it through a proxy, and one that reaches it directly.
 
 use crate::fixtures::connect;
 use crate::proxy::Proxy;
@@ -65,11 +65,12 @@ impl Stage {
         Self { url, proxy, store, direct }
     }
 
-    /// Somebody who keeps everybody else out of the namespace until their transaction ends.
+    /// A connection that holds the namespace lock until its transaction ends.
     pub async fn holder(&self) -> tokio_postgres::Client {
         let client = connect(&server()).await;
         let schema = self.url.rsplit_once('=').expect("a schema").1;
-        let hold = format!("SET search_path = {schema}; BEGIN; SELECT pg_advisory_xact_lock(turn_key())");
+        let hold =
+            format!("SET search_path = {schema}; BEGIN; SELECT pg_advisory_xact_lock(namespace_key())");
         client.batch_execute(&hold).await.expect("it holds");
         client
     }
@@ -93,17 +94,17 @@ pub fn succeeded(job: &ClaimedJob) -> Settle {
     Settle { job: job.id, token: job.token, outcome: Outcome::Succeed { output: Json::null() } }
 }
 
-/// What does not hang.
+/// The output of a future that must not hang.
 pub async fn soon<T>(call: impl Future<Output = T>) -> T {
     timeout(PATIENCE, call).await.expect("it does not hang")
 }
 
-/// Whether an error says that the same call may go well later.
+/// Whether an error says that the same call may succeed later.
 pub fn passes(error: &qo_core::Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown)
 }
 
-/// Makes a call again while it cannot be made; any other error is one too many.
+/// Repeats a call while it is `Unavailable` or `Unknown`; any other error fails the test.
 pub async fn again<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F) -> T {
     let mut every = interval(Duration::from_millis(10));
     let calling = async {

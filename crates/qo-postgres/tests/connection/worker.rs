@@ -1,4 +1,4 @@
-//! A worker that has to live with all of it.
+//! A worker that goes through all of it.
 
 use crate::fixtures::RUNTIME;
 use crate::proxy::Proxy;
@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long each trouble lasts: not as long as the lease.
+/// How long each fault lasts: less than the lease.
 const TROUBLE: Duration = Duration::from_secs(2);
 
-/// How often the worker comes to a door that is shut: it tries again, and does not run against it.
+/// How often the worker connects to a server that refuses: it tries again, and backs off.
 async fn tries(proxy: &Proxy, trouble: impl Future<Output = ()>) {
     let before = proxy.accepted();
     trouble.await;
@@ -26,7 +26,7 @@ async fn tries(proxy: &Proxy, trouble: impl Future<Output = ()>) {
 }
 
 #[test]
-fn a_worker_goes_on_by_itself_through_refusals_hangs_crashes_and_a_failover() {
+fn a_worker_survives_refusals_hangs_crashes_and_a_failover() {
     RUNTIME.block_on(async {
         let mut server = Server::new().await;
         let url = namespace(&server.url(), "worker").await;
@@ -74,7 +74,7 @@ fn a_worker_goes_on_by_itself_through_refusals_hangs_crashes_and_a_failover() {
         server.stop(Signal::QUIT);
         standby.promote().await;
         proxy.switch(&standby.url());
-        // From here on everybody goes the same way.
+        // From here on all connections go the same way.
         again(|| store.submit(vec![job(5, "t")])).await;
         let client = Client::new(Arc::clone(&store) as Arc<dyn Store>);
         for id in 1..=5 {
@@ -84,13 +84,13 @@ fn a_worker_goes_on_by_itself_through_refusals_hangs_crashes_and_a_failover() {
         assert_eq!(*runs.lock().expect("no panic"), (1..=5).map(|id| (job(id, "t").id, 1)).collect());
         stop.drain();
         soon(working).await.expect("it ends").expect("it ends well");
-        // The connections that the worker's thread had opened went with it.
+        // The worker's thread has ended, and with it the connections that it had opened.
         assert_eq!(again(|| store.drift()).await, "[]");
     });
 }
 
 #[test]
-fn a_handler_that_blocks_the_event_loop_on_which_connections_were_opened_costs_the_worker_no_lease() {
+fn a_handler_that_blocks_the_event_loop_costs_the_worker_no_lease() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let url = namespace(&server(), "worker_blocked").await;
@@ -99,7 +99,7 @@ fn a_handler_that_blocks_the_event_loop_on_which_connections_were_opened_costs_t
             answer.expect("it answers");
         }
         let block = |(): (), _: Context| async {
-            // Nobody ever sends anything: it is a way to keep the thread for nine seconds.
+            // No message ever comes: this blocks the thread for nine seconds.
             let (_kept, nothing) = std::sync::mpsc::channel::<()>();
             nothing.recv_timeout(Duration::from_secs(9)).expect_err("nothing comes");
             Ok::<_, Failure>(())

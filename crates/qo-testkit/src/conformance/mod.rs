@@ -72,7 +72,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 // What cases use; they begin with `use super::*`.
 use job_spec::{at, cron, failure, group_ref, key, name, retry, snooze, step, success, task};
 use qo_core::{
-    Attempt, AttemptOutcome, Change, Changed, Claim, ClaimedJob, ConcurrencyManager, Configuration,
+    Acquire, Attempt, AttemptOutcome, Change, Changed, Claim, ClaimedJob, ConcurrencyManager, Configuration,
 };
 use qo_core::{CodeLimit, PartialRetention, Push, Pushed, Setting, SettingChange, default_app};
 use qo_core::{DEFAULT_QUEUE_PRIORITY, ErrorKind, Exchange, FenceToken, HeldBy, JobFilter, JobId, JobState};

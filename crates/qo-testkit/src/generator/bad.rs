@@ -71,9 +71,9 @@ fn check_inner(answer: &Answer) -> Result<(), String> {
 pub(super) fn check_error(error: &Error) -> Result<(), String> {
     match error.kind() {
         ErrorKind::Invalid => {
-            let (field, rest) = error.message().split_once(": \"").ok_or(format!("no field: {error}"))?;
-            let rule = rest.rsplit_once(": ").map_or("", |(_, rule)| rule);
-            let named = !field.is_empty() && !rule.is_empty() && error.message().len() < 1_000;
+            let is_whole =
+                |error: &Error| error.path().is_some() && error.value().is_some() && !error.rule().is_empty();
+            let named = error.mistakes().iter().all(is_whole) && error.message().len() < 1_000;
             named.then_some(()).ok_or(format!("an Invalid without field, value or rule: {error}"))
         }
         ErrorKind::NotFound | ErrorKind::Conflict | ErrorKind::LimitReached | ErrorKind::Fenced => Ok(()),

@@ -74,11 +74,11 @@ impl Toy {
     pub fn register(&mut self, tasks: Vec<TaskOptions>) -> Result<Pushed> {
         at_most("tasks", tasks.len(), caps::SERVED)?;
         for (index, task) in tasks.iter().enumerate() {
-            task.check().map_err(|e| e.at(format_args!("tasks[{index}]")))?;
+            task.check().map_err(|e| e.at_item("tasks", index))?;
             let of_task = self.registrations.iter().filter(|other| other.task == task.task);
             let others = of_task.filter(|other| other.app != task.app).count();
             if others >= caps::APPS {
-                return Err(too_many(&task.app).at(format_args!("tasks[{index}]")));
+                return Err(too_many(&task.app).at_item("tasks", index));
             }
         }
         let mut changes = Vec::new();

@@ -14,7 +14,7 @@ impl Toy {
         at_most("jobs", jobs.len(), caps::SUBMIT_JOBS)?;
         at_most("payload", jobs.iter().map(|job| job.payload.as_str().len()).sum(), caps::SUBMIT_BYTES)?;
         for (index, job) in jobs.iter().enumerate() {
-            job.check().map_err(|e| e.at(format_args!("jobs[{index}]")))?;
+            job.check().map_err(|e| e.at_item("jobs", index))?;
         }
         let mut new = jobs.iter().enumerate().filter(|(_, job)| self.earlier(job).is_none());
         if let Some((index, error)) =
@@ -23,7 +23,7 @@ impl Toy {
             if self.flaw == Flaw::InvalidStoresHalf {
                 jobs.into_iter().take(index).for_each(|job| drop(self.submit_one(job)));
             }
-            return Err(error.at(format_args!("jobs[{index}]")));
+            return Err(error.at_item("jobs", index));
         }
         Ok(jobs.into_iter().map(|job| self.submit_one(job)).collect())
     }

@@ -16,7 +16,6 @@
 mod duration;
 mod nearest;
 mod reading;
-mod rule;
 mod schedule;
 mod source;
 mod task;
@@ -25,7 +24,6 @@ mod worker;
 pub use duration::{parse_ms, show_ms};
 pub use nearest::nearest;
 pub use reading::Shown;
-pub use rule::rule;
 pub use source::{Environment, Source};
 pub use task::{Command, TaskSettings};
 
@@ -36,6 +34,7 @@ use qo_core::{Configuration, Error, ErrorKind, GroupRef, Name, PartialRetention,
 use reading::{Entry, Reading, Section};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use toml::de::DeTable;
 
 /// The name of the configuration file.
@@ -136,16 +135,15 @@ impl Settings {
     /// now.
     fn check(&self, reading: &Reading) {
         let about_worker = |(_, mistake): &(Option<usize>, Error)| {
-            ["prefetch_buffer", "claim_lease_ms", "PREFETCH_BUFFER", "CLAIM_LEASE_MS"]
-                .iter()
-                .any(|part| mistake.message().contains(part))
+            let path = mistake.path().unwrap_or_default().to_lowercase();
+            ["prefetch_buffer", "claim_lease_ms"].iter().any(|name| path.contains(name))
         };
         if reading.mistakes.borrow().iter().any(about_worker) {
             return;
         }
         if let Err(error) = self.worker.claim.check(&self.configuration) {
             let place = if reading.file.is_empty() { "settings" } else { &reading.file };
-            reading.mistake(Error::new(error.kind(), format!("{place}: {}", error.message())));
+            reading.mistake(error.found_in(place));
         }
     }
 }
@@ -158,16 +156,10 @@ pub fn current_directory() -> Result<PathBuf> {
 }
 
 fn fail(reading: &Reading) -> Result<()> {
-    let mistakes = reading.take_mistakes();
-    match mistakes.as_slice() {
-        [] => Ok(()),
-        [only] => Err(only.clone()),
-        many => {
-            let listed = many.iter().take(caps::MISTAKES).map(|mistake| format!("\n  {}", mistake.message()));
-            let message = format!("{} mistakes in the settings:{}", many.len(), listed.collect::<String>());
-            Err(Error::new(ErrorKind::Invalid, message))
-        }
-    }
+    Error::listed(reading.take_mistakes(), |many| {
+        let listed = many.iter().take(caps::MISTAKES).map(|mistake| format!("\n  {}", mistake.message()));
+        format!("{} mistakes in the settings:{}", many.len(), listed.collect::<String>())
+    })
 }
 
 fn find_upwards(directory: &Path) -> Option<PathBuf> {
@@ -237,7 +229,7 @@ fn read(mut root: Section<'_>, home: &Path, directory: &Path) -> Settings {
     configuration.schedules =
         schedules.filter_map(|(name, section)| Some((name, schedule::read(section)?))).collect();
     let worker = worker::read(reading, root.take_section("worker"));
-    let worker = WorkerOptions { lease_ms, app: Some(app.clone()), ..worker };
+    let worker = WorkerOptions { lease: Duration::from_millis(lease_ms), app: Some(app.clone()), ..worker };
     configuration.retention = read_retention(reading, root.take_section("retention"));
     root.finish();
     let (shown, warnings) = (Vec::new(), Vec::new());
@@ -249,7 +241,7 @@ fn named(section: Option<Section<'_>>) -> Vec<(Name, Section<'_>)> {
     let entries = section.map(Section::take_all).unwrap_or_default();
     let named = entries.into_iter().filter_map(|(key, entry)| {
         let name = Name::parse("name", &key).map_err(|error| {
-            entry.reading.mistake_at(entry.line, &entry.field, &key, rule(&error));
+            entry.reading.mistake_at(entry.line, &entry.field, &key, error.rule());
         });
         Some((name.ok()?, entry.section()?))
     });
@@ -315,7 +307,7 @@ pub fn without_password(url: &str) -> String {
 fn read_app(reading: &Reading, in_file: Option<Entry<'_>>) -> Name {
     let read = |raw: &reading::Raw<'_>| {
         let text = raw.text()?;
-        Name::parse("app", &text).map_err(|error| rule(&error).to_owned()).map(String::from)
+        Name::parse("app", &text).map_err(|error| error.rule().to_owned()).map(String::from)
     };
     let app = reading.settle(source::APP, in_file, default_app().into(), read);
     Name::parse("app", &app).unwrap_or_else(|_| default_app())
@@ -348,7 +340,7 @@ fn read_limits(section: Section<'_>, configuration: &mut Configuration) {
                 }
             }
             Err(error) => {
-                entry.reading.mistake_at(entry.line, &entry.field, &key, rule(&error));
+                entry.reading.mistake_at(entry.line, &entry.field, &key, error.rule());
             }
         }
     }

@@ -42,14 +42,14 @@ impl Reading {
 
     /// Keeps a mistake in a line of the file.
     pub fn mistake_at(&self, line: usize, field: &str, value: impl fmt::Display, rule: impl fmt::Display) {
-        let place = format!("{}:{line}: {field}", self.file);
-        self.mistakes.borrow_mut().push((Some(line), Error::invalid(place, value, rule)));
+        let mistake = Error::invalid(field, value, rule).found_in(format_args!("{}:{line}", self.file));
+        self.mistakes.borrow_mut().push((Some(line), mistake));
     }
 
-    /// Keeps what a check found in a line of the file; its message begins with the field.
+    /// Keeps what a check found in a section of the file.
     pub fn error_at(&self, line: usize, section: &str, error: &Error) {
-        let message = format!("{}:{line}: {section}.{}", self.file, error.message());
-        self.mistakes.borrow_mut().push((Some(line), Error::new(error.kind(), message)));
+        let mistake = error.clone().at(section).found_in(format_args!("{}:{line}", self.file));
+        self.mistakes.borrow_mut().push((Some(line), mistake));
     }
 
     /// The mistakes, in the order of their lines; mistakes outside the file come last.

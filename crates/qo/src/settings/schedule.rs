@@ -1,12 +1,11 @@
 //! Schedules as a configuration file declares them.
 
 use super::reading::{Raw, Section};
-use super::rule::rule;
 use qo_core::{Json, Missed, Name, Schedule, caps};
 
 /// A schedule; none if it is wrong, or switched off (`enabled = false`), which is as if it were not in the file.
 pub(super) fn read(mut section: Section<'_>) -> Option<Schedule> {
-    let name = |raw: &Raw<'_>| Name::parse("name", &raw.text()?).map_err(|error| rule(&error).to_owned());
+    let name = |raw: &Raw<'_>| Name::parse("name", &raw.text()?).map_err(|error| error.rule().to_owned());
     let (in_file, has_task) = (section.take("cron"), section.take("task"));
     if in_file.is_none() {
         section.missing("cron", "must be given: when it fires, as in \"0 3 * * *\"");
@@ -54,10 +53,10 @@ pub(super) fn read(mut section: Section<'_>) -> Option<Schedule> {
 
 /// What a schedule's own check says of one part of it, independent of the others.
 fn checked(change: impl FnOnce(&mut Schedule)) -> Result<(), String> {
-    let any = Name::parse("task", "any").map_err(|error| rule(&error).to_owned())?;
+    let any = Name::parse("task", "any").map_err(|error| error.rule().to_owned())?;
     let mut schedule = Schedule::new("@daily", any);
     change(&mut schedule);
-    schedule.check().map_err(|error| rule(&error).to_owned())
+    schedule.check().map_err(|error| error.rule().to_owned())
 }
 
 fn read_cron(raw: &Raw<'_>) -> Result<String, String> {

@@ -1,7 +1,6 @@
 //! Tasks as a configuration file declares them: programs, and the options of tasks.
 
 use super::reading::{Raw, Section};
-use super::rule::rule;
 use crate::{guard, program};
 use qo_core::{Configuration, GroupRef, Name, RetryPolicy, TaskOptions, caps};
 use std::path::{Path, PathBuf};
@@ -78,7 +77,7 @@ pub(super) fn read(
     let timeout = |raw: &Raw<'_>| raw.seconds_as_ms(1..=caps::DURATION_MS);
     let timeout_ms = section.take("timeout_secs").and_then(|entry| entry.note(timeout));
     let group = section.take("group").and_then(|entry| {
-        entry.note(|raw| Name::parse("name", &raw.text()?).map_err(|error| rule(&error).to_owned()))
+        entry.note(|raw| Name::parse("name", &raw.text()?).map_err(|error| error.rule().to_owned()))
     });
     let retry = section.take_section("retry").map(read_retry);
     section.finish();

@@ -1,6 +1,7 @@
 use super::*;
 use qo_core::{Missed, RetryPolicy};
 use std::fs;
+use std::time::Duration;
 use tempfile::TempDir;
 
 /// The file of the contract, and a little more.
@@ -103,7 +104,10 @@ fn a_whole_file_becomes_configuration_tasks_and_worker() {
     let retention = settings.configuration.retention;
     assert_eq!((retention.succeeded_ms, retention.cancelled_ms), (Some(5_400_000), None));
     assert_eq!(settings.worker.queues, [name("stripe"), name("default")]);
-    assert_eq!((settings.worker.max_concurrent_tasks, settings.worker.lease_ms), (Some(20), 30_000));
+    assert_eq!(
+        (settings.worker.max_concurrent_tasks, settings.worker.lease),
+        (Some(20), Duration::from_secs(30))
+    );
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! How a worker works, as configured.
 
 use super::reading::{Entry, Raw, Reading, Section};
-use super::rule::rule;
 use super::source::{self, Known};
 use crate::worker::WorkerOptions;
+use qo_core::millis;
 use qo_core::{ClaimSettings, Name, caps};
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 pub(super) fn read(reading: &Reading, section: Option<Section<'_>>) -> WorkerOptions {
     let mut from = From { reading, section };
@@ -19,9 +20,13 @@ pub(super) fn read(reading: &Reading, section: Option<Section<'_>>) -> WorkerOpt
         // If both are given, the number of processes counts.
         max_concurrent_tasks: from.optional_number(source::PROCESSES, 1..=caps::LIMIT).or(permits),
         claim: read_claim(&mut from),
-        poll_interval_ms: from.optional_ms(source::POLL, any_ms.clone()),
-        latency_threshold_ms: from.optional_ms(source::LATENCY, any_ms),
-        cancel_grace_ms: from.ms(source::GRACE, default.cancel_grace_ms, 0..=caps::LEASE_MAX_MS),
+        poll_interval: from.optional_ms(source::POLL, any_ms.clone()).map(Duration::from_millis),
+        latency_threshold: from.optional_ms(source::LATENCY, any_ms).map(Duration::from_millis),
+        cancel_grace: Duration::from_millis(from.ms(
+            source::GRACE,
+            millis(default.cancel_grace),
+            0..=caps::LEASE_MAX_MS,
+        )),
         memory_threshold_percent: from.number(source::MEMORY, default.memory_threshold_percent, 1..=100),
         ..default
     };
@@ -93,5 +98,5 @@ impl<'s> From<'_, 's> {
 }
 
 fn checked(name: &str) -> Result<Name, String> {
-    Name::parse("name", name).map_err(|error| rule(&error).to_owned())
+    Name::parse("name", name).map_err(|error| error.rule().to_owned())
 }

@@ -1,16 +1,17 @@
 //! How a worker is built.
 
 use crate::context::Context;
-use crate::dice::Dice;
 use crate::failure::IntoFailure;
 use crate::handler::{Blocking, Handler, TaskConfig, Typed};
 use crate::metrics::Metrics;
 use crate::program::{AttemptLogs, Program};
+use crate::task::{Accepts, Returns};
 use crate::worker::attempt::Attempts;
 use crate::worker::lease::{OnStuck, Watch};
 use crate::worker::options::{WorkerOptions, default_name};
 use crate::worker::{Shared, Worker};
 use qo_core::{Error, FenceToken, Name, Result, Store, TaskOptions, caps};
+use qo_object::Jitter;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
@@ -74,39 +75,42 @@ impl WorkerBuilder {
     /// The payload is whatever type deserializes from it; a payload that does not deserialize fails for good. The error
     /// may be any type that implements `Display`, which means another try, or a [`Failure`](crate::Failure), which says
     /// what to do.
-    pub fn task<F, P, Fut, O, E>(self, name: &str, handler: F) -> Self
+    pub fn task<T, F, P, Fut, O, E>(self, task: T, handler: F) -> Self
     where
+        T: Accepts<P> + Returns<O>,
         F: Fn(P, Context) -> Fut + Send + Sync + 'static,
         P: DeserializeOwned + 'static,
         Fut: Future<Output = Result<O, E>> + Send + 'static,
         O: Serialize + 'static,
         E: IntoFailure + 'static,
     {
-        self.task_with(name, TaskConfig::new(), handler)
+        self.task_with(task, TaskConfig::new(), handler)
     }
 
     /// A task with options, and the function that runs it.
-    pub fn task_with<F, P, Fut, O, E>(self, name: &str, config: TaskConfig, handler: F) -> Self
+    pub fn task_with<T, F, P, Fut, O, E>(self, task: T, config: TaskConfig, handler: F) -> Self
     where
+        T: Accepts<P> + Returns<O>,
         F: Fn(P, Context) -> Fut + Send + Sync + 'static,
         P: DeserializeOwned + 'static,
         Fut: Future<Output = Result<O, E>> + Send + 'static,
         O: Serialize + 'static,
         E: IntoFailure + 'static,
     {
-        self.handler(name, config, Typed::new(handler))
+        self.handler(task.task_name(), config, Typed::new(handler))
     }
 
     /// A task whose function blocks its thread. It runs on the runtime's blocking threads and cannot be dropped: it should
     /// look at [`Context::is_cancelled`] now and then.
-    pub fn blocking_task<F, P, O, E>(self, name: &str, config: TaskConfig, handler: F) -> Self
+    pub fn blocking_task<T, F, P, O, E>(self, task: T, config: TaskConfig, handler: F) -> Self
     where
+        T: Accepts<P> + Returns<O>,
         F: Fn(P, Context) -> Result<O, E> + Send + Sync + 'static,
         P: DeserializeOwned + Send + 'static,
         O: Serialize + 'static,
         E: IntoFailure + 'static,
     {
-        self.handler(name, config, Blocking::new(handler))
+        self.handler(task.task_name(), config, Blocking::new(handler))
     }
 
     /// A task that is any program: the payload on its stdin, its stdout the output. See [`program`](crate::program). A
@@ -187,13 +191,13 @@ impl WorkerBuilder {
 
     /// How long its session lives after each exchange. Defaults to 30 s.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.options.lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+        self.options.lease = lease;
         self
     }
 
     /// How long a handler may take to stop after it was told to. Defaults to 10 s.
     pub fn cancel_grace(mut self, grace: Duration) -> Self {
-        self.options.cancel_grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.options.cancel_grace = grace;
         self
     }
 
@@ -242,7 +246,7 @@ impl WorkerBuilder {
         let tasks = tasks.into_iter().map(|task| TaskOptions { app: app.clone(), ..task }).collect();
         let phase = watch::Sender::default();
         let attempts = Arc::new(Attempts::new(phase.subscribe()));
-        let grace = Duration::from_millis(options.cancel_grace_ms);
+        let grace = options.cancel_grace;
         let shared = Shared {
             store,
             name: options.name.clone().unwrap_or_else(default_name),
@@ -255,7 +259,7 @@ impl WorkerBuilder {
             phase,
             options,
         };
-        let dice = seed.map_or_else(Dice::new, Dice::seeded);
-        Ok(Worker { shared: Arc::new(shared), dice, own_threads })
+        let jitter = seed.map_or_else(Jitter::new, Jitter::seeded);
+        Ok(Worker { shared: Arc::new(shared), jitter, own_threads })
     }
 }

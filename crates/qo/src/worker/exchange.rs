@@ -14,6 +14,7 @@ use crate::worker::run::run;
 use crate::worker::session::Session;
 use crate::worker::shutdown::Phase;
 use crate::worker::voice;
+use qo_core::millis;
 use qo_core::{Claim, ClaimedJob, ErrorKind, Exchange, ExchangeReply, Granted, JobState, Outcome};
 use qo_core::{Result, Settle, Start, Started, Stop, StopReason, caps};
 use std::sync::Arc;
@@ -136,7 +137,7 @@ impl Fetcher {
             && self.shared.attempts.is_empty()
             && session.buffer.is_empty()
             && Instant::now() >= session.renew_at;
-        let lease_ms = self.shared.options.lease_ms;
+        let lease_ms = millis(self.shared.options.lease);
         (is_idle && self.shared.store.renewals_cost())
             .then(|| lease_ms.saturating_mul(IDLE_LEASES).min(caps::LEASE_MAX_MS))
     }

@@ -1,7 +1,6 @@
 //! The one loop of a worker: it exchanges when it has something to report or to get, else it waits.
 
 use crate::context::CancelReason;
-use crate::dice::Dice;
 use crate::worker::Shared;
 use crate::worker::finish::{Settles, settle};
 use crate::worker::pressure::Pressure;
@@ -10,6 +9,7 @@ use crate::worker::session::Session;
 use crate::worker::shutdown::{Phase, ShutdownHandle};
 use crate::worker::voice;
 use qo_core::{Error, ErrorKind, Name, Pushed, Result, caps};
+use qo_object::Jitter;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -23,7 +23,7 @@ pub(crate) struct Fetcher {
     pub(super) report: mpsc::UnboundedSender<Ended>,
     pub(super) settles: Settles,
     pub(super) pressure: Pressure,
-    pub(super) dice: Dice,
+    pub(super) jitter: Jitter,
     pub(super) ended: mpsc::UnboundedReceiver<Ended>,
     pub(super) phase: watch::Receiver<Phase>,
     pub(super) sweep_at: Instant,
@@ -42,17 +42,17 @@ pub(super) enum Left {
 }
 
 impl Fetcher {
-    pub fn new(shared: Arc<Shared>, runtime: Handle, dice: Dice) -> Self {
+    pub fn new(shared: Arc<Shared>, runtime: Handle, jitter: Jitter) -> Self {
         let (report, ended) = mpsc::unbounded_channel();
         let phase = shared.phase.subscribe();
         let options = &shared.options;
-        let pressure = Pressure::new(options.memory_threshold_percent, options.latency_threshold_ms);
+        let pressure = Pressure::new(options.memory_threshold_percent, options.latency_threshold);
         Self {
             runtime,
             report,
             settles: Settles::default(),
             pressure,
-            dice,
+            jitter,
             ended,
             phase,
             sweep_at: Instant::now(),
@@ -92,21 +92,21 @@ impl Fetcher {
     }
 
     pub(super) fn lease_length(&self) -> Duration {
-        Duration::from_millis(self.shared.options.lease_ms)
+        self.shared.options.lease
     }
 
     pub(super) fn cancel_grace(&self) -> Duration {
-        Duration::from_millis(self.shared.options.cancel_grace_ms)
+        self.shared.options.cancel_grace
     }
 
     pub(super) fn poll_interval(&self) -> Duration {
         let usual = match self.shared.store.tells_changes() {
             // A look costs as much as a renewal.
-            true if self.shared.store.renewals_cost() => 30_000,
-            true => 5_000,
-            false => 100,
+            true if self.shared.store.renewals_cost() => Duration::from_secs(30),
+            true => Duration::from_secs(5),
+            false => Duration::from_millis(100),
         };
-        Duration::from_millis(self.shared.options.poll_interval_ms.unwrap_or(usual))
+        self.shared.options.poll_interval.unwrap_or(usual)
     }
 
     /// Declares tasks and pushes the configuration. Returns whether the worker is still wanted.
@@ -216,7 +216,7 @@ impl Fetcher {
             // The runtime of the handlers is gone: no other job could run on it either.
             ShutdownHandle(Arc::clone(&self.shared)).release();
         }
-        let settle = settle(&attempt, ended.end, &mut self.dice);
+        let settle = settle(&attempt, ended.end, &mut self.jitter);
         voice::ended(&attempt, settle.as_ref().map(|settle| &settle.outcome), took);
         if let Some(settle) = settle {
             self.settles.push(settle);

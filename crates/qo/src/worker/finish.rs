@@ -1,21 +1,22 @@
 //! From the end of a handler to the settle that the store gets.
 
 use crate::context::CancelReason;
-use crate::dice::Dice;
 use crate::failure::Failure;
 use crate::worker::attempt::Attempt;
 use crate::worker::run::End;
+use qo_core::millis;
 use qo_core::{Outcome, Settle, caps};
+use qo_object::Jitter;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// What to tell the store; nothing if the store ended the claim itself.
-pub(crate) fn settle(attempt: &Attempt, end: End, dice: &mut Dice) -> Option<Settle> {
-    let outcome = checked(outcome(attempt, end, dice)?);
+pub(crate) fn settle(attempt: &Attempt, end: End, jitter: &mut Jitter) -> Option<Settle> {
+    let outcome = checked(outcome(attempt, end, jitter)?);
     Some(Settle { job: attempt.claim.job, token: attempt.claim.token, outcome })
 }
 
-fn outcome(attempt: &Attempt, end: End, dice: &mut Dice) -> Option<Outcome> {
+fn outcome(attempt: &Attempt, end: End, jitter: &mut Jitter) -> Option<Outcome> {
     let reason = attempt.stopping().map(|stopping| stopping.reason);
     if reason == Some(CancelReason::LeaseEnded) {
         return None;
@@ -29,7 +30,7 @@ fn outcome(attempt: &Attempt, end: End, dice: &mut Dice) -> Option<Outcome> {
         End::Dropped => Failure::Cancelled,
     };
     let mut retry = |error: String, delay: Option<Duration>| {
-        let usual = || attempt.claim.retry.delay_ms(attempt.claim.attempt, dice.unit());
+        let usual = || attempt.claim.retry.delay_ms(attempt.claim.attempt, jitter.unit());
         Outcome::Retry { error: error.into(), delay_ms: delay.map_or_else(usual, millis) }
     };
     Some(match (reason, failure) {
@@ -49,10 +50,6 @@ fn outcome(attempt: &Attempt, end: End, dice: &mut Dice) -> Option<Outcome> {
         (Some(reason), Failure::Cancelled) => retry(reason.to_string(), None),
         (None, Failure::Cancelled) => Outcome::Cancelled,
     })
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min(caps::DURATION_MS)
 }
 
 /// What the store will accept: an output that it would refuse becomes a failure with the reason.

@@ -65,7 +65,7 @@ impl Fetcher {
                 // The look stays due. A date that has passed must not make the worker look again at once.
                 let looks = &mut session.looks;
                 looks.barren += 1;
-                let pause = self.dice.backoff(looks.barren, PAUSES.0, PAUSES.1);
+                let pause = self.jitter.backoff(looks.barren, PAUSES.0, PAUSES.1);
                 (looks.not_before, looks.date) = (Instant::now() + pause, None);
                 return Ok(false);
             }

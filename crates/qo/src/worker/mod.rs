@@ -32,10 +32,10 @@ pub use attempt::Unfinished;
 pub use builder::{EXIT_STUCK, WorkerBuilder};
 pub use lease::{margin, trusted_for};
 pub use options::WorkerOptions;
+pub(crate) use options::default_name;
 pub use shutdown::ShutdownHandle;
 
 use crate::context::CancelReason;
-use crate::dice::Dice;
 use crate::handler::Handler;
 use crate::metrics::Metrics;
 use attempt::Attempts;
@@ -43,6 +43,7 @@ use fetch::Fetcher;
 use futures::FutureExt;
 use lease::Watch;
 use qo_core::{Error, ErrorKind, GroupRef, Name, Result, Store, TaskOptions};
+use qo_object::Jitter;
 use shutdown::{Phase, Signals};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -86,7 +87,7 @@ pub(crate) struct Shared {
 /// ```
 pub struct Worker {
     shared: Arc<Shared>,
-    dice: Dice,
+    jitter: Jitter,
     own_threads: bool,
 }
 
@@ -136,9 +137,9 @@ impl Worker {
         })?;
         self.say_hello();
         let _release = ReleaseOnDrop(self.shutdown_handle());
-        let Self { shared, dice, own_threads } = self;
+        let Self { shared, jitter, own_threads } = self;
         let (done, result) = oneshot::channel();
-        let fetcher = Fetcher::new(Arc::clone(&shared), runtime, dice);
+        let fetcher = Fetcher::new(Arc::clone(&shared), runtime, jitter);
         let watched = Arc::clone(&shared);
         let watch = async move { watched.watch.run().await };
         let work = async move {

@@ -1,6 +1,7 @@
 //! How a worker behaves, as plain data.
 
 use qo_core::{ClaimSettings, Configuration, Error, Name, Result, caps, default_app};
+use std::time::Duration;
 
 /// The settings of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,20 +12,20 @@ pub struct WorkerOptions {
     pub queues: Vec<Name>,
     /// Jobs that it runs at once: its permits. Defaults to 100; to the number of CPUs if every task is a program.
     pub max_concurrent_tasks: Option<u32>,
-    /// How long its session lives after each exchange. Defaults to 30,000.
-    pub lease_ms: u64,
+    /// How long its session lives after each exchange. Defaults to 30 s.
+    pub lease: Duration,
     /// How many jobs it claims, and whether ahead of time. Defaults to [`ClaimSettings::default`].
     pub claim: ClaimSettings,
-    /// How often it looks for work when nothing wakes it up. Defaults to 100 on a store without a wake-up channel and
-    /// to 5,000 on one with it. Defaults to 30,000 in a bucket, where every look costs something and the store itself
+    /// How often it looks for work when nothing wakes it up. Defaults to 100 ms on a store without a wake-up channel
+    /// and to 5 s on one with it. Defaults to 30 s in a bucket, where every look costs something and the store itself
     /// tails the log.
-    pub poll_interval_ms: Option<u64>,
-    /// How long a handler may take to stop after it was told to. Defaults to 10,000.
-    pub cancel_grace_ms: u64,
+    pub poll_interval: Option<Duration>,
+    /// How long a handler may take to stop after it was told to. Defaults to 10 s.
+    pub cancel_grace: Duration,
     /// Above this share of memory it claims half as much; 100 turns that off. Defaults to 80.
     pub memory_threshold_percent: u32,
     /// While the p99 of recent attempts is above this it claims 0.7 times as much. Defaults to off.
-    pub latency_threshold_ms: Option<u64>,
+    pub latency_threshold: Option<Duration>,
     /// The service whose code and configuration it pushes. What other apps pushed stays. Defaults to the app of its
     /// configuration, else `default`.
     pub app: Option<Name>,
@@ -39,12 +40,12 @@ impl Default for WorkerOptions {
             name: None,
             queues: Vec::new(),
             max_concurrent_tasks: None,
-            lease_ms: 30_000,
+            lease: Duration::from_secs(30),
             claim: ClaimSettings::default(),
-            poll_interval_ms: None,
-            cancel_grace_ms: 10_000,
+            poll_interval: None,
+            cancel_grace: Duration::from_secs(10),
             memory_threshold_percent: 80,
-            latency_threshold_ms: None,
+            latency_threshold: None,
             app: None,
             configuration: None,
         }
@@ -74,7 +75,13 @@ impl WorkerOptions {
             let rule = format!("must be {least} to {most}");
             (!(least..=most).contains(&value)).then(|| Error::invalid(field, value, rule))
         };
-        let most = caps::DURATION_MS;
+        let within_ms = |field: &str, value: Option<Duration>, least: u64, most: u64| {
+            let value = value?;
+            let (least, most) = (Duration::from_millis(least), Duration::from_millis(most));
+            let rule = || format!("must be {least:?} to {most:?}");
+            (!(least..=most).contains(&value))
+                .then(|| Error::invalid(field, format_args!("{value:?}"), rule()))
+        };
         let pushed = self.configuration.as_ref().map(|configuration| &configuration.app);
         let another = self.app.as_ref().zip(pushed).filter(|(app, pushed)| app != pushed);
         let another = another.map(|(app, pushed)| {
@@ -88,11 +95,11 @@ impl WorkerOptions {
                 1,
                 caps::LIMIT.into(),
             ),
-            within("lease_ms", self.lease_ms, caps::LEASE_MIN_MS, caps::LEASE_MAX_MS),
-            within("poll_interval_ms", self.poll_interval_ms.unwrap_or(1), 1, most),
-            within("cancel_grace_ms", self.cancel_grace_ms, 0, caps::LEASE_MAX_MS),
+            within_ms("lease", Some(self.lease), caps::LEASE_MIN_MS, caps::LEASE_MAX_MS),
+            within_ms("poll_interval", self.poll_interval, 1, caps::DURATION_MS),
+            within_ms("cancel_grace", Some(self.cancel_grace), 0, caps::LEASE_MAX_MS),
             within("memory_threshold_percent", self.memory_threshold_percent.into(), 1, 100),
-            within("latency_threshold_ms", self.latency_threshold_ms.unwrap_or(1), 1, most),
+            within_ms("latency_threshold", self.latency_threshold, 1, caps::DURATION_MS),
             self.claim.check(self.configuration.as_ref().unwrap_or(&Configuration::default())).err(),
         ];
         Error::all(mistakes.into_iter().flatten().collect())
@@ -136,12 +143,12 @@ mod tests {
     fn every_mistake_in_the_options_is_listed() {
         let options = WorkerOptions {
             max_concurrent_tasks: Some(0),
-            lease_ms: 1,
+            lease: Duration::from_millis(1),
             memory_threshold_percent: 101,
             ..WorkerOptions::default()
         };
         let error = options.check().expect_err("three mistakes").to_string();
-        for field in ["max_concurrent_tasks", "lease_ms", "memory_threshold_percent"] {
+        for field in ["max_concurrent_tasks", "lease", "memory_threshold_percent"] {
             assert!(error.contains(field), "{error}");
         }
     }

@@ -25,10 +25,10 @@ pub(crate) struct Pressure {
 }
 
 impl Pressure {
-    pub fn new(memory_threshold_percent: u32, latency_threshold_ms: Option<u64>) -> Self {
+    pub fn new(memory_threshold_percent: u32, latency_threshold: Option<Duration>) -> Self {
         Self {
             memory_threshold_percent,
-            latency_threshold: latency_threshold_ms.map(Duration::from_millis),
+            latency_threshold,
             durations: VecDeque::new(),
             looked: None,
             memory_is_short: false,
@@ -132,7 +132,7 @@ mod tests {
     #[tokio::test]
     async fn a_short_memory_halves_a_claim_and_slow_tasks_take_three_tenths_of_it() {
         let now = Instant::now();
-        let mut pressure = Pressure::new(100, Some(10));
+        let mut pressure = Pressure::new(100, Some(Duration::from_millis(10)));
         assert_eq!(pressure.ease(WHOLE, now).max, 50);
         (0..100).for_each(|_| pressure.took(Duration::from_millis(11)));
         assert_eq!(pressure.ease(WHOLE, now).max, 35);

@@ -4,6 +4,7 @@ use crate::worker::fetch::{Fetcher, Left, passes};
 use crate::worker::lease::Lease;
 use crate::worker::look::Looks;
 use crate::worker::shutdown::Phase;
+use qo_core::millis;
 use qo_core::{ClaimedJob, Error, ErrorKind, FenceToken, NewSession, Result, SessionId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ impl Session {
 
 impl Fetcher {
     pub(super) async fn open(&mut self) -> Result<Option<Session>> {
-        let mut id = SessionId(self.dice.uuid());
+        let mut id = SessionId(self.jitter.uuid());
         let mut sent = Instant::now();
         for tries in 1.. {
             self.collect();
@@ -63,7 +64,7 @@ impl Fetcher {
                 worker: self.shared.name.clone(),
                 queues: self.shared.options.queues.clone(),
                 tasks: self.shared.handlers.keys().cloned().collect(),
-                lease_ms: self.shared.options.lease_ms,
+                lease_ms: millis(self.shared.options.lease),
                 permits: self.shared.permits,
             };
             let opening = self.shared.store.open_session(new);
@@ -79,7 +80,7 @@ impl Fetcher {
                 // Opening took so long that the session has ended already.
                 Err(error) if error.kind() == ErrorKind::Fenced => {
                     self.pause(tries, &error).await;
-                    (id, sent) = (SessionId(self.dice.uuid()), Instant::now());
+                    (id, sent) = (SessionId(self.jitter.uuid()), Instant::now());
                 }
                 Err(error) => return Err(error),
             }
@@ -99,7 +100,7 @@ impl Fetcher {
     pub(super) async fn pause(&mut self, tries: u32, error: &Error) {
         tracing::warn!(worker = %self.shared.name, tries, "the store does not answer: {error}");
         let most = (self.lease_length() / 6).min(Duration::from_secs(1));
-        let pause = self.dice.backoff(tries, PAUSE.min(most), most);
+        let pause = self.jitter.backoff(tries, PAUSE.min(most), most);
         sleep(pause).await;
     }
 

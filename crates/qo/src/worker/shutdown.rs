@@ -6,7 +6,6 @@ use qo_core::{Error, ErrorKind, Result};
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
@@ -42,7 +41,7 @@ impl ShutdownHandle {
     /// stopped, at the latest after the cancel grace.
     pub fn release(&self) {
         self.enter(Phase::Releasing);
-        let grace = Duration::from_millis(self.0.options.cancel_grace_ms);
+        let grace = self.0.options.cancel_grace;
         self.0.attempts.cancel_all(CancelReason::ShuttingDown, Instant::now() + grace);
     }
 

@@ -2,8 +2,7 @@
 
 use crate::call;
 use crate::plan::{Payload, TASKS};
-use qo::core::{ErrorKind, RetryPolicy};
-use qo::{Context, Failure, Store, TaskConfig, Worker};
+use qo::{Context, ErrorKind, Failure, RetryPolicy, Store, TaskConfig, Worker};
 use qo_judge::{End, Pen};
 use std::path::Path;
 use std::process::ExitCode;
@@ -27,8 +26,8 @@ pub fn main(arguments: &[String]) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let pen = Pen::open(Path::new(records), name).expect("a file");
-        let config =
-            TaskConfig::new().retry(RetryPolicy { base_ms: 50, max_ms: 200, ..RetryPolicy::default() });
+        let config = TaskConfig::new()
+            .retry(RetryPolicy::new().base(Duration::from_millis(50)).max(Duration::from_millis(200)));
         let store = call::written_down(connect(url).await, Path::new(calls));
         let builder = Worker::builder(store)
             .name(name)

@@ -1,7 +1,8 @@
 //! Programs as tasks.
 
 use crate::stage::{Stage, ended, is_alive, own_executable, signal, until};
-use qo::core::{Attempt, JobDetail, JobState, RetryPolicy, caps};
+use qo::RetryPolicy;
+use qo::core::{Attempt, JobDetail, JobState, caps};
 use qo::{ShutdownHandle, TaskConfig, Worker};
 use rustix::process::Signal;
 use std::os::unix::fs::PermissionsExt;
@@ -21,8 +22,7 @@ struct Shell {
 impl Shell {
     async fn new(scripts: &[(&str, &str)]) -> Self {
         let stage = Stage::new().await;
-        let config =
-            || TaskConfig::new().retry(RetryPolicy { base_ms: 0, max_ms: 0, ..RetryPolicy::default() });
+        let config = || TaskConfig::new().retry(RetryPolicy::immediately());
         let builder = Worker::builder(stage.store.clone()).guard(own_executable());
         let builder = builder.cancel_grace(Duration::from_millis(500)).lease(LEASE);
         let folder = stage.path("").display().to_string();

@@ -3,7 +3,7 @@
 use crate::diary::{begin, pen};
 use crate::say;
 use crate::stage::{now_ms, own_executable, run};
-use qo::core::RetryPolicy;
+use qo::RetryPolicy;
 use qo::{Context, Failure, TaskConfig, Worker};
 use qo_judge::{End, Pen};
 use std::fs::OpenOptions;
@@ -45,7 +45,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
 }
 
 fn at_once() -> TaskConfig {
-    TaskConfig::new().retry(RetryPolicy { base_ms: 0, max_ms: 0, ..RetryPolicy::default() })
+    TaskConfig::new().retry(RetryPolicy::immediately())
 }
 
 /// Writes a line to a file of the folder.

@@ -8,4 +8,5 @@ mod handlers;
 mod idle;
 mod leases;
 mod limits;
+mod operator;
 mod stage;

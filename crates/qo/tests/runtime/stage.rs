@@ -1,6 +1,7 @@
 //! Stores to run on, and a worker that runs.
 
-use qo::core::{Clock, JobDetail, JobId, MemoryStore, RetryPolicy, Time};
+use qo::RetryPolicy;
+use qo::core::{Clock, JobDetail, JobId, MemoryStore, Time};
 use qo::{Client, Metrics, Result, ShutdownHandle, Store, Worker, WorkerBuilder};
 use qo_object::{LogStore, Options};
 use std::sync::Arc;
@@ -74,5 +75,5 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut look: impl FnMut() 
 
 /// Another try at once.
 pub fn at_once() -> RetryPolicy {
-    RetryPolicy { base_ms: 0, max_ms: 0, ..RetryPolicy::default() }
+    RetryPolicy::immediately()
 }

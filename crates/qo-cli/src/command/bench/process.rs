@@ -16,6 +16,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a worker process reports at its end.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -54,7 +55,7 @@ impl BenchWorker {
         let usual = options();
         let batch = self.batch.unwrap_or(usual.claim.claim_batch_size);
         let options = WorkerOptions {
-            lease_ms: self.lease_ms.unwrap_or(usual.lease_ms),
+            lease: self.lease_ms.map_or(usual.lease, Duration::from_millis),
             max_concurrent_tasks: self.permits.or(usual.max_concurrent_tasks),
             claim: ClaimSettings { claim_batch_size: batch, ..usual.claim },
             ..usual

@@ -36,8 +36,8 @@ impl DemoWorker {
             name: Some(names.worker(self.number)?),
             queues: names.queues()?.into(),
             max_concurrent_tasks: Some(PERMITS),
-            lease_ms: LEASE_MS,
-            cancel_grace_ms: 1_000,
+            lease: Duration::from_millis(LEASE_MS),
+            cancel_grace: Duration::from_secs(1),
             // Small batches, so that every worker holds some jobs.
             claim: ClaimSettings { claim_batch_size: 4, ..ClaimSettings::default() },
             ..WorkerOptions::default()

@@ -1,10 +1,10 @@
 //! Slots that this process holds, and how long it may trust that it does.
 
-use super::keeper::{Grant, Keeper};
+use super::keeper::Keeper;
 use qo::core::{FenceToken, SlotRequest};
 use qo::worker::trusted_for;
-use qo::{Error, ErrorKind, Result};
-use std::sync::{Mutex, PoisonError};
+use qo::{ConcurrencyManager, Error, ErrorKind, HeldSlot, Result};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -19,8 +19,8 @@ const LOOK_GAP: Duration = Duration::from_millis(500);
 /// Slots under a lease of this process.
 pub struct Held {
     keeper: Keeper,
-    request: SlotRequest,
-    grant: Grant,
+    manager: Arc<dyn ConcurrencyManager>,
+    slot: HeldSlot,
     lease: Duration,
     /// How long the lease is trusted after each renewal, by the same rule as for workers.
     trusted_for: Duration,
@@ -36,11 +36,12 @@ struct State {
 
 impl Held {
     /// Slots that were asked for at `sent`.
-    pub fn new(keeper: Keeper, request: SlotRequest, grant: Grant, sent: Instant) -> Self {
+    pub fn new(keeper: Keeper, request: &SlotRequest, slot: HeldSlot, sent: Instant) -> Self {
         let lease = Duration::from_millis(request.lease_ms);
         let trusted_for = trusted_for(lease, keeper.coarseness());
         let state = State { trusted_until: sent + trusted_for, renew_at: sent + lease / 3, lost: None };
-        Self { keeper, request, grant, lease, trusted_for, state: Mutex::new(state) }
+        let manager = keeper.manager();
+        Self { keeper, manager, slot, lease, trusted_for, state: Mutex::new(state) }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -49,7 +50,7 @@ impl Held {
 
     /// The fence token.
     pub fn token(&self) -> FenceToken {
-        self.grant.token
+        self.slot.token
     }
 
     /// Until then no other process can have the slots.
@@ -74,7 +75,7 @@ impl Held {
         loop {
             // If the store does not report changes, the next renewal notices.
             seen = self.keeper.change(seen).await;
-            if !self.keeper.is_held(&self.request.group, self.grant.token).await {
+            if !self.keeper.is_held(&self.slot.group, self.slot.token).await {
                 return;
             }
             // A busy store changes all the time.
@@ -91,7 +92,7 @@ impl Held {
                 () = self.taken_away() => {}
             }
             let sent = Instant::now();
-            let extended = self.keeper.extend(&self.request, self.grant).await;
+            let extended = self.manager.extend_lease(&self.slot, self.lease).await;
             let mut state = self.state();
             match extended {
                 Ok(_) => {
@@ -116,7 +117,7 @@ impl Held {
     /// Gives the slots back.
     pub async fn give_back(&self) -> Result<()> {
         for _ in 0..TRIES {
-            match self.keeper.give_back(&self.request, self.grant).await {
+            match self.manager.release(&self.slot).await {
                 Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Unknown) => {
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -125,6 +126,6 @@ impl Held {
                 result => return result,
             }
         }
-        self.keeper.give_back(&self.request, self.grant).await
+        self.manager.release(&self.slot).await
     }
 }

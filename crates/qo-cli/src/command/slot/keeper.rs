@@ -1,7 +1,7 @@
 //! Where slots come from: the namespace, which shares them with jobs, or objects in a bucket, which know of no jobs.
 
-use qo::core::{FenceToken, GroupRef, SlotRequest};
-use qo::{ErrorKind, Result, SlotObjects, Store};
+use qo::core::{FenceToken, GroupRef, SlotRequest, StoreSlots};
+use qo::{Acquire, ConcurrencyManager, ErrorKind, HeldSlot, Result, SlotObjects, Store};
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,15 +19,6 @@ pub enum Keeper {
     Namespace(Arc<dyn Store>),
     /// Objects in a bucket.
     Objects(SlotObjects),
-}
-
-/// Slots that were granted.
-#[derive(Debug, Clone, Copy)]
-pub struct Grant {
-    /// The fence token.
-    pub token: FenceToken,
-    /// The number of the object; 0 in a namespace.
-    slot_id: u32,
 }
 
 impl Keeper {
@@ -49,41 +40,37 @@ impl Keeper {
     }
 
     /// Takes slots. None if there is no room.
-    pub async fn acquire(&self, request: &SlotRequest) -> Result<Option<Grant>> {
+    pub async fn acquire(&self, request: &SlotRequest) -> Result<Option<HeldSlot>> {
         match self {
+            // Not by the manager: a program may take several slots at once, and name no limit.
             Self::Namespace(store) => {
                 let lease = store.acquire_slots(request.clone()).await?;
-                Ok(lease.map(|lease| Grant { token: lease.token, slot_id: 0 }))
+                Ok(lease.map(|lease| HeldSlot {
+                    group: request.group.clone(),
+                    slot_id: lease.token.0,
+                    task_id: request.id.0,
+                    token: lease.token,
+                    expires_at: lease.lease_until,
+                }))
             }
             Self::Objects(slots) => {
-                let (group, limit) = (request.group.to_string(), request.limit.unwrap_or(1));
-                let held =
-                    slots.try_acquire(&group, limit, request.id.0, &request.holder, lease(request)).await?;
-                Ok(held.map(|held| Grant { token: held.token, slot_id: held.slot_id }))
+                let acquire = Acquire {
+                    group: &request.group.to_string(),
+                    limit: request.limit.unwrap_or(1),
+                    task_id: request.id.0,
+                    worker_id: &request.holder,
+                    lease_duration: Duration::from_millis(request.lease_ms),
+                };
+                slots.try_acquire(&acquire).await
             }
         }
     }
 
-    /// Renews the lease.
-    pub async fn extend(&self, request: &SlotRequest, grant: Grant) -> Result<()> {
+    /// The five calls for slots that are held.
+    pub fn manager(&self) -> Arc<dyn ConcurrencyManager> {
         match self {
-            Self::Namespace(store) => {
-                store.extend_slots(request.id, grant.token, request.lease_ms).await.map(drop)
-            }
-            Self::Objects(slots) => {
-                let group = request.group.to_string();
-                slots.extend_lease(&group, grant.slot_id, request.id.0, lease(request)).await.map(drop)
-            }
-        }
-    }
-
-    /// Gives them back.
-    pub async fn give_back(&self, request: &SlotRequest, grant: Grant) -> Result<()> {
-        match self {
-            Self::Namespace(store) => store.return_slots(request.id, grant.token).await,
-            Self::Objects(slots) => {
-                slots.release(&request.group.to_string(), grant.slot_id, request.id.0).await
-            }
+            Self::Namespace(store) => Arc::new(StoreSlots::new(Arc::clone(store))),
+            Self::Objects(slots) => Arc::new(slots.clone()),
         }
     }
 
@@ -114,8 +101,4 @@ impl Keeper {
             Err(error) => error.kind() != ErrorKind::NotFound,
         }
     }
-}
-
-fn lease(request: &SlotRequest) -> Duration {
-    Duration::from_millis(request.lease_ms)
 }

@@ -12,6 +12,7 @@ use clap::{Args, Subcommand};
 use guarded::{Ended, Guarded};
 use held::Held;
 use keeper::Keeper;
+use qo::core::millis;
 use qo::core::{GroupRef, LeaseId, Name, SlotRequest, caps};
 use qo::{Error, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -153,7 +154,7 @@ enum Stopped {
 impl Run {
     fn request(&self, place: &Place) -> SlotRequest {
         let holder = self.name.clone().unwrap_or_else(|| self.default_name());
-        let lease_ms = self.lease.unwrap_or(place.settings.worker.lease_ms);
+        let lease_ms = self.lease.unwrap_or_else(|| millis(place.settings.worker.lease));
         let id = LeaseId(uuid::Uuid::new_v4());
         let request = SlotRequest::new(id, self.group.clone(), holder, lease_ms);
         SlotRequest { slots: self.slots, limit: self.limit, ..request }
@@ -186,7 +187,7 @@ impl Run {
             let seen = keeper.seen().await;
             let sent = Instant::now();
             match keeper.acquire(&request).await {
-                Ok(Some(grant)) => return Ok(Some(Held::new(keeper.clone(), request, grant, sent))),
+                Ok(Some(slot)) => return Ok(Some(Held::new(keeper.clone(), &request, slot, sent))),
                 Ok(None) if self.no_wait || is_past(deadline) => return Err(self.taken().into()),
                 Ok(None) => {}
                 // The outcome is unknown: ask again with the same id, which may have been granted.

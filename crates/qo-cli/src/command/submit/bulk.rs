@@ -61,26 +61,25 @@ impl Input {
             let checked = text.and_then(|text| read_line(&text, template, Time::from_millis(0)));
             match checked {
                 Ok(_) => jobs += 1,
-                Err(error) => mistakes.push(at_line(number, &error)),
+                Err(error) => mistakes.push(at_line(number, error)),
             }
             if mistakes.len() >= TOLD {
                 break;
             }
         }
-        match mistakes.as_slice() {
-            [] => Ok(Self::File(file.to_owned(), jobs)),
-            [only] => Err(Trouble::from(only.clone()).hint("nothing was submitted")),
-            many => {
-                let listed: String = many.iter().map(|error| format!("\n  {}", error.message())).collect();
-                let message = format!("mistakes in {}:{listed}", file.display());
-                Err(Trouble::from(Error::new(ErrorKind::Invalid, message)).hint("nothing was submitted"))
-            }
+        let listed = Error::listed(mistakes, |many| {
+            let listed: String = many.iter().map(|error| format!("\n  {}", error.message())).collect();
+            format!("mistakes in {}:{listed}", file.display())
+        });
+        match listed {
+            Ok(()) => Ok(Self::File(file.to_owned(), jobs)),
+            Err(error) => Err(Trouble::from(error).hint("nothing was submitted")),
         }
     }
 }
 
-fn at_line(number: u64, error: &Error) -> Error {
-    Error::new(error.kind(), format!("line {number}: {}", error.message()))
+fn at_line(number: u64, error: Error) -> Error {
+    error.found_in(format_args!("line {number}"))
 }
 
 /// The job of a line. The store checks dates that depend on its time.
@@ -330,7 +329,7 @@ impl<'a> Bulk<'a> {
                         break;
                     }
                     Some((number, Err(error))) => {
-                        trouble = Some(at_line(number, &error));
+                        trouble = Some(at_line(number, error));
                         break;
                     }
                     None => break,
@@ -444,7 +443,7 @@ impl<'a> Bulk<'a> {
         // The array lists them all.
         let told = if self.submit.format.json { 0 } else { TOLD };
         for (line, error) in self.refused.iter().take(told) {
-            screen.error(&at_line(*line, error));
+            screen.error(&at_line(*line, error.clone()));
         }
         if told > 0 && self.refused.len() > told {
             screen.say(format_args!("… and {} more", self.refused.len() - told));
@@ -490,13 +489,8 @@ fn progress(total: u64, word: &'static str) -> ProgressBar {
 
 /// An error that names a job by its index in a call, renamed to its line.
 fn renamed(error: Error, numbers: &[u64]) -> Error {
-    let line = || {
-        let (index, rest) = error.message().strip_prefix("jobs[")?.split_once(']')?;
-        let number = numbers.get(index.parse::<usize>().ok()?)?;
-        Some(format!("line {number}: {}", rest.trim_start_matches('.')))
-    };
-    match line() {
-        Some(message) => Error::new(error.kind(), message),
+    match error.item("jobs").and_then(|index| numbers.get(index)) {
+        Some(&number) => at_line(number, error.without_item("jobs")),
         None => error,
     }
 }

@@ -176,13 +176,12 @@ async fn note_if_past(store: &Arc<dyn Store>, screen: &mut Screen, good_until: T
 
 /// There is only one job: leave its index out of the error.
 fn without_index(error: Error) -> Trouble {
-    let message = error.message().strip_prefix("jobs[0].").unwrap_or(error.message());
-    Error::new(error.kind(), message).into()
+    error.without_item("jobs").into()
 }
 
 /// Ignores mistakes in `good_until`: it can only be checked once the store's time is known.
 fn only_dates(error: Error) -> qo::Result<()> {
-    if error.message().starts_with("good_until") { Ok(()) } else { Err(error) }
+    if error.path().as_deref() == Some("good_until") { Ok(()) } else { Err(error) }
 }
 
 fn read_payload(text: &str) -> Done<Json> {

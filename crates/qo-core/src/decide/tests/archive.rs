@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A book in which these jobs, all of task `t`, have run and succeeded, one after another.
+/// A book in which these jobs, all of task `t`, have run and succeeded, one by one.
 fn done(jobs: Vec<NewJob>) -> Book {
     let mut book = Book::new();
     book.open(1, &["t"]);

@@ -1,4 +1,4 @@
-//! What only the rule book itself can show; everything else is a case of the conformance suite.
+//! Tests of what only the rule book shows. Everything else is a case of the conformance suite.
 
 mod archive;
 mod offer;
@@ -44,7 +44,7 @@ fn claim(session: u128, number: u64, max: u32) -> Command {
     Command::Exchange(Exchange { claim, free_permits: 9, ..renew })
 }
 
-/// Where classes stood before is a cache: it must not show in what is granted.
+/// Where classes stood before is a cache: grants must not depend on it.
 #[test]
 fn a_claim_decides_the_same_after_it_was_taken_back() {
     let mut book = Book::new();

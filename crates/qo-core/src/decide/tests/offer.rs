@@ -1,4 +1,4 @@
-//! Jobs that were offered: acknowledged before anybody held the state.
+//! Jobs that were offered: acknowledged before any process that holds the state saw them.
 
 use super::*;
 

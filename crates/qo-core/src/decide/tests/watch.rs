@@ -7,7 +7,7 @@ use uuid::Uuid;
 /// Store time leaps by this much.
 const HOUR_MS: u64 = 3_600_000;
 
-/// A process that has watched every lease for so long.
+/// A process that has watched every lease for so many milliseconds.
 struct WatchedFor(u64);
 
 impl Watch for WatchedFor {
@@ -22,8 +22,8 @@ impl Book {
     }
 }
 
-/// A session of 60 s that runs a job with a timeout of 5 s, holds a claim of 10 s, and a program with a lease of 30 s; then
-/// store time leaps.
+/// A session of 60 s that runs a job with a timeout of 5 s and holds a claim of 10 s, and a program with a lease of 30
+/// s. Then store time leaps.
 fn leapt() -> Book {
     let mut book = Book::new();
     book.open(1, &["t"]);
@@ -80,7 +80,7 @@ fn the_slots_of_a_spared_lease_stay_taken() {
     let Answer::Exchanged(reply) = book.decide_after(0, claim(2, 1, 9)).answer else { panic!("exchanged") };
     assert_eq!(reply.claimed, Vec::new(), "the only slot belongs to the other session");
     assert_eq!(book.decide_after(0, Command::AcquireSlots(program(2))).answer, Answer::Acquired(None));
-    // The next look is due when the first spared lease was watched for its length: the claim.
+    // The next poll is due when the first spared lease, the claim, has been watched for its length.
     let (now, session) = (book.now, SessionId(Uuid::from_u128(2)));
     let wanted = Claim { max: 1, ..Claim::default() };
     let work = book.state.work_watching(now, session, wanted, &WatchedFor(4_000)).expect("a session");
@@ -96,7 +96,7 @@ fn the_holder_of_a_spared_lease_may_renew_it_or_take_it_anew() {
     };
     let extend = Command::ExtendSlots { lease, token: anew.token, lease_ms: 30_000 };
     book.decide_after(0, extend);
-    // The session renews: it is watched from then on.
+    // The session renews, so its watch begins anew.
     book.decide_after(0, claim(1, 2, 0));
     book.now = book.now.plus_ms(HOUR_MS);
     let late = swept(book.decide_after(59_999, Command::Sweep));

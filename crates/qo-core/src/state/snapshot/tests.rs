@@ -5,7 +5,7 @@ use uuid::Uuid;
 const HOUR_MS: u64 = 3_600_000;
 const NOON: Time = Time::from_millis(1_800_000_000_000);
 
-/// A process that has watched everything for so long.
+/// A process that has watched every lease for so many milliseconds.
 struct Watched(u64);
 
 impl Watch for Watched {

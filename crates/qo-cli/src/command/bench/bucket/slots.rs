@@ -4,7 +4,7 @@ use super::Site;
 use crate::command::bench::Bench;
 use crate::command::bench::figure::{Bar, Figure, Unit, median};
 use qo::bucket::Requests;
-use qo::{Error, ErrorKind, Result, SlotObjects};
+use qo::{Acquire, ConcurrencyManager, Error, ErrorKind, HeldSlot, Result, SlotObjects};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -28,7 +28,7 @@ pub async fn slots(bench: &Bench<'_, Site>) -> Result<Vec<Figure>> {
         for _ in 0..if bench.quick { 1 } else { TIMES } {
             passes.add(&slots, pass(&slots)).await?;
             let refused = async {
-                match slots.try_acquire("full", LIMIT, Uuid::new_v4(), "bench", LEASE).await? {
+                match slots.try_acquire(&acquire("full", LIMIT)).await? {
                     None => Ok(()),
                     Some(_) => Err(Error::new(ErrorKind::Internal, "a full group gave a slot away")),
                 }
@@ -45,15 +45,17 @@ pub async fn slots(bench: &Bench<'_, Site>) -> Result<Vec<Figure>> {
 
 /// Takes a free slot, and gives it back.
 async fn pass(slots: &SlotObjects) -> Result<()> {
-    let (task, slot_id) = take(slots, "free", 1).await?;
-    slots.release("free", slot_id, task).await
+    let slot = take(slots, "free", 1).await?;
+    slots.release(&slot).await
 }
 
-async fn take(slots: &SlotObjects, group: &str, limit: u32) -> Result<(Uuid, u32)> {
-    let task = Uuid::new_v4();
-    let slot = slots.try_acquire(group, limit, task, "bench", LEASE).await?;
-    let slot = slot.ok_or_else(|| Error::new(ErrorKind::Internal, format!("{group} has no slot left")))?;
-    Ok((task, slot.slot_id))
+async fn take(slots: &SlotObjects, group: &str, limit: u32) -> Result<HeldSlot> {
+    let slot = slots.try_acquire(&acquire(group, limit)).await?;
+    slot.ok_or_else(|| Error::new(ErrorKind::Internal, format!("{group} has no slot left")))
+}
+
+fn acquire(group: &str, limit: u32) -> Acquire<'_> {
+    Acquire { group, limit, task_id: Uuid::new_v4(), worker_id: "bench", lease_duration: LEASE }
 }
 
 /// Requests and times.
