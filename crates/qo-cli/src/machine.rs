@@ -10,6 +10,7 @@ pub fn monotonic_ns() -> u64 {
 }
 
 /// Nanoseconds of processor time that this process has used, all its threads together.
+#[cfg(feature = "bench")]
 pub fn cpu_ns() -> u64 {
     read(ClockId::ProcessCPUTime)
 }

@@ -1,6 +1,6 @@
 //! Polling: how often a process looks for records of others where no bell wakes it.
 //!
-//! Soon after a record that means work more is likely to come, so a process polls often; otherwise seldom. Where
+//! Soon after a record that means work, another one is likely, so a process polls often; otherwise seldom. Where
 //! requests cost money each pause varies by a quarter: otherwise workers that saw the same record would look for the
 //! next one at the same time, and race.
 

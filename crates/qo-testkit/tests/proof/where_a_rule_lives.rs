@@ -41,11 +41,12 @@ fn folders() -> BTreeMap<&'static str, PathBuf> {
 /// Every rule: each heading of the rules, and each paragraph under it that begins with a name in bold.
 fn rules() -> BTreeSet<String> {
     let (mut rules, mut section) = (BTreeSet::new(), "");
-    for line in RULES.lines() {
-        if let Some(heading) = line.strip_prefix("## ") {
-            section = heading;
-            rules.insert(heading.to_owned());
-        } else if let Some((name, _)) = line.strip_prefix("**").and_then(|rest| rest.split_once("**")) {
+    for paragraph in RULES.split("\n\n") {
+        let paragraph = paragraph.trim_start();
+        if let Some(heading) = paragraph.strip_prefix("## ") {
+            section = heading.lines().next().unwrap_or_default();
+            rules.insert(section.to_owned());
+        } else if let Some((name, _)) = paragraph.strip_prefix("**").and_then(|rest| rest.split_once("**")) {
             rules.insert(format!("{section}: {}", name.trim_end_matches('.')));
         }
     }

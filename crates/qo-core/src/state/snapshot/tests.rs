@@ -55,7 +55,7 @@ fn as_an_older_release(row: SnapshotRow) -> SnapshotRow {
 }
 
 #[test]
-fn leases_of_an_older_releases_snapshot_end_when_they_were_watched_for_their_length() {
+fn leases_of_an_older_releases_snapshot_end_once_they_were_watched() {
     let state = long_lived();
     let mut restored = State::restore(state.snapshot().map(as_an_older_release)).expect("restored");
     let later = restored.now().plus_ms(10 * HOUR_MS);
