@@ -259,7 +259,7 @@ impl State {
         let status = self.group_status(group);
         if status.live == 0 && status.limit.is_none() && status.sources.is_empty() {
             return Err(Error::not_found(format!(
-                "{group}: no live job names it and nobody has set a limit"
+                "{group}: no live job names it and no limit is set"
             )));
         }
         let holders = self.holding(group).map(|(_, held)| self.holder(group, held)).collect();
