@@ -258,9 +258,7 @@ impl State {
     pub fn group(&self, group: &GroupRef) -> Result<GroupDetail> {
         let status = self.group_status(group);
         if status.live == 0 && status.limit.is_none() && status.sources.is_empty() {
-            return Err(Error::not_found(format!(
-                "{group}: no live job names it and no limit is set"
-            )));
+            return Err(Error::not_found(format!("{group}: no live job names it and no limit is set")));
         }
         let holders = self.holding(group).map(|(_, held)| self.holder(group, held)).collect();
         Ok(GroupDetail { status, holders })
