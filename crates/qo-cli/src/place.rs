@@ -120,7 +120,7 @@ impl Place {
             return Ok(false);
         }
         let what = format!("there is no namespace at {}", self.shown());
-        Err(self.explained(Error::new(ErrorKind::NotFound, what)))
+        Err(self.explained(Error::new(ErrorKind::NotFound, what).with_cause(Cause::NoNamespace)))
     }
 
     /// Why nothing may start, if that is because a repair lost records. It costs a request only if the limit of
