@@ -54,6 +54,14 @@ FAST = {
     "qo-testkit/proof",
     "qo/runtime",
 }
+# Tests of those programs that need a real server.
+FAST_SKIPS = ["--skip", "servers::"]
+# What the bucket in memory accepts; scripts/with_s3.py sets the same.
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "qo-test-key",
+    "AWS_SECRET_ACCESS_KEY": "qo-test-secret",
+    "AWS_REGION": "us-east-1",
+}
 # libtest tells times with an unstable option, which it accepts with this variable set.
 TIMES = ["-Zunstable-options", "--report-time"]
 TEST = re.compile(r"^test (\S+) \.\.\. ok <([0-9.]+)s>$", re.MULTILINE)
@@ -106,13 +114,15 @@ def build(fast: bool) -> list[Program]:
 class Runner:
     """Runs programs side by side."""
 
-    def __init__(self, programs: list[Program], at_once: int, times: dict[str, float]) -> None:
+    def __init__(self, programs: list[Program], at_once: int, times: dict[str, float], fast: bool) -> None:
         def expected(program: Program) -> float:
             slow = program.name.split("/")[1] in SLOW
             return times.get(program.name, 60.0 if slow else 1.0)
 
         self.waiting = sorted(programs, key=expected)
         self.at_once = at_once
+        self.skips = FAST_SKIPS if fast else []
+        self.environment = os.environ | {"RUSTC_BOOTSTRAP": "1"} | (CREDENTIALS if fast else {})
         self.lock = threading.Lock()
         self.running: set[subprocess.Popen[bytes]] = set()
         self.stopped = False
@@ -140,11 +150,11 @@ class Runner:
             self.one(program)
 
     def one(self, program: Program) -> None:
-        environment = os.environ | {"RUSTC_BOOTSTRAP": "1", "CARGO_MANIFEST_DIR": str(program.folder)}
+        environment = self.environment | {"CARGO_MANIFEST_DIR": str(program.folder)}
         started = time.monotonic()
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(
-                [program.executable, *TIMES],
+                [program.executable, *TIMES, *self.skips],
                 cwd=program.folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -211,7 +221,7 @@ def main() -> int:
     times: dict[str, float] = {}
     with contextlib.suppress(OSError, ValueError):
         times = json.loads(memory.read_text())
-    runner = Runner(programs, max(1, arguments.at_once), times)
+    runner = Runner(programs, max(1, arguments.at_once), times, arguments.fast)
     try:
         runner.run()
     except KeyboardInterrupt:
