@@ -85,7 +85,7 @@ impl From<SystemTime> for Time {
     }
 }
 
-/// Saturates where the machine's own time cannot reach.
+/// Exact: Unix counts its own time in 64 bits of seconds.
 impl From<Time> for SystemTime {
     fn from(time: Time) -> Self {
         let distance = Duration::from_millis(time.0.unsigned_abs());
@@ -198,6 +198,10 @@ mod tests {
 
     #[test]
     fn times_convert_to_and_from_the_clocks_of_other_libraries() {
+        for millis in [i64::MIN + 1, i64::MAX] {
+            let time = Time::from_millis(millis);
+            assert_eq!(Time::from(SystemTime::from(time)), time);
+        }
         for millis in [0, 1, -1, 1_750_000_000_123, -1_750_000_000_123] {
             let time = Time::from_millis(millis);
             assert_eq!(Time::from(SystemTime::from(time)), time);

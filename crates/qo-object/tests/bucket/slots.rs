@@ -158,9 +158,12 @@ async fn a_process_that_ends_does_not_wait_for_a_look_at_slots() {
     let store = LogStore::open_bucket(&at(server.url(), "p"), watchful()).await.expect("it opens");
     server.take_requests();
     server.fail_next(Kind::List, Fault::Delay(Duration::from_secs(20)));
-    while server.take_requests().list == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let look_begins = async {
+        while server.take_requests().list == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), look_begins).await.expect("a look begins");
     let begun = std::time::Instant::now();
     store.finish().await;
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());

@@ -26,6 +26,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How often to ask again where the store reports no changes, and where it does.
 const POLLS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)];
 
+/// Longest pause between two tries, for a caller that waits while the store changes all the time: each try is a write.
+const TRY_GAP: Duration = Duration::from_millis(250);
+
 impl Client {
     /// Slots of a group (`GROUP` or `GROUP/KEY`) for work that is not a job: set the options, then `.await` it.
     ///
@@ -116,7 +119,9 @@ impl AcquireSlots {
         let store = Arc::clone(&self.client.store);
         let poll = POLLS[usize::from(store.tells_changes())];
         let request = self.request?;
+        let started = Instant::now();
         loop {
+            let tried = Instant::now();
             // Read the change counter before the slots, so that no change is missed.
             let seen = store.changed(None).await.ok();
             let again = Self { client: self.client.clone(), request: Ok(request.clone()) };
@@ -131,6 +136,8 @@ impl AcquireSlots {
             };
             // Time out where the store reports nothing.
             let _ = timeout_at(Instant::now() + poll, change).await;
+            // A busy store changes all the time: the longer the wait has been, the longer the pause before the next try.
+            sleep_until(tried + (started.elapsed() / 20).min(TRY_GAP)).await;
         }
     }
 }
