@@ -116,7 +116,7 @@ impl Error {
 
     /// `Ok` without mistakes, else one error that lists them all, so that a file can be fixed at one go.
     pub fn all(mistakes: Vec<Self>) -> Result<()> {
-        Self::listed(mistakes, |mistakes| mistakes.iter().map(Self::message).collect::<Vec<_>>().join("; "))
+        Self::listed(mistakes, joined)
     }
 
     /// The same with a text of the caller's around the list. One mistake stands for itself.
@@ -218,14 +218,14 @@ impl Error {
     #[must_use]
     pub fn at(self, field: impl fmt::Display) -> Self {
         let step = Step::Field(field.to_string());
-        self.changed(|path| path.0.insert(0, step))
+        self.changed(|path| path.0.insert(0, step.clone()))
     }
 
     /// The same error, with the item of a list in front: `jobs[3]`.
     #[must_use]
     pub fn at_item(self, list: &str, index: usize) -> Self {
         let step = Step::Item(list.to_owned(), index);
-        self.changed(|path| path.0.insert(0, step))
+        self.changed(|path| path.0.insert(0, step.clone()))
     }
 
     /// The same error with the [item](Self::item) of a list left out, for a caller that sent only one.
@@ -237,8 +237,20 @@ impl Error {
         }
     }
 
-    fn changed(mut self, change: impl FnOnce(&mut Path)) -> Self {
-        change(&mut self.0.path);
+    /// The same error with another path. Of a list, each mistake gets it: the list names no field of its own.
+    fn changed(mut self, change: impl Fn(&mut Path) + Copy) -> Self {
+        if self.0.mistakes.is_empty() {
+            change(&mut self.0.path);
+            return self.composed();
+        }
+        let is_joined = self.0.rule == joined(&self.0.mistakes);
+        let mistakes = std::mem::take(&mut self.0.mistakes);
+        self.0.mistakes = mistakes.into_iter().map(|mistake| mistake.changed(change)).collect();
+        match is_joined {
+            true => self.0.rule = joined(&self.0.mistakes),
+            // The caller's own text around the list.
+            false => change(&mut self.0.path),
+        }
         self.composed()
     }
 
@@ -347,6 +359,11 @@ impl From<Wire> for Error {
     }
 }
 
+/// Mistakes in one text.
+fn joined(mistakes: &[Error]) -> String {
+    mistakes.iter().map(Error::message).collect::<Vec<_>>().join("; ")
+}
+
 /// A field of a call, from the outside inwards.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Path(Vec<Step>);
@@ -436,6 +453,19 @@ mod tests {
             assert_eq!((read.origin(), read.cause()), (error.origin(), error.cause()));
             assert_eq!((read.item("jobs"), read.mistakes()), (error.item("jobs"), error.mistakes()));
         }
+    }
+
+    #[test]
+    fn every_mistake_of_a_list_gets_the_field_around_it() {
+        let mistakes =
+            vec![Error::invalid("cost", 0, "must be 1"), Error::invalid("key", "", "must be named")];
+        let list = Error::all(mistakes).expect_err("two mistakes").at("options").at_item("jobs", 3);
+        let paths: Vec<_> = list.mistakes().iter().filter_map(Error::path).collect();
+        assert_eq!(paths, ["jobs[3].options.cost", "jobs[3].options.key"]);
+        assert_eq!(
+            list.message(),
+            "jobs[3].options.cost: \"0\": must be 1; jobs[3].options.key: \"\": must be named"
+        );
     }
 
     #[test]

@@ -475,6 +475,7 @@ impl JobState {
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum AttemptOutcome {
     /// The handler succeeded.
     Succeeded,
@@ -510,6 +511,7 @@ impl AttemptOutcome {
 
 /// One attempt of a job, as it is remembered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct Attempt {
     /// 1 for the first. A snoozed or released attempt does not count, so the next one has the same number.
     pub number: u32,

@@ -22,6 +22,7 @@ pub enum LimitSource {
 
 /// The limits of one group reference, by source.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct Limits {
     /// Set by an operator.
     pub operator: Option<u32>,
@@ -39,6 +40,7 @@ pub struct Limits {
 
 /// The limit that a registered task gives its group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct CodeLimit {
     /// The task.
     pub task: Name,

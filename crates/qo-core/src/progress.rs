@@ -31,6 +31,7 @@ impl Progress {
 
 /// The newest report on a running job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct JobProgress {
     /// How much of it is done, 0 to 100.
     pub percent: u8,

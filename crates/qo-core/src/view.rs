@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 /// One job, without its payload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct JobView {
     /// The job.
     pub id: JobId,
@@ -71,6 +72,7 @@ pub struct JobView {
 
 /// The worker that runs a job, or has claimed it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct Running {
     /// The worker's name.
     pub worker: Name,
@@ -89,6 +91,7 @@ pub struct Running {
 
 /// One job with all its details.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct JobDetail {
     /// What a listing shows.
     #[serde(flatten)]
@@ -126,6 +129,7 @@ pub struct Cursor(pub u64);
 
 /// Some jobs, in the order of their acceptance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct JobPage {
     /// The jobs, at most as many as asked for.
     pub jobs: Vec<JobView>,
@@ -135,6 +139,7 @@ pub struct JobPage {
 
 /// A group: its limit and how much of it is taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct GroupStatus {
     /// The group. `GROUP/*` sums over all keys of the group.
     pub group: GroupRef,
@@ -152,6 +157,7 @@ pub struct GroupStatus {
 
 /// Some groups, by name and key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct GroupPage {
     /// The groups, at most as many as asked for.
     pub groups: Vec<GroupStatus>,
@@ -161,6 +167,7 @@ pub struct GroupPage {
 
 /// A group and the holders of its slots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct GroupDetail {
     /// Its limit and how much of it is taken.
     pub status: GroupStatus,
@@ -170,6 +177,7 @@ pub struct GroupDetail {
 
 /// A running job, or a program, that holds slots of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct Holder {
     /// Its token. Operators name the slots by it.
     pub token: FenceToken,
@@ -217,6 +225,7 @@ pub enum HeldBy {
 
 /// A queue and its jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct QueueStatus {
     /// The queue.
     pub queue: Name,
@@ -240,6 +249,7 @@ pub struct QueueStatus {
 
 /// A live session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct WorkerStatus {
     /// The worker's name.
     pub worker: Name,
@@ -271,6 +281,7 @@ pub struct WorkerStatus {
 ///
 /// Of each kind the first [`PAGE`](crate::caps::PAGE).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct Over {
     /// Sessions, by the moment at which they were over.
     pub sessions: Vec<SessionOver>,
@@ -281,6 +292,7 @@ pub struct Over {
 
 /// A session that is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct SessionOver {
     /// The session as it is stored.
     #[serde(flatten)]
@@ -291,6 +303,7 @@ pub struct SessionOver {
 
 /// A lease on slots that is over, of a live session or of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct LeaseOver {
     /// The narrowest group whose slots it holds.
     pub group: GroupRef,
@@ -300,6 +313,7 @@ pub struct LeaseOver {
 
 /// A workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct WorkflowStatus {
     /// The workflow.
     pub workflow: Name,
@@ -317,6 +331,7 @@ pub struct WorkflowStatus {
 
 /// A step of a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct StepStatus {
     /// Its number, 1 for the first.
     pub step: u32,
@@ -328,6 +343,7 @@ pub struct StepStatus {
 
 /// Some workflows, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct WorkflowPage {
     /// The workflows, at most as many as asked for.
     pub workflows: Vec<WorkflowStatus>,
@@ -337,6 +353,7 @@ pub struct WorkflowPage {
 
 /// A schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct ScheduleStatus {
     /// The schedule.
     pub schedule: Name,
@@ -355,6 +372,7 @@ pub struct ScheduleStatus {
 
 /// A tick that was due.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct LastTick {
     /// The tick.
     pub tick: Time,
@@ -364,6 +382,7 @@ pub struct LastTick {
 
 /// The answer to "why is my job not running?".
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct Explanation {
     /// The job.
     pub job: JobId,
@@ -376,6 +395,7 @@ pub struct Explanation {
 /// One thing that keeps a job from running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
+#[non_exhaustive]
 pub enum Reason {
     /// Its date has not come.
     ScheduledUntil {

@@ -6,11 +6,12 @@ use qo_core::{Error, ErrorKind};
 
 /// An object cannot be reached: `Unavailable`, or `Invalid` if the operating system refuses, which only other rights
 /// change.
-pub(crate) fn unavailable(path: &Path, error: &object_store::Error) -> Error {
-    match is_denied(error) {
-        true => Error::new(ErrorKind::Invalid, format!("{path}: {}: {NEEDS_RIGHTS}", said(error))),
-        false => Error::new(ErrorKind::Unavailable, format!("{path}: {}", said(error))),
-    }
+pub(crate) fn unavailable(path: &Path, error: object_store::Error) -> Error {
+    let told = match is_denied(&error) {
+        true => Error::new(ErrorKind::Invalid, format!("{path}: {}: {NEEDS_RIGHTS}", said(&error))),
+        false => Error::new(ErrorKind::Unavailable, format!("{path}: {}", said(&error))),
+    };
+    told.with_source(error)
 }
 
 /// Whether the operating system refused, and will again.

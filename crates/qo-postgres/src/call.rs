@@ -72,7 +72,7 @@ impl Calls {
     ) -> Result<Option<String>> {
         let query = format!("SELECT {}", self.invocation(function, parameters.len()));
         let rows =
-            transaction.query_typed(&query, parameters).await.map_err(|error| match failure(&error) {
+            transaction.query_typed(&query, parameters).await.map_err(|error| match failure(error) {
                 Failure::Race(error) | Failure::Told(error) | Failure::ReadOnly(error) => error,
             })?;
         text_of(&rows)
@@ -114,7 +114,9 @@ impl Calls {
     async fn connection(&self) -> Result<Object> {
         self.pool.get().await.map_err(|error| match error {
             // Passwords and roles change while workers run; workers go on once that is done.
-            PoolError::Backend(error) => Error::new(ErrorKind::Unavailable, described(&error)),
+            PoolError::Backend(error) => {
+                Error::new(ErrorKind::Unavailable, described(&error)).with_source(error)
+            }
             PoolError::Timeout(TimeoutType::Wait) => {
                 let connections = match self.pool.status().max_size {
                     1 => "its 1 connection is busy".into(),
@@ -149,12 +151,12 @@ impl Calls {
         );
         // Whichever failed first, all three may have reached the server.
         if let Err(error) = begun {
-            return Err(not_begun(&error, answer.as_ref().err()));
+            return Err(not_begun(error, answer.as_ref().err()));
         }
-        let rows = answer.map_err(|error| failure(&error))?;
-        committed.map_err(|error| match failure(&error) {
+        let rows = answer.map_err(failure)?;
+        committed.map_err(|error| match failure(error) {
             // The COMMIT may have reached the server.
-            Failure::Told(told) if told.kind() == ErrorKind::Unavailable => unknown(&told),
+            Failure::Told(told) if told.kind() == ErrorKind::Unavailable => unknown(told),
             failure => failure,
         })?;
         Ok(rows)
@@ -163,15 +165,16 @@ impl Calls {
 
 /// What it means that a call's transaction could not begin. If only BEGIN failed, the call ran outside of a
 /// transaction.
-fn not_begun(error: &tokio_postgres::Error, call: Option<&tokio_postgres::Error>) -> Failure {
+fn not_begun(error: tokio_postgres::Error, call: Option<&tokio_postgres::Error>) -> Failure {
     let db = error.as_db_error();
     if db.is_some_and(|db| *db.code() == SqlState::FEATURE_NOT_SUPPORTED) {
-        return Failure::ReadOnly(Error::new(ErrorKind::Unavailable, described(error)));
+        let told = Error::new(ErrorKind::Unavailable, described(&error));
+        return Failure::ReadOnly(told.with_source(error));
     }
     // A server does nothing after a fatal error, and a call that it refused as well has not happened.
     let nothing_happened = db.is_some_and(is_last) || call.is_some_and(|call| call.as_db_error().is_some());
     match failure(error) {
-        Failure::Told(told) if !nothing_happened => unknown(&told),
+        Failure::Told(told) if !nothing_happened => unknown(told),
         failure => failure,
     }
 }
@@ -181,8 +184,8 @@ fn is_last(error: &DbError) -> bool {
     matches!(error.parsed_severity(), Some(Severity::Fatal | Severity::Panic))
 }
 
-fn unknown(told: &Error) -> Failure {
-    Failure::Told(Error::new(ErrorKind::Unknown, told.message()))
+fn unknown(told: Error) -> Failure {
+    Failure::Told(told.with_kind(ErrorKind::Unknown))
 }
 
 /// A connection that waits for its answer. If the call is dropped before the answer, the connection is closed: its
@@ -252,8 +255,16 @@ enum Failure {
     ReadOnly(Error),
 }
 
-/// What an error of a call that may have reached the server means to the caller.
-fn failure(error: &tokio_postgres::Error) -> Failure {
+/// What an error of a call that may have reached the server means to the caller, who finds it as `source`.
+fn failure(error: tokio_postgres::Error) -> Failure {
+    match meaning(&error) {
+        Failure::Race(told) => Failure::Race(told.with_source(error)),
+        Failure::Told(told) => Failure::Told(told.with_source(error)),
+        Failure::ReadOnly(told) => Failure::ReadOnly(told.with_source(error)),
+    }
+}
+
+fn meaning(error: &tokio_postgres::Error) -> Failure {
     let Some(db) = error.as_db_error() else {
         return Failure::Told(Error::new(ErrorKind::Unknown, described(error)));
     };
@@ -331,13 +342,14 @@ fn told(kind: ErrorKind, text: &str) -> Error {
 
 /// The error of a server that could not be reached, did not let this client in, or refused a statement of a
 /// transaction that has to be repeated as a whole. `Invalid` if that does not change by itself.
-pub(crate) fn refused(error: &tokio_postgres::Error) -> Error {
-    match error.code() {
+pub(crate) fn refused(error: tokio_postgres::Error) -> Error {
+    let told = match error.code() {
         Some(code) if is_for_good(code) => {
-            Error::new(ErrorKind::Invalid, described(error)).with_cause(Cause::Refused)
+            Error::new(ErrorKind::Invalid, described(&error)).with_cause(Cause::Refused)
         }
-        _ => Error::new(ErrorKind::Unavailable, described(error)),
-    }
+        _ => Error::new(ErrorKind::Unavailable, described(&error)),
+    };
+    told.with_source(error)
 }
 
 /// Whether a server refuses for good: until a person changes a right, a password, a URL or a database.

@@ -44,7 +44,7 @@ pub struct Drift {
 pub async fn examine(url: &Url) -> Result<Health> {
     let client = connect(url).await?;
     let rows = client.query_typed("SELECT current_setting('server_version')", &[]).await;
-    let server = first(&rows.map_err(|error| refused(&error))?)?;
+    let server = first(&rows.map_err(refused)?)?;
     drop(client);
     let version = version(url).await?;
     let store = PostgresStore::open(url, Options::default()).await?;
@@ -70,22 +70,22 @@ pub async fn repair(url: &Url) -> Result<Vec<Drift>> {
         "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL search_path = {}, pg_temp; SELECT lock_namespace()",
         url.schema()
     );
-    client.batch_execute(&begin).await.map_err(|error| refused(&error))?;
+    client.batch_execute(&begin).await.map_err(refused)?;
     let drift = drift_of(&client).await?;
     if drift.is_empty() {
         return Err(Error::new(ErrorKind::Conflict, "there is nothing to repair: every count is right"));
     }
     for Drift { group, .. } in &drift {
         let counted = client.query_typed("SELECT recount($1)", &[(group, Type::TEXT)]).await;
-        counted.map_err(|error| refused(&error))?;
+        counted.map_err(refused)?;
     }
-    client.batch_execute("COMMIT").await.map_err(|error| refused(&error))?;
+    client.batch_execute("COMMIT").await.map_err(refused)?;
     Ok(drift)
 }
 
 async fn drift_of(client: &Client) -> Result<Vec<Drift>> {
     let rows = client.query_typed("SELECT api_drift()::text", &[]).await;
-    read(&first(&rows.map_err(|error| refused(&error))?)?)
+    read(&first(&rows.map_err(refused)?)?)
 }
 
 fn first(rows: &[Row]) -> Result<String> {

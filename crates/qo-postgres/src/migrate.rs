@@ -180,7 +180,7 @@ impl From<tokio_postgres::Error> for Trouble {
         let waited = [SqlState::LOCK_NOT_AVAILABLE, SqlState::T_R_DEADLOCK_DETECTED];
         match error.as_db_error().filter(|db| waited.contains(db.code())) {
             Some(db) => Self::Held(db.message().into()),
-            None => Self::Refused(refused(&error)),
+            None => Self::Refused(refused(error)),
         }
     }
 }
@@ -249,7 +249,7 @@ async fn raise(client: &mut Client, schema: &str) -> Result<Vec<&'static Step>, 
 /// `Invalid` if the database cannot hold every UTF-8 text.
 async fn check_encoding(transaction: &tokio_postgres::Transaction<'_>) -> Result<()> {
     let asked = "SELECT getdatabaseencoding()::text, current_database()::text";
-    let rows = transaction.query_typed(asked, &[]).await.map_err(|error| refused(&error))?;
+    let rows = transaction.query_typed(asked, &[]).await.map_err(refused)?;
     let Some(row) = rows.first() else { return Err(Error::new(ErrorKind::Internal, "no answer")) };
     let (encoding, database): (&str, &str) = (row.get(0), row.get(1));
     if encoding == "UTF8" {
@@ -287,7 +287,7 @@ async fn version_of(client: &Client, schema: &str) -> Result<Option<(i32, i32)>>
             let message = format!("{said}: the owner can allow it: SELECT {schema}.allow('ROLE', 'work')");
             Err(Error::new(ErrorKind::Invalid, message))
         }
-        Err(error) => Err(refused(&error)),
+        Err(error) => Err(refused(error)),
     }
 }
 
@@ -314,7 +314,7 @@ pub(crate) async fn open(url: &Url) -> Result<(Client, Connection<Socket, NoTlsS
     let connected = tokio::time::timeout(patience, config.connect(NoTls)).await.map_err(|_| {
         Error::new(ErrorKind::Unavailable, format!("PostgreSQL: no answer within {patience:?}"))
     })?;
-    connected.map_err(|error| refused(&error))
+    connected.map_err(refused)
 }
 
 /// All SQL of the schema, by file or step.

@@ -15,7 +15,7 @@ mod slots;
 mod workflows;
 
 pub use page::Page;
-pub use slots::{AcquireSlots, SlotGuard};
+pub use slots::{AcquireSlots, SlotGuard, pause_between_tries};
 
 use crate::submit::Submit;
 use crate::task::Accepts;

@@ -13,6 +13,7 @@ pub struct Context {
 
 /// Why a handler must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum CancelReason {
     /// The job was cancelled.
     Cancelled,

@@ -2,7 +2,7 @@
 
 use super::argument::{self, state_name};
 use crate::cli::Format;
-use crate::output::{Screen, Style, Times, clean, counted};
+use crate::output::{self, Screen, Style, Times, clean, counted};
 use crate::place::{Place, SPEAK, times};
 use crate::trouble::{Done, Trouble};
 use clap::Args;
@@ -30,7 +30,7 @@ impl Explain {
             Trouble::from(error).hint("`qo jobs list` shows the jobs that are remembered")
         })?;
         if self.format.json {
-            return screen.json(&explanation);
+            return screen.json(&output::explanation(&explanation));
         }
         let times = times(&store).await?;
         let detail = store.job(self.job).await?;

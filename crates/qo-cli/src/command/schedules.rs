@@ -2,7 +2,7 @@
 
 use super::argument;
 use crate::cli::Format;
-use crate::output::{Screen, Style, Table, Times, schedule as schedule_json};
+use crate::output::{Outcome, Screen, Style, Table, Times, schedule as schedule_json};
 use crate::place::{Place, did_you_mean, times};
 use crate::trouble::{Done, Trouble};
 use clap::{Args, Subcommand};
@@ -65,7 +65,7 @@ impl Schedules {
                     answer = store.trigger_schedule(name.clone(), id).await;
                 }
                 match answer {
-                    Ok(submitted) if format.json => screen.json(&submitted),
+                    Ok(submitted) if format.json => screen.json(&Outcome::from(submitted)),
                     Ok(Submitted::Accepted(job) | Submitted::Existing(job)) => screen.line(job),
                     Ok(Submitted::Skipped) => {
                         screen.say("skipped");
@@ -118,7 +118,7 @@ async fn list(store: &Arc<dyn Store>, screen: &mut Screen, format: Format) -> Do
 }
 
 fn row(status: &ScheduleStatus, times: &Times) -> [(String, Style); 7] {
-    let last = |LastTick { tick, outcome }: &LastTick| {
+    let last = |LastTick { tick, outcome, .. }: &LastTick| {
         let became = match outcome {
             TickOutcome::Accepted(_) | TickOutcome::Existing(_) => "submitted".to_owned(),
             TickOutcome::Skipped => "skipped: the last one had not ended".to_owned(),

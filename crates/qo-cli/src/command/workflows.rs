@@ -135,7 +135,10 @@ async fn with_names(store: &Arc<dyn Store>, error: Error, name: &Name) -> Done<T
 async fn halting(store: &Arc<dyn Store>, which: &Which) -> Done<StepStatus> {
     let status = find(store, &which.name).await?;
     match status.head.filter(|_| status.state == WorkflowState::Halted) {
-        Some(head) => Ok(StepStatus { step: which.step.unwrap_or(head.step), ..head }),
+        Some(mut head) => {
+            head.step = which.step.unwrap_or(head.step);
+            Ok(head)
+        }
         None => {
             let state = state_of(status.state).0;
             let message = format!("workflow {} is {state}: no step halts it", which.name);

@@ -1,7 +1,9 @@
 //! The core's views as JSON for programs. Payloads and outputs are JSON values, not strings of JSON.
 
-use qo::core::{Attempt, GroupDetail, GroupStatus, Holder, JobDetail, JobId, JobView, Json, LastTick, Name};
-use qo::core::{Schedule, ScheduleStatus, Time};
+use qo::core::{
+    Attempt, Explanation, GroupDetail, GroupStatus, Holder, JobDetail, JobId, JobState, JobView, Json,
+    LastTick, Name, Reason, Schedule, ScheduleStatus, Submitted, TickOutcome, Time,
+};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -14,6 +16,52 @@ fn value(json: &Json) -> Box<RawValue> {
         Ok(()) => RawValue::from_string(json.as_str().trim().to_owned()).unwrap_or_else(|_| text()),
         Err(_) => text(),
     }
+}
+
+/// What became of a submit: `outcome`, and the job's `id` unless it was skipped.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Outcome {
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<JobId>,
+}
+
+impl From<Submitted> for Outcome {
+    fn from(submitted: Submitted) -> Self {
+        let (outcome, id) = match submitted {
+            Submitted::Accepted(id) => ("accepted", Some(id)),
+            Submitted::Existing(id) => ("existing", Some(id)),
+            Submitted::Skipped => ("skipped", None),
+        };
+        Self { outcome, id }
+    }
+}
+
+impl Outcome {
+    /// The outcome of a job that the store refused.
+    pub const REFUSED: Self = Self { outcome: "refused", id: None };
+}
+
+/// A job that was submitted and has ended: what became of the submit, and the whole job.
+pub fn ended(submitted: Submitted, job: &JobDetail) -> impl Serialize {
+    #[derive(Serialize)]
+    struct Ended<T> {
+        outcome: &'static str,
+        #[serde(flatten)]
+        job: T,
+    }
+    Ended { outcome: Outcome::from(submitted).outcome, job: detail(job) }
+}
+
+/// Why a job does not run.
+pub fn explanation(explanation: &Explanation) -> impl Serialize {
+    #[derive(Serialize)]
+    struct Explained<'a> {
+        id: JobId,
+        state: JobState,
+        reasons: &'a [Reason],
+    }
+    Explained { id: explanation.job, state: explanation.state, reasons: &explanation.reasons }
 }
 
 /// A job, whole.
@@ -46,15 +94,24 @@ pub fn group(detail: &GroupDetail) -> impl Serialize {
 }
 
 /// A schedule.
-pub fn schedule(status: &ScheduleStatus) -> impl Serialize {
+pub fn schedule<'a>(status: &'a ScheduleStatus) -> impl Serialize + use<'a> {
     #[derive(Serialize)]
     struct Status<'a> {
         schedule: &'a Name,
         spec: Spec<'a>,
         enabled: bool,
         next: Option<Time>,
-        last: &'a Option<LastTick>,
+        last: Option<Tick<'a>>,
         last_job: Option<JobId>,
+    }
+    #[derive(Serialize)]
+    struct Tick<'a> {
+        tick: Time,
+        outcome: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        job: Option<JobId>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<&'a str>,
     }
     #[derive(Serialize)]
     struct Spec<'a> {
@@ -69,6 +126,15 @@ pub fn schedule(status: &ScheduleStatus) -> impl Serialize {
         missed: qo::core::Missed,
         overlap: bool,
     }
+    let tick = |LastTick { tick, outcome, .. }: &'a LastTick| {
+        let (outcome, job, error) = match outcome {
+            TickOutcome::Accepted(job) => ("accepted", Some(*job), None),
+            TickOutcome::Existing(job) => ("existing", Some(*job), None),
+            TickOutcome::Skipped => ("skipped", None, None),
+            TickOutcome::Refused(why) => ("refused", None, Some(why.as_str())),
+        };
+        Tick { tick: *tick, outcome, job, error }
+    };
     let Schedule {
         cron,
         timezone,
@@ -97,7 +163,7 @@ pub fn schedule(status: &ScheduleStatus) -> impl Serialize {
         },
         enabled: status.enabled,
         next: status.next,
-        last: &status.last,
+        last: status.last.as_ref().map(tick),
         last_job: status.last_job,
     }
 }

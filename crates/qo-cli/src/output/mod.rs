@@ -1,15 +1,15 @@
 //! Output for people and for programs.
 //!
 //! Results go to stdout, everything else to stderr. With `--json` a command prints exactly one JSON document: an array for
-//! a listing, an object for one thing. Tables are for people and may change; the field names of JSON are those of
-//! `qo-core`, and times are RFC 3339 in UTC. docs/reference/json.md lists every field.
+//! a listing, an object for one thing. Tables are for people and may change. The field names of JSON are those of
+//! `qo-core`, but a document about one job calls it `id` everywhere; times are RFC 3339 in UTC. docs/reference/json.md lists every field.
 
 mod dates;
 mod json;
 mod table;
 mod time;
 
-pub use json::{detail, group, schedule};
+pub use json::{Outcome, detail, ended, explanation, group, schedule};
 pub use table::{Style, Table, clean};
 pub use time::Times;
 

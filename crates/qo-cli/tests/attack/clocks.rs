@@ -98,7 +98,7 @@ impl Scene {
     /// How far store time is from the time of this machine, which the server has.
     fn store_is_off_ms(&self) -> u128 {
         let job = self.qo("right", &["submit", "later", "--delay", "1h", "--json"]).json();
-        let id = job["job"].as_str().or(job[0]["job"].as_str()).expect("an id").to_owned();
+        let id = job["id"].as_str().or(job[0]["id"].as_str()).expect("an id").to_owned();
         let shown = self.qo("right", &["jobs", "show", &id, "--json"]).json();
         let then_ms = millis(&shown["submitted_at"]);
         SystemClock::default().now().as_millis().abs_diff(then_ms).into()

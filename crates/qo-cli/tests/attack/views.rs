@@ -165,7 +165,7 @@ fn with_json_every_accepted_job_is_told_and_stderr_has_no_other_errors() {
     let late =
         here.qo(&["submit", "none", "--count", "2", "--wait", "--wait-timeout", "100ms", "--json"]).code(75);
     let told: Vec<Value> = serde_json::from_str(&late.out).expect("an array");
-    let mut ids: Vec<&str> = told.iter().filter_map(|job| job["job"].as_str()).collect();
+    let mut ids: Vec<&str> = told.iter().filter_map(|job| job["id"].as_str()).collect();
     let jobs = here.jobs();
     let mut stored: Vec<&str> = jobs.iter().filter_map(|job| job["id"].as_str()).collect();
     ids.sort_unstable();

@@ -28,7 +28,7 @@ fn there() -> (Here, String) {
 fn a_job_is_submitted_run_and_found_in_a_bucket() {
     let (here, _) = there();
     let submitted = here.qo(&["submit", "upper", "\"quiet\"", "--json"]).json();
-    let id = submitted["job"].as_str().or(submitted[0]["job"].as_str()).expect("an id").to_owned();
+    let id = submitted["id"].as_str().or(submitted[0]["id"].as_str()).expect("an id").to_owned();
     let _worker = here.worker(&[]);
     until("it has run", || here.jobs().first().is_some_and(|job| job["state"] == "succeeded"));
     let shown = here.qo(&["jobs", "show", &id, "--json"]).json();

@@ -67,13 +67,16 @@ fn jobs_are_cancelled_and_opened_again_by_id_and_by_filter() {
     here.qo(&["submit", "resize", "--count", "4"]).ok();
     here.qo(&["jobs", "cancel", &id]).ok().shows("cancelled");
     let became = here.qo(&["jobs", "retry", &id, "--json"]).json();
-    assert_eq!(became, json!([{"job": id, "state": "pending"}]));
+    assert_eq!(became, json!({"changed": 1, "jobs": [{"id": id, "state": "pending"}]}));
     here.qo(&["jobs", "cancel"]).code(2).says("no jobs are named");
     here.qo(&["jobs", "cancel", "--task", "resize"]).code(2).says("4 jobs may match").says("--yes");
     here.qo(&["jobs", "cancel", "--task", "resize", "--yes"]).ok().shows("4 jobs cancelled");
     here.qo(&["jobs", "retry", "--state", "cancelled", "--yes"]).ok().shows("4 jobs open again");
     here.qo(&["jobs", "retry", "--state", "pending", "--yes"]).ok().shows("0 jobs");
-    assert_eq!(here.qo(&["jobs", "cancel", "--all", "--yes", "--json"]).json(), json!({"jobs": 5}));
+    assert_eq!(
+        here.qo(&["jobs", "cancel", "--all", "--yes", "--json"]).json(),
+        json!({"changed": 5, "jobs": null})
+    );
     let unknown = "019a8a5e-7c1b-7a10-9d43-3e2a6f0c9b11";
     here.qo(&["jobs", "cancel", &id, unknown]).code(3).shows(&id).says(unknown);
 }

@@ -43,7 +43,7 @@ impl Medium {
         match self.objects.head(path).await {
             Ok(_) => Ok(true),
             Err(error) if is_absent(&error) => Ok(false),
-            Err(error) => Err(unavailable(path, &error)),
+            Err(error) => Err(unavailable(path, error)),
         }
     }
 
@@ -58,7 +58,7 @@ impl Medium {
             Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
                 Created::Exists
             }
-            Err(error) if is_denied(&error) => Created::Refused(unavailable(path, &error)),
+            Err(error) if is_denied(&error) => Created::Refused(unavailable(path, error)),
             Err(error) if is_refused(&error) => {
                 Created::Refused(refused(self.place.as_deref().unwrap_or("store"), &error))
             }
@@ -76,7 +76,7 @@ impl Medium {
     /// Writes an object, whether there is one or not. A crash of the machine may undo that.
     pub(crate) async fn write(&self, path: &Path, bytes: Vec<u8>) -> Result<()> {
         self.still_there()?;
-        self.unsynced.put(path, bytes.into()).await.map_err(|error| unavailable(path, &error))?;
+        self.unsynced.put(path, bytes.into()).await.map_err(|error| unavailable(path, error))?;
         Ok(())
     }
 
@@ -90,13 +90,13 @@ impl Medium {
         let found = match self.objects.get(path).await {
             Ok(found) => found,
             Err(error) if is_absent(&error) => return Ok(None),
-            Err(error) => return Err(unavailable(path, &error)),
+            Err(error) => return Err(unavailable(path, error)),
         };
         let stamp = stamp(&found.meta);
         match found.bytes().await {
             Ok(bytes) => Ok(Some((bytes.to_vec(), stamp))),
             Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => Err(unavailable(path, &error)),
+            Err(error) => Err(unavailable(path, error)),
         }
     }
 
@@ -105,7 +105,7 @@ impl Medium {
         match self.objects.head(path).await {
             Ok(meta) => Ok(Some(stamp(&meta))),
             Err(error) if is_absent(&error) => Ok(None),
-            Err(error) => Err(unavailable(path, &error)),
+            Err(error) => Err(unavailable(path, error)),
         }
     }
 
@@ -130,7 +130,7 @@ impl Medium {
         let listing = match listing {
             Ok(listing) => listing,
             Err(error) if is_absent(&error) => Vec::new(),
-            Err(error) => return Err(unavailable(&folder, &error)),
+            Err(error) => return Err(unavailable(&folder, error)),
         };
         let mut aged: Vec<_> =
             listing.into_iter().map(|meta| (meta.location.clone(), stamp(&meta))).collect();
@@ -153,7 +153,7 @@ impl Medium {
         let numbers = listing.filter_map(move |meta| {
             ready(match meta {
                 Ok(meta) => number_of(&meta.location).map(Ok),
-                Err(error) => Some(Err(unavailable(&folder, &error))),
+                Err(error) => Some(Err(unavailable(&folder, error))),
             })
         });
         numbers.boxed()
@@ -180,7 +180,7 @@ impl Medium {
         match self.objects.delete(path).await {
             Ok(()) => Ok(()),
             Err(error) if is_absent(&error) => Ok(()),
-            Err(error) => Err(unavailable(path, &error)),
+            Err(error) => Err(unavailable(path, error)),
         }
     }
 

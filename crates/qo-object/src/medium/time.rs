@@ -22,7 +22,7 @@ impl Medium {
         self.still_there()?;
         let path = Path::from(format!("clock/{}", Uuid::new_v4()));
         let written = self.objects.put(&path, Vec::new().into()).await;
-        written.map_err(|error| unavailable(&path, &error))?;
+        written.map_err(|error| unavailable(&path, error))?;
         let stamped = self.written_at(&path).await;
         // If this fails, a sweep deletes it.
         self.delete(&path).await.ok();

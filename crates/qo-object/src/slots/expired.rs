@@ -109,7 +109,7 @@ impl SlotObjects {
 
     async fn taken(&self, root: &Path) -> Result<Found> {
         let listed = self.objects.list(Some(root)).try_collect::<Vec<_>>().await;
-        let mut listed = listed.map_err(|error| unavailable(root, &error))?;
+        let mut listed = listed.map_err(|error| unavailable(root, error))?;
         Jitter::new().shuffle(&mut listed);
         let mut found = Found { taken: Vec::new(), unreadable: Vec::new(), failed: Vec::new() };
         let slots = listed.into_iter().filter(|meta| meta.size > FREE_BYTES);

@@ -145,7 +145,7 @@ impl SlotObjects {
     pub async fn slots(&self, group: &str) -> Result<Vec<SlotObject>> {
         let folder = folder(&GroupRef::parse("group", group)?);
         let listed = self.objects.list(Some(&folder)).try_collect::<Vec<_>>().await;
-        let listed = listed.map_err(|error| unavailable(&folder, &error))?;
+        let listed = listed.map_err(|error| unavailable(&folder, error))?;
         let mut found = Vec::new();
         for meta in listed {
             if let Some((slot, _)) = self.read(&meta.location).await? {
@@ -165,7 +165,7 @@ impl SlotObjects {
     pub async fn groups(&self) -> Result<Vec<GroupRef>> {
         let folder = Path::from(ROOT);
         let listed = self.objects.list_with_delimiter(Some(&folder)).await;
-        let listed = listed.map_err(|error| unavailable(&folder, &error))?;
+        let listed = listed.map_err(|error| unavailable(&folder, error))?;
         let folders = listed.common_prefixes.iter();
         Ok(folders.filter_map(|path| place::group(path.filename()?)).collect())
     }
@@ -323,6 +323,6 @@ fn worn_out(path: &Path) -> Error {
     Error::new(ErrorKind::Data, format!("{path}: is not a slot: there is no token above {}", u64::MAX))
 }
 
-fn unavailable(path: &Path, error: &object_store::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("{path}: {}", said(error)))
+fn unavailable(path: &Path, error: object_store::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("{path}: {}", said(&error))).with_source(error)
 }

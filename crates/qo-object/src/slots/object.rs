@@ -17,10 +17,10 @@ impl SlotObjects {
         let found = match self.objects.get(path).await {
             Ok(found) => found,
             Err(error) if is_absent(&error) => return Ok(None),
-            Err(error) => return Err(unavailable(path, &error)),
+            Err(error) => return Err(unavailable(path, error)),
         };
         let version = UpdateVersion { e_tag: found.meta.e_tag.clone(), version: found.meta.version.clone() };
-        let bytes = found.bytes().await.map_err(|error| unavailable(path, &error))?;
+        let bytes = found.bytes().await.map_err(|error| unavailable(path, error))?;
         let slot = serde_json::from_slice(&bytes)
             .map_err(|error| Error::new(ErrorKind::Data, format!("{path}: is not a slot: {error}")))?;
         Ok(Some((slot, version)))
@@ -52,7 +52,7 @@ impl SlotObjects {
                     return Err(refused(&place, &error));
                 }
                 Err(error @ object_store::Error::NotImplemented { .. }) if attempt == 0 => {
-                    return Err(unavailable(path, &error));
+                    return Err(unavailable(path, error));
                 }
                 Err(error) => why = said(&error),
             }

@@ -34,7 +34,7 @@ fn tried_out() -> Path {
 pub(crate) async fn are_used(objects: &dyn ObjectStore) -> Result<bool> {
     let root = Path::from(ROOT);
     let first = objects.list(Some(&root)).try_next().await;
-    Ok(first.map_err(|error| unavailable(&root, &error))?.is_some())
+    Ok(first.map_err(|error| unavailable(&root, error))?.is_some())
 }
 
 /// Whether a process that took a slot tried the server out.
@@ -45,7 +45,7 @@ async fn is_tried_out(objects: &dyn ObjectStore) -> Result<bool> {
         Err(error) if is_absent(&error) => return Ok(false),
         Err(error) => Err(error),
     };
-    let bytes = found.map_err(|error| unavailable(&path, &error))?;
+    let bytes = found.map_err(|error| unavailable(&path, error))?;
     // An object that cannot be read does not count.
     Ok(serde_json::from_slice::<TriedOut>(&bytes).is_ok_and(|tried_out| tried_out.trial >= TRIAL))
 }
@@ -61,7 +61,7 @@ impl SlotObjects {
             let bytes = serde_json::to_vec(&TriedOut { trial: TRIAL }).unwrap_or_default();
             if let Err(error) = self.objects.put(&tried_out(), bytes.into()).await {
                 // The next process tries it out once more.
-                tracing::debug!("{}", unavailable(&tried_out(), &error));
+                tracing::debug!("{}", unavailable(&tried_out(), error));
             }
         }
         self.is_tried_out.store(true, Ordering::SeqCst);

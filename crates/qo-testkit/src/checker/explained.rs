@@ -59,6 +59,8 @@ fn named(reason: &Reason, job: &Job) -> Option<String> {
         Reason::ClaimedByPrefetch { session, claim_until, .. } => claimed(*session, *claim_until),
         Reason::WorkersBusy { saturated, draining } => busy(*saturated, *draining),
         Reason::OnlyWaitingForClaim { .. } => return None,
+        // The books never say this, so the checker objects.
+        reason => format!("a reason without a check: {reason:?}"),
     })
 }
 

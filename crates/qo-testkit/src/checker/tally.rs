@@ -85,6 +85,7 @@ impl Watch for Tally {
                     AttemptOutcome::LeaseEnded => "end: lease ended",
                     AttemptOutcome::TimedOut => "end: timed out",
                     AttemptOutcome::ReleasedByOperator => "end: released by operator",
+                    _ => "end: another way",
                 });
             }
             Fact::Repeated(..) => self.count("exchanges answered again"),

@@ -76,13 +76,18 @@ pub(super) async fn a_sweep_forgets_a_thousand_ended_sessions_and_the_next_goes_
 }
 
 pub(super) async fn one_sweep_ends_any_backlog_of_sessions(world: &World) {
-    world.submit_many(1_500, job("t")).await;
-    for _ in 0..1_500 {
-        world.worker("dead", ["t"]).await.claim_one().await;
+    // More than one call changes elsewhere; the last of them have claimed a job.
+    const SESSIONS: u64 = 1_100;
+    world.submit_many(100, job("t")).await;
+    for session in 0..SESSIONS {
+        let worker = world.worker("dead", ["t"]).await;
+        if session >= SESSIONS - 100 {
+            worker.claim_one().await;
+        }
     }
     world.advance(30_000).await;
     let swept = world.sweep().await;
-    assert_eq!((swept.sessions, swept.attempts), (1_500, 1_500));
+    assert_eq!((swept.sessions, swept.attempts), (SESSIONS, 100));
     assert_eq!(world.store.workers().await, Ok(vec![]));
 }
 

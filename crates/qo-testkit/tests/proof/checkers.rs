@@ -1,24 +1,16 @@
 //! Each checker must object to a history that is broken in its own way, made by a toy with one flaw or by hand: a
 //! checker that never objects proves nothing.
 
+use crate::flawed::{missed, runs};
 use crate::scene::{BOUND_MS, JOB, LEASE_MS, Scene};
 use futures::executor::block_on;
 use qo_core::{Answer, Command, ExchangeReply, GroupRef, JobId, Name, NewJob, Outcome, Reason, Settle};
 use qo_testkit::checker::{self, Violation};
 use qo_testkit::history::{Audit, History, What};
 use qo_testkit::simulation::{Profile, Trust, run};
-use qo_testkit::{Flaw, MemoryFixtures, ToyFixtures};
+use qo_testkit::{Flaw, MemoryFixtures};
 use std::sync::Arc;
 use uuid::Uuid;
-
-/// Whether some seed makes a checker object, with this guarantee's name, to a toy with this flaw.
-fn noticed(flaw: Flaw, guarantee: &str) -> bool {
-    // That flaw takes slots away from jobs, and cannot take them from programs.
-    let programs = if flaw == Flaw::LoweringKills { 0 } else { 2 };
-    let profile = Profile { operations: 600, rest_ms: 60_000, programs, ..Profile::default() };
-    let objects = |violation: &Violation| guarantee == "any" || violation.guarantee == guarantee;
-    (1..=100).any(|seed| run(seed, &profile, &ToyFixtures(flaw)).violations.iter().any(objects))
-}
 
 #[test]
 fn every_flaw_of_the_toy_is_noticed_under_the_name_of_its_guarantee() {
@@ -95,13 +87,16 @@ fn every_flaw_of_the_toy_is_noticed_under_the_name_of_its_guarantee() {
         (Flaw::BulkStopsAfterPage, "G3"),
         (Flaw::ReopenKeepsAttempts, "views"),
     ];
-    let missed: Vec<_> = flaws.into_iter().filter(|&(flaw, guarantee)| !noticed(flaw, guarantee)).collect();
-    assert_eq!(missed, []);
+    assert_eq!(missed(flaws, |run| run.violations.clone()), []);
 }
 
 #[test]
 fn checkers_find_nothing_in_a_toy_without_a_flaw() {
-    assert!(!noticed(Flaw::None, "any"));
+    for run in runs(Flaw::None) {
+        assert_eq!(names(&run.violations), [""; 0], "seed {}", run.seed);
+        let concurrent = checker::check_concurrent(&run.history).0;
+        assert_eq!(names(&concurrent), [""; 0], "seed {}, read as concurrent calls", run.seed);
+    }
 }
 
 #[test]

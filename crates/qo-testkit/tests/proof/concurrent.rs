@@ -3,24 +3,17 @@
 use crate::fable::{
     ANNA, BERT, BOUND_MS, Fable, LEASE_MS, NO_OBJECTION, Talk, group, job, names, refused, step, told,
 };
+use crate::flawed::missed;
 use crate::scene::{JOB, Scene};
 use qo_core::{Command, ErrorKind, JobId, JobState, Name, NewJob, Outcome, Result};
+use qo_testkit::Flaw;
 use qo_testkit::checker::{self, Violation};
 use qo_testkit::history::{Audit, History, What};
-use qo_testkit::simulation::{Profile, run};
-use qo_testkit::{Flaw, ToyFixtures};
 use std::sync::Arc;
 use uuid::Uuid;
 
 fn check(history: &History) -> Vec<Violation> {
     checker::check_concurrent(history).0
-}
-
-/// Whether some seed of the simulator makes them object, with this guarantee's name, to a toy with this flaw.
-fn noticed(flaw: Flaw, guarantee: &str) -> bool {
-    let profile = Profile { operations: 600, rest_ms: 60_000, ..Profile::default() };
-    let objects = |violation: &Violation| guarantee == "any" || violation.guarantee == guarantee;
-    (1..=100).any(|seed| check(&run(seed, &profile, &ToyFixtures(flaw)).history).iter().any(objects))
 }
 
 #[test]
@@ -47,13 +40,7 @@ fn flaws_of_the_toy_are_noticed_under_the_name_of_their_guarantee() {
         (Flaw::OnLimitCountsRunning, "on_limit"),
         (Flaw::LostLeaseIsFree, "views"),
     ];
-    let missed: Vec<_> = flaws.into_iter().filter(|&(flaw, guarantee)| !noticed(flaw, guarantee)).collect();
-    assert_eq!(missed, []);
-}
-
-#[test]
-fn checkers_find_nothing_in_a_toy_without_a_flaw() {
-    assert!(!noticed(Flaw::None, "any"));
+    assert_eq!(missed(flaws, |run| check(&run.history)), []);
 }
 
 #[test]

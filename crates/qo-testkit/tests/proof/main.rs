@@ -15,6 +15,7 @@ mod fables;
 mod fables_order;
 mod fables_views;
 mod faulty;
+mod flawed;
 mod generator;
 mod guarantees;
 mod liars;

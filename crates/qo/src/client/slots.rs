@@ -29,6 +29,11 @@ const POLLS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(1)
 /// Longest pause between two tries, for a caller that waits while the store changes all the time: each try is a write.
 const TRY_GAP: Duration = Duration::from_millis(250);
 
+/// How long to wait before the next try to take slots of a full group: the longer the wait has been, the longer.
+pub fn pause_between_tries(waited: Duration) -> Duration {
+    (waited / 20).min(TRY_GAP)
+}
+
 impl Client {
     /// Slots of a group (`GROUP` or `GROUP/KEY`) for work that is not a job: set the options, then `.await` it.
     ///
@@ -136,8 +141,7 @@ impl AcquireSlots {
             };
             // Time out where the store reports nothing.
             let _ = timeout_at(Instant::now() + poll, change).await;
-            // A busy store changes all the time: the longer the wait has been, the longer the pause before the next try.
-            sleep_until(tried + (started.elapsed() / 20).min(TRY_GAP)).await;
+            sleep_until(tried + pause_between_tries(started.elapsed())).await;
         }
     }
 }

@@ -82,10 +82,18 @@ async fn change(place: &Place, screen: &mut Screen, which: Which, change: Change
     }
 }
 
+/// What a command has changed, whichever way the jobs were chosen.
+#[derive(Serialize)]
+struct Changes<'a> {
+    changed: u64,
+    /// Each job, if they were named. None if a filter chose them: there may be a million.
+    jobs: Option<&'a [Became]>,
+}
+
 /// The new state of one job.
 #[derive(Serialize)]
 struct Became {
-    job: JobId,
+    id: JobId,
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<JobState>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,20 +107,21 @@ async fn by_id(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, change
             Change::Cancel => store.cancel(jobs.to_vec()).await?,
             Change::Retry => store.retry(jobs.to_vec()).await?,
         };
-        all.extend(jobs.iter().zip(became).map(|(&job, became)| match became {
-            Ok(state) => Became { job, state: Some(state), error: None },
-            Err(error) => Became { job, state: None, error: Some(error) },
+        all.extend(jobs.iter().zip(became).map(|(&id, became)| match became {
+            Ok(state) => Became { id, state: Some(state), error: None },
+            Err(error) => Became { id, state: None, error: Some(error) },
         }));
     }
     if which.format.json {
-        screen.json(&all)?;
+        let changed = all.iter().filter(|became| became.error.is_none()).count() as u64;
+        screen.json(&Changes { changed, jobs: Some(&all) })?;
     } else {
         let mut table = Table::new(&["JOB", "STATE"]);
         for became in all.iter() {
             let Some(state) = became.state else { continue };
             let asked = change == Change::Cancel && !state.is_terminal();
             let shown = format!("{}{}", state_name(state), if asked { " (asked to stop)" } else { "" });
-            table.row([(became.job.to_string(), Style::Plain), (shown, style(state))]);
+            table.row([(became.id.to_string(), Style::Plain), (shown, style(state))]);
         }
         if !table.is_empty() {
             screen.table(table)?;
@@ -157,7 +166,7 @@ async fn matching(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, cha
         is_over = after.is_none();
     }
     if which.format.json {
-        return screen.json(&serde_json::json!({ "jobs": changed }));
+        return screen.json(&Changes { changed, jobs: None });
     }
     let done =
         if change == Change::Cancel { "cancelled, or asked to stop" } else { "open again, or due now" };

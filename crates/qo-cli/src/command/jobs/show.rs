@@ -168,5 +168,7 @@ fn outcome(outcome: AttemptOutcome) -> (&'static str, Style) {
         AttemptOutcome::LeaseEnded => ("lease ended", Style::Bad),
         AttemptOutcome::TimedOut => ("timed out", Style::Bad),
         AttemptOutcome::ReleasedByOperator => ("released by operator", Style::Warn),
+        // Of a release that knows more outcomes than this command.
+        _ => ("ended", Style::Plain),
     }
 }

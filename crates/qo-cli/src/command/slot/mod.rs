@@ -12,6 +12,7 @@ use clap::{Args, Subcommand};
 use guarded::{Ended, Guarded};
 use held::Held;
 use keeper::Keeper;
+use qo::client::pause_between_tries;
 use qo::core::millis;
 use qo::core::{GroupRef, LeaseId, Name, SlotRequest, caps};
 use qo::{Error, ErrorKind};
@@ -182,6 +183,7 @@ impl Run {
     ) -> Done<Option<Held>> {
         let deadline = self.wait.map(|ms| Instant::now() + Duration::from_millis(ms));
         let poll = keeper.poll();
+        let started = Instant::now();
         let mut told = false;
         loop {
             let seen = keeper.seen().await;
@@ -199,8 +201,13 @@ impl Run {
             }
             let until =
                 deadline.map_or(Instant::now() + poll, |deadline| deadline.min(Instant::now() + poll));
+            let pause = async {
+                let _ = tokio::time::timeout_at(until, keeper.change(seen)).await;
+                // A busy store changes all the time, and each try is a write.
+                tokio::time::sleep_until(until.min(sent + pause_between_tries(started.elapsed()))).await;
+            };
             tokio::select! {
-                _ = tokio::time::timeout_at(until, keeper.change(seen)) => {}
+                () = pause => {}
                 _ = signals.heard() => return Ok(None),
             }
         }

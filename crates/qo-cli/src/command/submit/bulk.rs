@@ -3,7 +3,7 @@
 use super::options::{Template, fits, now, payload_bytes};
 use super::{Submit, line, new_id, wait};
 use crate::command::argument::state_name;
-use crate::output::{Array, Screen, counted};
+use crate::output::{Array, Outcome, Screen, counted};
 use crate::place::Place;
 use crate::trouble::{Done, FAILED, INTERRUPTED, Trouble, exit_code};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -203,16 +203,21 @@ impl Feed {
 struct Became {
     line: u64,
     #[serde(flatten)]
-    became: What,
+    outcome: Outcome,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Error>,
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<JobState>,
 }
 
-#[derive(Serialize)]
-#[serde(untagged)]
-enum What {
-    Submitted(Submitted),
-    Refused { outcome: &'static str, error: Error },
+impl Became {
+    fn submitted(line: u64, submitted: Submitted, state: Option<JobState>) -> Self {
+        Self { line, outcome: submitted.into(), error: None, state }
+    }
+
+    fn refused(line: u64, error: Error) -> Self {
+        Self { line, outcome: Outcome::REFUSED, error: Some(error), state: None }
+    }
 }
 
 /// A submit of many jobs.
@@ -303,7 +308,7 @@ impl<'a> Bulk<'a> {
     fn end_array(&mut self, screen: &mut Screen) -> Done {
         let Some(mut array) = self.array.take() else { return Ok(()) };
         for (line, submitted, _) in self.waiting.drain(..) {
-            array.add(screen, &Became { line, became: What::Submitted(submitted), state: None })?;
+            array.add(screen, &Became::submitted(line, submitted, None))?;
         }
         array.end(screen)
     }
@@ -386,10 +391,10 @@ impl<'a> Bulk<'a> {
                 self.waiting.push_back((line, *submitted, *id));
             } else if let Some(array) = &mut self.array {
                 let became = match outcome {
-                    Ok(submitted) => What::Submitted(submitted),
-                    Err(error) => What::Refused { outcome: "refused", error },
+                    Ok(submitted) => Became::submitted(line, submitted, None),
+                    Err(error) => Became::refused(line, error),
                 };
-                array.add(screen, &Became { line, became, state: None })?;
+                array.add(screen, &became)?;
             }
         }
         self.bar.inc(numbers.len() as u64);
@@ -409,8 +414,7 @@ impl<'a> Bulk<'a> {
             unsuccessful += u64::from(state != JobState::Succeeded);
             self.waiting.pop_front();
             if let Some(array) = &mut self.array {
-                let became = What::Submitted(submitted);
-                array.add(screen, &Became { line, became, state: Some(state) })?;
+                array.add(screen, &Became::submitted(line, submitted, Some(state)))?;
             }
             self.bar.inc(1);
         }

@@ -7,7 +7,7 @@ mod wait;
 
 use super::argument;
 use crate::cli::Format;
-use crate::output::Screen;
+use crate::output::{Outcome, Screen};
 use crate::place::{Place, listed, tasks_of_workers};
 use crate::trouble::{Done, Trouble};
 use clap::Args;
@@ -115,7 +115,7 @@ impl Submit {
             Submitted::Accepted(id) | Submitted::Existing(id) => id,
             Submitted::Skipped => {
                 screen.say("skipped: its group is taken");
-                return if self.format.json { screen.json(&submitted) } else { Ok(()) };
+                return if self.format.json { screen.json(&Outcome::from(submitted)) } else { Ok(()) };
             }
         };
         if let Submitted::Existing(_) = submitted {
@@ -126,10 +126,10 @@ impl Submit {
         }
         if self.wait {
             screen.say(format_args!("job {id}"));
-            return wait::one(place, &client, screen, id, self.format, self.deadline()).await;
+            return wait::one(place, &client, screen, (submitted, id), self.format, self.deadline()).await;
         }
         if self.format.json {
-            screen.json(&submitted)?
+            screen.json(&Outcome::from(submitted))?
         } else {
             screen.line(id)?
         }

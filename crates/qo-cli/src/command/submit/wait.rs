@@ -3,10 +3,10 @@
 use super::hint_no_worker;
 use crate::cli::Format;
 use crate::command::argument::state_name;
-use crate::output::{Screen, clean, detail as detail_json};
+use crate::output::{Screen, clean, ended};
 use crate::place::Place;
 use crate::trouble::{Done, FAILED, INTERRUPTED, Trouble};
-use qo::core::{JobDetail, JobId, JobState};
+use qo::core::{JobDetail, JobId, JobState, Submitted};
 use qo::{Client, Error, ErrorKind};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -28,13 +28,13 @@ pub async fn one(
     place: &Place,
     client: &Client,
     screen: &mut Screen,
-    id: JobId,
+    (submitted, id): (Submitted, JobId),
     format: Format,
     deadline: Option<Deadline>,
 ) -> Done {
     let detail = until_the_end(place, client, screen, id, deadline).await?;
     if format.json {
-        screen.json(&detail_json(&detail))?;
+        screen.json(&ended(submitted, &detail))?;
     } else if let Some(output) = detail.output.as_ref().filter(|_| detail.view.state == JobState::Succeeded) {
         match (qo::program::bytes(output), text(output.as_str())) {
             (Some(bytes), _) => screen.bytes(&bytes)?,
