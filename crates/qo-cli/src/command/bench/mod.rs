@@ -142,7 +142,7 @@ impl BenchArgs {
     pub async fn run(self, store: Option<String>, screen: &mut Screen) -> Done {
         if cfg!(debug_assertions) && !self.quick {
             screen
-                .warn("this is a debug build: its figures mean nothing, use `cargo run --release -- bench`");
+                .warn("this is a debug build: its figures mean nothing, use `cargo run --release --features bench -- bench`");
         }
         let server =
             store.as_ref().filter(|url| url.starts_with("postgres:") || url.starts_with("postgresql:"));

@@ -47,6 +47,8 @@ pub enum Scenario {
     Stuck,
     /// PostgreSQL: 100,000 jobs of a task that no worker handles stand ahead.
     Foreign,
+    /// PostgreSQL: 30 programs wait for slots of a full group.
+    Waiters,
     /// PostgreSQL: 1,000,000 pending jobs, against 10,000.
     Deep,
     /// PostgreSQL: the exchange against SQL that only claims and deletes.
@@ -158,6 +160,7 @@ impl Scenario {
             Self::Keys => ratio::ratio(bench, self, Kind::Keys, 50.0).await,
             Self::Stuck => ratio::ratio(bench, self, Kind::Stuck, 95.0).await,
             Self::Foreign => ratio::ratio(bench, self, Kind::Foreign, 95.0).await,
+            Self::Waiters => ratio::ratio(bench, self, Kind::Waiters, 95.0).await,
             Self::Deep => ratio::ratio(bench, self, Kind::Deep, 90.0).await,
             Self::Bare => postgres::bare::bare(bench).await,
             Self::Worker => postgres::worker::worker(bench).await,

@@ -6,6 +6,7 @@ use crate::command::bench::noop::submit;
 use qo::core::{Configuration, GroupRef, JobId, Key, LeaseId, Name, NewJob, Retention, SlotRequest, caps};
 use qo::{Result, Store};
 use std::sync::Arc;
+use tokio::task::JoinSet;
 use uuid::Uuid;
 
 /// How many tasks the jobs have.
@@ -19,6 +20,8 @@ const FEW_KEYS: u64 = 1_000;
 const MANY_KEYS: u64 = 100_000;
 /// Groups that are full.
 const FULL: [&str; 2] = ["full-1", "full-2"];
+/// Programs that wait for them.
+const WAITERS: usize = 30;
 /// Jobs that stand ahead and cannot run.
 const AHEAD: u64 = 100_000;
 /// Pending jobs in the deep and in the shallow line; this many are run before the line is filled up again.
@@ -51,6 +54,8 @@ pub enum Kind {
     Stuck,
     /// Jobs of a task that no worker handles stand ahead.
     Foreign,
+    /// Programs wait for slots of two full groups, each as often as its client lets it.
+    Waiters,
     /// Few jobs are pending all the time.
     Shallow,
     /// Very many jobs are pending all the time.
@@ -99,7 +104,7 @@ impl Kind {
                 .chain([("cluster".into(), AMPLE), ("queue:default".into(), AMPLE)])
                 .collect(),
             Self::Keys => vec![("shared/*".into(), 1)],
-            Self::Stuck => FULL.iter().map(|group| ((*group).to_owned(), 1)).collect(),
+            Self::Stuck | Self::Waiters => FULL.iter().map(|group| ((*group).to_owned(), 1)).collect(),
             Self::Baseline | Self::Foreign | Self::Shallow | Self::Deep => Vec::new(),
         }
     }
@@ -165,6 +170,8 @@ pub struct World {
     /// One for each claimer, as if each were a process.
     stores: Vec<Arc<dyn Store>>,
     submitted: u64,
+    /// Programs that wait for slots. They end with the world.
+    waiters: JoinSet<()>,
 }
 
 impl World {
@@ -175,14 +182,17 @@ impl World {
         for _ in 0..load.workers {
             stores.push(qo::connect(&schema.url).await?);
         }
-        let mut world = Self { schema, kind, load, stores, submitted: 0 };
+        let mut world = Self { schema, kind, load, stores, submitted: 0, waiters: JoinSet::new() };
         let store = Arc::clone(world.store());
         retain(&store, load.is_kept).await?;
         for (group, limit) in kind.limits(&load) {
             store.set_limit(GroupRef::parse("group", &group)?, limit).await?;
         }
-        if kind == Kind::Stuck {
+        if matches!(kind, Kind::Stuck | Kind::Waiters) {
             fill(&store).await?;
+        }
+        if kind == Kind::Waiters {
+            world.wait_for_slots().await?;
         }
         submit_all(&store, load.sized(kind.ahead()), |index| kind.job_ahead(index)).await?;
         world.enqueue(load.sized(kind.standing())).await?;
@@ -220,6 +230,18 @@ impl World {
         Ok(took)
     }
 
+    /// Programs that wait, each with connections of its own, as a process has.
+    async fn wait_for_slots(&mut self) -> Result<()> {
+        for waiter in 0..WAITERS {
+            let client = qo::Client::new(qo::connect(&self.schema.url).await?);
+            self.waiters.spawn(async move {
+                // It never gets one: the world ends first.
+                drop(client.acquire(FULL[waiter % FULL.len()]).await);
+            });
+        }
+        Ok(())
+    }
+
     async fn race(&self, jobs: u64) -> Result<Took> {
         let tasks = (0..TASKS).map(|index| Name::parse("task", &task(index))).collect::<Result<Vec<_>>>()?;
         race::race(&self.stores, &tasks, self.load.batch, jobs).await
@@ -236,7 +258,8 @@ impl World {
     }
 
     /// Drops the schema.
-    pub async fn end(self, server: &Server) -> Result<()> {
+    pub async fn end(mut self, server: &Server) -> Result<()> {
+        self.waiters.shutdown().await;
         drop(self.stores);
         server.drop(&self.schema.name).await
     }
