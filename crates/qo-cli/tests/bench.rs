@@ -101,6 +101,7 @@ fn a_quick_bench_on_postgres_measures_all_and_leaves_nothing_behind() {
         "pickup",
         "recovery",
         "stuck",
+        "waiters",
         "worker",
     ];
     assert_eq!(scenarios.into_iter().collect::<Vec<_>>(), all);

@@ -187,7 +187,7 @@ mod tests {
             "{text}"
         );
         assert_eq!(Scenario::chosen(None, On::Directory).expect("all").len(), 8);
-        assert_eq!(Scenario::chosen(None, On::Postgres).expect("all").len(), 16);
+        assert_eq!(Scenario::chosen(None, On::Postgres).expect("all").len(), 17);
         assert_eq!(Scenario::chosen(None, On::Bucket).expect("all").len(), 7);
     }
 }
