@@ -64,6 +64,18 @@ BEGIN
                               'fired', 0, 'expired', _expired, 'forgotten', 0);
 END $$;
 
+-- Whether there is anything for `end_what_is_over`, apart from one session, which the caller renews. Each query is
+-- ordered, so that it goes by index.
+CREATE OR REPLACE FUNCTION is_anything_over(_now bigint, _session uuid) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce(
+        (SELECT true FROM session s WHERE s.lease_until <= _now AND s.session IS DISTINCT FROM _session ORDER BY s.lease_until LIMIT 1),
+        (SELECT true FROM owned_job h WHERE h.until <= _now ORDER BY h.until LIMIT 1),
+        (SELECT true FROM program p WHERE p.until <= _now ORDER BY p.until LIMIT 1),
+        (SELECT true FROM job j WHERE j.good_until <= _now AND (SELECT true FROM line l WHERE l.seq = j.seq) ORDER BY j.good_until LIMIT 1),
+        false);
+END $$;
+
 -- Whether a sweep ended anything.
 CREATE OR REPLACE FUNCTION ended_anything(_swept jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT bool_or(e.value::bigint > 0) FROM jsonb_each_text(_swept) e

@@ -356,16 +356,40 @@ CREATE OR REPLACE FUNCTION slot_lease(_program program) RETURNS jsonb LANGUAGE s
     SELECT jsonb_build_object('token', _program.token, 'since', _program.since, 'lease_until', _program.until)
 $$;
 
+-- Whether a request for slots gets none, as far as that can be told without the lock: nothing is over, whose end might
+-- free some, the request is valid and new, and a group of it is full. One statement calls this, so all of it is read at
+-- one moment.
+CREATE OR REPLACE FUNCTION is_refused_at(_now bigint, _lease uuid, _program program, _submit_limit integer) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+DECLARE _need record; _limit integer; _is_full boolean := false;
+BEGIN
+    IF EXISTS (SELECT FROM program p WHERE p.lease = _lease) OR EXISTS (SELECT FROM submit_limit b WHERE NOT b.counted)
+        OR is_anything_over(_now, NULL) THEN
+        RETURN false;
+    END IF;
+    FOR _need IN SELECT * FROM needs_of(_program) LOOP
+        _limit := limit_with(_need.ref, CASE WHEN _need.ref = _program.ref THEN _submit_limit END);
+        IF _limit > 0 AND _program.slots > _limit THEN RETURN false; END IF;
+        _is_full := _is_full OR coalesce(_need.slots > _limit - used(_need.ref), false);
+    END LOOP;
+    RETURN _is_full;
+END $$;
+
 CREATE OR REPLACE FUNCTION api_acquire_slots(_request jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _now bigint; _id uuid; _ref text := _request->>'group'; _slots integer; _submit_limit integer;
     _program program; _need record; _limit integer; _n bigint;
 BEGIN
     PERFORM check_slot_request(_request);
-    _now := lock_namespace();
     _id := (_request->>'id')::uuid;
     _slots := coalesce((_request->>'slots')::integer, 1);
     _submit_limit := (_request->>'limit')::integer;
+    _program.ref := _ref;
+    _program.slots := _slots;
+    -- A program that waits asks often, and every exchange would wait for the lock.
+    PERFORM check_isolation();
+    IF is_refused_at(store_time(), _id, _program, _submit_limit) THEN RETURN NULL; END IF;
+    _now := lock_namespace();
     SELECT * INTO _program FROM program p WHERE p.lease = _id AND p.until > _now;
     IF FOUND THEN
         IF _program.ref = _ref AND _program.slots = _slots THEN RETURN slot_lease(_program); END IF;

@@ -22,11 +22,7 @@
 -- or a big job is in line. Each query is ordered, so that it goes by index.
 CREATE OR REPLACE FUNCTION must_be_alone(_now bigint, _session uuid) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN coalesce(
-        (SELECT true FROM session s WHERE s.lease_until <= _now AND s.session <> _session ORDER BY s.lease_until LIMIT 1),
-        (SELECT true FROM owned_job h WHERE h.until <= _now ORDER BY h.until LIMIT 1),
-        (SELECT true FROM program p WHERE p.until <= _now ORDER BY p.until LIMIT 1),
-        (SELECT true FROM job j WHERE j.good_until <= _now AND (SELECT true FROM line l WHERE l.seq = j.seq) ORDER BY j.good_until LIMIT 1),
+    RETURN is_anything_over(_now, _session) OR coalesce(
         (SELECT true FROM schedule s WHERE s.next <= _now AND coalesce(s.put_off_until, _now) <= _now LIMIT 1),
         (SELECT true FROM submit_limit b WHERE NOT b.counted ORDER BY b.ref LIMIT 1),
         (SELECT true FROM line l WHERE l.big AND l.run_at <= _now AND EXISTS (SELECT FROM effective_limit) ORDER BY l.run_at LIMIT 1),

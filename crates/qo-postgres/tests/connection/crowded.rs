@@ -2,13 +2,14 @@
 
 use crate::fixtures::{RUNTIME, connect};
 use crate::proxy::Proxy;
-use crate::stage::{Stage, group, job, namespace, open, options, server, soon, until};
+use crate::stage::{Stage, group, job, name, namespace, open, options, server, soon, until};
 use qo::{Client, Context, Failure, Worker};
-use qo_core::{ErrorKind, Store};
+use qo_core::{ErrorKind, GroupRef, LeaseId, SlotRequest, Store};
 use qo_postgres::Options;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
+use uuid::Uuid;
 
 #[test]
 fn a_store_whose_connections_are_busy_says_so_and_recovers() {
@@ -98,4 +99,38 @@ async fn again_until_refused(store: &qo_postgres::PostgresStore) -> qo_core::Err
     })
     .await;
     error.expect("there is one")
+}
+
+#[test]
+fn a_program_that_gets_no_slot_waits_for_no_other_call() {
+    RUNTIME.block_on(async {
+        let stage = Stage::new("crowded_slots", options(2)).await;
+        let gpu = group("gpu");
+        stage.direct.set_limit(gpu.clone(), 1).await.expect("it is set");
+        let request = |id: u128, group: &GroupRef| {
+            SlotRequest::new(LeaseId(Uuid::from_u128(id)), group.clone(), name("p"), 60_000)
+        };
+        let held = stage.direct.acquire_slots(request(1, &gpu)).await.expect("it answers");
+        assert!(held.is_some(), "one slot is free");
+
+        let holder = stage.holder().await;
+        let refused = soon(stage.direct.acquire_slots(request(2, &gpu))).await;
+        assert_eq!(refused, Ok(None), "the group is full, whatever the lock's holder does");
+        let brought = SlotRequest { limit: Some(1), ..request(3, &gpu) };
+        assert_eq!(soon(stage.direct.acquire_slots(brought)).await, Ok(None));
+        // A request that may succeed, and one that is repeated, wait for the lock.
+        let (free, repeated) = (request(4, &group("free")), request(1, &gpu));
+        let waiting =
+            async { tokio::join!(stage.direct.acquire_slots(free), stage.direct.acquire_slots(repeated)) };
+        tokio::pin!(waiting);
+        tokio::select! {
+            biased;
+            answers = &mut waiting => panic!("{answers:?}"),
+            refused = soon(stage.store.acquire_slots(request(5, &gpu))) => assert_eq!(refused, Ok(None)),
+        }
+        holder.batch_execute("ROLLBACK").await.expect("it lets go");
+        let (free, repeated) = soon(waiting).await;
+        assert!(free.expect("it answers").is_some());
+        assert_eq!(repeated.expect("it answers"), held);
+    });
 }

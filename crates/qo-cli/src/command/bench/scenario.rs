@@ -160,7 +160,7 @@ impl Scenario {
             Self::Keys => ratio::ratio(bench, self, Kind::Keys, 50.0).await,
             Self::Stuck => ratio::ratio(bench, self, Kind::Stuck, 95.0).await,
             Self::Foreign => ratio::ratio(bench, self, Kind::Foreign, 95.0).await,
-            Self::Waiters => ratio::ratio(bench, self, Kind::Waiters, 95.0).await,
+            Self::Waiters => ratio::ratio(bench, self, Kind::Waiters, 85.0).await,
             Self::Deep => ratio::ratio(bench, self, Kind::Deep, 90.0).await,
             Self::Bare => postgres::bare::bare(bench).await,
             Self::Worker => postgres::worker::worker(bench).await,
