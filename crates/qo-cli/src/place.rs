@@ -52,12 +52,12 @@ impl Place {
         qo::connect::directory(&self.settings.store)
     }
 
-    /// Opens the store. If there is none, makes it, and prints that.
+    /// Opens the store. Makes the namespace if there is none, and prints that.
     pub async fn open(&self) -> Done<Arc<dyn Store>> {
         self.open_for(Purpose::Work).await
     }
 
-    /// Opens the store for little more than a submit. If there is none, makes it, and prints that.
+    /// Opens the store for little more than a submit. Makes the namespace if there is none, and prints that.
     pub async fn open_to_submit(&self) -> Done<Arc<dyn Store>> {
         self.open_for(Purpose::Submit).await
     }
@@ -66,7 +66,7 @@ impl Place {
         let opened = qo::connect::open(&self.settings.store, purpose).await;
         let Opened { store, has_made } = opened.map_err(|error| self.explained(error))?;
         if has_made {
-            // A store that is away (moved, not mounted) looks like one that was never made, so say that this one is
+            // A namespace that is away (moved, not mounted) looks like one that was never made, so say that this one is
             // new.
             let _ = writeln!(std::io::stderr(), "made a new namespace: {}", self.shown());
         }
@@ -84,7 +84,7 @@ impl Place {
         }
     }
 
-    /// Opens the store if there is one: a command that only looks at a place leaves no new store behind in it.
+    /// Opens the store if there is a namespace: a command that only looks at a place leaves no new namespace behind.
     pub async fn open_existing(&self) -> Done<Arc<dyn Store>> {
         self.must_exist()?;
         self.open_for(Purpose::Look).await
@@ -98,7 +98,7 @@ impl Place {
         if !self.directory().as_deref().is_some_and(is_missing) {
             return Ok(());
         }
-        let error = Error::new(ErrorKind::NotFound, format!("there is no store at {}", self.shown()));
+        let error = Error::new(ErrorKind::NotFound, format!("there is no namespace at {}", self.shown()));
         Err(Trouble::from(error).hint(FIRST))
     }
 

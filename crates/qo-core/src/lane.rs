@@ -116,8 +116,8 @@ pub(crate) struct ClassLine {
     pub(crate) waiting: BTreeSet<(Ix<Desk>, Rank, Ix<Class>)>,
     /// The desks that have this group's gate open, and the rank of the first job there.
     pub(crate) open_at: BTreeMap<Ix<Desk>, Rank>,
-    /// Classes that need two or more slots here and have a lane that is not parked, ready or at any gate: by desk, then
-    /// rank.
+    /// Classes that need two or more slots here and have at least one lane that is not parked, whether the class is
+    /// ready or at a gate. By desk, then rank.
     pub(crate) big: BTreeMap<Ix<Desk>, BTreeSet<(Rank, Ix<Class>)>>,
     /// How many of the classes in `big` need how many slots. The greatest need shows at once whether any of them could
     /// lack slots.

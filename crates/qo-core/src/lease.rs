@@ -15,7 +15,7 @@ use crate::{
 use crate::{caps, job::is_default, job::within};
 use serde::{Deserialize, Serialize};
 
-/// A worker's request for a session: its lease on life.
+/// A worker's request for a session: its registration with the store, under a lease that it renews.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewSession {
     /// Random, made by the worker. Opening the same id again is the same session.

@@ -1,4 +1,4 @@
-//! The seam: what every store can do, wherever it keeps its state.
+//! The `Store` trait: what every store can do, wherever it keeps its state.
 
 use crate::WorkflowStatus;
 use crate::{
@@ -186,7 +186,7 @@ pub trait Store: Any + Send + Sync {
 
     /// What is over and has not been ended yet. Defaults to nothing.
     ///
-    /// The other views show it as ended. An operator may want to know that no claim or sweep has ended it.
+    /// The other views show it as ended. An operator may want to know that no command has ended it.
     async fn over(&self) -> Result<Over> {
         Ok(Over::default())
     }

@@ -277,7 +277,8 @@ pub struct WorkerStatus {
     pub claimed: u64,
 }
 
-/// What is over and has not been ended yet: what the next claim or sweep ends, except jobs that expire in line.
+/// What is over and has not been ended yet: what the next exchange, sweep or request for slots ends, except jobs that
+/// expire in line.
 ///
 /// Of each kind the first [`PAGE`](crate::caps::PAGE).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -407,7 +408,7 @@ pub enum Reason {
         /// When it is due.
         run_at: Time,
     },
-    /// `good_until` has passed. The next sweep or claim ends the job.
+    /// `good_until` has passed. The next exchange, sweep or request for slots ends the job.
     Expired {
         /// The date.
         good_until: Time,

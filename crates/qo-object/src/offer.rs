@@ -161,7 +161,8 @@ impl Offerer {
                 }
             }
         }
-        let what = format!("log: others were first {RACES} times in a row");
+        let what = "other processes wrote the next record first";
+        let what = format!("log: {what}, {RACES} times in a row; try again");
         Err(Error::new(ErrorKind::Unavailable, what))
     }
 

@@ -1,4 +1,4 @@
-//! Sweeping: deleting objects that no process will read again.
+//! The record sweep: deleting records, and other objects, that no process will read again.
 //!
 //! A record is deleted if all of these hold:
 //!
@@ -6,13 +6,13 @@
 //! 2. A state can be restored from that snapshot.
 //! 3. The record is older than the sweep age, by the store's own stamps.
 //! 4. Where stamps may be wrong: this process has known the record for the sweep age, by its own monotonic clock
-//!    ([`crate::watch`]). Where all processes live shorter than that, nothing would ever be swept; so instead the
+//!    ([`crate::watch`]). Where all processes live shorter than that, none would ever be deleted; so instead the
 //!    record may be [`FAR_OLDER_MS`] older than the second newest snapshot, by the stamps of both. No writer stalls for
 //!    that long unnoticed, even if stamps are hours off.
 //!
 //! Invariant: a writer that has not looked at the log for half the sweep age does not trust what it knows of its end,
-//! and reopens from a snapshot. So a stalled writer cannot create a record in a place that was swept, and have it
-//! believed.
+//! and reopens from a snapshot. So a stalled writer cannot create a record anew that a record sweep has deleted, and
+//! have it believed.
 
 use crate::format;
 use crate::history;

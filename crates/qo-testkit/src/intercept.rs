@@ -1,8 +1,8 @@
 //! Wrapping a store: what recording, faulty and sabotaged stores share.
 //!
-//! The seam has some forty-five methods, but only two kinds: a method that changes something is a [`Command`] and an
-//! [`Answer`], the others only look. An [`Intercept`] sees these two kinds; [`Intercepted`] implements the seam once
-//! for all wrappers.
+//! The `Store` trait has some forty-five methods, but only two kinds: a method that changes something is a [`Command`]
+//! and an [`Answer`], the others only look. An [`Intercept`] sees these two kinds; [`Intercepted`] implements the trait
+//! once for all wrappers.
 
 use async_trait::async_trait;
 use qo_core::{Answer, Change, Changed, Claim, Command, Configuration, Cursor, Error, ErrorKind, Exchange};

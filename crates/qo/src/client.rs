@@ -73,7 +73,7 @@ impl Client {
         Self { deadline, ..self }
     }
 
-    /// The store behind the client: the seam that workers speak, in batches.
+    /// The store behind the client. Workers use the same `Store` trait, which takes batches.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
     }

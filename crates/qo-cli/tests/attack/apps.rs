@@ -238,7 +238,7 @@ fn apply_without_a_file_changes_nothing_and_says_so() {
     let here = Here::new();
     here.qo(&["config", "apply"]).code(2).says("none found");
     assert!(!here.path(".qo").exists(), "it made no store");
-    here.qo(&["config", "history"]).code(3).says("there is no store");
+    here.qo(&["config", "history"]).code(3).says("there is no namespace");
 }
 
 #[test]

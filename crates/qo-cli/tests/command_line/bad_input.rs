@@ -117,7 +117,7 @@ fn looking_at_a_store_that_is_not_there_does_not_make_it() {
         &["migrate", "status"],
         &["jobs", "cancel", "--all", "--yes"],
     ] {
-        here.qo(arguments).code(3).says("there is no store at file:").says("hint: ");
+        here.qo(arguments).code(3).says("there is no namespace at file:").says("hint: ");
     }
     assert!(!here.path(".qo").exists());
 }

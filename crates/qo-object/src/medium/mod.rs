@@ -16,7 +16,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `objects` | reading, creating, listing and deleting objects |
-//! | `time` | how late it is at the store |
+//! | `time` | store time |
 
 mod objects;
 mod time;
@@ -34,7 +34,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-/// How far behind the time of a bucket a process may be that knows it by one answer.
+/// How far a process that has seen one answer of a bucket may lag behind the bucket's time.
 pub(crate) const COARSENESS: Duration = Duration::from_millis(1_250);
 
 /// How processes behave on a medium.
@@ -52,17 +52,17 @@ pub(crate) struct Policy {
     pub(crate) has_bell: bool,
     /// The record that claims offered jobs also admits them, which saves a write. Elsewhere they are admitted first.
     pub(crate) admits_with_claims: bool,
-    /// Records are deleted in the order of their numbers, so if the record before the end is there, nothing behind the
-    /// end was swept. Elsewhere they are deleted in batches and in no order.
+    /// A record sweep deletes in the order of the numbers, so if the record before the end is there, no record behind
+    /// the end was deleted. Elsewhere it deletes in batches and in no order.
     pub(crate) sweeps_in_order: bool,
-    /// A process that has written a snapshot sweeps at once: there may be no process that lives as long as the sweep
-    /// age.
+    /// A process that has written a snapshot begins a record sweep at once: there may be no process that lives as long
+    /// as the sweep age.
     pub(crate) sweeps_after_snapshots: bool,
     /// Whether the namespace is still the one that was opened must be asked of the store. Elsewhere every write checks.
     pub(crate) asks_for_identity: bool,
     /// Marks are objects, written now and then. Elsewhere every record is marked as it is created.
     pub(crate) marks_by_objects: bool,
-    /// A write whose answer was lost may still land. Elsewhere a record that is not there will not come.
+    /// A write whose answer was lost may still land. Elsewhere a write that failed never appears later.
     pub(crate) writes_land_late: bool,
     /// Bytes may be damaged on their way, so a damaged record is read once more.
     pub(crate) reads_damage_twice: bool,
@@ -111,7 +111,7 @@ impl Policy {
     };
 
     /// A process that has just opened a bucket knows its time by one date, cut off to a whole second, of an answer that
-    /// was on its way for a while: a lease that it grants is over for other processes by that much sooner.
+    /// was on its way for a while, so other processes may see a lease that it grants as over up to that much sooner.
     const BUCKET: Self = Self { requests_cost: true, coarseness: COARSENESS, ..Self::OBJECTS };
 }
 
@@ -120,7 +120,7 @@ impl Policy {
 pub(crate) struct Medium {
     policy: Policy,
     objects: Arc<dyn ObjectStore>,
-    /// The same objects, written without waiting for the disk: for what a crash of the machine may take.
+    /// The same objects, written without waiting for the disk: for objects that may be lost if the machine crashes.
     unsynced: Arc<dyn ObjectStore>,
     directory: Option<Arc<Directory>>,
     /// The requests to a bucket, and the dates of its answers.
@@ -218,7 +218,7 @@ impl Medium {
         self.directory.as_ref().map_or(Ok(()), |directory| directory.moved_into(identity))
     }
 
-    /// Whether a directory is still the one that was opened. Elsewhere the answer is always yes.
+    /// Fails if the directory is no longer the one that was opened. Elsewhere it never fails.
     pub(crate) fn still_there(&self) -> Result<()> {
         self.directory.as_ref().map_or(Ok(()), |directory| directory.still_there())
     }

@@ -1,4 +1,4 @@
-//! How late it is at the store: by the stamps on what is written, and in a bucket by the dates of its answers.
+//! Store time: by the stamps on what is written, and in a bucket by the dates of its answers.
 
 use super::Medium;
 use crate::object_error::unavailable;

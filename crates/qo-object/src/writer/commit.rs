@@ -1,7 +1,8 @@
 //! A commit: a batch of commands becomes the next record of the log.
 //!
-//! 1. The writer reads the log to its end. Where looks cost something, it skips that if it sees no other writer or has
-//!    just looked, and if the record that it creates proves that its state is the newest.
+//! 1. The writer reads the log to its end. In a bucket it skips this read if no other writer is active or it read the
+//!    end a moment ago. That is safe: if its state is old, the creation of record N fails (step 6). A batch without a
+//!    record needs the read (step 3).
 //! 2. It decides the offers that wait, then all commands of the batch, as a speculation.
 //! 3. If that changes nothing, it answers without a record; the answers rest on the end of the log, read after the
 //!    calls came.
@@ -14,10 +15,11 @@
 //!
 //! - No command of a batch is answered before the record of that batch is there (G10), not even one that changed
 //!   nothing: its answer may rest on what the record says.
-//! - **The late writer.** If more than half the [sweep](crate::sweep) age passed between the last look at the end and
-//!   the creation of the record, other processes may have used, covered and swept that number meanwhile. The record is
-//!   not acknowledged (`Unknown`), and the replica reopens from a snapshot. Clocks jump and machines sleep, so the
-//!   [replica](crate::replica::Replica::is_trusted) also asks the log itself, or the dates of the bucket.
+//! - **The late writer.** If more than half the age of the [record sweep](crate::sweep) passed between the last look at
+//!   the end and the creation of the record, other processes may have created that record, covered it by a snapshot and
+//!   deleted it. The record is not acknowledged (`Unknown`), and the replica reopens from a snapshot. Clocks jump and
+//!   machines sleep, so the [replica](crate::replica::Replica::is_trusted) also asks the log itself, or the dates of
+//!   the bucket.
 
 use super::Writer;
 use crate::format::is_closed;
@@ -57,7 +59,7 @@ impl Writer {
             self.replica.speculate();
             let (events, answers) = self.decide_all(at, admitted, calls);
             if admitted == 0 && events.iter().all(|event| matches!(event, Event::Ticked(_))) {
-                // That time goes on needs no record.
+                // A tick of the clock alone needs no record.
                 self.replica.take_back();
                 if !std::mem::replace(&mut has_looked, true) {
                     self.catch_up().await?;
@@ -120,7 +122,8 @@ impl Writer {
             }
         }
         self.followers.contention.forget_losses();
-        let message = format!("{}: others were first {RACES} times in a row", Log::path(self.end() + 1));
+        let what = "other processes wrote the next record first";
+        let message = format!("{}: {what}, {RACES} times in a row; try again", Log::path(self.end() + 1));
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 

@@ -6,7 +6,11 @@
 -- 3. It locks and changes the rows of `slots` whose sum changes (53_slots.sql). Where as much is freed as is taken, no
 --    row is touched.
 -- 4. If a key has less room than planned, its jobs stay in line and the others run (`withdraw_blocked`). If a group has
---    less room, the claim fails with 40001 and its caller makes it again.
+--    less room, the claim fails with 40001, and the exchange retries it.
+--
+-- Helpers: `contend`, `refuse_several_keys` (51_needs.sql), `head_of_line`, `heads_of_classes` (52_line.sql),
+-- `change_slots`, `withdraw_blocked`, `park` (53_slots.sql). QOALO: the exchange must run alone
+-- (82_shared_exchange.sql).
 
 -- Claims for a session, together with what its settles have freed. Returns jobs in claim order; a job that another
 -- transaction unlocked meanwhile may come later than its place. Fails with QOALO if the exchange must run alone.
@@ -118,7 +122,7 @@ BEGIN
     RETURN _found;
 END $$;
 
--- The same if no group has a limit: no slots are counted, so it cannot fail.
+-- `claim_shared` for a namespace in which no group has a limit: no slots are counted, so it cannot fail.
 CREATE OR REPLACE FUNCTION claim_unlimited(_session session, _max integer, _max_claim_batch integer) RETURNS bigint[] LANGUAGE plpgsql AS $$
 DECLARE _taken bigint[]; _whole boolean; _given text[] := '{}'; _seqs bigint[];
 BEGIN
@@ -137,7 +141,7 @@ BEGIN
     RETURN _taken;
 END $$;
 
--- The same along the classes, beginning with `_seqs`. Of the references that are met, sorted: `_most` is the limit,
+-- `claim_shared`, class by class, beginning with `_seqs`. Of the references that are met, sorted: `_most` is the limit,
 -- `_room` what is left, `_delta` what changes.
 CREATE OR REPLACE FUNCTION claim_along_classes(
     _session session, _max integer, _max_claim_batch integer, _freed_refs text[], _freed integer[], _freed_most integer[],
@@ -155,7 +159,7 @@ BEGIN
         _round := _round + 1;
         _left := _max - cardinality(_taken);
         IF _round > 1 OR cardinality(_seqs) = 0 THEN
-            -- One exchange parks that many jobs; the next one continues behind them.
+            -- 12 rounds park enough for one exchange; the next exchange continues behind the parked jobs.
             EXIT WHEN _round > 12;
             -- If jobs at the head lack room, look at more than are wanted.
             _seqs := heads_of_classes(_session, greatest(_left, least(500, 2 * cardinality(_passed))), _max_claim_batch, _given, _full, _passed);

@@ -1,4 +1,4 @@
--- What is over: sessions, timeouts, claims, leases of programs, `good_until`.
+-- What is over: sessions, timeouts, claims, leases of standalone slots, `good_until`.
 
 -- Ends a session with its attempts and its claims.
 CREATE OR REPLACE FUNCTION end_session(_now bigint, _session uuid, _why text, OUT attempts bigint, OUT claims bigint)
@@ -88,7 +88,8 @@ BEGIN
         SELECT CASE WHEN _has_key THEN greatest(r.retain_ms, {{RETAIN_KEY_MS}}) ELSE r.retain_ms END FROM retention r WHERE r.state = _state);
 END $$;
 
--- Deletes rows of keys that are not in use, 5000 references at a time, and divides large limits that have drained.
+-- Deletes the rows of references that have one row and no slot in use; one call looks at 5000 rows. Divides the row of
+-- a group whose limit is 100 or more into shares, as soon as no more slots are used than the limit.
 CREATE OR REPLACE FUNCTION tidy_slots() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _from text := (SELECT c.swept_to FROM clock c); _to text;
 BEGIN

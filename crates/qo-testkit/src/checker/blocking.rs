@@ -106,7 +106,7 @@ impl<'a> Walk<'a> {
         let could = |&job: &usize| {
             session.serves(&self.books.jobs[job].new)
                 && self.books.had_room(job, self.counted(self.walked.taken))
-                && self.books.is_due(job)
+                && self.books.is_claimable(job)
         };
         self.books.pending.iter().copied().filter(could).collect()
     }

@@ -117,7 +117,7 @@ impl Stuck {
             .collect();
         self.runnable_since.retain(|job, _| books.pending.contains(job));
         for &job in &books.pending {
-            let runnable = books.is_due(job)
+            let runnable = books.is_claimable(job)
                 && books.has_room(job)
                 && idle.iter().any(|session| session.serves(&books.jobs[job].new))
                 && !books.is_reserved(job);

@@ -205,6 +205,6 @@ impl Tally {
 }
 
 fn met_reservation(books: &Ledger, exchange: &Exchange, reply: &ExchangeReply) -> bool {
-    let held_back = |&job: &usize| books.is_due(job) && books.has_room(job) && books.is_reserved(job);
+    let held_back = |&job: &usize| books.is_claimable(job) && books.has_room(job) && books.is_reserved(job);
     reply.claimed.len() < exchange.claim.max as usize && books.pending.iter().any(held_back)
 }

@@ -1,4 +1,4 @@
-//! Sessions: a worker's lease on life, on store time alone (G9).
+//! Sessions: a worker's registration and the lease that it renews, on store time alone (G9).
 
 use super::*;
 

@@ -211,8 +211,8 @@ fn is_live(view: &JobView) -> bool {
     !view.state.is_terminal()
 }
 
-/// Whether the next claim or sweep would end a job that is listed as live: a job that would go back to line is listed
-/// as pending.
+/// Whether the next exchange, sweep or request for slots would end a job that is listed as live: a job that would go
+/// back to line is listed as pending.
 fn would_end(view: &JobView, now: Time) -> bool {
     match view.state {
         JobState::Pending => view.good_until.is_some_and(|until| until <= now),

@@ -1,9 +1,9 @@
 //! The keeper: the process that remains when a worker and all its guards are killed at once.
 //!
 //! A worker process has one keeper, from its first program on. The keeper waits on a pipe for the end of the worker.
-//! Then it kills every process that carries the worker's mark in its environment: programs whose guard is gone, and the
-//! processes that they started. It ends when it finds none. Guards that live kill their own programs; guards and
-//! keepers carry no mark, neither their own worker's nor another's.
+//! Then it kills every process that carries the worker's id in its environment (`QO_GUARDED_BY`, the *mark* of the code
+//! below): programs whose guard is gone, and the processes that they started. It ends when it finds none. Guards that
+//! live kill their own programs; guards and keepers carry no such id, neither their own worker's nor another's.
 //!
 //! It is a shell, and no child of the worker: a kill of `qo` by its name, by its executable or along the process tree
 //! does not reach it. Where there is no `sh` there is no keeper, and only the guards are left.
@@ -17,7 +17,7 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// The environment variable of every program of a worker process: the mark of that process.
+/// The environment variable of every program of a worker process: the random id of that process, its mark.
 pub const VARIABLE: &str = "QO_GUARDED_BY";
 
 /// `$1` is `VARIABLE=MARK`. The script reads until the worker is gone, and then kills until nothing is left, for a

@@ -21,21 +21,22 @@
 //!
 //! 1. The program gets SIGKILL from the kernel. It is started through `qo guard launch`, which sets its parent-death
 //!    signal and then becomes the program.
-//! 2. Descendants have no such signal; they are found by their environment. Every program carries the mark of its
-//!    worker process, `QO_GUARDED_BY`. A worker that lives kills every process that carries the mark and the job's id.
-//!    If the worker died with its guards, its keeper kills them (`keeper.rs`).
+//! 2. Descendants have no such signal; they are found by their environment. Every program carries the id of its worker
+//!    process, `QO_GUARDED_BY`, which is random and not a process id. A worker that lives kills every process that
+//!    carries its id and the job's id. If the worker died with its guards, its keeper kills them (`keeper.rs`).
 //!
-//! A guard's process name is `task-guard`, so that `pkill qo` hits only workers. It runs the executable of its worker,
-//! even if that file was replaced meanwhile (`own_executable`), so both speak the same release's protocol. A guard of
-//! another release ignores words that it does not know.
+//! A guard's process name is `task-guard`, so that `pkill qo` hits only workers. The guard of a `qo worker` runs the
+//! executable of that worker, even if the file was replaced meanwhile (`own_executable`), so both normally speak the
+//! same protocol. Without /proc the file may be newer, and a worker in another program uses the `qo` on its `PATH`; so
+//! both ignore words that they do not know.
 //!
 //! # Signals
 //!
-//! A guard has a process group of its own. A signal that asks it to end (SIGTERM, SIGINT, SIGHUP, SIGQUIT) was sent to
-//! a whole tree or cgroup, as systemd does by default, and its program got it too. The guard goes on and reports the
-//! signal: a program that then exits with 0 may have left its work undone. The processes of a tree get their signals
-//! one by one. If its worker is shutting down, the guard waits for its own signal before it reports a success
-//! (`linger`).
+//! A guard has a process group of its own. It assumes that a signal that asks it to end (SIGTERM, SIGINT, SIGHUP,
+//! SIGQUIT) was sent to its whole tree or cgroup, as systemd does by default, so that the program got it too. The guard
+//! does not end; it reports the signal, because a program that then exits with 0 may have left work undone. The
+//! processes of a tree get their signals one by one. If its worker is shutting down, the guard waits for its own signal
+//! before it reports a success (`linger`).
 //!
 //! # The protocol
 //!
@@ -121,7 +122,7 @@ pub fn main() -> ExitCode {
         ([] | [_], false) => guard(before.first(), &command),
         _ => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            "usage: qo guard [MARK] -- COMMAND…, started by a worker",
+            "usage: qo guard [WORKER_ID] -- COMMAND…, started by a worker",
         )),
     };
     match result {
@@ -140,7 +141,7 @@ pub fn command(executable: &Path) -> Command {
     let mut command = Command::new(executable);
     // The worker handles a Ctrl-C at the terminal: it drains.
     command.arg0(NAME).arg("guard").args(keeper::mark()).arg("--").process_group(0);
-    // A worker that is itself a program of another worker carries that worker's mark. Its guards must not: the other
+    // A worker that is itself a program of another worker carries that worker's id. Its guards must not: the other
     // worker's keeper would kill them before their programs.
     command.env_remove(keeper::VARIABLE);
     command
@@ -152,7 +153,7 @@ pub fn own_executable() -> io::Result<PathBuf> {
     if own.exists() { Ok(own.to_owned()) } else { std::env::current_exe() }
 }
 
-/// Kills the processes that a killed guard left behind: every process with the mark of this process and with these
+/// Kills the processes that a killed guard left behind: every process with the id of this worker process and with these
 /// variables in its environment. Returns when none is left.
 pub async fn kill_left_behind(variables: &[(&str, String)]) {
     if let Some(mark) = keeper::mark() {
@@ -177,8 +178,8 @@ fn moment(ns: u64) -> Instant {
 }
 
 fn guard(mark: Option<&OsString>, command: &[OsString]) -> io::Result<u8> {
-    // One thread, for two reasons. The guard then handles a signal that came before the end of the program first. And
-    // the parent-death signal of a program follows the thread that started it.
+    // One thread, for two reasons. If a signal and the end of the program are both pending, the guard sees the signal
+    // first. And the parent-death signal of a program follows the thread that started it.
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let signals = Signals::listen()?;
         #[cfg(target_os = "linux")]

@@ -30,11 +30,11 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// The result of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Brought {
-    /// Jobs, or word of them.
+    /// It was made. It brought jobs, starts or stops.
     News,
-    /// The work that it was to fetch was gone, so it was not made.
+    /// It was made, and brought nothing.
     Nothing,
-    /// What it was to fetch had gone, so it was not made.
+    /// It was not made: the work that it was to fetch is gone.
     NotMade,
 }
 

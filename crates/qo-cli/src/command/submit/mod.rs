@@ -114,7 +114,7 @@ impl Submit {
         let id = match submitted {
             Submitted::Accepted(id) | Submitted::Existing(id) => id,
             Submitted::Skipped => {
-                screen.say("skipped: its group is taken");
+                screen.say("skipped: its group is full");
                 return if self.format.json { screen.json(&Outcome::from(submitted)) } else { Ok(()) };
             }
         };

@@ -26,15 +26,15 @@ pub struct Job {
     pub attempts_used: u32,
     /// It was cancelled while it ran.
     pub cancel_requested: bool,
-    /// The claim that owns it while it runs.
+    /// The grant that owns it while it runs.
     pub holding: Option<Holding>,
     /// The progress that its owner last reported.
     pub progress: Option<JobProgress>,
     /// The claim on it while it has not started.
     pub claimed: Option<Claimed>,
-    /// Its claims that ended by a settle, of which session, and the state that followed.
+    /// Its grants that ended by a settle, of which session, and the state that followed.
     pub settled: Vec<(FenceToken, SessionId, JobState)>,
-    /// Its newest claim.
+    /// Its newest fence token.
     pub newest: Option<FenceToken>,
     /// Its number in its workflow.
     pub step: Option<u32>,
@@ -50,7 +50,7 @@ pub struct Job {
     pub schedule: Option<(Name, bool)>,
 }
 
-/// A claim that owns a job.
+/// The grant that owns a running job.
 #[derive(Debug, Clone, Copy)]
 pub struct Holding {
     /// Its token.
@@ -115,8 +115,8 @@ impl Ledger {
         self.jobs[index].run_at <= self.now && self.is_next(index)
     }
 
-    /// Whether a pending job is in line in a queue that is not paused.
-    pub fn is_due(&self, index: usize) -> bool {
+    /// Whether a pending job is in line and its queue is not paused.
+    pub fn is_claimable(&self, index: usize) -> bool {
         !self.paused.contains(&self.jobs[index].new.queue) && self.is_in_line(index)
     }
 
@@ -137,8 +137,8 @@ impl Ledger {
         self.jobs[index].needs.iter().any(held_back)
     }
 
-    /// The slots that the first big job ahead wants of a group and would not get if a job at this place in line (none:
-    /// the last) took its slots there.
+    /// How many slots of `group` the first big job before `order` needs, of those big jobs for which too few would be
+    /// left if `need` slots were taken. `order` is None for a request behind all jobs.
     pub fn big_job_ahead(
         &self,
         order: Option<Order>,
@@ -153,7 +153,7 @@ impl Ledger {
         };
         let reserves = |other: usize| {
             order.is_none_or(|order| self.order(other) < order)
-                && self.is_due(other)
+                && self.is_claimable(other)
                 && self.keeps_slots(other, group, counted)
         };
         let big = self.pending.iter().filter_map(|&other| Some((wants(other)?, other)));
@@ -161,8 +161,8 @@ impl Ledger {
         first.map(|(wants, _)| wants)
     }
 
-    /// Whether a big job keeps slots of a group: it lacks room in no other group (for slots of its key it may in its
-    /// group), and a worker serves it.
+    /// Whether a big job reserves slots of a group: a worker serves it, and it has room in all its other groups. If the
+    /// group is its key, it may lack room in GROUP too.
     fn keeps_slots(&self, index: usize, group: GroupIndex, counted: Counted<'_>) -> bool {
         let job = &self.jobs[index];
         let of_key = matches!(self.groups.name(group), GroupRef::Key(name, _) if *name == job.group);
@@ -193,7 +193,7 @@ impl Ledger {
         new.group.clone().or_else(registered).unwrap_or_else(|| new.task.clone())
     }
 
-    /// The job that a submit would be, if it was made before: by idempotency key, then by id.
+    /// The earlier job that this submit repeats: by idempotency key, then by id.
     pub fn find_like(&self, new: &NewJob) -> Option<usize> {
         let by_key = |key: &Key| self.by_idempotency_key.get(key).copied();
         new.idempotency_key.as_ref().and_then(by_key).or_else(|| self.find(new.id))
