@@ -1,0 +1,93 @@
+"""What a handler knows of its attempt."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import _qo
+
+
+class Context:
+    """An attempt, as its handler sees it."""
+
+    __slots__ = ("_native",)
+
+    def __init__(self, native: _qo.Context) -> None:
+        self._native = native
+
+    @property
+    def job(self) -> str:
+        """The job's id."""
+        return self._native.job
+
+    @property
+    def task(self) -> str:
+        """The task's name."""
+        return self._native.task
+
+    @property
+    def queue(self) -> str:
+        """The queue."""
+        return self._native.queue
+
+    @property
+    def group(self) -> str:
+        """The group."""
+        return self._native.group
+
+    @property
+    def key(self) -> str | None:
+        """The key, if it has one."""
+        return self._native.key
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first try."""
+        return self._native.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        """The try after which the job fails for good."""
+        return self._native.max_attempts
+
+    @property
+    def fence_token(self) -> int:
+        """Grows with every claim of the job: send it along, so that a place can refuse writes with an older one."""
+        return self._native.fence_token
+
+    @property
+    def lease_until(self) -> datetime:
+        """The end of the lease. The worker renews it; the handler does nothing for it."""
+        return datetime.fromtimestamp(self._native.lease_until_ms() / 1000, tz=timezone.utc)
+
+    async def extend_lease(self, secs: float = 0) -> datetime:  # noqa: ARG002
+        """Return the end of the lease. The worker renews it by itself, so `secs` changes nothing."""
+        return self.lease_until
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the handler must stop."""
+        return self._native.cancel_reason() is not None
+
+    @property
+    def cancel_reason(self) -> str | None:
+        """Why the handler must stop; None if it need not."""
+        return self._native.cancel_reason()
+
+    def progress(self, fraction: float, note: str = "") -> None:
+        """Report how far it is, from 0 to 1, and what it does. The newest report is passed on once a second."""
+        self._native.progress(fraction, note)
+
+    def __repr__(self) -> str:
+        return f"<Context of attempt {self.attempt} of job {self.job}>"
+
+
+CURRENT: ContextVar[Context] = ContextVar("qo.current")
+
+
+def current() -> Context:
+    """Return the context of the handler that runs here. LookupError outside of one."""
+    return CURRENT.get()
