@@ -1,19 +1,21 @@
 //! The commands, and what every one of them takes.
 
+use crate::Outcome;
 use crate::command::{
     completions, concurrency, config, demo, doctor, explain, jobs, migrate, queues, schedules,
 };
 use crate::command::{slot, submit, worker, workers, workflows};
+use crate::host::Host;
 use crate::logging::{self, Speaker};
 use crate::output::{Colour, Screen};
 use crate::place::Place;
-use crate::trouble::{Done, FAILED};
+use crate::python::PythonWorker;
+use crate::trouble::{Done, FAILED, Trouble};
 use clap::{Args, Parser, Subcommand};
 use qo::{Error, ErrorKind};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// A job queue that decides exactly how much may run at once, across a whole fleet.
 #[derive(Debug, Parser)]
@@ -22,7 +24,8 @@ use std::process::ExitCode;
 Examples:
   qo demo                                                  why qo exists, in half a minute
   qo submit resize '{\"image\": \"cat.png\"}' --key user-7   submit a job
-  qo worker --task resize=./resize.sh                      run jobs
+  qo worker --task resize=./resize.sh                      run jobs by a program
+  qo worker shop.jobs:app                                  run jobs of a Python app
   qo explain JOB                                           why is it not running?
   qo concurrency set resize --limit 4                      how many at once
 
@@ -82,25 +85,55 @@ enum Command {
 }
 
 impl Cli {
-    /// Runs the command and returns its exit code.
-    pub fn run(self) -> ExitCode {
+    /// Runs the command. `json` says whether its errors are printed for programs.
+    pub fn run(self, host: Host, json: bool) -> Outcome {
         let mut screen = Screen::new(self.global.color);
         let speaker = match &self.command {
             Command::Worker(worker) => Speaker::Worker { quiet: worker.quiet },
             _ => Speaker::Command,
         };
         logging::start(speaker, screen.colours_on_stderr());
-        let done = self.start(&mut screen).and_then(|()| screen.flush());
+        let done = match self.python_worker(&host) {
+            Ok(Some(worker)) => return Outcome::Python(worker),
+            Ok(None) => self.start(host, &mut screen).and_then(|()| screen.flush()),
+            Err(trouble) => Err(trouble),
+        };
         logging::finish();
-        ExitCode::from(done.map_or_else(|trouble| trouble.tell(&mut screen), |()| 0))
+        Outcome::Exit(done.map_or_else(|trouble| trouble.tell(&mut screen, json), |()| 0))
     }
 
-    fn start(self, screen: &mut Screen) -> Done {
+    /// The worker for a Python app, if this is the command line of one; an error if the host has no Python.
+    fn python_worker(&self, host: &Host) -> Done<Option<PythonWorker>> {
+        let Command::Worker(worker) = &self.command else { return Ok(None) };
+        let Some(target) = &worker.target else { return Ok(None) };
+        if !host.python {
+            let error =
+                Error::invalid("MODULE:OBJECT", target, "needs the Python package, and this qo has none");
+            return Err(Trouble::from(error).hint("pip install qo-queue, and run the qo that it installs"));
+        }
+        Ok(Some(worker.for_python(target, self.flags(), self.global.config.clone())))
+    }
+
+    /// The flags that are settings.
+    fn flags(&self) -> BTreeMap<&'static str, String> {
+        let mut flags = match &self.command {
+            Command::Worker(worker) => worker.flags(),
+            Command::Config(config) => config.flags(),
+            _ => BTreeMap::new(),
+        };
+        flags.extend(self.global.store.clone().map(|store| ("--store", store)));
+        flags
+    }
+
+    fn start(self, host: Host, screen: &mut Screen) -> Done {
+        let flags = self.flags();
         let Self { global, command } = self;
         // These commands need no configuration, or bring their own store.
         let command = match command {
             Command::Completions(command) => return command.run(screen),
-            Command::Demo(command) => return runtime(true)?.block_on(command.run(global.store, screen)),
+            Command::Demo(command) => {
+                return runtime(true)?.block_on(command.run(&host, global.store, screen));
+            }
             Command::DemoWorker(command) => return runtime(true)?.block_on(command.run()),
             #[cfg(feature = "bench")]
             Command::Bench(command) => return runtime(true)?.block_on(command.run(global.store, screen)),
@@ -108,15 +141,7 @@ impl Cli {
             Command::BenchWorker(command) => return runtime(true)?.block_on(command.run()),
             command => command,
         };
-        let mut flags = BTreeMap::new();
-        flags.extend(global.store.map(|store| ("--store", store)));
-        if let Command::Worker(worker) = &command {
-            flags.extend(worker.flags());
-        }
-        if let Command::Config(config) = &command {
-            flags.extend(config.flags());
-        }
-        let place = Place::find(global.config, flags)?;
+        let place = Place::find(host, global.config, flags)?;
         for warning in &place.settings.warnings {
             screen.warn(warning);
         }
@@ -161,11 +186,9 @@ impl Command {
             Self::Doctor(command) => command.run(place, screen).await,
             Self::Migrate(command) => command.run(place, screen).await,
             Self::Config(command) => command.run(place, screen).await,
-            Self::Completions(_) | Self::Demo(_) | Self::DemoWorker(_) => {
-                Err(crate::trouble::Trouble::Exit(FAILED))
-            }
+            Self::Completions(_) | Self::Demo(_) | Self::DemoWorker(_) => Err(Trouble::Exit(FAILED)),
             #[cfg(feature = "bench")]
-            Self::Bench(_) | Self::BenchWorker(_) => Err(crate::trouble::Trouble::Exit(FAILED)),
+            Self::Bench(_) | Self::BenchWorker(_) => Err(Trouble::Exit(FAILED)),
         }
     }
 }

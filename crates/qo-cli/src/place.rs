@@ -1,12 +1,13 @@
 //! Where a command works: the settings and the store.
 
+use crate::host::Host;
 use crate::output::{Screen, Times};
 use crate::trouble::{Done, Trouble};
 use qo::connect::{Opened, Purpose};
 use qo::core::{GroupRef, Name};
 use qo::doctor::{Hold, Namespace};
 use qo::settings::{Environment, Places, current_directory, without_password};
-use qo::{Cause, Error, ErrorKind, Settings, Store};
+use qo::{Cause, Error, ErrorKind, Result, Settings, Store};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,20 +18,25 @@ use std::time::Duration;
 pub struct Place {
     /// The settings.
     pub settings: Settings,
+    /// The process that runs the command.
+    pub host: Host,
     opened: Mutex<Vec<Arc<dyn Store>>>,
 }
 
 /// How long a finished command waits for the background work of its store.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The settings of a command: its flags, the environment and the configuration file.
+pub fn settings(config: Option<PathBuf>, flags: BTreeMap<&'static str, String>) -> Result<Settings> {
+    let environment = Environment::of_process();
+    let file = config.or_else(|| environment.get("QO_CONFIG").map(PathBuf::from));
+    Settings::load(Places { directory: current_directory()?, file, environment, flags })
+}
+
 impl Place {
     /// Reads the settings.
-    pub fn find(config: Option<PathBuf>, flags: BTreeMap<&'static str, String>) -> Done<Self> {
-        let environment = Environment::of_process();
-        let file = config.or_else(|| environment.get("QO_CONFIG").map(PathBuf::from));
-        let directory = current_directory()?;
-        let settings = Settings::load(Places { directory, file, environment, flags })?;
-        Ok(Self { settings, opened: Mutex::default() })
+    pub fn find(host: Host, config: Option<PathBuf>, flags: BTreeMap<&'static str, String>) -> Done<Self> {
+        Ok(Self { settings: settings(config, flags)?, host, opened: Mutex::default() })
     }
 
     /// The store's URL, for people.

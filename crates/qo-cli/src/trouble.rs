@@ -2,6 +2,7 @@
 
 use crate::output::Screen;
 use qo::{Cause, Error, ErrorKind};
+use std::ffi::OsString;
 use std::io;
 
 /// The command line, or a value, broke a rule.
@@ -58,11 +59,11 @@ impl Trouble {
         }
     }
 
-    /// Prints the trouble and returns the exit code.
-    pub fn tell(&self, screen: &mut Screen) -> u8 {
+    /// Prints the trouble, an error as JSON if the command line asks for that, and returns the exit code.
+    pub fn tell(&self, screen: &mut Screen, json: bool) -> u8 {
         match self {
             Self::Error { error, hints } => {
-                if speaks_json() {
+                if json {
                     screen.say(as_json(error, hints));
                 } else {
                     screen.error(error);
@@ -80,10 +81,9 @@ impl Trouble {
     }
 }
 
-/// Whether the command line asks for JSON. Mistakes on the command line are printed so, too, when clap has not parsed
-/// it.
-pub fn speaks_json() -> bool {
-    std::env::args_os().skip(1).take_while(|argument| argument != "--").any(|argument| argument == "--json")
+/// Whether these arguments ask for JSON. Mistakes on the command line are printed so, too, when clap has not parsed it.
+pub fn speaks_json(arguments: &[OsString]) -> bool {
+    arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json")
 }
 
 /// An error for programs, in one line.

@@ -3,13 +3,14 @@
 use super::evidence::{Kill, records_file};
 use super::plan::Names;
 use super::record::unusable;
+use crate::host::Host;
 use crate::machine::monotonic_ns;
 use qo::core::ErrorKind;
 use qo::{Error, Result};
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 /// How long workers have to end by themselves.
@@ -36,10 +37,10 @@ pub struct Member {
 
 impl Fleet {
     /// Starts workers on a store. The workers and their jobs write to files in a folder.
-    pub fn start(count: usize, store: &str, names: &Names, folder: &Path) -> Result<Self> {
+    pub fn start(count: usize, host: &Host, store: &str, names: &Names, folder: &Path) -> Result<Self> {
         let mut fleet = Self { members: Vec::new() };
         for number in 1..=count {
-            fleet.members.push(Member::start(number, store, names, folder)?);
+            fleet.members.push(Member::start(number, host, store, names, folder)?);
         }
         Ok(fleet)
     }
@@ -102,13 +103,12 @@ impl Drop for Fleet {
 }
 
 impl Member {
-    fn start(number: usize, store: &str, names: &Names, folder: &Path) -> Result<Self> {
+    fn start(number: usize, host: &Host, store: &str, names: &Names, folder: &Path) -> Result<Self> {
         let name = format!("worker-{number}");
         let failed = |error| Error::new(ErrorKind::Unavailable, format!("{name} does not start: {error}"));
         let log = folder.join(format!("{name}.log"));
         let stderr = File::create(&log).map_err(|error| unusable(&log, &error))?;
-        let program = std::env::current_exe().map_err(failed)?;
-        let mut command = Command::new(program);
+        let mut command = host.again().map_err(failed)?;
         command
             .args(["demo-worker", "--number", &number.to_string(), "--prefix", names.prefix(), "--records"])
             .arg(records_file(folder, &name))

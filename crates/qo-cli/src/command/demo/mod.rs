@@ -28,6 +28,7 @@ mod worker;
 
 pub use worker::DemoWorker;
 
+use crate::host::Host;
 use crate::machine::interrupted;
 use crate::output::Screen;
 use crate::trouble::{Done, FAILED, INTERRUPTED, Trouble};
@@ -68,7 +69,7 @@ pub struct Demo {
 
 impl Demo {
     /// Runs the demo on the given store, else on one in a temporary folder.
-    pub async fn run(self, store: Option<String>, screen: &mut Screen) -> Done {
+    pub async fn run(self, host: &Host, store: Option<String>, screen: &mut Screen) -> Done {
         if let Some(folder) = &self.check {
             let evidence = Evidence::read(&folder.join(RECORDS))?;
             return judge(&evidence, &folder.join(RECORDS), screen);
@@ -79,7 +80,7 @@ impl Demo {
         }
         let folder = folder()?;
         let is_in_folder = store.is_none();
-        let done = play(&folder, store, screen).await.map_err(|trouble| match trouble {
+        let done = play(&folder, host, store, screen).await.map_err(|trouble| match trouble {
             // The reader of the verdict is gone, so the demo has proved nothing.
             Trouble::Closed => Trouble::Exit(FAILED),
             trouble => trouble,
@@ -101,7 +102,7 @@ fn folder() -> Result<TempDir> {
     made.map_err(|error| Error::new(ErrorKind::Unavailable, format!("no temporary folder: {error}")))
 }
 
-async fn play(folder: &TempDir, asked: Option<String>, screen: &mut Screen) -> Done {
+async fn play(folder: &TempDir, host: &Host, asked: Option<String>, screen: &mut Screen) -> Done {
     let url = asked.clone().unwrap_or_else(|| format!("file:{}", folder.path().join("store").display()));
     let names = if asked.is_some() { Names::of_run() } else { Names::plain() };
     let store = qo::connect(&url).await?;
@@ -113,7 +114,8 @@ async fn play(folder: &TempDir, asked: Option<String>, screen: &mut Screen) -> D
         }
     }
     let records = folder.path().join(RECORDS);
-    let setting = Setting { store: Arc::clone(&store), url, names: names.clone(), with_cluster, records };
+    let (host, shared) = (host.clone(), Arc::clone(&store));
+    let setting = Setting { host, store: shared, url, names: names.clone(), with_cluster, records };
     let performed = perform(&setting, screen).await;
     if asked.is_some() {
         clean_up(&store, &names, with_cluster).await?;

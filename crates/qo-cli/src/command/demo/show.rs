@@ -6,6 +6,7 @@ use super::frame::Frame;
 use super::picture::Picture;
 use super::plan::{LEASE_MS, Names, TASK, Task, WORKERS};
 use super::stage::Stage;
+use crate::host::Host;
 use crate::machine::monotonic_ns;
 use crate::output::Style;
 use crate::trouble::Done;
@@ -44,6 +45,8 @@ enum Act {
 
 /// Where the show takes place.
 pub struct Setting {
+    /// The process of the demo, whose command line starts its workers.
+    pub host: Host,
     /// The store.
     pub store: Arc<dyn Store>,
     /// The URL of the same store, for other processes.
@@ -69,7 +72,7 @@ pub struct Show<'a> {
 impl<'a> Show<'a> {
     /// Sets the limits and starts the workers.
     pub async fn open(setting: &Setting, stage: Stage<'a>) -> Done<Self> {
-        let Setting { store, url, names, with_cluster, records } = setting;
+        let Setting { host, store, url, names, with_cluster, records } = setting;
         let (store, names) = (Arc::clone(store), names.clone());
         let mut limits = Vec::new();
         for (group, limit) in names.operator_limits(*with_cluster)? {
@@ -87,7 +90,7 @@ impl<'a> Show<'a> {
             kill: None,
             finished: false,
         };
-        let fleet = Fleet::start(WORKERS, url, &names, records)?;
+        let fleet = Fleet::start(WORKERS, host, url, &names, records)?;
         Ok(Self { store, names, fleet, stage, evidence, act: Act::Lower })
     }
 

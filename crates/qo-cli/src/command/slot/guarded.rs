@@ -1,5 +1,6 @@
 //! A command under a guard: see `qo::guard` for the protocol.
 
+use crate::host::Host;
 use qo::{Error, ErrorKind, Result};
 use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -45,8 +46,9 @@ impl Guarded {
         variables: &[(&str, String)],
         stdin: Option<OwnedFd>,
         until: Instant,
+        host: &Host,
     ) -> Result<Self> {
-        let executable = qo::guard::own_executable().map_err(|error| cannot("find qo itself", &error))?;
+        let executable = host.guard().map_err(|error| cannot("find the guard", &error))?;
         let (ours, theirs) = UnixStream::pair().map_err(|error| cannot("make a socket", &error))?;
         ours.set_nonblocking(true).map_err(|error| cannot("make a socket", &error))?;
         let ours = tokio::net::UnixStream::from_std(ours).map_err(|error| cannot("make a socket", &error))?;

@@ -5,6 +5,7 @@ mod held;
 mod keeper;
 
 use super::argument;
+use crate::host::Host;
 use crate::output::Screen;
 use crate::place::Place;
 use crate::trouble::{Done, INTERRUPTED, Trouble};
@@ -104,7 +105,7 @@ impl Slot {
             screen.say("interrupted while waiting; no slot is held");
             return Err(Trouble::Exit(INTERRUPTED));
         };
-        let ended = run.hold(&held, screen, stdin, &mut signals).await;
+        let ended = run.hold(&held, &place.host, screen, stdin, &mut signals).await;
         let returned = held.give_back().await;
         if let Err(error) = returned {
             screen.warn(format_args!(
@@ -227,12 +228,14 @@ impl Run {
     async fn hold(
         &self,
         held: &Held,
+        host: &Host,
         screen: &mut Screen,
         stdin: Option<OwnedFd>,
         signals: &mut Signals,
     ) -> Done<(Ended, Option<Stopped>)> {
         let variables = [("QO_GROUP", self.group.to_string()), ("QO_FENCE_TOKEN", held.token().to_string())];
-        let mut guarded = Guarded::start(&self.command, &variables, stdin, held.trusted_until()).await?;
+        let mut guarded =
+            Guarded::start(&self.command, &variables, stdin, held.trusted_until(), host).await?;
         let grace = Duration::from_millis(self.grace);
         let mut stopped = None;
         loop {
