@@ -103,7 +103,7 @@ impl Cli {
     }
 
     /// The worker for a Python app, if this is the command line of one; an error if the host has no Python.
-    fn python_worker(&self, host: &Host) -> Done<Option<PythonWorker>> {
+    pub fn python_worker(&self, host: &Host) -> Done<Option<PythonWorker>> {
         let Command::Worker(worker) = &self.command else { return Ok(None) };
         let Some(target) = &worker.target else { return Ok(None) };
         if !host.python {

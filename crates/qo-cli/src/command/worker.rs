@@ -19,7 +19,7 @@ Examples:
   qo worker                                     the [tasks.NAME] of .qo.toml that have a command
   qo worker --task resize=./resize.sh --task 'mail=sendmail -t'
   qo worker --queues stripe,default --processes 8
-  qo worker shop.jobs:app --processes=8         the app of a Python module, and the programs of .qo.toml
+  qo worker shop.jobs:app --processes=8         a Python app, and the programs of .qo.toml
 
 A program gets the payload on stdin; its stdout is the output. Exit code 0 succeeds, 75 tries again, 100 fails for good,
 any other tries again. The environment has QO_JOB_ID, QO_ATTEMPT, QO_FENCE_TOKEN, QO_TASK and QO_KEY.
@@ -194,7 +194,7 @@ impl Worker {
         if tasks.is_empty() {
             let trouble = Trouble::usage("tasks: there is no task that a program runs");
             return Err(trouble.hint(
-                "name one: qo worker --task NAME=COMMAND, or [tasks.NAME] with a command in .qo.toml",
+                "name one: qo worker --task NAME=COMMAND, or [tasks.NAME] with a command in .qo.toml; a Python app is run by qo worker MODULE:OBJECT",
             ));
         }
         let store = place.open().await?;

@@ -5,8 +5,10 @@ mod bucket;
 mod disk;
 #[allow(dead_code)]
 mod fixture;
+mod host;
 mod operate;
 mod postgres;
+mod python;
 mod run;
 mod settings;
 mod slot;

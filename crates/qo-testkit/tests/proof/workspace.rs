@@ -12,6 +12,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("qo", &["qo-core", "qo-object", "qo-postgres"]),
     ("qo-judge", &[]),
     ("qo-cli", &["qo", "qo-judge"]),
+    ("qo-python", &["qo", "qo-cli"]),
     ("qo-testkit", &["qo-core", "qo-object", "qo"]),
 ];
 
