@@ -5,9 +5,11 @@ use qo_cli::{Host, Outcome};
 use std::io::Write;
 use std::process::{Command, Output};
 
-/// Where the tests of this file are, by the name that the test program knows.
+/// The test that is the host, and the variable that has its arguments, one in each line.
 const COMMAND_LINE: &str = "host::a_process_that_holds_the_command_line";
 const ARGUMENTS: &str = "COMMAND_LINE_OF_HOST";
+/// The program that only guards, if the feature `guard` builds it.
+const GUARD: Option<&str> = option_env!("CARGO_BIN_EXE_qo-guard");
 /// Its own command prints what it is started with, and fails.
 const OWN_COMMAND: [&str; 4] = ["sh", "-c", "echo again: \"$@\" >&2; exit 3", "sh"];
 
@@ -18,7 +20,7 @@ fn a_process_that_holds_the_command_line() {
     let host = Host {
         python: true,
         own_command: Some(OWN_COMMAND.map(Into::into).to_vec()),
-        guard: Some(env!("CARGO_BIN_EXE_qo").into()),
+        guard: Some(GUARD.unwrap_or(env!("CARGO_BIN_EXE_qo")).into()),
     };
     let code = match qo_cli::main(arguments.split('\n').map(Into::into).collect(), host) {
         Outcome::Exit(code) => code,
