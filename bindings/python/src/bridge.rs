@@ -5,23 +5,39 @@
 //! 3. Python takes everything that is in the inbox with one call, and starts a task or a thread for each job.
 //! 4. Python hands results back in batches, too: one call for all that ended in one round of the event loop.
 //! 5. A handler that must stop is put into the inbox as well, by its number.
+//! 6. A handler that the worker has given up (its grace or its lease is over), and that still runs, is stuck: see
+//!    [`OnStuck`].
 //!
-//! Invariant: a job has its [mark](qo::context::Context::unfinished) until Python says that its coroutine or thread has
-//! really ended. Until then the worker counts it as running, whatever became of the future that waits for it.
+//! Invariant: a job has its [mark](qo::Context::unfinished) until Python says that its coroutine or thread has really
+//! ended. Until then the worker counts it as running, whatever became of the future that waits for it.
 
 use futures::future::BoxFuture;
 use qo::core::Json;
-use qo::worker::Unfinished;
-use qo::{Context, Failure, Handler};
+use qo::worker::{EXIT_STUCK, Unfinished};
+use qo::{CancelReason, Context, Failure, Handler};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
+/// How long a handler that was told to stop may take to say that it has, after its grace.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// The same, after its lease is over: another worker may run the job.
+const PATIENCE_WITHOUT_LEASE: Duration = Duration::from_millis(30);
+
 /// What a handler returned.
 pub type Outcome = Result<Json, Failure>;
+
+/// What to do about a handler that does not stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnStuck {
+    /// End the process.
+    Exit,
+    /// Put it into the inbox.
+    Tell,
+}
 
 /// A job for a handler.
 pub struct Start {
@@ -41,6 +57,8 @@ pub enum Item {
     Start(Start),
     /// Stop one, and why.
     Stop(u64, String),
+    /// One does not stop.
+    Stuck(u64),
 }
 
 struct Running {
@@ -51,7 +69,7 @@ struct Running {
 
 #[derive(Default)]
 struct State {
-    inbox: Vec<Item>,
+    inbox: VecDeque<Item>,
     running: HashMap<u64, Running>,
     last: u64,
     is_closed: bool,
@@ -64,13 +82,14 @@ pub struct Bridge {
     filled: Condvar,
     /// For an event loop that watches it.
     wake: OwnedFd,
+    on_stuck: OnStuck,
 }
 
 impl Bridge {
     /// An empty one.
-    pub fn new() -> std::io::Result<Self> {
+    pub fn new(on_stuck: OnStuck) -> std::io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { state: Mutex::default(), filled: Condvar::new(), wake })
+        Ok(Self { state: Mutex::default(), filled: Condvar::new(), wake, on_stuck })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -84,39 +103,54 @@ impl Bridge {
 
     fn put(&self, mut state: MutexGuard<'_, State>, item: Item) {
         let was_empty = state.inbox.is_empty();
-        state.inbox.push(item);
+        state.inbox.push_back(item);
         drop(state);
         if was_empty {
-            // It fails only if it was woken very often and never looked: then it is readable.
-            let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+            self.wake();
         }
         self.filled.notify_one();
     }
 
+    fn wake(&self) {
+        // It fails only if it was woken very often and never looked: then it is readable.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
     /// Everything that is in the inbox.
-    pub fn take(&self) -> Vec<Item> {
+    pub fn take(&self) -> VecDeque<Item> {
         let mut state = self.state();
         let _ = rustix::io::read(&self.wake, &mut [0_u8; 8]);
         std::mem::take(&mut state.inbox)
     }
 
-    /// Waits for something in the inbox. Nothing after a while, so that the caller can hear signals; `None` once it is
-    /// closed.
+    /// The next of the inbox, if there is one.
+    pub fn try_next(&self) -> Option<Item> {
+        self.state().inbox.pop_front()
+    }
+
+    /// Waits for something in the inbox. `Some(None)` after a while, so that the caller can hear signals; `None` once it
+    /// is closed.
     pub fn wait(&self, patience: Duration) -> Option<Option<Item>> {
         let mut state = self.state();
         if state.inbox.is_empty() && !state.is_closed {
             let waited = self.filled.wait_timeout(state, patience);
             state = waited.map(|(state, _)| state).unwrap_or_else(|poisoned| poisoned.into_inner().0);
         }
-        if state.inbox.is_empty() {
-            return if state.is_closed { None } else { Some(None) };
+        match state.inbox.pop_front() {
+            None if state.is_closed => None,
+            item => Some(item),
         }
-        Some(Some(state.inbox.remove(0)))
     }
 
-    /// A handler has ended. Nothing happens for a number that is not there.
-    pub fn done(&self, number: u64, outcome: Outcome) {
-        if let Some(running) = self.state().running.remove(&number) {
+    /// Handlers have ended. Nothing happens for a number that is not there.
+    pub fn done(&self, all: impl IntoIterator<Item = (u64, Outcome)>) {
+        let mut state = self.state();
+        let ended: Vec<_> = all
+            .into_iter()
+            .filter_map(|(number, outcome)| Some((state.running.remove(&number)?, outcome)))
+            .collect();
+        drop(state);
+        for (running, outcome) in ended {
             // The worker no longer waits for a handler that it has given up.
             let _ = running.tell.send(outcome);
         }
@@ -125,13 +159,41 @@ impl Bridge {
     /// No more jobs come.
     pub fn close(&self) {
         self.state().is_closed = true;
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        self.wake();
         self.filled.notify_all();
     }
 
     /// How many handlers run.
     pub fn running(&self) -> usize {
         self.state().running.len()
+    }
+
+    fn is_running(&self, number: u64) -> bool {
+        self.state().running.contains_key(&number)
+    }
+
+    /// Acts if a handler that the worker has given up still runs.
+    async fn watch_given_up(self: Arc<Self>, number: u64, context: Context) {
+        let is_lost = matches!(
+            context.cancel_reason(),
+            Some(CancelReason::LeaseLost | CancelReason::LeaseEnded)
+        );
+        tokio::time::sleep(if is_lost { PATIENCE_WITHOUT_LEASE } else { PATIENCE }).await;
+        if !self.is_running(number) {
+            return;
+        }
+        let (job, task) = (context.job(), context.task());
+        let why = context.cancel_reason().map(|reason| reason.to_string()).unwrap_or_default();
+        match self.on_stuck {
+            OnStuck::Exit => {
+                tracing::error!(%job, %task, "the handler does not stop ({why}): the process ends with {EXIT_STUCK}");
+                std::process::exit(EXIT_STUCK)
+            }
+            OnStuck::Tell => {
+                tracing::error!(%job, %task, "the handler does not stop ({why})");
+                self.put(self.state(), Item::Stuck(number));
+            }
+        }
     }
 }
 
@@ -141,6 +203,25 @@ pub struct PythonHandler {
     pub bridge: Arc<Bridge>,
     /// Its number among the worker's tasks.
     pub task: usize,
+}
+
+/// A handler that the worker waits for. If it is dropped before the handler has ended, the worker has given it up.
+struct Awaited {
+    bridge: Arc<Bridge>,
+    number: u64,
+    context: Context,
+    has_ended: bool,
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        if !self.has_ended
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let watch = Arc::clone(&self.bridge).watch_given_up(self.number, self.context.clone());
+            runtime.spawn(watch);
+        }
+    }
 }
 
 impl Handler for PythonHandler {
@@ -158,17 +239,17 @@ impl Handler for PythonHandler {
                 bridge.put(state, Item::Start(start));
                 number
             };
-            tokio::select! {
-                outcome = &mut told => return ended(outcome),
-                reason = context.cancelled() => {
-                    bridge.put(bridge.state(), Item::Stop(number, reason.to_string()));
+            let mut awaited = Awaited { bridge, number, context, has_ended: false };
+            let outcome = tokio::select! {
+                biased;
+                outcome = &mut told => outcome,
+                reason = awaited.context.cancelled() => {
+                    awaited.bridge.put(awaited.bridge.state(), Item::Stop(number, reason.to_string()));
+                    told.await
                 }
-            }
-            ended(told.await)
+            };
+            awaited.has_ended = true;
+            outcome.unwrap_or_else(|_| Err(Failure::retry("the handler is gone")))
         })
     }
-}
-
-fn ended(outcome: Result<Outcome, oneshot::error::RecvError>) -> Outcome {
-    outcome.unwrap_or_else(|_| Err(Failure::retry("the handler is gone")))
 }

@@ -1,73 +1,156 @@
 //! An attempt, as its handler sees it.
 
+use crate::frame::{self, FromChild, Run};
 use pyo3::prelude::*;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// An attempt whose worker is the parent process.
+pub struct Remote {
+    /// What the worker said of it.
+    pub run: Run,
+    /// The end of its lease.
+    pub lease_until_ms: AtomicI64,
+    reason: OnceLock<String>,
+    write: Arc<Mutex<UnixStream>>,
+}
+
+impl Remote {
+    /// An attempt that the worker has sent.
+    pub fn new(run: Run, write: Arc<Mutex<UnixStream>>) -> Self {
+        let lease_until_ms = AtomicI64::new(run.lease_until_ms);
+        Self { run, lease_until_ms, reason: OnceLock::new(), write }
+    }
+
+    /// Tells it to stop.
+    pub fn stop(&self, reason: String) {
+        // The first reason counts.
+        let _ = self.reason.set(reason);
+    }
+
+    fn say(&self, message: &FromChild) {
+        let mut stream = self.write.lock().unwrap_or_else(PoisonError::into_inner);
+        // If the worker is gone, so is this process soon.
+        let _ = frame::write_blocking(&mut *stream, message);
+    }
+}
+
+/// Whose attempt it is.
+pub enum Of {
+    /// Of a worker in this process.
+    Here(qo::Context),
+    /// Of a worker that is the parent process.
+    There(Arc<Remote>),
+}
 
 /// An attempt.
 #[pyclass(frozen, module = "qo._qo", name = "Context")]
-pub struct Context(pub qo::Context);
+pub struct Context(pub Of);
 
 #[pymethods]
 impl Context {
     /// The job's id.
     #[getter]
     fn job(&self) -> String {
-        self.0.job().to_string()
+        match &self.0 {
+            Of::Here(context) => context.job().to_string(),
+            Of::There(remote) => remote.run.job.clone(),
+        }
     }
 
     /// The task's name.
     #[getter]
     fn task(&self) -> &str {
-        self.0.task()
+        match &self.0 {
+            Of::Here(context) => context.task(),
+            Of::There(remote) => &remote.run.name,
+        }
     }
 
     /// The queue.
     #[getter]
     fn queue(&self) -> &str {
-        self.0.queue()
+        match &self.0 {
+            Of::Here(context) => context.queue(),
+            Of::There(remote) => &remote.run.queue,
+        }
     }
 
     /// The group.
     #[getter]
     fn group(&self) -> &str {
-        self.0.group()
+        match &self.0 {
+            Of::Here(context) => context.group(),
+            Of::There(remote) => &remote.run.group,
+        }
     }
 
     /// The key, or None.
     #[getter]
     fn key(&self) -> Option<&str> {
-        self.0.key().map(|key| &**key)
+        match &self.0 {
+            Of::Here(context) => context.key().map(|key| &**key),
+            Of::There(remote) => remote.run.key.as_deref(),
+        }
     }
 
     /// 1 for the first try.
     #[getter]
     fn attempt(&self) -> u32 {
-        self.0.attempt()
+        match &self.0 {
+            Of::Here(context) => context.attempt(),
+            Of::There(remote) => remote.run.attempt,
+        }
     }
 
     /// The try after which the job fails for good.
     #[getter]
     fn max_attempts(&self) -> u32 {
-        self.0.max_attempts()
+        match &self.0 {
+            Of::Here(context) => context.max_attempts(),
+            Of::There(remote) => remote.run.max_attempts,
+        }
     }
 
     /// Grows with every claim of the job.
     #[getter]
     fn fence_token(&self) -> u64 {
-        self.0.fence_token().0
+        match &self.0 {
+            Of::Here(context) => context.fence_token().0,
+            Of::There(remote) => remote.run.token,
+        }
     }
 
     /// The end of the lease in store time, as milliseconds since 1970.
     fn lease_until_ms(&self) -> i64 {
-        self.0.extend_lease().as_millis()
+        match &self.0 {
+            Of::Here(context) => context.extend_lease().as_millis(),
+            Of::There(remote) => remote.lease_until_ms.load(Ordering::SeqCst),
+        }
     }
 
     /// Why the handler must stop; None if it need not.
     fn cancel_reason(&self) -> Option<String> {
-        self.0.cancel_reason().map(|reason| reason.to_string())
+        match &self.0 {
+            Of::Here(context) => context.cancel_reason().map(|reason| reason.to_string()),
+            Of::There(remote) => remote.reason.get().cloned(),
+        }
     }
 
     /// How far it is, from 0.0 to 1.0.
-    fn progress(&self, fraction: f64, note: &str) {
-        self.0.progress(fraction, note);
+    fn progress(&self, py: Python<'_>, fraction: f64, note: &str) {
+        match &self.0 {
+            Of::Here(context) => context.progress(fraction, note),
+            Of::There(remote) => py.detach(|| remote.say(&FromChild::Progress(fraction, note.to_owned()))),
+        }
+    }
+
+    /// Adds text to the attempt's log.
+    fn log(&self, py: Python<'_>, text: &str) {
+        match &self.0 {
+            Of::Here(context) => context.log(text),
+            Of::There(remote) => py.detach(|| remote.say(&FromChild::Log(text.to_owned()))),
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! The answer to a call.
 
-use crate::runtime::{self, Origin, Tell};
+use crate::runtime::{self, Origin, Tell, Teller};
+use futures::FutureExt;
 use pyo3::exceptions::PyTimeoutError;
 use pyo3::prelude::*;
-use qo::Error;
+use qo::{Error, ErrorKind};
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,22 +39,22 @@ impl Pending {
     pub fn spawn(call: impl Future<Output = Result<String, Error>> + Send + 'static) -> PyResult<Self> {
         let shared = Arc::new(Shared::default());
         let telling = Arc::clone(&shared);
-        let task = runtime::handle()?.spawn(async move {
-            // Its own task, so that a panic is an answer, too.
-            let answer = match tokio::spawn(call).await {
-                Ok(answer) => answer.map_err(|error| as_json(&error)),
-                Err(stopped) => {
-                    let error = Error::new(qo::ErrorKind::Internal, format!("the call ended early: {stopped}"));
-                    Err(as_json(&error))
-                }
-            };
-            telling.tell(answer);
+        let (runtime, teller) = runtime::threads()?;
+        let task = runtime.spawn(async move {
+            // A panic is an answer, too.
+            let answer = AssertUnwindSafe(call).catch_unwind().await.unwrap_or_else(|panic| {
+                let why = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+                let why = why.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+                Err(Error::new(ErrorKind::Internal, format!("the call panicked: {why}")))
+            });
+            telling.tell(answer.map_err(|error| as_json(&error)), &teller);
         });
         Ok(Self { shared, task: task.abort_handle(), origin: Origin::here() })
     }
 }
 
-fn as_json(error: &Error) -> String {
+/// An error as Python reads it.
+pub fn as_json(error: &Error) -> String {
     serde_json::to_string(error)
         .unwrap_or_else(|_| format!("{{\"kind\":\"internal\",\"message\":{:?}}}", error.message()))
 }
@@ -62,7 +64,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self, answer: Answer) {
+    fn tell(&self, answer: Answer, teller: &Teller) {
         let tell = {
             let mut state = self.state();
             state.answer = Some(answer);
@@ -70,7 +72,8 @@ impl Shared {
         };
         self.answered.notify_all();
         if let Some(tell) = tell {
-            runtime::tell(tell);
+            // Without its thread the process is at its end.
+            let _ = teller.send(tell);
         }
     }
 }

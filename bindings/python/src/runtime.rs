@@ -2,6 +2,9 @@
 //!
 //! They start with the first call, not with the import, so that a web server may load the program and fork afterwards. A
 //! process that was forked later has none of these threads: it must connect itself.
+//!
+//! Invariant: the locks of this module are taken by threads that hold the interpreter's lock, so no fork happens while
+//! one is held, and a forked process finds them free.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -16,27 +19,45 @@ pub struct Tell {
     pub told: Py<PyAny>,
 }
 
+/// Tells event loops that something has happened. Only its thread waits for the interpreter: the runtime's threads drive
+/// the connections that leases are renewed by.
+pub type Teller = mpsc::Sender<Tell>;
+
 struct Threads {
     process: u32,
     runtime: &'static Runtime,
-    teller: mpsc::Sender<Tell>,
+    teller: Teller,
 }
 
 static THREADS: Mutex<Option<Threads>> = Mutex::new(None);
 
-/// The runtime of this process, which starts with the first call.
-pub fn handle() -> PyResult<Handle> {
-    with_threads(|threads| threads.runtime.handle().clone())
+/// The runtime of this process, which starts with the first call, and the way to tell event loops.
+pub fn threads() -> PyResult<(Handle, Teller)> {
+    let process = std::process::id();
+    let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
+    let told = |threads: &Threads| (threads.runtime.handle().clone(), threads.teller.clone());
+    if let Some(threads) = threads.as_ref().filter(|threads| threads.process == process) {
+        return Ok(told(threads));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("qo")
+        .enable_all()
+        .build()
+        .map_err(|error| PyRuntimeError::new_err(format!("no threads: {error}")))?;
+    // It lives as long as the process: a runtime that is dropped at exit would wait for calls that never end.
+    let runtime: &'static Runtime = Box::leak(Box::new(runtime));
+    let (teller, tells) = mpsc::channel();
+    std::thread::Builder::new()
+        .name("qo-tell".into())
+        .spawn(move || tell(&tells))
+        .map_err(|error| PyRuntimeError::new_err(format!("no thread: {error}")))?;
+    // A parent's threads are not here after a fork: what is left of them is forgotten, not dropped.
+    std::mem::forget(threads.take());
+    Ok(told(threads.insert(Threads { process, runtime, teller })))
 }
 
-/// Tells an event loop something. Only the thread that tells waits for the interpreter: the runtime's threads drive the
-/// connections that leases are renewed by.
-pub fn tell(tell: Tell) {
-    // Without its thread the process is at its end.
-    let _ = with_threads(|threads| threads.teller.send(tell));
-}
-
-fn tells(tells: mpsc::Receiver<Tell>) {
+fn tell(tells: &mpsc::Receiver<Tell>) {
     while let Ok(first) = tells.recv() {
         let all: Vec<Tell> = std::iter::once(first).chain(tells.try_iter()).collect();
         let told = Python::try_attach(|py| {
@@ -50,30 +71,6 @@ fn tells(tells: mpsc::Receiver<Tell>) {
             return;
         }
     }
-}
-
-fn with_threads<T>(use_them: impl FnOnce(&Threads) -> T) -> PyResult<T> {
-    let process = std::process::id();
-    let mut threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(threads) = threads.as_ref().filter(|threads| threads.process == process) {
-        return Ok(use_them(threads));
-    }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("qo")
-        .enable_all()
-        .build()
-        .map_err(|error| PyRuntimeError::new_err(format!("no threads: {error}")))?;
-    // It lives as long as the process: a runtime that is dropped at exit would wait for calls that never end.
-    let runtime: &'static Runtime = Box::leak(Box::new(runtime));
-    let (teller, told) = mpsc::channel();
-    std::thread::Builder::new()
-        .name("qo-tell".into())
-        .spawn(move || tells(told))
-        .map_err(|error| PyRuntimeError::new_err(format!("no thread: {error}")))?;
-    // A parent's threads are not here after a fork: what is left of them is forgotten, not dropped.
-    std::mem::forget(threads.take());
-    Ok(use_them(threads.insert(Threads { process, runtime, teller })))
 }
 
 /// The process that something was made in.

@@ -130,6 +130,12 @@ impl Context {
         self.attempt.report(fraction, note);
     }
 
+    /// Adds text to the attempt's log, which `qo jobs logs` and [`Client::log`](crate::Client::log) show, also while the
+    /// handler runs. The last 64 KiB are kept. No newline is added.
+    pub fn log(&self, text: &str) {
+        self.attempt.log(text);
+    }
+
     /// While the returned mark lives, the worker counts the attempt as running. It is for work on other threads, which goes on
     /// after the handler itself is dropped. Such work should look at [`is_cancelled`](Self::is_cancelled).
     pub fn unfinished(&self) -> Unfinished {

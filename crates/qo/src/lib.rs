@@ -8,6 +8,7 @@
 //! | [`handler`], [`context`], [`failure`] | functions that run jobs: what they get, what they return |
 //! | [`worker`] | the worker: one session, one loop of exchanges, handlers under supervision |
 //! | [`program`], [`guard`] | any executable as a task, and the process that kills it before it outlives its lease |
+//! | [`log`] | what an attempt logs |
 //! | [`metrics`] | what a worker counts |
 //! | [`doctor`] | is a store whole, and how does a damaged one get going again |
 //! | [`migrate`] | the version of a store, and raising it |
@@ -23,6 +24,7 @@ pub mod doctor;
 pub mod failure;
 pub mod guard;
 pub mod handler;
+pub mod log;
 pub mod metrics;
 pub mod migrate;
 #[cfg(feature = "postgres")]

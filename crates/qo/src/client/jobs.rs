@@ -40,8 +40,8 @@ impl Client {
         self.again(|| self.store.explain(job)).await
     }
 
-    /// What the program of an attempt wrote to stderr, also while it runs; the last 64 KiB. None if it wrote nothing,
-    /// or its handler is not a program.
+    /// What an attempt has logged, also while it runs; the last 64 KiB. A program logs by writing to stderr, a handler by
+    /// [`Context::log`](crate::Context::log). None if it logged nothing.
     pub async fn log(&self, attempt: FenceToken) -> Result<Option<String>> {
         self.again(|| self.store.log(attempt)).await
     }

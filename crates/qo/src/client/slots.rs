@@ -196,10 +196,12 @@ impl SlotGuard {
 
     /// Waits until the slots are lost, and returns why: an operator took them, or the lease could not be renewed. Stop
     /// what they were for.
-    pub async fn lost(&self) -> Error {
+    pub fn lost(&self) -> impl Future<Output = Error> + Send + use<> {
         let mut lost = self.lost.clone();
-        let why = lost.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
-        why.unwrap_or_else(|| Error::new(ErrorKind::Fenced, "the slots were given back"))
+        async move {
+            let why = lost.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+            why.unwrap_or_else(|| Error::new(ErrorKind::Fenced, "the slots were given back"))
+        }
     }
 
     /// Gives the slots back, and waits until the store knows. Slots that were lost are given back already.

@@ -60,6 +60,10 @@
 mod descendants;
 pub(crate) mod keeper;
 mod launch;
+mod process;
+
+pub(crate) use process::{Control, until_ns};
+pub use process::{Ended, Guarded};
 
 use descendants::{Family, Status};
 use futures::FutureExt;

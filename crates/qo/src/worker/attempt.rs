@@ -1,15 +1,16 @@
 //! An attempt while it runs in this process: its claim, its lease, and whether it must stop.
 
 use crate::context::CancelReason;
+use crate::log::Tail;
 use crate::worker::lease::Lease;
 use crate::worker::shutdown::Phase;
 use qo_core::{ClaimedJob, FenceToken, JobId, Key, Name, Progress, RetryPolicy, SessionId, caps};
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 /// A claim without its payload.
@@ -76,6 +77,10 @@ pub(crate) struct Attempt {
     /// `Unfinished` marks that are alive.
     unfinished: watch::Sender<usize>,
     report: Mutex<Option<Report>>,
+    /// What its handler has logged, from the first line on.
+    logged: OnceLock<Tail>,
+    /// Tells that there is a first line.
+    begun_to_log: Notify,
     /// Some attempt of the worker has unreported progress.
     news: Arc<AtomicBool>,
     /// Nothing of it runs any more. The loop may not have collected it yet.
@@ -100,6 +105,8 @@ impl Attempt {
             stop: watch::Sender::new(None),
             unfinished: watch::Sender::new(0),
             report: Mutex::default(),
+            logged: OnceLock::new(),
+            begun_to_log: Notify::new(),
             news,
             over: AtomicBool::new(false),
             phase,
@@ -182,6 +189,30 @@ impl Attempt {
     pub async fn let_go(&self) {
         // The sender is in `self`, so it exists.
         let _ = self.unfinished.subscribe().wait_for(|unfinished| *unfinished == 0).await;
+    }
+
+    /// Takes what the handler logs.
+    pub fn log(&self, text: &str) {
+        let is_first = self.logged.get().is_none();
+        self.logged.get_or_init(Tail::default).write(text.as_bytes());
+        if is_first {
+            self.begun_to_log.notify_one();
+        }
+    }
+
+    /// What the handler has logged; none if it has logged nothing.
+    pub fn logged(&self) -> Option<&Tail> {
+        self.logged.get()
+    }
+
+    /// Waits until the handler logs something.
+    pub async fn begins_to_log(&self) -> &Tail {
+        loop {
+            if let Some(logged) = self.logged.get() {
+                return logged;
+            }
+            self.begun_to_log.notified().await;
+        }
     }
 
     /// Takes the handler's report. The next exchange that there is time for carries it.

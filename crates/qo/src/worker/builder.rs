@@ -4,7 +4,8 @@ use crate::context::Context;
 use crate::failure::IntoFailure;
 use crate::handler::{Blocking, Handler, TaskConfig, Typed};
 use crate::metrics::Metrics;
-use crate::program::{AttemptLogs, Program};
+use crate::log::AttemptLogs;
+use crate::program::Program;
 use crate::task::{Accepts, Returns};
 use crate::worker::attempt::Attempts;
 use crate::worker::lease::{OnStuck, Watch};
@@ -35,8 +36,8 @@ pub struct WorkerBuilder {
     programs: usize,
     mistakes: Vec<Error>,
     guard: Option<PathBuf>,
-    /// For the logs of programs, if there are any.
-    logs: Option<Arc<AttemptLogs>>,
+    /// Keeps what handlers and programs log.
+    logs: Arc<AttemptLogs>,
     own_threads: bool,
     seed: Option<u64>,
     on_stuck: OnStuck,
@@ -55,6 +56,7 @@ impl fmt::Debug for WorkerBuilder {
 impl WorkerBuilder {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
         Self {
+            logs: AttemptLogs::new(Arc::clone(&store)),
             store,
             options: WorkerOptions::default(),
             tasks: Vec::new(),
@@ -62,7 +64,6 @@ impl WorkerBuilder {
             programs: 0,
             mistakes: Vec::new(),
             guard: None,
-            logs: None,
             own_threads: true,
             seed: None,
             on_stuck: Arc::new(|_| std::process::exit(EXIT_STUCK)),
@@ -122,8 +123,7 @@ impl WorkerBuilder {
         command: impl IntoIterator<Item = S>,
     ) -> Self {
         let command = command.into_iter().map(Into::into).collect();
-        let logs = self.logs.get_or_insert_with(|| AttemptLogs::new(Arc::clone(&self.store)));
-        match Program::new(Arc::clone(logs), command, self.guard.as_deref()) {
+        match Program::new(Arc::clone(&self.logs), command, self.guard.as_deref()) {
             Ok(program) => {
                 self.programs += 1;
                 self.handler(name, config, program)
@@ -234,7 +234,7 @@ impl WorkerBuilder {
     /// The worker, or every mistake.
     pub fn build(self) -> Result<Worker> {
         let Self {
-            store, options, tasks, handlers, programs, mut mistakes, own_threads, seed, on_stuck, ..
+            store, options, tasks, handlers, programs, mut mistakes, logs, own_threads, seed, on_stuck, ..
         } = self;
         mistakes.extend(options.check().err());
         if mistakes.is_empty() && (tasks.is_empty() || tasks.len() > caps::SERVED) {
@@ -255,6 +255,7 @@ impl WorkerBuilder {
             handlers,
             watch: Watch::new(Arc::clone(&attempts), grace, on_stuck),
             attempts,
+            logs,
             metrics: Arc::new(Metrics::default()),
             phase,
             options,

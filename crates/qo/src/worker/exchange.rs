@@ -243,6 +243,7 @@ impl Fetcher {
         self.shared.metrics.started();
         voice::started(&attempt.claim);
         let (handler, report) = (Arc::clone(handler), self.report.clone());
-        self.runtime.spawn(run(attempt, handler, job.payload, self.cancel_grace(), report));
+        let logs = Arc::clone(&self.shared.logs);
+        self.runtime.spawn(run(attempt, handler, job.payload, self.cancel_grace(), logs, report));
     }
 }

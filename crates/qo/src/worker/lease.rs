@@ -17,7 +17,7 @@
 //! of the whole process the watch is overdue and acts at once. A handler whose lease is over is not polled again, even
 //! if the watch has not acted yet.
 
-use crate::program::Control;
+use crate::guard::Control;
 use crate::worker::attempt::{Attempt, Attempts};
 use qo_core::{FenceToken, SessionId, Time};
 use std::fmt;
@@ -134,7 +134,10 @@ impl Lease {
     pub fn guard(&self, control: &Arc<Control>) {
         let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
         control.until(self.over_at());
-        guards.1.push(Arc::downgrade(control));
+        // A process that is kept for many jobs is added with each of them.
+        if !guards.1.iter().any(|guard| guard.as_ptr() == Arc::as_ptr(control)) {
+            guards.1.push(Arc::downgrade(control));
+        }
     }
 
     fn tell_guards(&self) {

@@ -37,6 +37,7 @@ pub use shutdown::ShutdownHandle;
 
 use crate::context::CancelReason;
 use crate::handler::Handler;
+use crate::log::AttemptLogs;
 use crate::metrics::Metrics;
 use attempt::Attempts;
 use fetch::Fetcher;
@@ -63,6 +64,8 @@ pub(crate) struct Shared {
     pub tasks: Vec<TaskOptions>,
     pub handlers: BTreeMap<Name, Arc<dyn Handler>>,
     pub attempts: Arc<Attempts>,
+    /// Keeps what handlers log.
+    pub logs: Arc<AttemptLogs>,
     pub watch: Watch,
     pub metrics: Arc<Metrics>,
     pub phase: watch::Sender<Phase>,

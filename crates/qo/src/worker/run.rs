@@ -3,10 +3,12 @@
 use crate::context::{CancelReason, Context};
 use crate::failure::Failure;
 use crate::handler::Handler;
+use crate::log::{AttemptLogs, Log};
 use crate::worker::attempt::Attempt;
 use futures::FutureExt;
 use qo_core::{FenceToken, Json, caps};
 use std::any::Any;
+use std::convert::Infallible;
 use std::future::{pending, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -59,6 +61,7 @@ pub(crate) fn run(
     handler: Arc<dyn Handler>,
     payload: Json,
     cancel_grace: Duration,
+    logs: Arc<AttemptLogs>,
     ended: mpsc::UnboundedSender<Ended>,
 ) -> impl Future<Output = ()> + Send + 'static {
     // Made outside the future: a task that is never polled must report too.
@@ -78,16 +81,29 @@ pub(crate) fn run(
                 Err(panic) => End::Panicked(message(&*panic)),
             })
         });
+        let mut log = None;
         report.end = tokio::select! {
             biased;
             () = attempt.time_is_up() => End::Dropped,
             () = time_out(&attempt, cancel_grace) => End::Dropped,
             end = running => end,
+            never = keep_log(&attempt, &logs, &mut log) => match never {},
         };
         drop(call);
         attempt.let_go().await;
+        if let Some(logged) = attempt.logged() {
+            let log = log.unwrap_or_else(|| Log::new(logs, attempt.claim.token, logged.clone()));
+            log.finish(attempt.claim.job).await;
+        }
         drop(report);
     }
+}
+
+/// Keeps what the handler logs while it runs. Most handlers log nothing, and then this only waits.
+async fn keep_log(attempt: &Attempt, logs: &Arc<AttemptLogs>, log: &mut Option<Log>) -> Infallible {
+    let logged = attempt.begins_to_log().await;
+    let log = log.insert(Log::new(Arc::clone(logs), attempt.claim.token, logged.clone()));
+    log.keep().await
 }
 
 /// Tells the handler to stop at its timeout. It never returns: `time_is_up` ends the wait for the handler.

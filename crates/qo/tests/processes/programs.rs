@@ -80,7 +80,7 @@ pub async fn an_exit_code_says_what_becomes_of_the_job() {
     let detail = shell.run("silent", "").await;
     assert_eq!(errors(&detail), ["exit code 4"; 2]);
     assert_eq!(shell.log(&detail.attempts[0]).await, None);
-    assert_eq!(errors(&shell.run("signal", "").await), ["killed by signal 11"; 2]);
+    assert_eq!(errors(&shell.run("signal", "").await), ["killed by signal 11 (SIGSEGV)"; 2]);
     let gone = shell.run("vanishes", "").await;
     let error = errors(&gone)[0];
     assert!(error.starts_with("cannot start /") && error.contains("No such file"), "{gone:?}");
@@ -124,7 +124,7 @@ pub async fn whatever_a_program_writes_is_read_and_bounded() {
     let detail = shell.run("noise", "").await;
     assert_eq!(detail.output.expect("an output").as_str(), "\"fine\"");
     let log = shell.log(&detail.attempts[0]).await.expect("a log");
-    let (cut, rest) = qo::program::cut(&log);
+    let (cut, rest) = qo::log::cut(&log);
     let bounds = caps::LOG_BYTES - 100..=caps::LOG_BYTES;
     assert!(bounds.contains(&log.len()) && rest.ends_with("eeend\n"), "{} bytes", log.len());
     assert_eq!(cut + rest.len() as u64, 5_000_004);

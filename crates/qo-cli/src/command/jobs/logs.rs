@@ -9,7 +9,7 @@ use crate::place::Place;
 use crate::trouble::Done;
 use clap::Args;
 use qo::core::{FenceToken, JobDetail, JobId};
-use qo::program;
+use qo::log;
 use qo::{Error, ErrorKind, Store};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -144,9 +144,9 @@ impl Followed {
                 heading(screen, log)?;
             }
             let before = before.map(|(_, before)| before).unwrap_or_default();
-            let (missed, new) = program::news(&before, now);
+            let (missed, new) = log::news(&before, now);
             if missed > 0 {
-                screen.line(program::cut_mark(missed))?;
+                screen.line(log::cut_mark(missed))?;
             }
             screen.written(new, !log.running && !new.is_empty())?;
             self.last = Some((log.token, now.to_owned()));
@@ -167,7 +167,9 @@ fn print(screen: &mut Screen, logs: &[Log]) -> Done {
     let running = logs.iter().find(|log| log.running);
     if logs.iter().all(|log| log.log.is_none()) {
         match running {
-            None => screen.say("no attempt of it has a log; a log is what a program task wrote to stderr"),
+            None => screen.say(
+                "no attempt of it has a log; a log is what a program wrote to stderr, or a handler logged",
+            ),
             Some(log) => screen.say(format_args!(
                 "attempt {} is still running, and has no log so far; --follow waits for one",
                 log.attempt

@@ -1,19 +1,20 @@
-//! The log of a program: the end of its stderr, kept while it runs and after it has ended.
+//! The log of an attempt: the end of what its handler logs, kept while it runs and after it has ended. A program logs by
+//! writing to stderr, a handler by [`Context::log`](crate::Context::log).
 //!
-//! A log is text of at most [`LOG_BYTES`](caps::LOG_BYTES). If a program writes more, the log begins with a line that says
+//! A log is text of at most [`LOG_BYTES`](caps::LOG_BYTES). If an attempt writes more, the log begins with a line that says
 //! how many bytes are gone, `… 12,345 bytes before this were cut …`, and goes on at the beginning of a line; only a line
 //! of more than 16 KiB is cut inside. A byte that is not UTF-8 is shown as `\xNN`; no byte is left out or replaced. (A
 //! backslash stays what it is: a program that writes `\xff` in four characters looks the same.)
 //!
-//! While a program runs:
+//! While an attempt runs:
 //!
 //! 1. The log is kept when there is something new and the last write is long enough ago ([`Pace`]).
 //! 2. A worker writes at most [`AT_ONCE`] such logs at once, and starts one write per [`Pace::gap`]. The others wait for
 //!    their turn, and write what is there when it comes.
 //! 3. An attempt has one write under way at most. The last write, of the whole log, starts when that one has ended.
 //!
-//! So a log that was kept while the program ran never replaces the last one. Each write is a task of its own: neither
-//! the program nor the exchange waits for it. A write that fails is repeated with the next line, or at the end.
+//! So a log that was kept while the attempt ran never replaces the last one. Each write is a task of its own: neither
+//! the handler nor the exchange waits for it. A write that fails is repeated with the next line, or at the end.
 
 use futures::future::BoxFuture;
 use qo_core::{FenceToken, JobId, Result, Store, caps};
@@ -31,7 +32,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// After this long a write is given up.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
-/// Logs of running programs that a worker writes at once, at most.
+/// Logs of running attempts that a worker writes at once, at most.
 const AT_ONCE: usize = 2;
 /// Longest line that says how much was cut, in bytes.
 const MARK_BYTES: usize = 96;
@@ -40,9 +41,9 @@ const MARK_END: &str = " bytes before this were cut …";
 /// A line that is longer than this is cut inside.
 const LONG_LINE: usize = 16 << 10;
 
-/// The end of what a program wrote to stderr. Clones share it.
+/// The end of what an attempt has logged. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tail(Arc<Shared>);
+pub(crate) struct Tail(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -71,7 +72,7 @@ impl Tail {
         }
     }
 
-    fn write(&self, bytes: &[u8]) {
+    pub fn write(&self, bytes: &[u8]) {
         let mut written = self.lock();
         written.total += bytes.len() as u64;
         written.end.extend(bytes);
@@ -203,7 +204,7 @@ fn is_escape(bytes: &[u8]) -> bool {
     matches!(bytes, [b'\\', b'x', b'8'..=b'9' | b'a'..=b'f', b'0'..=b'9' | b'a'..=b'f', ..])
 }
 
-/// How often the log of a running program is kept.
+/// How often the log of a running attempt is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pace {
     /// When it is kept for the first time.
@@ -242,12 +243,12 @@ impl Pace {
 /// Writes a log to the store.
 type Keep = Box<dyn Fn(FenceToken, String) -> BoxFuture<'static, Result<()>> + Send + Sync>;
 
-/// Keeps the logs of a worker's programs.
+/// Keeps the logs of a worker's attempts.
 pub(crate) struct AttemptLogs {
     keep: Keep,
     pace: Pace,
     writing: Arc<Semaphore>,
-    /// When the next log of a running program may be kept.
+    /// When the next log of a running attempt may be kept.
     next: tokio::sync::Mutex<Instant>,
 }
 
@@ -266,7 +267,7 @@ impl AttemptLogs {
         Arc::new(Self { keep, pace, writing, next: tokio::sync::Mutex::new(Instant::now()) })
     }
 
-    /// Waits for its turn to keep the log of a running program. The turn lasts as long as the permit.
+    /// Waits for its turn to keep the log of a running attempt. The turn lasts as long as the permit.
     async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         // The semaphore is never closed.
         let permit = Arc::clone(&self.writing).acquire_owned().await.ok()?;
@@ -278,7 +279,7 @@ impl AttemptLogs {
 }
 
 /// The log of one attempt.
-pub(super) struct Log {
+pub(crate) struct Log {
     logs: Arc<AttemptLogs>,
     token: FenceToken,
     tail: Tail,
@@ -293,7 +294,7 @@ impl Log {
         Self { logs, token, tail, kept: 0, writing: None }
     }
 
-    /// Keeps the log while the program runs. The future may be dropped at any time.
+    /// Keeps the log while the attempt runs. The future may be dropped at any time.
     pub async fn keep(&mut self) -> Infallible {
         let pace = self.logs.pace;
         let mut distance = pace.next;
@@ -346,7 +347,7 @@ impl Log {
         Ok(())
     }
 
-    /// Keeps the whole log of a program that has ended, and returns it.
+    /// Keeps the whole log of an attempt that has ended, and returns it.
     pub async fn finish(mut self, job: JobId) -> String {
         let (text, total) = self.tail.text();
         let is_kept = self.writing.is_none() && self.kept == total;

@@ -1,0 +1,397 @@
+//! Handlers in child processes, one job at a time in each (`--processes=N`).
+//!
+//! 1. A driver for each child starts it under a guard and waits until it is ready.
+//! 2. Ready drivers take jobs from one line. A driver sends the job, and the lease's end when that is renewed.
+//! 3. When the child answers, the driver settles the attempt and takes the next job.
+//! 4. When the child dies, its attempt ends at once, and the error says how it died. The driver starts another child.
+//! 5. A child that does not stop when its job must is killed when the worker gives the job up.
+//!
+//! Invariant: an attempt has its [mark](qo::Context::unfinished) until the child has answered, or neither it nor a
+//! process that it started is left. The guard kills the child when the worker dies or the lease of its job is over.
+
+use crate::bridge::Outcome;
+use crate::frame::{self, FromChild, Run, ToChild};
+use crate::worker::outcome;
+use futures::future::BoxFuture;
+use qo::core::Json;
+use qo::guard::{self, Ended, Guarded};
+use qo::worker::Unfinished;
+use qo::{Context, Error, ErrorKind, Failure, Handler};
+use rustix::fd::{AsRawFd, OwnedFd};
+use rustix::io::{FdFlags, fcntl_setfd};
+use serde::Deserialize;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+/// The variable that names the socket of a child.
+pub const SOCKET: &str = "QO_CHILD_SOCKET";
+/// The variable by which the processes of a child are known.
+const MARK: &str = "QO_CHILD";
+/// How long a child may take to load its app.
+const START: Duration = Duration::from_secs(120);
+/// How long a child that gets no more jobs may take to end.
+const END: Duration = Duration::from_secs(10);
+/// How often a running child is told of a renewed lease.
+const RENEWAL: Duration = Duration::from_secs(1);
+/// Pauses between starts that fail: the first and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(10)];
+
+/// How children are kept.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Described {
+    /// How many.
+    pub children: u32,
+    /// What starts one.
+    pub command: Vec<String>,
+    /// The executable of the guard.
+    pub guard: PathBuf,
+    /// A child ends after this many jobs. Defaults to never.
+    pub recycle_jobs: Option<u32>,
+    /// A child ends when it holds more memory than this after a job. Defaults to never.
+    pub recycle_mib: Option<u32>,
+}
+
+/// A job on its way to a child.
+struct Job {
+    task: usize,
+    payload: Json,
+    context: Context,
+    tell: oneshot::Sender<Outcome>,
+    unfinished: Unfinished,
+}
+
+type Line = Arc<Mutex<mpsc::UnboundedReceiver<Job>>>;
+
+/// The children of a worker. Dropping it ends them when their jobs have ended.
+pub struct Children {
+    line: mpsc::UnboundedSender<Job>,
+    drivers: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Children {
+    /// Starts the children, and returns when the first one is ready. An error if it does not start.
+    pub async fn start(described: Described, tasks: Vec<String>) -> qo::Result<Self> {
+        let (line, jobs) = mpsc::unbounded_channel();
+        let (described, tasks) = (Arc::new(described), Arc::new(tasks));
+        let jobs: Line = Arc::new(Mutex::new(jobs));
+        let first = Child::start(&described, &tasks).await.map_err(|why| {
+            Error::new(ErrorKind::Invalid, format!("a child process does not start: {why}"))
+        })?;
+        let mut first = Some(first);
+        let drivers = (0..described.children)
+            .map(|_| {
+                let driver =
+                    Driver { described: Arc::clone(&described), tasks: Arc::clone(&tasks), line: Arc::clone(&jobs) };
+                tokio::spawn(driver.run(first.take()))
+            })
+            .collect();
+        Ok(Self { line, drivers })
+    }
+
+    /// A handler of a task.
+    pub fn handler(&self, task: usize) -> ChildHandler {
+        ChildHandler { line: self.line.clone(), task }
+    }
+
+    /// Ends the children, and waits until they are gone. The handlers must be gone.
+    pub async fn end(self) {
+        drop(self.line);
+        futures::future::join_all(self.drivers).await;
+    }
+}
+
+/// A task whose jobs run in child processes.
+pub struct ChildHandler {
+    line: mpsc::UnboundedSender<Job>,
+    task: usize,
+}
+
+impl Handler for ChildHandler {
+    fn call(&self, payload: Json, context: Context) -> BoxFuture<'static, Outcome> {
+        let (tell, told) = oneshot::channel();
+        let unfinished = context.unfinished();
+        let sent = self.line.send(Job { task: self.task, payload, context, tell, unfinished });
+        Box::pin(async move {
+            let gone = || Err(Failure::retry("the child processes have ended"));
+            if sent.is_err() { gone() } else { told.await.unwrap_or_else(|_| gone()) }
+        })
+    }
+}
+
+/// Keeps one child.
+struct Driver {
+    described: Arc<Described>,
+    tasks: Arc<Vec<String>>,
+    line: Line,
+}
+
+impl Driver {
+    async fn run(self, first: Option<Child>) {
+        let mut child = first;
+        let mut pause = PAUSES[0];
+        loop {
+            let running = match child.take() {
+                Some(child) => child,
+                None => match Child::start(&self.described, &self.tasks).await {
+                    Ok(child) => child,
+                    Err(why) => {
+                        tracing::error!("a child process does not start: {why}");
+                        if !self.refuse(&why, pause).await {
+                            return;
+                        }
+                        pause = (pause * 2).min(PAUSES[1]);
+                        continue;
+                    }
+                },
+            };
+            pause = PAUSES[0];
+            if !self.drive(running).await {
+                return;
+            }
+        }
+    }
+
+    /// Gives jobs back for a while. Returns whether more may come.
+    async fn refuse(&self, why: &str, pause: Duration) -> bool {
+        let until = Instant::now() + pause;
+        loop {
+            let next = async { self.line.lock().await.recv().await };
+            match tokio::time::timeout_at(until, next).await {
+                Ok(Some(job)) => {
+                    let failure = Failure::retry(format_args!("no child process starts: {why}"));
+                    let _ = job.tell.send(Err(failure));
+                }
+                Ok(None) => return false,
+                Err(_) => return true,
+            }
+        }
+    }
+
+    /// Runs jobs on a child until it ends. Returns whether another one is needed.
+    async fn drive(&self, mut child: Child) -> bool {
+        loop {
+            let job = tokio::select! {
+                biased;
+                ended = child.process.ended() => {
+                    tracing::warn!("an idle child process has ended: {}", told(&ended, child.oom_kills));
+                    return true;
+                }
+                job = async { self.line.lock().await.recv().await } => job,
+            };
+            let Some(job) = job else {
+                child.end().await;
+                return false;
+            };
+            if !child.run(job, &self.tasks).await {
+                return true;
+            }
+            if let Some(why) = child.is_worn(&self.described) {
+                tracing::debug!("a child process is replaced: {why}");
+                child.end().await;
+                return true;
+            }
+        }
+    }
+}
+
+/// A child that is ready.
+struct Child {
+    process: Guarded,
+    said: mpsc::UnboundedReceiver<FromChild>,
+    write: OwnedWriteHalf,
+    jobs: u32,
+    /// The kernel's count of processes that it killed for their memory, when this one started.
+    oom_kills: u64,
+}
+
+impl Child {
+    async fn start(described: &Described, tasks: &[String]) -> Result<Self, String> {
+        let (mut process, stream) = launch(described).await.map_err(|error| {
+            format!("{} under {}: {error}", described.command.join(" "), described.guard.display())
+        })?;
+        let (mut read, write) = stream.into_split();
+        let (say, mut said) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Ok(Some(message)) = frame::read(&mut read).await {
+                if say.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        let oom_kills = oom_kills();
+        let ready = async {
+            tokio::select! {
+                message = said.recv() => match message {
+                    Some(FromChild::Ready(has)) => match tasks.iter().find(|task| !has.contains(task)) {
+                        None => Ok(()),
+                        Some(task) => Err(format!("its app has no task {task}; has the source changed?")),
+                    },
+                    Some(FromChild::Failed(why)) => Err(why),
+                    _ => Err("it closed its socket".to_owned()),
+                },
+                ended = process.ended() => Err(told(&ended, oom_kills)),
+            }
+        };
+        let ready = timeout(START, ready).await;
+        ready.unwrap_or_else(|_| Err(format!("it was not ready after {START:?}")))?;
+        Ok(Self { process, said, write, jobs: 0, oom_kills })
+    }
+
+    /// Runs a job. Returns whether the child lives.
+    async fn run(&mut self, job: Job, tasks: &[String]) -> bool {
+        let Job { task, payload, context, mut tell, unfinished } = job;
+        self.jobs += 1;
+        self.process.follow(&context);
+        let mut lease = context.extend_lease();
+        let run = Run {
+            task,
+            name: tasks.get(task).cloned().unwrap_or_default(),
+            payload: payload.as_str().to_owned(),
+            job: context.job().to_string(),
+            queue: context.queue().to_string(),
+            group: context.group().to_string(),
+            key: context.key().map(ToString::to_string),
+            attempt: context.attempt(),
+            max_attempts: context.max_attempts(),
+            token: context.fence_token().0,
+            lease_until_ms: lease.as_millis(),
+        };
+        // If the child is gone, its end is noticed below.
+        let _ = self.send(&ToChild::Run(Box::new(run))).await;
+        let mut renewals = interval(RENEWAL);
+        renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut is_told = false;
+        let ended = loop {
+            tokio::select! {
+                biased;
+                message = self.said.recv() => match message {
+                    Some(FromChild::Done(word, text, seconds)) => {
+                        drop(unfinished);
+                        let _ = tell.send(outcome(&word, text, seconds));
+                        return true;
+                    }
+                    Some(FromChild::Progress(fraction, note)) => context.progress(fraction, &note),
+                    Some(FromChild::Log(text)) => context.log(&text),
+                    Some(FromChild::Ready(_) | FromChild::Failed(_)) => {}
+                    None => break self.process.ended().await,
+                },
+                ended = self.process.ended() => break ended,
+                reason = context.cancelled(), if !is_told => {
+                    is_told = true;
+                    let _ = self.send(&ToChild::Stop(reason.to_string())).await;
+                }
+                () = tell.closed() => {
+                    // The worker has given the job up: its grace or its lease is over.
+                    self.process.stop(Duration::ZERO);
+                    break self.process.ended().await;
+                }
+                _ = renewals.tick() => {
+                    let now = context.extend_lease();
+                    if std::mem::replace(&mut lease, now) != now {
+                        let _ = self.send(&ToChild::Lease(now.as_millis())).await;
+                    }
+                }
+            }
+        };
+        // What it said before it died.
+        while let Ok(message) = self.said.try_recv() {
+            match message {
+                FromChild::Done(word, text, seconds) => {
+                    drop(unfinished);
+                    let _ = tell.send(outcome(&word, text, seconds));
+                    return false;
+                }
+                FromChild::Log(text) => context.log(&text),
+                _ => {}
+            }
+        }
+        let why = told(&ended, self.oom_kills);
+        tracing::warn!(job = %context.job(), task = %context.task(), "its child process has ended: {why}");
+        drop(unfinished);
+        let _ = tell.send(Err(Failure::retry(format_args!("the child process has ended: {why}"))));
+        false
+    }
+
+    async fn send(&mut self, message: &ToChild) -> io::Result<()> {
+        self.write.write_all(&frame::encode(message)?).await
+    }
+
+    /// Why it should be replaced, if so.
+    fn is_worn(&self, described: &Described) -> Option<String> {
+        if let Some(jobs) = described.recycle_jobs.filter(|jobs| self.jobs >= *jobs) {
+            return Some(format!("it ran {jobs} jobs"));
+        }
+        let most = described.recycle_mib?;
+        let mib = memory_mib(self.process.id()?)?;
+        (mib > u64::from(most)).then(|| format!("it holds {mib} MiB"))
+    }
+
+    /// Ends it: no more jobs come.
+    async fn end(self) {
+        let Self { mut process, write, said: _said, .. } = self;
+        drop(write);
+        if timeout(END, process.ended()).await.is_err() {
+            tracing::warn!("a child process does not end and is killed");
+            process.stop(Duration::ZERO);
+            process.ended().await;
+        }
+    }
+}
+
+/// Starts a child under its guard, with its end of a socket.
+async fn launch(described: &Described) -> io::Result<(Guarded, tokio::net::UnixStream)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    let theirs = OwnedFd::from(theirs);
+    let number = theirs.as_raw_fd();
+    let mut command: Command = guard::command(&described.guard);
+    command.args(&described.command).env(SOCKET, number.to_string());
+    let command = inherit(command, theirs);
+    let mark = (MARK, uuid::Uuid::new_v4().to_string());
+    let process = Guarded::start(command, mark).await?;
+    Ok((process, tokio::net::UnixStream::from_std(ours)?))
+}
+
+/// Leaves a descriptor open in the process that a command starts. The guard and its launcher pass it on.
+fn inherit(mut command: Command, descriptor: OwnedFd) -> Command {
+    // SAFETY: between fork and exec it makes one system call, `fcntl`, which is async-signal-safe.
+    unsafe {
+        command.pre_exec(move || Ok(fcntl_setfd(&descriptor, FdFlags::empty())?));
+    }
+    command
+}
+
+/// How a child ended. The kernel's count of out-of-memory kills tells whether it may have been one of them.
+fn told(ended: &Ended, oom_kills_before: u64) -> String {
+    let is_kill = matches!(ended, Ended::Killed(signal) if *signal == rustix::process::Signal::KILL.as_raw());
+    if is_kill && oom_kills() > oom_kills_before {
+        return format!("{ended}, by the kernel because memory ran out");
+    }
+    ended.to_string()
+}
+
+/// How many processes the kernel has killed for their memory. 0 if it does not tell.
+fn oom_kills() -> u64 {
+    let told = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let count = told.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
+    count.unwrap_or(0)
+}
+
+/// The memory that a process holds.
+fn memory_mib(process: i32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let kib: u64 = status.lines().find_map(|line| {
+        line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok()
+    })?;
+    Some(kib >> 10)
+}
