@@ -174,10 +174,8 @@ impl Bridge {
 
     /// Acts if a handler that the worker has given up still runs.
     async fn watch_given_up(self: Arc<Self>, number: u64, context: Context) {
-        let is_lost = matches!(
-            context.cancel_reason(),
-            Some(CancelReason::LeaseLost | CancelReason::LeaseEnded)
-        );
+        let is_lost =
+            matches!(context.cancel_reason(), Some(CancelReason::LeaseLost | CancelReason::LeaseEnded));
         tokio::time::sleep(if is_lost { PATIENCE_WITHOUT_LEASE } else { PATIENCE }).await;
         if !self.is_running(number) {
             return;

@@ -81,7 +81,8 @@ impl Child {
         // SAFETY: the worker that started this process left the descriptor open for this one object.
         let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
         // Not for processes that the handlers start.
-        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)
+            .map_err(|error| failed(error.into()))?;
         let stream = UnixStream::from(socket);
         let write = Arc::new(Mutex::new(stream.try_clone().map_err(failed)?));
         let stopped = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);

@@ -90,8 +90,11 @@ impl Children {
         let mut first = Some(first);
         let drivers = (0..described.children)
             .map(|_| {
-                let driver =
-                    Driver { described: Arc::clone(&described), tasks: Arc::clone(&tasks), line: Arc::clone(&jobs) };
+                let driver = Driver {
+                    described: Arc::clone(&described),
+                    tasks: Arc::clone(&tasks),
+                    line: Arc::clone(&jobs),
+                };
                 tokio::spawn(driver.run(first.take()))
             })
             .collect();
@@ -390,8 +393,8 @@ fn oom_kills() -> u64 {
 /// The memory that a process holds.
 fn memory_mib(process: i32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let kib: u64 = status.lines().find_map(|line| {
-        line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok()
-    })?;
+    let kib: u64 = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:")?.split_whitespace().next()?.parse().ok())?;
     Some(kib >> 10)
 }

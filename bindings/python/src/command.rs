@@ -30,8 +30,8 @@ pub fn main(
 /// Prints an error, which is JSON, as a command prints it. Returns the exit code for it.
 #[pyfunction]
 pub fn report(error: &str) -> u8 {
-    let error = serde_json::from_str(error)
-        .unwrap_or_else(|_| qo::Error::new(qo::ErrorKind::Internal, error));
+    let error =
+        serde_json::from_str(error).unwrap_or_else(|_| qo::Error::new(qo::ErrorKind::Internal, error));
     qo_cli::report(error)
 }
 

@@ -4,7 +4,9 @@ use crate::pending::Pending;
 use crate::runtime::Origin;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use qo::core::{Claim, Clock, Configuration, FenceToken, GroupRef, JobFilter, JobId, MemoryStore, Name, NewJob};
+use qo::core::{
+    Claim, Clock, Configuration, FenceToken, GroupRef, JobFilter, JobId, MemoryStore, Name, NewJob,
+};
 use qo::core::{NewSession, SessionId};
 use qo::{Client, Error, ErrorKind, JobState, Page, Result, SlotGuard, Store, Time};
 use serde::de::DeserializeOwned;
@@ -123,7 +125,9 @@ impl Connection {
                 clock.0.fetch_add(ms.into(), Ordering::SeqCst);
                 Ok(())
             }
-            Place::Url(_) => Err(PyRuntimeError::new_err("only a namespace of qo.testing has a clock that moves")),
+            Place::Url(_) => {
+                Err(PyRuntimeError::new_err("only a namespace of qo.testing has a clock that moves"))
+            }
         }
     }
 
@@ -190,8 +194,7 @@ fn read<T: DeserializeOwned>(arguments: &str) -> Result<T> {
 
 /// An answer as JSON.
 pub fn write(answer: &impl Serialize) -> Result<String> {
-    serde_json::to_string(answer)
-        .map_err(|error| Error::new(ErrorKind::Internal, format!("answer: {error}")))
+    serde_json::to_string(answer).map_err(|error| Error::new(ErrorKind::Internal, format!("answer: {error}")))
 }
 
 fn page<C>((after, limit): (Option<C>, usize)) -> Page<C> {

@@ -90,4 +90,3 @@ fn given(settings: &Settings) -> Map<String, Value> {
     });
     shown.collect()
 }
-

@@ -224,7 +224,8 @@ impl Worker {
 
     /// Handlers have ended, each with its number, a word, a text and seconds.
     fn done(&self, is_sync: bool, all: Vec<Told>) {
-        let ended = all.into_iter().map(|(number, word, text, seconds)| (number, outcome(&word, text, seconds)));
+        let ended =
+            all.into_iter().map(|(number, word, text, seconds)| (number, outcome(&word, text, seconds)));
         self.bridge(is_sync).done(ended);
     }
 

@@ -3,8 +3,8 @@
 use crate::context::Context;
 use crate::failure::IntoFailure;
 use crate::handler::{Blocking, Handler, TaskConfig, Typed};
-use crate::metrics::Metrics;
 use crate::log::AttemptLogs;
+use crate::metrics::Metrics;
 use crate::program::Program;
 use crate::task::{Accepts, Returns};
 use crate::worker::attempt::Attempts;
@@ -234,7 +234,17 @@ impl WorkerBuilder {
     /// The worker, or every mistake.
     pub fn build(self) -> Result<Worker> {
         let Self {
-            store, options, tasks, handlers, programs, mut mistakes, logs, own_threads, seed, on_stuck, ..
+            store,
+            options,
+            tasks,
+            handlers,
+            programs,
+            mut mistakes,
+            logs,
+            own_threads,
+            seed,
+            on_stuck,
+            ..
         } = self;
         mistakes.extend(options.check().err());
         if mistakes.is_empty() && (tasks.is_empty() || tasks.len() > caps::SERVED) {

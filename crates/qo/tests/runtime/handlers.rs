@@ -231,3 +231,38 @@ fn a_worker_with_mistakes_is_not_built_and_all_are_listed() {
         assert!(error.contains(part), "{part}: {error}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_handler_logs_is_shown_while_it_runs_and_after_it_ended() {
+    on_every_store(async |store| {
+        let (go, going) = tokio::sync::watch::channel(false);
+        let talks = move |lines: u32, context: Context| {
+            let mut going = going.clone();
+            async move {
+                (0..lines).for_each(|line| context.log(&format!("line {line}\n")));
+                going.wait_for(|going| *going).await.map_err(Failure::retry)?;
+                context.log("the end\n");
+                Ok::<_, Failure>(())
+            }
+        };
+        let worker = Running::start(Worker::builder(store.clone()).task("talks", talks));
+        let client = Client::new(store);
+        let job = client.submit("talks", &2).await.expect("submitted");
+        let log = async || {
+            let running = client.job(job).await.expect("a job").view.running?;
+            client.log(running.token).await.expect("a log")
+        };
+        until("the log of a running handler", async || log().await.as_deref() == Some("line 0\nline 1\n"))
+            .await;
+        go.send_replace(true);
+        let token = ended(&client, job).await.attempts[0].token;
+        let whole = client.log(token).await.expect("a log");
+        assert_eq!(whole.as_deref(), Some("line 0\nline 1\nthe end\n"));
+        let long = ended(&client, client.submit("talks", &20_000).await.expect("submitted")).await;
+        let log = client.log(long.attempts[0].token).await.expect("a log").expect("the end of it");
+        assert!(log.len() <= caps::LOG_BYTES && log.ends_with("line 19999\nthe end\n"), "{}", log.len());
+        assert!(qo::log::cut(&log).0 > 0, "it says how much is gone");
+        worker.drain().await;
+    })
+    .await;
+}

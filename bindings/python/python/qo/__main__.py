@@ -1,0 +1,7 @@
+"""`python -m qo` is `qo`."""
+
+import sys
+
+from ._command import main
+
+sys.exit(main())

@@ -1,0 +1,61 @@
+"""Logs: what a handler logs goes to its attempt, what Rust logs goes to `logging`."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from . import _qo
+from ._context import CURRENT
+
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+class AttemptHandler(logging.Handler):
+    """Adds records that are made in a handler of a job to the log of its attempt."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Add a record."""
+        context = CURRENT.get(None)
+        if context is None:
+            return
+        try:
+            context.log(self.format(record))
+        except Exception:  # noqa: BLE001 -- as every handler of logging does
+            self.handleError(record)
+
+
+_lock = threading.Lock()
+_workers = 0
+_handler = AttemptHandler()
+_handler.setFormatter(logging.Formatter(_FORMAT))
+
+
+def emit(level: int, name: str, text: str) -> None:
+    """Take a line that Rust has logged."""
+    logging.getLogger(name).log(level, "%s", text)
+
+
+def forward() -> None:
+    """Pass on what Rust logs, as far as the loggers `qo` and `qo.job` want it now."""
+    levels = [logging.getLogger(name).getEffectiveLevel() for name in ("qo", "qo.job")]
+    _qo.log_to(emit, *(min(level, 50) for level in levels))
+
+
+def attach() -> None:
+    """Begin: a worker starts."""
+    global _workers  # noqa: PLW0603
+    with _lock:
+        _workers += 1
+        if _workers == 1:
+            logging.getLogger().addHandler(_handler)
+    forward()
+
+
+def detach() -> None:
+    """End: a worker has ended."""
+    global _workers  # noqa: PLW0603
+    with _lock:
+        _workers -= 1
+        if _workers == 0:
+            logging.getLogger().removeHandler(_handler)
