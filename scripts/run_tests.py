@@ -6,7 +6,8 @@
 `cargo test` runs one test program after another, and most of them wait: for a
 lease, a process, a server. This program runs N of them at once (default: the
 number of CPUs), the slowest first, by what they took the last time. Programs
-in ALONE disturb others and run by themselves. Doc tests come last.
+in ALONE disturb others and run by themselves. Doc tests and the Python package
+(scripts/test_python.py) come last.
 
 NAME picks test programs by a part of `crate/program`: `qo-postgres/equality`.
 
@@ -234,6 +235,8 @@ def main() -> int:
     if not arguments.names and not arguments.fast:
         documents = subprocess.run([CARGO, "test", *WHAT, "--doc", "-q"], check=False)
         failed += [] if documents.returncode == 0 else [Ran(Program("doc tests", "", Path()), 0, 1, "")]
+        python = subprocess.run(["scripts/test_python.py"], check=False)
+        failed += [] if python.returncode == 0 else [Ran(Program("scripts/test_python.py", "", Path()), 0, 1, "")]
     slowest(runner.done)
     if failed:
         print(f"\nFAILED: {', '.join(ran.program.name for ran in failed)}")

@@ -20,6 +20,8 @@ from maturin import (
     get_requires_for_build_editable,
     get_requires_for_build_sdist,
     get_requires_for_build_wheel,
+    prepare_metadata_for_build_editable,
+    prepare_metadata_for_build_wheel,
 )
 
 __all__ = [
@@ -29,6 +31,8 @@ __all__ = [
     "get_requires_for_build_editable",
     "get_requires_for_build_sdist",
     "get_requires_for_build_wheel",
+    "prepare_metadata_for_build_editable",
+    "prepare_metadata_for_build_wheel",
 ]
 
 
@@ -44,7 +48,19 @@ def _package() -> Path:
 def _prepare() -> None:
     profile = os.environ.get("QO_BUILD_PROFILE", "release")
     os.environ.setdefault("MATURIN_PEP517_ARGS", f"--profile {profile} --locked")
-    command = ["cargo", "build", "--locked", "--profile", profile, "-p", "qo-cli", "--bin", "qo-guard", "--features", "guard"]
+    command = [
+        "cargo",
+        "build",
+        "--locked",
+        "--profile",
+        profile,
+        "-p",
+        "qo-cli",
+        "--bin",
+        "qo-guard",
+        "--features",
+        "guard",
+    ]
     built = subprocess.run([*command, "--message-format=json-render-diagnostics"], check=True, stdout=subprocess.PIPE)
     messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith(b"{")]
     guard = next(message["executable"] for message in reversed(messages) if message.get("executable"))

@@ -1,4 +1,4 @@
-"""Workers that are processes: killed, forked, told to stop."""
+"""Workers that are processes: killed, stopped, told to stop; their children; forks."""
 
 import json
 import os
@@ -9,33 +9,208 @@ import textwrap
 import time
 
 import pytest
+from conftest import url_of
+from fleet import Fleet, children_of, most_at_once, until
 
-WORKER = """
-import asyncio, json, os, sys, time
-import qo
+LEASE = "--default-lease-duration-secs=5"
 
-app = qo.App(sys.argv[1])
-
-@app.task("work", max_concurrent=3)
-async def work(number: int) -> int:
-    began = time.time()
-    await asyncio.sleep(0.1)
-    with open(sys.argv[2], "a") as out:
-        out.write(json.dumps([number, os.getpid(), began, time.time()]) + "\\n")
-    return number
-
-print("ready", flush=True)
-asyncio.run(app.run(lease=5.0))
-print("ended", flush=True)
+SUBMIT = """
+import asyncio, json, shop, qo
+async def main():
+    jobs = await shop.{task}.submit_many([{{"number": n}} for n in range({count})])
+    print(sorted([await job.result(timeout=100) for job in jobs]) == list(range({count})))
+asyncio.run(main())
 """
 
 
-def start(folder, url, records):
-    program = folder / "worker.py"
-    program.write_text(WORKER)
-    process = subprocess.Popen([sys.executable, str(program), url, str(records)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "ready\n"
-    return process
+@pytest.fixture(params=["file", "postgres", "s3"])
+def fleet(request, tmp_path):
+    fleet = Fleet(tmp_path, url_of(request.param, tmp_path))
+    yield fleet
+    fleet.kill()
+
+
+@pytest.fixture
+def here(tmp_path):
+    fleet = Fleet(tmp_path, url_of("file", tmp_path))
+    yield fleet
+    fleet.kill()
+
+
+def submitting(fleet: Fleet, task: str, count: int) -> subprocess.Popen:
+    script = SUBMIT.format(task=task, count=count)
+    return subprocess.Popen(
+        [sys.executable, "-c", script], cwd=fleet.folder, env=fleet.environment, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_a_limit_holds_across_workers_one_of_which_is_killed(fleet):
+    workers = [fleet.start(LEASE) for _ in range(4)]
+    submitted = submitting(fleet, "work", 60)
+    until(lambda: len(fleet.records()) >= 12, "some jobs have run")
+    victim = next(worker for worker in workers if worker.pid == fleet.records()[-1]["pid"])
+    victim.kill()
+    victim.wait()
+    died = {victim.pid: time.monotonic()}
+    assert submitted.communicate(timeout=150)[0] == "True\n"
+    fleet.end()
+    records = fleet.records()
+    assert {record["number"] for record in records if record["what"] == "ended"} == set(range(60))
+    assert most_at_once(records, died) == 3
+
+
+def test_a_limit_holds_across_children_one_of_which_is_killed(fleet):
+    worker = fleet.start("--processes=4", LEASE)
+    submitted = submitting(fleet, "sync_work", 60)
+    until(lambda: len(fleet.records()) >= 12, "some jobs have run")
+    victim = fleet.records()[-1]["pid"]
+    assert victim in children_of(worker.pid)
+    os.kill(victim, signal.SIGKILL)
+    died = {victim: time.monotonic()}
+    assert submitted.communicate(timeout=150)[0] == "True\n"
+    fleet.end()
+    records = fleet.records()
+    assert {record["number"] for record in records if record["what"] == "ended"} == set(range(60))
+    assert most_at_once(records, died) == 3
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments"), [("ticks", []), ("sync_ticks", []), ("ticks", ["--processes=1"]), ("sync_ticks", ["--processes=1"])]
+)
+def test_a_worker_stopped_past_its_lease_does_nothing_more(here, task, arguments):
+    worker = here.start(LEASE, *arguments)
+    here.run(f"import shop; shop.{task}.submit_sync(1)")
+    until(lambda: len(here.records()) > 3, "the handler runs")
+    tree = [worker.pid, *children_of(worker.pid)]
+    for process in tree:
+        os.kill(process, signal.SIGSTOP)
+    # Another worker takes the job over when the lease is over.
+    other = here.start(LEASE)
+    first = {record["pid"] for record in here.records()}
+    until(lambda: any(record["pid"] not in first for record in here.records()), "the job runs again", 30)
+    resumed = time.monotonic()
+    for process in tree:
+        os.kill(process, signal.SIGCONT)
+    wait_for_exit = not arguments and task == "sync_ticks"
+    if wait_for_exit:
+        assert worker.wait(30) == 70, here.log(worker)
+    else:
+        until(lambda: "lease" in here.log(worker), "the worker has noticed")
+    late = [record["at"] - resumed for record in here.records() if record["pid"] in first]
+    assert max(late) < 0.1, f"{max(late):.3f} s after SIGCONT"
+    here.run("import asyncio, shop; asyncio.run(shop.app.client.cancel_jobs(states=['running']))")
+    here.kill()
+    assert other.poll() is not None
+
+
+def test_a_handler_that_ignores_cancellation_ends_the_process(here):
+    worker = here.start(LEASE, "--cancel-grace-ms=200")
+    here.run("import shop; shop.deaf.submit_sync(1)")
+    until(lambda: len(here.records()) == 1, "it runs")
+    here.run("import asyncio, shop; asyncio.run(shop.app.client.cancel_jobs(states=['running']))")
+    assert worker.wait(30) == 70, here.log(worker)
+    assert any(record["what"] == "deaf" for record in here.records())
+    assert "does not stop" in here.log(worker)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("segfault", "killed by signal 11 (SIGSEGV)"),
+        ("exit", "exit code 3"),
+        ("kill", "killed by signal 9 (SIGKILL)"),
+        ("system_exit", "SystemExit: enough"),
+    ],
+)
+def test_the_death_of_a_child_is_settled_at_once_and_said(here, how, said):
+    # A lease of an hour: nothing but the death itself ends the attempt.
+    here.start("--processes=2", "--default-lease-duration-secs=3600")
+    told = here.run(
+        f"""
+        import shop, qo
+        try:
+            shop.dies.submit_sync({how!r}).result(timeout=60)
+        except qo.JobFailed as failed:
+            print(failed.error)
+        print(shop.whoami.submit_sync().result(timeout=60)["attempt"])
+        """
+    )
+    assert said in told
+    assert told.endswith("\n1\n"), "another child has taken its place"
+    here.end()
+
+
+def test_children_are_replaced_after_so_many_jobs(here):
+    here.start("--processes=1", "--recycle-jobs=2")
+    told = here.run(
+        """
+        import asyncio, json, shop
+        async def main():
+            found = []
+            for _ in range(5):
+                job = await shop.whoami.submit()
+                found.append((await job.result(timeout=60))["pid"])
+            print(json.dumps([found, await job.logs()]))
+        asyncio.run(main())
+        """
+    )
+    pids, logs = json.loads(told)
+    assert pids[0] == pids[1] != pids[2] == pids[3] != pids[4]
+    assert logs == "said by a child\n"
+    here.end()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--processes=2"]])
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_and_the_process_ends_well(here, how, arguments):
+    worker = here.start(*arguments)
+    here.run("import shop; shop.sync_work.submit_sync(1, seconds=0.5); shop.work.submit_sync(2, seconds=0.5)")
+    until(lambda: len(here.records()) == 2, "both run")
+    below = children_of(worker.pid)
+    worker.send_signal(how)
+    assert worker.wait(30) == 0, here.log(worker)
+    assert sorted(record["what"] for record in here.records()) == ["began", "began", "ended", "ended"]
+    until(lambda: not any(os.path.exists(f"/proc/{child}") for child in below), "its children are gone")  # noqa: PTH110
+
+
+def test_the_worker_says_its_settings_word_for_word(here):
+    worker = here.start("--processes=4", "--max-claim-batch=2", "--cluster-wide-cap=20")
+    line = "Concurrency config: processes=4, cluster_wide_cap=20, max_claim_per_worker=4, max_claim_batch=2"
+    assert line in here.log(worker)
+    here.end()
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("nowhere:app", "there is no module nowhere"),
+        ("shop:jobs", "shop has no jobs; it has app"),
+        ("shop:note", "note"),
+        ("broken:app", "ZeroDivisionError"),
+    ],
+)
+def test_an_app_that_cannot_be_loaded_is_named(here, target, said):
+    (here.folder / "broken.py").write_text("1 / 0\n")
+    ran = subprocess.run(
+        [sys.executable, "-m", "qo", "worker", target],
+        cwd=here.folder,
+        env=here.environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode in (1, 2)
+    assert said in ran.stderr
+
+
+def test_a_worker_starts_again_when_a_source_changes(here):
+    worker = here.start("--reload")
+    source = here.folder / "shop.py"
+    source.write_text(source.read_text().replace('"attempt": ctx.attempt', '"attempt": 100'))
+    until(lambda: here.log(worker).count("at work") == 2, "it has started again")
+    assert here.run('import shop; print(shop.whoami.submit_sync().result(timeout=30)["attempt"])') == "100\n"
+    here.end()
 
 
 def run(script: str, *arguments: str) -> subprocess.CompletedProcess:
@@ -43,75 +218,9 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess:
         [sys.executable, "-c", textwrap.dedent(script), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         check=False,
     )
-
-
-def most_at_once(records) -> int:
-    edges = sorted([(began, 1) for *_, began, _ in records] + [(ended, -1) for *_, ended in records])
-    now = most = 0
-    for _, step in edges:
-        now += step
-        most = max(most, now)
-    return most
-
-
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_drains_and_the_process_ends_well(tmp_path, here, how):
-    records = tmp_path / "records"
-    worker = start(tmp_path, here, records)
-    ran = run(
-        """
-        import asyncio, sys, qo
-        async def main():
-            queue = await qo.connect(sys.argv[1])
-            job = await queue.submit("work", {"number": 1})
-            print(await job.result(timeout=30))
-        asyncio.run(main())
-        """,
-        here,
-    )
-    assert ran.stdout == "1\n", ran.stderr
-    worker.send_signal(how)
-    assert worker.wait(30) == 0
-    assert worker.stdout.read() == "ended\n"
-
-
-def test_a_limit_holds_across_processes_one_of_which_is_killed(tmp_path, here):
-    records = tmp_path / "records"
-    workers = [start(tmp_path, here, records) for _ in range(4)]
-    submitting = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            textwrap.dedent(
-                """
-                import asyncio, sys, qo
-                async def main():
-                    queue = await qo.connect(sys.argv[1])
-                    jobs = [await queue.submit("work", {"number": n}) for n in range(60)]
-                    print(sorted([await job.result(timeout=60) for job in jobs]) == list(range(60)))
-                asyncio.run(main())
-                """
-            ),
-            here,
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + 30
-    while not records.exists() or len(records.read_text().splitlines()) < 9:
-        assert time.monotonic() < deadline
-        os.sched_yield()
-    workers[0].kill()
-    assert submitting.communicate(timeout=90)[0] == "True\n"
-    for worker in workers[1:]:
-        worker.send_signal(signal.SIGTERM)
-    assert [worker.wait(30) for worker in workers[1:]] == [0, 0, 0]
-    told = [json.loads(line) for line in records.read_text().splitlines()]
-    assert {number for number, *_ in told} == set(range(60))
-    assert most_at_once(told) == 3
 
 
 def test_a_child_that_was_forked_later_is_told_so(here):
@@ -121,35 +230,38 @@ def test_a_child_that_was_forked_later_is_told_so(here):
         app = qo.App(sys.argv[1])                      # opens nothing
         before = os.fork()
         if before == 0:
-            asyncio.run(app.client.call("now"))        # a child that was forked before is fine
+            asyncio.run(app.client.queues())           # a child that was forked before is fine
             os._exit(0)
         _, status = os.waitpid(before, 0)
-        asyncio.run(app.client.call("now"))
+        asyncio.run(app.client.queues())
         after = os.fork()
         if after == 0:
+            inside = [os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{n}")]
+            print([link for link in inside if link.startswith(sys.argv[1].removeprefix("file:"))])
             try:
-                asyncio.run(app.client.call("now"))
+                asyncio.run(app.client.queues())
             except RuntimeError as error:
                 print(error, flush=True)
             os._exit(0)
         os.waitpid(after, 0)
         print(os.waitstatus_to_exitcode(status))
         """,
-        here,
+        here.url,
     )
-    assert "was forked from process" in ran.stdout, ran
+    assert ran.stdout.startswith("[]\n"), ran
+    assert "was forked from process" in ran.stdout
     assert ran.stdout.endswith("\n0\n")
 
 
-def test_an_import_is_fast_and_starts_no_thread():
+def test_an_import_starts_no_thread():
     ran = run(
         """
-        import time
-        began = time.perf_counter()
         import qo
         import threading
         from pathlib import Path
-        qo.App("memory:")
+        app = qo.App("memory:")
+        @app.task
+        async def work() -> None: ...
         print(len(list(Path("/proc/self/task").iterdir())), threading.active_count())
         """
     )
@@ -159,20 +271,28 @@ def test_an_import_is_fast_and_starts_no_thread():
 def test_many_starts_and_stops_leave_nothing_behind():
     ran = run(
         """
-        import asyncio, qo, threading
+        import asyncio, gc, qo, threading, os
         async def once():
             app = qo.App("memory:")
             @app.task("work")
             async def work() -> int:
                 return 1
+            @app.task("sync_work")
+            def sync_work() -> int:
+                return 2
             working = asyncio.ensure_future(app.run(until_signal=False))
-            job = await work.submit()
-            assert await job.result(timeout=30) == 1
+            jobs = [await work.submit(), await sync_work.submit()]
+            assert [await job.result(timeout=30) for job in jobs] == [1, 2]
             app.shutdown()
             await working
+            await app.close()
+        asyncio.run(once())
+        gc.collect()
+        before = len(os.listdir("/proc/self/fd"))
         for _ in range(100):
             asyncio.run(once())
-        print(threading.active_count())
+        gc.collect()
+        print(threading.active_count(), len(os.listdir("/proc/self/fd")) - before)
         """
     )
-    assert (ran.stdout, ran.stderr) == ("1\n", ""), ran
+    assert (ran.stdout, ran.stderr) == ("1 0\n", ""), ran
