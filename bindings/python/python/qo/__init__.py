@@ -1,7 +1,14 @@
-"""qo: a job queue that decides how much may run at once, across a whole fleet, exactly."""
+"""qo: a job queue that decides how much may run at once, across a whole fleet, exactly.
 
-from ._app import App, Worker
-from ._client import Client, Concurrency, JobHandle, connect
+Names of `qo` are for asyncio; `qo.sync` has the same ones without it.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from ._app import App, get_default, set_default
+from ._client import Client, JobFilter, connect
+from ._concurrency import Concurrency
+from ._config import AppConfig, CustomQueueConfig, PostgresConfig, QueueMode
 from ._context import Context, current
 from ._errors import (
     BadData,
@@ -23,14 +30,41 @@ from ._errors import (
     RetryableError,
     Snooze,
     Unavailable,
+    UnknownOption,
     UnknownOutcome,
 )
+from ._explanation import Explanation, Reason
+from ._handle import JobHandle, NewJob
+from ._job import Job
 from ._options import Backoff, SubmitOptions
-from ._task import Task
-from ._views import Attempt, ConcurrencyStatus, Explanation, JobInfo, SlotInfo
+from ._plain import Worker
+from ._settings import WorkerOptions
+from ._slot import Slot
+from ._task import SkippingTask, Task
+from ._tasks import Tasks
+from ._views import (
+    Attempt,
+    ConcurrencyStatus,
+    GroupInfo,
+    JobInfo,
+    Page,
+    Progress,
+    QueueInfo,
+    Run,
+    ScheduleInfo,
+    SlotInfo,
+    StepInfo,
+    WorkerInfo,
+    WorkflowInfo,
+)
+from ._workflow import Workflow
+
+if TYPE_CHECKING:
+    from . import sync
 
 __all__ = [
     "App",
+    "AppConfig",
     "Attempt",
     "Backoff",
     "BadData",
@@ -39,31 +73,70 @@ __all__ = [
     "ConcurrencyStatus",
     "Conflict",
     "Context",
+    "CustomQueueConfig",
     "Explanation",
     "Fail",
     "Fenced",
+    "GroupInfo",
     "Internal",
     "Invalid",
+    "Job",
     "JobCancelled",
     "JobEnded",
     "JobExpired",
     "JobFailed",
+    "JobFilter",
     "JobHandle",
     "JobInfo",
     "LimitReached",
+    "NewJob",
     "NotFound",
+    "Page",
     "PermanentError",
+    "PostgresConfig",
+    "Progress",
     "QoError",
+    "QueueInfo",
+    "QueueMode",
+    "Reason",
     "RescheduleError",
     "Retry",
     "RetryableError",
+    "Run",
+    "ScheduleInfo",
+    "SkippingTask",
+    "Slot",
     "SlotInfo",
     "Snooze",
+    "StepInfo",
     "SubmitOptions",
     "Task",
+    "Tasks",
     "Unavailable",
+    "UnknownOption",
     "UnknownOutcome",
     "Worker",
+    "WorkerInfo",
+    "WorkerOptions",
+    "Workflow",
+    "WorkflowInfo",
     "connect",
     "current",
+    "get_default",
+    "set_default",
+    "sync",
 ]
+
+# Errors and tracebacks name what users import.
+for _public in list(vars().values()):
+    if isinstance(_public, type) and _public.__module__.startswith("qo._"):
+        _public.__module__ = "qo"
+
+
+def __getattr__(name: str) -> Any:
+    """Import `qo.sync` when it is first used."""
+    if name == "sync":
+        import importlib  # noqa: PLC0415
+
+        return importlib.import_module("qo.sync")
+    raise AttributeError(f"module 'qo' has no attribute {name!r}")

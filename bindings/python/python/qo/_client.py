@@ -2,144 +2,278 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, overload
 
-from . import _qo
-from ._call import answer, answer_sync
-from ._codec import dumps, read
-from ._errors import JobCancelled, JobExpired, JobFailed, from_json
-from ._options import SubmitOptions, described, milliseconds
-from ._views import ConcurrencyStatus, Explanation, JobInfo
+from ._call import Async, answer, answer_sync, call, drive, drive_sync
+from ._codec import dumps
+from ._concurrency import Concurrency
+from ._decode import Compiling
+from ._errors import Invalid
+from ._handle import JobHandle, NewJob, as_it_is, submit
+from ._namespace import Namespace
+from ._options import described, milliseconds, one_of, template, unknown
+from ._slot import Slot
+from ._views import (
+    GroupInfo,
+    JobInfo,
+    Page,
+    QueueInfo,
+    ScheduleInfo,
+    WorkerInfo,
+    WorkflowInfo,
+)
+from ._workflow import Workflow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from types import TracebackType
 
     from typing_extensions import Self, Unpack
 
-R = TypeVar("R")
+    from . import _qo
+    from . import sync as without_asyncio
+    from ._call import Steps
+    from ._options import JobOptions, Length, OnFailure, SubmitOptions
+    from ._views import JobState
+
+H = TypeVar("H")
+C = TypeVar("C")
+
+_STATES = ("pending", "claimed", "running", "succeeded", "failed", "cancelled", "expired")
 
 
-def result_of(detail: dict[str, Any], returns: Any) -> Any:
-    """Return the result of a job that has ended, or raise what became of it."""
-    job, state = detail["id"], detail["state"]
-    if state == "succeeded":
-        return read(returns, json.loads(detail["output"] or "null"), path="result")
-    if state == "failed":
-        errors = [attempt["error"] for attempt in detail["attempts"] if attempt.get("error")]
-        error = errors[-1] if errors else "it failed"
-        raise JobFailed(f"job {job} failed: {error}", job=job, error=error)
-    if state == "expired":
-        raise JobExpired(f"job {job} expired before it started", job=job)
-    raise JobCancelled(f"job {job} was cancelled", job=job)
+class JobFilter(TypedDict, total=False):
+    """Which jobs are meant: those that match every part that is given."""
+
+    states: Collection[JobState]
+    queue: str
+    task: str
+    group: str
+    key: str
+    workflow: str
 
 
-class JobHandle(Generic[R]):
-    """A job that was submitted."""
-
-    __slots__ = ("_client", "_returns", "id")
-
-    def __init__(self, client: Client, job: str, returns: Any = Any) -> None:
-        self._client = client
-        self._returns = returns
-        self.id = job
-
-    async def result(self, timeout: float | None = None) -> R:
-        """Wait until the job has ended and return its result.
-
-        Raises JobFailed, JobCancelled or JobExpired if it has none, TimeoutError if it takes longer than `timeout`
-        seconds; the job goes on then.
-        """
-        waiting = self._client.call("wait", self.id)
-        try:
-            detail = await asyncio.wait_for(waiting, timeout)
-        except asyncio.TimeoutError:
-            msg = f"job {self.id} has not ended within {timeout} s"
-            raise TimeoutError(msg) from None
-        return result_of(detail, self._returns)  # type: ignore[no-any-return]
-
-    def result_sync(self, timeout: float | None = None) -> R:
-        """Do what `result` does, without asyncio."""
-        detail = self._client.call_sync("wait", self.id, seconds=timeout)
-        return result_of(detail, self._returns)  # type: ignore[no-any-return]
-
-    async def info(self) -> JobInfo:
-        """Look at the job."""
-        return JobInfo.read(await self._client.call("job", self.id))
-
-    async def cancel(self) -> str:
-        """Call the job off and return its state: `running` means that it was told to stop."""
-        state: str = await self._client.call("cancel", self.id)
-        return state
-
-    async def retry(self) -> str:
-        """Open the job again and return its state."""
-        state: str = await self._client.call("retry", self.id)
-        return state
-
-    async def explain(self) -> Explanation:
-        """Ask why the job is not running."""
-        return Explanation(**await self._client.call("explain", self.id))
-
-    async def logs(self) -> str:
-        """Return what its attempts have logged, the oldest first."""
-        detail = await self._client.call("job", self.id)
-        logs = [await self._client.call("log", attempt["token"]) for attempt in detail["attempts"]]
-        return "".join(log for log in logs if log)
-
-    def __repr__(self) -> str:
-        return f"<job {self.id}>"
+def _filter(given: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in JobFilter.__annotations__:
+            raise unknown("filter", "part of a filter", name, JobFilter.__annotations__)
+        if name == "states":
+            states = [value] if isinstance(value, str) else list(value)
+            found[name] = [one_of("states", state, _STATES) for state in states]
+        elif value is not None:
+            found[name] = value
+    return found
 
 
-class Concurrency:
+class ClientCalls(Generic[H, C]):
+    """What `qo.Client` and `qo.sync.Client` do. `H` is the class of its handles, `C` that of its `concurrency`."""
+
+    concurrency: C
     """Limits, and what holds their slots."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, url: str, *, connection: _qo.Connection | None = None) -> None:
+        self.namespace = Namespace(url, connection)
 
-    async def status(self, group: str) -> ConcurrencyStatus:
-        """Look at a group."""
-        return ConcurrencyStatus.read(await self._client.call("group", group))
+    @property
+    def url(self) -> str:
+        """The URL of the namespace."""
+        return self.namespace.url
 
-    async def set(self, group: str, limit: int) -> None:
-        """Set the limit of a group, in the whole fleet. It counts at once."""
-        await self._client.call("set_limit", [group, limit])
+    @property
+    def connection(self) -> _qo.Connection:
+        """The extension's connection. Not part of the interface."""
+        return self.namespace.connection
 
-    async def unset(self, group: str) -> bool:
-        """Take back the limit that `set` has set. Returns whether there was one."""
-        was_set: bool = await self._client.call("unset_limit", group)
-        return was_set
+    def _handle(self, job: str) -> H:
+        raise NotImplementedError
 
-    async def release(self, group: str, slot_id: int) -> None:
-        """Take a slot away from its holder, which is told to stop."""
-        await self._client.call("release_slot", [group, slot_id])
+    def job(self, job: str) -> H:
+        """Return the handle of a job, by its id. It is not looked for."""
+        return self._handle(str(job))
+
+    @call
+    def jobs(self, *, limit: int = 100, after: Any = None, **filters: Unpack[JobFilter]) -> Steps[Page[JobInfo]]:
+        """Look at jobs, in the order of their submission, at most `limit`: `jobs(states=["failed"], task="mail")`.
+
+        `next` of the answer is the `after` of the next page; None if this is the last.
+        """
+        told = yield self.namespace.ask("jobs", [_filter(filters), after, limit])
+        return Page((JobInfo.read(job) for job in told["jobs"]), told["next"])
+
+    @call
+    def cancel_jobs(self, **filters: Unpack[JobFilter]) -> Steps[int]:
+        """Cancel every job that matches, and return how many were cancelled or told to stop."""
+        count: int = yield self.namespace.ask("cancel_matching", _some(filters))
+        return count
+
+    @call
+    def retry_jobs(self, **filters: Unpack[JobFilter]) -> Steps[int]:
+        """Open every job again that matches and ended without success, and return how many there were."""
+        count: int = yield self.namespace.ask("retry_matching", _some(filters))
+        return count
+
+    @call
+    def groups(self, *, limit: int = 100, after: str | None = None) -> Steps[Page[GroupInfo]]:
+        """Look at the groups that have jobs or a limit, by name."""
+        told = yield self.namespace.ask("groups", [after, limit])
+        return Page((GroupInfo.read(group) for group in told["groups"]), told["next"])
+
+    @call
+    def queues(self) -> Steps[list[QueueInfo]]:
+        """Look at the queues."""
+        return [QueueInfo.read(queue) for queue in (yield self.namespace.ask("queues"))]
+
+    @call
+    def pause(self, queue: str) -> Steps[None]:
+        """Let nothing start from a queue."""
+        yield self.namespace.ask("pause", queue)
+
+    @call
+    def resume(self, queue: str) -> Steps[None]:
+        """Let a paused queue go on."""
+        yield self.namespace.ask("resume", queue)
+
+    @call
+    def workers(self) -> Steps[list[WorkerInfo]]:
+        """Look at the workers that are alive."""
+        return [WorkerInfo.read(worker) for worker in (yield self.namespace.ask("workers"))]
+
+    @call
+    def workflows(self, *, limit: int = 100, after: str | None = None) -> Steps[Page[WorkflowInfo]]:
+        """Look at the workflows, by name."""
+        told = yield self.namespace.ask("workflows", [after, limit])
+        return Page((WorkflowInfo.read(one) for one in told["workflows"]), told["next"])
+
+    @call
+    def schedules(self) -> Steps[list[ScheduleInfo]]:
+        """Look at the schedules."""
+        return [ScheduleInfo.read(schedule) for schedule in (yield self.namespace.ask("schedules"))]
+
+    @call
+    def trigger_schedule(self, schedule: str) -> Steps[H]:
+        """Submit a schedule's job now. LimitReached if an earlier one has not ended, unless they may overlap."""
+        return self._handle((yield self.namespace.ask("trigger_schedule", schedule)))
+
+    @call
+    def enable_schedule(self, schedule: str) -> Steps[None]:
+        """Let a schedule fire."""
+        yield self.namespace.ask("enable_schedule", schedule)
+
+    @call
+    def disable_schedule(self, schedule: str) -> Steps[None]:
+        """Stop a schedule from firing, until it is enabled."""
+        yield self.namespace.ask("disable_schedule", schedule)
+
+    @call
+    def migrate(self) -> Steps[None]:
+        """Make the namespace, or raise it to the version of this release: a PostgreSQL schema needs it once."""
+        yield from self.namespace.migrate()
+
+    @call
+    def close(self) -> Steps[None]:
+        """Close the client. Calls on it raise from now on."""
+        yield from self.namespace.close()
+
+    def slot(
+        self,
+        group: str,
+        *,
+        limit: int | None = None,
+        slots: int = 1,
+        holder: str | None = None,
+        lease: Length = 30.0,
+        wait: bool = True,
+        timeout: Length | None = None,
+    ) -> Slot:
+        """Hold slots of a group (`GROUP` or `GROUP/KEY`) for a block: `async with client.slot("deploy", limit=1):`.
+
+        `with` does the same without asyncio. It waits until they are free, at most `timeout`; with `wait=False` it
+        raises LimitReached at once. `limit` counts where nothing else sets one. `lease` is how long the slots stay
+        taken if the process dies.
+        """
+        return Slot(
+            self.namespace,
+            group,
+            limit=limit,
+            slots=slots,
+            holder=holder,
+            lease=lease,
+            wait=wait,
+            timeout=timeout,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Client of {self.connection!r}>"
 
 
-class Client:
-    """A namespace, for submitting and looking. Opened by the first call; usable from any event loop and thread."""
+def _some(filters: Mapping[str, Any]) -> dict[str, Any]:
+    found = _filter(filters)
+    if not found:
+        raise Invalid.of("filter", {}, "must say which jobs: states, queue, task, group, key or workflow")
+    return found
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.connection = _qo.connect(url)
-        self.concurrency = Concurrency(self)
-        self._closed = False
+
+def new_job(task: str, data: object, options: dict[str, Any]) -> NewJob[Any]:
+    """Describe a job of a task by name. `concurrency_group` and `concurrency_limit` are other names of two options."""
+    for alias, option in (("concurrency_group", "group"), ("concurrency_limit", "limit")):
+        given = options.pop(alias, None)
+        if given is not None:
+            if options.get(option, given) != given:
+                raise Invalid.of(alias, given, f"is another name of {option}, which is {options[option]!r}")
+            options[option] = given
+    delay = template(task, options).get("delay")
+    return NewJob(described(task, dumps(data, path="data"), options), delay, as_it_is)
+
+
+_COMPILING = Compiling()
+
+
+def decoder(returns: Any) -> Callable[[Any], Any]:
+    """Return what makes a result of JSON, by an annotation."""
+    return as_it_is if returns is Any else _COMPILING.form(returns).decode
+
+
+class Client(ClientCalls[JobHandle[Any], Concurrency], Async):
+    """A namespace, for submitting and looking. Opened by the first call; usable from any event loop and thread.
+
+    `qo.sync.Client` is the same without asyncio.
+    """
+
+    def __init__(self, url: str, *, connection: _qo.Connection | None = None) -> None:
+        super().__init__(url, connection=connection)
+        self.concurrency = Concurrency(self.namespace)
+
+    def _handle(self, job: str) -> JobHandle[Any]:
+        return JobHandle(self.namespace, job)
+
+    @property
+    def sync(self) -> without_asyncio.Client:
+        """The same namespace, for code without asyncio."""
+        from .sync import Client as SyncClient  # noqa: PLC0415 -- it imports this module
+
+        return SyncClient(self.url, connection=self.connection)
 
     async def call(self, name: str, arguments: object = None) -> Any:
         """Make a call of the store. Not part of the interface."""
-        return await answer(self._pending(name, arguments))
+        return await answer(*self.namespace.ask(name, arguments))
 
     def call_sync(self, name: str, arguments: object = None, *, seconds: float | None = None) -> Any:
         """Make a call of the store. Not part of the interface."""
-        return answer_sync(self._pending(name, arguments), seconds)
+        return answer_sync(*self.namespace.ask(name, arguments, seconds))
 
-    def _pending(self, name: str, arguments: object) -> _qo.Pending:
-        if self._closed:
-            msg = "the client is closed"
-            raise RuntimeError(msg)
-        return self.connection.call(name, json.dumps(arguments, separators=(",", ":")))
-
+    @overload
+    async def submit(  # type: ignore[overload-overlap]
+        self,
+        task: str,
+        data: object = None,
+        *,
+        on_limit: Literal["skip"],
+        concurrency_group: str | None = None,
+        concurrency_limit: int | None = None,
+        **options: Unpack[JobOptions],
+    ) -> JobHandle[Any] | None: ...
+    @overload
     async def submit(
         self,
         task: str,
@@ -148,22 +282,22 @@ class Client:
         concurrency_group: str | None = None,
         concurrency_limit: int | None = None,
         **options: Unpack[SubmitOptions],
-    ) -> JobHandle[Any]:
+    ) -> JobHandle[Any]: ...
+    async def submit(self, task: str, data: object = None, **options: Any) -> Any:
         """Submit a job of a task, by name, with any payload.
 
-        `concurrency_group` and `concurrency_limit` are other names of `group` and `limit`.
-        Raises LimitReached if `on_limit="skip"` dropped it.
+        `concurrency_group` and `concurrency_limit` are other names of `group` and `limit`. With `on_limit="skip"` it
+        returns None if the group has no room.
         """
-        if concurrency_group is not None:
-            options["group"] = concurrency_group
-        if concurrency_limit is not None:
-            options["limit"] = concurrency_limit
-        job = described(task, dumps(data, path="data"), options)
-        handles = await self.submit_described([job], [options])
-        handle = handles[0]
-        if handle is None:
-            raise from_json('{"kind": "limit_reached", "message": "skipped: its group has no room"}')
-        return handle
+        return (await drive(submit(self.namespace, [new_job(task, data, options)], JobHandle)))[0]
+
+    async def submit_many(self, jobs: Iterable[NewJob[Any]]) -> list[JobHandle[Any] | None]:
+        """Submit many jobs in one call: `submit_many([charge.job(7), mail.job("ann")])`.
+
+        None stands for one that was skipped. An error of one job is raised when all have been tried; `outcomes` of the
+        exception says what became of each.
+        """
+        return await drive(submit(self.namespace, list(jobs), JobHandle))
 
     async def submit_described(
         self,
@@ -172,49 +306,22 @@ class Client:
         returns: Any = Any,
     ) -> list[JobHandle[Any] | None]:
         """Submit jobs that are described as the store takes them. Not part of the interface."""
-        delays = [one.get("delay") for one in options]
-        if any(delay is not None for delay in delays):
-            now: int = await self.call("now")
-            add_delays(jobs, delays, now)
-        outcomes = await self.call("submit", jobs)
-        return [handle_of(self, outcome, returns) for outcome in outcomes]
+        return await drive(submit(self.namespace, _described(jobs, options, returns), JobHandle))
 
     def submit_described_sync(
         self,
         jobs: list[dict[str, Any]],
         options: Iterable[SubmitOptions],
         returns: Any = Any,
-    ) -> list[JobHandle[Any] | None]:
+    ) -> list[without_asyncio.JobHandle[Any] | None]:
         """Do what `submit_described` does, without asyncio."""
-        delays = [one.get("delay") for one in options]
-        if any(delay is not None for delay in delays):
-            add_delays(jobs, delays, self.call_sync("now"))
-        outcomes = self.call_sync("submit", jobs)
-        return [handle_of(self, outcome, returns) for outcome in outcomes]
+        from .sync import JobHandle as Handle  # noqa: PLC0415 -- it imports this module
 
-    def job(self, job: str) -> JobHandle[Any]:
-        """Return the handle of a job, by its id."""
-        return JobHandle(self, job)
+        return drive_sync(submit(self.namespace, _described(jobs, options, returns), Handle))
 
-    async def jobs(self, *, limit: int = 100, **filters: Any) -> list[JobInfo]:
-        """Look at jobs, in the order of their submission: `states=["failed"]`, `queue=`, `task=`, `group=`, `key=`."""
-        page = await self.call("jobs", [filters, None, limit])
-        return [JobInfo.read(job) for job in page["jobs"]]
-
-    async def pause(self, queue: str) -> None:
-        """Let nothing start from a queue."""
-        await self.call("pause", queue)
-
-    async def resume(self, queue: str) -> None:
-        """Let a paused queue go on."""
-        await self.call("resume", queue)
-
-    async def close(self) -> None:
-        """Close the client. Calls on it raise from now on."""
-        if not self._closed:
-            pending = self.connection.close()
-            self._closed = True
-            await answer(pending)
+    def workflow(self, name: str, *, on_failure: OnFailure | None = None) -> Workflow:
+        """Return a workflow, by name: jobs that run strictly one after another. The first submit makes it."""
+        return Workflow(self.namespace, name, on_failure)
 
     async def __aenter__(self) -> Self:
         return self
@@ -225,19 +332,18 @@ class Client:
         await self.close()
 
 
+def _described(jobs: list[dict[str, Any]], options: Iterable[SubmitOptions], returns: Any) -> list[NewJob[Any]]:
+    decode = decoder(returns)
+    delays = [one.get("delay") for one in options]
+    lengths = [None if delay is None else milliseconds("delay", delay) for delay in delays]
+    return [NewJob(job, length, decode) for job, length in zip(jobs, lengths, strict=True)]
+
+
 def add_delays(jobs: list[dict[str, Any]], delays: list[Any], now: int) -> None:
     """Turn delays into dates, by the store's time."""
     for job, delay in zip(jobs, delays, strict=True):
         if delay is not None:
             job["run_at"] = now + milliseconds("delay", delay)
-
-
-def handle_of(client: Client, outcome: dict[str, Any], returns: Any) -> JobHandle[Any] | None:
-    """Return the handle of a job that was submitted; None if it was skipped."""
-    if "Err" in outcome:
-        raise from_json(json.dumps(outcome["Err"]))
-    job = outcome["Ok"].get("job")
-    return None if job is None else JobHandle(client, job, returns)
 
 
 async def connect(url: str) -> Client:

@@ -1,131 +1,121 @@
-"""Values as JSON and back, by annotation."""
+"""Values as JSON.
+
+Plain JSON values are one call of the `json` module. Others are turned into plain ones on the way: dataclasses, pydantic
+models, dates, UUIDs, decimals, enums, sets and paths. `_decode` turns them back, by annotation.
+"""
+
+# Values are of any type.
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 
 import dataclasses
 import enum
 import json
-import types
-import typing
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections import deque
+from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 from ._errors import Invalid
 
-SCALARS: dict[Any, Any] = {
-    datetime: datetime.fromisoformat,
-    date: date.fromisoformat,
-    time: time.fromisoformat,
-    UUID: UUID,
-    timedelta: lambda value: timedelta(seconds=value),
-}
+
+class Unfit(Invalid):
+    """A payload does not fit its handler, or a result is no JSON: another attempt would end the same way."""
 
 
-def _plain(value: object) -> object:
-    """Turn what json does not know into something that it does."""
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, enum.Enum):
-        return value.value
+def _sorted(values: Any) -> list[Any]:
+    """Put the items of a set into an order that is the same in every process: equal payloads are equal texts."""
+    try:
+        return sorted(values)
+    except TypeError:
+        return sorted(values, key=_ENCODE)
+
+
+def plain(value: Any) -> Any:  # noqa: C901
+    """Turn a value that json does not know into one that it knows, at its outermost level."""
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()
-    if isinstance(value, UUID):
+    if isinstance(value, (UUID, Decimal)):
         return str(value)
+    if isinstance(value, enum.Enum):
+        return value.value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+    if hasattr(value, "model_dump") and not isinstance(value, type):
+        return value.model_dump(mode="json", by_alias=True)
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, (set, frozenset)):
+        return _sorted(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, deque):
         return list(value)
-    raise TypeError(f"a {type(value).__name__} is no JSON")
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        raise TypeError(f"{type(value).__name__} is not JSON: send base64 text, or the address of the bytes")
+    raise TypeError(f"{_shown(type(value))} is not JSON")
 
 
-def dumps(value: object, *, path: str) -> str:
+def _shown(kind: type) -> str:
+    module = kind.__module__
+    return kind.__qualname__ if module in ("builtins", "__main__") else f"{module}.{kind.__qualname__}"
+
+
+_ENCODE = json.JSONEncoder(default=plain, allow_nan=False, separators=(",", ":"), ensure_ascii=False).encode
+
+
+def _with_text_keys(value: Any) -> Any:
+    """Turn a value into plain JSON as a whole, with keys that json does not take as text."""
+    if isinstance(value, Mapping):
+        return {_key(key): _with_text_keys(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_text_keys(item) for item in value]
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    return _with_text_keys(plain(value))
+
+
+def _key(key: Any) -> Any:
+    if key is None or isinstance(key, (str, int, float, bool)):
+        return key
+    return _key(plain(key))
+
+
+def encode(value: Any) -> str:
+    """Write a value as JSON. TypeError, ValueError or RecursionError if it is none.
+
+    >>> encode({"at": date(2026, 1, 2), "sizes": {3, 1}})
+    '{"at":"2026-01-02","sizes":[1,3]}'
+    """
+    try:
+        text = _ENCODE(value)
+    except TypeError as error:
+        if not str(error).startswith("keys must be"):
+            raise
+        text = _ENCODE(_with_text_keys(value))
+    if not text.isascii():
+        # A lone surrogate is in no UTF-8.
+        text.encode()
+    return text
+
+
+def dumps(value: Any, *, path: str) -> str:
     """Write a value as JSON. `path` names it in an error."""
     try:
-        return json.dumps(value, default=_plain, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+        return encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise Invalid.of(path, value, f"must be JSON: {error}") from None
+        raise Unfit.of(path, value, f"must be JSON: {_why(error)}") from None
 
 
-def _read_union(annotation: Any, value: Any, path: str) -> Any:
-    options = typing.get_args(annotation)
-    if value is None and type(None) in options:
-        return None
-    for option in options:
-        if option is type(None):
-            continue
-        try:
-            return read(option, value, path=path)
-        except Invalid:
-            continue
-    raise Invalid.of(path, value, f"must be a {annotation}")
-
-
-def _read_generic(origin: Any, annotation: Any, value: Any, path: str) -> Any:
-    arguments = typing.get_args(annotation)
-    if origin is typing.Literal:
-        if value in arguments:
-            return value
-        raise Invalid.of(path, value, f"must be one of {', '.join(map(repr, arguments))}")
-    if origin is typing.Annotated:
-        return read(arguments[0], value, path=path)
-    if origin in (list, Sequence, Iterable, set, frozenset):
-        make = origin if origin in (set, frozenset) else list
-        return make(read(arguments[0], item, path=f"{path}[{index}]") for index, item in enumerate(value))
-    if origin is tuple:
-        if len(arguments) == 2 and arguments[1] is Ellipsis:  # noqa: PLR2004
-            return tuple(read(arguments[0], item, path=f"{path}[{index}]") for index, item in enumerate(value))
-        return tuple(
-            read(argument, item, path=f"{path}[{index}]")
-            for index, (argument, item) in enumerate(zip(arguments, value, strict=True))
-        )
-    if origin in (dict, Mapping):
-        return {
-            read(arguments[0], key, path=path): read(arguments[1], item, path=f"{path}.{key}")
-            for key, item in value.items()
-        }
-    return value
-
-
-def _read_class(annotation: Any, value: Any, path: str) -> Any:
-    if annotation in SCALARS:
-        return SCALARS[annotation](value)
-    if hasattr(annotation, "model_validate"):
-        return annotation.model_validate(value)
-    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        return annotation(value)
-    if dataclasses.is_dataclass(annotation):
-        hints = typing.get_type_hints(annotation)
-        fields = {name: read(hints.get(name, Any), item, path=f"{path}.{name}") for name, item in value.items()}
-        return annotation(**fields)  # type: ignore[operator]
-    if annotation in (int, float, str, bool) and not _is_a(annotation, value):
-        raise Invalid.of(path, value, f"must be {annotation.__name__}")
-    return value
-
-
-def read(annotation: Any, value: Any, *, path: str) -> Any:
-    """Make a value of JSON into what an annotation says. Annotations that it does not know leave it as it is."""
-    if annotation is Any or isinstance(annotation, (str, typing.TypeVar)):
-        return value
-    origin = typing.get_origin(annotation)
-    try:
-        if origin in (typing.Union, types.UnionType):
-            return _read_union(annotation, value, path)
-        if origin is not None:
-            return _read_generic(origin, annotation, value, path)
-        return _read_class(annotation, value, path)
-    except Invalid:
-        raise
-    except Exception as error:
-        raise Invalid.of(path, value, str(error) or type(error).__name__) from error
-
-
-def _is_a(annotation: type, value: object) -> bool:
-    if annotation is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if annotation is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, annotation)
+def _why(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    if isinstance(error, UnicodeError):
+        return "it has text that is not Unicode"
+    return str(error)

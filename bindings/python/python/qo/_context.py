@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextvars import ContextVar
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
+
+from ._errors import Invalid
 
 if TYPE_CHECKING:
     from . import _qo
@@ -69,7 +72,7 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the handler must stop."""
+        """Whether the handler must stop. A plain `def` looks at it now and then."""
         return self._native.cancel_reason() is not None
 
     @property
@@ -77,9 +80,22 @@ class Context:
         """Why the handler must stop; None if it need not."""
         return self._native.cancel_reason()
 
+    def raise_if_cancelled(self) -> None:
+        """Raise asyncio.CancelledError if the handler must stop."""
+        reason = self._native.cancel_reason()
+        if reason is not None:
+            raise asyncio.CancelledError(reason)
+
     def progress(self, fraction: float, note: str = "") -> None:
         """Report how far it is, from 0 to 1, and what it does. The newest report is passed on once a second."""
-        self._native.progress(fraction, note)
+        given = cast("object", fraction)
+        if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given <= 1:
+            raise Invalid.of("fraction", given, "must be a number from 0 to 1")
+        self._native.progress(float(given), str(note))
+
+    def log(self, text: str) -> None:
+        """Write a line to the attempt's log, which `JobHandle.logs` and `qo jobs logs` show."""
+        self._native.log(text if text.endswith("\n") else f"{text}\n")
 
     def __repr__(self) -> str:
         return f"<Context of attempt {self.attempt} of job {self.job}>"
@@ -89,5 +105,8 @@ CURRENT: ContextVar[Context] = ContextVar("qo.current")
 
 
 def current() -> Context:
-    """Return the context of the handler that runs here. LookupError outside of one."""
-    return CURRENT.get()
+    """Return the context of the job that runs here, however deep in its calls. LookupError outside of a job."""
+    context = CURRENT.get(None)
+    if context is None:
+        raise LookupError("no job runs here: qo.current() is for the functions that a handler calls")
+    return context

@@ -6,6 +6,9 @@ import json
 from datetime import timedelta
 from typing import Any, ClassVar
 
+_SHOWN = 80
+"""How many characters of a value a message shows."""
+
 
 class QoError(Exception):
     """Any error of qo. Its attributes are data: nothing has to read the message.
@@ -18,15 +21,31 @@ class QoError(Exception):
     kind: ClassVar[str] = "internal"
 
     def __init__(
-        self, message: str, *, path: str | None = None, value: str | None = None, rule: str | None = None
+        self,
+        message: str = "",
+        *,
+        path: str | None = None,
+        value: str | None = None,
+        rule: str | None = None,
+        cause: str | None = None,
     ) -> None:
         super().__init__(message)
         self.path = path
         """The field that it is about, as in ``jobs[3].key``."""
         self.value = value
-        """The value that was refused."""
+        """The value that was refused, as text."""
         self.rule = rule
         """What the value must be."""
+        self.cause = cause
+        """A cause that programs act upon, such as ``no_namespace``."""
+        self.outcomes: list[Any] | None = None
+        """Of `submit_many`: what became of each job. A handle, None for a skipped job, or the error."""
+
+    def as_json(self) -> str:
+        """Return it as the store would tell it."""
+        parts = {"path": self.path, "value": self.value, "rule": self.rule, "cause": self.cause}
+        told = {name: part for name, part in parts.items() if part is not None}
+        return json.dumps({"kind": self.kind, "message": str(self), **told})
 
 
 class Invalid(QoError, ValueError):
@@ -36,9 +55,18 @@ class Invalid(QoError, ValueError):
 
     @classmethod
     def of(cls, path: str, value: object, rule: str) -> Invalid:
-        """Say which value breaks which rule."""
-        shown = repr(value)[:80]
+        """Say which value breaks which rule.
+
+        >>> print(Invalid.of("cost", 0, "must be 1 or more"))
+        cost: 0: must be 1 or more
+        """
+        shown = repr(value)
+        shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
         return cls(f"{path}: {shown}: {rule}", path=path, value=shown, rule=rule)
+
+
+class UnknownOption(Invalid, TypeError):
+    """There is no option of this name."""
 
 
 class NotFound(QoError, LookupError):
@@ -48,7 +76,7 @@ class NotFound(QoError, LookupError):
 
 
 class Conflict(QoError):
-    """The call does not fit the state that it meets."""
+    """The call contradicts what is stored."""
 
     kind = "conflict"
 
@@ -89,43 +117,56 @@ class Internal(QoError):
     kind = "internal"
 
 
-KINDS: dict[str, type[QoError]] = {
+_KINDS: dict[str, type[QoError]] = {
     error.kind: error
-    for error in (
-        Invalid,
-        NotFound,
-        Conflict,
-        LimitReached,
-        Fenced,
-        Unavailable,
-        UnknownOutcome,
-        BadData,
-        Internal,
-    )
+    for error in (Invalid, NotFound, Conflict, LimitReached, Fenced, Unavailable, UnknownOutcome, BadData, Internal)
 }
 
 
-def from_json(text: str) -> QoError:
+def from_told(told: dict[str, Any]) -> QoError:
     """Turn an error of the store into an exception."""
-    told: dict[str, Any] = json.loads(text)
-    error = KINDS.get(told["kind"], Internal)
-    return error(told["message"], path=told.get("path"), value=told.get("value"), rule=told.get("rule"))
+    error = _KINDS.get(told["kind"], Internal)
+    return error(
+        told["message"],
+        path=told.get("path"),
+        value=told.get("value"),
+        rule=told.get("rule"),
+        cause=told.get("cause"),
+    )
+
+
+def from_json(text: str) -> QoError:
+    """Turn an error of the store, as JSON, into an exception."""
+    return from_told(json.loads(text))
+
+
+def of_only_job(error: QoError) -> QoError:
+    """Leave the index out of an error about the only job of a call."""
+    index = "jobs[0]."
+    if error.path is not None and error.path.startswith(index):
+        error.path = error.path[len(index) :]
+        error.args = (str(error).replace(index, "", 1), *error.args[1:])
+    return error
 
 
 class JobEnded(QoError):
     """A job that was waited for has no result."""
 
-    def __init__(self, message: str, *, job: str) -> None:
+    def __init__(self, message: str = "", *, job: str = "") -> None:
         super().__init__(message)
         self.job = job
+        """The job's id."""
 
 
 class JobFailed(JobEnded):
-    """A job has failed for good. `error` is the last thing that its handler said, with the traceback."""
+    """A job has failed for good."""
 
-    def __init__(self, message: str, *, job: str, error: str) -> None:
+    def __init__(self, message: str = "", *, job: str = "", error: str = "", traceback: str | None = None) -> None:
         super().__init__(message, job=job)
         self.error = error
+        """What its last attempt said, as in ``ValueError: no such user``."""
+        self.traceback = traceback
+        """The traceback of its last attempt, as text; None if there is none."""
 
 
 class JobCancelled(JobEnded):
@@ -136,15 +177,26 @@ class JobExpired(JobEnded):
     """A job was not started before its `good_until`."""
 
 
+class RemoteTraceback(Exception):
+    """The traceback of a job that failed in another process. It is the cause of a JobFailed."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}\n"""'
+
+
 def seconds(length: float | timedelta | None) -> float | None:
     """Read a length of time: seconds, or a timedelta."""
     return length.total_seconds() if isinstance(length, timedelta) else length
 
 
 class Retry(Exception):
-    """Raised by a handler: try again, after `delay` instead of the usual backoff."""
+    """Raised by a handler: try again, after `delay` instead of the usual backoff.
 
-    def __init__(self, message: str = "", *, delay: float | timedelta | None = None) -> None:
+    >>> Retry("the server is busy", delay=30).delay
+    30
+    """
+
+    def __init__(self, message: object = "", *, delay: float | timedelta | None = None) -> None:
         super().__init__(message)
         self.delay = seconds(delay)
 
@@ -156,7 +208,7 @@ class Fail(Exception):
 class Snooze(Exception):
     """Raised by a handler: run again after `delay`; no attempt is used."""
 
-    def __init__(self, delay: float | timedelta) -> None:
+    def __init__(self, delay: float | timedelta = 0.0) -> None:
         super().__init__(f"snoozed for {delay}")
         self.delay: float = seconds(delay) or 0.0
 

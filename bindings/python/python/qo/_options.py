@@ -1,102 +1,256 @@
-"""The options of a job, as a caller writes them and as the store takes them."""
+"""The options of jobs, tasks and workers, as a caller writes them and as the store takes them."""
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
 import time
-import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+from uuid import UUID
 
-from ._errors import Invalid, seconds
+from ._errors import Invalid, UnknownOption, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
 
 Length = float | timedelta
+"""A length of time: seconds, or a timedelta."""
 OnLimit = Literal["wait", "reject", "skip"]
+OnFailure = Literal["halt", "continue"]
+
+_MOST = 1_000_000
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_I32 = 1 << 31
+
+
+def milliseconds(path: str, length: object) -> int:
+    """Read a length of time: seconds, or a timedelta."""
+    value = length.total_seconds() if isinstance(length, timedelta) else length
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        raise Invalid.of(path, length, "must be seconds, or a timedelta, and not negative")
+    return round(value * 1000)
+
+
+def moment(path: str, value: object) -> int:
+    """Read a date with a time zone, as milliseconds since 1970."""
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise Invalid.of(path, value, "must be a datetime with a time zone, as in datetime.now(timezone.utc)")
+    return round(value.timestamp() * 1000)
+
+
+def number(path: str, value: object, least: int = 0, most: int = _MOST) -> int:
+    """Read a whole number."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise Invalid.of(path, value, f"must be a whole number from {least} to {most}")
+    return value
+
+
+def text(path: str, value: object) -> str:
+    """Read a text."""
+    if not isinstance(value, str):
+        raise Invalid.of(path, value, "must be a str")
+    return value
+
+
+def name(path: str, value: object) -> str:
+    """Read the name of a task, queue, group, workflow, schedule or app."""
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise Invalid.of(path, value, "must match [A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+    if value == "cluster":
+        raise Invalid.of(path, value, "is the group of all jobs; choose another name")
+    return value
+
+
+def one_of(path: str, value: object, choices: Collection[str]) -> str:
+    """Read a word."""
+    if not isinstance(value, str) or value not in choices:
+        raise Invalid.of(path, value, f"must be one of {', '.join(map(repr, choices))}")
+    return value
+
+
+def unknown(path: str, what: str, option: str, known: Collection[str]) -> UnknownOption:
+    """Say that there is no such option, and which one may be meant."""
+    near = difflib.get_close_matches(option, known, 1)
+    rule = f"there is no such {what}: "
+    rule += f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
+    error = UnknownOption.of(path, option, rule)
+    assert isinstance(error, UnknownOption), "`of` makes the class that it is called on"  # noqa: S101
+    return error
+
+
+def _share(path: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        raise Invalid.of(path, value, f"must be a number from {least} to {most}")
 
 
 @dataclass(frozen=True)
 class Backoff:
-    """How long to wait between attempts: `base`, then `factor` times as long each time, at most `longest`."""
+    """How long to wait between attempts: `base`, then `factor` times as long each time, at most `longest`.
+
+    >>> Backoff(base=5, longest=timedelta(minutes=10)).described()["max_ms"]
+    600000
+    """
 
     base: Length = 1.0
     factor: float = 2.0
     longest: Length = 60.0
     jitter: float = 0.25
+    """The share of the wait by which it is shifted at random, either way."""
 
     def described(self) -> dict[str, int]:
         """As the store takes it."""
-        return {
-            "base_ms": milliseconds("backoff.base", self.base),
-            "factor_percent": round(self.factor * 100),
-            "max_ms": milliseconds("backoff.longest", self.longest),
-            "jitter_percent": round(self.jitter * 100),
-        }
+        base, longest = milliseconds("backoff.base", self.base), milliseconds("backoff.longest", self.longest)
+        if longest < base:
+            raise Invalid.of("backoff.longest", self.longest, f"must be at least base, {self.base}")
+        for path, value, least, most in (("factor", self.factor, 1, 100), ("jitter", self.jitter, 0, 1)):
+            _share(f"backoff.{path}", value, least, most)
+        factor, jitter = round(self.factor * 100), round(self.jitter * 100)
+        return {"base_ms": base, "factor_percent": factor, "max_ms": longest, "jitter_percent": jitter}
 
 
-class SubmitOptions(TypedDict, total=False):
-    """Every option of a submit."""
+def backoff(path: str, value: object) -> dict[str, int]:
+    """Read a backoff, or its base."""
+    if isinstance(value, Backoff):
+        return value.described()
+    if isinstance(value, (int, float, timedelta)) and not isinstance(value, bool):
+        base = seconds(value) or 0.0
+        return Backoff(base=base, longest=max(base, 60.0)).described()
+    raise Invalid.of(path, value, "must be a qo.Backoff, or the first wait in seconds")
+
+
+class JobOptions(TypedDict, total=False):
+    """Every option of a submit but `on_limit`."""
 
     queue: str
+    """The line that it stands in. Defaults to the task's, else `default`."""
     priority: int
+    """Lower runs first. Defaults to the task's, else 0."""
     delay: Length
+    """Not before this much time has passed, by the store's clock."""
     run_at: datetime
+    """Not before this date."""
     good_until: datetime
+    """It expires if it has not started by then."""
     max_attempts: int
-    backoff: Backoff
+    """After how many tries it fails for good. Defaults to the task's, else 3."""
+    backoff: Backoff | Length
+    """How long to wait between tries. Defaults to the task's."""
     timeout: Length
+    """How long one try may take. Defaults to the task's, else for ever."""
     group: str
+    """The group whose slots it takes. Defaults to the task's, else the task's name."""
     key: str | None
+    """Divides the group: `key="customer-7"`."""
     cost: int
-    limits: dict[str, int]
+    """How many slots it takes of its group and key. Defaults to 1."""
+    limits: Mapping[str, int]
+    """Further groups, and the slots that it takes there: `{"openai": 1, "gpu": 2}`."""
     limit: int | None
+    """A limit for its group (with a key: for that key) where nothing else sets one."""
     idempotency_key: str
-    on_limit: OnLimit
+    """A second submit with the same key is the same job."""
     workflow: str
-    on_failure: Literal["halt", "continue"]
+    """The workflow that it is the next step of."""
+    on_failure: OnFailure
+    """What the workflow does when a step does not succeed."""
     id: str
+    """The job's id, a UUID. Defaults to a new one."""
 
 
-def milliseconds(name: str, length: Length) -> int:
-    """Read a length of time: seconds, or a timedelta."""
-    value = seconds(length)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
-        raise Invalid.of(name, length, "must be seconds, or a timedelta, and not negative")
-    return round(value * 1000)
+class SubmitOptions(JobOptions, total=False):
+    """Every option of a submit."""
+
+    on_limit: OnLimit
+    """What to do if its group has no room: `wait` in line, `reject` with LimitReached, or `skip` and return None."""
 
 
-def _moment(name: str, value: datetime) -> int:
-    if not isinstance(value, datetime) or value.tzinfo is None:
-        raise Invalid.of(name, value, "must be a datetime with a time zone")
-    return round(value.timestamp() * 1000)
+def _limits(path: str, value: object) -> dict[str, int]:
+    if not isinstance(value, Mapping):
+        raise Invalid.of(path, value, 'must be groups and slots, as in {"gpu": 2}')
+    limits = cast("Mapping[object, object]", value)
+    return {text(path, group): number(f"{path}[{group}]", slots, 1) for group, slots in limits.items()}
 
 
-_LENGTHS = {"timeout": "timeout_ms"}
-_MOMENTS = ("run_at", "good_until")
-_PLAIN = frozenset(SubmitOptions.__annotations__) - {"delay", "backoff", "timeout", "run_at", "good_until", "id"}
+def _id(path: str, value: object) -> str:
+    try:
+        return str(value if isinstance(value, UUID) else UUID(text(path, value)))
+    except ValueError as error:
+        if isinstance(error, Invalid):
+            raise
+        raise Invalid.of(path, value, "must be a UUID") from None
 
 
-def new_id() -> str:
-    """Make a UUIDv7: ids of later jobs are larger."""
-    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
-    value = value & ~(0xF << 76) | (0x7 << 76)
-    return str(uuid.UUID(int=value & ~(0x3 << 62) | (0x2 << 62)))
+# What an option is called in the store, and how it is read.
+_READ: dict[str, tuple[str, Callable[[str, object], Any]]] = {
+    "queue": ("queue", name),
+    "priority": ("priority", lambda path, value: number(path, value, -_I32, _I32 - 1)),
+    "delay": ("delay", milliseconds),
+    "run_at": ("run_at", moment),
+    "good_until": ("good_until", moment),
+    "max_attempts": ("max_attempts", lambda path, value: number(path, value, 1, 1000)),
+    "backoff": ("retry", backoff),
+    "timeout": ("timeout_ms", milliseconds),
+    "group": ("group", name),
+    "key": ("key", text),
+    "cost": ("cost", lambda path, value: number(path, value, 1)),
+    "limits": ("limits", _limits),
+    "limit": ("limit", number),
+    "idempotency_key": ("idempotency_key", text),
+    "workflow": ("workflow", name),
+    "on_failure": ("on_failure", lambda path, value: one_of(path, value, ("halt", "continue"))),
+    "on_limit": ("on_limit", lambda path, value: one_of(path, value, ("wait", "reject", "skip"))),
+    "id": ("id", _id),
+}
 
 
-def described(task: str, payload: str, options: SubmitOptions) -> dict[str, Any]:
-    """Describe a job as the store takes it. A `delay` is left to the caller: it needs the store's time."""
-    job: dict[str, Any] = {"id": options.get("id") or new_id(), "task": task, "payload": payload}
-    for name, value in options.items():
-        if name in _PLAIN:
-            if value is not None and value != "":
-                job[name] = value
-        elif name in _LENGTHS:
-            job[_LENGTHS[name]] = milliseconds(name, value)  # type: ignore[arg-type]
-        elif name in _MOMENTS:
-            job[name] = _moment(name, value)  # type: ignore[arg-type]
-        elif name == "backoff":
-            job["retry"] = value.described()  # type: ignore[attr-defined]
-        elif name not in ("id", "delay"):
-            known = ", ".join(sorted(SubmitOptions.__annotations__))
-            raise Invalid.of("options", name, f"there is no such option: there are {known}")
+def template(task: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe the jobs of a task that have the same options, but for their ids and payloads.
+
+    A `delay` stays in it, in milliseconds: the caller turns it into `run_at`, by the store's time.
+
+    >>> template("resize", {"timeout": 5, "key": None})
+    {'task': 'resize', 'timeout_ms': 5000}
+    """
+    job: dict[str, Any] = {"task": task}
+    for option, value in options.items():
+        if option not in _READ:
+            raise unknown("options", "option of a job", option, _READ)
+        if value is None or (option == "key" and value == ""):
+            continue
+        stored, read = _READ[option]
+        job[stored] = read(option, value)
+    if "delay" in job and "run_at" in job:
+        raise Invalid.of("delay", options["delay"], "is for a job without run_at")
+    return job
+
+
+def new_ids(count: int) -> list[str]:
+    """Make UUIDv7s: the ids of later jobs are larger.
+
+    >>> [len(new) for new in new_ids(2)]
+    [36, 36]
+    """
+    now = f"{time.time_ns() // 1_000_000:012x}"
+    begin = f"{now[:8]}-{now[8:]}-7"
+    random = os.urandom(10 * count).hex()
+    ids: list[str] = []
+    for at in range(0, 20 * count, 20):
+        variant = "89ab"[int(random[at], 16) & 3]
+        ids.append(
+            f"{begin}{random[at + 1 : at + 4]}-{variant}{random[at + 4 : at + 7]}-{random[at + 7 : at + 19]}",
+        )
+    return ids
+
+
+def described(task: str, payload: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Describe a job as the store takes it, but for a `delay`: it needs the store's time."""
+    job = template(task, options)
+    job.pop("delay", None)
+    if "id" not in job:
+        job["id"] = new_ids(1)[0]
+    job["payload"] = payload
     return job

@@ -1,182 +1,231 @@
-"""Tasks: a function, its name and its options."""
+"""Tasks: functions whose calls can be submitted as jobs."""
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import inspect
-import json
-import typing
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, ParamSpec, TypeVar, overload
 
-from ._codec import dumps, read
-from ._context import Context
-from ._errors import Invalid, from_json
-from ._options import Backoff, Length, SubmitOptions, described, milliseconds
+from ._call import Async, call, drive, drive_sync
+from ._errors import Invalid
+from ._handle import JobHandle, NewJob, read_outcomes, submit
+from ._options import new_ids, template
+from ._registered import Named, Plain, Registered, TaskOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from typing_extensions import Unpack
 
-    from ._app import App
-    from ._client import JobHandle
+    from . import sync
+    from ._call import Steps
+    from ._client import Client
+    from ._namespace import Namespace
+    from ._options import JobOptions, SubmitOptions
+    from ._tasks import BaseTasks
+    from ._transaction import AsyncConnection, SyncConnection
+
+__all__ = ["Named", "Plain", "Registered", "SkippingTask", "Task", "TaskCalls", "TaskOptions"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+H = TypeVar("H")
 
 
-@dataclass
-class TaskOptions:
-    """How a task is declared."""
+class TaskCalls(Generic[P, R, H]):
+    """What the tasks of `qo` and `qo.sync` do. `H` is what a submit returns."""
 
-    group: str | None = None
-    max_concurrent: int | None = None
-    max_concurrent_per_key: int | None = None
-    timeout: Length | None = None
-    backoff: Backoff | None = None
-    retry_on: tuple[type[BaseException], ...] | None = None
-    fail_on: tuple[type[BaseException], ...] = ()
-    submit: SubmitOptions = field(default_factory=SubmitOptions)
+    _make: ClassVar[Callable[..., Any]]
+    """Makes the handle of a job."""
 
-    def described(self, name: str) -> dict[str, Any]:
-        """As the store takes it."""
-        return {
-            "task": name,
-            "group": self.group,
-            "max_concurrent": self.max_concurrent,
-            "timeout_ms": None if self.timeout is None else milliseconds("timeout", self.timeout),
-            "retry": None if self.backoff is None else self.backoff.described(),
-        }
-
-
-class Registered:
-    """A function that runs jobs: how it is called."""
-
-    def __init__(self, name: str, function: Callable[..., Any], options: TaskOptions) -> None:
-        self.name = name
-        self.function = function
-        self.options = options
-        self.is_async = inspect.iscoroutinefunction(function)
-
-    def arguments(self, payload: str, context: Context) -> tuple[list[Any], dict[str, Any]]:
-        """Read the arguments of a call from a payload."""
-        raise NotImplementedError
-
-
-class Plain(Registered):
-    """A handler `(data, ctx)`, whose payload is the value itself."""
-
-    def arguments(self, payload: str, context: Context) -> tuple[list[Any], dict[str, Any]]:
-        """Read the arguments of a call from a payload."""
-        return [json.loads(payload), context], {}
-
-
-class Named(Registered):
-    """A handler whose payload is an object by parameter name. A first parameter `ctx` is the context."""
-
-    def __init__(self, name: str, function: Callable[..., Any], options: TaskOptions) -> None:
-        super().__init__(name, function, options)
-        signature = inspect.signature(function)
-        parameters = list(signature.parameters.values())
-        try:
-            self.hints = typing.get_type_hints(function)
-        except NameError:
-            # A name that only a type checker sees.
-            self.hints = {}
-        first = parameters[0] if parameters else None
-        annotation = self.hints.get(first.name, first.annotation) if first else None
-        self.takes_context = first is not None and (first.name == "ctx" or annotation in (Context, "qo.Context"))
-        self.parameters = parameters[1:] if self.takes_context else parameters
-        for parameter in self.parameters:
-            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-                rule = "a task's parameters have names: no *args, **kwargs or /"
-                raise Invalid.of(name, str(parameter), rule)
-        self.signature = signature.replace(parameters=self.parameters)
-        self.returns = self.hints.get("return", Any)
-
-    def payload(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> str:
-        """Write the arguments of a call as a payload."""
-        bound = self.signature.bind(*arguments, **named)
-        parts = [
-            f"{json.dumps(name)}:{dumps(value, path=f'{self.name}({name})')}" for name, value in bound.arguments.items()
-        ]
-        return "{" + ",".join(parts) + "}"
-
-    def arguments(self, payload: str, context: Context) -> tuple[list[Any], dict[str, Any]]:
-        """Read the arguments of a call from a payload."""
-        given = json.loads(payload)
-        if given is None:
-            given = {}
-        if not isinstance(given, dict):
-            rule = f"must be an object with the parameters of {self.name}{self.signature}"
-            raise Invalid.of("payload", given, rule)
-        known = {parameter.name for parameter in self.parameters}
-        strange = sorted(given.keys() - known)
-        required = {parameter.name for parameter in self.parameters if parameter.default is parameter.empty}
-        missing = sorted(required - given.keys())
-        if strange or missing:
-            what = [f"{name} is missing" for name in missing] + [f"there is no {name}" for name in strange]
-            rule = f"must have the parameters of {self.name}{self.signature}: {', '.join(what)}"
-            raise Invalid.of("payload", given, rule)
-        named = {name: read(self.hints.get(name, Any), value, path=name) for name, value in given.items()}
-        return ([context] if self.takes_context else []), named
-
-
-class Task(Generic[P, R]):
-    """A function that jobs run. Calling it calls the function itself; `submit` makes a job of the call."""
-
-    def __init__(self, app: App, registered: Named, options: SubmitOptions | None = None) -> None:
-        self._app = app
+    def __init__(self, home: BaseTasks, registered: Named, options: Mapping[str, Any] | None = None) -> None:
+        self._home = home
         self._registered = registered
-        self._options: SubmitOptions = options or {}
+        self._options: dict[str, Any] = dict(options or {})
+        self._template: dict[str, Any] | None = None
+        self._delay_ms: int | None = None
         self.name = registered.name
-        self.__doc__ = registered.function.__doc__
-        self.__wrapped__ = registered.function
+        functools.update_wrapper(self, registered.function)
+
+    @property
+    def registered(self) -> Named:
+        """How it is declared. Not part of the interface."""
+        return self._registered
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Call the function, here and now."""
         return self._registered.function(*arguments, **named)
 
-    def options(self, **options: Unpack[SubmitOptions]) -> Task[P, R]:
-        """Return the same task with options for the jobs that are submitted by it."""
-        return Task(self._app, self._registered, {**self._options, **options})
+    def _with(self, options: dict[str, Any]) -> dict[str, Any]:
+        # A mistake is raised here, not by the submit.
+        template(self.name, options)
+        return {**self._options, **options}
 
-    def _described(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[dict[str, Any], SubmitOptions]:
-        options: SubmitOptions = {**self._registered.options.submit, **self._options}
-        return described(self.name, self._registered.payload(arguments, named), options), options
+    def job(self, *arguments: P.args, **named: P.kwargs) -> NewJob[R]:
+        """Make a job of a call, to be submitted with others: `app.submit_many([charge.job(7), mail.job("ann")])`."""
+        return self._jobs([(arguments, named)])[0]
 
-    async def submit(self, *arguments: P.args, **named: P.kwargs) -> JobHandle[R]:
-        """Submit a job that calls the function with these arguments.
+    def describe(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        """Describe a job as the store takes it, without its delay. Not part of the interface."""
+        return self._jobs([(arguments, named)])[0].description
 
-        Raises LimitReached if the group has no room and `on_limit` is `reject` or `skip`.
+    def _jobs(self, calls: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[NewJob[R]]:
+        registered, shared = self._registered, self._template
+        if shared is None:
+            shared = template(self.name, {**registered.options.submit, **self._options})
+            self._delay_ms = shared.pop("delay", None)
+            self._template = shared
+        delay, decode = self._delay_ms, registered.result
+        ids = [shared["id"]] if "id" in shared else new_ids(len(calls))
+        return [
+            NewJob({**shared, "id": job, "payload": registered.payload(*one)}, delay, decode)
+            for job, one in zip(ids, calls, strict=True)
+        ]
+
+    @property
+    def _namespace(self) -> Namespace:
+        return self._home.app.namespace
+
+    def _submit(self, arguments: tuple[Any, ...], named: dict[str, Any], make: Callable[..., Any]) -> Steps[Any]:
+        jobs = self._jobs([(arguments, named)])
+        return (yield from submit(self._namespace, jobs, make))[0]
+
+    def _submit_many(self, calls: Iterable[Any], make: Callable[..., Any]) -> Steps[list[Any]]:
+        given = list(calls)
+        fresh = iter(self._jobs([_arguments(index, one) for index, one in enumerate(given) if not _is_new(one)]))
+        jobs = [one if _is_new(one) else next(fresh) for one in given]
+        return (yield from submit(self._namespace, jobs, make))
+
+    @call
+    def submit_many(self, calls: Iterable[Mapping[str, Any] | tuple[Any, ...] | NewJob[R]]) -> Steps[list[H]]:
+        """Submit many jobs in one call.
+
+        Each is an object with the arguments by name, a tuple of arguments, or `task.job(…)`, which type checkers check.
+        An error of one job is raised when all have been tried; `outcomes` of the exception says what became of each.
         """
-        job, options = self._described(arguments, named)
-        handles = await self._app.client.submit_described([job], [options], self._registered.returns)
-        return _one(handles)
+        return (yield from self._submit_many(calls, type(self)._make))
 
-    def submit_sync(self, *arguments: P.args, **named: P.kwargs) -> JobHandle[R]:
-        """Do what `submit` does, without asyncio."""
-        job, options = self._described(arguments, named)
-        return _one(self._app.client.submit_described_sync([job], [options], self._registered.returns))
+    def _submit_in(self, connection: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        from ._transaction import submit_in  # noqa: PLC0415 -- most programs do without it
 
-    async def submit_many(self, calls: Iterable[dict[str, Any]]) -> list[JobHandle[R] | None]:
-        """Submit many jobs at once, each with its arguments by name. None stands for one that was skipped."""
-        pairs = [self._described((), call) for call in calls]
-        jobs, options = [job for job, _ in pairs], [options for _, options in pairs]
-        return await self._app.client.submit_described(jobs, options, self._registered.returns)
+        job = self._jobs([(arguments, named)])[0]
+        is_async = inspect.iscoroutinefunction(getattr(connection, "close", None))
+        make, namespace = (JobHandle if is_async else _sync_handle()), self._namespace
+
+        def read(outcomes: list[dict[str, Any]]) -> Any:
+            return read_outcomes(namespace, outcomes, [job.decode], make)[0]
+
+        delay = None if job.delay_ms is None else job.delay_ms / 1000
+        client: Client = self._home.app.client
+        return submit_in(connection, client, [job.description], [delay], read)
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
 
 
-def _one(handles: list[JobHandle[Any] | None]) -> JobHandle[Any]:
-    handle = handles[0]
-    if handle is None:
-        raise from_json('{"kind": "limit_reached", "message": "skipped: its group has no room"}')
-    return handle
+def _is_new(one: object) -> bool:
+    return isinstance(one, NewJob)
 
 
-def is_stop(error: BaseException) -> bool:
-    """Whether an exception ends the process, whatever raised it."""
-    return isinstance(error, (KeyboardInterrupt, GeneratorExit)) and not isinstance(error, asyncio.CancelledError)
+def _arguments(index: int, one: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(one, tuple):
+        return one, {}  # pyright: ignore[reportUnknownVariableType]
+    try:
+        return (), {**one}
+    except TypeError:
+        rule = "must be arguments by name, {…}, a tuple of arguments, or task.job(…)"
+        raise Invalid.of(f"calls[{index}]", one, rule) from None
+
+
+class Task(TaskCalls[P, R, JobHandle[R]], Async):
+    """A function that jobs run. Calling it calls the function itself; `submit` makes a job of the call."""
+
+    _make = JobHandle
+
+    async def submit(self, *arguments: P.args, **named: P.kwargs) -> JobHandle[R]:
+        """Submit a job that calls the function with these arguments.
+
+        TypeError if they do not fit the function, Invalid if one cannot be sent or does not fit its annotation,
+        LimitReached if the group has no room and the job has the option `on_limit="reject"`.
+        """
+        handle: JobHandle[R] = await drive(self._submit(arguments, named, JobHandle))
+        return handle
+
+    def submit_sync(self, *arguments: P.args, **named: P.kwargs) -> sync.JobHandle[R]:
+        """Do what `submit` does, without asyncio."""
+        handle: sync.JobHandle[R] = drive_sync(self._submit(arguments, named, _sync_handle()))
+        return handle
+
+    def submit_many_sync(
+        self, calls: Iterable[Mapping[str, Any] | tuple[Any, ...] | NewJob[R]]
+    ) -> list[sync.JobHandle[R]]:
+        """Do what `submit_many` does, without asyncio."""
+        return drive_sync(self._submit_many(calls, _sync_handle()))
+
+    @overload
+    def submit_in(
+        self, connection: AsyncConnection, /, *arguments: P.args, **named: P.kwargs
+    ) -> Coroutine[Any, Any, JobHandle[R]]: ...
+    @overload
+    def submit_in(
+        self, connection: SyncConnection | str, /, *arguments: P.args, **named: P.kwargs
+    ) -> sync.JobHandle[R]: ...
+    def submit_in(self, connection: Any, /, *arguments: P.args, **named: P.kwargs) -> Any:
+        """Submit a job in the transaction that is open on a connection to the same PostgreSQL.
+
+        The connection is one of psycopg 3, SQLAlchemy, asyncpg or Django (or its alias there). With an async one, await
+        the answer. The job is there when the transaction commits, and never was if it does not.
+        """
+        return self._submit_in(connection, arguments, named)
+
+    @overload
+    def options(  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
+        self, *, on_limit: Literal["skip"], **options: Unpack[JobOptions]
+    ) -> SkippingTask[P, R]: ...
+    @overload
+    def options(self, **options: Unpack[SubmitOptions]) -> Task[P, R]: ...
+    def options(self, **options: Any) -> Any:
+        """Return the same task with options for the jobs that are submitted by it: `task.options(key="a").submit(…)`.
+
+        With `on_limit="skip"`, `submit` returns None if the group has no room.
+        """
+        kind: Any = SkippingTask if options.get("on_limit") == "skip" else Task
+        return kind(self._home, self._registered, self._with(options))
+
+
+class SkippingTask(TaskCalls[P, R, JobHandle[R] | None], Async):
+    """A task whose `submit` returns None if the group has no room: `task.options(on_limit="skip")`."""
+
+    _make = JobHandle
+
+    async def submit(self, *arguments: P.args, **named: P.kwargs) -> JobHandle[R] | None:
+        """Submit a job that calls the function with these arguments. None if its group has no room."""
+        handle: JobHandle[R] | None = await drive(self._submit(arguments, named, JobHandle))
+        return handle
+
+    def submit_sync(self, *arguments: P.args, **named: P.kwargs) -> sync.JobHandle[R] | None:
+        """Do what `submit` does, without asyncio."""
+        handle: sync.JobHandle[R] | None = drive_sync(self._submit(arguments, named, _sync_handle()))
+        return handle
+
+    @overload
+    def submit_in(
+        self, connection: AsyncConnection, /, *arguments: P.args, **named: P.kwargs
+    ) -> Coroutine[Any, Any, JobHandle[R] | None]: ...
+    @overload
+    def submit_in(
+        self, connection: SyncConnection | str, /, *arguments: P.args, **named: P.kwargs
+    ) -> sync.JobHandle[R] | None: ...
+    def submit_in(self, connection: Any, /, *arguments: P.args, **named: P.kwargs) -> Any:
+        """Submit a job in the transaction that is open on a connection, as `Task.submit_in` does."""
+        return self._submit_in(connection, arguments, named)
+
+    def options(self, **options: Unpack[JobOptions]) -> SkippingTask[P, R]:
+        """Return the same task with more options."""
+        return SkippingTask(self._home, self._registered, self._with(dict(options)))
+
+
+def _sync_handle() -> Any:
+    from .sync import JobHandle as Handle  # noqa: PLC0415 -- it imports this module
+
+    return Handle

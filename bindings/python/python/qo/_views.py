@@ -1,15 +1,37 @@
-"""What a store says about jobs and groups."""
+"""What a store says about jobs, groups, queues, workers, workflows and schedules."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+T = TypeVar("T")
+
+JobState = Literal["pending", "claimed", "running", "succeeded", "failed", "cancelled", "expired"]
+WorkflowState = Literal["active", "halted", "finished", "cancelled"]
 
 
-def moment(ms: int | None) -> datetime | None:
+def moment(ms: int) -> datetime:
     """Read a time of the store: milliseconds since 1970."""
-    return None if ms is None else datetime.fromtimestamp(ms / 1000, tz=timezone.utc)
+    return datetime.fromtimestamp(ms / 1000, tz=timezone.utc)
+
+
+def moment_or_none(ms: int | None) -> datetime | None:
+    """Read a time of the store that may not be there."""
+    return None if ms is None else moment(ms)
+
+
+class Page(list[T], Generic[T]):
+    """A part of a long list. `next` is where the next part begins: pass it as `after`. None if this is the last."""
+
+    def __init__(self, items: Iterable[T], following: Any = None) -> None:
+        super().__init__(items)
+        self.next: Any = following
 
 
 @dataclass(frozen=True)
@@ -19,78 +41,290 @@ class Attempt:
     number: int
     worker: str
     outcome: str
+    """How it ended: `succeeded`, `retried`, `failed`, `snoozed`, `released`, `cancelled`, `lease_ended`, …."""
     error: str | None
     started_at: datetime
     ended_at: datetime
+    fence_token: int = 0
+
+    @classmethod
+    def read(cls, raw: dict[str, Any]) -> Attempt:
+        """Read what a store answered."""
+        started_at, ended_at = moment(raw["started_at"]), moment(raw["ended_at"])
+        outcome, error = raw["outcome"], raw.get("error")
+        return cls(raw["number"], raw["worker"], outcome, error, started_at, ended_at, raw["token"])
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job is, by its handler's own report."""
+
+    fraction: float
+    """From 0 to 1."""
+    note: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Run:
+    """The worker that runs a job, or has claimed it ahead of time."""
+
+    worker: str
+    fence_token: int
+    since: datetime
+    lease_until: datetime
+    progress: Progress | None
+
+    @classmethod
+    def read(cls, raw: dict[str, Any] | None) -> Run | None:
+        """Read what a store answered."""
+        if raw is None:
+            return None
+        told = raw.get("progress")
+        progress = None if told is None else Progress(told["percent"] / 100, told["note"], moment(told["at"]))
+        return cls(raw["worker"], raw["token"], moment(raw["since"]), moment(raw["lease_until"]), progress)
 
 
 @dataclass(frozen=True)
 class JobInfo:
-    """A job as the store has it. `raw` has every field."""
+    """A job as the store has it. `raw` has every field as it was told."""
 
     id: str
     task: str
     queue: str
-    state: str
+    state: JobState
     key: str | None
     group: str
     priority: int
+    cost: int
+    limits: dict[str, int]
     attempts_used: int
     max_attempts: int
     submitted_at: datetime
-    raw: dict[str, Any]
+    run_at: datetime
+    good_until: datetime | None
+    finished_at: datetime | None
+    timeout: float | None
+    idempotency_key: str | None
+    cancel_requested: bool
+    workflow: str | None
+    step: int | None
+    running: Run | None
+    claimed: Run | None
+    attempts: list[Attempt]
+    """Its tries, the oldest first. Empty in a listing."""
+    raw: dict[str, Any] = field(repr=False)
 
     @classmethod
     def read(cls, raw: dict[str, Any]) -> JobInfo:
         """Read what a store answered."""
-        names = ("id", "task", "queue", "state", "key", "group", "priority", "attempts_used", "max_attempts")
-        submitted_at = datetime.fromtimestamp(raw["submitted_at"] / 1000, tz=timezone.utc)
-        return cls(**{name: raw[name] for name in names}, submitted_at=submitted_at, raw=raw)
+        timeout_ms = raw.get("timeout_ms")
+        return cls(
+            **{name: raw[name] for name in _AS_TOLD},
+            submitted_at=moment(raw["submitted_at"]),
+            run_at=moment(raw["run_at"]),
+            good_until=moment_or_none(raw["good_until"]),
+            finished_at=moment_or_none(raw["finished_at"]),
+            timeout=None if timeout_ms is None else timeout_ms / 1000,
+            running=Run.read(raw["running"]),
+            claimed=Run.read(raw["claimed"]),
+            attempts=[Attempt.read(attempt) for attempt in raw.get("attempts", ())],
+            raw=raw,
+        )
+
+    @property
+    def payload(self) -> Any:
+        """What its handler gets; None in a listing."""
+        return json.loads(self.raw.get("payload") or "null")
+
+    @property
+    def output(self) -> Any:
+        """What its handler returned; None in a listing."""
+        return json.loads(self.raw.get("output") or "null")
+
+    @property
+    def progress(self) -> Progress | None:
+        """How far it is, if it runs and has said so."""
+        return None if self.running is None else self.running.progress
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """Why a job is not running. `reasons` is empty if it runs or has ended."""
-
-    job: str
-    state: str
-    reasons: list[dict[str, Any]]
+_AS_TOLD = (
+    "id",
+    "task",
+    "queue",
+    "state",
+    "key",
+    "group",
+    "priority",
+    "cost",
+    "limits",
+    "attempts_used",
+    "max_attempts",
+    "idempotency_key",
+    "cancel_requested",
+    "workflow",
+    "step",
+)
 
 
 @dataclass(frozen=True)
 class SlotInfo:
-    """A slot that is taken."""
+    """Slots of a group that a job or a program holds."""
 
     slot_id: int
+    """The fence token of the holder: what `concurrency.release` takes."""
     slots: int
     worker_id: str
     task_id: str
+    """The job's id; of a program, the id of its lease."""
     acquired_at: datetime
     expires_at: datetime
 
+    @classmethod
+    def read(cls, raw: dict[str, Any]) -> SlotInfo:
+        """Read what a store answered."""
+        by = next(iter(raw["by"].values()))
+        task = by.get("job") or by.get("lease")
+        return cls(raw["token"], raw["slots"], raw["worker"], task, moment(raw["since"]), moment(raw["lease_until"]))
+
 
 @dataclass(frozen=True)
-class ConcurrencyStatus:
-    """A group, its limit and what holds its slots."""
+class GroupInfo:
+    """A group and its limit."""
 
     group: str
     limit: int | None
+    """None if it has no limit."""
     active: int
-    slots: list[SlotInfo]
+    """Slots that are taken."""
+    live: int
+    """Slots that all jobs that wait and run take together."""
+    source: str | None
+    """Where the limit is from: `operator`, `config`, `code` or `submit`."""
+
+    @classmethod
+    def read(cls, raw: dict[str, Any]) -> GroupInfo:
+        """Read what a store answered."""
+        return cls(raw["group"], raw["limit"], raw["used"], raw["live"], raw["source"])
+
+
+@dataclass(frozen=True)
+class ConcurrencyStatus(GroupInfo):
+    """A group, its limit and what holds its slots."""
+
+    slots: list[SlotInfo] = field(default_factory=list[SlotInfo])
 
     @classmethod
     def read(cls, raw: dict[str, Any]) -> ConcurrencyStatus:
         """Read what a store answered."""
-        status = raw["status"]
-        slots = [
-            SlotInfo(
-                slot_id=holder["token"],
-                slots=holder["slots"],
-                worker_id=holder["worker"],
-                task_id=next(iter(holder["by"].values())).get("job") or next(iter(holder["by"].values())).get("lease"),
-                acquired_at=datetime.fromtimestamp(holder["since"] / 1000, tz=timezone.utc),
-                expires_at=datetime.fromtimestamp(holder["lease_until"] / 1000, tz=timezone.utc),
-            )
-            for holder in raw["holders"]
-        ]
-        return cls(group=status["group"], limit=status["limit"], active=status["used"], slots=slots)
+        status, slots = raw["status"], [SlotInfo.read(holder) for holder in raw["holders"]]
+        return cls(status["group"], status["limit"], status["used"], status["live"], status["source"], slots)
+
+
+@dataclass(frozen=True)
+class QueueInfo:
+    """A queue and its jobs."""
+
+    queue: str
+    priority: int
+    """Lower goes first."""
+    paused: bool
+    limit: int | None
+    running: int
+    claimed: int
+    due: int
+    scheduled: int
+    waiting: int
+    """Steps that are not next in their workflow."""
+
+    @classmethod
+    def read(cls, raw: dict[str, Any]) -> QueueInfo:
+        """Read what a store answered."""
+        return cls(**{name: raw[name] for name in cls.__dataclass_fields__})
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """A worker that is alive."""
+
+    worker: str
+    session: str
+    queues: list[str]
+    """Empty if it serves all."""
+    tasks: list[str]
+    permits: int
+    free_permits: int
+    saturated: bool
+    draining: bool
+    running: int
+    claimed: int
+    opened_at: datetime
+    lease_until: datetime
+
+    @classmethod
+    def read(cls, raw: dict[str, Any]) -> WorkerInfo:
+        """Read what a store answered."""
+        told: dict[str, Any] = {name: raw[name] for name in cls.__dataclass_fields__}
+        told |= {"opened_at": moment(raw["opened_at"]), "lease_until": moment(raw["lease_until"])}
+        return cls(**told)
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """A step of a workflow."""
+
+    step: int
+    job: str
+    state: JobState
+
+
+@dataclass(frozen=True)
+class WorkflowInfo:
+    """A workflow."""
+
+    workflow: str
+    state: WorkflowState
+    on_failure: Literal["halt", "continue"]
+    steps: int
+    live: int
+    """Steps that have not ended."""
+    head: StepInfo | None
+    """The step that runs or is next, or the one that halts the workflow."""
+
+    @classmethod
+    def read(cls, raw: dict[str, Any]) -> WorkflowInfo:
+        """Read what a store answered."""
+        head = raw["head"]
+        step = None if head is None else StepInfo(head["step"], head["job"], head["state"])
+        return cls(raw["workflow"], raw["state"], raw["on_failure"], raw["steps"], raw["live"], step)
+
+
+@dataclass(frozen=True)
+class ScheduleInfo:
+    """A schedule. `raw` has every field as it was told."""
+
+    schedule: str
+    cron: str
+    timezone: str
+    task: str
+    enabled: bool
+    next_at: datetime | None
+    last_at: datetime | None
+    last_job: str | None
+    raw: dict[str, Any] = field(repr=False)
+
+    @classmethod
+    def read(cls, raw: dict[str, Any]) -> ScheduleInfo:
+        """Read what a store answered."""
+        spec, last = raw["spec"], raw["last"]
+        return cls(
+            schedule=raw["schedule"],
+            cron=spec["cron"],
+            timezone=spec["timezone"],
+            task=spec["task"],
+            enabled=raw["enabled"],
+            next_at=moment_or_none(raw["next"]),
+            last_at=None if last is None else moment(last["tick"]),
+            last_job=raw["last_job"],
+            raw=raw,
+        )

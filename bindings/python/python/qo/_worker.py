@@ -7,165 +7,282 @@ once, runs them, and hands all results of one round of the event loop back at on
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
+import logging
+import os
 import signal
 import threading
-import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from . import _qo
+from . import _attempt, _logging, _qo
+from ._attempt import Outcome
 from ._call import answer
-from ._codec import dumps
-from ._context import CURRENT, Context
-from ._errors import Fail, Invalid, Retry, Snooze
+from ._context import Context
+from ._errors import Invalid
 
 if TYPE_CHECKING:
-    from ._task import Registered
+    from collections.abc import Callable
 
-Outcome = tuple[str, str, float | None]
+    from ._app import BaseApp
+    from ._registered import Registered
 
-# A traceback is cut in its middle: the first lines say where it began, the last what went wrong.
-_LONGEST = 8_000
+__all__ = ["Outcome", "Running", "run_async", "run_sync"]
+
+_LOG = logging.getLogger("qo")
+_STOP, _STUCK = -1, -2
+_LOOK = 0.05
+_GIVEN_BACK: Outcome = ("snooze", "", 0.0)
+"""No attempt is used."""
+_IMPATIENT = 130
+"""The exit code after a third signal: that of an interrupted process."""
 
 
-def _told(error: BaseException) -> str:
-    text = "".join(traceback.format_exception(error)).rstrip()
-    if len(text) > _LONGEST:
-        text = f"{text[: _LONGEST // 2]}\n…\n{text[-_LONGEST // 2 :]}"
-    return text
+def run_sync(_app: BaseApp, registered: Registered, payload: str, context: Context) -> Outcome:
+    """Make an attempt with a plain function, in this thread."""
+    return contextvars.Context().run(_attempt.run_sync, registered, payload, context)
 
 
-def outcome_of(registered: Registered, error: BaseException, context: Context) -> Outcome:
-    """Decide what an exception of a handler means."""
-    options = registered.options
-    if isinstance(error, Snooze):
-        return ("snooze", "", error.delay)
-    if isinstance(error, asyncio.CancelledError) and context.cancelled:
-        return ("cancelled", "", None)
-    if isinstance(error, (Fail, Invalid, *options.fail_on)):
-        return ("fail", _told(error), None)
-    if isinstance(error, Retry):
-        return ("retry", _told(error), error.delay)
-    if options.retry_on is not None and not isinstance(error, options.retry_on):
-        return ("fail", _told(error), None)
-    return ("retry", _told(error), None)
+async def run_async(_app: BaseApp, registered: Registered, payload: str, context: Context) -> Outcome:
+    """Make an attempt with a coroutine function, in this task."""
+    try:
+        return await _attempt.run_async(registered, payload, context)
+    except (asyncio.CancelledError, KeyboardInterrupt) as error:
+        return _attempt.outcome_of(registered, error, context)
 
 
 class Running:
-    """A worker at work, on the event loop that it was started on."""
+    """A worker at work, on the event loop that `run` is called on."""
 
-    def __init__(self, connection: _qo.Connection, tasks: list[Registered], described: dict[str, Any]) -> None:
-        handled = [{"options": task.options.described(task.name), "is_sync": not task.is_async} for task in tasks]
-        self._tasks = tasks
-        self._native = _qo.Worker(connection, json.dumps({"tasks": handled, **described}))
-        self._running: dict[int, asyncio.Task[None]] = {}
+    def __init__(
+        self,
+        app: BaseApp,
+        described: dict[str, Any],
+        *,
+        threads: bool = True,
+        on_stuck: Callable[[Context], Any] | None = None,
+    ) -> None:
+        app.load()
+        self._app = app
+        self._tasks = [app.tasks[task["options"]["task"]] for task in described["tasks"]]
+        for task in self._tasks:
+            task.compile()
+        try:
+            self._native = _qo.Worker(app.connection, json.dumps(described))
+        except ValueError as error:
+            raise Invalid(f"worker: {error}") from None
+        self._has_children = described.get("processes") is not None
+        self._on_stuck = on_stuck
+        self._running: dict[int, tuple[asyncio.Task[None], Context]] = {}
         self._ended: list[tuple[int, str, str, float | None]] = []
-        self._loop = asyncio.get_running_loop()
-        self._most_threads = described.get("max_concurrent_tasks") or 100
+        self._is_listening = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._runner: asyncio.Task[Any] | None = None
+        # One more than jobs: it hears of jobs that are stuck.
+        self._most_threads = (described.get("max_concurrent_tasks") or 100) + 1 if threads else 0
         self._threads: list[threading.Thread] = []
+        self._busy: dict[int, Context] = {}
         self._idle = 0
         self._lock = threading.Lock()
+        self._steps = iter([self._drain_by_signal, self._release_by_signal])
 
-    async def run(self, *, until_signal: bool) -> None:
-        """Work until it is told to stop, or by SIGINT and SIGTERM: the first drains, the second gives jobs back."""
-        pending = self._native.run()
-        self._loop.add_reader(self._native.descriptor(), self._take)
-        if any(not task.is_async for task in self._tasks):
-            self._add_thread()
-        heard = self._listen() if until_signal else []
+    async def run(self, *, until_signal: bool = True) -> None:
+        """Work until it is told to stop; by SIGINT and SIGTERM, too, if it runs in the main thread.
+
+        The first signal drains, the second gives the jobs back, the third ends the process. If the task that runs this
+        is cancelled, the jobs are given back. It returns when all handlers have ended.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._runner = asyncio.current_task()
+        _logging.attach()
         try:
-            await answer(pending)
-        except asyncio.CancelledError:
-            self._native.release()
-            raise
+            if self._has_children:
+                await self._work(until_signal=until_signal)
+                return
+            await self._app.enter_lifespan()
+            try:
+                await self._work(until_signal=until_signal)
+            finally:
+                await self._app.exit_lifespan()
         finally:
-            self._loop.remove_reader(self._native.descriptor())
-            for number in heard:
-                self._loop.remove_signal_handler(number)
-            if self._running:
-                await asyncio.wait(self._running.values())
-            self._flush()
+            _logging.detach()
+
+    async def _work(self, *, until_signal: bool) -> None:
+        loop = asyncio.get_running_loop()
+        heard = self._listen(loop) if until_signal else []
+        try:
+            pending = self._native.run()
+            loop.add_reader(self._native.descriptor(), self._take)
+            try:
+                if self._most_threads and any(not task.is_async for task in self._tasks):
+                    self._add_thread()
+                await self._until_ended(loop, pending)
+            finally:
+                loop.remove_reader(self._native.descriptor())
+                self._flush()
+                for thread in self._threads:
+                    # Of those that are stuck, nothing more is expected.
+                    thread.join(_LOOK if self._busy else None)
+            # Raises what ended it.
+            await answer(pending)
+        finally:
+            for number, before in heard:
+                loop.remove_signal_handler(number)
+                signal.signal(number, before)
+            self._is_listening = False
+
+    async def _until_ended(self, loop: asyncio.AbstractEventLoop, pending: _qo.Pending) -> None:
+        """Wait for the end of the worker, whatever happens to this task: until then handlers may run."""
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def told() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        pending.when_done(loop.call_soon_threadsafe, told)
+        cancelled: asyncio.CancelledError | None = None
+        while not ended.done():
+            try:
+                await asyncio.wait([ended], timeout=None if cancelled is None else _LOOK)
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self._native.release()
+            # Whatever cancelled this task may have cancelled those of the handlers.
+            self._record_unstarted()
+        if cancelled is not None:
+            raise cancelled
 
     def drain(self) -> None:
-        """Take no more jobs, and end when those that run have ended."""
+        """Take no more jobs, and end when those that run have ended. Callable from any thread."""
         self._native.drain()
 
     def release(self) -> None:
-        """Give the jobs that run back, and end."""
+        """Give the jobs that run back, and end. Callable from any thread."""
         self._native.release()
 
-    def _listen(self) -> list[signal.Signals]:
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> list[tuple[signal.Signals, Any]]:
         if threading.current_thread() is not threading.main_thread():
             return []
-        steps = iter([self._native.drain, self._native.release])
+        heard: list[tuple[signal.Signals, Any]] = []
+        with suppress(NotImplementedError):
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before = signal.getsignal(number)
+                loop.add_signal_handler(number, self._signalled)
+                heard.append((number, before))
+        self._is_listening = bool(heard)
+        return heard
 
-        def told() -> None:
-            step = next(steps, None)
-            if step is not None:
-                step()
+    def _signalled(self) -> None:
+        step = next(self._steps, None)
+        if step is None:
+            _LOG.warning("ending at once: the session expires, and its jobs run again")
+            os._exit(_IMPATIENT)
+        step()
 
-        numbers = [signal.SIGINT, signal.SIGTERM]
-        for number in numbers:
-            self._loop.add_signal_handler(number, told)
-        return numbers
+    def _drain_by_signal(self) -> None:
+        _LOG.info("draining: running jobs finish, no more are taken; a second signal gives them back")
+        self._native.drain()
+
+    def _release_by_signal(self) -> None:
+        _LOG.info("releasing: running jobs are stopped and given back")
+        self._native.release()
 
     def _take(self) -> None:
+        loop, running = self._loop, self._running
+        assert loop is not None, "it runs"  # noqa: S101
         for number, task, payload, native in self._native.take():
-            if task < 0:
-                running = self._running.get(number)
-                if running is not None:
-                    running.cancel(payload)
+            if task >= 0:
+                context = Context(native)
+                attempt = self._attempt(number, self._tasks[task], payload, context)
+                running[number] = (loop.create_task(attempt), context)
                 continue
-            attempt = self._attempt(number, self._tasks[task], payload, Context(native))
-            running = self._loop.create_task(attempt)
-            self._running[number] = running
+            found = running.get(number)
+            if found is None:
+                continue
+            if task == _STOP:
+                # Behind its first step: a task that is cancelled before it never runs at all.
+                loop.call_soon(found[0].cancel, payload)
+            elif task == _STUCK:
+                self._tell_stuck(found[1])
 
     async def _attempt(self, number: int, registered: Registered, payload: str, context: Context) -> None:
-        CURRENT.set(context)
         try:
-            arguments, named = registered.arguments(payload, context)
-            returned = await registered.function(*arguments, **named)
-            outcome: Outcome = ("succeed", dumps(returned, path="output"), None)
-        except BaseException as error:  # noqa: BLE001 -- whatever it was, the attempt has ended with it
-            outcome = outcome_of(registered, error, context)
-        self._running.pop(number, None)
+            outcome = await _attempt.run_async(registered, payload, context)
+        except KeyboardInterrupt as error:
+            outcome = _attempt.outcome_of(registered, error, context)
+            self._interrupted(error)
+        except asyncio.CancelledError as error:
+            is_given_back = self._is_torn_down() and not context.cancelled
+            outcome = _GIVEN_BACK if is_given_back else _attempt.outcome_of(registered, error, context)
+        self._record(number, outcome)
+
+    def _record(self, number: int, outcome: Outcome) -> None:
+        del self._running[number]
         if not self._ended:
+            assert self._loop is not None, "it runs"  # noqa: S101
             self._loop.call_soon(self._flush)
         self._ended.append((number, *outcome))
+
+    def _record_unstarted(self) -> None:
+        """Give jobs back whose task was cancelled before its first step: nothing of it has run."""
+        for number in [number for number, (task, _) in self._running.items() if task.done()]:
+            self._record(number, _GIVEN_BACK)
+
+    def _is_torn_down(self) -> bool:
+        cancelling = getattr(self._runner, "cancelling", None)
+        return cancelling is not None and cancelling() > 0
+
+    def _interrupted(self, error: KeyboardInterrupt) -> None:
+        """Do what SIGINT asks for, although it was raised in a handler."""
+        assert self._loop is not None, "it runs"  # noqa: S101
+        if self._is_listening:
+            self._signalled()
+            return
+
+        def pass_on() -> None:
+            raise error
+
+        self._loop.call_soon(pass_on)
 
     def _flush(self) -> None:
         ended, self._ended = self._ended, []
         if ended:
             self._native.done(False, ended)  # noqa: FBT003
 
+    def _tell_stuck(self, context: Context) -> None:
+        if self._on_stuck is not None:
+            self._on_stuck(context)
+
     def _add_thread(self) -> None:
         with self._lock:
             if len(self._threads) >= self._most_threads:
                 return
             self._idle += 1
-            thread = threading.Thread(target=self._serve, name=f"qo-handler-{len(self._threads)}", daemon=True)
+            thread = threading.Thread(target=self.serve, name=f"qo-handler-{len(self._threads) + 1}", daemon=True)
             self._threads.append(thread)
         thread.start()
 
-    def _serve(self) -> None:
-        while (item := self._native.next()) is not None:
-            number, task, payload, native = item
+    def serve(self) -> None:
+        """Run jobs of plain functions in this thread, until the worker has ended."""
+        native, tasks, lock = self._native, self._tasks, self._lock
+        while (item := native.next()) is not None:
+            number, task, payload, native_context = item
+            if task == _STUCK and number in self._busy and self._loop is not None:
+                with suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._tell_stuck, self._busy[number])
             if task < 0:
-                # The handler sees `ctx.cancelled`.
+                # A handler that must stop sees `ctx.cancelled`.
                 continue
-            with self._lock:
+            context = Context(native_context)
+            with lock:
+                self._busy[number] = context
                 self._idle -= 1
-                is_last = self._idle == 0
+                is_last = self._idle <= 0
             if is_last:
                 self._add_thread()
-            registered, context = self._tasks[task], Context(native)
-            token = CURRENT.set(context)
-            try:
-                arguments, named = registered.arguments(payload, context)
-                outcome: Outcome = ("succeed", dumps(registered.function(*arguments, **named), path="output"), None)
-            except BaseException as error:  # noqa: BLE001
-                outcome = outcome_of(registered, error, context)
-            CURRENT.reset(token)
-            self._native.done(True, [(number, *outcome)])  # noqa: FBT003
-            with self._lock:
+            outcome = contextvars.Context().run(_attempt.run_sync, tasks[task], payload, context)
+            with lock:
+                del self._busy[number]
                 self._idle += 1
+            native.done(True, [(number, *outcome)])  # noqa: FBT003

@@ -1,0 +1,306 @@
+"""Forms: what an annotation asks of a value, for values that are no classes of users."""
+
+# Values of JSON are of any type.
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
+from __future__ import annotations
+
+import enum
+import json
+import pathlib
+import sys
+from collections import abc, deque
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from ._codec import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Mismatch(Exception):
+    """A value does not fit an annotation."""
+
+    def __init__(self, rule: str, value: Any, path: str = "") -> None:
+        super().__init__(rule)
+        self.rule = rule
+        self.value = value
+        self.path = path
+
+    def under(self, step: str) -> Mismatch:
+        """Say where the value stands in a larger one."""
+        self.path = step + self.path
+        return self
+
+
+class Form(NamedTuple):
+    """What an annotation asks of a value."""
+
+    decode: Callable[[Any], Any]
+    """Make a value of JSON. Raises Mismatch."""
+    fits: Callable[[Any], bool]
+    """Whether a value surely fits before it is JSON. False asks for a closer look."""
+    is_any: bool = False
+    """Whether it takes every value as it is."""
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+ANY = Form(_as_it_is, lambda _: True, is_any=True)
+
+
+def _scalar(kind: type, shown: str) -> Form:
+    def decode(value: Any) -> Any:
+        if type(value) is not kind:
+            raise Mismatch(f"must be {shown}", value)
+        return value
+
+    return Form(decode, lambda value: type(value) is kind)
+
+
+def _int(value: Any) -> int:
+    if type(value) is int:
+        return value
+    if type(value) is float and value.is_integer():
+        return int(value)
+    raise Mismatch("must be int", value)
+
+
+def _float(value: Any) -> float:
+    if type(value) is float:
+        return value
+    if type(value) is int:
+        return float(value)
+    raise Mismatch("must be float", value)
+
+
+def _from_text(kind: type, read: Callable[[str], Any], shown: str) -> Form:
+    def decode(value: Any) -> Any:
+        if type(value) is not str:
+            raise Mismatch(f"must be {shown}", value)
+        try:
+            return read(value)
+        except (ValueError, ArithmeticError):
+            raise Mismatch(f"must be {shown}", value) from None
+
+    return Form(decode, lambda value: type(value) is kind)
+
+
+def _datetime(text: str) -> datetime:
+    if sys.version_info < (3, 11) and text.endswith(("Z", "z")):
+        text = f"{text[:-1]}+00:00"
+    return datetime.fromisoformat(text)
+
+
+def _decimal(value: Any) -> Decimal:
+    if type(value) is str or type(value) is int or type(value) is float:
+        try:
+            return Decimal(str(value))
+        except ArithmeticError:
+            pass
+    raise Mismatch("must be a decimal number, as text", value)
+
+
+def _timedelta(value: Any) -> timedelta:
+    return timedelta(seconds=_float(value))
+
+
+SCALARS: dict[Any, Form] = {
+    Any: ANY,
+    object: ANY,
+    str: _scalar(str, "str"),
+    bool: _scalar(bool, "bool"),
+    None: _scalar(type(None), "None"),
+    type(None): _scalar(type(None), "None"),
+    int: Form(_int, lambda value: type(value) is int),
+    float: Form(_float, lambda value: type(value) is float or type(value) is int),
+    datetime: _from_text(datetime, _datetime, "a date and time, as in 2026-01-31T12:00:00+00:00"),
+    date: _from_text(date, date.fromisoformat, "a date, as in 2026-01-31"),
+    time: _from_text(time, time.fromisoformat, "a time, as in 12:30:00"),
+    UUID: _from_text(UUID, UUID, "a UUID"),
+    Decimal: Form(_decimal, lambda value: type(value) is Decimal and value.is_finite()),
+    timedelta: Form(_timedelta, lambda value: type(value) is timedelta),
+    pathlib.Path: _from_text(type(pathlib.Path()), pathlib.Path, "a path"),
+    pathlib.PurePath: _from_text(type(pathlib.PurePath()), pathlib.PurePath, "a path"),
+}
+
+
+def several(item: Form, make: Callable[[Any], Any], kinds: tuple[type, ...]) -> Form:
+    """Return the form of a list, or of what is made of one."""
+    decode_item, fits_item = item.decode, item.fits
+
+    def decode(value: Any) -> Any:
+        if type(value) is not list:
+            raise Mismatch("must be a list", value)
+        if item.is_any:
+            return make(value)
+        try:
+            return make([decode_item(one) for one in value])
+        except Mismatch:
+            for index, one in enumerate(value):
+                _at(decode_item, one, f"[{index}]")
+            raise
+        except TypeError:
+            raise Mismatch("must have items that can be in a set", value) from None
+
+    def fits(value: Any) -> bool:
+        return type(value) in kinds and (item.is_any or all(map(fits_item, value)))
+
+    return Form(decode, fits)
+
+
+def _at(decode: Callable[[Any], Any], value: Any, step: str) -> Any:
+    try:
+        return decode(value)
+    except Mismatch as mismatch:
+        raise mismatch.under(step) from None
+
+
+def _key(key: Form) -> Callable[[str], Any]:
+    """Return how a key is made. The keys of JSON are text, whatever they were."""
+    decode = key.decode
+    if key is SCALARS[bool]:
+        return lambda text: decode({"true": True, "false": False}.get(text))
+    if key is not SCALARS[int] and key is not SCALARS[float]:
+        return decode
+
+    def number(text: str) -> Any:
+        try:
+            return decode(json.loads(text))
+        except ValueError:
+            raise Mismatch("must have keys that are numbers", text) from None
+
+    return number
+
+
+def keyed(key: Form, item: Form) -> Form:
+    """Return the form of an object with any keys."""
+    decode_key, decode_item = _key(key), item.decode
+    is_plain = key is SCALARS[str] or key.is_any
+
+    def decode(value: Any) -> Any:
+        if type(value) is not dict:
+            raise Mismatch("must be an object", value)
+        if is_plain:
+            if item.is_any:
+                return value
+            return {name: _at(decode_item, one, f".{name}") for name, one in value.items()}
+        return {_at(decode_key, name, f".{name}"): _at(decode_item, one, f".{name}") for name, one in value.items()}
+
+    def fits(value: Any) -> bool:
+        if type(value) is not dict or not is_plain or not all(type(name) is str for name in value):
+            return False
+        return item.is_any or all(map(item.fits, value.values()))
+
+    return Form(decode, fits)
+
+
+def fixed(items: list[Form]) -> Form:
+    """Return the form of a tuple of so many items."""
+
+    def decode(value: Any) -> Any:
+        if type(value) is not list or len(value) != len(items):
+            raise Mismatch(f"must be a list of {len(items)}", value)
+        return tuple(_at(item.decode, one, f"[{index}]") for index, (item, one) in enumerate(zip(items, value)))  # noqa: B905
+
+    def fits(value: Any) -> bool:
+        if type(value) is not tuple or len(value) != len(items):
+            return False
+        return all(item.fits(one) for item, one in zip(items, value))  # noqa: B905
+
+    return Form(decode, fits)
+
+
+def union(options: list[Form], shown: str) -> Form:
+    """Return the form of a union: the first option that takes the value. `float | int` leaves an int an int."""
+    options = sorted(options, key=lambda option: option is SCALARS[float])
+
+    def decode(value: Any) -> Any:
+        closest: Mismatch | None = None
+        for option in options:
+            try:
+                return option.decode(value)
+            except Mismatch as mismatch:  # noqa: PERF203
+                if mismatch.path and closest is None:
+                    closest = mismatch
+        raise closest or Mismatch(f"must be {shown}", value)
+
+    return Form(decode, lambda value: any(option.fits(value) for option in options))
+
+
+def literal(choices: tuple[Any, ...]) -> Form:
+    """Return the form of one of several values."""
+    table = {(type(told), told): choice for choice in choices for told in [_told(choice)]}
+    shown = ", ".join(repr(_told(choice)) for choice in choices)
+
+    def decode(value: Any) -> Any:
+        try:
+            return table[type(value), value]
+        except (KeyError, TypeError):
+            raise Mismatch(f"must be one of {shown}", value) from None
+
+    return Form(decode, lambda value: any(type(value) is type(choice) and value == choice for choice in choices))
+
+
+def _told(choice: Any) -> Any:
+    """Return a member of an enum as it is in JSON."""
+    return json.loads(encode(choice))
+
+
+def members(kind: type[enum.Enum]) -> Form:
+    """Return the form of an enum."""
+    if issubclass(kind, enum.Flag):
+        decode_flag = kind
+
+        def decode(value: Any) -> Any:
+            try:
+                return decode_flag(value)
+            except (ValueError, TypeError):
+                raise Mismatch(f"must be a {kind.__name__}", value) from None
+
+        return Form(decode, lambda value: isinstance(value, kind))
+    return Form(literal(tuple(kind)).decode, lambda value: isinstance(value, kind))
+
+
+def fields(kind: Any, shown: str, forms: dict[str, Form], required: frozenset[str], *, is_open: bool = False) -> Any:
+    """Return how the fields of an object are made."""
+    unfit = [name for name, form in forms.items() if not form.is_any]
+
+    def decode(value: Any) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise Mismatch(f"must be an object: {shown}", value)
+        if not required <= value.keys():
+            missing = ", ".join(sorted(required - value.keys()))
+            raise Mismatch(f"must be a {kind.__name__}: {missing} is missing", value)
+        if not is_open and not value.keys() <= forms.keys():
+            strange = ", ".join(sorted(value.keys() - forms.keys()))
+            raise Mismatch(f"must be a {kind.__name__}: there is no {strange}", value)
+        made = dict(value)
+        for name in unfit:
+            if name in made:
+                made[name] = _at(forms[name].decode, made[name], f".{name}")
+        return made
+
+    return decode
+
+
+_LIST: tuple[Callable[[Any], Any], tuple[type, ...]] = (list, (list, tuple))
+_SET: tuple[Callable[[Any], Any], tuple[type, ...]] = (set, (set, frozenset))
+MAKE: dict[Any, tuple[Callable[[Any], Any], tuple[type, ...]]] = {
+    list: (_as_it_is, (list, tuple)),
+    abc.Sequence: _LIST,
+    abc.MutableSequence: _LIST,
+    abc.Iterable: _LIST,
+    abc.Collection: _LIST,
+    deque: (deque, (deque,)),
+    set: _SET,
+    abc.Set: _SET,
+    abc.MutableSet: _SET,
+    frozenset: (frozenset, (set, frozenset)),
+}
+OBJECTS = (dict, abc.Mapping, abc.MutableMapping)
