@@ -1,7 +1,8 @@
 //! Handlers in child processes, one job at a time in each (`--processes=N`).
 //!
 //! 1. A driver for each child starts it under a guard and waits until it is ready.
-//! 2. Ready drivers take jobs from one line. A driver sends the job, and the lease's end when that is renewed.
+//! 2. A job goes to the driver that has been idle for the shortest time, or waits for the next one. The driver sends it to
+//!    its child, and the lease's end when that is renewed.
 //! 3. When the child answers, the driver settles the attempt and takes the next job.
 //! 4. When the child dies, its attempt ends at once, and the error says how it died. The driver starts another child.
 //! 5. A child that does not stop when its job must is killed when the worker gives the job up.
@@ -10,7 +11,7 @@
 //! process that it started is left. The guard kills the child when the worker dies or the lease of its job is over.
 
 use crate::bridge::Outcome;
-use crate::frame::{self, FromChild, Run, ToChild};
+use crate::frame::{self, FromChild, Inbox, Run, ToChild};
 use crate::worker::outcome;
 use futures::future::BoxFuture;
 use qo::core::Json;
@@ -20,17 +21,18 @@ use qo::{Context, Error, ErrorKind, Failure, Handler};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde::Deserialize;
+use std::collections::VecDeque;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
-use tokio::net::unix::OwnedWriteHalf;
-use tokio::sync::{Mutex, mpsc, oneshot};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
 
 /// The variable that names the socket of a child.
 pub const SOCKET: &str = "QO_CHILD_SOCKET";
@@ -70,52 +72,145 @@ struct Job {
     unfinished: Unfinished,
 }
 
-type Line = Arc<Mutex<mpsc::UnboundedReceiver<Job>>>;
+/// Where jobs meet drivers.
+#[derive(Default)]
+struct Lobby(Mutex<Waiting>);
 
-/// The children of a worker. Dropping it ends them when their jobs have ended.
+#[derive(Default)]
+struct Waiting {
+    /// Drivers that wait for a job.
+    drivers: Vec<oneshot::Sender<Job>>,
+    /// Jobs that wait for a driver.
+    jobs: VecDeque<Job>,
+    /// No more jobs come.
+    is_closed: bool,
+}
+
+/// What a driver finds.
+enum Next {
+    Job(Job),
+    /// It must wait.
+    Later(oneshot::Receiver<Job>),
+    /// No more jobs come.
+    Closed,
+}
+
+impl Lobby {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(&self, mut job: Job) {
+        let mut waiting = self.waiting();
+        if waiting.is_closed {
+            // Its teller is dropped, and says so.
+            return;
+        }
+        while let Some(driver) = waiting.drivers.pop() {
+            match driver.send(job) {
+                Ok(()) => return,
+                // This driver has left: its child has died.
+                Err(back) => job = back,
+            }
+        }
+        waiting.jobs.push_back(job);
+    }
+
+    fn next(&self) -> Next {
+        let mut waiting = self.waiting();
+        match waiting.jobs.pop_front() {
+            Some(job) => Next::Job(job),
+            None if waiting.is_closed => Next::Closed,
+            None => {
+                let (tell, told) = oneshot::channel();
+                waiting.drivers.push(tell);
+                Next::Later(told)
+            }
+        }
+    }
+
+    /// Waits for a job; none if no more come. A job that has come is not lost if this is dropped: see [`Drop`] of
+    /// [`Called`].
+    async fn call(&self) -> Option<Job> {
+        match self.next() {
+            Next::Job(job) => Some(job),
+            Next::Closed => None,
+            Next::Later(told) => Called { lobby: self, told: Some(told) }.answer().await,
+        }
+    }
+
+    fn close(&self) {
+        let mut waiting = self.waiting();
+        waiting.is_closed = true;
+        waiting.drivers.clear();
+        waiting.jobs.clear();
+    }
+}
+
+/// A driver that waits. If it stops waiting at the moment at which it gets a job, the job goes to another one.
+struct Called<'a> {
+    lobby: &'a Lobby,
+    told: Option<oneshot::Receiver<Job>>,
+}
+
+impl Called<'_> {
+    async fn answer(mut self) -> Option<Job> {
+        let job = self.told.as_mut()?.await.ok();
+        self.told = None;
+        job
+    }
+}
+
+impl Drop for Called<'_> {
+    fn drop(&mut self) {
+        if let Some(mut told) = self.told.take() {
+            told.close();
+            if let Ok(job) = told.try_recv() {
+                self.lobby.enter(job);
+            }
+        }
+    }
+}
+
+/// The children of a worker.
 pub struct Children {
-    line: mpsc::UnboundedSender<Job>,
+    lobby: Arc<Lobby>,
     drivers: Vec<tokio::task::JoinHandle<()>>,
 }
 
 impl Children {
     /// Starts the children, and returns when the first one is ready. An error if it does not start.
     pub async fn start(described: Described, tasks: Vec<String>) -> qo::Result<Self> {
-        let (line, jobs) = mpsc::unbounded_channel();
-        let (described, tasks) = (Arc::new(described), Arc::new(tasks));
-        let jobs: Line = Arc::new(Mutex::new(jobs));
+        let (described, tasks, lobby) = (Arc::new(described), Arc::new(tasks), Arc::<Lobby>::default());
         let first = Child::start(&described, &tasks).await.map_err(|why| {
             Error::new(ErrorKind::Invalid, format!("a child process does not start: {why}"))
         })?;
         let mut first = Some(first);
         let drivers = (0..described.children)
             .map(|_| {
-                let driver = Driver {
-                    described: Arc::clone(&described),
-                    tasks: Arc::clone(&tasks),
-                    line: Arc::clone(&jobs),
-                };
+                let (described, tasks) = (Arc::clone(&described), Arc::clone(&tasks));
+                let driver = Driver { described, tasks, lobby: Arc::clone(&lobby) };
                 tokio::spawn(driver.run(first.take()))
             })
             .collect();
-        Ok(Self { line, drivers })
+        Ok(Self { lobby, drivers })
     }
 
     /// A handler of a task.
     pub fn handler(&self, task: usize) -> ChildHandler {
-        ChildHandler { line: self.line.clone(), task }
+        ChildHandler { lobby: Arc::clone(&self.lobby), task }
     }
 
-    /// Ends the children, and waits until they are gone. The handlers must be gone.
+    /// Ends the children when their jobs have ended, and waits until they are gone.
     pub async fn end(self) {
-        drop(self.line);
+        self.lobby.close();
         futures::future::join_all(self.drivers).await;
     }
 }
 
 /// A task whose jobs run in child processes.
 pub struct ChildHandler {
-    line: mpsc::UnboundedSender<Job>,
+    lobby: Arc<Lobby>,
     task: usize,
 }
 
@@ -123,10 +218,9 @@ impl Handler for ChildHandler {
     fn call(&self, payload: Json, context: Context) -> BoxFuture<'static, Outcome> {
         let (tell, told) = oneshot::channel();
         let unfinished = context.unfinished();
-        let sent = self.line.send(Job { task: self.task, payload, context, tell, unfinished });
+        self.lobby.enter(Job { task: self.task, payload, context, tell, unfinished });
         Box::pin(async move {
-            let gone = || Err(Failure::retry("the child processes have ended"));
-            if sent.is_err() { gone() } else { told.await.unwrap_or_else(|_| gone()) }
+            told.await.unwrap_or_else(|_| Err(Failure::retry("the child processes have ended")))
         })
     }
 }
@@ -135,7 +229,7 @@ impl Handler for ChildHandler {
 struct Driver {
     described: Arc<Described>,
     tasks: Arc<Vec<String>>,
-    line: Line,
+    lobby: Arc<Lobby>,
 }
 
 impl Driver {
@@ -168,8 +262,7 @@ impl Driver {
     async fn refuse(&self, why: &str, pause: Duration) -> bool {
         let until = Instant::now() + pause;
         loop {
-            let next = async { self.line.lock().await.recv().await };
-            match tokio::time::timeout_at(until, next).await {
+            match tokio::time::timeout_at(until, self.lobby.call()).await {
                 Ok(Some(job)) => {
                     let failure = Failure::retry(format_args!("no child process starts: {why}"));
                     let _ = job.tell.send(Err(failure));
@@ -189,7 +282,7 @@ impl Driver {
                     tracing::warn!("an idle child process has ended: {}", told(&ended, child.oom_kills));
                     return true;
                 }
-                job = async { self.line.lock().await.recv().await } => job,
+                job = self.lobby.call() => job,
             };
             let Some(job) = job else {
                 child.end().await;
@@ -210,8 +303,9 @@ impl Driver {
 /// A child that is ready.
 struct Child {
     process: Guarded,
-    said: mpsc::UnboundedReceiver<FromChild>,
-    write: OwnedWriteHalf,
+    socket: Socket,
+    /// When a renewed lease is passed on.
+    renewals: Interval,
     jobs: u32,
     /// The kernel's count of processes that it killed for their memory, when this one started.
     oom_kills: u64,
@@ -222,19 +316,11 @@ impl Child {
         let (mut process, stream) = launch(described).await.map_err(|error| {
             format!("{} under {}: {error}", described.command.join(" "), described.guard.display())
         })?;
-        let (mut read, write) = stream.into_split();
-        let (say, mut said) = mpsc::unbounded_channel();
-        tokio::spawn(async move {
-            while let Ok(Some(message)) = frame::read(&mut read).await {
-                if say.send(message).is_err() {
-                    return;
-                }
-            }
-        });
+        let mut socket = Socket { stream, inbox: Inbox::default() };
         let oom_kills = oom_kills();
         let ready = async {
             tokio::select! {
-                message = said.recv() => match message {
+                message = socket.next() => match message {
                     Some(FromChild::Ready(has)) => match tasks.iter().find(|task| !has.contains(task)) {
                         None => Ok(()),
                         Some(task) => Err(format!("its app has no task {task}; has the source changed?")),
@@ -247,7 +333,9 @@ impl Child {
         };
         let ready = timeout(START, ready).await;
         ready.unwrap_or_else(|_| Err(format!("it was not ready after {START:?}")))?;
-        Ok(Self { process, said, write, jobs: 0, oom_kills })
+        let mut renewals = interval(RENEWAL);
+        renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Ok(Self { process, socket, renewals, jobs: 0, oom_kills })
     }
 
     /// Runs a job. Returns whether the child lives.
@@ -270,14 +358,13 @@ impl Child {
             lease_until_ms: lease.as_millis(),
         };
         // If the child is gone, its end is noticed below.
-        let _ = self.send(&ToChild::Run(Box::new(run))).await;
-        let mut renewals = interval(RENEWAL);
-        renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let _ = self.socket.say(&ToChild::Run(Box::new(run))).await;
+        let mut cancelled = pin!(context.cancelled());
         let mut is_told = false;
         let ended = loop {
             tokio::select! {
                 biased;
-                message = self.said.recv() => match message {
+                message = self.socket.next() => match message {
                     Some(FromChild::Done(word, text, seconds)) => {
                         drop(unfinished);
                         let _ = tell.send(outcome(&word, text, seconds));
@@ -289,25 +376,25 @@ impl Child {
                     None => break self.process.ended().await,
                 },
                 ended = self.process.ended() => break ended,
-                reason = context.cancelled(), if !is_told => {
+                reason = &mut cancelled, if !is_told => {
                     is_told = true;
-                    let _ = self.send(&ToChild::Stop(reason.to_string())).await;
+                    let _ = self.socket.say(&ToChild::Stop(reason.to_string())).await;
                 }
                 () = tell.closed() => {
                     // The worker has given the job up: its grace or its lease is over.
                     self.process.stop(Duration::ZERO);
                     break self.process.ended().await;
                 }
-                _ = renewals.tick() => {
+                _ = self.renewals.tick() => {
                     let now = context.extend_lease();
                     if std::mem::replace(&mut lease, now) != now {
-                        let _ = self.send(&ToChild::Lease(now.as_millis())).await;
+                        let _ = self.socket.say(&ToChild::Lease(now.as_millis())).await;
                     }
                 }
             }
         };
         // What it said before it died.
-        while let Ok(message) = self.said.try_recv() {
+        while let Some(message) = self.socket.left() {
             match message {
                 FromChild::Done(word, text, seconds) => {
                     drop(unfinished);
@@ -325,10 +412,6 @@ impl Child {
         false
     }
 
-    async fn send(&mut self, message: &ToChild) -> io::Result<()> {
-        self.write.write_all(&frame::encode(message)?).await
-    }
-
     /// Why it should be replaced, if so.
     fn is_worn(&self, described: &Described) -> Option<String> {
         if let Some(jobs) = described.recycle_jobs.filter(|jobs| self.jobs >= *jobs) {
@@ -341,13 +424,61 @@ impl Child {
 
     /// Ends it: no more jobs come.
     async fn end(self) {
-        let Self { mut process, write, said: _said, .. } = self;
-        drop(write);
+        let Self { mut process, socket, .. } = self;
+        drop(socket);
         if timeout(END, process.ended()).await.is_err() {
             tracing::warn!("a child process does not end and is killed");
             process.stop(Duration::ZERO);
             process.ended().await;
         }
+    }
+}
+
+/// The worker's end of the socket.
+struct Socket {
+    stream: tokio::net::UnixStream,
+    inbox: Inbox,
+}
+
+impl Socket {
+    /// The next message of the child; none when it has closed its end. May be dropped and called again.
+    async fn next(&mut self) -> Option<FromChild> {
+        loop {
+            if let Some(message) = self.inbox.next().ok()? {
+                return Some(message);
+            }
+            self.stream.readable().await.ok()?;
+            if !self.read()? {
+                return None;
+            }
+        }
+    }
+
+    /// Reads what is there. Whether more may come; none after an error.
+    fn read(&mut self) -> Option<bool> {
+        match self.stream.try_read_buf(self.inbox.room()) {
+            Ok(0) => Some(false),
+            Ok(_) => Some(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(true),
+            Err(_) => None,
+        }
+    }
+
+    /// A message that a child said before it ended.
+    fn left(&mut self) -> Option<FromChild> {
+        loop {
+            if let Some(message) = self.inbox.next().ok()? {
+                return Some(message);
+            }
+            match self.stream.try_read_buf(self.inbox.room()) {
+                Ok(1..) => {}
+                Ok(0) | Err(_) => return None,
+            }
+        }
+    }
+
+    async fn say(&mut self, message: &ToChild) -> io::Result<()> {
+        self.stream.write_all(&frame::encode(message)?).await
     }
 }
 

@@ -1,10 +1,10 @@
 //! An attempt, as its handler sees it.
 
-use crate::frame::{self, FromChild, Run};
+use crate::child::Socket;
+use crate::frame::{FromChild, Run};
 use pyo3::prelude::*;
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// An attempt whose worker is the parent process.
 pub struct Remote {
@@ -13,26 +13,24 @@ pub struct Remote {
     /// The end of its lease.
     pub lease_until_ms: AtomicI64,
     reason: OnceLock<String>,
-    write: Arc<Mutex<UnixStream>>,
+    socket: Arc<Socket>,
 }
 
 impl Remote {
     /// An attempt that the worker has sent.
-    pub fn new(run: Run, write: Arc<Mutex<UnixStream>>) -> Self {
+    pub fn new(run: Run, socket: Arc<Socket>) -> Self {
         let lease_until_ms = AtomicI64::new(run.lease_until_ms);
-        Self { run, lease_until_ms, reason: OnceLock::new(), write }
+        Self { run, lease_until_ms, reason: OnceLock::new(), socket }
     }
 
-    /// Tells it to stop.
-    pub fn stop(&self, reason: String) {
-        // The first reason counts.
-        let _ = self.reason.set(reason);
+    /// Tells it to stop. The first reason counts.
+    pub fn stop(&self, reason: &str) {
+        self.reason.get_or_init(|| reason.to_owned());
     }
 
     fn say(&self, message: &FromChild) {
-        let mut stream = self.write.lock().unwrap_or_else(PoisonError::into_inner);
         // If the worker is gone, so is this process soon.
-        let _ = frame::write_blocking(&mut *stream, message);
+        let _ = self.socket.say(message);
     }
 }
 
@@ -126,7 +124,10 @@ impl Context {
     fn lease_until_ms(&self) -> i64 {
         match &self.0 {
             Of::Here(context) => context.extend_lease().as_millis(),
-            Of::There(remote) => remote.lease_until_ms.load(Ordering::SeqCst),
+            Of::There(remote) => {
+                remote.socket.look();
+                remote.lease_until_ms.load(Ordering::SeqCst)
+            }
         }
     }
 
@@ -134,7 +135,10 @@ impl Context {
     fn cancel_reason(&self) -> Option<String> {
         match &self.0 {
             Of::Here(context) => context.cancel_reason().map(|reason| reason.to_string()),
-            Of::There(remote) => remote.reason.get().cloned(),
+            Of::There(remote) => {
+                remote.socket.look();
+                remote.reason.get().cloned()
+            }
         }
     }
 

@@ -2,11 +2,12 @@
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::io::{self, Read, Write};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use std::io::{self, Write};
 
 /// A larger frame is no frame. A payload has at most 16 MiB, and as a JSON string at most six times that.
 const LARGEST: u32 = 100 << 20;
+/// How much is read at once.
+const CHUNK: usize = 8 << 10;
 
 /// A job for a child.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -68,40 +69,50 @@ pub fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut frame = vec![0; 4];
     serde_json::to_writer(&mut frame, message)?;
     let length = u32::try_from(frame.len() - 4).ok().filter(|length| *length <= LARGEST);
-    let length = length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a frame is too large"))?;
-    frame[..4].copy_from_slice(&length.to_le_bytes());
+    frame[..4].copy_from_slice(&length.ok_or_else(too_large)?.to_le_bytes());
     Ok(frame)
 }
 
-fn checked(length: u32) -> io::Result<usize> {
-    match usize::try_from(length) {
-        Ok(bytes) if length <= LARGEST => Ok(bytes),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a frame is too large")),
-    }
+fn too_large() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "a frame is too large")
 }
 
-/// Reads a message; none at the end of the stream.
-pub async fn read<T: DeserializeOwned>(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
-    let length = match stream.read_u32_le().await {
-        Ok(length) => checked(length)?,
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let mut frame = vec![0; length];
-    stream.read_exact(&mut frame).await?;
-    Ok(Some(serde_json::from_slice(&frame)?))
+/// Bytes that were read, on their way to messages.
+#[derive(Debug, Default)]
+pub struct Inbox {
+    bytes: Vec<u8>,
+    /// How many of them were taken already.
+    taken: usize,
 }
 
-/// Reads a message in a thread; none at the end of the stream.
-pub fn read_blocking<T: DeserializeOwned>(stream: &mut impl Read) -> io::Result<Option<T>> {
-    let mut length = [0; 4];
-    match stream.read_exact(&mut length) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        read => read?,
+impl Inbox {
+    /// Room for the next read. What was taken is forgotten.
+    pub fn room(&mut self) -> &mut Vec<u8> {
+        if self.taken == self.bytes.len() {
+            self.bytes.clear();
+            self.taken = 0;
+        } else if self.taken > CHUNK {
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+        }
+        self.bytes.reserve(CHUNK);
+        &mut self.bytes
     }
-    let mut frame = vec![0; checked(u32::from_le_bytes(length))?];
-    stream.read_exact(&mut frame)?;
-    Ok(Some(serde_json::from_slice(&frame)?))
+
+    /// The next message, if it is there whole.
+    pub fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+        let left = &self.bytes[self.taken..];
+        let Some((length, rest)) = left.split_first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*length);
+        if length > LARGEST {
+            return Err(too_large());
+        }
+        let length = usize::try_from(length).map_err(|_| too_large())?;
+        let Some(frame) = rest.get(..length) else { return Ok(None) };
+        let message = serde_json::from_slice(frame)?;
+        self.taken += 4 + length;
+        Ok(Some(message))
+    }
 }
 
 /// Writes a message in a thread.

@@ -3,6 +3,7 @@
 //! A thread of its own waits for the interpreter. If it cannot keep up, lines are dropped and counted: no thread that
 //! renews or settles waits for it.
 
+use crate::runtime::end_before_exit;
 use pyo3::prelude::*;
 use std::fmt::{self, Write};
 use std::sync::OnceLock;
@@ -22,6 +23,14 @@ static FORWARD: OnceLock<()> = OnceLock::new();
 /// The least important level that is passed on: of everything, and of lines about single jobs.
 static LEVELS: [AtomicU8; 2] = [AtomicU8::new(30), AtomicU8::new(30)];
 
+/// What the thread that waits for the interpreter is asked for.
+enum Ask {
+    /// Pass a line on.
+    Line(Line),
+    /// End, and say so.
+    End(SyncSender<()>),
+}
+
 struct Line {
     level: u8,
     target: &'static str,
@@ -31,22 +40,34 @@ struct Line {
 /// Passes log lines to `emit(level, logger, text)` from now on, those from this level on; lines about single jobs from
 /// `jobs` on. Levels are Python's. Nothing happens if this process logs otherwise already.
 #[pyfunction]
-pub fn log_to(emit: Py<PyAny>, level: u8, jobs: u8) {
+pub fn log_to(emit: Py<PyAny>, level: u8, jobs: u8) -> PyResult<()> {
     LEVELS[0].store(level, Ordering::Relaxed);
     LEVELS[1].store(jobs, Ordering::Relaxed);
-    FORWARD.get_or_init(|| {
-        let (said, lines) = sync_channel(QUEUED);
+    if FORWARD.set(()).is_ok() {
+        let (said, asks) = sync_channel(QUEUED);
+        let ending = said.clone();
         let forward = tracing_subscriber::registry().with(Forward { said, dropped: AtomicU64::new(0) });
         if tracing::subscriber::set_global_default(forward).is_ok() {
             // Without the thread, lines are dropped.
-            let _ = std::thread::Builder::new().name("qo-log".into()).spawn(move || pass_on(&lines, &emit));
+            let _ = std::thread::Builder::new().name("qo-log".into()).spawn(move || pass_on(&asks, &emit));
+            // A thread whose line is full is stuck in a handler of `logging`.
+            end_before_exit(std::process::id(), move |done| ending.try_send(Ask::End(done)).is_ok())?;
         }
-    });
+    }
     tracing::callsite::rebuild_interest_cache();
+    Ok(())
 }
 
-fn pass_on(lines: &Receiver<Line>, emit: &Py<PyAny>) {
-    while let Ok(Line { level, target, text }) = lines.recv() {
+fn pass_on(asks: &Receiver<Ask>, emit: &Py<PyAny>) {
+    while let Ok(ask) = asks.recv() {
+        let Line { level, target, text } = match ask {
+            Ask::Line(line) => line,
+            Ask::End(done) => {
+                // The interpreter waits for this.
+                let _ = done.send(());
+                return;
+            }
+        };
         let passed = Python::try_attach(|py| {
             // A handler of `logging` that raises has been told so by `logging` itself.
             let _ = emit.call1(py, (level, target.replace("::", "."), text));
@@ -59,7 +80,7 @@ fn pass_on(lines: &Receiver<Line>, emit: &Py<PyAny>) {
 }
 
 struct Forward {
-    said: SyncSender<Line>,
+    said: SyncSender<Ask>,
     dropped: AtomicU64,
 }
 
@@ -104,7 +125,7 @@ impl<S: Subscriber> Layer<S> for Forward {
         }
         let (level, target) = (number(*event.metadata().level()), event.metadata().target());
         let line = Line { level, target, text: text.message + &text.fields };
-        if let Err(TrySendError::Full(_)) = self.said.try_send(line) {
+        if let Err(TrySendError::Full(_)) = self.said.try_send(Ask::Line(line)) {
             self.dropped.fetch_add(dropped + 1, Ordering::Relaxed);
         }
     }

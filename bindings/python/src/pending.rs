@@ -1,6 +1,6 @@
 //! The answer to a call.
 
-use crate::runtime::{self, Origin, Tell, Teller};
+use crate::runtime::{self, Ask, Origin, Tell, Teller};
 use futures::FutureExt;
 use pyo3::exceptions::PyTimeoutError;
 use pyo3::prelude::*;
@@ -73,7 +73,7 @@ impl Shared {
         self.answered.notify_all();
         if let Some(tell) = tell {
             // Without its thread the process is at its end.
-            let _ = teller.send(tell);
+            let _ = teller.send(Ask::Tell(tell));
         }
     }
 }

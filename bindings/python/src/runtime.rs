@@ -3,12 +3,17 @@
 //! They start with the first call, not with the import, so that a web server may load the program and fork afterwards. A
 //! process that was forked later has none of these threads: it must connect itself.
 //!
+//! The thread that tells event loops ends before the interpreter does: a thread that comes back to an interpreter at its
+//! end is killed by it, and the process with it. [`end_before_exit`] is for every such thread.
+//!
 //! Invariant: the locks of this module are taken by threads that hold the interpreter's lock, so no fork happens while
 //! one is held, and a forked process finds them free.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::PyCFunction;
 use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::Duration;
 use tokio::runtime::{Handle, Runtime};
 
 /// An event loop's `call_soon_threadsafe`, and what to call there.
@@ -19,9 +24,17 @@ pub struct Tell {
     pub told: Py<PyAny>,
 }
 
+/// What the thread that waits for the interpreter is asked for.
+pub enum Ask {
+    /// Tell an event loop something.
+    Tell(Tell),
+    /// End, and say so.
+    End(mpsc::SyncSender<()>),
+}
+
 /// Tells event loops that something has happened. Only its thread waits for the interpreter: the runtime's threads drive
 /// the connections that leases are renewed by.
-pub type Teller = mpsc::Sender<Tell>;
+pub type Teller = mpsc::Sender<Ask>;
 
 struct Threads {
     process: u32,
@@ -52,25 +65,68 @@ pub fn threads() -> PyResult<(Handle, Teller)> {
         .name("qo-tell".into())
         .spawn(move || tell(&tells))
         .map_err(|error| PyRuntimeError::new_err(format!("no thread: {error}")))?;
+    let ending = teller.clone();
+    end_before_exit(process, move |done| ending.send(Ask::End(done)).is_ok())?;
     // A parent's threads are not here after a fork: what is left of them is forgotten, not dropped.
     std::mem::forget(threads.take());
     Ok(told(threads.insert(Threads { process, runtime, teller })))
 }
 
-fn tell(tells: &mpsc::Receiver<Tell>) {
-    while let Ok(first) = tells.recv() {
-        let all: Vec<Tell> = std::iter::once(first).chain(tells.try_iter()).collect();
+fn tell(asks: &mpsc::Receiver<Ask>) {
+    while let Ok(first) = asks.recv() {
+        let mut end = None;
+        let tells: Vec<Tell> = std::iter::once(first)
+            .chain(asks.try_iter())
+            .filter_map(|ask| match ask {
+                Ask::Tell(tell) => Some(tell),
+                Ask::End(done) => {
+                    end = Some(done);
+                    None
+                }
+            })
+            .collect();
         let told = Python::try_attach(|py| {
-            for Tell { call_soon, told } in all {
+            for Tell { call_soon, told } in tells {
                 // A loop that is closed has nothing waiting any more.
                 let _ = call_soon.call1(py, (told,));
             }
         });
+        if let Some(end) = end {
+            // The interpreter waits for this.
+            let _ = end.send(());
+            return;
+        }
         if told.is_none() {
             // The interpreter is at its end.
             return;
         }
     }
+}
+
+/// How long the end of the interpreter waits for a thread.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Has a thread that takes the interpreter's lock end before the interpreter does. `ask` passes a channel to it, on which
+/// it says that it has ended; it returns whether the thread was there to be asked.
+pub fn end_before_exit(
+    process: u32,
+    ask: impl Fn(mpsc::SyncSender<()>) -> bool + Send + Sync + 'static,
+) -> PyResult<()> {
+    Python::attach(|py| {
+        let end = PyCFunction::new_closure(py, None, None, move |arguments, _| {
+            // A process that was forked has no such thread.
+            if std::process::id() == process {
+                arguments.py().detach(|| {
+                    let (done, ended) = mpsc::sync_channel(1);
+                    if ask(done) {
+                        // A thread that does not end in time is left to its fate.
+                        let _ = ended.recv_timeout(PATIENCE);
+                    }
+                });
+            }
+        })?;
+        py.import("atexit")?.call_method1("register", (end,)).map(drop)
+    })
 }
 
 /// The process that something was made in.

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import suppress
 
 import pytest
 from conftest import url_of
@@ -75,7 +76,8 @@ def test_a_limit_holds_across_children_one_of_which_is_killed(fleet):
 
 
 @pytest.mark.parametrize(
-    ("task", "arguments"), [("ticks", []), ("sync_ticks", []), ("ticks", ["--processes=1"]), ("sync_ticks", ["--processes=1"])]
+    ("task", "arguments"),
+    [("ticks", []), ("sync_ticks", []), ("ticks", ["--processes=1"]), ("sync_ticks", ["--processes=1"])],
 )
 def test_a_worker_stopped_past_its_lease_does_nothing_more(here, task, arguments):
     worker = here.start(LEASE, *arguments)
@@ -90,7 +92,9 @@ def test_a_worker_stopped_past_its_lease_does_nothing_more(here, task, arguments
     until(lambda: any(record["pid"] not in first for record in here.records()), "the job runs again", 30)
     resumed = time.monotonic()
     for process in tree:
-        os.kill(process, signal.SIGCONT)
+        # The guard, which goes on first, may have killed its child.
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGCONT)
     wait_for_exit = not arguments and task == "sync_ticks"
     if wait_for_exit:
         assert worker.wait(30) == 70, here.log(worker)
@@ -236,8 +240,9 @@ def test_a_child_that_was_forked_later_is_told_so(here):
         asyncio.run(app.client.queues())
         after = os.fork()
         if after == 0:
-            inside = [os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{n}")]
-            print([link for link in inside if link.startswith(sys.argv[1].removeprefix("file:"))])
+            folder = sys.argv[1].removeprefix("file:")
+            links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+            print([link for link in links if os.path.lexists(link) and os.readlink(link).startswith(folder)])
             try:
                 asyncio.run(app.client.queues())
             except RuntimeError as error:
@@ -296,3 +301,17 @@ def test_many_starts_and_stops_leave_nothing_behind():
         """
     )
     assert (ran.stdout, ran.stderr) == ("1 0\n", ""), ran
+
+
+def test_a_process_that_ends_with_calls_under_way_ends_well(here):
+    script = """
+        import asyncio, sys, qo
+        async def main():
+            client = qo.Client(sys.argv[1])
+            await client.queues()
+            calls = [asyncio.ensure_future(client.queues()) for _ in range(200)]
+            await calls[int(sys.argv[2])]
+        asyncio.run(main())
+        """
+    ended = [run(script, here.url, str(number * 10)) for number in range(20)]
+    assert [(ran.returncode, ran.stderr) for ran in ended] == [(0, "")] * 20

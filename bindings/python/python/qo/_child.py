@@ -34,7 +34,8 @@ class Runner:
         self._child = child
         self._loop = asyncio.new_event_loop()
         self._running: asyncio.Task[Outcome] | None = None
-        self._loop.add_reader(child.stopped_descriptor(), self._stop)
+        self._context: Context | None = None
+        self._loop.add_reader(child.descriptor(), self._look)
 
     def run(self) -> None:
         """Run jobs until no more come."""
@@ -54,18 +55,19 @@ class Runner:
         registered = self._app.tasks[context.task]
         if not registered.is_async:
             return run_sync(self._app, registered, payload, context)
-        self._child.reset()
         self._running = self._loop.create_task(run_async(self._app, registered, payload, context))
-        if context.cancelled:
-            self._running.cancel()
+        self._context = context
         try:
             return self._loop.run_until_complete(self._running)
         finally:
-            self._running = None
+            self._running = self._context = None
 
-    def _stop(self) -> None:
-        self._child.reset()
-        if self._running is not None:
+    def _look(self) -> None:
+        """Hear what the worker says while a coroutine runs."""
+        self._child.look()
+        if self._running is not None and self._context is not None and self._context.cancelled:
+            # Once: what it does to end must not be cancelled by the next message.
+            self._context = None
             self._running.cancel()
 
 

@@ -71,7 +71,7 @@ def _run(app: App, asked: dict[str, Any]) -> int:
     except ValueError as error:
         raise from_json(str(error)) from None
     for warning in settings["warnings"]:
-        print(f"warning: {warning}", file=sys.stderr)
+        sys.stderr.write(f"warning: {warning}\n")
     app.use_store(settings)
     described = app.describe_worker(settings)
     described |= {"programs": settings["programs"], "guard": str(GUARD)}

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +30,9 @@ def stamps(folder: Path) -> dict[Path, int]:
     """Tell when each source file was changed last."""
     found: dict[Path, int] = {}
     for source in sources(folder):
-        try:
+        # It may be gone by now.
+        with suppress(OSError):
             found[source] = source.stat().st_mtime_ns
-        except OSError:
-            # Just removed.
-            continue
     return found
 
 
@@ -85,5 +84,5 @@ def reload(arguments: list[str]) -> int:
         if now != seen and not told:
             changed = sorted({path for path, _ in now.items() ^ seen.items()})
             seen = now
-            print(f"qo: {changed[0].relative_to(Path.cwd())} has changed: the worker starts again", file=sys.stderr)
+            sys.stderr.write(f"qo: {changed[0].relative_to(Path.cwd())} has changed: the worker starts again\n")
             worker.restart()

@@ -133,9 +133,9 @@ impl Lease {
     /// Adds a program that must be killed when the lease is over: its guard is told of every renewal from now on.
     pub fn guard(&self, control: &Arc<Control>) {
         let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
-        control.until(self.over_at());
-        // A process that is kept for many jobs is added with each of them.
+        // A process that is kept for many jobs is added with each of them, and hears of renewals since the first.
         if !guards.1.iter().any(|guard| guard.as_ptr() == Arc::as_ptr(control)) {
+            control.until(self.over_at());
             guards.1.push(Arc::downgrade(control));
         }
     }
