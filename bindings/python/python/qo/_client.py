@@ -11,7 +11,7 @@ from ._decode import Compiling
 from ._errors import Invalid
 from ._handle import JobHandle, NewJob, as_it_is, submit
 from ._namespace import Namespace
-from ._options import described, milliseconds, one_of, template, unknown
+from ._options import described, job_id, milliseconds, one_of, template, unknown
 from ._slot import Slot
 from ._views import (
     GroupInfo,
@@ -89,8 +89,8 @@ class ClientCalls(Generic[H, C]):
         raise NotImplementedError
 
     def job(self, job: str) -> H:
-        """Return the handle of a job, by its id. It is not looked for."""
-        return self._handle(str(job))
+        """Return the handle of a job, by its id. The job is not looked for."""
+        return self._handle(job_id("job", job))
 
     @call
     def jobs(self, *, limit: int = 100, after: Any = None, **filters: Unpack[JobFilter]) -> Steps[Page[JobInfo]]:

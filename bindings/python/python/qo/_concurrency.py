@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ._call import Async, call
 from ._errors import NotFound
+from ._options import number, text
 from ._views import ConcurrencyStatus
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class ConcurrencyCalls:
     @call
     def set(self, group: str, limit: int) -> Steps[None]:
         """Set the limit of a group, in the whole fleet. It counts at once; `GROUP/*` sets that of every key."""
-        yield self._namespace.ask("set_limit", [group, limit])
+        yield self._namespace.ask("set_limit", [text("group", group), number("limit", limit)])
 
     @call
     def unset(self, group: str) -> Steps[bool]:
@@ -44,7 +45,7 @@ class ConcurrencyCalls:
     @call
     def release(self, group: str, slot_id: int) -> Steps[None]:
         """Take a slot away from its holder, which is told to stop. `slot_id` is that of `SlotInfo`."""
-        yield self._namespace.ask("release_slot", [group, slot_id])
+        yield self._namespace.ask("release_slot", [text("group", group), number("slot_id", slot_id, 0, 1 << 63)])
 
 
 class Concurrency(ConcurrencyCalls, Async):

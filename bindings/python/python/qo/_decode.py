@@ -16,7 +16,22 @@ import typing
 from typing import TYPE_CHECKING, Any
 
 from ._codec import encode
-from ._form import ANY, MAKE, OBJECTS, SCALARS, Form, Mismatch, fields, fixed, keyed, literal, members, several, union
+from ._form import (
+    ANY,
+    MAKE,
+    OBJECTS,
+    SCALARS,
+    Form,
+    Mismatch,
+    fields,
+    fixed,
+    from_text,
+    keyed,
+    literal,
+    members,
+    several,
+    union,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,6 +132,8 @@ class Compiling:
             return self._typed_dict(kind)
         if issubclass(kind, tuple) and hasattr(kind, "_fields"):
             return self._named_tuple(kind)
+        if hasattr(kind, "__fspath__"):
+            return from_text(type(kind()), kind, "a path")
         if issubclass(kind, (bytes, bytearray, memoryview)):
             raise Unsupported(f"{_show(kind)}: take base64 text, or the address of the bytes")
         raise Unsupported(_show(kind))
@@ -134,7 +151,7 @@ class Compiling:
             try:
                 return kind(**arguments)
             except (ValueError, TypeError) as error:
-                raise Mismatch(f"must be a {kind.__name__}: {error}", value) from error
+                raise Mismatch(f"must be {kind.__name__}: {error}", value) from error
 
         def fits(value: Any) -> bool:
             return type(value) is kind and all(form.fits(getattr(value, name)) for name, form in forms.items())
@@ -178,7 +195,7 @@ def _pydantic(kind: Any) -> Form:
         try:
             return read(encode(value))
         except ValueError as error:
-            raise Mismatch(f"must be a {kind.__name__}: {_first(error)}", value) from error
+            raise Mismatch(f"must be {kind.__name__}: {_first(error)}", value) from error
 
     return Form(decode, lambda value: isinstance(value, kind) and not has_aliases)
 

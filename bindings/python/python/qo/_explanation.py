@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ._views import moment
+from ._views import View, moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +38,8 @@ _TEXTS: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
-@dataclass(frozen=True)
-class Reason:
+@dataclass(eq=False, repr=False)
+class Reason(View):
     """One thing that keeps a job from running.
 
     >>> print(Reason("queue_paused", {"reason": "queue_paused", "queue": "mail"}))
@@ -59,8 +59,8 @@ class Reason:
         return self.raw[name]
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(eq=False, repr=False)
+class Explanation(View):
     """Why a job is not running. `reasons` is empty if it runs or has ended."""
 
     job: str

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 import json
-import pathlib
 import sys
 from collections import abc, deque
 from datetime import date, datetime, time, timedelta
@@ -79,7 +78,9 @@ def _float(value: Any) -> float:
     raise Mismatch("must be float", value)
 
 
-def _from_text(kind: type, read: Callable[[str], Any], shown: str) -> Form:
+def from_text(kind: type, read: Callable[[str], Any], shown: str) -> Form:
+    """Return the form of a value that is written as text."""
+
     def decode(value: Any) -> Any:
         if type(value) is not str:
             raise Mismatch(f"must be {shown}", value)
@@ -119,14 +120,12 @@ SCALARS: dict[Any, Form] = {
     type(None): _scalar(type(None), "None"),
     int: Form(_int, lambda value: type(value) is int),
     float: Form(_float, lambda value: type(value) is float or type(value) is int),
-    datetime: _from_text(datetime, _datetime, "a date and time, as in 2026-01-31T12:00:00+00:00"),
-    date: _from_text(date, date.fromisoformat, "a date, as in 2026-01-31"),
-    time: _from_text(time, time.fromisoformat, "a time, as in 12:30:00"),
-    UUID: _from_text(UUID, UUID, "a UUID"),
+    datetime: from_text(datetime, _datetime, "a date and time, as in 2026-01-31T12:00:00+00:00"),
+    date: from_text(date, date.fromisoformat, "a date, as in 2026-01-31"),
+    time: from_text(time, time.fromisoformat, "a time, as in 12:30:00"),
+    UUID: from_text(UUID, UUID, "a UUID"),
     Decimal: Form(_decimal, lambda value: type(value) is Decimal and value.is_finite()),
     timedelta: Form(_timedelta, lambda value: type(value) is timedelta),
-    pathlib.Path: _from_text(type(pathlib.Path()), pathlib.Path, "a path"),
-    pathlib.PurePath: _from_text(type(pathlib.PurePath()), pathlib.PurePath, "a path"),
 }
 
 
@@ -261,7 +260,7 @@ def members(kind: type[enum.Enum]) -> Form:
             try:
                 return decode_flag(value)
             except (ValueError, TypeError):
-                raise Mismatch(f"must be a {kind.__name__}", value) from None
+                raise Mismatch(f"must be {kind.__name__}", value) from None
 
         return Form(decode, lambda value: isinstance(value, kind))
     return Form(literal(tuple(kind)).decode, lambda value: isinstance(value, kind))
@@ -276,10 +275,10 @@ def fields(kind: Any, shown: str, forms: dict[str, Form], required: frozenset[st
             raise Mismatch(f"must be an object: {shown}", value)
         if not required <= value.keys():
             missing = ", ".join(sorted(required - value.keys()))
-            raise Mismatch(f"must be a {kind.__name__}: {missing} is missing", value)
+            raise Mismatch(f"must be {kind.__name__}: {missing} is missing", value)
         if not is_open and not value.keys() <= forms.keys():
             strange = ", ".join(sorted(value.keys() - forms.keys()))
-            raise Mismatch(f"must be a {kind.__name__}: there is no {strange}", value)
+            raise Mismatch(f"must be {kind.__name__}: there is no {strange}", value)
         made = dict(value)
         for name in unfit:
             if name in made:

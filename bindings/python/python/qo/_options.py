@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import time
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -23,6 +23,7 @@ OnLimit = Literal["wait", "reject", "skip"]
 OnFailure = Literal["halt", "continue"]
 
 _MOST = 1_000_000
+_KEY_BYTES = 256
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _I32 = 1 << 31
 
@@ -56,6 +57,27 @@ def text(path: str, value: object) -> str:
     return value
 
 
+def key(path: str, value: object) -> str:
+    """Read a key."""
+    given = text(path, value)
+    if not 1 <= len(given.encode(errors="replace")) <= _KEY_BYTES:
+        raise Invalid.of(path, value, f"must be 1 to {_KEY_BYTES} bytes")
+    if not given.isprintable() and any(unicodedata.category(character) in ("Cc", "Cs") for character in given):
+        raise Invalid.of(path, value, "must not contain control characters")
+    if given == "*":
+        raise Invalid.of(path, value, "stands for every key and cannot be one")
+    return given
+
+
+def group(path: str, value: object) -> str:
+    """Read a group, with or without a key."""
+    of, slash, divided = text(path, value).partition("/")
+    name(path, of)
+    if slash:
+        key(path, divided)
+    return text(path, value)
+
+
 def name(path: str, value: object) -> str:
     """Read the name of a task, queue, group, workflow, schedule or app."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
@@ -74,6 +96,8 @@ def one_of(path: str, value: object, choices: Collection[str]) -> str:
 
 def unknown(path: str, what: str, option: str, known: Collection[str]) -> UnknownOption:
     """Say that there is no such option, and which one may be meant."""
+    import difflib  # noqa: PLC0415 -- only a mistake needs it
+
     near = difflib.get_close_matches(option, known, 1)
     rule = f"there is no such {what}: "
     rule += f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
@@ -172,10 +196,11 @@ def _limits(path: str, value: object) -> dict[str, int]:
     if not isinstance(value, Mapping):
         raise Invalid.of(path, value, 'must be groups and slots, as in {"gpu": 2}')
     limits = cast("Mapping[object, object]", value)
-    return {text(path, group): number(f"{path}[{group}]", slots, 1) for group, slots in limits.items()}
+    return {group(path, one): number(f"{path}[{one}]", slots, 1) for one, slots in limits.items()}
 
 
-def _id(path: str, value: object) -> str:
+def job_id(path: str, value: object) -> str:
+    """Read the id of a job."""
     try:
         return str(value if isinstance(value, UUID) else UUID(text(path, value)))
     except ValueError as error:
@@ -195,15 +220,15 @@ _READ: dict[str, tuple[str, Callable[[str, object], Any]]] = {
     "backoff": ("retry", backoff),
     "timeout": ("timeout_ms", milliseconds),
     "group": ("group", name),
-    "key": ("key", text),
+    "key": ("key", key),
     "cost": ("cost", lambda path, value: number(path, value, 1)),
     "limits": ("limits", _limits),
     "limit": ("limit", number),
-    "idempotency_key": ("idempotency_key", text),
+    "idempotency_key": ("idempotency_key", key),
     "workflow": ("workflow", name),
     "on_failure": ("on_failure", lambda path, value: one_of(path, value, ("halt", "continue"))),
     "on_limit": ("on_limit", lambda path, value: one_of(path, value, ("wait", "reject", "skip"))),
-    "id": ("id", _id),
+    "id": ("id", job_id),
 }
 
 

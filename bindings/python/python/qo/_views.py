@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,8 +34,25 @@ class Page(list[T], Generic[T]):
         self.next: Any = following
 
 
-@dataclass(frozen=True)
-class Attempt:
+class View:
+    """A dataclass. What all of them need is written here once, because writing it for each would slow the import."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def _shown(self) -> list[tuple[str, Any]]:
+        return [(name, getattr(self, name)) for name, one in self.__dataclass_fields__.items() if one.repr]
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._shown())})"
+
+
+@dataclass(eq=False, repr=False)
+class Attempt(View):
     """One try of a job."""
 
     number: int
@@ -55,8 +72,8 @@ class Attempt:
         return cls(raw["number"], raw["worker"], outcome, error, started_at, ended_at, raw["token"])
 
 
-@dataclass(frozen=True)
-class Progress:
+@dataclass(eq=False, repr=False)
+class Progress(View):
     """How far a job is, by its handler's own report."""
 
     fraction: float
@@ -65,8 +82,8 @@ class Progress:
     at: datetime
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(eq=False, repr=False)
+class Run(View):
     """The worker that runs a job, or has claimed it ahead of time."""
 
     worker: str
@@ -85,8 +102,8 @@ class Run:
         return cls(raw["worker"], raw["token"], moment(raw["since"]), moment(raw["lease_until"]), progress)
 
 
-@dataclass(frozen=True)
-class JobInfo:
+@dataclass(eq=False, repr=False)
+class JobInfo(View):
     """A job as the store has it. `raw` has every field as it was told."""
 
     id: str
@@ -167,8 +184,8 @@ _AS_TOLD = (
 )
 
 
-@dataclass(frozen=True)
-class SlotInfo:
+@dataclass(eq=False, repr=False)
+class SlotInfo(View):
     """Slots of a group that a job or a program holds."""
 
     slot_id: int
@@ -188,8 +205,8 @@ class SlotInfo:
         return cls(raw["token"], raw["slots"], raw["worker"], task, moment(raw["since"]), moment(raw["lease_until"]))
 
 
-@dataclass(frozen=True)
-class GroupInfo:
+@dataclass(eq=False, repr=False)
+class GroupInfo(View):
     """A group and its limit."""
 
     group: str
@@ -208,7 +225,7 @@ class GroupInfo:
         return cls(raw["group"], raw["limit"], raw["used"], raw["live"], raw["source"])
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class ConcurrencyStatus(GroupInfo):
     """A group, its limit and what holds its slots."""
 
@@ -221,8 +238,8 @@ class ConcurrencyStatus(GroupInfo):
         return cls(status["group"], status["limit"], status["used"], status["live"], status["source"], slots)
 
 
-@dataclass(frozen=True)
-class QueueInfo:
+@dataclass(eq=False, repr=False)
+class QueueInfo(View):
     """A queue and its jobs."""
 
     queue: str
@@ -243,8 +260,8 @@ class QueueInfo:
         return cls(**{name: raw[name] for name in cls.__dataclass_fields__})
 
 
-@dataclass(frozen=True)
-class WorkerInfo:
+@dataclass(eq=False, repr=False)
+class WorkerInfo(View):
     """A worker that is alive."""
 
     worker: str
@@ -269,8 +286,8 @@ class WorkerInfo:
         return cls(**told)
 
 
-@dataclass(frozen=True)
-class StepInfo:
+@dataclass(eq=False, repr=False)
+class StepInfo(View):
     """A step of a workflow."""
 
     step: int
@@ -278,8 +295,8 @@ class StepInfo:
     state: JobState
 
 
-@dataclass(frozen=True)
-class WorkflowInfo:
+@dataclass(eq=False, repr=False)
+class WorkflowInfo(View):
     """A workflow."""
 
     workflow: str
@@ -299,8 +316,8 @@ class WorkflowInfo:
         return cls(raw["workflow"], raw["state"], raw["on_failure"], raw["steps"], raw["live"], step)
 
 
-@dataclass(frozen=True)
-class ScheduleInfo:
+@dataclass(eq=False, repr=False)
+class ScheduleInfo(View):
     """A schedule. `raw` has every field as it was told."""
 
     schedule: str
