@@ -82,6 +82,7 @@ def main(target: str) -> int:
     child = _qo.Child(int(os.environ.pop("QO_CHILD_SOCKET")))
     try:
         app = load(target)
+        app.load()
     except TargetError as error:
         child.failed(str(error))
         return 1
