@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import enum
+import functools
 import sys
 import types
 import uuid
@@ -212,12 +213,17 @@ def test_a_result_that_is_no_json_fails_the_job():
     async def work():
         return {1: object()}
 
+    @app.task("forgotten")
+    def forgotten():
+        return asyncio.sleep(1)
+
     async def main():
         async with running(app):
-            job = await work.submit()
-            with pytest.raises(qo.JobFailed, match=r"result of work: .*must be JSON: object is not JSON"):
-                await job.result(timeout=30)
-            assert (await job.info()).attempts_used == 1
+            for task, why in ((work, "object is not JSON"), (forgotten, "a coroutine is not JSON: await it")):
+                job = await task.submit()
+                with pytest.raises(qo.JobFailed, match=rf"result of {task.name}: .*must be JSON: {why}"):
+                    await job.result(timeout=30)
+                assert (await job.info()).attempts_used == 1
 
     asyncio.run(main())
 
@@ -283,6 +289,8 @@ def test_what_is_refused_is_refused_by_name():
         assert caught.value.path == "jobs[0].good_until"
         with pytest.raises(qo.NotFound):
             await app.client.job(str(uuid.uuid4())).info()
+        with pytest.raises(qo.Invalid, match="must be one of 'exit', 'tell'"):
+            await app.run(on_stuck="wait")  # type: ignore[arg-type]
         with pytest.raises(qo.UnknownOption, match="no such option of a worker"):
             await app.run(processes_=3)  # type: ignore[call-arg]
         await app.close()
@@ -343,6 +351,11 @@ def test_declarations_that_make_no_task_are_refused():
         app.task("again")(work)
     with pytest.raises(qo.Invalid, match="must match"):
         app.task("a b")
+    with pytest.raises(qo.Invalid, match="must be a function with one yield"):
+        app.middleware(lambda ctx: None)  # type: ignore[arg-type, return-value]
+    with pytest.raises(qo.Invalid, match="give it one"):
+        app.task(functools.partial(sum, [1]))
+    assert app.task(name="named")(functools.partial(sum, [1])).name == "named"
 
 
 def test_a_task_is_named_after_module_and_function():
@@ -458,6 +471,8 @@ def test_a_router_gives_its_tasks_to_the_app_that_includes_it():
             return await job.result(timeout=30)
 
     assert asyncio.run(main()) == "sent to ann"
+    mail.schedule("@daily")(mail.task("later")(lambda: None))
+    assert (list(app.tasks), list(app.schedules)) == (["send", "later"], ["later"]), "also what is declared later"
     with pytest.raises(qo.Invalid, match="must be a list"):
         app.include(mail)  # type: ignore[arg-type]
     with pytest.raises(qo.Invalid, match=r"must be a qo.Tasks, a module"):
@@ -756,6 +771,8 @@ def test_an_app_without_a_url_reads_the_file_when_it_is_used(tmp_path, monkeypat
         name = "from-file"
         [tasks.work]
         timeout_secs = 2
+        [tasks.shout]
+        command = ["tr", "a-z", "A-Z"]
         [schedules.nightly]
         cron = "0 3 * * *"
         task = "work"
@@ -767,6 +784,8 @@ def test_an_app_without_a_url_reads_the_file_when_it_is_used(tmp_path, monkeypat
     async def main():
         async with running(app, max_concurrent_tasks=2):
             assert await (await work.submit(1)).result(timeout=30) == 1
+            shouted = await app.client.submit("shout", "quiet")
+            assert await shouted.result(timeout=30) == "QUIET", "programs of the file run, too"
             status = await app.client.concurrency.status("work")
             assert (status.limit, status.source) == (3, "config")
             assert (await app.client.concurrency.status("work/*")).limit == 5

@@ -300,13 +300,26 @@ def test_a_wait_that_is_given_up_leaves_no_task_behind():
         ("file:/proc/no/such/place", qo.Unavailable),
         ("postgres://127.0.0.1:1/none?schema=qo", qo.Unavailable),
         (3, qo.Invalid),
-        (None, qo.Invalid),
     ],
 )
 def test_a_url_that_cannot_be_is_refused(url, error):
     with pytest.raises(error) as caught:
         qo.sync.connect(url)
     assert str(caught.value)
+
+
+def test_without_a_url_the_file_names_the_store(tmp_path, monkeypatch):
+    (tmp_path / ".qo.toml").write_text('store = "file:jobs"')
+    monkeypatch.chdir(tmp_path)
+    with qo.sync.connect() as client:
+        client.submit("work")
+    assert (client.url, (tmp_path / "jobs").is_dir()) == (f"file:{tmp_path / 'jobs'}", True)
+
+    async def main():
+        async with await qo.connect() as queue:
+            return len(await queue.jobs())
+
+    assert asyncio.run(main()) == 1
 
 
 def test_errors_are_of_the_classes_that_python_has_for_them():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import os
 import types
 import weakref
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
@@ -11,6 +13,7 @@ from ._call import drive
 from ._client import Client
 from ._errors import Invalid
 from ._options import name as checked_name
+from ._options import one_of
 from ._settings import app_name, is_same_store, merged_configuration, read_settings, task_list, worker_settings
 from ._tasks import BaseRouter, BaseTasks, Declares
 from ._worker import Running
@@ -157,10 +160,14 @@ class BaseApp(BaseTasks):
     def _include(self, router: BaseRouter) -> None:
         for registered in router.tasks.values():
             self.add(registered)
+        self.add_schedules(router)
+        router.included_by(self)
+
+    def add_schedules(self, router: BaseRouter) -> None:
+        """Add the schedules of a router. Not part of the interface."""
         for name, schedule in router.schedules.items():
             if self.schedules.setdefault(name, schedule) is not schedule:
                 raise Invalid.of("schedule", name, "is declared twice: give one of them a name")
-        router.included_by(self)
 
     def _include_module(self, module: ModuleType) -> None:
         for value in list(vars(module).values()):
@@ -170,7 +177,10 @@ class BaseApp(BaseTasks):
     def load(self) -> None:
         """Import the modules that it includes by name. Not part of the interface."""
         while self._modules:
-            self._include_module(importlib.import_module(self._modules.pop(0)))
+            name = self._modules[0]
+            self._include_module(importlib.import_module(name))
+            if name in self._modules:
+                self._modules.remove(name)
         from ._job_registry import adopt_if_default  # noqa: PLC0415 -- it imports this module
 
         adopt_if_default(self)
@@ -180,7 +190,19 @@ class BaseApp(BaseTasks):
 
         An async generator runs around attempts of `async def` handlers only. An exception of the handler is raised at
         the yield. The first that is declared is the outermost.
+
+        >>> import time, qo
+        >>> app = qo.App("memory:")
+        >>> @app.middleware
+        ... def timed(ctx: qo.Context):
+        ...     began = time.monotonic()
+        ...     try:
+        ...         yield
+        ...     finally:
+        ...         ctx.log(f"it took {time.monotonic() - began:.3f} s")
         """
+        if not (inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)):
+            raise Invalid.of("middleware", function, "must be a function with one yield, async or not")
         self._around.append(function)
         return function
 
@@ -239,6 +261,9 @@ class BaseApp(BaseTasks):
         self.use_store(settings)
         described = self.describe_worker(settings, **options)
         described["programs"] = settings.get("programs", [])
+        described["guard"] = os.path.join(os.path.dirname(__file__), "qo-guard")  # noqa: PTH118, PTH120
+        if not callable(on_stuck):
+            one_of("on_stuck", on_stuck, ("exit", "tell"))
         described["tell_stuck"] = on_stuck != "exit"
         running = Running(self, described, on_stuck=on_stuck if callable(on_stuck) else None)
         self._running.append(running)
@@ -290,8 +315,8 @@ def set_default(app: BaseApp) -> None:
     adopt(app)
 
 
-def get_default() -> Any:
-    """Return the process's default app: that of `set_default`, else the only one that there is."""
+def default_app() -> Any:
+    """Return the process's default app, of either kind."""
     if _DEFAULT:
         return _DEFAULT[0]
     apps = list(_APPS)
@@ -364,3 +389,12 @@ class App(Declares, BaseApp):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def get_default() -> App:
+    """Return the process's default app: that of `set_default`, else the only one that there is.
+
+    LookupError if there is none, or several of which none was set.
+    """
+    app: App = default_app()
+    return app

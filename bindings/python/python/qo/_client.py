@@ -12,6 +12,7 @@ from ._errors import Invalid
 from ._handle import JobHandle, NewJob, as_it_is, submit
 from ._namespace import Namespace
 from ._options import described, job_id, milliseconds, one_of, template, unknown
+from ._settings import read_settings
 from ._slot import Slot
 from ._views import (
     GroupInfo,
@@ -346,8 +347,8 @@ def add_delays(jobs: list[dict[str, Any]], delays: list[Any], now: int) -> None:
             job["run_at"] = now + milliseconds("delay", delay)
 
 
-async def connect(url: str) -> Client:
-    """Connect to a namespace: `file:`, `s3:`, `postgres:` or `memory:`.
+async def connect(url: str | None = None) -> Client:
+    """Connect to a namespace: `file:`, `s3:`, `postgres:` or `memory:`. Without a URL, that of `.qo.toml`.
 
     >>> import asyncio
     >>> async def main():
@@ -357,6 +358,6 @@ async def connect(url: str) -> Client:
     >>> asyncio.run(main())
     'pending'
     """
-    client = Client(url)
+    client = Client(read_settings()["store"] if url is None else url)
     await client.call("now")
     return client

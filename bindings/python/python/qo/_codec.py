@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import inspect
 import json
 import os
 from collections import deque
@@ -59,6 +60,9 @@ def plain(value: Any) -> Any:  # noqa: C901
         return os.fspath(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         raise TypeError(f"{type(value).__name__} is not JSON: send base64 text, or the address of the bytes")
+    if inspect.iscoroutine(value):
+        value.close()
+        raise TypeError("a coroutine is not JSON: await it, or make the function that returns it `async def`")
     raise TypeError(f"{_shown(type(value))} is not JSON")
 
 

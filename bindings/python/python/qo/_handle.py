@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ._call import Async, call
-from ._errors import JobCancelled, JobExpired, JobFailed, RemoteTraceback, from_told, of_only_job
+from ._errors import JobCancelled, JobExpired, JobFailed, QoError, RemoteTraceback, from_told, of_only_job
 from ._explanation import Explanation
 from ._options import milliseconds
 from ._views import JobInfo
@@ -163,9 +163,9 @@ def submit(namespace: Namespace, jobs: list[NewJob[Any]], make: Callable[..., An
         described = [_dated(job, now) for job in jobs]
     try:
         outcomes = yield namespace.ask("submit", described)
-    except Exception as error:
-        if len(jobs) == 1 and hasattr(error, "path"):
-            of_only_job(error)  # type: ignore[arg-type]
+    except QoError as error:
+        if len(jobs) == 1:
+            of_only_job(error)
         raise
     return read_outcomes(namespace, outcomes, [job.decode for job in jobs], make)
 

@@ -115,7 +115,7 @@ def _share(path: str, value: object, least: int, most: int) -> None:
 class Backoff:
     """How long to wait between attempts: `base`, then `factor` times as long each time, at most `longest`.
 
-    >>> Backoff(base=5, longest=timedelta(minutes=10)).described()["max_ms"]
+    >>> Backoff(base=5, longest=600).described()["max_ms"]
     600000
     """
 

@@ -161,7 +161,7 @@ class Named(Registered):
         self._returns: Form | None = None
         # A class may stand further down in the module: it is looked for again by the first submit or worker.
         with suppress(NameError):
-            self.compile()
+            self._compile()
 
     def _is_context(self, parameter: inspect.Parameter) -> bool:
         annotation = parameter.annotation
@@ -177,12 +177,20 @@ class Named(Registered):
                 return parameter.name == "ctx"
         return annotation is Context
 
-    def compile(self) -> None:
+    def _compile(self) -> None:
         """Compile the annotations. NameError if one names something that is not there yet."""
         if self._forms is None:
             forms = {one.name: self._form(one.name, one.annotation) for one in self.parameters}
             self._returns = self._form("return", self.signature.return_annotation)
-            self._forms = forms
+            self._forms, self._names = forms, {}
+
+    def compile(self) -> None:
+        """Compile the annotations."""
+        try:
+            self._compile()
+        except NameError as error:
+            rule = f"{error}: import it where the program runs, not only for type checkers"
+            raise Invalid.of(self.name, str(self.signature), rule) from None
 
     def _form(self, parameter: str, annotation: Any) -> Form:
         path = f"{self.name}({parameter})" if parameter != "return" else f"{self.name}() -> …"
@@ -193,12 +201,7 @@ class Named(Registered):
             raise Invalid.of(path, annotation, f"{rule} ({error})") from None
 
     def _compiled(self) -> dict[str, Form]:
-        if self._forms is None:
-            try:
-                self.compile()
-            except NameError as error:
-                rule = f"{error}: import it where the program runs, not only for type checkers"
-                raise Invalid.of(self.name, str(self.signature), rule) from None
+        self.compile()
         forms = self._forms
         assert forms is not None, "it was compiled"  # noqa: S101
         return forms
@@ -295,7 +298,8 @@ def default_name(function: Callable[..., Any]) -> str:
 
     A program that is run by its path has the name of its file, so that `python jobs.py` and `qo worker jobs:app` agree.
     """
-    module, qualified = function.__module__, function.__qualname__.replace("<locals>.", "")
+    module = getattr(function, "__module__", None) or "?"
+    qualified = getattr(function, "__qualname__", "?").replace("<locals>.", "")
     if module == "__main__":
         main = sys.modules["__main__"]
         spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)

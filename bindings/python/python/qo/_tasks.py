@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypedDict, TypeVar, final, overload
 
 from . import _schedule
@@ -218,14 +219,14 @@ class Declaring(BaseDeclaring):
     @overload
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def __call__(self, name: str | None = None, /, **options: Unpack[TaskDeclaration]) -> Declaring: ...
-    def __call__(self, what: Any = None, /, **options: Any) -> Any:
+    def __call__(self, name: str | None = None, **options: Unpack[TaskDeclaration]) -> Declaring: ...
+    def __call__(self, name: Any = None, **options: Any) -> Any:
         """Declare a task: the function, `async def` or `def`, that runs its jobs.
 
         Its name is the module's and the function's, unless one is given. `max_concurrent` counts in the whole fleet. A
         first parameter `ctx: qo.Context` gets the context of the attempt; all others are the task's arguments.
         """
-        return self._called(what, options)
+        return self._called(name, options)
 
 
 class Scheduling(BaseScheduling):
@@ -272,23 +273,40 @@ class BaseRouter(BaseTasks):
 
     def __init__(self, defaults: Mapping[str, Any] | None = None) -> None:
         super().__init__(defaults)
-        self._app: BaseApp | None = None
+        self._apps: list[weakref.ref[BaseApp]] = []
+
+    def _alive(self) -> list[BaseApp]:
+        return [app for app in (reference() for reference in self._apps) if app is not None]
 
     @property
     def app(self) -> BaseApp:
         """The app that has included it, the newest if there are several."""
-        if self._app is None:
+        if not self._alive():
             from ._app import load_all  # noqa: PLC0415 -- it imports this module
 
             # It may be in a module that an app names, and has not looked at.
             load_all()
-        if self._app is None:
+        apps = self._alive()
+        if not apps:
             raise LookupError("these tasks are in no app: app.include([…]) with them, or with their module")
-        return self._app
+        return apps[-1]
 
     def included_by(self, app: BaseApp) -> None:
-        """Belong to an app."""
-        self._app = app
+        """Belong to an app. Tasks that are declared later are added to it, too."""
+        self._apps = [*(weakref.ref(other) for other in self._alive() if other is not app), weakref.ref(app)]
+
+    def add(self, registered: Registered) -> None:
+        """Add a handler. Two of one name are refused."""
+        super().add(registered)
+        for app in self._alive():
+            app.add(registered)
+
+    def plan(self, task: Any, cron: str, options: dict[str, Any]) -> Any:
+        """Give a task, or a function that becomes one, a schedule."""
+        planned = super().plan(task, cron, options)
+        for app in self._alive():
+            app.add_schedules(self)
+        return planned
 
 
 class Tasks(Declares, BaseRouter):

@@ -16,7 +16,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from . import _attempt, _logging, _qo
+from . import _attempt as attempt
+from . import _logging, _qo
 from ._attempt import Outcome
 from ._call import answer
 from ._context import Context
@@ -33,6 +34,7 @@ __all__ = ["Outcome", "Running", "run_async", "run_sync"]
 _LOG = logging.getLogger("qo")
 _STOP, _STUCK = -1, -2
 _LOOK = 0.05
+_ROUNDS = 3
 _GIVEN_BACK: Outcome = ("snooze", "", 0.0)
 """No attempt is used."""
 _IMPATIENT = 130
@@ -41,15 +43,15 @@ _IMPATIENT = 130
 
 def run_sync(_app: BaseApp, registered: Registered, payload: str, context: Context) -> Outcome:
     """Make an attempt with a plain function, in this thread."""
-    return contextvars.Context().run(_attempt.run_sync, registered, payload, context)
+    return contextvars.Context().run(attempt.run_sync, registered, payload, context)
 
 
 async def run_async(_app: BaseApp, registered: Registered, payload: str, context: Context) -> Outcome:
     """Make an attempt with a coroutine function, in this task."""
     try:
-        return await _attempt.run_async(registered, payload, context)
+        return await attempt.run_async(registered, payload, context)
     except (asyncio.CancelledError, KeyboardInterrupt) as error:
-        return _attempt.outcome_of(registered, error, context)
+        return attempt.outcome_of(registered, error, context)
 
 
 class Running:
@@ -78,7 +80,7 @@ class Running:
         self._ended: list[tuple[int, str, str, float | None]] = []
         self._is_listening = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._runner: asyncio.Task[Any] | None = None
+        self._is_cancelled = False
         # One more than jobs: it hears of jobs that are stuck.
         self._most_threads = (described.get("max_concurrent_tasks") or 100) + 1 if threads else 0
         self._threads: list[threading.Thread] = []
@@ -94,7 +96,6 @@ class Running:
         is cancelled, the jobs are given back. It returns when all handlers have ended.
         """
         self._loop = asyncio.get_running_loop()
-        self._runner = asyncio.current_task()
         _logging.attach()
         try:
             if self._has_children:
@@ -129,7 +130,8 @@ class Running:
         finally:
             for number, before in heard:
                 loop.remove_signal_handler(number)
-                signal.signal(number, before)
+                if before is not None:
+                    signal.signal(number, before)
             self._is_listening = False
 
     async def _until_ended(self, loop: asyncio.AbstractEventLoop, pending: _qo.Pending) -> None:
@@ -147,6 +149,7 @@ class Running:
                 await asyncio.wait([ended], timeout=None if cancelled is None else _LOOK)
             except asyncio.CancelledError as error:
                 cancelled = error
+                self._is_cancelled = True
                 self._native.release()
             # Whatever cancelled this task may have cancelled those of the handlers.
             self._record_unstarted()
@@ -194,8 +197,8 @@ class Running:
         for number, task, payload, native in self._native.take():
             if task >= 0:
                 context = Context(native)
-                attempt = self._attempt(number, self._tasks[task], payload, context)
-                running[number] = (loop.create_task(attempt), context)
+                one = self._run_one(number, self._tasks[task], payload, context)
+                running[number] = (loop.create_task(one), context)
                 continue
             found = running.get(number)
             if found is None:
@@ -206,15 +209,15 @@ class Running:
             elif task == _STUCK:
                 self._tell_stuck(found[1])
 
-    async def _attempt(self, number: int, registered: Registered, payload: str, context: Context) -> None:
+    async def _run_one(self, number: int, registered: Registered, payload: str, context: Context) -> None:
         try:
-            outcome = await _attempt.run_async(registered, payload, context)
+            outcome = await attempt.run_async(registered, payload, context)
         except KeyboardInterrupt as error:
-            outcome = _attempt.outcome_of(registered, error, context)
+            outcome = attempt.outcome_of(registered, error, context)
             self._interrupted(error)
         except asyncio.CancelledError as error:
-            is_given_back = self._is_torn_down() and not context.cancelled
-            outcome = _GIVEN_BACK if is_given_back else _attempt.outcome_of(registered, error, context)
+            is_given_back = not context.cancelled and await self._is_torn_down()
+            outcome = _GIVEN_BACK if is_given_back else attempt.outcome_of(registered, error, context)
         self._record(number, outcome)
 
     def _record(self, number: int, outcome: Outcome) -> None:
@@ -229,9 +232,14 @@ class Running:
         for number in [number for number, (task, _) in self._running.items() if task.done()]:
             self._record(number, _GIVEN_BACK)
 
-    def _is_torn_down(self) -> bool:
-        cancelling = getattr(self._runner, "cancelling", None)
-        return cancelling is not None and cancelling() > 0
+    async def _is_torn_down(self) -> bool:
+        """Whether the task that runs the worker was cancelled, too: the event loop ends."""
+        for _ in range(_ROUNDS):
+            if self._is_cancelled:
+                return True
+            # That task may hear of it a little later than this one.
+            await asyncio.sleep(0)
+        return self._is_cancelled
 
     def _interrupted(self, error: KeyboardInterrupt) -> None:
         """Do what SIGINT asks for, although it was raised in a handler."""
@@ -281,7 +289,7 @@ class Running:
                 is_last = self._idle <= 0
             if is_last:
                 self._add_thread()
-            outcome = contextvars.Context().run(_attempt.run_sync, tasks[task], payload, context)
+            outcome = contextvars.Context().run(attempt.run_sync, tasks[task], payload, context)
             with lock:
                 del self._busy[number]
                 self._idle += 1

@@ -15,13 +15,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from ._app import BaseApp, get_default, set_default
+from ._app import BaseApp, default_app, set_default
 from ._call import Sync, drive_sync, refuse_in_loop
 from ._client import ClientCalls, new_job
 from ._concurrency import ConcurrencyCalls
 from ._context import Context, current
 from ._handle import HandleCalls, NewJob, submit
 from ._plain import BaseWorker
+from ._settings import read_settings
 from ._slot import Slot
 from ._task import TaskCalls
 from ._tasks import Anything, BaseDeclaring, BaseRouter, BaseScheduling, BaseTasks
@@ -145,9 +146,9 @@ class Client(ClientCalls[JobHandle[Any], Concurrency], Sync):
         self.close()
 
 
-def connect(url: str) -> Client:
-    """Connect to a namespace: `file:`, `s3:`, `postgres:` or `memory:`."""
-    client = Client(url)
+def connect(url: str | None = None) -> Client:
+    """Connect to a namespace: `file:`, `s3:`, `postgres:` or `memory:`. Without a URL, that of `.qo.toml`."""
+    client = Client(read_settings()["store"] if url is None else url)
     drive_sync(client.namespace.look())
     return client
 
@@ -220,10 +221,10 @@ class Declaring(BaseDeclaring):
     @overload
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def __call__(self, name: str | None = None, /, **options: Unpack[TaskDeclaration]) -> Declaring: ...
-    def __call__(self, what: Any = None, /, **options: Any) -> Any:
+    def __call__(self, name: str | None = None, **options: Unpack[TaskDeclaration]) -> Declaring: ...
+    def __call__(self, name: Any = None, **options: Any) -> Any:
         """Declare a task: the function, `async def` or `def`, that runs its jobs. See `qo.App.task`."""
-        return self._called(what, options)
+        return self._called(name, options)
 
 
 class Scheduling(BaseScheduling):
@@ -326,6 +327,12 @@ class App(Declares, BaseApp):
     ) -> None:
         """Close it."""
         self.close()
+
+
+def get_default() -> App:
+    """Return the process's default app: that of `set_default`, else the only one that there is."""
+    app: App = default_app()
+    return app
 
 
 class Worker(BaseWorker):
