@@ -279,7 +279,7 @@ impl Driver {
             let job = tokio::select! {
                 biased;
                 ended = child.process.ended() => {
-                    tracing::warn!("an idle child process has ended: {}", told(&ended, child.oom_kills));
+                    tracing::warn!("an idle child process has ended: {}", told(&ended, child.oom_kills[0]));
                     return true;
                 }
                 job = self.lobby.call() => job,
@@ -307,8 +307,8 @@ struct Child {
     /// When a renewed lease is passed on.
     renewals: Interval,
     jobs: u32,
-    /// The kernel's count of processes that it killed for their memory, when this one started.
-    oom_kills: u64,
+    /// The kernel's count of processes that it killed for their memory, at the last two looks, the older first.
+    oom_kills: [u64; 2],
 }
 
 impl Child {
@@ -335,7 +335,7 @@ impl Child {
         ready.unwrap_or_else(|_| Err(format!("it was not ready after {START:?}")))?;
         let mut renewals = interval(RENEWAL);
         renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Ok(Self { process, socket, renewals, jobs: 0, oom_kills })
+        Ok(Self { process, socket, renewals, jobs: 0, oom_kills: [oom_kills; 2] })
     }
 
     /// Runs a job. Returns whether the child lives.
@@ -386,6 +386,7 @@ impl Child {
                     break self.process.ended().await;
                 }
                 _ = self.renewals.tick() => {
+                    self.oom_kills = [self.oom_kills[1], oom_kills()];
                     let now = context.extend_lease();
                     if std::mem::replace(&mut lease, now) != now {
                         let _ = self.socket.say(&ToChild::Lease(now.as_millis())).await;
@@ -405,7 +406,7 @@ impl Child {
                 _ => {}
             }
         }
-        let why = told(&ended, self.oom_kills);
+        let why = told(&ended, self.oom_kills[0]);
         tracing::warn!(job = %context.job(), task = %context.task(), "its child process has ended: {why}");
         drop(unfinished);
         let _ = tell.send(Err(Failure::retry(format_args!("the child process has ended: {why}"))));

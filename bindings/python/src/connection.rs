@@ -119,10 +119,12 @@ impl Connection {
     }
 
     /// Moves the clock of a namespace in memory.
-    fn advance(&self, ms: u32) -> PyResult<()> {
+    fn advance(&self, ms: u64) -> PyResult<()> {
         match &self.0.place {
             Place::Memory { clock, .. } => {
-                clock.0.fetch_add(ms.into(), Ordering::SeqCst);
+                // It stops at the end of time.
+                let move_on = |now: i64| Some(now.saturating_add_unsigned(ms));
+                let _ = clock.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, move_on);
                 Ok(())
             }
             Place::Url(_) => {

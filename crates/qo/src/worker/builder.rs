@@ -269,8 +269,9 @@ impl WorkerBuilder {
             metrics: Arc::new(Metrics::default()),
             phase,
             options,
+            own_threads,
         };
         let jitter = seed.map_or_else(Jitter::new, Jitter::seeded);
-        Ok(Worker { shared: Arc::new(shared), jitter, own_threads })
+        Ok(Worker { shared: Arc::new(shared), jitter })
     }
 }

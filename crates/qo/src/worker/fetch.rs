@@ -16,6 +16,11 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+/// An attempt that is shorter than this is much shorter than an exchange.
+const SHORT: Duration = Duration::from_micros(500);
+/// How long to wait for such attempts before an exchange.
+const GATHER: Duration = Duration::from_micros(200);
+
 pub(crate) struct Fetcher {
     pub(super) shared: Arc<Shared>,
     /// Where handlers run.
@@ -31,6 +36,8 @@ pub(crate) struct Fetcher {
     pub(super) give_up_at: Option<Instant>,
     /// Sessions in a row that were lost before their first exchange.
     pub(super) refusals: u32,
+    /// How long an attempt takes, of late.
+    usual: Duration,
 }
 
 /// How a session was left.
@@ -58,6 +65,7 @@ impl Fetcher {
             sweep_at: Instant::now(),
             give_up_at: None,
             refusals: 0,
+            usual: Duration::MAX,
             shared,
         }
     }
@@ -158,6 +166,7 @@ impl Fetcher {
     /// Exchanges if there is something to report or to get, else waits until there may be.
     async fn step(&mut self, session: &mut Session) -> Result<()> {
         if self.has_something_to_say(session) {
+            self.gather().await;
             self.exchange(session, false).await?;
         } else if self.finds_work(session).await? {
             self.fetch(session).await?;
@@ -165,6 +174,27 @@ impl Fetcher {
             self.wait(session).await;
         }
         Ok(())
+    }
+
+    /// Where attempts are much shorter than an exchange, waits a moment for those that are about to end. Otherwise a
+    /// worker with two permits would settle one attempt with each exchange, and then the other one with the next: both
+    /// began with the same exchange, and end a hundredth of its time apart.
+    async fn gather(&mut self) {
+        // A simulation has its own clock, which stands still here.
+        if !self.shared.own_threads || self.settles.is_empty() || self.usual > SHORT {
+            return;
+        }
+        let until = Instant::now() + GATHER;
+        while !self.shared.attempts.is_empty() && Instant::now() < until {
+            match self.ended.try_recv() {
+                Ok(ended) => self.finish(ended),
+                Err(_) => {
+                    // Timers count in milliseconds. This thread has nothing else to do, and lets others run.
+                    std::thread::yield_now();
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
     }
 
     fn has_something_to_say(&self, session: &Session) -> bool {
@@ -212,6 +242,7 @@ impl Fetcher {
         let took = ended.at.saturating_duration_since(attempt.started);
         self.shared.metrics.ended(took);
         self.pressure.took(took);
+        self.usual = if self.usual == Duration::MAX { took } else { (self.usual * 7 + took) / 8 };
         if matches!(ended.end, End::Vanished) {
             // The runtime of the handlers is gone: no other job could run on it either.
             ShutdownHandle(Arc::clone(&self.shared)).release();

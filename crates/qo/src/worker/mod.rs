@@ -69,6 +69,8 @@ pub(crate) struct Shared {
     pub watch: Watch,
     pub metrics: Arc<Metrics>,
     pub phase: watch::Sender<Phase>,
+    /// The loop and the lease watch have threads of their own.
+    pub own_threads: bool,
 }
 
 /// A process's worker: handlers, and the session that gets them jobs.
@@ -91,7 +93,6 @@ pub(crate) struct Shared {
 pub struct Worker {
     shared: Arc<Shared>,
     jitter: Jitter,
-    own_threads: bool,
 }
 
 impl fmt::Debug for Worker {
@@ -140,7 +141,8 @@ impl Worker {
         })?;
         self.say_hello();
         let _release = ReleaseOnDrop(self.shutdown_handle());
-        let Self { shared, jitter, own_threads } = self;
+        let Self { shared, jitter } = self;
+        let own_threads = shared.own_threads;
         let (done, result) = oneshot::channel();
         let fetcher = Fetcher::new(Arc::clone(&shared), runtime, jitter);
         let watched = Arc::clone(&shared);

@@ -91,7 +91,9 @@ pub(crate) fn run(
         };
         drop(call);
         attempt.let_go().await;
-        if let Some(logged) = attempt.logged() {
+        // Nothing of it runs any more. Only its settle waits for its log, and none waits if it comes too late anyway.
+        attempt.end();
+        if let Some(logged) = attempt.logged().filter(|_| !attempt.lease.is_over()) {
             let log = log.unwrap_or_else(|| Log::new(logs, attempt.claim.token, logged.clone()));
             log.finish(attempt.claim.job).await;
         }
