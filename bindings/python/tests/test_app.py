@@ -485,6 +485,38 @@ def test_a_router_gives_its_tasks_to_the_app_that_includes_it():
         qo.Tasks(max_concurrent=3)  # type: ignore[call-arg]
 
 
+def test_a_router_in_two_apps_runs_with_the_middleware_of_each():
+    tasks = qo.Tasks()
+    seen = []
+
+    @tasks.task("work")
+    async def work() -> None: ...
+
+    async def run(name: str) -> None:
+        app = qo.App("memory:", name=name)
+
+        @app.middleware
+        def around(ctx: qo.Context):
+            seen.append(name)
+            yield
+
+        app.include([tasks])
+        apps.append(app)
+        async with running(app):
+            await (await work.submit()).result(timeout=30)
+
+    async def again(app: qo.App) -> None:
+        job = await app.client.submit("work")
+        async with running(app):
+            await job.result(timeout=30)
+
+    apps: list[qo.App] = []
+    asyncio.run(run("one"))
+    asyncio.run(run("two"))
+    asyncio.run(again(apps[0]))
+    assert seen == ["one", "two", "one"]
+
+
 def test_a_module_that_is_named_is_imported_when_it_is_needed(tmp_path, monkeypatch):
     (tmp_path / "late_mail.py").write_text(
         "import qo\ntasks = qo.Tasks()\n@tasks.task\nasync def send(to: str) -> str:\n    return to\n"
@@ -797,7 +829,7 @@ def test_an_app_without_a_url_reads_the_file_when_it_is_used(tmp_path, monkeypat
     asyncio.run(main())
     assert app.client.url == f"file:{tmp_path / 'store'}"
     for other, why in [
-        (qo.App("memory:"), "names another store"),
+        (qo.App(f"file:{tmp_path / 'other'}"), "names another store"),
         (qo.App(name="billing"), r'name: .billing.: \.qo\.toml:3 sets app = "shop"'),
     ]:
         with pytest.raises(qo.Invalid, match=why):

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import pickle
 import threading
 import uuid
 from datetime import datetime, timedelta, timezone
@@ -291,6 +292,28 @@ def test_a_wait_that_is_given_up_leaves_no_task_behind():
     asyncio.run(main())
 
 
+def test_a_loop_that_is_closed_before_the_answer_disturbs_no_other():
+    app = qo.App("memory:")
+
+    @app.task("work")
+    async def work() -> int:
+        return 1
+
+    async def wait(handle: qo.JobHandle[int]) -> int:
+        async with running(app):
+            return await handle.result(timeout=30)
+
+    loop = asyncio.new_event_loop()
+    job = loop.run_until_complete(work.submit())
+    waiting = loop.create_task(job.result())
+    loop.run_until_complete(asyncio.sleep(0.01))
+    loop.close()
+    assert asyncio.run(wait(job)) == 1
+    # It stays without its answer; nothing waits for it any more.
+    assert not waiting.done()
+    waiting._log_destroy_pending = False
+
+
 @pytest.mark.parametrize(
     ("url", "error"),
     [
@@ -330,6 +353,13 @@ def test_errors_are_of_the_classes_that_python_has_for_them():
     assert (qo.RetryableError, qo.PermanentError, qo.RescheduleError) == (qo.Retry, qo.Fail, qo.Snooze)
     assert repr(qo.Fail("no")) == "Fail('no')"
     assert qo.Invalid.__module__ == "qo"
+    failed = qo.JobFailed("it failed", job="7", error="no", traceback="…")
+    for error in (failed, qo.Invalid.of("a", 1, "must be 2"), qo.Retry("again", delay=3), qo.Snooze(5)):
+        again = pickle.loads(pickle.dumps(error))  # noqa: S301
+        assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+    for wrong in (-1, float("nan"), "soon", None):
+        with pytest.raises(qo.Invalid, match=r"delay: .*must be seconds"):
+            qo.Snooze(wrong)
 
     async def main():
         client = await qo.connect("memory:")

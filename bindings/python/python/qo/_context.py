@@ -105,7 +105,15 @@ CURRENT: ContextVar[Context] = ContextVar("qo.current")
 
 
 def current() -> Context:
-    """Return the context of the job that runs here, however deep in its calls. LookupError outside of a job."""
+    """Return the context of the job that runs here, however deep in its calls. LookupError outside of a job.
+
+    >>> import qo
+    >>> def save(rows: list[int]) -> None:
+    ...     qo.current().progress(0.5, f"{len(rows)} rows")
+    >>> save([])
+    Traceback (most recent call last):
+    LookupError: no job runs here: qo.current() is for the functions that a handler calls
+    """
     context = CURRENT.get(None)
     if context is None:
         raise LookupError("no job runs here: qo.current() is for the functions that a handler calls")

@@ -184,9 +184,12 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.args[0]}\n"""'
 
 
-def seconds(length: float | timedelta | None) -> float | None:
+def seconds(path: str, length: object) -> float:
     """Read a length of time: seconds, or a timedelta."""
-    return length.total_seconds() if isinstance(length, timedelta) else length
+    value = length.total_seconds() if isinstance(length, timedelta) else length
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        raise Invalid.of(path, length, "must be seconds, or a timedelta, and not negative")
+    return value
 
 
 class Retry(Exception):
@@ -198,7 +201,7 @@ class Retry(Exception):
 
     def __init__(self, message: object = "", *, delay: float | timedelta | None = None) -> None:
         super().__init__(message)
-        self.delay = seconds(delay)
+        self.delay = None if delay is None else seconds("delay", delay)
 
 
 class Fail(Exception):
@@ -209,8 +212,11 @@ class Snooze(Exception):
     """Raised by a handler: run again after `delay`; no attempt is used."""
 
     def __init__(self, delay: float | timedelta = 0.0) -> None:
-        super().__init__(f"snoozed for {delay}")
-        self.delay: float = seconds(delay) or 0.0
+        super().__init__(delay)
+        self.delay = seconds("delay", delay)
+
+    def __str__(self) -> str:
+        return f"snoozed for {self.delay} s"
 
 
 RetryableError = Retry

@@ -122,7 +122,24 @@ class HandleCalls(Generic[R]):
 
 
 class JobHandle(HandleCalls[R], Async):
-    """A job that was submitted. `qo.sync.JobHandle` is the same without asyncio."""
+    """A job that was submitted. `qo.sync.JobHandle` is the same without asyncio.
+
+    >>> import asyncio, qo
+    >>> app = qo.App("memory:")
+    >>> @app.task("add")
+    ... async def add(a: int, b: int) -> int:
+    ...     return a + b
+    >>> async def main():
+    ...     job = await add.submit(1, b=2)
+    ...     print((await job.explain()).reasons[0])
+    ...     worker = asyncio.create_task(app.run(until_signal=False))
+    ...     print(await job.result(timeout=30), (await job.info()).state)
+    ...     app.shutdown()
+    ...     await worker
+    >>> asyncio.run(main())
+    no live worker has task add and serves queue default
+    3 succeeded
+    """
 
     __slots__ = ()
 

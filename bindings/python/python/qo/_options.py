@@ -30,10 +30,7 @@ _I32 = 1 << 31
 
 def milliseconds(path: str, length: object) -> int:
     """Read a length of time: seconds, or a timedelta."""
-    value = length.total_seconds() if isinstance(length, timedelta) else length
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        raise Invalid.of(path, length, "must be seconds, or a timedelta, and not negative")
-    return round(value * 1000)
+    return round(seconds(path, length) * 1000)
 
 
 def moment(path: str, value: object) -> int:
@@ -141,7 +138,7 @@ def backoff(path: str, value: object) -> dict[str, int]:
     if isinstance(value, Backoff):
         return value.described()
     if isinstance(value, (int, float, timedelta)) and not isinstance(value, bool):
-        base = seconds(value) or 0.0
+        base = seconds(path, value)
         return Backoff(base=base, longest=max(base, 60.0)).described()
     raise Invalid.of(path, value, "must be a qo.Backoff, or the first wait in seconds")
 

@@ -53,6 +53,21 @@ class Worker(BaseWorker):
     """A worker of a client, whose handlers take `(data, ctx)`: their payload is the value itself.
 
     `shards` is accepted and ignored: any worker may run any job. The other options are those of `App.run`.
+
+    >>> import asyncio, qo
+    >>> async def main():
+    ...     queue = await qo.connect("memory:")
+    ...     worker = qo.Worker(queue, "worker-1")
+    ...     @worker.task("double", max_concurrent=10)
+    ...     async def double(data, ctx):
+    ...         return data * 2
+    ...     running = asyncio.create_task(worker.run(until_signal=False))
+    ...     job = await queue.submit("double", 21, concurrency_limit=5)
+    ...     print(await job.result(timeout=30))
+    ...     worker.shutdown()
+    ...     await running
+    >>> asyncio.run(main())
+    42
     """
 
     def __init__(

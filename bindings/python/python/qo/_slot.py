@@ -29,6 +29,14 @@ class Slot:
 
     - the block of an `async with` is cancelled, and `async with` raises why;
     - the block of a `with` looks at `lost`, or calls `raise_if_lost()`; at its end `with` raises why.
+
+    >>> import qo.sync
+    >>> client = qo.sync.connect("memory:")
+    >>> with client.slot("deploy", limit=1) as slot:
+    ...     client.concurrency.status("deploy").active, slot.lost
+    (1, False)
+    >>> client.concurrency.status("deploy").active
+    0
     """
 
     def __init__(

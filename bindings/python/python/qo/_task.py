@@ -138,7 +138,24 @@ def _arguments(index: int, one: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 class Task(TaskCalls[P, R, JobHandle[R]], Async):
-    """A function that jobs run. Calling it calls the function itself; `submit` makes a job of the call."""
+    """A function that jobs run. Calling it calls the function itself; `submit` makes a job of the call.
+
+    >>> import asyncio, qo
+    >>> app = qo.App("memory:")
+    >>> @app.task("greet")
+    ... def greet(name: str, times: int = 1) -> str:
+    ...     return f"Hello {name}! " * times
+    >>> greet("Ann")
+    'Hello Ann! '
+    >>> async def main():
+    ...     job = await greet.options(key="ann", priority=-1).submit("Ann", times=2)
+    ...     return (await job.info()).payload
+    >>> asyncio.run(main())
+    {'name': 'Ann', 'times': 2}
+    >>> greet.submit_sync("Ann", times="twice")
+    Traceback (most recent call last):
+    qo.Invalid: greet(times): 'twice': must be int
+    """
 
     _make = JobHandle
 
@@ -194,7 +211,16 @@ class Task(TaskCalls[P, R, JobHandle[R]], Async):
 
 
 class SkippingTask(TaskCalls[P, R, JobHandle[R] | None], Async):
-    """A task whose `submit` returns None if the group has no room: `task.options(on_limit="skip")`."""
+    """A task whose `submit` returns None if the group has no room: `task.options(on_limit="skip")`.
+
+    >>> import qo
+    >>> app = qo.App("memory:")
+    >>> @app.task("report")
+    ... def report() -> None: ...
+    >>> only = report.options(limit=1, on_limit="skip")
+    >>> only.submit_sync() is None, only.submit_sync() is None
+    (False, True)
+    """
 
     _make = JobHandle
 

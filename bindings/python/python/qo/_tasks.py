@@ -264,6 +264,14 @@ class Declares(BaseTasks):
 
         It stands above `@app.task`, or alone: the function becomes a task then. By default ticks never overlap, and of
         ticks that were missed the latest runs. The schedule is pushed by the app's workers when they start.
+
+        >>> import qo
+        >>> app = qo.App("memory:")
+        >>> @app.schedule("0 3 * * *", timezone="Europe/Berlin", arguments={"region": "eu"})
+        ... @app.task("report", max_concurrent=1)
+        ... async def report(region: str) -> None: ...
+        >>> app.schedules["report"]["payload"]
+        '{"region":"eu"}'
         """
         return Scheduling(self, cron, dict(options))
 
@@ -299,13 +307,13 @@ class BaseRouter(BaseTasks):
         """Add a handler. Two of one name are refused."""
         super().add(registered)
         for app in self._alive():
-            app.add(registered)
+            app.add_all(self)
 
     def plan(self, task: Any, cron: str, options: dict[str, Any]) -> Any:
         """Give a task, or a function that becomes one, a schedule."""
         planned = super().plan(task, cron, options)
         for app in self._alive():
-            app.add_schedules(self)
+            app.add_all(self)
         return planned
 
 

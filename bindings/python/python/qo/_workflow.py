@@ -98,6 +98,19 @@ class Workflow(WorkflowCalls[JobHandle[Any]], Async):
 
     `on_failure` is what the steps behind do when one does not succeed: `halt` (they wait until it is retried or
     skipped) or `continue`.
+
+    >>> import asyncio, qo
+    >>> app = qo.App("memory:")
+    >>> @app.task("charge")
+    ... async def charge(order: int) -> None: ...
+    >>> @app.task("ship")
+    ... async def ship(order: int) -> None: ...
+    >>> async def main():
+    ...     order = app.workflow("order-7", on_failure="halt")
+    ...     await order.submit_many([charge.job(7), ship.job(7)])
+    ...     return [(step.step, step.task) for step in await order.steps()]
+    >>> asyncio.run(main())
+    [(1, 'charge'), (2, 'ship')]
     """
 
     def _make(self, *arguments: Any) -> JobHandle[Any]:
