@@ -146,7 +146,7 @@ def test_both_fronts_have_the_same_names_and_real_methods():
     for name in ("Client", "JobHandle", "Concurrency", "Workflow", "Task", "SkippingTask"):
         ours, theirs = getattr(qo, name), getattr(qo.sync, name)
         public = {attribute for attribute in dir(ours) if not attribute.startswith("_")}
-        missing = public - set(dir(theirs)) - {"sync", "call", "call_sync", "submit_described", "submit_described_sync"}
+        missing = public - set(dir(theirs)) - {"sync", "call", "call_sync"}
         assert missing - {"submit_sync", "submit_many_sync"} == set()
         for attribute in public & set(dir(theirs)):
             is_async = inspect.iscoroutinefunction(getattr(ours, attribute))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, overload
 
-from ._call import Async, answer, answer_sync, call, drive, drive_sync
+from ._call import Async, answer, answer_sync, call, drive
 from ._codec import dumps
 from ._concurrency import Concurrency
-from ._decode import Compiling
 from ._errors import Invalid
 from ._handle import JobHandle, NewJob, as_it_is, submit
 from ._namespace import Namespace
-from ._options import described, job_id, milliseconds, one_of, template, unknown
+from ._options import described, job_id, one_of, template, unknown
 from ._settings import read_settings
 from ._slot import Slot
 from ._views import (
@@ -26,7 +25,7 @@ from ._views import (
 from ._workflow import Workflow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
     from types import TracebackType
 
     from typing_extensions import Self, Unpack
@@ -227,14 +226,6 @@ def new_job(task: str, data: object, options: dict[str, Any]) -> NewJob[Any]:
     return NewJob(described(task, dumps(data, path="data"), options), delay, as_it_is)
 
 
-_COMPILING = Compiling()
-
-
-def decoder(returns: Any) -> Callable[[Any], Any]:
-    """Return what makes a result of JSON, by an annotation."""
-    return as_it_is if returns is Any else _COMPILING.form(returns).decode
-
-
 class Client(ClientCalls[JobHandle[Any], Concurrency], Async):
     """A namespace, for submitting and looking. Opened by the first call; usable from any event loop and thread.
 
@@ -300,26 +291,6 @@ class Client(ClientCalls[JobHandle[Any], Concurrency], Async):
         """
         return await drive(submit(self.namespace, list(jobs), JobHandle))
 
-    async def submit_described(
-        self,
-        jobs: list[dict[str, Any]],
-        options: Iterable[SubmitOptions],
-        returns: Any = Any,
-    ) -> list[JobHandle[Any] | None]:
-        """Submit jobs that are described as the store takes them. Not part of the interface."""
-        return await drive(submit(self.namespace, _described(jobs, options, returns), JobHandle))
-
-    def submit_described_sync(
-        self,
-        jobs: list[dict[str, Any]],
-        options: Iterable[SubmitOptions],
-        returns: Any = Any,
-    ) -> list[without_asyncio.JobHandle[Any] | None]:
-        """Do what `submit_described` does, without asyncio."""
-        from .sync import JobHandle as Handle  # noqa: PLC0415 -- it imports this module
-
-        return drive_sync(submit(self.namespace, _described(jobs, options, returns), Handle))
-
     def workflow(self, name: str, *, on_failure: OnFailure | None = None) -> Workflow:
         """Return a workflow, by name: jobs that run strictly one after another. The first submit makes it."""
         return Workflow(self.namespace, name, on_failure)
@@ -331,20 +302,6 @@ class Client(ClientCalls[JobHandle[Any], Concurrency], Async):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
-
-
-def _described(jobs: list[dict[str, Any]], options: Iterable[SubmitOptions], returns: Any) -> list[NewJob[Any]]:
-    decode = decoder(returns)
-    delays = [one.get("delay") for one in options]
-    lengths = [None if delay is None else milliseconds("delay", delay) for delay in delays]
-    return [NewJob(job, length, decode) for job, length in zip(jobs, lengths, strict=True)]
-
-
-def add_delays(jobs: list[dict[str, Any]], delays: list[Any], now: int) -> None:
-    """Turn delays into dates, by the store's time."""
-    for job, delay in zip(jobs, delays, strict=True):
-        if delay is not None:
-            job["run_at"] = now + milliseconds("delay", delay)
 
 
 async def connect(url: str | None = None) -> Client:

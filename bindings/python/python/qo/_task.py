@@ -65,10 +65,6 @@ class TaskCalls(Generic[P, R, H]):
         """Make a job of a call, to be submitted with others: `app.submit_many([charge.job(7), mail.job("ann")])`."""
         return self._jobs([(arguments, named)])[0]
 
-    def describe(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-        """Describe a job as the store takes it, without its delay. Not part of the interface."""
-        return self._jobs([(arguments, named)])[0].description
-
     def _jobs(self, calls: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[NewJob[R]]:
         registered, shared = self._registered, self._template
         if shared is None:
