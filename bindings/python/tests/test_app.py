@@ -485,6 +485,35 @@ def test_a_router_gives_its_tasks_to_the_app_that_includes_it():
         qo.Tasks(max_concurrent=3)  # type: ignore[call-arg]
 
 
+def test_the_group_of_a_task_is_known_before_a_worker_is():
+    app = qo.App("memory:")
+
+    @app.task("one", group="tenant", max_concurrent=1)
+    async def one() -> None: ...
+
+    async def main():
+        assert (await (await one.submit()).info()).group == "tenant"
+        assert (await (await one.options(group="other").submit()).info()).group == "other"
+
+    asyncio.run(main())
+
+
+def test_a_store_of_the_environment_does_not_beat_the_code(here, monkeypatch, caplog):
+    monkeypatch.setenv("QO_STORE", f"{here}-other")
+    app = qo.App(here)
+
+    @app.task("work")
+    async def work() -> None: ...
+
+    async def main():
+        async with running(app):
+            await (await work.submit()).result(timeout=30)
+
+    asyncio.run(main())
+    assert "QO_STORE is not used: the code names the store" in caplog.text
+    assert qo.App().client.url == f"{here}-other"
+
+
 def test_a_router_in_two_apps_runs_with_the_middleware_of_each():
     tasks = qo.Tasks()
     seen = []

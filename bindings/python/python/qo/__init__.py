@@ -34,7 +34,7 @@ from ._errors import (
     UnknownOutcome,
 )
 from ._explanation import Explanation, Reason
-from ._handle import JobHandle, NewJob
+from ._handle import JobHandle, KeptJob, NewJob
 from ._job import Job
 from ._options import Backoff, SubmitOptions
 from ._plain import Worker
@@ -88,6 +88,7 @@ __all__ = [
     "JobFilter",
     "JobHandle",
     "JobInfo",
+    "KeptJob",
     "LimitReached",
     "NewJob",
     "NotFound",

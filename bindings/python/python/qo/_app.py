@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
+import logging
 import os
 import types
 import weakref
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast, overload
 
 from ._call import drive
 from ._client import Client
@@ -20,7 +21,7 @@ from ._tasks import BaseRouter, BaseTasks, Declares
 from ._worker import Running
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager, AbstractContextManager
     from types import ModuleType, TracebackType
 
@@ -30,14 +31,15 @@ if TYPE_CHECKING:
     from ._call import Steps
     from ._config import AppConfig
     from ._context import Context
-    from ._handle import JobHandle, NewJob
+    from ._handle import JobHandle, KeptJob, NewJob
     from ._namespace import Namespace
     from ._options import OnFailure
     from ._registered import Registered
     from ._settings import WorkerOptions
     from ._workflow import Workflow
 
-M = TypeVar("M", bound="Callable[[Context], Generator[Any, Any, Any] | AsyncGenerator[Any, Any]]")
+M = TypeVar("M", bound="Callable[[Context], Iterator[Any] | AsyncIterator[Any]]")
+_LOG = logging.getLogger("qo")
 _APPS: weakref.WeakSet[BaseApp] = weakref.WeakSet()
 _DEFAULT: list[BaseApp] = []
 
@@ -76,7 +78,7 @@ class BaseApp(BaseTasks):
 
     @property
     def app(self) -> Self:
-        """The app itself."""
+        """The app itself. Not part of the interface."""
         return self
 
     @property
@@ -131,15 +133,18 @@ class BaseApp(BaseTasks):
         given = settings.get("given", {}).get("store")
         if self._url is None or (given is not None and given["kind"] == "flag"):
             self._url = settings["store"]
-        elif self._url == "memory:" or given is None or given["kind"] != "file":
+        elif self._url == "memory:" or given is None or is_same_store(self._url, settings["store"]):
             # The store of a test stands for any other.
             return
-        elif not is_same_store(self._url, settings["store"]):
+        elif given["kind"] == "environment":
+            # A program may have apps on several stores: the variable cannot mean all of them.
+            _LOG.warning("%s is not used: the code names the store of its app itself", given["source"])
+        else:
             rule = f"{given['source']} names another store: leave one of them out"
             raise Invalid.of("store", self._url.partition("//")[0], rule)
 
     def add(self, registered: Registered) -> None:
-        """Add a handler. Two of one name are refused."""
+        """Add a handler. Two of one name are refused. Not part of the interface."""
         super().add(registered)
         registered.middleware = self._around
 
@@ -376,7 +381,11 @@ class App(Declares, BaseApp):
         """
         await self.run_worker(until_signal=until_signal, on_stuck=on_stuck, **options)
 
-    async def submit_many(self, jobs: Iterable[NewJob[Any]]) -> list[JobHandle[Any] | None]:
+    @overload
+    async def submit_many(self, jobs: Iterable[KeptJob[Any]]) -> list[JobHandle[Any]]: ...
+    @overload
+    async def submit_many(self, jobs: Iterable[NewJob[Any]]) -> list[JobHandle[Any] | None]: ...
+    async def submit_many(self, jobs: Iterable[NewJob[Any]]) -> list[Any]:
         """Submit many jobs in one call: `submit_many([charge.job(7), mail.job("ann")])`."""
         return await self.client.submit_many(jobs)
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from . import _qo
     from . import sync as without_asyncio
     from ._call import Steps
+    from ._handle import KeptJob
     from ._options import JobOptions, Length, OnFailure, SubmitOptions
     from ._views import JobState
 
@@ -283,7 +284,11 @@ class Client(ClientCalls[JobHandle[Any], Concurrency], Async):
         """
         return (await drive(submit(self.namespace, [new_job(task, data, options)], JobHandle)))[0]
 
-    async def submit_many(self, jobs: Iterable[NewJob[Any]]) -> list[JobHandle[Any] | None]:
+    @overload
+    async def submit_many(self, jobs: Iterable[KeptJob[Any]]) -> list[JobHandle[Any]]: ...
+    @overload
+    async def submit_many(self, jobs: Iterable[NewJob[Any]]) -> list[JobHandle[Any] | None]: ...
+    async def submit_many(self, jobs: Iterable[NewJob[Any]]) -> list[Any]:
         """Submit many jobs in one call: `submit_many([charge.job(7), mail.job("ann")])`.
 
         None stands for one that was skipped. An error of one job is raised when all have been tried; `outcomes` of the

@@ -152,7 +152,7 @@ class JobHandle(HandleCalls[R], Async):
 
 
 class NewJob(Generic[R]):
-    """A job that is not submitted yet: `task.job(…)`, for `submit_many`."""
+    """A job that is not submitted yet: `task.job(…)`, for `submit_many`. It may be skipped, by its `on_limit`."""
 
     __slots__ = ("decode", "delay_ms", "description")
 
@@ -170,6 +170,12 @@ class NewJob(Generic[R]):
 
     def __repr__(self) -> str:
         return f"<new job {self.id} of {self.description['task']}>"
+
+
+class KeptJob(NewJob[R]):
+    """A job that is not submitted yet, and is not skipped: it is accepted, or the submit raises."""
+
+    __slots__ = ()
 
 
 def submit(namespace: Namespace, jobs: list[NewJob[Any]], make: Callable[..., Any]) -> Steps[list[Any]]:

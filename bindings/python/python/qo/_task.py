@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import inspect
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from ._call import Async, call, drive, drive_sync
 from ._errors import Invalid
-from ._handle import JobHandle, NewJob, read_outcomes, submit
+from ._handle import JobHandle, KeptJob, NewJob, read_outcomes, submit
 from ._options import new_ids, template
 from ._registered import Named, Plain, Registered, TaskOptions
 
@@ -37,6 +36,7 @@ class TaskCalls(Generic[P, R, H]):
 
     _make: ClassVar[Callable[..., Any]]
     """Makes the handle of a job."""
+    _new: ClassVar[type[NewJob[Any]]] = NewJob
 
     def __init__(self, home: BaseTasks, registered: Named, options: Mapping[str, Any] | None = None) -> None:
         self._home = home
@@ -68,29 +68,36 @@ class TaskCalls(Generic[P, R, H]):
     def _jobs(self, calls: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> list[NewJob[R]]:
         registered, shared = self._registered, self._template
         if shared is None:
-            shared = template(self.name, {**registered.options.submit, **self._options})
+            # The group goes along: no worker may have registered the task yet.
+            usual = {"group": registered.options.group, **registered.options.submit}
+            shared = template(self.name, {**usual, **self._options})
             self._delay_ms = shared.pop("delay", None)
             self._template = shared
         delay, decode = self._delay_ms, registered.result
         ids = [shared["id"]] if "id" in shared else new_ids(len(calls))
+        new = self._new
         return [
-            NewJob({**shared, "id": job, "payload": registered.payload(*one)}, delay, decode)
+            new({**shared, "id": job, "payload": registered.payload(*one)}, delay, decode)
             for job, one in zip(ids, calls, strict=True)
         ]
 
     @property
-    def _namespace(self) -> Namespace:
+    def namespace(self) -> Namespace:
+        """Where its jobs are. Not part of the interface."""
         return self._home.app.namespace
+
+    # The name by which other modules know it.
+    _namespace = namespace
 
     def _submit(self, arguments: tuple[Any, ...], named: dict[str, Any], make: Callable[..., Any]) -> Steps[Any]:
         jobs = self._jobs([(arguments, named)])
-        return (yield from submit(self._namespace, jobs, make))[0]
+        return (yield from submit(self.namespace, jobs, make))[0]
 
     def _submit_many(self, calls: Iterable[Any], make: Callable[..., Any]) -> Steps[list[Any]]:
         given = list(calls)
         fresh = iter(self._jobs([_arguments(index, one) for index, one in enumerate(given) if not _is_new(one)]))
         jobs = [one if _is_new(one) else next(fresh) for one in given]
-        return (yield from submit(self._namespace, jobs, make))
+        return (yield from submit(self.namespace, jobs, make))
 
     @call
     def submit_many(self, calls: Iterable[Mapping[str, Any] | tuple[Any, ...] | NewJob[R]]) -> Steps[list[H]]:
@@ -102,11 +109,10 @@ class TaskCalls(Generic[P, R, H]):
         return (yield from self._submit_many(calls, type(self)._make))
 
     def _submit_in(self, connection: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        from ._transaction import submit_in  # noqa: PLC0415 -- most programs do without it
+        from ._transaction import is_async, submit_in  # noqa: PLC0415 -- most programs do without it
 
         job = self._jobs([(arguments, named)])[0]
-        is_async = inspect.iscoroutinefunction(getattr(connection, "close", None))
-        make, namespace = (JobHandle if is_async else _sync_handle()), self._namespace
+        make, namespace = (JobHandle if is_async(connection) else _sync_handle()), self.namespace
 
         def read(outcomes: list[dict[str, Any]]) -> Any:
             return read_outcomes(namespace, outcomes, [job.decode], make)[0]
@@ -154,6 +160,11 @@ class Task(TaskCalls[P, R, JobHandle[R]], Async):
     """
 
     _make = JobHandle
+    _new = KeptJob
+
+    def job(self, *arguments: P.args, **named: P.kwargs) -> KeptJob[R]:
+        """Make a job of a call, to be submitted with others: `app.submit_many([charge.job(7), mail.job("ann")])`."""
+        return cast("KeptJob[R]", self._jobs([(arguments, named)])[0])
 
     async def submit(self, *arguments: P.args, **named: P.kwargs) -> JobHandle[R]:
         """Submit a job that calls the function with these arguments.

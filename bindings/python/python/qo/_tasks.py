@@ -99,11 +99,11 @@ class BaseTasks:
 
     @property
     def app(self) -> BaseApp:
-        """The app that the tasks belong to."""
+        """The app that the tasks belong to. Not part of the interface."""
         raise NotImplementedError
 
     def add(self, registered: Registered) -> None:
-        """Add a handler. Two of one name are refused."""
+        """Add a handler. Two of one name are refused. Not part of the interface."""
         before = self.tasks.get(registered.name)
         if before is not None and before is not registered and not _is_cell_again(before, registered):
             rule = f"is declared twice: as {_place(before)} and as {_place(registered)}"
@@ -111,7 +111,7 @@ class BaseTasks:
         self.tasks[registered.name] = registered
 
     def declare(self, function: Callable[..., Any], name: str | None, options: dict[str, Any]) -> Any:
-        """Make a function a task."""
+        """Make a function a task. Not part of the interface."""
         if _is_task(function):
             raise Invalid.of("task", function, "is a task already")
         name = default_name(function) if name is None else checked_name("task", name)
@@ -120,7 +120,7 @@ class BaseTasks:
         return self._task(self, registered)
 
     def plan(self, task: Any, cron: str, options: dict[str, Any]) -> Any:
-        """Give a task, or a function that becomes one, a schedule."""
+        """Give a task, or a function that becomes one, a schedule. Not part of the interface."""
         if not _is_task(task):
             task = self.declare(task, None, {})
         name = checked_name("schedule", options.get("name") or task.name)
@@ -288,7 +288,7 @@ class BaseRouter(BaseTasks):
 
     @property
     def app(self) -> BaseApp:
-        """The app that has included it, the newest if there are several."""
+        """The app that has included it, the newest if there are several. Not part of the interface."""
         if not self._alive():
             from ._app import load_all  # noqa: PLC0415 -- it imports this module
 
@@ -300,17 +300,17 @@ class BaseRouter(BaseTasks):
         return apps[-1]
 
     def included_by(self, app: BaseApp) -> None:
-        """Belong to an app. Tasks that are declared later are added to it, too."""
+        """Belong to an app. Tasks that are declared later are added to it, too. Not part of the interface."""
         self._apps = [*(weakref.ref(other) for other in self._alive() if other is not app), weakref.ref(app)]
 
     def add(self, registered: Registered) -> None:
-        """Add a handler. Two of one name are refused."""
+        """Add a handler. Two of one name are refused. Not part of the interface."""
         super().add(registered)
         for app in self._alive():
             app.add_all(self)
 
     def plan(self, task: Any, cron: str, options: dict[str, Any]) -> Any:
-        """Give a task, or a function that becomes one, a schedule."""
+        """Give a task, or a function that becomes one, a schedule. Not part of the interface."""
         planned = super().plan(task, cron, options)
         for app in self._alive():
             app.add_all(self)

@@ -13,14 +13,14 @@ def` here, too: the worker runs them on an event loop of its own.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
 
 from ._app import BaseApp, default_app, set_default
 from ._call import Sync, drive_sync, refuse_in_loop
 from ._client import ClientCalls, new_job
 from ._concurrency import ConcurrencyCalls
 from ._context import Context, current
-from ._handle import HandleCalls, NewJob, submit
+from ._handle import HandleCalls, KeptJob, NewJob, submit
 from ._plain import BaseWorker
 from ._settings import read_settings
 from ._slot import Slot
@@ -46,6 +46,7 @@ __all__ = [
     "Concurrency",
     "Context",
     "JobHandle",
+    "KeptJob",
     "NewJob",
     "SkippingTask",
     "Slot",
@@ -127,7 +128,13 @@ class Client(ClientCalls[JobHandle[Any], Concurrency], Sync):
         """
         return drive_sync(submit(self.namespace, [new_job(task, data, options)], JobHandle))[0]
 
-    def submit_many(self, jobs: Iterable[NewJob[Any]]) -> list[JobHandle[Any] | None]:
+    @overload
+    def submit_many(  # pyright: ignore[reportOverlappingOverload]
+        self, jobs: Iterable[KeptJob[Any]]
+    ) -> list[JobHandle[Any]]: ...
+    @overload
+    def submit_many(self, jobs: Iterable[NewJob[Any]]) -> list[JobHandle[Any] | None]: ...
+    def submit_many(self, jobs: Iterable[NewJob[Any]]) -> list[Any]:
         """Submit many jobs in one call: `submit_many([charge.job(7), mail.job("ann")])`."""
         return drive_sync(submit(self.namespace, list(jobs), JobHandle))
 
@@ -157,6 +164,11 @@ class Task(TaskCalls[P, R, JobHandle[R]], Sync):
     """A function that jobs run. Calling it calls the function itself; `submit` makes a job of the call."""
 
     _make = JobHandle
+    _new = KeptJob
+
+    def job(self, *arguments: P.args, **named: P.kwargs) -> KeptJob[R]:
+        """Make a job of a call, to be submitted with others: `app.submit_many([charge.job(7), mail.job("ann")])`."""
+        return cast("KeptJob[R]", self._jobs([(arguments, named)])[0])
 
     def submit(self, *arguments: P.args, **named: P.kwargs) -> JobHandle[R]:
         """Submit a job that calls the function with these arguments."""
@@ -305,7 +317,13 @@ class App(Declares, BaseApp):
         refuse_in_loop()
         asyncio.run(self.run_worker(until_signal=until_signal, on_stuck=on_stuck, **options))
 
-    def submit_many(self, jobs: Iterable[NewJob[Any]]) -> list[JobHandle[Any] | None]:
+    @overload
+    def submit_many(  # pyright: ignore[reportOverlappingOverload]
+        self, jobs: Iterable[KeptJob[Any]]
+    ) -> list[JobHandle[Any]]: ...
+    @overload
+    def submit_many(self, jobs: Iterable[NewJob[Any]]) -> list[JobHandle[Any] | None]: ...
+    def submit_many(self, jobs: Iterable[NewJob[Any]]) -> list[Any]:
         """Submit many jobs in one call: `submit_many([charge.job(7), mail.job("ann")])`."""
         return self.client.submit_many(jobs)
 

@@ -11,7 +11,7 @@ import qo.sync
 from typing_extensions import assert_type
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
+    from collections.abc import AsyncGenerator, Generator, Iterator
 
 
 @asynccontextmanager
@@ -69,6 +69,11 @@ def around(ctx: qo.Context) -> Generator[None, None, None]:
 
 
 @app.middleware
+def also_around(ctx: qo.Context) -> Iterator[None]:
+    yield
+
+
+@app.middleware
 async def around_async(ctx: qo.Context) -> AsyncGenerator[None, None]:
     yield
 
@@ -117,7 +122,9 @@ async def clients() -> None:
     assert_type(await client.workflow("w", on_failure="continue").status(), qo.WorkflowInfo)
     assert_type(await client.workflow("w").submit(with_context, "a", tries=2), qo.JobHandle[dict[str, int]])
     assert_type(await app.workflow("w").submit_many([bare.job(1), mail.job("ann")]), list[qo.JobHandle[Any]])
-    assert_type(await app.submit_many([bare.job(1), mail.job("ann")]), list[qo.JobHandle[Any] | None])
+    assert_type(await app.submit_many([bare.job(1), mail.job("ann")]), list[qo.JobHandle[Any]])
+    skipping = bare.options(on_limit="skip").job(1)
+    assert_type(await app.submit_many([bare.job(1), skipping]), list[qo.JobHandle[Any] | None])
     async with client.slot("deploy", limit=1) as slot:
         assert_type(slot.token, int)
     with client.slot("deploy", limit=1, timeout=3) as slot:
