@@ -366,6 +366,12 @@ def test_a_task_is_named_after_module_and_function():
 
     assert nested.name == "test_app.test_a_task_is_named_after_module_and_function.nested"
     assert (nested.__name__, repr(nested)) == ("nested", f"<task {nested.name}>")
+    assert qo.__version__
+
+    def marked() -> None: ...
+
+    marked.name = "an attribute of the function"
+    assert app.task("own")(marked).name == "own"
 
 
 def test_a_group_that_is_full_refuses_or_skips(url):

@@ -249,6 +249,16 @@ def test_payloads_are_equal_texts_for_equal_sets():
     assert encode({1, "a"}) == encode({"a", 1})
 
 
+def test_a_default_of_none_allows_none():
+    def function(number: int = None, text: str = ""): ...  # noqa: RUF013
+
+    task = Named("work", function)
+    assert task.payload((None,), {}) == '{"number":null}'
+    with pytest.raises(qo.Invalid, match="must be str"):
+        task.payload((1, None), {})
+    assert task.arguments('{"number":null}', None) == ([], {"number": None})
+
+
 def test_arguments_that_do_not_fit_the_function_are_a_type_error():
     def function(a: int, *, b: str = "x") -> None: ...
 

@@ -62,6 +62,8 @@ from ._workflow import Workflow
 if TYPE_CHECKING:
     from . import sync
 
+    __version__: str
+
 __all__ = [
     "App",
     "AppConfig",
@@ -135,9 +137,13 @@ for _public in list(vars().values()):
 
 
 def __getattr__(name: str) -> Any:
-    """Import `qo.sync` when it is first used."""
+    """Import `qo.sync`, and look for the version, when they are first used."""
     if name == "sync":
         import importlib  # noqa: PLC0415
 
         return importlib.import_module("qo.sync")
+    if name == "__version__":
+        from importlib import metadata  # noqa: PLC0415
+
+        return metadata.version("qo-queue")
     raise AttributeError(f"module 'qo' has no attribute {name!r}")

@@ -180,7 +180,7 @@ class Named(Registered):
     def _compile(self) -> None:
         """Compile the annotations. NameError if one names something that is not there yet."""
         if self._forms is None:
-            forms = {one.name: self._form(one.name, one.annotation) for one in self.parameters}
+            forms = {one.name: self._form(one.name, one.annotation, one.default) for one in self.parameters}
             self._returns = self._form("return", self.signature.return_annotation)
             self._forms, self._names = forms, {}
 
@@ -192,10 +192,12 @@ class Named(Registered):
             rule = f"{error}: import it where the program runs, not only for type checkers"
             raise Invalid.of(self.name, str(self.signature), rule) from None
 
-    def _form(self, parameter: str, annotation: Any) -> Form:
+    def _form(self, parameter: str, annotation: Any, default: Any = ...) -> Form:
         path = f"{self.name}({parameter})" if parameter != "return" else f"{self.name}() -> …"
         try:
-            return _COMPILING.form(_resolved(annotation, self.function, self._names))
+            resolved = _resolved(annotation, self.function, self._names)
+            # `number: int = None` takes None as well, although a type checker frowns.
+            return _COMPILING.form(resolved if default is not None else typing.Optional[resolved])  # noqa: UP045
         except Unsupported as error:
             rule = "JSON cannot become this: use JSON types, a dataclass, a pydantic model, a date, a UUID, an enum"
             raise Invalid.of(path, annotation, f"{rule} ({error})") from None

@@ -39,13 +39,14 @@ class TaskCalls(Generic[P, R, H]):
     _new: ClassVar[type[NewJob[Any]]] = NewJob
 
     def __init__(self, home: BaseTasks, registered: Named, options: Mapping[str, Any] | None = None) -> None:
+        # First, because it copies attributes of the function.
+        functools.update_wrapper(self, registered.function)
         self._home = home
         self._registered = registered
         self._options: dict[str, Any] = dict(options or {})
         self._template: dict[str, Any] | None = None
         self._delay_ms: int | None = None
         self.name = registered.name
-        functools.update_wrapper(self, registered.function)
 
     @property
     def registered(self) -> Named:
