@@ -11,7 +11,7 @@ from pathlib import Path
 
 PATIENCE = 60.0
 
-MODULE = '''
+MODULE = """
 import asyncio, ctypes, json, os, signal, sys, time
 import qo
 
@@ -84,7 +84,7 @@ def dies(how: str) -> None:
 def whoami(ctx: qo.Context) -> dict:
     ctx.log("said by a child")
     return {"pid": os.getpid(), "attempt": ctx.attempt, "job": ctx.job}
-'''
+"""
 
 
 class Fleet:

@@ -22,14 +22,14 @@ from ._target import TargetError, load
 from ._worker import run_async, run_sync
 
 if TYPE_CHECKING:
-    from ._app import App
+    from ._app import BaseApp
     from ._worker import Outcome
 
 
 class Runner:
     """Runs the jobs of this process, on one event loop that is kept from job to job."""
 
-    def __init__(self, app: App, child: _qo.Child) -> None:
+    def __init__(self, app: BaseApp, child: _qo.Child) -> None:
         self._app = app
         self._child = child
         self._loop = asyncio.new_event_loop()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from . import _qo
 
 if TYPE_CHECKING:
-    from ._app import App
+    from ._app import BaseApp
 
 GUARD = Path(__file__).with_name("qo-guard")
 """The executable that guards programs and child processes: it starts without Python."""
@@ -61,7 +61,7 @@ def _work(asked: dict[str, Any]) -> int:
         return _qo.report(error.as_json())
 
 
-def _run(app: App, asked: dict[str, Any]) -> int:
+def _run(app: BaseApp, asked: dict[str, Any]) -> int:
     from ._errors import from_json  # noqa: PLC0415
     from ._worker import Running  # noqa: PLC0415
 
@@ -87,7 +87,7 @@ def _run(app: App, asked: dict[str, Any]) -> int:
 
     async def work() -> None:
         await Running(app, described).run(until_signal=True)
-        await app.close()
+        await app.aclose()
 
     asyncio.run(work())
     return 0

@@ -87,7 +87,7 @@ class AppConfig:
     >>> AppConfig(cluster_wide_cap=15, prefetch_buffer=4)
     Traceback (most recent call last):
         ...
-    qo._errors.Invalid: 2 mistakes in AppConfig:
+    qo.Invalid: 2 mistakes in AppConfig:
       prefetch_buffer: 4: needs claim_lease_ms: how long a claimed job may wait for its start
       cluster_wide_cap: 15: goes with hard mode only: set prefetch_buffer, which is 4, to 0
     """

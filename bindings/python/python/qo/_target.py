@@ -6,14 +6,14 @@ import importlib
 import sys
 from pathlib import Path
 
-from ._app import App
+from ._app import BaseApp
 
 
 class TargetError(Exception):
     """A target that names no app."""
 
 
-def load(target: str) -> App:
+def load(target: str) -> BaseApp:
     """Import the app that `MODULE:OBJECT` names. The working directory is on the path, as for `python -m`.
 
     The object is an App, or a function without parameters that returns one. What the module raises is passed on.
@@ -31,11 +31,11 @@ def load(target: str) -> App:
         raise TargetError(f"{target}: there is no module {error.name}, neither here ({here}) nor installed") from None
     found = getattr(module, name, None)
     if found is None:
-        apps = [key for key, value in vars(module).items() if isinstance(value, App)]
+        apps = [key for key, value in vars(module).items() if isinstance(value, BaseApp)]
         there = f"; it has {', '.join(apps)}" if apps else ""
         raise TargetError(f"{target}: {module_name} has no {name}{there}")
-    if not isinstance(found, App) and callable(found):
+    if not isinstance(found, BaseApp) and callable(found):
         found = found()
-    if not isinstance(found, App):
+    if not isinstance(found, BaseApp):
         raise TargetError(f"{target}: it is a {type(found).__name__}, not a qo.App")
     return found
