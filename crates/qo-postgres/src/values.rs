@@ -167,16 +167,17 @@ mod tests {
     }
 
     /// Comparisons of the schema's own numbers, which happen to equal a cap.
-    const OWN_NUMBERS: [&str; 10] = [
+    const OWN_NUMBERS: [&str; 11] = [
         // From this limit on, a group's slots have several rows.
         "coalesce(declared, submit) >= 100",
         "coalesce(g.declared, g.submit) >= 100",
         // Fronts: so many early jobs, and so many queues, are too many.
         "count(*) > 1000",
         "_fronts > 100",
-        // A look: so many jobs of a class are looked at.
-        "_seen = 100",
-        "l.seq LIMIT 100",
+        // A look: so many jobs of a class, and so many different keys of theirs, are looked at.
+        "_seen = 1000",
+        "l.seq LIMIT 1000",
+        "cardinality(_lacking) = 100",
         // So many jobs whose date has come are woken by one exchange.
         "LIMIT 10000 FOR UPDATE SKIP LOCKED",
         // The first bits of a byte that continues a character.

@@ -222,7 +222,9 @@ END $$;
 
 -- What an exchange would find, if that is easy to tell; NULL if it must be tried.
 CREATE OR REPLACE FUNCTION api_work_shared(_id uuid, _max integer) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
-DECLARE _now bigint := store_time(); _session session; _brings boolean; _limited boolean; _class record; _job record; _lacks boolean; _seen integer;
+DECLARE
+    _now bigint := store_time(); _session session; _brings boolean; _limited boolean; _class record; _job record; _lacks boolean;
+    _seen integer; _lacking text[];
 BEGIN
     SELECT * INTO _session FROM session s WHERE s.session = _id;
     IF NOT FOUND OR must_be_alone(_now, _id)
@@ -234,22 +236,30 @@ BEGIN
         _limited := EXISTS (SELECT FROM effective_limit);
         FOR _class IN SELECT * FROM classes_of(_session) LOOP
             _seen := 0;
-            FOR _job IN SELECT l.seq, j.workflow FROM line l CROSS JOIN LATERAL (SELECT x.workflow FROM job x WHERE x.seq = l.seq OFFSET 0) j
+            _lacking := '{}';
+            FOR _job IN SELECT l.seq, j.workflow, concat_ws(E'\n', j.key, l.extra_keys) AS keys
+                FROM line l CROSS JOIN LATERAL (SELECT x.workflow, x.key FROM job x WHERE x.seq = l.seq OFFSET 0) j
                 WHERE l.parked_on IS NULL AND l.queue = _class.queue AND l.class = _class.class
                   AND (l.priority, l.run_at, l.seq) >= (_class.priority, _class.run_at, _class.seq)
-                ORDER BY l.priority, l.run_at, l.seq LIMIT 100
+                ORDER BY l.priority, l.run_at, l.seq LIMIT 1000
             LOOP
                 IF _job.workflow IS NOT NULL THEN RETURN NULL; END IF;
-                _lacks := NULL;
-                IF _limited THEN
-                    -- A full group stops the whole class; behind a full key another job may run.
-                    SELECT bool_and(strpos(n.ref, '/') > 0) INTO _lacks FROM limited_needs(ARRAY[_job.seq]) n
-                        WHERE n.most - used_now(n.ref) < n.slots;
-                END IF;
                 _seen := _seen + 1;
-                EXIT WHEN NOT _lacks;
-                -- If very many wait for their keys, say yes: an exchange parks them.
-                _brings := _lacks IS NULL OR _seen = 100;
+                -- Jobs of one class with the same keys need the same slots: the first of them answers for all.
+                IF _job.keys <> ALL (_lacking) THEN
+                    _lacks := NULL;
+                    IF _limited THEN
+                        -- A full group stops the whole class; behind a full key another job may run.
+                        SELECT bool_and(strpos(n.ref, '/') > 0) INTO _lacks FROM limited_needs(ARRAY[_job.seq]) n
+                            WHERE n.most - used_now(n.ref) < n.slots;
+                    END IF;
+                    EXIT WHEN NOT _lacks;
+                    _brings := _lacks IS NULL;
+                    EXIT WHEN _brings;
+                    _lacking := _lacking || _job.keys;
+                END IF;
+                -- If very many jobs wait for their keys, or for very many keys, say yes: an exchange parks them.
+                _brings := _seen = 1000 OR cardinality(_lacking) = 100;
                 EXIT WHEN _brings;
             END LOOP;
             EXIT WHEN _brings;

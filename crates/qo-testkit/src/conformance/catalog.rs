@@ -78,6 +78,7 @@ macro_rules! conformance {
             work {
                 there_is_work_when_a_job_could_be_claimed,
                 there_is_no_work_in_what_cannot_run,
+                jobs_of_a_full_key_are_no_work_however_many_wait,
                 the_word_that_a_job_must_stop_is_work,
                 what_could_be_claimed_ahead_of_time_is_work,
                 what_is_over_and_not_ended_yet_is_work,

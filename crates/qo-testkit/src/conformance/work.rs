@@ -61,6 +61,23 @@ pub(super) async fn there_is_no_work_in_what_cannot_run(world: &World) {
     assert!(is_work(world, &worker).await, "the queue was resumed");
 }
 
+pub(super) async fn jobs_of_a_full_key_are_no_work_however_many_wait(world: &World) {
+    world.set("t/*", 1).await;
+    world.set("disk/a", 1).await;
+    let (by_key, by_extra) = (job("t").key("a"), job("t").limits([("disk/a", 1)]));
+    world.submit_all(vec![by_key.clone(), by_extra.clone()]).await;
+    let (worker, other) = (world.worker("w", ["t"]).await, world.worker("v", ["t"]).await);
+    assert_eq!(other.claim(2).await.len(), 2);
+    world.submit_many(250, by_key).await;
+    assert!(!is_work(world, &worker).await, "their key is full");
+    world.submit_many(250, by_extra).await;
+    assert!(!is_work(world, &worker).await, "both keys are full");
+    let free = world.submit(job("t").key("b")).await;
+    assert!(is_work(world, &worker).await, "a job of a third key, behind all others");
+    assert_eq!(worker.claim_ids(1).await, [free]);
+    assert!(!is_work(world, &worker).await, "it has it");
+}
+
 pub(super) async fn the_word_that_a_job_must_stop_is_work(world: &World) {
     let id = world.submit(job("t")).await;
     let worker = world.worker("w", ["t"]).await;
