@@ -1,4 +1,5 @@
--- Groups, their limits, and the slots that jobs and programs take of them.
+-- Groups, their limits, and the slots that jobs and programs take of them. Joins are written as 82_shared_exchange.sql
+-- says.
 
 -- GROUP/*, for a reference with a key; NULL for others.
 CREATE OR REPLACE FUNCTION every_key(_ref text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
@@ -115,14 +116,16 @@ BEGIN
         RETURN QUERY SELECT j.* FROM job j WHERE j.queue = substr(_ref, 7);
     ELSIF _ref = every_key(_ref) THEN
         RETURN QUERY SELECT j.* FROM job j WHERE j.grp = _name AND j.key IS NOT NULL
-            UNION SELECT j.* FROM extra_limit e JOIN job j USING (seq)
+            UNION SELECT j.* FROM extra_limit e CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = e.seq OFFSET 0) j
                   WHERE e.ref > _name || '/' AND e.ref < _name || '0';
     ELSIF strpos(_ref, '/') > 0 THEN
         RETURN QUERY SELECT j.* FROM job j WHERE j.grp = _name AND j.key = substr(_ref, strpos(_ref, '/') + 1)
-            UNION ALL SELECT j.* FROM extra_limit e JOIN job j USING (seq) WHERE e.ref = _ref;
+            UNION ALL SELECT j.* FROM extra_limit e CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = e.seq OFFSET 0) j
+                WHERE e.ref = _ref;
     ELSE
         RETURN QUERY SELECT j.* FROM job j WHERE j.grp = _ref
-            UNION ALL SELECT j.* FROM extra_limit e JOIN job j USING (seq) WHERE e.ref = _ref;
+            UNION ALL SELECT j.* FROM extra_limit e CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = e.seq OFFSET 0) j
+                WHERE e.ref = _ref;
     END IF;
 END $$;
 
@@ -141,7 +144,9 @@ END $$;
 -- Slots in use, counted from jobs and programs: what the cache in `slots` must equal.
 CREATE OR REPLACE FUNCTION used_by_holders(_ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN coalesce((SELECT sum(slots_of(j, _ref)) FROM owned_job h JOIN job j USING (seq) WHERE h.state = 'running'), 0)
+    RETURN coalesce((SELECT sum(slots_of(j.job, _ref)) FROM owned_job h
+            CROSS JOIN LATERAL (SELECT x AS job FROM job x WHERE x.seq = h.seq OFFSET 0) j
+            WHERE h.state = 'running'), 0)
          + coalesce((SELECT sum(slots_of(p, _ref)) FROM program p), 0);
 END $$;
 
@@ -164,7 +169,9 @@ END $$;
 CREATE OR REPLACE FUNCTION claimed(_ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (
-        SELECT coalesce(sum(slots_of(j, _ref)), 0) FROM owned_job h JOIN job j USING (seq) WHERE h.state = 'claimed');
+        SELECT coalesce(sum(slots_of(j.job, _ref)), 0) FROM owned_job h
+        CROSS JOIN LATERAL (SELECT x AS job FROM job x WHERE x.seq = h.seq OFFSET 0) j
+        WHERE h.state = 'claimed');
 END $$;
 
 -- Whether a live job or program takes slots of a group or key: a submit-side limit stays that long.
@@ -260,7 +267,10 @@ BEGIN
         DELETE FROM slots s WHERE s.ref > _name || '/' AND s.ref < _name || '0';
         INSERT INTO slots (ref, used, most)
             SELECT u.ref, sum(u.slots), limit_of(u.ref) FROM (
-                SELECT n.ref, n.slots FROM owned_job h JOIN job j USING (seq), needs_of(j) n WHERE h.state = 'running'
+                SELECT n.ref, n.slots FROM owned_job h
+                    CROSS JOIN LATERAL (SELECT x.grp, x.key, x.cost, x.limits, x.queue FROM job x WHERE x.seq = h.seq OFFSET 0) j
+                    CROSS JOIN LATERAL needs(j.grp, j.key, j.cost, j.limits, j.queue) n
+                    WHERE h.state = 'running'
                 UNION ALL SELECT n.ref, n.slots FROM program p, needs_of(p) n
             ) u WHERE u.ref COLLATE "C" > _name || '/' AND u.ref COLLATE "C" < _name || '0' AND limit_of(u.ref) IS NOT NULL GROUP BY u.ref;
         FOR _key IN SELECT DISTINCT l.parked_on FROM line l WHERE l.parked_on > _name || '/' AND l.parked_on < _name || '0' LOOP

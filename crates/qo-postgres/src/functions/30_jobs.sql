@@ -248,7 +248,7 @@ BEGIN
         OR _owned.state = 'running' AND (_owned.cancel OR _job.attempts_used + 1 >= _job.max_attempts) THEN
         RETURN NULL;
     END IF;
-    IF EXISTS (SELECT FROM session s WHERE s.session = _owned.session AND s.lease_until <= _now) THEN RETURN 'lease_ended'; END IF;
+    IF is_over((SELECT s.lease_until FROM session s WHERE s.session = _owned.session), _now) THEN RETURN 'lease_ended'; END IF;
     IF is_over(_owned.until, _now) THEN RETURN 'timed_out'; END IF;
     RETURN NULL;
 END $$;

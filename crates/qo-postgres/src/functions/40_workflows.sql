@@ -5,7 +5,7 @@
 CREATE OR REPLACE FUNCTION head_of(_workflow text) RETURNS TABLE (step integer, seq bigint, id uuid, state job_state)
 LANGUAGE sql STABLE AS $$
     SELECT s.* FROM (
-        (SELECT j.step, j.seq, j.id, coalesce(h.state, 'pending') FROM job j LEFT JOIN owned_job h USING (seq)
+        (SELECT j.step, j.seq, j.id, coalesce((SELECT h.state FROM owned_job h WHERE h.seq = j.seq), 'pending') FROM job j
             WHERE j.workflow = _workflow ORDER BY j.step LIMIT 1)
         UNION ALL
         (SELECT d.step, d.seq, d.id, d.state FROM done d
@@ -18,7 +18,8 @@ $$;
 -- A step of a workflow that runs, other than the given one.
 CREATE OR REPLACE FUNCTION other_running_step(_workflow text, _seq bigint)
 RETURNS TABLE (step integer, seq bigint, id uuid, state job_state) LANGUAGE sql STABLE AS $$
-    SELECT j.step, j.seq, j.id, h.state FROM job j JOIN owned_job h USING (seq)
+    SELECT j.step, j.seq, j.id, h.state FROM job j
+    CROSS JOIN LATERAL (SELECT x.state FROM owned_job x WHERE x.seq = j.seq OFFSET 0) h
     WHERE j.workflow = _workflow AND h.state = 'running' AND j.seq <> _seq ORDER BY j.step LIMIT 1
 $$;
 

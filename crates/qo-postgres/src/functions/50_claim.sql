@@ -69,9 +69,11 @@ $$;
 CREATE OR REPLACE FUNCTION big_jobs(_now bigint, _ref text)
 RETURNS TABLE (seq bigint, need integer, queue_priority integer, priority integer, run_at bigint) LANGUAGE sql STABLE AS $$
     SELECT l.seq, n.slots, queue_priority(l.queue), l.priority, l.run_at
-    FROM line l JOIN job j USING (seq) CROSS JOIN LATERAL needs_of(j) n
+    FROM line l
+    CROSS JOIN LATERAL (SELECT x.grp, x.key, x.cost, x.limits, x.queue, x.workflow FROM job x WHERE x.seq = l.seq OFFSET 0) j
+    CROSS JOIN LATERAL needs(j.grp, j.key, j.cost, j.limits, j.queue) n
     WHERE l.big AND l.run_at <= _now AND n.ref = _ref AND n.slots >= 2
-      AND is_next(j.workflow, j.seq)
+      AND is_next(j.workflow, l.seq)
     ORDER BY queue_priority(l.queue), l.priority, l.run_at, l.seq
 $$;
 

@@ -186,7 +186,8 @@ BEGIN
                 SELECT min(q.last) INTO _known
                 FROM (
                     SELECT l.queue, max(s.i)::integer AS last, count(*) AS listed, bool_or(s.seq = ANY (_contest.blocked)) AS lacks
-                    FROM unnest(_seqs) WITH ORDINALITY s (seq, i) JOIN line l ON l.seq = s.seq GROUP BY l.queue
+                    FROM unnest(_seqs) WITH ORDINALITY s (seq, i)
+                    CROSS JOIN LATERAL (SELECT x.queue FROM line x WHERE x.seq = s.seq OFFSET 0) l GROUP BY l.queue
                 ) q
                 WHERE q.lacks AND q.listed >= _max_claim_batch - (SELECT count(*) FROM unnest(_given) g WHERE g = q.queue);
                 IF _known < cardinality(_seqs) THEN

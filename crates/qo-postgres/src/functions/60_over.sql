@@ -44,7 +44,7 @@ BEGIN
         PERFORM take_away(_now, _row.seq, 'timed_out', 'timed out');
         _attempts := _attempts + 1;
     END LOOP;
-    FOR _row IN SELECT h.*, j.id FROM owned_job h JOIN job j USING (seq)
+    FOR _row IN SELECT h.*, (SELECT j.id FROM job j WHERE j.seq = h.seq) AS id FROM owned_job h
         WHERE h.until <= _now AND h.state = 'claimed' ORDER BY h.until, h.token LOOP
         PERFORM give_back(_now, _row.seq);
         PERFORM tell_to_stop(_row.session, _row.token, _row.id, 'lease_ended');
@@ -54,7 +54,7 @@ BEGIN
         PERFORM free_program(_row.token);
         _slots := _slots + 1;
     END LOOP;
-    FOR _row IN SELECT j.seq FROM job j JOIN line l USING (seq) WHERE j.good_until <= _now
+    FOR _row IN SELECT j.seq FROM job j WHERE j.good_until <= _now AND (SELECT true FROM line l WHERE l.seq = j.seq)
         ORDER BY j.good_until, j.seq LOOP
         PERFORM finish(_now, _row.seq, 'expired', NULL);
         _expired := _expired + 1;
@@ -100,7 +100,7 @@ BEGIN
     IF _from <> coalesce(_to, '') THEN UPDATE clock SET swept_to = coalesce(_to, ''); END IF;
     PERFORM put_slots(g.ref, used_now(g.ref), coalesce(g.declared, g.submit)) FROM effective_limit g
         WHERE coalesce(g.declared, g.submit) >= 100 AND strpos(g.ref, '/') = 0
-          AND NOT EXISTS (SELECT FROM slots s WHERE s.ref = g.ref AND s.shares > 1) AND used_now(g.ref) <= coalesce(g.declared, g.submit);
+          AND (SELECT true FROM slots s WHERE s.ref = g.ref AND s.shares > 1 LIMIT 1) IS NULL AND used_now(g.ref) <= coalesce(g.declared, g.submit);
 END $$;
 
 -- Forgets ended jobs whose retention is over, {{FORGOTTEN}} at a time, and ended sessions.

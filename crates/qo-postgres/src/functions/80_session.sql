@@ -67,7 +67,7 @@ BEGIN
     _outcome := CASE WHEN jsonb_typeof(_said) = 'string' THEN _said #>> '{}'
                      ELSE (SELECT k FROM jsonb_object_keys(_said) k LIMIT 1) END;
     _detail := CASE WHEN jsonb_typeof(_said) = 'object' THEN _said->_outcome END;
-    SELECT h.* INTO _owned FROM job j JOIN owned_job h USING (seq) WHERE j.id = _id;
+    SELECT * INTO _owned FROM owned_job h WHERE h.seq = (SELECT j.seq FROM job j WHERE j.id = _id);
     IF FOUND AND _owned.session = _session AND _owned.token = _token THEN
         IF _owned.state = 'claimed' THEN
             IF _outcome <> 'release' THEN
@@ -103,8 +103,8 @@ BEGIN
     _now := lock_namespace();
     PERFORM notify_listeners();
     FOR _bad IN SELECT * FROM unnest(_ids, _tokens, _errors) b (id, token, error) LOOP
-        SELECT h.* INTO _owned FROM job j JOIN owned_job h USING (seq)
-            WHERE j.id = _bad.id AND h.session = _session AND h.token = _bad.token;
+        SELECT * INTO _owned FROM owned_job h
+            WHERE h.seq = (SELECT j.seq FROM job j WHERE j.id = _bad.id) AND h.session = _session AND h.token = _bad.token;
         CONTINUE WHEN NOT FOUND;
         _said := left_bytes(_bad.error, {{ERROR_BYTES}});
         IF _owned.state = 'running' THEN

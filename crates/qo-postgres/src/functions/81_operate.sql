@@ -255,8 +255,8 @@ BEGIN
         PERFORM free_program(_token);
         RETURN;
     END IF;
-    SELECT h.seq INTO _seq FROM owned_job h JOIN job j USING (seq)
-        WHERE h.token = _token AND h.state = 'running' AND slots_of(j, _ref) > 0;
+    SELECT h.seq INTO _seq FROM owned_job h
+        WHERE h.token = _token AND h.state = 'running' AND (SELECT slots_of(j, _ref) FROM job j WHERE j.seq = h.seq) > 0;
     IF NOT FOUND THEN PERFORM refuse('not_found', _ref || ': slot ' || _token || ' is not held'); END IF;
     PERFORM take_away(_now, _seq, 'released_by_operator', 'released by operator');
 END $$;
@@ -312,7 +312,8 @@ CREATE OR REPLACE FUNCTION changeable(_now bigint, _change text, _filter jsonb, 
 RETURNS TABLE (seq bigint, id uuid) LANGUAGE plpgsql STABLE AS $$
 BEGIN
     IF _change = 'cancel' THEN
-        RETURN QUERY SELECT j.seq, j.id FROM job j LEFT JOIN owned_job h USING (seq)
+        RETURN QUERY SELECT j.seq, j.id FROM job j
+            LEFT JOIN LATERAL (SELECT x.state, x.cancel FROM owned_job x WHERE x.seq = j.seq OFFSET 0) h ON true
             WHERE j.seq > _after AND NOT coalesce(h.cancel, false)
               AND matches(_filter, coalesce(h.state, 'pending'), j.queue, j.task, j.grp, j.key, j.workflow)
             ORDER BY j.seq LIMIT _most;

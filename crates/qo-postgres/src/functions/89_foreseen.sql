@@ -18,9 +18,9 @@ BEGIN
                 WHERE s.lease_until <= _now
             UNION ALL
             SELECT x.* FROM owned_job x WHERE x.until <= _now
-                AND NOT EXISTS (SELECT FROM session s WHERE s.session = x.session AND s.lease_until <= _now)
+                AND NOT is_over((SELECT s.lease_until FROM session s WHERE s.session = x.session), _now)
         ) h CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = h.seq OFFSET 0) j) e;
-    _gone := _gone || ARRAY(SELECT j.seq FROM job j JOIN line l USING (seq) WHERE j.good_until <= _now
+    _gone := _gone || ARRAY(SELECT j.seq FROM job j WHERE j.good_until <= _now AND (SELECT true FROM line l WHERE l.seq = j.seq)
         ORDER BY j.good_until, j.seq LIMIT {{FORESEEN}});
 END $$;
 
@@ -38,7 +38,7 @@ BEGIN
     RETURN QUERY SELECT s.* FROM (
         (SELECT j.step, j.seq, j.id, CASE WHEN j.seq = ANY (_gone) THEN end_of(j, h)
                 WHEN h.seq IS NULL OR j.seq = ANY (_over) THEN 'pending' ELSE h.state END
-            FROM job j LEFT JOIN owned_job h ON h.seq = j.seq
+            FROM job j LEFT JOIN LATERAL (SELECT * FROM owned_job x WHERE x.seq = j.seq OFFSET 0) h ON true
             WHERE j.workflow = _workflow AND (_halts OR j.seq <> ALL (_gone)) ORDER BY j.step LIMIT 1)
         UNION ALL
         (SELECT d.step, d.seq, d.id, d.state FROM done d
@@ -49,7 +49,8 @@ END $$;
 -- Like `other_running_step`.
 CREATE OR REPLACE FUNCTION other_running_step_at(_over bigint[], _workflow text, _seq bigint)
 RETURNS TABLE (step integer, seq bigint, id uuid, state job_state) LANGUAGE sql STABLE AS $$
-    SELECT j.step, j.seq, j.id, h.state FROM job j JOIN owned_job h USING (seq)
+    SELECT j.step, j.seq, j.id, h.state FROM job j
+    CROSS JOIN LATERAL (SELECT x.state FROM owned_job x WHERE x.seq = j.seq OFFSET 0) h
     WHERE j.workflow = _workflow AND h.state = 'running' AND j.seq <> _seq AND j.seq <> ALL (_over) ORDER BY j.step LIMIT 1
 $$;
 
@@ -64,7 +65,8 @@ END $$;
 -- Like `used_by_holders`.
 CREATE OR REPLACE FUNCTION used_at(_now bigint, _over bigint[], _ref text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN coalesce((SELECT sum(slots_of(j, _ref)) FROM owned_job h JOIN job j USING (seq)
+    RETURN coalesce((SELECT sum(slots_of(j.job, _ref)) FROM owned_job h
+            CROSS JOIN LATERAL (SELECT x AS job FROM job x WHERE x.seq = h.seq OFFSET 0) j
             WHERE h.state = 'running' AND h.seq NOT IN (SELECT unnest(_over))), 0)
          + coalesce((SELECT sum(slots_of(p, _ref)) FROM program p WHERE p.until > _now), 0);
 END $$;
@@ -92,12 +94,13 @@ DECLARE _limit integer := limit_of(_ref); _left bigint; _big record; _job job;
 BEGIN
     IF _limit IS NULL OR _limit < 2 THEN RETURN NULL; END IF;
     _left := greatest(_limit - used_at(_now, _over, _ref) - _slots, 0);
-    FOR _big IN SELECT j.seq, n.slots AS need, ARRAY[queue_priority(j.queue), j.priority, j.run_at, j.seq]::bigint[] AS place
+    FOR _big IN SELECT b.seq, n.slots AS need, ARRAY[queue_priority(j.queue), j.priority, j.run_at, b.seq]::bigint[] AS place
         FROM (SELECT l.seq FROM line l WHERE l.big AND l.run_at <= _now AND l.seq NOT IN (SELECT unnest(_gone))
               UNION ALL SELECT o FROM unnest(_over) o WHERE o NOT IN (SELECT unnest(_gone))) b
-        JOIN job j ON j.seq = b.seq CROSS JOIN LATERAL needs_of(j) n
+        CROSS JOIN LATERAL (SELECT x.grp, x.key, x.cost, x.limits, x.queue, x.priority, x.run_at FROM job x WHERE x.seq = b.seq OFFSET 0) j
+        CROSS JOIN LATERAL needs(j.grp, j.key, j.cost, j.limits, j.queue) n
         WHERE j.run_at <= _now AND n.ref = _ref AND n.slots >= 2
-        ORDER BY queue_priority(j.queue), j.priority, j.run_at, j.seq
+        ORDER BY queue_priority(j.queue), j.priority, j.run_at, b.seq
     LOOP
         CONTINUE WHEN _big.need > _limit OR _left >= _big.need;
         EXIT WHEN _big.place >= _place;

@@ -1,4 +1,5 @@
 -- Views. They take no lock: each shows what was committed when it began, with what is over ended (89_foreseen.sql).
+-- Joins are written as 82_shared_exchange.sql says.
 
 CREATE OR REPLACE FUNCTION running_view(_owned owned_job) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('worker', _owned.worker, 'session', _owned.session, 'token', _owned.token,
@@ -69,7 +70,8 @@ BEGIN
     RETURN (
         WITH found AS (
             SELECT f.* FROM (
-                (SELECT j.seq, live_view(_now, j, h) AS shown FROM job j LEFT JOIN owned_job h USING (seq)
+                (SELECT j.seq, live_view(_now, j, h) AS shown FROM job j
+                    LEFT JOIN LATERAL (SELECT * FROM owned_job x WHERE x.seq = j.seq OFFSET 0) h ON true
                     WHERE j.seq > coalesce(_after, 0)
                       AND matches(_filter, CASE WHEN h.seq IS NULL THEN 'pending' ELSE shown_state(_now, j, h) END,
                                   j.queue, j.task, j.grp, j.key, j.workflow)
@@ -132,7 +134,9 @@ END $$;
 -- Slots in use of every reference that has holders, GROUP/* too, in one pass for lists.
 CREATE OR REPLACE FUNCTION all_used(_now bigint, _over bigint[]) RETURNS TABLE (ref text, slots bigint) LANGUAGE sql STABLE AS $$
     WITH held AS (
-        SELECT n.ref, n.slots FROM owned_job h JOIN job j USING (seq), needs_of(j) n
+        SELECT n.ref, n.slots FROM owned_job h
+            CROSS JOIN LATERAL (SELECT x.grp, x.key, x.cost, x.limits, x.queue FROM job x WHERE x.seq = h.seq OFFSET 0) j
+            CROSS JOIN LATERAL needs(j.grp, j.key, j.cost, j.limits, j.queue) n
             WHERE h.state = 'running' AND h.seq NOT IN (SELECT unnest(_over))
         UNION ALL SELECT n.ref, n.slots FROM program p, needs_of(p) n WHERE p.until > _now
     )
@@ -178,11 +182,13 @@ END $$;
 CREATE OR REPLACE FUNCTION holders(_now bigint, _over bigint[], _ref text, _most integer) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT coalesce(jsonb_agg(h.holder ORDER BY h.token), '[]') FROM (
         SELECT a.* FROM (
-            SELECT h.token, jsonb_build_object('token', h.token, 'slots', slots_of(j, _ref), 'worker', h.worker,
+            SELECT h.token, jsonb_build_object('token', h.token, 'slots', j.slots, 'worker', h.worker,
                 'since', h.since, 'lease_until', least(h.until, s.lease_until),
                 'by', jsonb_build_object('job', jsonb_build_object('job', j.id, 'task', j.task, 'session', h.session))) AS holder
-            FROM owned_job h JOIN job j USING (seq) JOIN session s ON s.session = h.session
-            WHERE h.state = 'running' AND h.seq NOT IN (SELECT unnest(_over)) AND slots_of(j, _ref) > 0
+            FROM owned_job h
+            CROSS JOIN LATERAL (SELECT x.id, x.task, slots_of(x, _ref) AS slots FROM job x WHERE x.seq = h.seq OFFSET 0) j
+            CROSS JOIN LATERAL (SELECT x.lease_until FROM session x WHERE x.session = h.session OFFSET 0) s
+            WHERE h.state = 'running' AND h.seq NOT IN (SELECT unnest(_over)) AND j.slots > 0
             UNION ALL
             SELECT p.token, jsonb_build_object('token', p.token, 'slots', slots_of(p, _ref), 'worker', p.holder,
                 'since', p.since, 'lease_until', p.until,
@@ -223,7 +229,7 @@ BEGIN
                    count(*) FILTER (WHERE e.state IS NULL AND t.is_next AND j.run_at <= _now) AS due,
                    count(*) FILTER (WHERE e.state IS NULL AND t.is_next AND j.run_at > _now) AS scheduled,
                    count(*) FILTER (WHERE e.state IS NULL AND NOT t.is_next) AS waiting
-            FROM job j LEFT JOIN owned_job h USING (seq)
+            FROM job j LEFT JOIN LATERAL (SELECT x.seq, x.state FROM owned_job x WHERE x.seq = j.seq OFFSET 0) h ON true
             CROSS JOIN LATERAL (SELECT CASE WHEN h.seq IN (SELECT unnest(_over)) THEN NULL ELSE h.state END AS state) e
             CROSS JOIN LATERAL (SELECT j.workflow IS NULL OR is_next_at(_over, _gone, j.workflow, j.seq) AS is_next) t
             WHERE j.seq NOT IN (SELECT unnest(_gone)) GROUP BY j.queue
@@ -250,18 +256,23 @@ END $$;
 CREATE OR REPLACE FUNCTION api_over() RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 DECLARE _now bigint := store_time(); _sessions jsonb; _attempts jsonb; _programs jsonb;
 BEGIN
-    SELECT coalesce(jsonb_agg(worker_view(s, NULL) || jsonb_build_object('slots', (
-            SELECT coalesce(sum(n.slots), 0) FROM owned_job h JOIN job j USING (seq), needs_of(j) n
-            WHERE h.session = s.session AND h.state = 'running' AND limit_of(n.ref) IS NOT NULL))
-        ORDER BY s.lease_until, s.session), '[]')
-    INTO _sessions FROM session s WHERE s.session IN (
-        SELECT o.session FROM session o WHERE o.lease_until <= _now ORDER BY o.lease_until, o.session LIMIT {{PAGE}});
+    SELECT coalesce(jsonb_agg(worker_view(s.session, NULL) || jsonb_build_object('slots', (
+            SELECT coalesce(sum(n.slots), 0) FROM owned_job h
+            CROSS JOIN LATERAL (SELECT x.grp, x.key, x.cost, x.limits, x.queue FROM job x WHERE x.seq = h.seq OFFSET 0) j
+            CROSS JOIN LATERAL needs(j.grp, j.key, j.cost, j.limits, j.queue) n
+            WHERE h.session = s.id AND h.state = 'running' AND limit_of(n.ref) IS NOT NULL))
+        ORDER BY s.lease_until, s.id), '[]')
+    INTO _sessions FROM (
+        SELECT o AS session, o.session AS id, o.lease_until FROM session o
+        WHERE o.lease_until <= _now ORDER BY o.lease_until, o.session LIMIT {{PAGE}}) s;
     SELECT coalesce(jsonb_agg(l.lease ORDER BY l.until, l.token), '[]') INTO _attempts FROM (
         SELECT h.until, h.token, jsonb_build_object('group', n.ref, 'holder', jsonb_build_object('token', h.token,
-            'slots', slots_of(j, n.ref), 'worker', h.worker, 'since', h.since, 'lease_until', least(h.until, s.lease_until),
+            'slots', n.slots, 'worker', h.worker, 'since', h.since, 'lease_until', least(h.until, s.lease_until),
             'by', jsonb_build_object('job', jsonb_build_object('job', j.id, 'task', j.task, 'session', h.session)))) AS lease
-        FROM owned_job h JOIN job j USING (seq) JOIN session s ON s.session = h.session
-        CROSS JOIN LATERAL (SELECT m.ref FROM needs_of(j) m ORDER BY m.place, m.ref COLLATE "C" LIMIT 1) n
+        FROM owned_job h
+        CROSS JOIN LATERAL (SELECT x.id, x.task, x.grp, x.key, x.cost, x.limits, x.queue FROM job x WHERE x.seq = h.seq OFFSET 0) j
+        CROSS JOIN LATERAL (SELECT x.lease_until FROM session x WHERE x.session = h.session OFFSET 0) s
+        CROSS JOIN LATERAL (SELECT m.ref, m.slots FROM needs(j.grp, j.key, j.cost, j.limits, j.queue) m ORDER BY m.place LIMIT 1) n
         WHERE h.until <= _now AND h.state = 'running' AND s.lease_until > _now ORDER BY h.until, h.token LIMIT {{PAGE}}) l;
     SELECT coalesce(jsonb_agg(l.lease ORDER BY l.until, l.token), '[]') INTO _programs FROM (
         SELECT p.until, p.token, jsonb_build_object('group', p.ref, 'holder', jsonb_build_object('token', p.token,
@@ -317,11 +328,11 @@ BEGIN
             SELECT l.seq FROM line l WHERE l.run_at <= _now AND (coalesce(l.parked_on NOT LIKE '~%', true) OR _ended)
                 AND l.seq NOT IN (SELECT unnest(_gone))
             UNION ALL SELECT o FROM unnest(_over) o WHERE o NOT IN (SELECT unnest(_gone))
-        ) l JOIN job j ON j.seq = l.seq
+        ) l CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = l.seq OFFSET 0) j
         WHERE j.run_at <= _now
           AND (queue_priority(j.queue), j.priority, j.run_at, j.seq)
             < (queue_priority(_job.queue), _job.priority, _job.run_at, _job.seq)
-          AND CASE WHEN _ref IS NULL THEN j.queue = _job.queue AND j.task = _job.task ELSE slots_of(j, _ref) > 0 END
+          AND CASE WHEN _ref IS NULL THEN j.queue = _job.queue AND j.task = _job.task ELSE slots_of(j::job, _ref) > 0 END
           AND (j.workflow IS NULL OR is_next_at(_over, _gone, j.workflow, j.seq))
         LIMIT {{POSITION}}) ahead);
 END $$;
@@ -425,7 +436,10 @@ END $$;
 CREATE OR REPLACE FUNCTION api_drift() RETURNS jsonb LANGUAGE sql STABLE AS $$
     WITH held AS (
         SELECT u.ref, sum(u.slots) AS slots FROM (
-            SELECT n.ref, n.slots FROM owned_job h JOIN job j USING (seq), needs_of(j) n WHERE h.state = 'running'
+            SELECT n.ref, n.slots FROM owned_job h
+                CROSS JOIN LATERAL (SELECT x.grp, x.key, x.cost, x.limits, x.queue FROM job x WHERE x.seq = h.seq OFFSET 0) j
+                CROSS JOIN LATERAL needs(j.grp, j.key, j.cost, j.limits, j.queue) n
+                WHERE h.state = 'running'
             UNION ALL SELECT n.ref, n.slots FROM program p, needs_of(p) n
         ) u GROUP BY u.ref
     ), cached AS (SELECT s.ref, sum(s.used) AS slots FROM slots s GROUP BY s.ref)

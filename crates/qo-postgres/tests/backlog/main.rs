@@ -5,6 +5,7 @@
 mod fixtures;
 mod pages;
 mod plan;
+mod stale;
 
 use fixtures::{RUNTIME, Schemas, connect};
 use plan::{Plan, Plans};
