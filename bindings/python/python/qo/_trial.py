@@ -109,7 +109,7 @@ class Trial:
 
     def _work_here(self, timeout: float) -> None:
         running = Running(self.app, self._namespace.describe_worker(max_concurrent_tasks=1), threads=False)
-        # Set when there is a worker to serve, or none will come.
+        # Set when there is a worker to serve, or there is none.
         begun = threading.Event()
         errors: list[BaseException] = []
 
