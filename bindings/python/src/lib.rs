@@ -4,16 +4,16 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`runtime`] | the process's threads, and the refusal to use them after a fork |
-//! | [`pending`] | the answer to a call: waited for by a thread, or told to an event loop |
-//! | [`connection`] | a store, and the calls that clients make, as JSON |
-//! | [`settings`] | what `.qo.toml`, the environment and flags say, as JSON |
-//! | [`worker`] | a worker whose handlers are in Python |
-//! | [`bridge`] | jobs on their way to Python handlers and back, in batches |
-//! | [`children`], [`child`], [`frame`] | handlers in child processes: the worker's end, the child's, and what they say |
-//! | [`context`] | an attempt, as its handler sees it |
-//! | [`logs`] | what Rust logs, on its way to `logging` |
-//! | [`command`] | the command line |
+//! | `runtime` | the process's threads, and the refusal to use them after a fork |
+//! | `pending` | the answer to a call: waited for by a thread, or told to an event loop |
+//! | `connection` | a store, and the calls that clients make, as JSON |
+//! | `settings` | what `.qo.toml`, the environment and flags say, as JSON |
+//! | `worker` | a worker whose handlers are in Python |
+//! | `bridge` | jobs on their way to Python handlers and back, in batches |
+//! | `children`, `child`, `frame` | handlers in child processes: the worker's end, the child's, and what they say |
+//! | `context` | an attempt, as its handler sees it |
+//! | `logs` | what Rust logs, on its way to `logging` |
+//! | `command` | the command line |
 //!
 //! Invariant: no thread that renews, claims, settles or watches leases takes the interpreter's lock. They put jobs into
 //! the bridge and write to a file descriptor; Python takes from it when it can.

@@ -1,6 +1,6 @@
 """A child process of a worker (`--processes=N`): it loads the app and runs one job at a time.
 
-    python -m qo._child MODULE:OBJECT
+    python -m qo._child MODULE:OBJECT [--quiet]
 
 The worker starts it under a guard, with a socket whose number is in QO_CHILD_SOCKET. It ends when the worker closes
 the socket.
@@ -75,8 +75,9 @@ def _ignore(*_: Any) -> None:
     """Hear a signal. The worker decides what becomes of the job; programs that a job starts do not inherit this."""
 
 
-def main(target: str) -> int:
+def main(target: str, *, quiet: bool) -> int:
     """Run the child."""
+    _logging.show(quiet=quiet)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _ignore)
     child = _qo.Child(int(os.environ.pop("QO_CHILD_SOCKET")))
@@ -96,4 +97,4 @@ def main(target: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1], quiet="--quiet" in sys.argv[2:]))

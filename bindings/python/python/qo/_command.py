@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import os
 import signal
 import sys
@@ -44,10 +43,11 @@ def main() -> int:
 
 
 def _work(asked: dict[str, Any]) -> int:
+    from . import _logging  # noqa: PLC0415
     from ._errors import QoError  # noqa: PLC0415
     from ._target import TargetError, load  # noqa: PLC0415
 
-    _log(quiet=asked["quiet"])
+    _logging.show(quiet=asked["quiet"])
     try:
         app = load(asked["target"])
     except TargetError as error:
@@ -73,13 +73,15 @@ def _run(app: BaseApp, asked: dict[str, Any]) -> int:
     for warning in settings["warnings"]:
         sys.stderr.write(f"warning: {warning}\n")
     app.use_store(settings)
+    if app.client.url.startswith("memory:"):
+        sys.stderr.write("warning: memory: ends with this process, and no other process can submit to it\n")
     described = app.describe_worker(settings)
     described |= {"programs": settings["programs"], "guard": str(GUARD)}
     children = described.get("max_concurrent_tasks") if "worker.processes" in settings["given"] else None
     if children:
         described["processes"] = {
             "children": children,
-            "command": [sys.executable, "-m", "qo._child", asked["target"]],
+            "command": [sys.executable, "-m", "qo._child", asked["target"], *(["--quiet"] if asked["quiet"] else [])],
             "guard": str(GUARD),
             "recycle_jobs": asked["recycle_jobs"],
             "recycle_mib": asked["recycle_mib"],
@@ -91,12 +93,3 @@ def _run(app: BaseApp, asked: dict[str, Any]) -> int:
 
     asyncio.run(work())
     return 0
-
-
-def _log(*, quiet: bool) -> None:
-    """Show what the app logs, unless it says how itself."""
-    root = logging.getLogger()
-    if not root.handlers:
-        logging.basicConfig(
-            level=logging.WARNING if quiet else logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-        )

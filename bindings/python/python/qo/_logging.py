@@ -42,6 +42,12 @@ def forward() -> None:
     _qo.log_to(emit, *(min(level, 50) for level in levels))
 
 
+def show(*, quiet: bool) -> None:
+    """Show what the app logs on stderr, unless it says how itself."""
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format=_FORMAT)
+
+
 def attach() -> None:
     """Begin: a worker starts."""
     global _workers  # noqa: PLW0603

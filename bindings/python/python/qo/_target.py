@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from ._app import BaseApp
+from ._task import TaskCalls
 
 
 class TargetError(Exception):
@@ -34,6 +35,8 @@ def load(target: str) -> BaseApp:
         apps = [key for key, value in vars(module).items() if isinstance(value, BaseApp)]
         there = f"; it has {', '.join(apps)}" if apps else ""
         raise TargetError(f"{target}: {module_name} has no {name}{there}")
+    if isinstance(found, TaskCalls):
+        raise TargetError(f"{target}: it is a task, {found.name}; name its app")
     if not isinstance(found, BaseApp) and callable(found):
         found = found()
     if not isinstance(found, BaseApp):
