@@ -8,8 +8,8 @@
 //!
 //! While an attempt runs:
 //!
-//! 1. The log is kept when there is something new and the last write is long enough ago ([`Pace`]).
-//! 2. A worker writes at most [`AT_ONCE`] such logs at once, and starts one write per [`Pace::gap`]. The others wait for
+//! 1. The log is kept when there is something new and the last write is long enough ago (`Pace`).
+//! 2. A worker writes at most `AT_ONCE` such logs at once, and starts one write per `Pace::gap`. The others wait for
 //!    their turn, and write what is there when it comes.
 //! 3. An attempt has one write under way at most. The last write, of the whole log, starts when that one has ended.
 //!
