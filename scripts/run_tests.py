@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CARGO = os.environ.get("CARGO", "cargo")
-WHAT = ["--workspace", "--locked", "--features", "qo-cli/bench"]
+WHAT = ["--workspace", "--locked", "--features", "qo-cli/bench,qo-cli/guard"]
 # One crashes the PostgreSQL server that others use, the other counts the pages that it reads there.
 ALONE = {"qo/chaos", "qo-postgres/backlog"}
 # Without an earlier run: what is known to take long, so that it does not come last.

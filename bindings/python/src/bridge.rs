@@ -18,6 +18,7 @@ use qo::{CancelReason, Context, Failure, Handler};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use std::collections::{HashMap, VecDeque};
+use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -168,6 +169,18 @@ impl Bridge {
         self.state().running.len()
     }
 
+    /// Takes a job back that Python has not taken out of the inbox. Returns whether it was there: then nothing of it has
+    /// run.
+    fn take_back(&self, number: u64) -> bool {
+        let mut state = self.state();
+        let is_it = |item: &Item| matches!(item, Item::Start(start) if start.number == number);
+        let Some(at) = state.inbox.iter().position(is_it) else { return false };
+        let (item, running) = (state.inbox.remove(at), state.running.remove(&number));
+        drop(state);
+        drop((item, running));
+        true
+    }
+
     fn is_running(&self, number: u64) -> bool {
         self.state().running.contains_key(&number)
     }
@@ -183,16 +196,33 @@ impl Bridge {
         let (job, task) = (context.job(), context.task());
         let why = context.cancel_reason().map(|reason| reason.to_string()).unwrap_or_default();
         match self.on_stuck {
-            OnStuck::Exit => {
-                tracing::error!(%job, %task, "the handler does not stop ({why}): the process ends with {EXIT_STUCK}");
-                std::process::exit(EXIT_STUCK)
-            }
+            OnStuck::Exit => end_process(format!(
+                "qo: the handler of task {task} does not stop ({why}): the process ends with {EXIT_STUCK}; job {job}"
+            )),
             OnStuck::Tell => {
                 tracing::error!(%job, %task, "the handler does not stop ({why})");
                 self.put(self.state(), Item::Stuck(number));
             }
         }
     }
+}
+
+/// How long a process that must end waits until it has said why.
+const LAST_WORDS: Duration = Duration::from_millis(20);
+
+/// Ends the process now. Neither `logging`, which needs the interpreter, nor a stderr that is not read, nor what other
+/// code does at exit may hold it up: another worker may run the job.
+fn end_process(why: String) -> ! {
+    let (done, said) = std::sync::mpsc::sync_channel(1);
+    let say = move || {
+        let _ = writeln!(std::io::stderr(), "{why}");
+        let _ = done.send(());
+    };
+    if std::thread::Builder::new().spawn(say).is_ok() {
+        let _ = said.recv_timeout(LAST_WORDS);
+    }
+    // SAFETY: `_exit` takes no memory and returns never.
+    unsafe { libc::_exit(EXIT_STUCK) }
 }
 
 /// A task whose handler is a Python function.
@@ -214,6 +244,7 @@ struct Awaited {
 impl Drop for Awaited {
     fn drop(&mut self) {
         if !self.has_ended
+            && !self.bridge.take_back(self.number)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             let watch = Arc::clone(&self.bridge).watch_given_up(self.number, self.context.clone());

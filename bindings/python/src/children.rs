@@ -30,9 +30,9 @@ use std::pin::pin;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
-use tokio::sync::oneshot;
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
+use tokio::io::Interest;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout, timeout_at};
 
 /// The variable that names the socket of a child.
 pub const SOCKET: &str = "QO_CHILD_SOCKET";
@@ -65,6 +65,8 @@ pub struct Described {
 
 /// A job on its way to a child.
 struct Job {
+    /// Its number among the jobs of the lobby.
+    number: u64,
     task: usize,
     payload: Json,
     context: Context,
@@ -74,10 +76,18 @@ struct Job {
 
 /// Where jobs meet drivers.
 #[derive(Default)]
-struct Lobby(Mutex<Waiting>);
+struct Lobby {
+    waiting: Mutex<Waiting>,
+    /// Tells that no more jobs come.
+    closed: Notify,
+}
 
 #[derive(Default)]
 struct Waiting {
+    /// The number of the last job.
+    last: u64,
+    /// Drivers that have a child.
+    ready: usize,
     /// Drivers that wait for a job.
     drivers: Vec<oneshot::Sender<Job>>,
     /// Jobs that wait for a driver.
@@ -97,7 +107,22 @@ enum Next {
 
 impl Lobby {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn number(&self) -> u64 {
+        let mut waiting = self.waiting();
+        waiting.last += 1;
+        waiting.last
+    }
+
+    /// The worker has given a job up. If it still waits here, nothing of it has run.
+    fn forget(&self, number: u64) {
+        self.waiting().jobs.retain(|job| job.number != number);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.waiting().is_closed
     }
 
     fn enter(&self, mut job: Job) {
@@ -123,6 +148,7 @@ impl Lobby {
             None if waiting.is_closed => Next::Closed,
             None => {
                 let (tell, told) = oneshot::channel();
+                waiting.drivers.retain(|driver| !driver.is_closed());
                 waiting.drivers.push(tell);
                 Next::Later(told)
             }
@@ -144,6 +170,36 @@ impl Lobby {
         waiting.is_closed = true;
         waiting.drivers.clear();
         waiting.jobs.clear();
+        drop(waiting);
+        self.closed.notify_waiters();
+    }
+}
+
+/// A driver that has a child.
+struct Ready<'a>(&'a Lobby);
+
+impl<'a> Ready<'a> {
+    fn new(lobby: &'a Lobby) -> Self {
+        lobby.waiting().ready += 1;
+        Self(lobby)
+    }
+}
+
+impl Drop for Ready<'_> {
+    fn drop(&mut self) {
+        self.0.waiting().ready -= 1;
+    }
+}
+
+/// A job that the worker waits for. If this is dropped, the worker has given it up, or it has ended.
+struct Awaited {
+    lobby: Arc<Lobby>,
+    number: u64,
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.lobby.forget(self.number);
     }
 }
 
@@ -217,9 +273,11 @@ pub struct ChildHandler {
 impl Handler for ChildHandler {
     fn call(&self, payload: Json, context: Context) -> BoxFuture<'static, Outcome> {
         let (tell, told) = oneshot::channel();
-        let unfinished = context.unfinished();
-        self.lobby.enter(Job { task: self.task, payload, context, tell, unfinished });
+        let (number, unfinished) = (self.lobby.number(), context.unfinished());
+        let awaited = Awaited { lobby: Arc::clone(&self.lobby), number };
+        self.lobby.enter(Job { number, task: self.task, payload, context, tell, unfinished });
         Box::pin(async move {
+            let _awaited = awaited;
             told.await.unwrap_or_else(|_| Err(Failure::retry("the child processes have ended")))
         })
     }
@@ -243,7 +301,7 @@ impl Driver {
                     Ok(child) => child,
                     Err(why) => {
                         tracing::error!("a child process does not start: {why}");
-                        if !self.refuse(&why, pause).await {
+                        if !self.refuse(pause).await {
                             return;
                         }
                         pause = (pause * 2).min(PAUSES[1]);
@@ -258,23 +316,31 @@ impl Driver {
         }
     }
 
-    /// Gives jobs back for a while. Returns whether more may come.
-    async fn refuse(&self, why: &str, pause: Duration) -> bool {
+    /// Waits before the next start. If no driver has a child, it gives jobs back meanwhile; no attempt is used. Returns
+    /// whether more may come.
+    async fn refuse(&self, pause: Duration) -> bool {
         let until = Instant::now() + pause;
-        loop {
-            match tokio::time::timeout_at(until, self.lobby.call()).await {
-                Ok(Some(job)) => {
-                    let failure = Failure::retry(format_args!("no child process starts: {why}"));
-                    let _ = job.tell.send(Err(failure));
+        while !self.lobby.is_closed() && Instant::now() < until {
+            let is_alone = self.lobby.waiting().ready == 0;
+            let wait = async {
+                if is_alone {
+                    return self.lobby.call().await;
                 }
-                Ok(None) => return false,
-                Err(_) => return true,
+                self.lobby.closed.notified().await;
+                None
+            };
+            // In short waits: a driver may lose its child meanwhile.
+            let look = until.min(Instant::now() + PAUSES[0]);
+            if let Ok(Some(job)) = timeout_at(look, wait).await {
+                let _ = job.tell.send(Err(Failure::snooze(pause)));
             }
         }
+        !self.lobby.is_closed()
     }
 
     /// Runs jobs on a child until it ends. Returns whether another one is needed.
     async fn drive(&self, mut child: Child) -> bool {
+        let _ready = Ready::new(&self.lobby);
         loop {
             let job = tokio::select! {
                 biased;
@@ -316,7 +382,7 @@ impl Child {
         let (mut process, stream) = launch(described).await.map_err(|error| {
             format!("{} under {}: {error}", described.command.join(" "), described.guard.display())
         })?;
-        let mut socket = Socket { stream, inbox: Inbox::default() };
+        let mut socket = Socket::new(stream);
         let oom_kills = oom_kills();
         let ready = async {
             tokio::select! {
@@ -340,7 +406,11 @@ impl Child {
 
     /// Runs a job. Returns whether the child lives.
     async fn run(&mut self, job: Job, tasks: &[String]) -> bool {
-        let Job { task, payload, context, mut tell, unfinished } = job;
+        let Job { number: _, task, payload, context, mut tell, unfinished } = job;
+        if tell.is_closed() {
+            // The worker gave it up before it began.
+            return true;
+        }
         self.jobs += 1;
         self.process.follow(&context);
         let mut lease = context.extend_lease();
@@ -358,7 +428,7 @@ impl Child {
             lease_until_ms: lease.as_millis(),
         };
         // If the child is gone, its end is noticed below.
-        let _ = self.socket.say(&ToChild::Run(Box::new(run))).await;
+        self.socket.say(&ToChild::Run(Box::new(run)));
         let mut cancelled = pin!(context.cancelled());
         let mut is_told = false;
         let ended = loop {
@@ -378,7 +448,7 @@ impl Child {
                 ended = self.process.ended() => break ended,
                 reason = &mut cancelled, if !is_told => {
                     is_told = true;
-                    let _ = self.socket.say(&ToChild::Stop(reason.to_string())).await;
+                    self.socket.say(&ToChild::Stop(reason.to_string()));
                 }
                 () = tell.closed() => {
                     // The worker has given the job up: its grace or its lease is over.
@@ -388,8 +458,10 @@ impl Child {
                 _ = self.renewals.tick() => {
                     self.oom_kills = [self.oom_kills[1], oom_kills()];
                     let now = context.extend_lease();
-                    if std::mem::replace(&mut lease, now) != now {
-                        let _ = self.socket.say(&ToChild::Lease(now.as_millis())).await;
+                    // A handler that does not ask does not read: the line must not fill up.
+                    if now != lease && self.socket.is_flushed() {
+                        lease = now;
+                        self.socket.say(&ToChild::Lease(now.as_millis()));
                     }
                 }
             }
@@ -435,24 +507,66 @@ impl Child {
     }
 }
 
-/// The worker's end of the socket.
+/// The worker's end of the socket. It never waits for a child that does not read.
 struct Socket {
     stream: tokio::net::UnixStream,
     inbox: Inbox,
+    /// What the child has not taken yet, from `sent` on.
+    outgoing: Vec<u8>,
+    sent: usize,
 }
 
 impl Socket {
-    /// The next message of the child; none when it has closed its end. May be dropped and called again.
+    fn new(stream: tokio::net::UnixStream) -> Self {
+        Self { stream, inbox: Inbox::default(), outgoing: Vec::new(), sent: 0 }
+    }
+
+    /// The next message of the child; none when it has closed its end. Writes meanwhile what is left to write. May be
+    /// dropped and called again.
     async fn next(&mut self) -> Option<FromChild> {
         loop {
             if let Some(message) = self.inbox.next().ok()? {
                 return Some(message);
             }
-            self.stream.readable().await.ok()?;
-            if !self.read()? {
+            let interest = match self.is_flushed() {
+                true => Interest::READABLE,
+                false => Interest::READABLE.add(Interest::WRITABLE),
+            };
+            let ready = self.stream.ready(interest).await.ok()?;
+            if ready.is_writable() {
+                self.flush();
+            }
+            if ready.is_readable() && !self.read()? {
                 return None;
             }
         }
+    }
+
+    /// Says something, as soon as the child takes it.
+    fn say(&mut self, message: &ToChild) {
+        // A payload that is too large for a frame would be too large for the store.
+        if let Ok(frame) = frame::encode(message) {
+            self.outgoing.extend_from_slice(&frame);
+        }
+        self.flush();
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.sent == self.outgoing.len()
+    }
+
+    /// Writes what the child takes now.
+    fn flush(&mut self) {
+        while !self.is_flushed() {
+            match self.stream.try_write(&self.outgoing[self.sent..]) {
+                Ok(bytes) => self.sent += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // The child is gone; its end is noticed elsewhere.
+                Err(_) => break,
+            }
+        }
+        self.outgoing.clear();
+        self.sent = 0;
     }
 
     /// Reads what is there. Whether more may come; none after an error.
@@ -476,10 +590,6 @@ impl Socket {
                 Ok(0) | Err(_) => return None,
             }
         }
-    }
-
-    async fn say(&mut self, message: &ToChild) -> io::Result<()> {
-        self.stream.write_all(&frame::encode(message)?).await
     }
 }
 

@@ -11,8 +11,8 @@ use qo::core::{NewSession, SessionId};
 use qo::{Client, Error, ErrorKind, JobState, Page, Result, SlotGuard, Store, Time};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use uuid::Uuid;
@@ -52,8 +52,15 @@ struct Lazy {
     /// The process that opened it.
     made: Mutex<Option<Origin>>,
     /// Slots that this process holds, by number.
-    slots: Mutex<HashMap<u64, SlotGuard>>,
-    last: AtomicU64,
+    slots: Mutex<Slots>,
+}
+
+/// Slots that programs hold, by the numbers that they chose.
+#[derive(Default)]
+struct Slots {
+    held: HashMap<u64, SlotGuard>,
+    /// Requests that were given up: if slots are granted all the same, they are given back.
+    given_up: HashSet<u64>,
 }
 
 /// A namespace. Making it opens nothing and starts no thread.
@@ -64,7 +71,7 @@ pub struct Connection(Arc<Lazy>);
 impl Connection {
     fn new(place: Place) -> Self {
         let (open, made) = (tokio::sync::Mutex::new(None), Mutex::new(None));
-        Self(Arc::new(Lazy { place, open, made, slots: Mutex::default(), last: AtomicU64::new(0) }))
+        Self(Arc::new(Lazy { place, open, made, slots: Mutex::default() }))
     }
 
     /// Raises if it was opened by a process that this one was forked from.
@@ -88,14 +95,14 @@ impl Connection {
         }
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<u64, SlotGuard>> {
+    fn slots(&self) -> MutexGuard<'_, Slots> {
         self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks slots that are held.
     fn slot<T>(&self, number: u64, ask: impl FnOnce(&SlotGuard) -> T) -> Result<T> {
         let gone = || Error::new(ErrorKind::Fenced, "the slots were given back");
-        self.slots().get(&number).map(ask).ok_or_else(gone)
+        self.slots().held.get(&number).map(ask).ok_or_else(gone)
     }
 }
 
@@ -138,7 +145,7 @@ impl Connection {
         self.check()?;
         let this = self.clone();
         Pending::spawn(async move {
-            this.slots().clear();
+            this.slots().held.clear();
             let client = this.0.open.lock().await.take();
             if let Some(client) = client {
                 client.store().finish().await;
@@ -159,6 +166,8 @@ impl Connection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
+    /// The number that the caller gives it, and gives it back by.
+    number: u64,
     group: String,
     #[serde(default = "one")]
     slots: u32,
@@ -176,7 +185,6 @@ fn one() -> u32 {
 /// Slots that a program holds.
 #[derive(Debug, Serialize)]
 struct Held {
-    slot: u64,
     token: FenceToken,
 }
 
@@ -262,13 +270,27 @@ impl Connection {
         }
         let guard = if asked.wait { Some(acquire.await?) } else { acquire.now().await? };
         let Some(guard) = guard else { return write(&None::<Held>) };
-        let held = Held { slot: self.0.last.fetch_add(1, Ordering::SeqCst), token: guard.token() };
-        self.slots().insert(held.slot, guard);
+        let held = Held { token: guard.token() };
+        {
+            let mut slots = self.slots();
+            if slots.given_up.remove(&asked.number) {
+                // Dropping the guard gives them back.
+                return Err(Error::new(ErrorKind::Fenced, "the slots were given back"));
+            }
+            slots.held.insert(asked.number, guard);
+        }
         write(&Some(held))
     }
 
     async fn release_slots(&self, number: u64) -> Result<String> {
-        let slot = self.slots().remove(&number);
+        let slot = {
+            let mut slots = self.slots();
+            let slot = slots.held.remove(&number);
+            if slot.is_none() {
+                slots.given_up.insert(number);
+            }
+            slot
+        };
         if let Some(slot) = slot {
             slot.release().await?;
         }

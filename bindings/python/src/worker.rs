@@ -293,6 +293,10 @@ async fn run(
     if let Some(guard) = described.guard {
         builder = builder.guard(guard);
     }
+    if described.tell_stuck {
+        // The bridge tells.
+        builder = builder.on_stuck(|_| {});
+    }
     for (task, handled) in described.tasks.into_iter().enumerate() {
         let name = handled.options.task.to_string();
         let config = TaskConfig::from(handled.options);

@@ -80,6 +80,25 @@ def dies(how: str) -> None:
         sys.exit("enough")
 
 
+@app.task("chatty", max_attempts=1)
+def chatty(seconds: float) -> int:
+    # It never asks for anything, and says a lot: it does not read what its worker says.
+    note("began", 0)
+    end = time.monotonic() + seconds
+    lines = 0
+    while time.monotonic() < end:
+        qo.current().log("x" * 1000)
+        lines += 1
+    return lines
+
+
+@app.task("blocks")
+async def blocks(number: int, seconds: float) -> int:
+    note("began", number)
+    time.sleep(seconds)
+    return number
+
+
 @app.task("whoami")
 def whoami(ctx: qo.Context) -> dict:
     ctx.log("said by a child")

@@ -144,6 +144,39 @@ def test_the_death_of_a_child_is_settled_at_once_and_said(here, how, said):
     here.end()
 
 
+def test_a_child_that_talks_and_never_listens_is_heard(here):
+    here.start("--processes=1", LEASE)
+    assert int(here.run("import shop; print(shop.chatty.submit_sync(5.0).result(timeout=60))")) > 1000
+    here.end()
+
+
+def test_a_job_that_never_began_does_not_end_the_process(here):
+    worker = here.start("--cancel-grace-ms=100")
+    told = here.run(
+        """
+        import asyncio, qo, shop
+        async def main():
+            first = await shop.blocks.submit(1, seconds=3.0)
+            while (await first.info()).state != "running":
+                await asyncio.sleep(0.01)
+            second = await shop.blocks.submit(2, seconds=0.0)
+            while (await second.info()).state != "running":
+                await asyncio.sleep(0.01)
+            await second.cancel()
+            print(await first.result(timeout=60))
+            try:
+                await second.result(timeout=60)
+            except qo.JobCancelled:
+                print("cancelled")
+        asyncio.run(main())
+        """
+    )
+    assert told == "1\ncancelled\n"
+    assert [record["number"] for record in here.records()] == [1]
+    assert worker.poll() is None, here.log(worker)
+    here.end()
+
+
 def test_children_are_replaced_after_so_many_jobs(here):
     here.start("--processes=1", "--recycle-jobs=2")
     told = here.run(

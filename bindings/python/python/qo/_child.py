@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from ._worker import Outcome
 
 
+_LOOK = 0.25
+
+
 class Runner:
     """Runs the jobs of this process, on one event loop that is kept from job to job."""
 
@@ -35,6 +38,7 @@ class Runner:
         self._loop = asyncio.new_event_loop()
         self._running: asyncio.Task[Outcome] | None = None
         self._context: Context | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._loop.add_reader(child.descriptor(), self._look)
 
     def run(self) -> None:
@@ -57,10 +61,18 @@ class Runner:
             return run_sync(self._app, registered, payload, context)
         self._running = self._loop.create_task(run_async(self._app, registered, payload, context))
         self._context = context
+        # What has come together with the job, or was read by the handler itself, makes the socket readable no more.
+        self._loop.call_soon(self._look_again)
         try:
             return self._loop.run_until_complete(self._running)
         finally:
             self._running = self._context = None
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def _look_again(self) -> None:
+        self._look()
+        self._timer = self._loop.call_later(_LOOK, self._look_again)
 
     def _look(self) -> None:
         """Hear what the worker says while a coroutine runs."""

@@ -47,10 +47,13 @@ class Worker:
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(self._command, start_new_session=True)  # noqa: S603
 
-    def restart(self) -> None:
-        """Let it drain, and start it again."""
+    def stop(self) -> int:
+        """Let it drain, and return its exit code."""
         self._process.send_signal(signal.SIGTERM)
-        self._process.wait()
+        return self._process.wait()
+
+    def start(self) -> None:
+        """Start it again."""
         self._process = self._start()
 
     def tell(self, number: int) -> None:
@@ -85,4 +88,8 @@ def reload(arguments: list[str]) -> int:
             changed = sorted({path for path, _ in now.items() ^ seen.items()})
             seen = now
             sys.stderr.write(f"qo: {changed[0].relative_to(Path.cwd())} has changed: the worker starts again\n")
-            worker.restart()
+            code = worker.stop()
+            if told:
+                # A signal that came meanwhile was for the worker that is gone.
+                return code
+            worker.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from . import _qo
     from ._namespace import Namespace
     from ._options import Length
+
+
+_NUMBERS = itertools.count(1)
+"""Requests for slots are numbered, so that one can be given up whatever became of it."""
 
 
 class Slot:
@@ -53,7 +58,9 @@ class Slot:
     ) -> None:
         self.group = text("group", group)
         self._namespace = namespace
+        self._number = next(_NUMBERS)
         self._request = {
+            "number": self._number,
             "group": group,
             "slots": number("slots", slots, 1),
             "limit": None if limit is None else number("limit", limit),
@@ -62,7 +69,7 @@ class Slot:
             "wait": bool(wait),
         }
         self._seconds = None if timeout is None else milliseconds("timeout", timeout) / 1000
-        self._held: tuple[int, int] | None = None
+        self._token: int | None = None
         self._watch: _qo.Pending | None = None
         # The task whose block was cancelled because the slots were lost.
         self._cancelled: asyncio.Task[Any] | None = None
@@ -70,9 +77,9 @@ class Slot:
     @property
     def token(self) -> int:
         """The fence token: send it along, so that a place can refuse writes with an older one."""
-        if self._held is None:
+        if self._token is None:
             raise RuntimeError(f"the slots of {self.group} are held inside the block of with")
-        return self._held[1]
+        return self._token
 
     @property
     def lost(self) -> bool:
@@ -90,34 +97,44 @@ class Slot:
         return None if answered is None else from_json(answered[1])
 
     def _asked(self) -> Question:
-        if self._held is not None:
+        if self._token is not None:
             raise RuntimeError(f"the slots of {self.group} are held already: make another with client.slot(…)")
         return self._namespace.ask("acquire", self._request, self._seconds)
 
     def _took(self, granted: dict[str, int] | None) -> _qo.Pending:
         if granted is None:
             raise LimitReached(f"{self.group}: no slot is free now", path="group", value=repr(self.group))
-        self._held = (granted["slot"], granted["token"])
-        self._watch = self._namespace.connection.call("lost", json.dumps(granted["slot"]))
+        self._token = granted["token"]
+        self._watch = self._namespace.connection.call("lost", json.dumps(self._number))
         return self._watch
 
     def _late(self) -> TimeoutError:
         return TimeoutError(f"{self.group}: no slot was free within {self._seconds} s")
 
     def _given_back(self) -> Question:
-        held, watch = self._held, self._watch
-        assert held is not None, "the block holds them"  # noqa: S101
-        assert watch is not None, "and watches them"  # noqa: S101
-        self._held = self._watch = None
+        watch = self._watch
+        assert watch is not None, "the block holds and watches them"  # noqa: S101
+        self._token = self._watch = None
         watch.abort()
-        return self._namespace.ask("release_slots", held[0])
+        return self._namespace.ask("release_slots", self._number)
+
+    def _give_up(self) -> None:
+        """Give back what may have been granted, without waiting for it."""
+        self._request["number"], given_up = next(_NUMBERS), self._number
+        self._number = self._request["number"]
+        self._namespace.connection.call("release_slots", json.dumps(given_up))
 
     def __enter__(self) -> Self:
         refuse_in_loop()
+        asked = self._asked()
         try:
-            self._took(answer_sync(*self._asked()))
+            self._took(answer_sync(*asked))
         except TimeoutError:
+            self._give_up()
             raise self._late() from None
+        except BaseException:
+            self._give_up()
+            raise
         return self
 
     def __exit__(
@@ -130,10 +147,15 @@ class Slot:
 
     async def __aenter__(self) -> Self:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        asked = self._asked()
         try:
-            watch = self._took(await answer(*self._asked()))
+            watch = self._took(await answer(*asked))
         except TimeoutError:
+            self._give_up()
             raise self._late() from None
+        except BaseException:
+            self._give_up()
+            raise
         self._cancelled = None
 
         def lost() -> None:
@@ -154,9 +176,14 @@ class Slot:
         if uncancel is not None:
             # If the block was cancelled for another reason as well, that one counts.
             is_ours = uncancel() <= 0 and is_ours
-        await answer(*self._given_back())
+        try:
+            await answer(*self._given_back())
+        except asyncio.CancelledError:
+            # That call may have been dropped before it began.
+            self._give_up()
+            raise
         if why is not None and (error is None or is_ours):
             raise why from None
 
     def __repr__(self) -> str:
-        return f"<Slot of {self.group}>" if self._held is None else f"<Slot of {self.group}, token {self._held[1]}>"
+        return f"<Slot of {self.group}>" if self._token is None else f"<Slot of {self.group}, token {self._token}>"

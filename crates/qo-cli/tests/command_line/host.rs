@@ -3,6 +3,7 @@
 use crate::fixture::Here;
 use qo_cli::{Host, Outcome};
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Output};
 
 /// The test that is the host, and the variable that has its arguments, one in each line.
@@ -20,7 +21,10 @@ fn a_process_that_holds_the_command_line() {
     let host = Host {
         python: true,
         own_command: Some(OWN_COMMAND.map(Into::into).to_vec()),
-        guard: Some(GUARD.unwrap_or(env!("CARGO_BIN_EXE_qo")).into()),
+        // Cargo names it also where it does not build it.
+        guard: Some(
+            GUARD.filter(|guard| Path::new(guard).exists()).unwrap_or(env!("CARGO_BIN_EXE_qo")).into(),
+        ),
     };
     let code = match qo_cli::main(arguments.split('\n').map(Into::into).collect(), host) {
         Outcome::Exit(code) => code,

@@ -221,7 +221,8 @@ impl Fetcher {
         // A job that started at the moment of the release has not been told to stop.
         self.shared.attempts.cancel_all(CancelReason::ShuttingDown, now + grace);
         let at = *self.give_up_at.get_or_insert(now + grace + Duration::from_secs(1));
-        let running = self.shared.attempts.len();
+        // Not those that only wait for their log.
+        let running = self.shared.attempts.running().len();
         if now < at || running == 0 {
             return Ok(());
         }
