@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import qo
@@ -510,3 +510,224 @@ def test_many_tasks_sleep_at_once_and_take_little_memory():
         """
     )
     assert ran.stdout.startswith("True True"), ran
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_an_error_that_is_no_utf8_loses_no_job_and_ends_no_thread(is_async):
+    app = qo.App("memory:")
+
+    def fail(ctx: qo.Context) -> None:
+        ctx.log("log \udc80")
+        ctx.progress(0.5, "note \udc80")
+        raise ValueError("caf\udce9")
+
+    async def fail_on_loop(ctx: qo.Context) -> None:
+        fail(ctx)
+
+    bad = app.task("bad", max_attempts=1)(fail_on_loop if is_async else fail)
+
+    @app.task("good")
+    def good() -> int:
+        return 1
+
+    async def main():
+        async with running(app, max_concurrent_tasks=1):
+            job = await bad.submit()
+            with pytest.raises(qo.JobFailed, match=r"caf\\udce9"):
+                await job.result(timeout=20)
+            assert await (await good.submit()).result(timeout=20) == 1
+            assert "log \\udc80" in await job.logs()
+
+    asyncio.run(main())
+
+
+class Native:
+    """The extension's worker, which refuses some outcomes."""
+
+    def __init__(self, native):
+        self._native = native
+
+    def __getattr__(self, name):
+        return getattr(self._native, name)
+
+    def done(self, is_sync, batch):
+        if any("bad" in text for _, _, text, _ in batch if "passed on" not in text):
+            raise ValueError("bad text")
+        self._native.done(is_sync, batch)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_an_outcome_that_is_refused_takes_no_other_with_it(is_async, monkeypatch):
+    app = qo.App("memory:")
+
+    def echo(text: str) -> str:
+        return text
+
+    async def echo_on_loop(text: str) -> str:
+        return text
+
+    task = app.task("echo", max_attempts=1)(echo_on_loop if is_async else echo)
+    made = qo._worker._qo.Worker
+    monkeypatch.setattr(qo._worker._qo, "Worker", lambda *given: Native(made(*given)))
+
+    async def main():
+        jobs = await task.submit_many([{"text": text} for text in ("a", "bad", "c")])
+        async with running(app):
+            assert [await jobs[at].result(timeout=20) for at in (0, 2)] == ["a", "c"]
+            with pytest.raises(qo.JobFailed, match="could not be passed on: ValueError: bad text"):
+                await jobs[1].result(timeout=20)
+
+    asyncio.run(main())
+
+
+TWO = """
+    import asyncio, signal, qo
+    apps = [qo.App("memory:"), qo.App("memory:")]
+    for app in apps:
+        @app.task("nothing")
+        async def nothing() -> None: ...
+    former = []
+    signal.signal(signal.SIGTERM, lambda *_: former.append(1))
+    async def main():
+        workers = [asyncio.ensure_future(app.run()) for app in apps]
+        for app in apps:
+            await (await app.client.submit("nothing", {})).result(timeout=20)
+        if STOPS_ONE:
+            apps[0].shutdown()
+            await workers[0]
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.wait_for(asyncio.gather(*workers), 10)
+        assert former == []
+        signal.raise_signal(signal.SIGTERM)
+        assert former == [1]
+    asyncio.run(main())
+    print("ended")
+"""
+
+
+@pytest.mark.parametrize("stops_one", [False, True])
+def test_a_signal_ends_all_workers_of_a_process(stops_one):
+    done = run(TWO.replace("STOPS_ONE", str(stops_one)))
+    assert done.stdout == "ended\n", done.stderr
+
+
+def test_a_signal_handler_of_the_event_loop_is_not_restored_without_it():
+    app = qo.App("memory:")
+
+    @app.task("nothing")
+    async def nothing() -> None: ...
+
+    async def main():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, print)
+        worker = asyncio.ensure_future(app.run())
+        await (await nothing.submit()).result(timeout=20)
+        app.shutdown()
+        await worker
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+    asyncio.run(main())
+
+
+def test_a_thread_that_cannot_be_started_loses_no_job(monkeypatch):
+    app = qo.App("memory:")
+
+    @app.task("name")
+    def name() -> str:
+        return threading.current_thread().name
+
+    begin, begun = threading.Thread.start, []
+
+    def only_one(thread: threading.Thread) -> None:
+        if thread.name.startswith("qo-handler"):
+            begun.append(thread)
+            if len(begun) != 2:
+                raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", only_one)
+
+    async def main():
+        async with running(app):
+            jobs = await name.submit_many([{}, {}, {}])
+            return {await job.result(timeout=20) for job in jobs}
+
+    assert asyncio.run(main()) == {"qo-handler-1"}
+    assert len(begun) > 2
+
+
+def test_each_worker_of_an_app_leaves_its_own_lifespan():
+    left = []
+
+    @asynccontextmanager
+    async def lifespan(_):
+        mine = asyncio.current_task().get_name()
+        yield
+        left.append((mine, asyncio.current_task().get_name()))
+
+    app = qo.App("memory:", lifespan=lifespan)
+
+    @app.task("nothing")
+    async def nothing() -> None: ...
+
+    async def main():
+        first, second = (asyncio.create_task(app.run(until_signal=False), name=name) for name in ("first", "second"))
+        await asyncio.sleep(0.2)
+        first.cancel()
+        await asyncio.wait([first])
+        app.shutdown()
+        await second
+
+    asyncio.run(main())
+    assert left == [("first", "first"), ("second", "second")]
+
+
+def test_on_stuck_that_raises_is_logged(caplog):
+    app = qo.App("memory:")
+    begun, go = [], asyncio.Event()
+
+    @app.task("deaf")
+    async def deaf() -> None:
+        begun.append(1)
+        while not go.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+
+    def wrong(ctx: qo.Context) -> None:
+        go.set()
+        raise ZeroDivisionError
+
+    async def main():
+        loud = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: loud.append(what))
+        async with running(app, on_stuck=wrong, cancel_grace=0.1):
+            job = await deaf.submit()
+            await until(lambda: is_there(begun), "started")
+            await job.cancel()
+            await asyncio.wait_for(go.wait(), 20)
+        return loud
+
+    assert asyncio.run(main()) == []
+    assert "on_stuck raised" in caplog.text
+
+
+def test_a_handler_that_is_cancelled_twice_is_recorded():
+    app = qo.App("memory:")
+    tasks = []
+
+    @app.task("twice")
+    async def twice() -> int:
+        tasks.append(asyncio.current_task())
+        if len(tasks) > 1:
+            return len(tasks)
+        # The second one comes while the worker finds out what the first one meant.
+        loop = asyncio.get_running_loop()
+        loop.call_soon(tasks[0].cancel)
+        loop.call_soon(loop.call_soon, tasks[0].cancel)
+        await asyncio.sleep(20)
+        return 0
+
+    async def main():
+        async with running(app):
+            return await (await twice.submit()).result(timeout=20)
+
+    assert asyncio.run(main()) == 2

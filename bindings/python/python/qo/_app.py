@@ -67,7 +67,7 @@ class BaseApp(BaseTasks):
         self.state: Any = types.SimpleNamespace()
         """For what the lifespan makes and handlers use: `app.state.pool`."""
         self._lifespan = lifespan
-        self._inside: list[Any] = []
+        self._inside: dict[object, Any] = {}
         self._around: list[Callable[..., Any]] = []
         self._modules: list[str] = []
         self._included: dict[str, Registered] = {}
@@ -219,8 +219,8 @@ class BaseApp(BaseTasks):
         self._around.append(function)
         return function
 
-    async def enter_lifespan(self) -> None:
-        """Enter the lifespan, once on this event loop. Not part of the interface."""
+    async def enter_lifespan(self) -> object:
+        """Enter the lifespan, once per worker. Return what `exit_lifespan` takes. Not part of the interface."""
         inside: Any = None if self._lifespan is None else self._lifespan(self)
         if inside is None:
             pass
@@ -231,11 +231,15 @@ class BaseApp(BaseTasks):
         else:
             rule = "must return a context manager: decorate it with contextlib.asynccontextmanager"
             raise Invalid.of("lifespan", self._lifespan, rule)
-        self._inside.append(inside)
+        token = object()
+        self._inside[token] = inside
+        return token
 
-    async def exit_lifespan(self) -> None:
-        """Leave the lifespan. Not part of the interface."""
-        inside: Any = self._inside.pop() if self._inside else None
+    async def exit_lifespan(self, token: object = None) -> None:
+        """Leave the lifespan that was entered with a token; without one, the newest. Not part of the interface."""
+        if token is None and self._inside:
+            token = next(reversed(self._inside))
+        inside: Any = self._inside.pop(token, None)
         if hasattr(inside, "__aexit__"):
             await inside.__aexit__(None, None, None)
         elif inside is not None:

@@ -9,7 +9,7 @@ import traceback
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ._codec import Unfit, dumps
+from ._codec import Unfit, dumps, unicode
 from ._context import CURRENT
 from ._errors import Fail, Retry, Snooze
 
@@ -41,6 +41,13 @@ def _without_own_frames(told: traceback.TracebackException, seen: set[int]) -> N
 
 def told(error: BaseException) -> str:
     """Write an exception for people: what it is, an empty line, its traceback without qo's own frames."""
+    try:
+        return unicode(_written(error))
+    except Exception as other:  # noqa: BLE001 -- an exception of a user's may raise when it is written
+        return f"{type(error).__name__}, which cannot be written: {type(other).__name__}"
+
+
+def _written(error: BaseException) -> str:
     captured = traceback.TracebackException.from_exception(error)
     _without_own_frames(captured, set())
     summary = "".join(captured.format_exception_only()).strip()

@@ -109,6 +109,15 @@ def encode(value: Any) -> str:
     return text
 
 
+def unicode(text: str) -> str:
+    """Write what is in no UTF-8 (lone surrogates, as in names of files) as escapes: the extension takes UTF-8 only.
+
+    >>> len(unicode("a" + chr(0xDC80)))
+    7
+    """
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 def dumps(value: Any, *, path: str) -> str:
     """Write a value as JSON. `path` names it in an error."""
     try:

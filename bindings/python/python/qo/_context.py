@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, cast
 
+from ._codec import unicode
 from ._errors import Invalid
 
 if TYPE_CHECKING:
@@ -91,11 +92,11 @@ class Context:
         given = cast("object", fraction)
         if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given <= 1:
             raise Invalid.of("fraction", given, "must be a number from 0 to 1")
-        self._native.progress(float(given), str(note))
+        self._native.progress(float(given), unicode(str(note)))
 
     def log(self, text: str) -> None:
         """Write a line to the attempt's log, which `JobHandle.logs` and `qo jobs logs` show."""
-        self._native.log(text if text.endswith("\n") else f"{text}\n")
+        self._native.log(unicode(text if text.endswith("\n") else f"{text}\n"))
 
     def __repr__(self) -> str:
         return f"<Context of attempt {self.attempt} of job {self.job}>"

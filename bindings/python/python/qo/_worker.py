@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import json
 import logging
 import os
 import signal
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import _attempt as attempt
 from . import _logging, _qo
@@ -39,6 +40,67 @@ _GIVEN_BACK: Outcome = ("snooze", "", 0.0)
 """No attempt is used."""
 _IMPATIENT = 130
 """The exit code after a third signal: that of an interrupted process."""
+
+
+_AGAIN = 1.0
+"""Seconds until a first thread that could not be started is tried again."""
+
+
+class Listener:
+    """Hears the signals of an event loop, for all workers that run on it. The main thread alone uses it."""
+
+    _all: ClassVar[dict[asyncio.AbstractEventLoop, Listener]] = {}
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._running: list[Running] = []
+        self._before: list[tuple[signal.Signals, Any]] = []
+        with suppress(NotImplementedError):
+            for number in (signal.SIGINT, signal.SIGTERM):
+                before = signal.getsignal(number)
+                loop.add_signal_handler(number, self.heard)
+                self._before.append((number, before))
+
+    @classmethod
+    def join(cls, loop: asyncio.AbstractEventLoop, running: Running) -> Listener | None:
+        """Tell a worker of signals, until it leaves. None where there are no signals to hear."""
+        if threading.current_thread() is not threading.main_thread():
+            return None
+        listener = cls._all.get(loop)
+        if listener is None:
+            listener = cls(loop)
+            if not listener._before:
+                return None
+            cls._all[loop] = listener
+        listener._running.append(running)
+        return listener
+
+    def leave(self, running: Running) -> None:
+        """Tell a worker of no more signals. The last one restores the handlers that were there before the first."""
+        self._running.remove(running)
+        if self._running:
+            return
+        del self._all[self._loop]
+        for number, before in self._before:
+            self._loop.remove_signal_handler(number)
+            if before is not None and not _is_of_loop(before):
+                signal.signal(number, before)
+
+    def heard(self) -> None:
+        """Pass a signal on to every worker."""
+        for running in list(self._running):
+            running.signalled()
+
+
+def _is_of_loop(handler: Any) -> bool:
+    """Whether `add_signal_handler` of a loop has installed a handler: it does nothing by itself."""
+    if isinstance(getattr(handler, "__self__", None), asyncio.AbstractEventLoop):
+        return True
+    return str(getattr(handler, "__module__", None)).partition(".")[0] in ("asyncio", "uvloop")
+
+
+def _not_passed_on(error: BaseException) -> Outcome:
+    return ("retry", f"its outcome could not be passed on: {attempt.told(error)}", None)
 
 
 def run_sync(_app: BaseApp, registered: Registered, payload: str, context: Context) -> Outcome:
@@ -78,7 +140,7 @@ class Running:
         self._on_stuck = on_stuck
         self._running: dict[int, tuple[asyncio.Task[None], Context]] = {}
         self._ended: list[tuple[int, str, str, float | None]] = []
-        self._is_listening = False
+        self._listener: Listener | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_cancelled = False
         # One more than jobs: it hears of jobs that are stuck.
@@ -101,23 +163,23 @@ class Running:
             if self._has_children:
                 await self._work(until_signal=until_signal)
                 return
-            await self._app.enter_lifespan()
+            inside = await self._app.enter_lifespan()
             try:
                 await self._work(until_signal=until_signal)
             finally:
-                await self._app.exit_lifespan()
+                await self._app.exit_lifespan(inside)
         finally:
             _logging.detach()
 
     async def _work(self, *, until_signal: bool) -> None:
         loop = asyncio.get_running_loop()
-        heard = self._listen(loop) if until_signal else []
+        listener = self._listener = Listener.join(loop, self) if until_signal else None
         try:
             pending = self._native.run()
             loop.add_reader(self._native.descriptor(), self._take)
             try:
                 if self._most_threads and any(not task.is_async for task in self._tasks):
-                    self._add_thread()
+                    self._add_first_thread()
                 await self._until_ended(loop, pending)
             finally:
                 loop.remove_reader(self._native.descriptor())
@@ -128,11 +190,9 @@ class Running:
             # Raises what ended it.
             await answer(pending)
         finally:
-            for number, before in heard:
-                loop.remove_signal_handler(number)
-                if before is not None:
-                    signal.signal(number, before)
-            self._is_listening = False
+            self._listener = None
+            if listener is not None:
+                listener.leave(self)
 
     async def _until_ended(self, loop: asyncio.AbstractEventLoop, pending: _qo.Pending) -> None:
         """Wait for the end of the worker, whatever happens to this task: until then handlers may run."""
@@ -146,13 +206,11 @@ class Running:
         cancelled: asyncio.CancelledError | None = None
         while not ended.done():
             try:
-                await asyncio.wait([ended], timeout=None if cancelled is None else _LOOK)
-            except asyncio.CancelledError as error:
+                await asyncio.wait([ended])
+            except asyncio.CancelledError as error:  # noqa: PERF203
                 cancelled = error
                 self._is_cancelled = True
                 self._native.release()
-            # Whatever cancelled this task may have cancelled those of the handlers.
-            self._record_unstarted()
         if cancelled is not None:
             raise cancelled
 
@@ -164,19 +222,8 @@ class Running:
         """Give the jobs that run back, and end. Callable from any thread."""
         self._native.release()
 
-    def _listen(self, loop: asyncio.AbstractEventLoop) -> list[tuple[signal.Signals, Any]]:
-        if threading.current_thread() is not threading.main_thread():
-            return []
-        heard: list[tuple[signal.Signals, Any]] = []
-        with suppress(NotImplementedError):
-            for number in (signal.SIGINT, signal.SIGTERM):
-                before = signal.getsignal(number)
-                loop.add_signal_handler(number, self._signalled)
-                heard.append((number, before))
-        self._is_listening = bool(heard)
-        return heard
-
-    def _signalled(self) -> None:
+    def signalled(self) -> None:
+        """Do what the next signal asks for."""
         step = next(self._steps, None)
         if step is None:
             _LOG.warning("ending at once: the session expires, and its jobs run again")
@@ -197,8 +244,9 @@ class Running:
         for number, task, payload, native in self._native.take():
             if task >= 0:
                 context = Context(native)
-                one = self._run_one(number, self._tasks[task], payload, context)
-                running[number] = (loop.create_task(one), context)
+                one = loop.create_task(self._run_one(number, self._tasks[task], payload, context))
+                running[number] = (one, context)
+                one.add_done_callback(functools.partial(self._record_escaped, number))
                 continue
             found = running.get(number)
             if found is None:
@@ -227,10 +275,17 @@ class Running:
             self._loop.call_soon(self._flush)
         self._ended.append((number, *outcome))
 
-    def _record_unstarted(self) -> None:
-        """Give jobs back whose task was cancelled before its first step: nothing of it has run."""
-        for number in [number for number, (task, _) in self._running.items() if task.done()]:
-            self._record(number, _GIVEN_BACK)
+    def _record_escaped(self, number: int, task: asyncio.Task[None]) -> None:
+        """Record a task that has ended without a record: it was cancelled before its first step, or twice."""
+        found = self._running.get(number)
+        if found is None or found[0] is not task:
+            return
+        if task.cancelled():
+            self._record(number, ("cancelled", "", None) if found[1].cancelled else _GIVEN_BACK)
+            return
+        error = task.exception()
+        assert error is not None, "a task that returns has recorded its outcome"  # noqa: S101
+        self._record(number, _not_passed_on(error))
 
     async def _is_torn_down(self) -> bool:
         """Whether the task that runs the worker was cancelled, too: the event loop ends."""
@@ -244,8 +299,8 @@ class Running:
     def _interrupted(self, error: KeyboardInterrupt) -> None:
         """Do what SIGINT asks for, although it was raised in a handler."""
         assert self._loop is not None, "it runs"  # noqa: S101
-        if self._is_listening:
-            self._signalled()
+        if self._listener is not None:
+            self._listener.heard()
             return
 
         def pass_on() -> None:
@@ -256,29 +311,61 @@ class Running:
     def _flush(self) -> None:
         ended, self._ended = self._ended, []
         if ended:
-            self._native.done(False, ended)  # noqa: FBT003
+            self._hand_in(ended, is_sync=False)
+
+    def _hand_in(self, ended: list[tuple[int, str, str, float | None]], *, is_sync: bool) -> None:
+        """Pass outcomes on. One that the extension refuses takes none of the others with it."""
+        try:
+            self._native.done(is_sync, ended)
+        except Exception as error:  # noqa: BLE001 -- no exception may lose a job
+            if len(ended) > 1:
+                for one in ended:
+                    self._hand_in([one], is_sync=is_sync)
+                return
+            _LOG.exception("the outcome of a job could not be passed on: it is tried again")
+            with suppress(Exception):
+                self._native.done(is_sync, [(ended[0][0], *_not_passed_on(error))])
 
     def _tell_stuck(self, context: Context) -> None:
         if self._on_stuck is not None:
-            self._on_stuck(context)
+            try:
+                self._on_stuck(context)
+            except Exception:  # noqa: BLE001 -- the rest of the batch must run
+                _LOG.exception("on_stuck raised an exception")
 
-    def _add_thread(self) -> None:
+    def _add_first_thread(self) -> None:
+        assert self._loop is not None, "it runs"  # noqa: S101
+        if not self._add_thread():
+            # No other thread runs the jobs that come.
+            self._loop.call_later(_AGAIN, self._add_first_thread)
+
+    def _add_thread(self) -> bool:
+        """Start a thread, unless there are enough. False if the system has none to give."""
         with self._lock:
             if len(self._threads) >= self._most_threads:
-                return
-            self._idle += 1
+                return True
             thread = threading.Thread(target=self.serve, name=f"qo-handler-{len(self._threads) + 1}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                _LOG.error("a thread for handlers could not be started: %s", error)
+                return False
+            # Behind the start: a thread that has not begun cannot be joined.
             self._threads.append(thread)
-        thread.start()
+            self._idle += 1
+        return True
 
     def serve(self) -> None:
         """Run jobs of plain functions in this thread, until the worker has ended."""
         native, tasks, lock = self._native, self._tasks, self._lock
         while (item := native.next()) is not None:
             number, task, payload, native_context = item
-            if task == _STUCK and number in self._busy and self._loop is not None:
-                with suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(self._tell_stuck, self._busy[number])
+            if task == _STUCK and self._loop is not None:
+                with lock:
+                    stuck = self._busy.get(number)
+                if stuck is not None:
+                    with suppress(RuntimeError):
+                        self._loop.call_soon_threadsafe(self._tell_stuck, stuck)
             if task < 0:
                 # A handler that must stop sees `ctx.cancelled`.
                 continue
@@ -289,8 +376,11 @@ class Running:
                 is_last = self._idle <= 0
             if is_last:
                 self._add_thread()
-            outcome = contextvars.Context().run(attempt.run_sync, tasks[task], payload, context)
+            try:
+                outcome = contextvars.Context().run(attempt.run_sync, tasks[task], payload, context)
+            except BaseException as error:  # noqa: BLE001 -- no exception may lose a job, or end this thread
+                outcome = _not_passed_on(error)
             with lock:
                 del self._busy[number]
                 self._idle += 1
-            native.done(True, [(number, *outcome)])  # noqa: FBT003
+            self._hand_in([(number, *outcome)], is_sync=True)
