@@ -306,3 +306,97 @@ def test_names_of_the_surrounding_function_are_known():
 
     with pytest.raises(qo.Invalid, match=r"work\(value\)\.value"):
         work.job(Local("a"))  # type: ignore[arg-type]
+
+
+def _kept(annotation: Any, value: Any) -> Any:
+    def work(value): ...
+
+    work.__annotations__ = {"value": annotation}
+    task = Named("work", work)
+    return task.arguments(task.payload((value,), {}), None)[1]["value"]
+
+
+def test_the_order_of_a_union_counts_each_time():
+    text = AT.isoformat()
+    assert _kept(str | datetime, text) == text
+    assert _kept(datetime | str, AT) == AT
+    assert _kept(list[str | datetime], [text]) == [text]
+    assert _kept(list[datetime | str], [AT]) == [AT]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "rule"),
+    [
+        (str | datetime, AT, "comes back as str: put datetime first, or use one type"),
+        (list[str | UUID], [SOME_ID], "comes back as str: put UUID first, or use one type"),
+        (dict[int, str | UUID], {1: SOME_ID}, "comes back as str: put UUID first, or use one type"),
+        (Size | str, "small", "comes back as Size: put str first, or use one type"),
+        (list[int] | tuple[int, ...], (1,), "comes back as list: put tuple first, or use one type"),
+        (list[str] | list[UUID], [SOME_ID], "or use one type"),
+    ],
+)
+def test_a_value_that_a_union_changes_is_refused(annotation, value, rule):
+    with pytest.raises(qo.Invalid, match=r"^work\(value\)") as refused:
+        _kept(annotation, value)
+    assert rule in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (int | float, 3.0),
+        (UUID | None, SOME_ID),
+        (datetime | str, "text"),
+        (list[int] | None, [1]),
+        (Size | None, None),
+    ],
+)
+def test_a_value_that_a_union_keeps_is_taken(annotation, value):
+    got = _kept(annotation, value)
+    assert (type(got), got) == (type(value), value)
+
+
+class Secret(pydantic.BaseModel):
+    token: pydantic.SecretStr
+
+
+class Excluding(pydantic.BaseModel):
+    kept: int = 0
+    left_out: int = pydantic.Field(default=0, exclude=True)
+
+
+class Holding(pydantic.BaseModel):
+    items: list[Excluding]
+
+
+class Larger(Excluding):
+    more: int = 1
+
+
+class Computing(pydantic.BaseModel, extra="forbid"):
+    side: int
+    _made: object = pydantic.PrivateAttr(default_factory=object)
+
+    @pydantic.computed_field
+    @property
+    def area(self) -> int:
+        return self.side**2
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "path"),
+    [
+        (Secret, Secret(token=pydantic.SecretStr("x")), "work(value).token"),
+        (Excluding, Excluding(left_out=1), "work(value).left_out"),
+        (Excluding, Larger(), "work(value).more"),
+        (Holding, Holding(items=[Excluding(left_out=1)]), "work(value).items[0].left_out"),
+    ],
+)
+def test_a_model_that_does_not_come_back_as_it_is_is_refused(annotation, value, path):
+    with pytest.raises(qo.Invalid, match="does not come back") as refused:
+        _kept(annotation, value)
+    assert refused.value.path == path
+
+
+def test_a_model_with_computed_fields_comes_back():
+    assert _kept(Computing, Computing(side=3)).area == 9

@@ -47,7 +47,7 @@ def plain(value: Any) -> Any:  # noqa: C901
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
     if hasattr(value, "model_dump") and not isinstance(value, type):
-        return value.model_dump(mode="json", by_alias=True)
+        return value.model_dump(mode="json", by_alias=True, round_trip=True)
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, (set, frozenset)):

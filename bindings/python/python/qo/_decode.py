@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import json
+import threading
 import types
 import typing
 from typing import TYPE_CHECKING, Any
@@ -42,18 +44,27 @@ class Unsupported(Exception):
 
 
 class Compiling:
-    """Compiles annotations. A class that contains itself is compiled once."""
+    """Compiles annotations. A class, and an alias, is compiled once: it may contain itself."""
 
     def __init__(self) -> None:
         self._done: dict[Any, Form] = dict(SCALARS)
+        # A form that is not ready is for the thread that compiles it.
+        self._lock = threading.RLock()
 
     def form(self, annotation: Any) -> Form:
         """Compile an annotation. Raises Unsupported, or NameError for a name that is not there."""
+        if typing.get_origin(annotation) is not None:
+            # Not kept: `list[A | B]` equals `list[B | A]`, but the order decides which of them a value becomes.
+            return self._compiled(annotation)
         try:
-            known = self._done.get(annotation)
+            with self._lock:
+                return self._kept(annotation)
         except TypeError:
             # It has an argument that cannot be hashed.
             return self._compiled(annotation)
+
+    def _kept(self, annotation: Any) -> Form:
+        known = self._done.get(annotation)
         if known is None:
             # A class that refers to itself finds this.
             box: list[Form] = []
@@ -68,7 +79,9 @@ class Compiling:
             try:
                 known = self._compiled(annotation)
             except BaseException:
-                del self._done[annotation]
+                # Classes that were compiled meanwhile may refer to this one, which has no form.
+                while self._done.popitem()[0] is not annotation:
+                    pass
                 raise
             box.append(known)
             self._done[annotation] = known
@@ -101,7 +114,7 @@ class Compiling:
         if origin is typing.Annotated or _show(origin) in ("Required", "NotRequired", "ReadOnly", "Final"):
             return self.form(arguments[0])
         if type(origin).__name__ == "TypeAliasType":
-            return self.form(origin.__value__)
+            return self.form(origin)
         if origin is tuple:
             if len(arguments) == 2 and arguments[1] is Ellipsis:  # noqa: PLR2004
                 return several(self.form(arguments[0]), tuple, (tuple,))
@@ -113,7 +126,7 @@ class Compiling:
             return keyed(self.form(arguments[0]), self.form(arguments[1]))
         if isinstance(origin, type):
             # A generic class of a user's: what stands for its parameters is not looked at.
-            return self._class(annotation if hasattr(annotation, "__pydantic_validator__") else origin)
+            return self._class(annotation) if hasattr(annotation, "__pydantic_validator__") else self.form(origin)
         raise Unsupported(_show(annotation))
 
     def _class(self, kind: Any) -> Form:
@@ -162,7 +175,15 @@ class Compiling:
         hints = typing.get_type_hints(kind, include_extras=True)
         forms = {name: self.form(hint) for name, hint in hints.items()}
         named = fields(kind, ", ".join(forms), forms, kind.__required_keys__, is_open=True)
-        return Form(named, lambda _: False)
+
+        def fits(value: Any) -> bool:
+            # A union raises if it would change an item.
+            return type(value) is dict and all(
+                [name in value and form.fits(value[name]) for name, form in forms.items()]
+                + [value.keys() <= forms.keys()]
+            )
+
+        return Form(named, fits)
 
     def _named_tuple(self, kind: Any) -> Form:
         hints = typing.get_type_hints(kind, include_extras=True)
@@ -186,10 +207,9 @@ def _pydantic(kind: Any) -> Form:
     # JSON mode: a strict model takes a date as text there.
     if hasattr(kind, "model_validate_json"):
         read = kind.model_validate_json
-        declared = getattr(kind, "model_fields", {}).values()
-        has_aliases = any(field.validation_alias or field.serialization_alias for field in declared)
+        is_model = True
     else:
-        read, has_aliases = _adapter(kind), False
+        read, is_model = _adapter(kind), False
 
     def decode(value: Any) -> Any:
         try:
@@ -197,7 +217,50 @@ def _pydantic(kind: Any) -> Form:
         except ValueError as error:
             raise Mismatch(f"must be {kind.__name__}: {_first(error)}", value) from error
 
-    return Form(decode, lambda value: isinstance(value, kind) and not has_aliases)
+    def fits(value: Any) -> bool:
+        if not isinstance(value, kind) or not is_model:
+            return isinstance(value, kind)
+        try:
+            told = json.loads(encode(value))
+        except (TypeError, ValueError, RecursionError):
+            return False
+        changed = _changed(value, decode(told))
+        if changed is not None:
+            rule = (
+                "does not come back from JSON as it is: is it a secret, excluded, a subclass's, or made by a validator?"
+            )
+            raise Mismatch(rule, value, changed)
+        return True
+
+    return Form(decode, fits)
+
+
+def _changed(value: Any, got: Any) -> str | None:
+    """Return where a model differs from what came back of it; None if it does not."""
+    if hasattr(value, "model_dump") and hasattr(type(value), "model_fields"):
+        if not hasattr(got, "model_dump"):
+            return ""
+        # Private attributes and cached properties are no data.
+        steps = [(f".{name}", getattr(value, name), getattr(got, name, _MISSING)) for name in type(value).model_fields]
+        extra, got_extra = value.model_extra or {}, got.model_extra or {}
+        steps += [(f".{name}", one, got_extra.get(name, _MISSING)) for name, one in extra.items()]
+    elif isinstance(value, (list, tuple)) and isinstance(got, (list, tuple)) and len(value) == len(got):
+        steps = [(f"[{index}]", one, other) for index, (one, other) in enumerate(zip(value, got, strict=True))]
+    elif isinstance(value, dict) and isinstance(got, dict) and value.keys() == got.keys():
+        steps = [(f".{name}", one, got[name]) for name, one in value.items()]
+    else:
+        try:
+            return None if value == got else ""
+        except Exception:  # noqa: BLE001 -- arrays, for one, cannot be compared so
+            return None
+    for step, one, other in steps:
+        below = _changed(one, other)
+        if below is not None:
+            return step + below
+    return None
+
+
+_MISSING = object()
 
 
 def _adapter(kind: Any) -> Callable[[str], Any]:

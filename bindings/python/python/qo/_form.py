@@ -192,9 +192,11 @@ def keyed(key: Form, item: Form) -> Form:
         return {_at(decode_key, name, f".{name}"): _at(decode_item, one, f".{name}") for name, one in value.items()}
 
     def fits(value: Any) -> bool:
-        if type(value) is not dict or not is_plain or not all(type(name) is str for name in value):
+        if type(value) is not dict:
             return False
-        return item.is_any or all(map(item.fits, value.values()))
+        # The items first: a union raises if it would change one.
+        are_fit = item.is_any or all(map(item.fits, value.values()))
+        return are_fit and is_plain and all(type(name) is str for name in value)
 
     return Form(decode, fits)
 
@@ -218,8 +220,12 @@ def fixed(items: list[Form]) -> Form:
 def union(options: list[Form], shown: str) -> Form:
     """Return the form of a union: the first option that takes the value. `float | int` leaves an int an int."""
     options = sorted(options, key=lambda option: option is SCALARS[float])
+    has_float = SCALARS[float] in options
+    surely = _surely_kept(options)
 
     def decode(value: Any) -> Any:
+        if has_float and type(value) is float:
+            return value
         closest: Mismatch | None = None
         for option in options:
             try:
@@ -229,7 +235,50 @@ def union(options: list[Form], shown: str) -> Form:
                     closest = mismatch
         raise closest or Mismatch(f"must be {shown}", value)
 
-    return Form(decode, lambda value: any(option.fits(value) for option in options))
+    def fits(value: Any) -> bool:
+        kind = type(value)
+        if kind in surely:
+            return True
+        if options[0].fits(value) and kind not in (tuple, set, frozenset):
+            return True
+        return any(option.fits(value) for option in options) and _is_kept(value, options, decode)
+
+    return Form(decode, fits)
+
+
+def _surely_kept(options: list[Form]) -> frozenset[type]:
+    """Return the types whose values come back as they are: no option before theirs takes them."""
+    kept: set[type] = set()
+    for option in options:
+        kind = next((kind for kind in (str, bool, int, float, type(None)) if option is SCALARS[kind]), None)
+        if kind is None:
+            break
+        kept.add(kind)
+    if SCALARS[type(None)] in options or SCALARS[None] in options:
+        kept.add(type(None))
+    if SCALARS[float] in options:
+        kept.add(float)
+    return frozenset(kept)
+
+
+def _is_kept(value: Any, options: list[Form], decode: Callable[[Any], Any]) -> bool:
+    """Whether a value comes back as it is. Mismatch if one option would keep it, but another one takes it before."""
+    try:
+        told = json.loads(encode(value))
+    except (TypeError, ValueError, RecursionError):
+        return False
+    got, kind = decode(told), type(value)
+    if type(got) is kind and got == value:
+        return True
+    for option in options:
+        try:
+            kept = option.decode(told)
+        except Mismatch:
+            continue
+        if type(kept) is kind and kept == value:
+            as_what, which = (type(got).__name__, kind.__name__) if type(got) is not kind else (repr(got), "its type")
+            raise Mismatch(f"comes back as {as_what}: put {which} first, or use one type", value)
+    return False
 
 
 def literal(choices: tuple[Any, ...]) -> Form:

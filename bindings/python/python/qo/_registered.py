@@ -228,9 +228,13 @@ class Named(Registered):
         """Write the arguments of a call as a payload. Raises TypeError or Invalid, which names the argument."""
         bound = self.bind(arguments, named)
         forms = self._forms if self._forms is not None else self._compiled()
-        for parameter, value in bound.items():
-            if not forms[parameter].fits(value):
-                self._look_closer(parameter, value, forms[parameter])
+        parameter = ""
+        try:
+            for parameter, value in bound.items():
+                if not forms[parameter].fits(value):
+                    self._look_closer(parameter, value, forms[parameter])
+        except Mismatch as mismatch:
+            raise Invalid.of(f"{self.name}({parameter}){mismatch.path}", mismatch.value, mismatch.rule) from None
         try:
             return encode(bound)
         except (TypeError, ValueError, RecursionError):
