@@ -18,7 +18,7 @@ import pydantic
 import pytest
 import qo
 from qo._codec import encode
-from qo._registered import Named
+from qo._registered import Named, Plain
 
 UserId = NewType("UserId", int)
 T = TypeVar("T")
@@ -400,3 +400,64 @@ def test_a_model_that_does_not_come_back_as_it_is_is_refused(annotation, value, 
 
 def test_a_model_with_computed_fields_comes_back():
     assert _kept(Computing, Computing(side=3)).area == 9
+
+
+class Unhashable(enum.Enum):
+    PAIR = (1, 2)
+    OBJECT = {"a": 1}  # noqa: RUF012
+
+
+class Equal(enum.Enum):
+    TEXT = "2026-01-31"
+    DATE = date(2026, 1, 31)
+
+
+class Opaque(enum.Enum):
+    THING = object()
+
+
+@pytest.mark.parametrize("value", list(Unhashable))
+def test_an_enum_may_have_values_that_cannot_be_hashed(value):
+    assert _kept(Unhashable, value) is value
+
+
+@pytest.mark.parametrize(("kind", "why"), [(Equal, "the same in JSON"), (Opaque, "object is not JSON")])
+def test_an_enum_that_json_cannot_tell_apart_is_refused(kind, why):
+    with pytest.raises(qo.Invalid, match=why):
+        _kept(kind, next(iter(kind)))
+
+
+@pytest.mark.parametrize(("annotation", "value"), [(float, 10**400), (timedelta, 1e300), (timedelta, 10**400)])
+def test_a_number_that_is_too_large_is_a_mismatch(annotation, value):
+    def work(value): ...
+
+    work.__annotations__ = {"value": annotation}
+    with pytest.raises(qo.Invalid, match="must be"):
+        Named("work", work).arguments(json.dumps({"value": value}), None)
+
+
+def test_a_timeout_that_no_store_can_hold_is_refused_by_its_name():
+    app = qo.App("memory:")
+    with pytest.raises(qo.Invalid, match=r"^timeout: 1e[+]300: must be at most"):
+        app.task("work", timeout=1e300)(lambda: None)
+
+
+def test_one_id_is_not_for_several_jobs():
+    app = qo.App("memory:")
+
+    @app.task("work")
+    def work(value: int) -> None: ...
+
+    with pytest.raises(qo.Invalid, match="is for one job"):
+        work.options(id=str(SOME_ID)).submit_many_sync([{"value": 1}, {"value": 2}])
+    assert work.options(id=str(SOME_ID)).submit_many_sync([{"value": 1}])[0].id == str(SOME_ID)
+
+
+def test_the_context_is_passed_only_to_a_parameter_that_asks_for_it():
+    def takes(function) -> bool:
+        return len(Plain("work", function).arguments("1", None)[0]) == 2
+
+    def annotated(data, second: qo.Context | None = None): ...
+
+    assert all(map(takes, [lambda data, any_name: 0, lambda data, ctx=None: 0, lambda *all_: 0, annotated]))
+    assert not any(map(takes, [lambda data: 0, lambda data, retries=3: 0]))

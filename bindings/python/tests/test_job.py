@@ -630,3 +630,16 @@ def test_the_command_line_submits_to_a_class_and_runs_it(tmp_path, flags):
             said = worker.communicate(timeout=60)[0]
     assert submitted.returncode == 0, said
     assert "aaa" in submitted.stdout, submitted.stdout
+
+
+def test_a_job_in_a_transaction_has_a_handle_of_its_connections_kind(monkeypatch):
+    app = qo.App("memory:")
+
+    class Nothing(qo.Job, app=app):
+        def run(self) -> None: ...
+
+    monkeypatch.setattr("qo._transaction.submit_in", lambda *given: given[-1]([]))
+    monkeypatch.setattr("qo._job.read_outcomes", lambda *given: [given[-1]])
+    for is_async, made in ((True, qo.JobHandle), (False, qo.sync.JobHandle)):
+        monkeypatch.setattr("qo._transaction.is_async", lambda _, answer=is_async: answer)
+        assert Nothing().submit_in("default") is made

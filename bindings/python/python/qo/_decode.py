@@ -110,7 +110,7 @@ class Compiling:
         if origin in (typing.Union, types.UnionType):
             return union([self.form(argument) for argument in arguments], _show(annotation))
         if origin is typing.Literal:
-            return literal(arguments)
+            return _chosen(literal, arguments, annotation)
         if origin is typing.Annotated or _show(origin) in ("Required", "NotRequired", "ReadOnly", "Final"):
             return self.form(arguments[0])
         if type(origin).__name__ == "TypeAliasType":
@@ -136,7 +136,7 @@ class Compiling:
         if kind in OBJECTS:
             return keyed(SCALARS[str], ANY)
         if issubclass(kind, enum.Enum):
-            return members(kind)
+            return _chosen(members, kind, kind)
         if hasattr(kind, "__pydantic_validator__"):
             return _pydantic(kind)
         if dataclasses.is_dataclass(kind):
@@ -197,6 +197,13 @@ class Compiling:
             return kind(**named(value))
 
         return Form(decode, lambda value: type(value) is kind and all(map(_fits, forms.values(), value)))
+
+
+def _chosen(make: Callable[[Any], Form], choices: Any, annotation: Any) -> Form:
+    try:
+        return make(choices)
+    except (TypeError, ValueError) as error:
+        raise Unsupported(f"{_show(annotation)}: {error}") from None
 
 
 def _fits(form: Form, value: Any) -> bool:

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 _SHOWN = 80
 """How many characters of a value a message shows."""
+_LONGEST_SECONDS = 10**12
+"""The longest time, in seconds: the store counts milliseconds in 64 bits."""
 
 
 class QoError(Exception):
@@ -189,6 +191,8 @@ def seconds(path: str, length: object) -> float:
     value = length.total_seconds() if isinstance(length, timedelta) else length
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
         raise Invalid.of(path, length, "must be seconds, or a timedelta, and not negative")
+    if value > _LONGEST_SECONDS:
+        raise Invalid.of(path, length, f"must be at most {_LONGEST_SECONDS} seconds; leave it out for any time")
     return value
 
 

@@ -74,7 +74,10 @@ def _float(value: Any) -> float:
     if type(value) is float:
         return value
     if type(value) is int:
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise Mismatch("must be float: it is too large", value) from None
     raise Mismatch("must be float", value)
 
 
@@ -108,7 +111,10 @@ def _decimal(value: Any) -> Decimal:
 
 
 def _timedelta(value: Any) -> timedelta:
-    return timedelta(seconds=_float(value))
+    try:
+        return timedelta(seconds=_float(value))
+    except (OverflowError, ValueError):
+        raise Mismatch("must be seconds that a timedelta can hold", value) from None
 
 
 SCALARS: dict[Any, Form] = {
@@ -282,17 +288,26 @@ def _is_kept(value: Any, options: list[Form], decode: Callable[[Any], Any]) -> b
 
 
 def literal(choices: tuple[Any, ...]) -> Form:
-    """Return the form of one of several values."""
-    table = {(type(told), told): choice for choice in choices for told in [_told(choice)]}
+    """Return the form of one of several values. TypeError or ValueError if JSON does not tell them apart."""
+    table: dict[Any, Any] = {}
+    for choice in choices:
+        other = table.setdefault(_hashable(_told(choice)), choice)
+        if other is not choice and (type(other), other) != (type(choice), choice):
+            raise ValueError(f"{other!r} and {choice!r} are the same in JSON")
     shown = ", ".join(repr(_told(choice)) for choice in choices)
 
     def decode(value: Any) -> Any:
         try:
-            return table[type(value), value]
-        except (KeyError, TypeError):
+            return table[_hashable(value)]
+        except KeyError:
             raise Mismatch(f"must be one of {shown}", value) from None
 
     return Form(decode, lambda value: any(type(value) is type(choice) and value == choice for choice in choices))
+
+
+def _hashable(told: Any) -> Any:
+    """Return what tells values of JSON apart: 1, 1.0 and true are not the same."""
+    return (type(told), json.dumps(told, sort_keys=True) if isinstance(told, (list, dict)) else told)
 
 
 def _told(choice: Any) -> Any:

@@ -207,23 +207,25 @@ class Job:
     @overload
     def submit_in(
         self: RunsAsync[R], connection: SyncConnection | str, /, **options: Unpack[RunOptions]
-    ) -> JobHandle[R] | None: ...
+    ) -> sync.JobHandle[R] | None: ...
     @overload
     def submit_in(
         self: RunsSync[R], connection: SyncConnection | str, /, **options: Unpack[RunOptions]
-    ) -> JobHandle[R] | None: ...
+    ) -> sync.JobHandle[R] | None: ...
     def submit_in(self, connection: Any, /, **options: Any) -> Any:
         """Do what `run_in_worker` does, in the transaction that is open on a connection to the same PostgreSQL.
 
         See `Task.submit_in` for which connections there are.
         """
-        from ._transaction import submit_in  # noqa: PLC0415 -- most programs do without it
+        from ._transaction import is_async, submit_in  # noqa: PLC0415 -- most programs do without it
+        from .sync import JobHandle as SyncHandle  # noqa: PLC0415 -- it imports this module
 
         job, app = new(self, options), app_of(task_of(self))
         delay = None if job.delay_ms is None else job.delay_ms / 1000
+        make: Any = JobHandle if is_async(connection) else SyncHandle
 
         def read(outcomes: list[dict[str, Any]]) -> Any:
-            return read_outcomes(app.namespace, outcomes, [job.decode], JobHandle)[0]
+            return read_outcomes(app.namespace, outcomes, [job.decode], make)[0]
 
         return submit_in(connection, app.client, [job.description], [delay], read)
 

@@ -112,19 +112,34 @@ class Plain(Registered):
     def __init__(self, name: str, function: Callable[..., Any], options: TaskOptions | None = None) -> None:
         super().__init__(name, function, options)
         try:
-            inspect.signature(function).bind(None, None)
+            signature = inspect.signature(function)
+            signature.bind(None, None)
         except TypeError:
             self._takes_context = False
         except ValueError:
             # A function of C without a signature.
             self._takes_context = True
         else:
-            self._takes_context = True
+            second = list(signature.parameters.values())[1:2]
+            self._takes_context = not second or _may_be_context(second[0])
 
     def arguments(self, payload: str, context: Context) -> tuple[list[Any], dict[str, Any]]:
         """Read the arguments of a call from a payload."""
         data = json.loads(payload)
         return ([data, context] if self._takes_context else [data]), {}
+
+
+def _may_be_context(parameter: inspect.Parameter) -> bool:
+    """Whether the second parameter of a handler is its context. One with a default may be a setting of the handler."""
+    if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+        # `*args`, of a decorator that passes everything on.
+        return True
+    if parameter.default is parameter.empty or parameter.name == "ctx":
+        return True
+    annotation = parameter.annotation
+    if isinstance(annotation, str):
+        return "Context" in annotation
+    return annotation is Context or Context in typing.get_args(annotation)
 
 
 _COMPILING = Compiling()

@@ -75,7 +75,9 @@ class TaskCalls(Generic[P, R, H]):
             self._delay_ms = shared.pop("delay", None)
             self._template = shared
         delay, decode = self._delay_ms, registered.result
-        ids = [shared["id"]] if "id" in shared else new_ids(len(calls))
+        if "id" in shared and len(calls) > 1:
+            raise Invalid.of("id", shared["id"], "is for one job")
+        ids = [shared["id"]] * len(calls) if "id" in shared else new_ids(len(calls))
         new = self._new
         return [
             new({**shared, "id": job, "payload": registered.payload(*one)}, delay, decode)
