@@ -263,9 +263,9 @@ def test_a_job_is_part_of_a_transaction(tmp_path):
             assert kind("k", 2).submit_in(connection) is None
         with connection.transaction(force_rollback=True):
             gone = kind("other", 1).submit_in(connection)
-    assert kept.sync.info().key == "k"
+    assert kept.info().key == "k"
     with pytest.raises(qo.NotFound):
-        gone.sync.info()
+        gone.info()
 
     async def main():
         async with await psycopg.AsyncConnection.connect(server) as connection, connection.transaction():

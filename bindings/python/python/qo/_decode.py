@@ -248,8 +248,10 @@ def _changed(value: Any, got: Any) -> str | None:
         if not hasattr(got, "model_dump"):
             return ""
         # Private attributes and cached properties are no data.
-        steps = [(f".{name}", getattr(value, name), getattr(got, name, _MISSING)) for name in type(value).model_fields]
-        extra, got_extra = value.model_extra or {}, got.model_extra or {}
+        kind: Any = type(value)
+        steps = [(f".{name}", getattr(value, name), getattr(got, name, _MISSING)) for name in kind.model_fields]
+        extra: dict[str, Any] = value.model_extra or {}
+        got_extra: dict[str, Any] = got.model_extra or {}
         steps += [(f".{name}", one, got_extra.get(name, _MISSING)) for name, one in extra.items()]
     elif isinstance(value, (list, tuple)) and isinstance(got, (list, tuple)) and len(value) == len(got):
         steps = [(f"[{index}]", one, other) for index, (one, other) in enumerate(zip(value, got, strict=True))]

@@ -65,7 +65,7 @@ def without_asyncio(connection: psycopg.Connection) -> None:
     assert_type(Sync().run_in_worker(concurrency_key="a", on_limit="reject"), qo.sync.JobHandle[str] | None)
     assert_type(Resize(3).run_in_worker(delay=5, retries=0, limit=None), qo.sync.JobHandle[list[int]] | None)
     assert_type(Import("north", day=2).new_job(priority=1), qo.NewJob[int])
-    assert_type(Resize(3).submit_in(connection), qo.JobHandle[list[int]] | None)
+    assert_type(Resize(3).submit_in(connection), qo.sync.JobHandle[list[int]] | None)
 
 
 async def with_asyncio(connection: psycopg.AsyncConnection) -> None:
