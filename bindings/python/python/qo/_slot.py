@@ -120,8 +120,8 @@ class Slot:
 
     def _give_up(self) -> None:
         """Give back what may have been granted, without waiting for it."""
-        self._request["number"], given_up = next(_NUMBERS), self._number
-        self._number = self._request["number"]
+        given_up, self._number = self._number, next(_NUMBERS)
+        self._request["number"] = self._number
         self._namespace.connection.call("release_slots", json.dumps(given_up))
 
     def __enter__(self) -> Self:
