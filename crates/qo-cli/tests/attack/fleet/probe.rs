@@ -106,7 +106,7 @@ fn a_probe_records_when_it_runs_and_how_it_ends() {
         [(11, "3", "7", "plain -"), (12, "3", "7", "plain -")]
     );
     assert!(
-        runs.iter().all(|run| run.to_ns >= run.from_ns + 60_000_000 && !run.beats.is_empty()),
+        runs.iter().all(|run| run.to_ns >= run.from_ns + 50_000_000 && !run.beats.is_empty()),
         "{runs:?}"
     );
     assert!(book.done.contains(&7) && book.diary.contradictions().is_empty(), "{:?}", book.diary);
