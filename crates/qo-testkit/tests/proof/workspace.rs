@@ -51,6 +51,13 @@ fn the_rule_book_has_no_runtime_clock_or_randomness() {
     }
 }
 
+#[test]
+fn cargo_run_means_the_command_line() {
+    // The README's first command is `cargo run --release -- demo`.
+    let cli = packages().into_iter().find(|package| package["name"] == "qo-cli").expect("a member");
+    assert_eq!(text(&cli, "default_run"), "qo");
+}
+
 fn packages() -> Vec<serde_json::Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
