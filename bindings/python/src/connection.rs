@@ -8,7 +8,10 @@ use qo::core::{
     Claim, Clock, Configuration, FenceToken, GroupRef, JobFilter, JobId, MemoryStore, Name, NewJob,
 };
 use qo::core::{NewSession, SessionId};
-use qo::{Client, Error, ErrorKind, JobState, Page, Result, SlotGuard, Store, Time};
+use qo::{
+    Acquire, Client, ConcurrencyManager, Error, ErrorKind, HeldSlot, JobState, Page, Result, SlotGuard,
+    Store, Time,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
@@ -211,6 +214,16 @@ fn page<C>((after, limit): (Option<C>, usize)) -> Page<C> {
     Page { after, limit }
 }
 
+/// What `ConcurrencyManager.try_acquire` asks for.
+#[derive(Deserialize)]
+struct Try {
+    group: String,
+    limit: u32,
+    task_id: Uuid,
+    worker_id: String,
+    lease_ms: u64,
+}
+
 impl Connection {
     async fn answer(&self, name: &str, arguments: &str) -> Result<String> {
         let client = &self.client().await?;
@@ -246,6 +259,24 @@ impl Connection {
                 let lost = self.slot(read(arguments)?, SlotGuard::lost)?;
                 Err(lost.await)
             }
+            "try_acquire" => {
+                let asked: Try = read(arguments)?;
+                let acquire = Acquire {
+                    group: &asked.group,
+                    limit: asked.limit,
+                    task_id: asked.task_id,
+                    worker_id: &asked.worker_id,
+                    lease_duration: Duration::from_millis(asked.lease_ms),
+                };
+                write(&client.concurrency().try_acquire(&acquire).await?)
+            }
+            "return_slot" => write(&client.concurrency().release(&read(arguments)?).await?),
+            "extend_slot" => {
+                let (slot, lease_ms): (HeldSlot, u64) = read(arguments)?;
+                let lease = Duration::from_millis(lease_ms);
+                write(&client.concurrency().extend_lease(&slot, lease).await?)
+            }
+            "cleanup_expired" => write(&client.concurrency().cleanup_expired().await?),
             "held" => write(&self.slot(read(arguments)?, SlotGuard::is_held).unwrap_or(false)),
             "queues" => write(&client.queues().await?),
             "pause" => write(&client.pause(&read::<String>(arguments)?).await?),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._app import App, get_default, set_default
 from ._client import Client, JobFilter, connect
-from ._concurrency import Concurrency
+from ._concurrency import Concurrency, ConcurrencyManager
 from ._config import AppConfig, CustomQueueConfig, PostgresConfig, QueueMode
 from ._context import Context, current
 from ._errors import (
@@ -46,6 +46,7 @@ from ._views import (
     Attempt,
     ConcurrencyStatus,
     GroupInfo,
+    HeldSlot,
     JobInfo,
     Page,
     Progress,
@@ -72,6 +73,7 @@ __all__ = [
     "BadData",
     "Client",
     "Concurrency",
+    "ConcurrencyManager",
     "ConcurrencyStatus",
     "Conflict",
     "Context",
@@ -80,6 +82,7 @@ __all__ = [
     "Fail",
     "Fenced",
     "GroupInfo",
+    "HeldSlot",
     "Internal",
     "Invalid",
     "Job",

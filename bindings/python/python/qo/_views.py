@@ -206,6 +206,26 @@ class SlotInfo(View):
 
 
 @dataclass(eq=False, repr=False)
+class HeldSlot(View):
+    """A slot that `ConcurrencyManager.try_acquire` took."""
+
+    group: str
+    slot_id: int
+    """The same as `token`."""
+    task_id: str
+    """The id that the caller gave."""
+    token: int
+    """Grows with every holder: a write with an older token comes from a program that has lost the slot."""
+    expires_at: datetime
+    """When the lease is over unless it is extended, by the store's clock."""
+
+    @classmethod
+    def read(cls, raw: dict[str, Any]) -> HeldSlot:
+        """Read what a store answered."""
+        return cls(raw["group"], raw["slot_id"], raw["task_id"], raw["token"], moment(raw["expires_at"]))
+
+
+@dataclass(eq=False, repr=False)
 class GroupInfo(View):
     """A group and its limit."""
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Literal, ParamSpec
 from ._app import BaseApp, default_app, set_default
 from ._call import Sync, drive_sync, refuse_in_loop
 from ._client import ClientCalls, new_job
-from ._concurrency import ConcurrencyCalls
+from ._concurrency import ConcurrencyCalls, ManagerCalls
 from ._context import Context, current
 from ._handle import HandleCalls, KeptJob, NewJob, submit
 from ._plain import BaseWorker
@@ -44,6 +44,7 @@ __all__ = [
     "App",
     "Client",
     "Concurrency",
+    "ConcurrencyManager",
     "Context",
     "JobHandle",
     "KeptJob",
@@ -73,6 +74,10 @@ class JobHandle(HandleCalls[R], Sync):
 
 class Concurrency(ConcurrencyCalls, Sync):
     """Limits, and what holds their slots."""
+
+
+class ConcurrencyManager(ManagerCalls, Sync):
+    """Slots for programs that are not jobs, in five calls. You extend the lease yourself."""
 
 
 class Workflow(WorkflowCalls[JobHandle[Any]], Sync):

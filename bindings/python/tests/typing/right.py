@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -129,6 +130,14 @@ async def clients() -> None:
         assert_type(slot.token, int)
     with client.slot("deploy", limit=1, timeout=3) as slot:
         assert_type(slot.lost, bool)
+    manager = qo.ConcurrencyManager(client)
+    held = await manager.try_acquire("gpu", 2, uuid.uuid4(), "render-7", lease_duration=30)
+    assert_type(held, qo.HeldSlot | None)
+    if held is not None:
+        assert_type(await manager.extend_lease(held, 30), datetime)
+        await manager.release(held)
+    assert_type(await manager.cleanup_expired(), int)
+    assert_type(qo.sync.ConcurrencyManager(qo.sync.Client("memory:")).get_status("gpu"), qo.ConcurrencyStatus)
     worker = qo.Worker(client, "worker-1", [0, 1], max_concurrent_tasks=3)
 
     @worker.task("resize", max_concurrent=10)

@@ -80,6 +80,7 @@ async def results() -> None:
     await client.workflow("w").submit(bare, "1")  # wrong
     await client.workflow("w", on_failure="stop").status()  # wrong
     await client.concurrency.set("a", "3")  # wrong
+    await qo.ConcurrencyManager(client).release("gpu")  # wrong
     async with client.slot("a", limit="3"):  # wrong
         pass
     _: Any = number
