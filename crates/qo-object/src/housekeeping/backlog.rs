@@ -9,6 +9,9 @@ const SNAPSHOT_SHARE: f64 = 30.0;
 const MOST_BYTES: usize = 64 << 20;
 /// Seconds that a byte of a snapshot costs, until the first one is measured.
 const COST_PER_BYTE: f64 = 1e-8;
+/// The time of a smaller snapshot says nothing about its bytes: a pause of the process is most of it. Spread over the
+/// few bytes, one pause would make the next snapshots seem to cost minutes.
+const TELLING_BYTES: usize = 1 << 20;
 
 /// Records since the newest snapshot.
 pub(super) struct Backlog {
@@ -30,7 +33,7 @@ impl Backlog {
 
     /// No backlog: this process encoded a snapshot of this size in this time.
     pub(super) fn after_snapshot(bytes: usize, took: Duration) -> Self {
-        let cost_per_byte = took.as_secs_f64() / bytes.max(1) as f64;
+        let cost_per_byte = took.as_secs_f64() / bytes.max(TELLING_BYTES) as f64;
         Self { cost_per_byte, since: Some(Instant::now()), ..Self::new(bytes) }
     }
 
@@ -62,5 +65,28 @@ impl Backlog {
         let cost = self.cost_per_byte * (self.snapshot_bytes + self.bytes) as f64;
         let passed = self.since.map_or(f64::INFINITY, |since| since.elapsed().as_secs_f64());
         passed >= cost * SNAPSHOT_SHARE || self.bytes >= MOST_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_during_a_small_snapshot_puts_off_the_next_by_moments() {
+        let mut backlog = Backlog::after_snapshot(500, Duration::from_secs(1));
+        (0..1_000).for_each(|_| backlog.add(200));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert!(backlog.is_due(5, 1), "it comes within seconds, not after 64 MiB");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_snapshot_that_costs_a_tenth_of_a_second_comes_every_three() {
+        let mut backlog = Backlog::after_snapshot(10 << 20, Duration::from_millis(100));
+        backlog.add(6 << 20);
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert!(!backlog.is_due(5, 1));
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(backlog.is_due(5, 1));
     }
 }
