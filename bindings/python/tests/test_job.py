@@ -211,6 +211,18 @@ def test_no_limit_after_a_limit_takes_it_back(url):
     assert most == 3
 
 
+def test_after_no_limit_the_group_shows_none(url):
+    app = qo.App(url)
+    kind = limited(app)
+    kind("k", 2).run_in_worker()
+    group = f"{next(iter(app.tasks))}/k"
+    assert asyncio.run(app.client.concurrency.status(group)).limit == 2
+    kind("k", None).run_in_worker()
+    assert asyncio.run(app.client.concurrency.status(group)).limit is None
+    with pytest.raises(qo.Invalid, match="clear_limit"):
+        kind("k", 2).run_in_worker(limit=2, clear_limit=True)
+
+
 def test_a_job_without_a_limit_is_never_dropped():
     app = qo.App("memory:")
 

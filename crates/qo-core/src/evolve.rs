@@ -154,17 +154,15 @@ impl State {
         };
         self.next_number += 1;
         self.insert_job(Job { record, lane });
-        self.bring_limit(group, new.key.as_ref(), new.limit);
+        if new.clear_limit || new.limit.is_some() {
+            self.bring_limit(group, new.key.as_ref(), new.limit);
+        }
     }
 
-    /// Sets the submit-side limit that a job brings for its group, or with a key for that key.
+    /// Sets the submit-side limit that a job brings for its group, or with a key for that key. None clears it.
     fn bring_limit(&mut self, group: &Name, key: Option<&Key>, limit: Option<u32>) {
-        let Some(limit) = limit else { return };
-        let group = match key {
-            Some(key) => GroupRef::Key(group.clone(), key.clone()),
-            None => GroupRef::Group(group.clone()),
-        };
-        self.change_limits(&group, |limits| limits.submit = Some(limit));
+        let group = GroupRef::narrowest(group, key);
+        self.change_limits(&group, |limits| limits.submit = limit);
     }
 
     fn started(&mut self, job: JobId, session: SessionId, token: FenceToken, timeout_at: Option<Time>) {
@@ -331,7 +329,9 @@ impl State {
                 track.output = None;
             }
         });
-        self.bring_limit(&spec.group, key.as_ref(), limit);
+        if limit.is_some() {
+            self.bring_limit(&spec.group, key.as_ref(), limit);
+        }
     }
 
     fn slots_taken(&mut self, request: &Arc<SlotRequest>, token: FenceToken, until: Time) {

@@ -36,6 +36,14 @@ impl GroupRef {
         }
     }
 
+    /// `GROUP/KEY`, or `GROUP` without a key.
+    pub fn narrowest(group: &Name, key: Option<&Key>) -> Self {
+        match key {
+            Some(key) => Self::Key(group.clone(), key.clone()),
+            None => Self::Group(group.clone()),
+        }
+    }
+
     fn rank(&self) -> (u8, &str, u8, &str) {
         match self {
             Self::Cluster => (0, "", 0, ""),

@@ -239,6 +239,10 @@ pub struct NewJob {
     /// A limit for its group (with a key: for that key) where no other source sets one. Defaults to none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// Clears the submit-side limit of its group (with a key: of that key), which an earlier job brought. A limit of
+    /// another source stays. Defaults to no.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub clear_limit: bool,
     /// The same key again, anywhere in the namespace, is the same job. Defaults to none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<Key>,
@@ -308,6 +312,7 @@ impl NewJob {
             cost: default_cost(),
             limits: BTreeMap::new(),
             limit: None,
+            clear_limit: false,
             idempotency_key: None,
             on_limit: OnLimit::Wait,
             workflow: None,
@@ -343,6 +348,10 @@ impl NewJob {
         }
         if let Some(limit) = self.limit {
             within("limit", limit.into(), 0, caps::LIMIT.into())?;
+            if self.clear_limit {
+                let rule = format_args!("must not be set together with limit, {limit}");
+                return Err(Error::invalid("clear_limit", self.clear_limit, rule));
+            }
         }
         if let Some(retry) = &self.retry {
             retry.check().map_err(|e| e.at("retry"))?;
@@ -376,6 +385,9 @@ impl NewJob {
         };
         if let Some(limit) = self.limit {
             return needs_an_answer("limit", &limit);
+        }
+        if self.clear_limit {
+            return needs_an_answer("clear_limit", &self.clear_limit);
         }
         if let Some(key) = &self.idempotency_key {
             return needs_an_answer("idempotency_key", key);

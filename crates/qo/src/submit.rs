@@ -137,6 +137,12 @@ impl Submit {
         self.set(|job| job.limit = Some(limit))
     }
 
+    /// Clears the limit that earlier submits brought for its group (with a key: for that key). A limit of another source
+    /// stays. `Invalid` together with [`limit`](Self::limit).
+    pub fn clear_limit(self) -> Self {
+        self.set(|job| job.clear_limit = true)
+    }
+
     /// A second submission with the same key is the same job, in the whole namespace. Defaults to none.
     pub fn idempotency_key(self, key: &str) -> Self {
         self.try_set(|job| Key::parse("idempotency_key", key).map(|key| job.idempotency_key = Some(key)))

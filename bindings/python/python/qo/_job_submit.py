@@ -70,13 +70,14 @@ def new(job: Job, options: dict[str, Any]) -> NewJob[Any]:
 def _add_limit(job: Job, task: JobTask, given: dict[str, Any]) -> None:
     """Add the limit that the job brings, and what becomes of the job if there is no room."""
     kind = type(job)
+    if given.get("clear_limit") and given.get("limit") is None:
+        given["limit"] = None
     limit = given.pop("limit") if (is_given := "limit" in given) else job.get_concurrency_limit()
     if limit is not None:
         given["limit"] = number("limit" if is_given else f"{kind.__name__}.get_concurrency_limit()", limit, 0, MOST)
     elif is_given or task.brings_limit:
-        # Jobs of the same key may have brought a limit, which a job without one would leave. The largest is as good as
-        # none.
-        given["limit"] = MOST
+        # Jobs of the same key may have brought a limit, which a job without one would leave.
+        given["clear_limit"] = True
     if given.get("on_limit") is None:
         # Without a limit of its own a job is never dropped, whatever other limits it meets.
         given["on_limit"] = "wait" if limit is None else "skip"

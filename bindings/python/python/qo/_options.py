@@ -84,6 +84,13 @@ def name(path: str, value: object) -> str:
     return value
 
 
+def truth(path: str, value: object) -> bool:
+    """Read True or False."""
+    if not isinstance(value, bool):
+        raise Invalid.of(path, value, "must be True or False")
+    return value
+
+
 def one_of(path: str, value: object, choices: Collection[str]) -> str:
     """Read a word."""
     if not isinstance(value, str) or value not in choices:
@@ -172,6 +179,8 @@ class JobOptions(TypedDict, total=False):
     """Further groups, and the slots that it takes there: `{"openai": 1, "gpu": 2}`."""
     limit: int | None
     """A limit for its group (with a key: for that key) where nothing else sets one."""
+    clear_limit: bool
+    """Clears the limit that earlier submits brought for its group (with a key: for that key)."""
     idempotency_key: str
     """A second submit with the same key is the same job."""
     workflow: str
@@ -221,6 +230,7 @@ _READ: dict[str, tuple[str, Callable[[str, object], Any]]] = {
     "cost": ("cost", lambda path, value: number(path, value, 1)),
     "limits": ("limits", _limits),
     "limit": ("limit", number),
+    "clear_limit": ("clear_limit", truth),
     "idempotency_key": ("idempotency_key", key),
     "workflow": ("workflow", name),
     "on_failure": ("on_failure", lambda path, value: one_of(path, value, ("halt", "continue"))),

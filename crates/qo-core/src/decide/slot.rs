@@ -15,7 +15,7 @@ impl Decider<'_> {
         if let Some(lease) = self.held(request)? {
             return Ok(Answer::Acquired(Some(lease)));
         }
-        let own = request.limit.map(|limit| (request.group.clone(), limit));
+        let own = request.limit.map(|limit| (request.group.clone(), Some(limit)));
         for group in groups(&request.group) {
             self.state.check_need(&group, request.slots, own.as_ref(), |_| "slots".into())?;
         }

@@ -44,7 +44,7 @@ impl Decider<'_> {
             // A limit is 0, which holds the job, or has room for one slot.
             return Ok(());
         }
-        let own = submit_limit(job, group);
+        let own = brought(job, group);
         for (group, need) in needs(job, group) {
             let field = |group: &GroupRef| {
                 if job.limits.contains_key(group) { format!("limits[{group}]") } else { "cost".into() }
@@ -112,7 +112,7 @@ impl Decider<'_> {
     /// Why `reject` and `skip` refuse a job: the first of its groups with a limit has no room for it beside its live
     /// jobs.
     fn refusal(&self, job: &NewJob, group: &Name) -> Option<Error> {
-        let own = submit_limit(job, group);
+        let own = brought(job, group);
         let limited = |(group, need)| Some((self.state.limit_with(&group, own.as_ref())?, group, need));
         let (limit, group, need) = needs(job, group).find_map(limited)?;
         let live = self.state.find_group(&group).map_or(0, |ix| self.state.groups[ix].live);
@@ -125,13 +125,12 @@ impl Decider<'_> {
     }
 }
 
-/// The limit that a job brings, and the group that it is for.
-fn submit_limit(job: &NewJob, group: &Name) -> Option<(GroupRef, u32)> {
-    let own = match &job.key {
-        Some(key) => GroupRef::Key(group.clone(), key.clone()),
-        None => GroupRef::Group(group.clone()),
-    };
-    job.limit.map(|limit| (own, limit))
+/// The submit-side limit that a job brings, and the group that it is for. A limit of None clears the one that is there.
+type Brought = (GroupRef, Option<u32>);
+
+fn brought(job: &NewJob, group: &Name) -> Option<Brought> {
+    let brings = job.clear_limit || job.limit.is_some();
+    brings.then(|| (GroupRef::narrowest(group, job.key.as_ref()), job.limit))
 }
 
 fn check_call(jobs: &[NewJob]) -> Result<()> {
@@ -164,15 +163,15 @@ impl State {
     }
 
     /// The effective limit of a group once a job or program with a limit of its own has been let in.
-    pub(super) fn limit_with(&self, group: &GroupRef, own: Option<&(GroupRef, u32)>) -> Option<u32> {
+    pub(super) fn limit_with(&self, group: &GroupRef, own: Option<&Brought>) -> Option<u32> {
         let exact = self.limits.get(group);
         let every_key = match group {
             GroupRef::Key(name, _) => self.limits.get(&GroupRef::EveryKey(name.clone())),
             _ => None,
         };
         let limit = in_force(exact, every_key).filter(|(_, source)| *source != LimitSource::Submit);
-        let own = own.filter(|(at, _)| at == group).map(|&(_, limit)| limit);
-        let submit = own.or(exact.and_then(|limits: &Limits| limits.submit));
+        let own = own.filter(|(at, _)| at == group);
+        let submit = own.map_or_else(|| exact.and_then(|limits: &Limits| limits.submit), |&(_, limit)| limit);
         limit.map(|(limit, _)| limit).or(submit)
     }
 
@@ -181,7 +180,7 @@ impl State {
         &self,
         group: &GroupRef,
         need: u32,
-        own: Option<&(GroupRef, u32)>,
+        own: Option<&Brought>,
         field: impl FnOnce(&GroupRef) -> String,
     ) -> Result<()> {
         match self.limit_with(group, own) {

@@ -123,6 +123,7 @@ fn faults_of_new(fields: &Map<String, Value>) -> Vec<String> {
             "group" | "workflow" => why_not::<Option<Name>>(value),
             "key" | "idempotency_key" => why_not::<Option<Key>>(value),
             "on_limit" => why_not::<OnLimit>(value),
+            "clear_limit" => why_not::<bool>(value),
             "on_failure" => why_not::<Option<OnFailure>>(value),
             _ => None,
         };

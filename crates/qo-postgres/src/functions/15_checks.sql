@@ -190,6 +190,10 @@ BEGIN
         RETURN invalid('on_limit', _new->>'on_limit', 'must be {{ON_LIMIT_WORDS}}');
     ELSIF coalesce(_new->>'on_failure', '{{DEFAULT_ON_FAILURE}}') NOT IN ({{ON_FAILURE}}) THEN
         RETURN invalid('on_failure', _new->>'on_failure', 'must be {{ON_FAILURE_WORDS}}');
+    ELSIF _new ? 'clear_limit' AND jsonb_typeof(_new->'clear_limit') <> 'boolean' THEN
+        RETURN invalid('clear_limit', _new->>'clear_limit', 'must be true or false');
+    ELSIF (_new->>'clear_limit')::boolean AND _new->>'limit' IS NOT NULL THEN
+        RETURN invalid('clear_limit', true, 'must not be set together with limit, ' || (_new->>'limit'));
     ELSIF _new->>'on_failure' IS NOT NULL AND _new->>'workflow' IS NULL THEN
         RETURN invalid('on_failure', _new->>'on_failure', 'is for the steps of a workflow: name one');
     END IF;
@@ -197,8 +201,8 @@ BEGIN
     IF _mistake IS NULL AND _new ? 'retry' THEN _mistake := retry_mistake(_new->'retry'); END IF;
     IF _mistake IS NOT NULL THEN RETURN _mistake; END IF;
     SELECT k INTO _field FROM jsonb_object_keys(_new) k WHERE k NOT IN ('id', 'task', 'payload', 'queue', 'priority', 'run_at',
-        'good_until', 'max_attempts', 'retry', 'timeout_ms', 'group', 'key', 'cost', 'limits', 'limit', 'idempotency_key', 'on_limit',
-        'workflow', 'on_failure') LIMIT 1;
+        'good_until', 'max_attempts', 'retry', 'timeout_ms', 'group', 'key', 'cost', 'limits', 'limit', 'clear_limit', 'idempotency_key',
+        'on_limit', 'workflow', 'on_failure') LIMIT 1;
     IF FOUND THEN RETURN invalid(left(_field, 80), _new->>_field, 'is no option of a job'); END IF;
     IF _new ? 'payload' THEN
         _mistake := CASE WHEN jsonb_typeof(_new->'payload') <> 'string' THEN 'must be a text of JSON'

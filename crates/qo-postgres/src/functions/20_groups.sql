@@ -54,11 +54,12 @@ BEGIN
     END IF;
 END $$;
 
--- The limit of a reference as it would be with a submit-side limit; without one, as it is.
+-- The limit of a reference as it would be after a job or program brings a submit-side limit: a number sets it, -1
+-- clears it, NULL leaves it.
 CREATE OR REPLACE FUNCTION limit_with(_ref text, _submit_limit integer) RETURNS integer LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN (
-        SELECT CASE WHEN f.source IS NULL OR f.source = 'submit' THEN coalesce(_submit_limit, f.slots) ELSE f.slots END
+        SELECT CASE WHEN f.source IS NULL OR f.source = 'submit' THEN nullif(coalesce(_submit_limit, f.slots), -1) ELSE f.slots END
         FROM (SELECT 1) one LEFT JOIN limit_and_source(_ref) f ON true);
 END $$;
 
@@ -286,13 +287,14 @@ BEGIN
     PERFORM wake(_ref);
 END $$;
 
--- Counts the submit-side limits that came since, and deletes the rows that newer ones replace.
+-- Counts the submit-side limits that came since, and deletes the rows that newer ones replace. A newest row without a
+-- number clears the limit, and goes, too.
 CREATE OR REPLACE FUNCTION count_new_limits() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _ref text;
 BEGIN
     FOR _ref IN SELECT DISTINCT b.ref FROM submit_limit b WHERE NOT b.counted LOOP
         DELETE FROM submit_limit b WHERE b.ref = _ref
-            AND b.n < (SELECT max(c.n) FROM submit_limit c WHERE c.ref = _ref);
+            AND (b.slots IS NULL OR b.n < (SELECT max(c.n) FROM submit_limit c WHERE c.ref = _ref));
         UPDATE submit_limit b SET counted = true WHERE b.ref = _ref;
         PERFORM recount(_ref);
     END LOOP;

@@ -8,7 +8,8 @@
 -- 2. A job with a known id or idempotency key is answered with the earlier job.
 -- 3. A step locks its workflow's row, to take the next number. No exchange writes that row.
 -- 4. A job with `reject` or `skip` locks the rows of its groups in `submit_lock` and then counts live jobs.
--- 5. A submit-side limit is added to `submit_limit`. The next function that runs alone counts it.
+-- 5. A submit-side limit is added to `submit_limit`; a row without a number clears the limit. The next function that
+--    runs alone counts it.
 -- 6. The job is stored in `job`, `extra_limit` and `line`. It is parked until its date at most, never on a key or a
 --    workflow: the transaction that ends such a reason might not see it.
 --
@@ -35,6 +36,11 @@ CREATE OR REPLACE FUNCTION submit_limit_ref(_grp text, _key text) RETURNS text L
     SELECT CASE WHEN _key IS NULL THEN _grp ELSE _grp || '/' || _key END
 $$;
 
+-- What a job does to the submit-side limit, as `limit_with` takes it: a number sets it, -1 clears it, NULL leaves it.
+CREATE OR REPLACE FUNCTION brought_limit(_new jsonb) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN (_new->>'clear_limit')::boolean THEN -1 ELSE (_new->>'limit')::integer END
+$$;
+
 -- The first rule that needs the state and that a job breaks: its groups, and what it costs there. NULL if none.
 CREATE OR REPLACE FUNCTION mistake_in(_new jsonb) RETURNS text LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -51,7 +57,7 @@ BEGIN
     END IF;
     FOR _need IN SELECT * FROM needs(_grp, _key, _cost, _limits, coalesce(_new->>'queue', '{{DEFAULT_QUEUE}}')) LOOP
         CONTINUE WHEN _need.slots = 1;
-        _limit := limit_with(_need.ref, CASE WHEN _need.ref = _limit_ref THEN (_new->>'limit')::integer END);
+        _limit := limit_with(_need.ref, CASE WHEN _need.ref = _limit_ref THEN brought_limit(_new) END);
         IF _limit > 0 AND _need.slots > _limit THEN
             RETURN invalid(CASE WHEN coalesce(_limits ? _need.ref, false) THEN 'limits[' || _need.ref || ']' ELSE 'cost' END,
                 _need.slots, 'must be at most ' || _limit || ', the limit of ' || _need.ref);
@@ -77,7 +83,7 @@ CREATE OR REPLACE FUNCTION submit_one(_now bigint, _new jsonb, _alone boolean) R
 DECLARE
     _id uuid := (_new->>'id')::uuid; _idempotency_key text := _new->>'idempotency_key';
     _on_limit text := coalesce(_new->>'on_limit', '{{DEFAULT_ON_LIMIT}}');
-    _limit integer := (_new->>'limit')::integer;
+    _limit integer := brought_limit(_new);
     _earlier record; _workflow workflow; _counted record; _live bigint; _step integer; _job job; _n bigint; _row record;
 BEGIN
     SELECT * INTO _earlier FROM earlier(_id, _idempotency_key);
@@ -132,8 +138,10 @@ BEGIN
             END IF;
         END IF;
     END IF;
-    IF _limit IS NOT NULL THEN
-        INSERT INTO submit_limit (ref, slots) VALUES (submit_limit_ref(_job.grp, _job.key), _limit);
+    -- There is a limit to clear, as a rule, only if a class of jobs changes its mind. So an exchange need not run alone
+    -- for each job that clears none.
+    IF _limit >= 0 OR EXISTS (SELECT FROM submit_limit b WHERE b.ref = submit_limit_ref(_job.grp, _job.key)) AND _limit = -1 THEN
+        INSERT INTO submit_limit (ref, slots) VALUES (submit_limit_ref(_job.grp, _job.key), nullif(_limit, -1));
     END IF;
     IF _job.workflow IS NOT NULL THEN
         UPDATE workflow w SET steps = w.steps + 1 WHERE w.workflow = _job.workflow RETURNING w.steps INTO _step;
@@ -143,7 +151,7 @@ BEGIN
     VALUES (nextval('acceptance'), _id, _new->>'task', _job.queue, _job.grp, _job.key, _job.cost, _job.limits,
         coalesce((_new->>'priority')::integer, {{DEFAULT_PRIORITY}}), _now, coalesce((_new->>'run_at')::bigint, _now),
         (_new->>'good_until')::bigint, coalesce((_new->>'max_attempts')::integer, {{DEFAULT_MAX_ATTEMPTS}}), _new->'retry',
-        (_new->>'timeout_ms')::bigint, _limit, _idempotency_key, _job.workflow, _step,
+        (_new->>'timeout_ms')::bigint, nullif(_limit, -1), _idempotency_key, _job.workflow, _step,
         coalesce(_new->>'payload', 'null'))
     ON CONFLICT DO NOTHING RETURNING * INTO _row;
     IF NOT FOUND OR EXISTS (SELECT FROM done d WHERE d.id = _id OR d.idempotency_key = _idempotency_key) THEN
@@ -165,7 +173,7 @@ CREATE OR REPLACE FUNCTION submit_plain(_now bigint, _jobs jsonb) RETURNS boolea
 DECLARE _ids uuid[]; _stored bigint;
 BEGIN
     SELECT array_agg((e->>'id')::uuid) INTO _ids FROM jsonb_array_elements(_jobs) e
-        HAVING NOT bool_or(e ?| ARRAY['idempotency_key', 'on_limit', 'workflow', 'limit', 'limits', 'cost']);
+        HAVING NOT bool_or(e ?| ARRAY['idempotency_key', 'on_limit', 'workflow', 'limit', 'clear_limit', 'limits', 'cost']);
     IF _ids IS NULL OR cardinality(_ids) <> (SELECT count(DISTINCT i) FROM unnest(_ids) i)
         OR EXISTS (SELECT FROM job j WHERE j.id = ANY (_ids)) OR EXISTS (SELECT FROM done d WHERE d.id = ANY (_ids)) THEN
         RETURN false;

@@ -40,6 +40,7 @@ pub(super) async fn a_bad_number_of_attempts_is_invalid(world: &World) {
 
 pub(super) async fn a_bad_limit_of_a_job_is_invalid(world: &World) {
     refuse_jobs(world, [(job("t").limit(caps::LIMIT + 1), "limit", "1000001")]).await;
+    refuse_jobs(world, [(job("t").limit(1).clears_limit(), "clear_limit", "true")]).await;
     world.submit(job("t").limit(caps::LIMIT)).await;
 }
 

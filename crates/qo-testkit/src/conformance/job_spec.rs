@@ -57,6 +57,8 @@ options! {
     cost(cost: u32) |new| new.cost = cost;
     /// The limit that the submit brings.
     limit(limit: u32) |new| new.limit = Some(limit);
+    /// It clears the limit that earlier submits brought.
+    clears_limit() |new| new.clear_limit = true;
     /// The same key again is the same job.
     once(text: &str) |new| new.idempotency_key = Some(key(text));
     /// `LimitReached` if its group is full.

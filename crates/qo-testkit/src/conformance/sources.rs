@@ -102,6 +102,74 @@ pub(super) async fn the_newest_submit_side_limit_stays(world: &World) {
     assert_eq!(world.limit("api").await, Some(1), "a job without one takes nothing back");
 }
 
+pub(super) async fn a_submit_that_clears_the_limit_lets_all_jobs_run(world: &World) {
+    world.submit_many(3, job("api").limit(1)).await;
+    let worker = world.worker("w1", ["api"]).await;
+    assert_eq!(worker.claim(10).await.len(), 1);
+    world.submit(job("api").clears_limit()).await;
+    assert_eq!(world.limit("api").await, None);
+    assert_eq!(worker.claim(10).await.len(), 3, "the jobs that waited for a slot, too");
+    world.submit(job("api").limit(2)).await;
+    assert_eq!(world.limit("api").await, Some(2), "the next one sets it again");
+}
+
+pub(super) async fn clearing_a_limit_that_is_not_there_changes_nothing(world: &World) {
+    world.submit(job("api").clears_limit()).await;
+    assert_eq!(world.limit("api").await, None);
+    assert_eq!(world.worker("w1", ["api"]).await.claim(10).await.len(), 1);
+}
+
+pub(super) async fn a_submit_clears_the_limit_of_its_key_only(world: &World) {
+    world.submit(job("user").limit(7)).await;
+    world.submit(job("user").key("ann").limit(2)).await;
+    world.submit(job("user").key("joe").limit(3)).await;
+    world.submit(job("user").key("joe").clears_limit()).await;
+    let limits = (world.limit("user/joe").await, world.limit("user/ann").await, world.limit("user").await);
+    assert_eq!(limits, (None, Some(2), Some(7)));
+    world.submit(job("user").clears_limit()).await;
+    let limits = (world.limit("user/ann").await, world.limit("user").await);
+    assert_eq!(limits, (Some(2), None));
+}
+
+pub(super) async fn a_submit_clears_no_limit_of_another_source(world: &World) {
+    world.submit(job("api").limit(3)).await;
+    world.set("api", 2).await;
+    world.submit(job("api").clears_limit()).await;
+    assert_eq!(world.limit("api").await, Some(2));
+    world.unset("api").await;
+    assert_eq!(world.limit("api").await, None, "that of the submit is gone");
+}
+
+pub(super) async fn a_job_that_is_not_stored_clears_no_limit(world: &World) {
+    world.set("cluster", 1).await;
+    let first = world.new_job(job("api").limit(3));
+    world.store.submit(vec![first.clone()]).await.expect("it is stored");
+    let skipped = world.offer_all(vec![job("api").clears_limit().or_skip()]).await;
+    assert_eq!(skipped, Ok(vec![Ok(Submitted::Skipped)]));
+    let refused = world.offer_all(vec![job("api").clears_limit().or_reject()]).await;
+    assert_eq!(refused.expect("one answer")[0].as_ref().map_err(|e| e.kind()), Err(ErrorKind::LimitReached));
+    let again = qo_core::NewJob { limit: None, clear_limit: true, ..first.clone() };
+    assert_eq!(world.store.submit(vec![again]).await, Ok(vec![Ok(Submitted::Existing(first.id))]));
+    assert_eq!(world.limit("api").await, Some(3));
+}
+
+pub(super) async fn the_limit_that_a_submit_clears_does_not_refuse_it(world: &World) {
+    world.submit(job("api").limit(1)).await;
+    let skipped = world.offer_all(vec![job("api").or_skip()]).await;
+    assert_eq!(skipped, Ok(vec![Ok(Submitted::Skipped)]));
+    let big = job("api").clears_limit().cost(5).or_skip();
+    world.submit(big).await;
+    assert_eq!(world.limit("api").await, None);
+}
+
+pub(super) async fn a_reopened_job_does_not_clear_the_limit_again(world: &World) {
+    let cleared = world.submit(job("api").clears_limit()).await;
+    world.cancel(cleared).await.expect("it is there");
+    world.submit(job("api").limit(1)).await;
+    world.retry(cleared).await.expect("it is reopened");
+    assert_eq!(world.limit("api").await, Some(1));
+}
+
 pub(super) async fn a_submit_side_limit_of_zero_holds(world: &World) {
     world.submit(job("api").limit(0)).await;
     assert_eq!(world.worker("w1", ["api"]).await.claim(10).await, []);

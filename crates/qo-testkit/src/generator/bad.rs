@@ -157,8 +157,8 @@ fn many_groups() -> impl Strategy<Value = BTreeMap<GroupRef, u32>> {
 fn job() -> impl Strategy<Value = NewJob> {
     let numbers = (number(), number(), of(number()), any::<i32>());
     let times = (of(time()), of(time()), of(millis()), of(policy()));
-    (0..8_u128, json(), numbers, times, many_groups(), any::<bool>(), beyond::flow()).prop_map(
-        |(id, payload, numbers, times, limits, reject, (workflow, on_failure))| NewJob {
+    (0..8_u128, json(), numbers, times, many_groups(), any::<(bool, bool)>(), beyond::flow()).prop_map(
+        |(id, payload, numbers, times, limits, (reject, clear_limit), (workflow, on_failure))| NewJob {
             workflow,
             on_failure,
             payload,
@@ -171,6 +171,7 @@ fn job() -> impl Strategy<Value = NewJob> {
             timeout_ms: times.2,
             retry: times.3,
             limits,
+            clear_limit,
             on_limit: if reject { OnLimit::Reject } else { OnLimit::Wait },
             ..NewJob::new(JobId(Uuid::from_u128(id)), name("mail"))
         },
@@ -184,7 +185,7 @@ fn nearly_good_job() -> impl Strategy<Value = NewJob> {
         match field {
             0 => NewJob { max_attempts: bad.max_attempts, ..good },
             1 => NewJob { cost: bad.cost, ..good },
-            2 => NewJob { limit: bad.limit, on_limit: bad.on_limit, ..good },
+            2 => NewJob { limit: bad.limit, clear_limit: bad.clear_limit, on_limit: bad.on_limit, ..good },
             3 => NewJob { run_at: bad.run_at, ..good },
             4 => NewJob { good_until: bad.good_until, ..good },
             5 => NewJob { run_at: bad.run_at, good_until: bad.good_until, ..good },

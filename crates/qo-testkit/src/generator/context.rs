@@ -116,6 +116,7 @@ impl Context {
             cost: spec.cost,
             limits: spec.extras.iter().map(|&(k, slots)| (pool::extra(k), slots)).collect(),
             limit: spec.limit,
+            clear_limit: spec.clear_limit && spec.limit.is_none(),
             idempotency_key: spec.idempotency.map(|k| idempotency_key(k, now)),
             on_limit: spec.on_limit,
             workflow: spec.workflow.map(pool::workflow),

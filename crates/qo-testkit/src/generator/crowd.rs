@@ -59,6 +59,7 @@ fn crowd_job() -> impl Strategy<Value = JobSpec> {
             good_until: None,
             timeout_ms: None,
             limit: None,
+            clear_limit: false,
             idempotency: None,
             on_limit: OnLimit::Wait,
             old_id: None,

@@ -41,6 +41,7 @@ fn flow_job() -> impl Strategy<Value = JobSpec> {
         good_until: job.good_until.filter(|_| job.priority == 0),
         extras: Vec::new(),
         limit: None,
+        clear_limit: false,
         idempotency: None,
         on_limit: OnLimit::Wait,
         old_id: None,

@@ -79,6 +79,7 @@ fn kind() -> impl Strategy<Value = JobSpec> {
         timeout_ms: None,
         cost: 1,
         limit: None,
+        clear_limit: false,
         idempotency: None,
         on_limit: OnLimit::Wait,
         old_id: None,

@@ -87,6 +87,8 @@ pub struct JobSpec {
     pub extras: Vec<(Pick, u32)>,
     /// Its own limit.
     pub limit: Option<u32>,
+    /// Whether it clears the submit-side limit; only without a limit of its own.
+    pub clear_limit: bool,
     /// Which idempotency key.
     pub idempotency: Option<Pick>,
     /// What to do when the limit is reached.

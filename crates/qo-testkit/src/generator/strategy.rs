@@ -85,7 +85,8 @@ pub(super) fn job() -> impl Strategy<Value = JobSpec> {
     let groups = (of(any::<u8>()), of(any::<u8>()), cost, vec((any::<u8>(), 1..4_u32), 0..3));
     let on_limit =
         prop_oneof![8 => Just(OnLimit::Wait), 1 => Just(OnLimit::Reject), 1 => Just(OnLimit::Skip)];
-    let rest = (weighted(0.2, limit()), weighted(0.12, 0..6_u8), on_limit, weighted(0.03, any::<u8>()));
+    let limits = (weighted(0.2, limit()), prop::bool::weighted(0.1));
+    let rest = (limits, weighted(0.12, 0..6_u8), on_limit, weighted(0.03, any::<u8>()));
     let flow = flow(0.25);
     (what, when, groups, rest, flow).prop_map(|(what, when, groups, rest, flow)| JobSpec {
         task: what.0,
@@ -100,7 +101,8 @@ pub(super) fn job() -> impl Strategy<Value = JobSpec> {
         key: groups.1,
         cost: groups.2,
         extras: groups.3,
-        limit: rest.0,
+        limit: rest.0.0,
+        clear_limit: rest.0.1,
         idempotency: rest.1,
         on_limit: rest.2,
         old_id: rest.3,

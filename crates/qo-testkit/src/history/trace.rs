@@ -174,6 +174,12 @@ fn submitted(f: &mut fmt::Formatter<'_>, job: &NewJob) -> fmt::Result {
     for (group, slots) in &job.limits {
         write!(f, ", {group}:{slots}")?;
     }
+    if let Some(limit) = job.limit {
+        write!(f, ", limit {limit}")?;
+    }
+    if job.clear_limit {
+        f.write_str(", clears the limit")?;
+    }
     if let Some(workflow) = &job.workflow {
         write!(f, ", workflow {workflow} {:?}", job.on_failure)?;
     }

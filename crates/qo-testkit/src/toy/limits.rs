@@ -38,11 +38,11 @@ impl Toy {
         self.drop_empty_limits();
     }
 
-    /// The limit of a group as it would be with a submit-side one, if that is given.
-    pub fn limit_with(&self, group: &GroupRef, own: Option<u32>) -> Option<u32> {
+    /// The limit of a group as it would be after a submit or program sets its submit-side limit, or clears it.
+    pub fn limit_with(&self, group: &GroupRef, set: Option<Option<u32>>) -> Option<u32> {
         match self.limit_in_force(group) {
             Some((limit, source)) if source != LimitSource::Submit => Some(limit),
-            in_force => own.or(in_force.map(|(limit, _)| limit)),
+            in_force => set.unwrap_or(in_force.map(|(limit, _)| limit)),
         }
     }
 

@@ -47,7 +47,7 @@ impl Toy {
         }
         let needs = needs(&request.group, request.slots);
         for (group, slots) in &needs {
-            let own = request.limit.filter(|_| *group == request.group);
+            let own = request.limit.filter(|_| *group == request.group).map(Some);
             if let Some(limit) = self.limit_with(group, own).filter(|&limit| limit > 0 && *slots > limit) {
                 return Err(Error::invalid("slots", slots, format_args!("{group} has a limit of {limit}")));
             }

@@ -51,7 +51,7 @@ impl Toy {
         }
         let own = submit_limit_target(new, &group);
         for (group, slots) in needs(new, &group) {
-            let limit = self.limit_with(&group, new.limit.filter(|_| group == own));
+            let limit = self.limit_with(&group, brought(new).filter(|_| group == own));
             if let Some(limit) = limit.filter(|&limit| limit > 0 && slots > limit) {
                 let field = if new.limits.contains_key(&group) { "limits" } else { "cost" };
                 return Err(Error::invalid(field, slots, format_args!("{group} has a limit of {limit}")));
@@ -82,8 +82,8 @@ impl Toy {
         self.check_workflow(&new)?;
         let own = submit_limit_target(&new, &group);
         let before = self.limits.get(&own).and_then(|limits| limits.submit);
-        if new.limit.is_some() {
-            self.set_submit_limit(&own, new.limit);
+        if let Some(limit) = brought(&new) {
+            self.set_submit_limit(&own, limit);
         }
         if new.on_limit != OnLimit::Wait && !self.has_room_among_live(&new, &group) {
             self.set_submit_limit(&own, before);
@@ -167,6 +167,11 @@ impl Toy {
         }
         Ok(self.jobs[at].state)
     }
+}
+
+/// What a job does to the submit-side limit: sets it, clears it, or (None) leaves it.
+fn brought(new: &NewJob) -> Option<Option<u32>> {
+    (new.clear_limit || new.limit.is_some()).then_some(new.limit)
 }
 
 /// The group that a job's own `limit` is for.

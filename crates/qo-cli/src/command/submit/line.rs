@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 /// The names that a line may use: those of the options, and `task`, `payload` and `id`.
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 20] = [
     "id",
     "task",
     "payload",
@@ -19,6 +19,7 @@ const NAMES: [&str; 19] = [
     "group",
     "cost",
     "limit",
+    "clear_limit",
     "limits",
     "queue",
     "priority",
@@ -48,6 +49,7 @@ pub fn parse(line: &str) -> Result<Template> {
             group: fields.take("group", |raw| text::<Name>(raw, argument::name))?,
             cost: fields.take("cost", number)?,
             limit: fields.take("limit", number)?,
+            clear_limit: fields.take("clear_limit", truth)?.unwrap_or(false),
             limits: fields.take("limits", |raw| serde_json::from_str::<Limits>(raw.get()).map_err(shown))?,
             queue: fields.take("queue", |raw| text(raw, argument::name))?,
             priority: fields.take("priority", number)?,
@@ -116,6 +118,10 @@ fn key(raw: &RawValue) -> Result<Option<Key>, String> {
 
 fn number<T: DeserializeOwned>(raw: &RawValue) -> Result<T, String> {
     serde_json::from_str(raw.get()).map_err(|_| "must be a whole number that fits".into())
+}
+
+fn truth(raw: &RawValue) -> Result<bool, String> {
+    serde_json::from_str(raw.get()).map_err(|_| "must be true or false".into())
 }
 
 /// A length of time: a text with its unit, or a number of seconds.

@@ -44,6 +44,9 @@ pub struct Options {
     /// A limit for its group (with a key: for that key) where no other source has set one.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Job options")]
     pub limit: Option<u32>,
+    /// Clear the limit that earlier submits brought for its group (with a key: for that key).
+    #[arg(long, conflicts_with = "limit", help_heading = "Job options")]
+    pub clear_limit: bool,
     /// Slots it takes in other groups, as in openai=1,gpu=2 or {"openai": 1}.
     #[arg(long, value_name = "GROUP=N,…", value_parser = limits, help_heading = "Job options")]
     pub limits: Option<Limits>,
@@ -121,7 +124,8 @@ impl Template {
             key: a.key.or(b.key),
             group: a.group.or(b.group),
             cost: a.cost.or(b.cost),
-            limit: a.limit.or(b.limit),
+            limit: if a.clear_limit { a.limit } else { a.limit.or(b.limit) },
+            clear_limit: a.clear_limit || (a.limit.is_none() && b.clear_limit),
             limits: a.limits.or(b.limits),
             queue: a.queue.or(b.queue),
             priority: a.priority.or(b.priority),
@@ -169,6 +173,7 @@ impl Template {
             cost: options.cost.unwrap_or(default.cost),
             limits: options.limits.unwrap_or_default(),
             limit: options.limit,
+            clear_limit: options.clear_limit,
             idempotency_key: options.idempotency_key,
             on_limit: match options.on_limit {
                 None | Some(WhenTaken::Wait) => OnLimit::Wait,

@@ -101,8 +101,8 @@ impl Groups {
             .or(row.limits.submit)
     }
 
-    /// The limit that would be in force if a submit brought one.
-    pub fn limit_with(&self, group: &GroupRef, submitted: Option<u32>) -> Option<u32> {
+    /// The limit that would be in force after a submit sets the submit-side limit, or clears it.
+    pub fn limit_with(&self, group: &GroupRef, set: Option<Option<u32>>) -> Option<u32> {
         let every_key = match group {
             GroupRef::Key(name, _) => self.find(&GroupRef::EveryKey(name.clone())),
             _ => None,
@@ -111,8 +111,7 @@ impl Groups {
         let every_key = every_key.map(|index| &self.rows[index].limits);
         row.and_then(declared)
             .or_else(|| every_key.and_then(declared))
-            .or(submitted)
-            .or(row.and_then(|l| l.submit))
+            .or_else(|| set.unwrap_or_else(|| row.and_then(|l| l.submit)))
     }
 
     /// Slots that are free; none if the group is unlimited.

@@ -210,8 +210,8 @@ impl Ledger {
         line.extend(job.limits.iter().map(|(group, &slots)| (group.clone(), slots)));
         line.extend([(GroupRef::Queue(job.queue.clone()), 1), (GroupRef::Cluster, 1)]);
         line.into_iter().find_map(|(group, need)| {
-            let submit_limit = job.limit.filter(|_| group == limited_by_job);
-            let limit = self.groups.limit_with(&group, submit_limit)?;
+            let brings = group == limited_by_job && (job.clear_limit || job.limit.is_some());
+            let limit = self.groups.limit_with(&group, brings.then_some(job.limit))?;
             let live = self.groups.find(&group).map_or(0, |index| self.groups.live(index));
             Some((live, need.into(), limit.into()))
         })
@@ -255,19 +255,23 @@ impl Ledger {
             schedule,
             new: new.clone(),
         });
+        if new.clear_limit {
+            self.set_submitted(index, None);
+        }
         self.bring_limit(index);
     }
 
     /// A job's own limit becomes the submit-side one of its key, or of its group.
     pub(super) fn bring_limit(&mut self, index: usize) {
+        if let Some(limit) = self.jobs[index].new.limit {
+            self.set_submitted(index, Some(limit));
+        }
+    }
+
+    fn set_submitted(&mut self, index: usize, limit: Option<u32>) {
         let Job { new, group, .. } = &self.jobs[index];
-        let Some(limit) = new.limit else { return };
-        let limited = match &new.key {
-            Some(key) => GroupRef::Key(group.clone(), key.clone()),
-            None => GroupRef::Group(group.clone()),
-        };
-        let limited = self.groups.index(&limited);
-        self.groups.set_submitted(limited, Some(limit));
+        let limited = self.groups.index(&GroupRef::narrowest(group, new.key.as_ref()));
+        self.groups.set_submitted(limited, limit);
     }
 
     pub(super) fn grant(
