@@ -32,6 +32,7 @@ fn offerable(job: NewJob) -> NewJob {
     let mut job = NewJob {
         group: Some(group.clone()),
         limit: None,
+        clear_limit: false,
         idempotency_key: None,
         on_limit: OnLimit::Wait,
         workflow: None,
