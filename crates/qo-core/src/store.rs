@@ -83,7 +83,8 @@ pub trait Store: Any + Send + Sync {
     /// One job with all its details. `NotFound` if there is none or it was forgotten.
     async fn job(&self, job: JobId) -> Result<JobDetail>;
 
-    /// Jobs that match a filter, in the order of their acceptance: at most `limit` of those after `after`.
+    /// Jobs that match a filter, in the order of their acceptance or the newest first: at most `limit` of those after
+    /// `after` in that order.
     async fn jobs(&self, filter: JobFilter, after: Option<Cursor>, limit: usize) -> Result<JobPage>;
 
     /// Why a job is not running. `NotFound` if there is none or it was forgotten.

@@ -1,10 +1,10 @@
 //! What clients and operators see: jobs, groups with their holders, queues, workers, workflows, schedules.
 
 use crate::{
-    Attempt, FenceToken, GroupRef, JobId, JobProgress, JobState, Json, Key, LeaseId, LimitSource, Limits,
-    Name,
+    Attempt, Error, FenceToken, GroupRef, IdPrefix, JobId, JobProgress, JobState, Json, Key, LeaseId,
+    LimitSource, Limits, Name,
 };
-use crate::{OnFailure, RetryPolicy, Schedule, SessionId, TickOutcome, Time, WorkflowState};
+use crate::{OnFailure, Result, RetryPolicy, Schedule, SessionId, TickOutcome, Time, WorkflowState};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -104,7 +104,7 @@ pub struct JobDetail {
     pub attempts: Vec<Attempt>,
 }
 
-/// Which jobs a listing shows: those that match every field that is set.
+/// Which jobs a listing shows: those that match every field that is set; and in which order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobFilter {
@@ -120,14 +120,33 @@ pub struct JobFilter {
     pub key: Option<Key>,
     /// Of this workflow. Defaults to any.
     pub workflow: Option<Name>,
+    /// Accepted at this time or later. Defaults to any.
+    pub submitted_from: Option<Time>,
+    /// Accepted before this time. Defaults to any.
+    pub submitted_before: Option<Time>,
+    /// With an id that begins like this. Defaults to any.
+    pub id_prefix: Option<IdPrefix>,
+    /// The newest first. Defaults to the oldest first. A bulk change goes by the order of acceptance and refuses it.
+    pub newest_first: bool,
 }
 
-/// A place in a listing of jobs: where the next page begins.
+impl JobFilter {
+    /// Checks it as the filter of a bulk change. A store calls it before anything else.
+    pub fn check_change(&self) -> Result<()> {
+        if self.newest_first {
+            let rule = "must not be set: a bulk change goes by the order of acceptance";
+            return Err(Error::invalid("filter.newest_first", true, rule));
+        }
+        Ok(())
+    }
+}
+
+/// A place in a listing of jobs: where the next page begins, in either order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Cursor(pub u64);
 
-/// Some jobs, in the order of their acceptance.
+/// Some jobs, in the order of their acceptance, or the newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(not(feature = "testkit"), non_exhaustive)]
 pub struct JobPage {

@@ -10,7 +10,7 @@ from ._concurrency import Concurrency
 from ._errors import Invalid
 from ._handle import JobHandle, NewJob, as_it_is, submit
 from ._namespace import Namespace
-from ._options import described, job_id, one_of, template, unknown
+from ._options import described, job_id, moment, one_of, template, unknown
 from ._settings import read_settings
 from ._slot import Slot
 from ._views import (
@@ -26,6 +26,7 @@ from ._workflow import Workflow
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
+    from datetime import datetime
     from types import TracebackType
 
     from typing_extensions import Self, Unpack
@@ -52,6 +53,14 @@ class JobFilter(TypedDict, total=False):
     group: str
     key: str
     workflow: str
+    submitted_from: datetime
+    """Submitted at this date or later."""
+    submitted_before: datetime
+    """Submitted before this date."""
+    id_prefix: str
+    """With an id that begins like this."""
+    newest_first: bool
+    """The newest first. Not for a change of many jobs."""
 
 
 def _filter(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,7 +72,7 @@ def _filter(given: Mapping[str, Any]) -> dict[str, Any]:
             states = [value] if isinstance(value, str) else list(value)
             found[name] = [one_of("states", state, _STATES) for state in states]
         elif value is not None:
-            found[name] = value
+            found[name] = moment(name, value) if name in ("submitted_from", "submitted_before") else value
     return found
 
 

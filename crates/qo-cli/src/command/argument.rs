@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use qo::core::{GroupRef, JobId, JobState, Key, Name, Time};
+use qo::core::{GroupRef, IdPrefix, JobId, JobState, Key, Name, Time};
 use qo::settings::{nearest, parse_ms};
 use uuid::Uuid;
 
@@ -111,6 +111,39 @@ pub fn moment(text: &str) -> Result<Moment, String> {
     })
 }
 
+/// A moment that has passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Past {
+    /// A moment of the calendar.
+    At(Time),
+    /// Milliseconds before now, by the store's clock.
+    Ago(u64),
+}
+
+impl Past {
+    /// The moment, given the present time.
+    pub fn from(self, now: Time) -> Time {
+        match self {
+            Self::At(time) => time,
+            Self::Ago(ms) => Time::from_millis(now.as_millis().saturating_sub_unsigned(ms)),
+        }
+    }
+}
+
+/// A moment that has passed.
+pub fn past(text: &str) -> Result<Past, String> {
+    match moment(text) {
+        Ok(Moment::At(time)) => Ok(Past::At(time)),
+        Ok(Moment::In(ms)) => Ok(Past::Ago(ms)),
+        Err(_) => Err("must be a moment such as 2026-12-24T18:00:00+01:00 or \"2026-12-24 18:00\", or how long ago, such as 10m".into()),
+    }
+}
+
+/// How ids of jobs begin.
+pub fn id_prefix(text: &str) -> Result<IdPrefix, String> {
+    IdPrefix::parse("id", text).map_err(rule)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,6 +155,8 @@ mod tests {
         assert_eq!(moment("10m"), Ok(Moment::In(600_000)));
         assert!(matches!(moment("2026-12-24 18:00"), Ok(Moment::At(_))));
         assert!(moment("tomorrow").is_err());
+        assert_eq!(past("10m").map(|past| past.from(Time::from_millis(600_001))), Ok(Time::from_millis(1)));
+        assert!(past("yesterday").is_err());
     }
 
     #[test]

@@ -65,6 +65,7 @@ impl Decider<'_> {
         limit: usize,
     ) -> Result<Answer> {
         within("limit", limit as u64, 1, caps::PAGE as u64)?;
+        filter.check_change()?;
         self.tick();
         let mut last = None;
         let mut jobs = 0;

@@ -306,7 +306,8 @@ impl State {
             let WorkflowRow { on_failure, cancelled, accepted } = workflow.row;
             SnapshotRow::Workflow { workflow: workflow.name.clone(), on_failure, cancelled, accepted }
         });
-        let jobs = self.in_order(0).map(|(_, at)| SnapshotRow::Job(Box::new(self.job_snapshot(at))));
+        let jobs =
+            self.in_order(0..u64::MAX).map(|(_, at)| SnapshotRow::Job(Box::new(self.job_snapshot(at))));
         let programs = self.program_ends.values().map(|&ix| &self.programs[ix]);
         let programs = programs.map(|program| SnapshotRow::Program {
             request: Arc::clone(&program.request),

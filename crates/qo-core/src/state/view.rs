@@ -21,7 +21,7 @@ use crate::{
     WorkflowState, WorkflowStatus, caps,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 impl State {
     /// One job with all its details.
@@ -65,7 +65,7 @@ impl State {
         if goes_back { JobState::Pending } else { self.state_at(at) }
     }
 
-    /// Jobs that match a filter, in the order of their acceptance.
+    /// Jobs that match a filter, in the filter's order.
     pub fn jobs(&self, filter: &JobFilter, after: Option<Cursor>, limit: usize) -> Result<JobPage> {
         crate::job::within("limit", limit as u64, 1, caps::PAGE as u64)?;
         let mut found = self.matching(filter, after, Self::shown_state);
@@ -80,27 +80,36 @@ impl State {
         Ok(JobPage { jobs, next: last.filter(|_| found.next().is_some()) })
     }
 
-    /// Jobs that match a filter, live and remembered, with their number, in the order of their acceptance. A view
-    /// matches the state that it shows, a command the state that is stored.
+    /// Jobs that match a filter, live and remembered, with their number, in the filter's order. A view matches the state
+    /// that it shows, a command the state that is stored.
     pub(crate) fn matching<'a>(
         &'a self,
         filter: &'a JobFilter,
         after: Option<Cursor>,
         state_at: fn(&Self, At) -> JobState,
     ) -> impl Iterator<Item = (u64, At)> + 'a {
-        let from = after.map_or(0, |Cursor(number)| number.saturating_add(1));
-        let steps = filter.workflow.as_ref().map(|workflow| {
-            let steps = self.find_workflow(workflow).map(|ix| &self.workflows[ix].steps);
-            steps.into_iter().flat_map(BTreeMap::values).map(|&at| (self.record(at).number, at))
-        });
-        let all = filter.workflow.is_none().then(|| self.in_order(from));
-        let found = steps.into_iter().flatten().chain(all.into_iter().flatten());
-        found.filter(move |&(number, at)| number >= from && self.matches(at, state_at(self, at), filter))
+        let range = match (after, filter.newest_first) {
+            (None, _) => 0..u64::MAX,
+            (Some(Cursor(number)), false) => number.saturating_add(1)..u64::MAX,
+            (Some(Cursor(number)), true) => 0..number,
+        };
+        let found: Box<dyn Iterator<Item = (u64, At)> + 'a> = match (&filter.workflow, filter.newest_first) {
+            (None, false) => Box::new(self.in_order(range.clone())),
+            (None, true) => Box::new(self.in_reverse(range.clone())),
+            (Some(workflow), newest_first) => {
+                let steps = self.find_workflow(workflow).map(|ix| self.workflows[ix].steps.values());
+                let steps = steps.into_iter().flatten().map(|&at| (self.record(at).number, at));
+                if newest_first { Box::new(steps.rev()) } else { Box::new(steps) }
+            }
+        };
+        found.filter(move |(number, at)| {
+            range.contains(number) && self.matches(*at, state_at(self, *at), filter)
+        })
     }
 
-    pub(super) fn in_order(&self, from: u64) -> impl Iterator<Item = (u64, At)> {
-        let mut live = self.job_by_number.range(from..).peekable();
-        let mut past = self.past_by_number.range(from..).peekable();
+    pub(super) fn in_order(&self, range: Range<u64>) -> impl Iterator<Item = (u64, At)> {
+        let mut live = self.job_by_number.range(range.clone()).peekable();
+        let mut past = self.past_by_number.range(range).peekable();
         std::iter::from_fn(move || {
             let live_first = match (live.peek(), past.peek()) {
                 (Some((live, _)), Some((past, _))) => live < past,
@@ -114,8 +123,29 @@ impl State {
         })
     }
 
+    fn in_reverse(&self, range: Range<u64>) -> impl Iterator<Item = (u64, At)> {
+        let mut live = self.job_by_number.range(range.clone()).rev().peekable();
+        let mut past = self.past_by_number.range(range).rev().peekable();
+        std::iter::from_fn(move || {
+            let live_first = match (live.peek(), past.peek()) {
+                (Some((live, _)), Some((past, _))) => live > past,
+                (live, _) => live.is_some(),
+            };
+            if live_first {
+                live.next().map(|(&number, &ix)| (number, At::Live(ix)))
+            } else {
+                past.next().map(|(&number, &ix)| (number, At::Past(ix)))
+            }
+        })
+    }
+
     fn matches(&self, at: At, state: JobState, filter: &JobFilter) -> bool {
-        if !filter.states.is_empty() && !filter.states.contains(&state) {
+        let record = self.record(at);
+        if !filter.states.is_empty() && !filter.states.contains(&state)
+            || filter.id_prefix.is_some_and(|prefix| !prefix.matches(record.id))
+            || filter.submitted_from.is_some_and(|from| record.submitted_at < from)
+            || filter.submitted_before.is_some_and(|before| record.submitted_at >= before)
+        {
             return false;
         }
         let is = |asked: &Option<Name>, name: &Name| asked.as_ref().is_none_or(|asked| asked == name);

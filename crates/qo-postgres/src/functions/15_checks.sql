@@ -282,6 +282,17 @@ BEGIN
     END LOOP;
 END $$;
 
+-- The first rule that a filter of jobs breaks; NULL if none.
+CREATE OR REPLACE FUNCTION filter_mistake(_filter jsonb) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(
+        CASE WHEN replace(_filter->>'id_prefix', '-', '') !~ '^[0-9A-Fa-f]{1,32}$'
+            THEN invalid('id_prefix', _filter->>'id_prefix', 'must be the beginning of a job''s id, as in 019a8a5e') END,
+        number_mistake(_filter, 'submitted_from', -9223372036854775808, 9223372036854775807),
+        number_mistake(_filter, 'submitted_before', -9223372036854775808, 9223372036854775807),
+        CASE WHEN coalesce(jsonb_typeof(_filter->'newest_first'), 'boolean') NOT IN ('boolean', 'null')
+            THEN invalid('newest_first', _filter->>'newest_first', 'must be true or false') END)
+$$;
+
 CREATE OR REPLACE FUNCTION group_mistake(_field text, _ref text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN NOT is_group(_ref) THEN
         invalid(_field, coalesce(_ref, ''), 'must be cluster, queue:NAME, GROUP, GROUP/KEY or GROUP/*') END

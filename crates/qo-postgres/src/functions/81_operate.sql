@@ -298,13 +298,16 @@ END $$;
 
 -- Whether a job matches a filter.
 CREATE OR REPLACE FUNCTION matches(
-    _filter jsonb, _state job_state, _queue text, _task text, _grp text, _key text, _workflow text
+    _filter jsonb, _state job_state, _id uuid, _submitted_at bigint, _queue text, _task text, _grp text, _key text, _workflow text
 ) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT (jsonb_array_length(coalesce(_filter->'states', '[]')) = 0 OR _filter->'states' ? _state::text)
        AND coalesce(_filter->>'queue' = _queue, true) AND coalesce(_filter->>'task' = _task, true)
        AND coalesce(_filter->>'group' = _grp, true)
        AND (_filter->>'key' IS NULL OR coalesce(_filter->>'key' = _key, false))
        AND (_filter->>'workflow' IS NULL OR coalesce(_filter->>'workflow' = _workflow, false))
+       AND coalesce((_filter->>'submitted_from')::bigint <= _submitted_at, true)
+       AND coalesce(_submitted_at < (_filter->>'submitted_before')::bigint, true)
+       AND coalesce(starts_with(replace(_id::text, '-', ''), lower(replace(_filter->>'id_prefix', '-', ''))), true)
 $$;
 
 -- The first jobs after a number that match a filter and can be changed.
@@ -315,13 +318,13 @@ BEGIN
         RETURN QUERY SELECT j.seq, j.id FROM job j
             LEFT JOIN LATERAL (SELECT x.state, x.cancel FROM owned_job x WHERE x.seq = j.seq OFFSET 0) h ON true
             WHERE j.seq > _after AND NOT coalesce(h.cancel, false)
-              AND matches(_filter, coalesce(h.state, 'pending'), j.queue, j.task, j.grp, j.key, j.workflow)
+              AND matches(_filter, coalesce(h.state, 'pending'), j.id, j.submitted_at, j.queue, j.task, j.grp, j.key, j.workflow)
             ORDER BY j.seq LIMIT _most;
     ELSE
         RETURN QUERY SELECT f.seq, f.id FROM (
             (SELECT d.seq, d.id FROM done d
                 WHERE d.seq > _after AND can_be_reopened(d)
-                  AND matches(_filter, d.state, d.queue, d.task, d.grp, d.key, d.workflow)
+                  AND matches(_filter, d.state, d.id, d.submitted_at, d.queue, d.task, d.grp, d.key, d.workflow)
                 ORDER BY d.seq LIMIT _most)
             UNION ALL
             -- Only jobs that wait for a date, not the whole backlog: every exchange waits meanwhile.
@@ -329,7 +332,7 @@ BEGIN
                     SELECT l.seq FROM line l WHERE l.parked_on = '@' AND l.run_at > _now ORDER BY l.run_at OFFSET 0) w
                 CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = w.seq OFFSET 0) j
                 WHERE j.seq > _after AND waits_for_attempt(_now, j)
-                  AND matches(_filter, 'pending', j.queue, j.task, j.grp, j.key, j.workflow)
+                  AND matches(_filter, 'pending', j.id, j.submitted_at, j.queue, j.task, j.grp, j.key, j.workflow)
                 ORDER BY j.seq LIMIT _most)
         ) f ORDER BY f.seq LIMIT _most;
     END IF;
@@ -341,7 +344,9 @@ LANGUAGE plpgsql AS $$
 DECLARE _now bigint; _n integer := 0; _last bigint; _found record;
 BEGIN
     PERFORM check_none(CASE WHEN coalesce(_change NOT IN ('cancel', 'retry'), true)
-        THEN invalid('change', coalesce(_change, ''), 'must be cancel or retry') END, slots_mistake('limit', _limit, 1, {{PAGE}}));
+        THEN invalid('change', coalesce(_change, ''), 'must be cancel or retry') END, slots_mistake('limit', _limit, 1, {{PAGE}}),
+        filter_mistake(_filter), CASE WHEN (_filter->>'newest_first')::boolean
+            THEN invalid('filter.newest_first', true, 'must not be set: a bulk change goes by the order of acceptance') END);
     _now := lock_namespace();
     PERFORM notify_listeners();
     FOR _found IN SELECT * FROM changeable(_now, _change, _filter, coalesce(_after, 0), _limit + 1) LOOP

@@ -75,7 +75,9 @@ use qo_core::{
     Acquire, Attempt, AttemptOutcome, Change, Changed, Claim, ClaimedJob, ConcurrencyManager, Configuration,
 };
 use qo_core::{CodeLimit, PartialRetention, Push, Pushed, Setting, SettingChange, default_app};
-use qo_core::{DEFAULT_QUEUE_PRIORITY, ErrorKind, Exchange, FenceToken, HeldBy, JobFilter, JobId, JobState};
+use qo_core::{
+    DEFAULT_QUEUE_PRIORITY, ErrorKind, Exchange, FenceToken, HeldBy, IdPrefix, JobFilter, JobId, JobState,
+};
 use qo_core::{
     JobView, Json, LimitSource, Missed, NewSession, OnFailure, Outcome, Over, Prefetch, Reason, Retention,
 };

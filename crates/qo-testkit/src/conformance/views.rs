@@ -89,6 +89,93 @@ pub(super) async fn a_filter_shows_jobs_in_any_of_its_states(world: &World) {
     assert_eq!(listed(world, of(&[JobState::Expired])).await, []);
 }
 
+pub(super) async fn jobs_are_listed_newest_first_page_by_page(world: &World) {
+    let mut ids = world.submit_many(8, job("t")).await;
+    let worker = world.worker("w1", ["t"]).await;
+    let claimed = worker.claim(5).await;
+    worker.succeed_all(&claimed[..3]).await;
+    ids.reverse();
+    let newest = JobFilter { newest_first: true, ..JobFilter::default() };
+    assert_eq!(listed(world, newest.clone()).await, ids);
+    let first = world.store.jobs(newest.clone(), None, 3).await.expect("a page of jobs");
+    world.submit(job("t")).await;
+    let second = world.store.jobs(newest.clone(), first.next, 3).await.expect("a page of jobs");
+    let third = world.store.jobs(newest, second.next, 3).await.expect("a page of jobs");
+    let pages = [first, second, third];
+    assert_eq!(pages.each_ref().map(|page| page.jobs.len()), [3, 3, 2]);
+    let seen: Vec<_> = pages.iter().flat_map(|page| &page.jobs).map(|view| view.id).collect();
+    assert_eq!(seen, ids, "what is submitted meanwhile moves no page");
+    assert_eq!(pages[2].next, None);
+}
+
+pub(super) async fn the_steps_of_a_workflow_are_listed_newest_first(world: &World) {
+    let mut ids = world.submit_many(3, job("t").workflow("w")).await;
+    world.submit(job("t").workflow("other")).await;
+    ids.reverse();
+    let of = JobFilter { workflow: Some(name("w")), newest_first: true, ..JobFilter::default() };
+    assert_eq!(listed(world, of).await, ids);
+}
+
+pub(super) async fn jobs_are_found_by_when_they_were_submitted(world: &World) {
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        ids.push(world.submit(job("t")).await);
+        world.advance(1_000).await;
+    }
+    let (from, before) = (Some(at(1_000)), Some(at(3_000)));
+    let since = JobFilter { submitted_from: from, ..JobFilter::default() };
+    let until = JobFilter { submitted_before: before, ..JobFilter::default() };
+    let between = JobFilter { submitted_before: before, ..since.clone() };
+    assert_eq!(listed(world, since).await, ids[1..]);
+    assert_eq!(listed(world, until).await, ids[..3], "the end is not part of it");
+    assert_eq!(listed(world, between).await, ids[1..3]);
+}
+
+pub(super) async fn jobs_are_found_by_how_their_id_begins(world: &World) {
+    let id = |text: &str| JobId(text.parse().expect("an id"));
+    let all = [
+        id("019a8a5e-7c1b-7a10-9d43-3e2a6f0c9b11"),
+        id("019a8a5e-7c1b-7a10-9d43-3e2a6f0c9b22"),
+        id("019a8a5f-0000-7a10-9d43-3e2a6f0c9b11"),
+        id("ffffffff-ffff-7fff-bfff-ffffffffffff"),
+    ];
+    for one in all {
+        world.submit(job("t").id(one)).await;
+    }
+    let worker = world.worker("w1", ["t"]).await;
+    worker.succeed(&worker.claim_one().await).await;
+    for (text, found) in [
+        ("0", &all[..3]),
+        ("019a8a5e", &all[..2]),
+        ("019A8A5E-7C1B-7A10-9D43-3E2A6F0C9B1", &all[..1]),
+        ("019a8a5f-0000-7a10-9d43-3e2a6f0c9b11", &all[2..3]),
+        ("f", &all[3..]),
+        ("ffffffff-ffff-7fff-bfff-ffffffffffff", &all[3..]),
+        ("1", &[]),
+        ("019a8a5e-8", &[]),
+    ] {
+        let id_prefix = Some(IdPrefix::parse("id_prefix", text).expect("a prefix"));
+        assert_eq!(listed(world, JobFilter { id_prefix, ..JobFilter::default() }).await, found, "{text}");
+    }
+}
+
+pub(super) async fn a_bulk_change_goes_by_time_and_id_and_not_newest_first(world: &World) {
+    let old = world.submit(job("t")).await;
+    world.advance(1_000).await;
+    world.submit(job("t")).await;
+    let newest = JobFilter { newest_first: true, ..JobFilter::default() };
+    let refused = world.store.change_matching(Change::Cancel, newest, None, 10).await;
+    invalid(refused, "filter.newest_first", "true");
+    let before = JobFilter { submitted_before: Some(at(1_000)), ..JobFilter::default() };
+    let changed = world.store.change_matching(Change::Cancel, before, None, 10).await.expect("a change");
+    assert_eq!(changed.jobs, 1);
+    assert_eq!(world.view(old).await.state, JobState::Cancelled);
+    let id_prefix = IdPrefix::parse("id_prefix", &old.to_string()).ok();
+    let same = JobFilter { id_prefix, ..JobFilter::default() };
+    let changed = world.store.change_matching(Change::Retry, same, None, 10).await.expect("a change");
+    assert_eq!(changed.jobs, 1);
+}
+
 pub(super) async fn groups_are_listed_in_order_page_by_page(world: &World) {
     for group in ["zeta", "alpha", "queue:b", "queue:a", "cluster", "alpha/k", "alpha/*", "alpha.b"] {
         world.set(group, 1).await;

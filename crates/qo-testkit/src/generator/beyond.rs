@@ -160,9 +160,11 @@ pub(super) fn configuration() -> impl Strategy<Value = Configuration> {
 fn filter() -> impl Strategy<Value = JobFilter> {
     let states =
         vec(prop_oneof![Just(JobState::Pending), Just(JobState::Claimed), Just(JobState::Failed)], 0..3);
-    (states, of(workflow())).prop_map(|(states, workflow)| JobFilter {
+    let newest_first = prop::bool::weighted(0.1);
+    (states, of(workflow()), newest_first).prop_map(|(states, workflow, newest_first)| JobFilter {
         states,
         workflow,
+        newest_first,
         ..JobFilter::default()
     })
 }

@@ -1,7 +1,8 @@
 //! The pools that the symbols of a script are picked from: so small that jobs meet in the same groups.
 
 use super::Pick;
-use qo_core::{GroupRef, JobFilter, JobState, Key, Name, Note, Schedule};
+use crate::START;
+use qo_core::{GroupRef, IdPrefix, JobFilter, JobState, Key, Name, Note, Schedule};
 
 /// Every state, for filters.
 pub(super) const STATES: [JobState; 7] = [
@@ -102,10 +103,13 @@ pub(super) fn ticking(k: Pick, seldom: bool, task: Name) -> Schedule {
     Schedule { timezone: timezone.into(), ..Schedule::new(cron, task) }
 }
 
+/// How some ids of a script's jobs begin.
+const SOME_IDS: &str = "00000000-0000-0000-0000-00000000001";
+
 /// Filters of a bulk change.
 pub(super) fn filter(k: Pick) -> JobFilter {
     let any = JobFilter::default();
-    match k % 8 {
+    match k % 10 {
         0 => any,
         1 => JobFilter { states: vec![JobState::Pending, JobState::Claimed], ..any },
         2 => JobFilter { states: vec![JobState::Failed, JobState::Cancelled], ..any },
@@ -113,6 +117,8 @@ pub(super) fn filter(k: Pick) -> JobFilter {
         4 => JobFilter { queue: Some(queue(0)), ..any },
         5 => JobFilter { workflow: Some(workflow(0)), ..any },
         6 => JobFilter { task: Some(task(1)), key: Some(key(0)), ..any },
+        7 => JobFilter { submitted_before: Some(START.plus_ms(10_000)), ..any },
+        8 => JobFilter { id_prefix: IdPrefix::parse("id_prefix", SOME_IDS).ok(), ..any },
         _ => JobFilter { group: Some(group(1)), workflow: Some(workflow(1)), ..any },
     }
 }

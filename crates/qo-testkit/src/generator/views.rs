@@ -1,9 +1,10 @@
 //! All views at one moment, in a form in which two stores can be compared.
 
 use super::pool::{STATES, all_limited, all_workflows, group, key, queue, task};
+use crate::START;
 use qo_core::{
-    Claim, Configuration, ErrorKind, Explanation, GroupDetail, GroupRef, GroupStatus, JobDetail, JobFilter,
-    JobId, JobView,
+    Claim, Configuration, ErrorKind, Explanation, GroupDetail, GroupRef, GroupStatus, IdPrefix, JobDetail,
+    JobFilter, JobId, JobView,
 };
 use qo_core::{
     Name, Over, Prefetch, Push, QueueStatus, ScheduleStatus, Store, TickOutcome, Time, Work, WorkerStatus,
@@ -121,7 +122,15 @@ fn filters() -> Vec<JobFilter> {
     filters.push(JobFilter { group: Some(group(0)), key: Some(key(0)), ..JobFilter::default() });
     let workflow = all_workflows().into_iter().next();
     filters.push(JobFilter { workflow: workflow.clone(), ..JobFilter::default() });
-    filters.push(JobFilter { workflow, states: vec![STATES[0]], ..JobFilter::default() });
+    filters.push(JobFilter { workflow: workflow.clone(), states: vec![STATES[0]], ..JobFilter::default() });
+    filters.push(JobFilter { newest_first: true, ..JobFilter::default() });
+    filters.push(JobFilter { workflow, newest_first: true, ..JobFilter::default() });
+    let (from, before) = (Some(START.plus_ms(2_000)), Some(START.plus_ms(20_000)));
+    filters.push(JobFilter { submitted_from: from, submitted_before: before, ..JobFilter::default() });
+    filters.extend(["0", "00000000-0000-0000-0000-00000000001", "f"].map(|text| {
+        let id_prefix = IdPrefix::parse("id_prefix", text).expect("a prefix");
+        JobFilter { id_prefix: Some(id_prefix), newest_first: true, ..JobFilter::default() }
+    }));
     filters
 }
 

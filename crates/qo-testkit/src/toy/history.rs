@@ -70,6 +70,7 @@ impl Toy {
         limit: usize,
     ) -> Result<Changed> {
         check_page(limit)?;
+        filter.check_change()?;
         let mut changed = Changed { jobs: 0, next: None };
         let mut last = after;
         for at in 0..self.jobs.len() {

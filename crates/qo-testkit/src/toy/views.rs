@@ -28,12 +28,19 @@ impl Toy {
 
     pub fn jobs(&self, filter: &JobFilter, after: Option<Cursor>, limit: usize) -> Result<JobPage> {
         check_page(limit)?;
-        let from = after.map_or(0, |cursor| cursor.0);
+        let behind = |job: &Job| match after {
+            None => true,
+            Some(cursor) if filter.newest_first => job.acceptance < cursor.0,
+            Some(cursor) => job.acceptance > cursor.0,
+        };
         let foreseen = self.foresee();
         let shown = (0..self.jobs.len()).map(|at| (self.shown(&foreseen, at), at));
         let shown = shown.map(|(toy, at)| (toy, &toy.jobs[at]));
         let mut found: Vec<(&Self, &Job)> =
-            shown.filter(|(_, job)| job.acceptance > from && matches(job, filter)).collect();
+            shown.filter(|(_, job)| behind(job) && matches(job, filter)).collect();
+        if filter.newest_first {
+            found.reverse();
+        }
         let more = found.len() > limit;
         found.truncate(limit);
         let next = found.last().filter(|_| more).map(|(_, job)| Cursor(job.acceptance));
@@ -274,6 +281,9 @@ pub(super) fn matches(job: &Job, filter: &JobFilter) -> bool {
         && filter.group.as_ref().is_none_or(|group| *group == job.group)
         && (filter.key.is_none() || filter.key == job.new.key)
         && (filter.workflow.is_none() || filter.workflow == job.new.workflow)
+        && filter.submitted_from.is_none_or(|from| from <= job.submitted_at)
+        && filter.submitted_before.is_none_or(|before| job.submitted_at < before)
+        && filter.id_prefix.is_none_or(|prefix| job.new.id.to_string().starts_with(&prefix.to_string()))
 }
 
 pub(super) fn check_page(limit: usize) -> Result<()> {

@@ -135,7 +135,7 @@ async fn by_id(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, change
 }
 
 async fn matching(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, change: Change) -> Done {
-    let mut filter = JobFilter::from(which.filter);
+    let mut filter = which.filter.of(store).await?;
     let able: &[JobState] = match change {
         Change::Cancel => &[JobState::Pending, JobState::Claimed, JobState::Running],
         Change::Retry => &[JobState::Pending, JobState::Failed, JobState::Cancelled, JobState::Expired],

@@ -1,8 +1,10 @@
 //! Which jobs a command is about.
 
-use crate::command::argument;
+use crate::command::argument::{self, Past};
 use clap::Args;
-use qo::core::{JobFilter, JobState, Key, Name};
+use qo::Store;
+use qo::core::{IdPrefix, JobFilter, JobState, Key, Name, Time};
+use std::sync::Arc;
 
 /// Which jobs: those that match every option.
 #[derive(Debug, Clone, Args)]
@@ -25,18 +27,44 @@ pub struct Filter {
     /// Of this workflow.
     #[arg(long, value_name = "NAME", value_parser = argument::name)]
     workflow: Option<Name>,
+    /// Submitted at this moment or later, as in 2h (two hours ago) or 2026-12-24T18:00:00Z.
+    #[arg(long, value_name = "MOMENT", value_parser = argument::past)]
+    since: Option<Past>,
+    /// Submitted before this moment.
+    #[arg(long, value_name = "MOMENT", value_parser = argument::past)]
+    until: Option<Past>,
+    /// With an id that begins like this, as in 019a8a5e.
+    #[arg(long, value_name = "PREFIX", value_parser = argument::id_prefix)]
+    id: Option<IdPrefix>,
 }
 
 impl Filter {
     /// Whether it has no condition: every job matches.
     pub fn is_empty(&self) -> bool {
-        JobFilter::from(self.clone()) == JobFilter::default()
+        self.clone().at(Time::from_millis(0)) == JobFilter::default()
     }
-}
 
-impl From<Filter> for JobFilter {
-    fn from(filter: Filter) -> Self {
-        let Filter { states, queue, task, group, key, workflow } = filter;
-        Self { states, queue, task, group, key, workflow }
+    /// As the store takes it, by the store's time.
+    pub async fn of(self, store: &Arc<dyn Store>) -> qo::Result<JobFilter> {
+        let is_relative = |past: Option<Past>| matches!(past, Some(Past::Ago(_)));
+        let needs_now = is_relative(self.since) || is_relative(self.until);
+        let now = if needs_now { store.now().await? } else { Time::from_millis(0) };
+        Ok(self.at(now))
+    }
+
+    fn at(self, now: Time) -> JobFilter {
+        let Self { states, queue, task, group, key, workflow, since, until, id } = self;
+        JobFilter {
+            states,
+            queue,
+            task,
+            group,
+            key,
+            workflow,
+            submitted_from: since.map(|since| since.from(now)),
+            submitted_before: until.map(|until| until.from(now)),
+            id_prefix: id,
+            newest_first: false,
+        }
     }
 }

@@ -15,18 +15,22 @@ use std::sync::Arc;
 /// Rows that people get by default.
 const ROWS: usize = 50;
 
-/// List jobs, in the order in which they were accepted.
+/// List jobs, in the order in which they were accepted or the newest first.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   qo jobs list
   qo jobs list --state pending,running --queue stripe
+  qo jobs list --newest --since 2h --state failed
   qo jobs list --workflow order-7 --json
 
 With --json the result is an array of all matching jobs, or of the first --limit.")]
 pub struct List {
     #[command(flatten)]
     filter: Filter,
+    /// The newest first.
+    #[arg(long)]
+    newest: bool,
     /// Show at most this many [default: 50; all with --json].
     #[arg(long, value_name = "N", conflicts_with = "all", value_parser = argument::count)]
     limit: Option<usize>,
@@ -46,7 +50,7 @@ impl List {
         let store = place.open_existing().await?;
         let default = if self.format.json { usize::MAX } else { ROWS };
         let most = if self.all { usize::MAX } else { self.limit.unwrap_or(default) };
-        let filter = JobFilter::from(self.filter);
+        let filter = JobFilter { newest_first: self.newest, ..self.filter.of(&store).await? };
         let after = self.after.map(Cursor);
         if self.format.json {
             return list_json(&store, screen, filter, after, most).await;

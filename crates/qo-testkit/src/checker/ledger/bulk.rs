@@ -80,6 +80,9 @@ impl Ledger {
             && is(filter.group.as_ref().map(|group| *group == job.group))
             && is(filter.key.as_ref().map(|key| Some(key) == job.new.key.as_ref()))
             && is(filter.workflow.as_ref().map(|workflow| Some(workflow) == job.new.workflow.as_ref()))
+            && is(filter.submitted_from.map(|from| from <= job.submitted_at))
+            && is(filter.submitted_before.map(|before| job.submitted_at < before))
+            && is(filter.id_prefix.map(|prefix| prefix.matches(job.new.id)))
     }
 
     /// Forgets finished jobs whose retention is over; how many.

@@ -18,6 +18,8 @@ pub struct Job {
     pub needs: Vec<(GroupIndex, u32)>,
     /// Where it stands.
     pub state: JobState,
+    /// When it was accepted.
+    pub submitted_at: Time,
     /// Not before this time.
     pub run_at: Time,
     /// It expires if it has not started by then.
@@ -238,6 +240,7 @@ impl Ledger {
             group,
             needs,
             state: JobState::Pending,
+            submitted_at: self.now,
             run_at: new.run_at.unwrap_or(self.now),
             good_until: new.good_until,
             attempts_used: 0,
