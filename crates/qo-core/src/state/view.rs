@@ -20,7 +20,7 @@ use crate::{
     LeaseOver, Over, ScheduleStatus, SessionOver, StepStatus, Time, WorkerStatus, WorkflowPage,
     WorkflowState, WorkflowStatus, caps,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::{Bound, Range};
 
 impl State {

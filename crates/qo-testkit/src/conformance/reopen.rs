@@ -253,6 +253,7 @@ pub(super) async fn a_bulk_change_keeps_to_its_filter(world: &World) {
         group: Some(name("g")),
         key: Some(key("k")),
         workflow: Some(name("w")),
+        ..JobFilter::default()
     };
     assert_eq!(change(world, Change::Cancel, &filter).await.jobs, 2);
     for id in ids {
