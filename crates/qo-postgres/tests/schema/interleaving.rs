@@ -141,6 +141,37 @@ fn a_callers_open_transaction_makes_no_exchange_wait() {
 }
 
 #[test]
+fn a_limit_is_cleared_when_the_transaction_that_clears_it_commits() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("clears_late").await;
+        let limited = |id| NewJob { limit: Some(1), ..job(id, "u") };
+        world.submit((1..=3).map(limited).collect()).await;
+        assert_eq!(world.claims(10).await, ids([1]));
+        let slow = world.slow().await;
+        slow.batch_execute("BEGIN; SELECT submit('u', clear_limit => true)").await.expect("it is stored");
+        assert_eq!(world.claims(10).await, [], "the limit counts until it is cleared");
+        slow.batch_execute("COMMIT").await.expect("it commits");
+        assert_eq!(world.claims(10).await.len(), 3);
+        assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
+    });
+}
+
+#[test]
+fn a_limit_that_commits_after_another_was_cleared_counts() {
+    RUNTIME.block_on(async {
+        let mut world = World::new("clears_early").await;
+        world.submit(vec![NewJob { limit: Some(1), ..job(1, "u") }, job(2, "u"), job(3, "u")]).await;
+        let slow = world.slow().await;
+        slow.batch_execute("BEGIN; SELECT submit('u', \"limit\" => 4)").await.expect("it is stored");
+        world.submit(vec![NewJob { clear_limit: true, ..job(4, "u") }]).await;
+        assert_eq!(world.claims(10).await, ids([1, 2, 3, 4]));
+        slow.batch_execute("COMMIT").await.expect("it commits");
+        assert_eq!(world.claims(10).await, [], "four run already");
+        assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));
+    });
+}
+
+#[test]
 fn a_limit_that_is_set_during_a_claim_waits_for_it_and_holds_afterwards() {
     RUNTIME.block_on(async {
         let mut world = World::new("set_during_claim").await;
