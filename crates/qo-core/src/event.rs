@@ -182,6 +182,9 @@ pub enum Event {
         free_permits: u32,
         /// The worker takes no more jobs.
         draining: bool,
+        /// How full the worker's memory was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        memory_percent: Option<u8>,
     },
     /// An exchange was answered.
     Exchanged(Box<Exchanged>),

@@ -104,7 +104,7 @@ impl State {
                 self.change_queue(ix, self.queues[ix].priority, *paused);
             }
             Event::SessionOpened { session, lease_until } => self.session_opened(session, *lease_until),
-            Event::Renewed { session, lease_until, free_permits, draining } => {
+            Event::Renewed { session, lease_until, free_permits, draining, memory_percent } => {
                 let ix = self.session_ix(*session);
                 let now = self.now;
                 self.change_session(ix, |row| {
@@ -112,6 +112,7 @@ impl State {
                     row.lease_until = *lease_until;
                     row.free_permits = *free_permits;
                     row.draining = *draining;
+                    row.memory_percent = *memory_percent;
                 });
             }
             Event::Exchanged(exchanged) => self.exchanged(exchanged),
@@ -424,6 +425,7 @@ impl State {
             renewed_at: self.now,
             lease_until,
             free_permits: new.permits,
+            memory_percent: None,
             draining: false,
             number: 0,
             reply: None,

@@ -66,6 +66,10 @@ pub struct Exchange {
     pub free_permits: u32,
     /// The worker takes no more jobs and closes its session when the last one is settled.
     pub draining: bool,
+    /// How full the worker's memory is, in percent: of its control group if that has a limit, else of its machine.
+    /// Operators see it. Defaults to unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_percent: Option<u8>,
     /// How long to renew a session that has nothing to do. Defaults to its lease.
     ///
     /// It applies if the session then holds no job, and it is allowed only if the exchange asks for no jobs. Where a
@@ -86,6 +90,7 @@ impl Exchange {
             claim: Claim::default(),
             free_permits: 0,
             draining: false,
+            memory_percent: None,
             idle_ms: None,
         }
     }
@@ -134,6 +139,9 @@ impl Exchange {
             if self.claim.max > 0 || self.claim.prefetch.is_some() || !self.starts.is_empty() {
                 return Err(Error::invalid("idle_ms", idle_ms, "must not be asked for together with jobs"));
             }
+        }
+        if let Some(memory_percent) = self.memory_percent {
+            within("memory_percent", memory_percent.into(), 0, 100)?;
         }
         within("free_permits", self.free_permits.into(), 0, caps::LIMIT.into())
     }

@@ -282,6 +282,9 @@ pub struct WorkerStatus {
     pub permits: u32,
     /// How many more it could take when it last reported.
     pub free_permits: u32,
+    /// How full its memory was when it last reported, in percent. None if it does not tell.
+    #[serde(default)]
+    pub memory_percent: Option<u8>,
     /// Whether fewer than a tenth of its permits are free.
     pub saturated: bool,
     /// Whether it takes no more jobs.

@@ -150,7 +150,7 @@ impl PostgresStore {
         // All three have been checked against their caps.
         let int = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
         let (max, max_claim_batch) = (int(claim.max), claim.max_claim_batch.map(int));
-        let parameters: [Parameter<'_>; 12] = [
+        let parameters: [Parameter<'_>; 13] = [
             (&exchange.session.0, Type::UUID),
             (&number(exchange.number), Type::INT8),
             (&settles.jobs, Type::UUID_ARRAY),
@@ -163,6 +163,7 @@ impl PostgresStore {
             (&max_claim_batch, Type::INT4),
             (&int(exchange.free_permits), Type::INT4),
             (&only_asks, Type::BOOL),
+            (&exchange.memory_percent.map(i32::from), Type::INT4),
         ];
         let rows = match self.calls.rows("api_exchange_shared", &parameters).await {
             Err(error) if error.message() == MUST_BE_ALONE => return Ok(Shared::MustBeAlone),

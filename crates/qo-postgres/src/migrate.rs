@@ -141,7 +141,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Of an existing schema: the namespace lock, then the tables that steps change. `job` comes first because every
 /// submit uses it first, so an upgrade and a call do not deadlock.
 const LOCKS: &str = "SELECT pg_advisory_xact_lock((29551::bigint << 32) | 'clock'::regclass::oid::bigint);
-    LOCK TABLE job, line, limits, code_limit, submit_limit, schedule IN ACCESS EXCLUSIVE MODE;";
+    LOCK TABLE job, line, limits, code_limit, submit_limit, schedule, session IN ACCESS EXCLUSIVE MODE;";
 
 /// Makes the schema, or upgrades it to this release, and returns the steps. A second call does nothing. `Unavailable`
 /// if an open transaction holds the tables all the while; nothing has changed then.

@@ -291,6 +291,8 @@ class WorkerInfo(View):
     tasks: list[str]
     permits: int
     free_permits: int
+    memory_percent: int | None
+    """How full its memory was when it last reported."""
     saturated: bool
     draining: bool
     running: int

@@ -30,8 +30,18 @@ impl Workers {
             return Ok(());
         }
         let times = times(&store).await?;
-        let header =
-            ["WORKER", "STATE", "RUNNING", "PERMITS", "CLAIMED", "QUEUES", "TASKS", "UP", "LEASE ENDS"];
+        let header = [
+            "WORKER",
+            "STATE",
+            "RUNNING",
+            "PERMITS",
+            "CLAIMED",
+            "MEMORY",
+            "QUEUES",
+            "TASKS",
+            "UP",
+            "LEASE ENDS",
+        ];
         let mut table = Table::new(&header);
         for worker in &workers {
             let state = match (worker.draining, worker.saturated, worker.running) {
@@ -46,6 +56,7 @@ impl Workers {
                 (worker.running.to_string(), Style::Plain),
                 (worker.permits.to_string(), Style::Plain),
                 (worker.claimed.to_string(), Style::Plain),
+                memory(worker),
                 (names(&worker.queues, "all"), Style::Plain),
                 (names(&worker.tasks, "none"), Style::Plain),
                 (times.age(worker.opened_at), Style::Plain),
@@ -57,6 +68,14 @@ impl Workers {
             screen.hint(hint);
         }
         Ok(())
+    }
+}
+
+/// How full its memory is.
+fn memory(worker: &WorkerStatus) -> (String, Style) {
+    match worker.memory_percent {
+        Some(percent) => (format!("{percent} %"), if percent > 80 { Style::Warn } else { Style::Plain }),
+        None => ("–".into(), Style::Dim),
     }
 }
 
@@ -98,6 +117,7 @@ mod tests {
             tasks: vec![Name::parse("task", "mail").expect("a name")],
             permits: 100,
             free_permits: 100 - u32::try_from(running).expect("few"),
+            memory_percent: None,
             saturated: false,
             draining: false,
             opened_at: Time::from_millis(0),

@@ -52,12 +52,12 @@ impl Decider<'_> {
         let settled = exchange.settles.iter().map(|settle| self.settle(session, settle)).collect();
         let started = exchange.starts.iter().map(|start| self.start_claimed(session, *start)).collect();
         self.take_progress(session, &exchange.progress);
-        let Exchange { session: id, free_permits, draining, .. } = *exchange;
+        let Exchange { session: id, free_permits, draining, memory_percent, .. } = *exchange;
         let holder = &self.state.sessions[session];
         let is_idle = holder.running.is_empty() && holder.claimed.is_empty();
         let lease_ms = exchange.idle_ms.filter(|_| is_idle).unwrap_or(holder.row.new.lease_ms);
         let lease_until = self.state.now.plus_ms(lease_ms);
-        self.happen(Event::Renewed { session: id, lease_until, free_permits, draining });
+        self.happen(Event::Renewed { session: id, lease_until, free_permits, draining, memory_percent });
         if draining {
             for job in self.state.sessions[session].claimed.values().copied().collect::<Vec<_>>() {
                 self.give_back(job, false);

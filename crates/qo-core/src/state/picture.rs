@@ -39,7 +39,7 @@ impl State {
                 .chain(&session.claimed)
                 .map(|(token, &job)| (token, self.jobs[job].id))
                 .collect();
-            let told = (&session.stops, row.number, row.free_permits, &row.reply);
+            let told = (&session.stops, row.number, row.free_permits, row.memory_percent, &row.reply);
             lines.push(format!(
                 "session {id}: {:?} {:?} {} {} {} {told:?} {owns:?}",
                 row.new, row.opened_at, row.renewed_at, row.lease_until, row.draining

@@ -309,6 +309,8 @@ pub(crate) struct SessionRow {
     pub(crate) renewed_at: Time,
     pub(crate) lease_until: Time,
     pub(crate) free_permits: u32,
+    /// How full the worker's memory was when it last reported.
+    pub(crate) memory_percent: Option<u8>,
     pub(crate) draining: bool,
     /// The last exchange that was answered; 0 before the first.
     pub(crate) number: u64,

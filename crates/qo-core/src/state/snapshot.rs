@@ -113,6 +113,9 @@ pub struct SessionSnapshot {
     pub lease_until: Time,
     /// The free permits that it last reported, less the jobs that it got since.
     pub free_permits: u32,
+    /// How full the worker's memory was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_percent: Option<u8>,
     /// Whether it takes no more jobs.
     pub draining: bool,
     /// The last exchange that was answered.
@@ -294,6 +297,7 @@ impl State {
                     .filter(|at| *at != session_renewed(&row.new, row.opened_at, row.lease_until)),
                 lease_until: row.lease_until,
                 free_permits: row.free_permits,
+                memory_percent: row.memory_percent,
                 draining: row.draining,
                 number: row.number,
                 reply: row.reply.clone(),
@@ -503,6 +507,7 @@ impl Restored {
             renewed_at,
             lease_until: session.lease_until,
             free_permits: session.free_permits,
+            memory_percent: session.memory_percent,
             draining: session.draining,
             number: session.number,
             reply: session.reply,

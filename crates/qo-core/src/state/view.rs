@@ -500,6 +500,7 @@ fn worker_status(session: &Session) -> WorkerStatus {
         tasks: row.new.tasks.clone(),
         permits: row.new.permits,
         free_permits: row.free_permits,
+        memory_percent: row.memory_percent,
         saturated: row.is_saturated(),
         draining: row.draining,
         opened_at: row.opened_at,

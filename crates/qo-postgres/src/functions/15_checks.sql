@@ -426,7 +426,7 @@ DECLARE _claim jsonb := coalesce(nullif(_exchange->'claim', 'null'), '{}'); _pre
 BEGIN
     PERFORM check_none(object_mistake('exchange', _exchange), missing_mistake(_exchange, 'session', 'number'),
         id_mistake(_exchange, 'session'), number_mistake(_exchange, 'number', 1, 9223372036854775807),
-        number_mistake(_exchange, 'free_permits', 0, {{LIMIT}}), object_mistake('claim', _claim));
+        number_mistake(_exchange, 'free_permits', 0, {{LIMIT}}), number_mistake(_exchange, 'memory_percent', 0, 100), object_mistake('claim', _claim));
     _prefetch := nullif(_claim->'prefetch', 'null');
     PERFORM check_none(number_mistake(_claim, 'max', 0, {{CLAIM}}), number_mistake(_claim, 'max_claim_batch', 1, {{CLAIM}}),
         CASE WHEN _prefetch IS NOT NULL THEN coalesce(object_mistake('prefetch', _prefetch), missing_mistake(_prefetch, 'buffer', 'lease_ms'),
@@ -474,15 +474,17 @@ END $$;
 -- checked together; the first mistake refuses the call.
 CREATE OR REPLACE FUNCTION check_shared_exchange(
     _jobs uuid[], _tokens bigint[], _outcomes text[], _errors text[], _outputs text[], _delays bigint[], _max integer,
-    _max_claim_batch integer, _free_permits integer
+    _max_claim_batch integer, _free_permits integer, _memory_percent integer
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _settles integer := cardinality(_jobs); _mistake text; _parsed boolean := true;
 BEGIN
     IF coalesce(_max NOT BETWEEN 0 AND {{CLAIM}} OR coalesce(_max_claim_batch, 1) NOT BETWEEN 1 AND {{CLAIM}} OR _free_permits NOT BETWEEN 0 AND {{LIMIT}}
+        OR coalesce(_memory_percent, 0) NOT BETWEEN 0 AND 100
         OR _settles > {{SETTLES}} OR ARRAY[cardinality(_tokens), cardinality(_outcomes), cardinality(_errors), cardinality(_outputs),
             cardinality(_delays)] <> array_fill(_settles, ARRAY[5]), true) THEN
         PERFORM check_none(slots_mistake('max', _max, 0, {{CLAIM}}), slots_mistake('max_claim_batch', coalesce(_max_claim_batch, 1), 1, {{CLAIM}}),
-            slots_mistake('free_permits', _free_permits, 0, {{LIMIT}}), slots_mistake('settles', _settles, 0, {{SETTLES}}),
+            slots_mistake('free_permits', _free_permits, 0, {{LIMIT}}), slots_mistake('memory_percent', coalesce(_memory_percent, 0), 0, 100),
+            slots_mistake('settles', _settles, 0, {{SETTLES}}),
             invalid('settles', _settles, 'must be columns of one length'));
     END IF;
     IF _settles = 0 THEN RETURN; END IF;

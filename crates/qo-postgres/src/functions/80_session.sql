@@ -283,7 +283,7 @@ BEGIN
     END LOOP;
     _idle := CASE WHEN NOT EXISTS (SELECT FROM owned_job h WHERE h.session = _id) THEN (_exchange->>'idle_ms')::bigint END;
     UPDATE session s SET lease_until = _now + coalesce(_idle, s.lease_ms), free_permits = (_exchange->>'free_permits')::integer,
-        draining = _draining WHERE s.session = _id RETURNING * INTO _session;
+        memory_percent = (_exchange->>'memory_percent')::integer, draining = _draining WHERE s.session = _id RETURNING * INTO _session;
     IF _draining THEN
         FOR _owned IN SELECT * FROM owned_job h WHERE h.session = _id AND h.state = 'claimed' ORDER BY h.token LOOP
             PERFORM give_back(_now, _owned.seq);

@@ -124,7 +124,8 @@ END $$;
 -- nothing has changed.
 CREATE OR REPLACE FUNCTION api_exchange_shared(
     _id uuid, _number bigint, _jobs uuid[], _tokens bigint[], _outcomes text[], _errors text[], _outputs text[],
-    _delays bigint[], _max integer, _max_claim_batch integer, _free_permits integer, _only_asks boolean
+    _delays bigint[], _max integer, _max_claim_batch integer, _free_permits integer, _only_asks boolean,
+    _memory_percent integer
 ) RETURNS TABLE (
     kind integer, place bigint, id uuid, token bigint, state text, attempt integer, max_attempts integer, queue text, task text,
     grp text, key text, payload text, timeout_ms bigint, retry text, now bigint, lease_until bigint
@@ -134,7 +135,8 @@ DECLARE
     _granted bigint[]; _attempts integer[]; _timeouts bigint[]; _retries jsonb[]; _unusual boolean; _bytes bigint;
 BEGIN
     PERFORM check_isolation();
-    PERFORM check_shared_exchange(_jobs, _tokens, _outcomes, _errors, _outputs, _delays, _max, _max_claim_batch, _free_permits);
+    PERFORM check_shared_exchange(_jobs, _tokens, _outcomes, _errors, _outputs, _delays, _max, _max_claim_batch, _free_permits,
+        _memory_percent);
     PERFORM pg_advisory_xact_lock_shared(namespace_key());
     _now := store_time();
     SELECT * INTO _session FROM session s WHERE s.session = _id FOR UPDATE;
@@ -203,7 +205,7 @@ BEGIN
         SELECT g.seq, 'running', _id, _session.worker, g.token, _now, _now + g.timeout_ms + {{TIMEOUT_GRACE_MS}}
         FROM unnest(_taken, _granted, _timeouts) g (seq, token, timeout_ms);
     UPDATE session s SET number = _number, lease_until = _now + s.lease_ms, draining = false,
-        free_permits = greatest(_free_permits - cardinality(_taken), 0), reply = NULL, reply_now = _now,
+        free_permits = greatest(_free_permits - cardinality(_taken), 0), memory_percent = _memory_percent, reply = NULL, reply_now = _now,
         reply_succeeded = cardinality(_settled.settled),
         reply_settled = CASE WHEN EXISTS (SELECT FROM unnest(_settled.settled) r WHERE r <> 'succeeded') THEN _settled.settled END,
         reply_seqs = _taken, reply_tokens = _granted, reply_attempts = _attempts,

@@ -75,7 +75,7 @@ impl Worker {
         let outputs = vec![Some("null"); self.jobs.len()];
         let delays: Vec<Option<i64>> = vec![None; self.jobs.len()];
         let exchange = format!(
-            "{explained} SELECT * FROM api_exchange_shared($1, $2, $3, $4, $5, $6, $7, $8, $9, NULL, 1000, false)"
+            "{explained} SELECT * FROM api_exchange_shared($1, $2, $3, $4, $5, $6, $7, $8, $9, NULL, 1000, false, NULL)"
         );
         client
             .query(

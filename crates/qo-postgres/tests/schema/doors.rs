@@ -415,7 +415,7 @@ fn garbage_through_any_other_door_is_refused_and_breaks_no_view() {
     let shared = |outcomes: &str, error: &str, output: &str, delay: &str, rest: &str| {
         format!(
             "* FROM qo.api_exchange_shared({id}, 1, ARRAY[{id}]::uuid[], ARRAY[1]::bigint[], ARRAY[{outcomes}]::text[],
-                 ARRAY[{error}]::text[], ARRAY[{output}]::text[], ARRAY[{delay}]::bigint[], {rest}, false)"
+                 ARRAY[{error}]::text[], ARRAY[{output}]::text[], ARRAY[{delay}]::bigint[], {rest}, false, NULL)"
         )
     };
     let calls = [
@@ -742,7 +742,7 @@ fn a_door_of_exchanges_cuts_errors_and_refuses_an_output_alone() {
         let (id, first) = (Uuid::from_u128(7), &held[0]);
         let call = format!(
             "* FROM qo.api_exchange_shared('{id}', 2, ARRAY['{}']::uuid[], ARRAY[{}]::bigint[], ARRAY['failed'], ARRAY[repeat('x', 100000)],
-                 ARRAY[NULL]::text[], ARRAY[NULL]::bigint[], 0, NULL, 1, false)",
+                 ARRAY[NULL]::text[], ARRAY[NULL]::bigint[], 0, NULL, 1, false, NULL)",
             first.id, first.token.0
         );
         house.say("work", &call).await.expect("it is settled");

@@ -107,7 +107,7 @@ fn ids(ids: impl IntoIterator<Item = u128>) -> Vec<JobId> {
 
 fn slow_claim(session: SessionId, number: u64, max: u32) -> String {
     format!(
-        "SELECT * FROM api_exchange_shared('{session}', {number}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', {max}, NULL, 1000, false)"
+        "SELECT * FROM api_exchange_shared('{session}', {number}, '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', {max}, NULL, 1000, false, NULL)"
     )
 }
 

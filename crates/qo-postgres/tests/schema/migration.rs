@@ -185,6 +185,7 @@ fn back_to_version_1(schema: &str) -> String {
          ALTER TABLE submit_lock RENAME CONSTRAINT submit_lock_pkey TO admission_pkey;
          ALTER TABLE submit_lock RENAME TO admission;
          ALTER TABLE submit_limit ALTER COLUMN slots SET NOT NULL;
+         ALTER TABLE session DROP COLUMN memory_percent;
          ALTER TABLE line RENAME COLUMN class TO lane;
          ALTER TABLE line RENAME COLUMN extra_keys TO twin;
          ALTER INDEX line_class RENAME TO line_lane;"

@@ -194,6 +194,7 @@ pub(super) async fn a_bad_exchange_is_invalid(world: &World) {
         (Exchange { claim: claim(1, Some(0)), ..next.clone() }, "claim.max_claim_batch", "0"),
         (Exchange { claim: claim(1, Some(10_001)), ..next.clone() }, "claim.max_claim_batch", "10001"),
         (Exchange { claim: claim(1, None), draining: true, ..next.clone() }, "claim.max", "1"),
+        (Exchange { memory_percent: Some(101), ..next.clone() }, "memory_percent", "101"),
         (Exchange { free_permits: caps::LIMIT + 1, ..next.clone() }, "free_permits", "1000001"),
         (Exchange { idle_ms: Some(99), ..next.clone() }, "idle_ms", "99"),
         (Exchange { idle_ms: Some(86_400_001), ..next.clone() }, "idle_ms", "86400001"),

@@ -279,7 +279,8 @@ pub(super) async fn a_worker_shows_what_it_said_and_what_it_owns(world: &World) 
     assert_eq!((opened.permits, opened.running, opened.draining), (50, 0, false));
     world.advance(5).await;
     let claim = Claim { max: 2, ..Claim::default() };
-    worker.send(Exchange { claim, free_permits: 4, ..worker.next() }).await.expect("the session is live");
+    let report = Exchange { claim, free_permits: 4, memory_percent: Some(61), ..worker.next() };
+    worker.send(report).await.expect("the session is live");
     let shown = world.store.workers().await.expect("workers").remove(0);
     let expected = WorkerStatus {
         worker: name("w1"),
@@ -288,6 +289,7 @@ pub(super) async fn a_worker_shows_what_it_said_and_what_it_owns(world: &World) 
         tasks: vec![name("a"), name("b")],
         permits: 50,
         free_permits: 2, // 4, and two of them went to the jobs it got
+        memory_percent: Some(61),
         saturated: true,
         draining: false,
         opened_at: at(5),
@@ -296,6 +298,13 @@ pub(super) async fn a_worker_shows_what_it_said_and_what_it_owns(world: &World) 
         claimed: 0,
     };
     assert_eq!(shown, expected);
+    worker.renew().await;
+    let shown = world.store.workers().await.expect("workers").remove(0);
+    assert_eq!(shown.memory_percent, None, "it does not tell any more");
+    let report = Exchange { memory_percent: Some(7), ..worker.next() };
+    worker.send(report).await.expect("the session is live");
+    let shown = world.store.workers().await.expect("workers").remove(0);
+    assert_eq!(shown.memory_percent, Some(7));
 }
 
 pub(super) async fn a_view_changes_nothing(world: &World) {

@@ -234,6 +234,7 @@ fn exchange() -> impl Strategy<Value = Exchange> {
                 claim: Claim { max, max_claim_batch, prefetch },
                 free_permits,
                 draining,
+                memory_percent: u8::try_from(free_permits % 300).ok(),
                 idle_ms,
             }
         },

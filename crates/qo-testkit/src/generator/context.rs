@@ -232,6 +232,7 @@ impl Context {
             claim: Claim { max: spec.max, max_claim_batch: spec.max_claim_batch, prefetch },
             free_permits: spec.free_permits,
             draining: spec.draining,
+            memory_percent: u8::try_from(spec.free_permits % 12 * 10).ok().filter(|percent| *percent <= 100),
             idle_ms: spec.idle_ms,
         }
     }

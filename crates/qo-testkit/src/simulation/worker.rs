@@ -237,6 +237,7 @@ impl Worker {
             claim: Claim { max, max_claim_batch, prefetch: self.prefetch(session.draining) },
             free_permits: free,
             draining: session.draining,
+            memory_percent: None,
             idle_ms: None,
         }
     }

@@ -24,6 +24,7 @@ impl Toy {
             opened_at: self.now,
             lease_until,
             free_permits: new.permits,
+            memory_percent: None,
             draining: false,
             number: 0,
             reply: None,
@@ -142,6 +143,7 @@ impl Toy {
         let session = self.session_mut(exchange.session).expect("the exchange found it");
         session.lease_until = now.plus_ms(idle_ms.unwrap_or(session.new.lease_ms));
         session.free_permits = exchange.free_permits;
+        session.memory_percent = exchange.memory_percent;
         session.draining = exchange.draining;
         let lease_until = session.lease_until;
         if exchange.draining && self.flaw != Flaw::DrainKeepsClaims {

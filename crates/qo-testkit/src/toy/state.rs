@@ -121,6 +121,7 @@ pub(super) struct Session {
     pub opened_at: Time,
     pub lease_until: Time,
     pub free_permits: u32,
+    pub memory_percent: Option<u8>,
     pub draining: bool,
     /// The last exchange's number; 0 before the first.
     pub number: u64,

@@ -210,6 +210,7 @@ impl Toy {
                 tasks: session.new.tasks.clone(),
                 permits: session.new.permits,
                 free_permits: session.free_permits,
+                memory_percent: session.memory_percent,
                 saturated: session.is_saturated(),
                 draining: session.draining,
                 opened_at: session.opened_at,

@@ -124,6 +124,7 @@ impl Fetcher {
             starts,
             progress: self.shared.attempts.untold(),
             free_permits: self.free_permits(),
+            memory_percent: self.pressure.memory_percent(Instant::now()),
             draining: self.phase() != Phase::Working,
             idle_ms,
         }

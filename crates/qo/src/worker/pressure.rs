@@ -21,7 +21,8 @@ pub(crate) struct Pressure {
     latency_threshold: Option<Duration>,
     durations: VecDeque<Duration>,
     looked: Option<Instant>,
-    memory_is_short: bool,
+    /// The share of the memory that was in use, from 0 to 1.
+    memory_used: Option<f64>,
 }
 
 impl Pressure {
@@ -31,7 +32,7 @@ impl Pressure {
             latency_threshold,
             durations: VecDeque::new(),
             looked: None,
-            memory_is_short: false,
+            memory_used: None,
         }
     }
 
@@ -47,14 +48,9 @@ impl Pressure {
 
     /// What to claim under the present pressure. At least one job, because finished jobs are what frees memory.
     pub fn ease(&mut self, mut claim: Claim, now: Instant) -> Claim {
-        if self.memory_threshold_percent < 100 && self.looked.is_none_or(|at| now >= at + LOOK_EVERY) {
-            self.looked = Some(now);
-            let share = memory_used();
-            self.memory_is_short =
-                share.is_some_and(|s| s * 100.0 > f64::from(self.memory_threshold_percent));
-        }
+        self.look(now);
         let mut share = 1.0;
-        if self.memory_is_short {
+        if self.memory_is_short() {
             share *= 0.5;
         }
         if self.is_slow() {
@@ -66,6 +62,23 @@ impl Pressure {
             prefetch.buffer = eased(prefetch.buffer);
         }
         claim
+    }
+
+    /// How full the memory is. None if the threshold is 100: then the worker does not look.
+    pub fn memory_percent(&mut self, now: Instant) -> Option<u8> {
+        self.look(now);
+        self.memory_used.map(|share| (share * 100.0).round().clamp(0.0, 100.0) as u8)
+    }
+
+    fn look(&mut self, now: Instant) {
+        let looks = self.memory_threshold_percent < 100;
+        if looks && self.looked.is_none_or(|at| now >= at + LOOK_EVERY) {
+            (self.looked, self.memory_used) = (Some(now), memory_used());
+        }
+    }
+
+    fn memory_is_short(&self) -> bool {
+        self.memory_used.is_some_and(|share| share * 100.0 > f64::from(self.memory_threshold_percent))
     }
 
     fn is_slow(&self) -> bool {
@@ -132,11 +145,13 @@ mod tests {
     #[tokio::test]
     async fn a_short_memory_halves_a_claim_and_slow_tasks_take_three_tenths_of_it() {
         let now = Instant::now();
-        let mut pressure = Pressure::new(100, Some(Duration::from_millis(10)));
+        let mut pressure = Pressure::new(80, Some(Duration::from_millis(10)));
+        (pressure.looked, pressure.memory_used) = (Some(now), Some(0.8));
         assert_eq!(pressure.ease(WHOLE, now).max, 50);
         (0..100).for_each(|_| pressure.took(Duration::from_millis(11)));
         assert_eq!(pressure.ease(WHOLE, now).max, 35);
-        pressure.memory_is_short = true;
+        pressure.memory_used = Some(0.81);
+        assert_eq!(pressure.memory_percent(now), Some(81));
         let soft = Claim { prefetch: Some(Prefetch { buffer: 10, lease_ms: 1_000 }), ..WHOLE };
         let eased = pressure.ease(soft, now);
         assert_eq!((eased.max, eased.prefetch.map(|prefetch| prefetch.buffer)), (18, Some(4)));

@@ -165,6 +165,7 @@ impl Claimer {
             claim: Claim { max, max_claim_batch: None, prefetch: None },
             free_permits: self.batch,
             draining: false,
+            memory_percent: None,
             idle_ms: None,
         };
         let mut lost = 0;
