@@ -236,7 +236,17 @@ impl Connection {
                 let (filter, after, limit): (JobFilter, Option<_>, usize) = read(arguments)?;
                 write(&client.jobs(&filter, page((after, limit))).await?)
             }
-            "explain" => write(&client.explain(read(arguments)?).await?),
+            "explain" => {
+                let explanation = client.explain(read(arguments)?).await?;
+                let told = match explanation.reasons.is_empty() {
+                    true => Vec::new(),
+                    false => {
+                        let now = client.store().now().await?;
+                        qo_cli::explained(&explanation, now, "qo worker MODULE:OBJECT")
+                    }
+                };
+                write(&(explanation, told))
+            }
             "log" => write(&client.log(FenceToken(read(arguments)?)).await?),
             "cancel" => write(&client.cancel(read::<JobId>(arguments)?).await?),
             "retry" => write(&client.retry(read::<JobId>(arguments)?).await?),
