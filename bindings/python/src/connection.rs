@@ -1,5 +1,7 @@
 //! A store, and the calls that clients make.
 
+use crate::fault;
+use crate::fault::Place as Panics;
 use crate::pending::Pending;
 use crate::runtime::Origin;
 use pyo3::exceptions::PyRuntimeError;
@@ -114,8 +116,12 @@ impl Connection {
     /// Makes a call: its name and its arguments as JSON. The answer is JSON, too.
     fn call(&self, name: String, arguments: String) -> PyResult<Pending> {
         self.check()?;
+        fault::here(Panics::Argument);
         let this = self.clone();
-        Pending::spawn(async move { this.answer(&name, &arguments).await })
+        Pending::spawn(async move {
+            fault::here(Panics::Call);
+            this.answer(&name, &arguments).await
+        })
     }
 
     /// Makes the namespace, or raises it to the version of this release.
