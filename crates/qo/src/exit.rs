@@ -4,6 +4,7 @@
 //! that is not read. A worker whose lease is over must not wait: another worker may run its jobs.
 
 use rustix::process::{Signal, getpid, kill_process};
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// Kills this process after so long, if it has not ended by then.
@@ -12,7 +13,8 @@ pub(crate) fn kill_within(patience: Duration) {
         let _ = kill_process(getpid(), Signal::KILL);
     };
     let wait = move || {
-        std::thread::sleep(patience);
+        let (_never, said) = mpsc::channel::<()>();
+        let _ = said.recv_timeout(patience);
         kill();
     };
     if std::thread::Builder::new().name("qo-exit".into()).spawn(wait).is_err() {
