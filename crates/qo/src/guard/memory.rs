@@ -1,7 +1,7 @@
 //! Whether the kernel killed a process because memory ran out.
 //!
-//! A process does not say that itself: it gets SIGKILL, like one that somebody killed. The kernel counts its kills for the
-//! whole machine. So a SIGKILL while that count grew is told as one of them.
+//! A process does not say that itself: it gets SIGKILL, like one that an operator killed. The kernel counts its kills for
+//! the whole machine. So a SIGKILL while that count grew is told as one of them.
 
 use super::Ended;
 use rustix::process::Signal;
