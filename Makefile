@@ -11,7 +11,7 @@ help:
 	@echo "make test            every suite: units, conformance, properties, sabotage, 300 simulated seeds;"
 	@echo "                     with throw-away PostgreSQL 15 and 18, a PgBouncer and two S3 servers, which it"
 	@echo "                     starts itself; test programs run side by side, the slowest tests are told at the end"
-	@echo "make test-python     the Python package alone: builds the wheel, and tests it as its users have it"
+	@echo "make test-python     the Python package alone: builds the wheel from the source distribution, tests it as users have it"
 	@echo "make test-fast       what needs no server and takes seconds: for every save"
 	@echo "make attack MINUTES=60 [STORE=directory|postgres|bucket|all] [SEED=17]"
 	@echo "                     a fleet under attack for so long on each store, with a report: docs/testing.md"

@@ -4,7 +4,10 @@
     scripts/test_python.py [--python PATH] [PYTEST_ARGUMENT...]
 
 1. Makes a virtual environment in a temporary folder, and installs the tools.
-2. Builds the wheel, with the profile of the tests, and installs it there.
+2. Makes a source distribution, builds the wheel from it alone, with the profile
+   of the tests, and installs it there. The sources are unpacked at one place
+   below the target folder, and files that have not changed are left alone, so
+   that cargo builds only what has changed.
 3. Checks the package with ruff, mypy and pyright.
 4. Runs the examples of the docstrings and the suite, outside of the checkout.
 
@@ -17,16 +20,68 @@ failed.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "bindings" / "python"
 REQUIREMENTS = PACKAGE / "tests" / "requirements.txt"
+
+# What pip does for a source distribution.
+SDIST = """
+import pathlib, sys
+sys.path.insert(0, "backend")
+import qo_backend
+pathlib.Path(sys.argv[1]).mkdir()
+qo_backend.build_sdist(sys.argv[1])
+"""
+# What a source distribution must have beside the crates: the licences, and all that the wheel is made of.
+NEEDED = ["Cargo.lock", "Cargo.toml", "PKG-INFO", "README.md", "backend/qo_backend.py", "pyproject.toml"]
+
+
+def target() -> Path:
+    """Where cargo builds."""
+    told = subprocess.run(
+        [os.environ.get("CARGO", "cargo"), "metadata", "--no-deps", "--format-version", "1"],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    return Path(json.loads(told.stdout)["target_directory"])
+
+
+def files_of(folder: Path) -> set[Path]:
+    return {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+
+
+def unpack(folder: Path, aside: Path) -> Path | None:
+    """Unpack a source distribution at a place that stays, and check that it is whole. None if it is not."""
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(aside, filter="data")
+    (fresh,) = aside.iterdir()
+    package = {path for path in files_of(PACKAGE / "python") if path.suffix in (".py", ".pyi", ".typed")}
+    missing = [name for name in NEEDED if not (fresh / name).is_file()]
+    missing += [f"python/{path}" for path in sorted(package - files_of(fresh / "python"))]
+    if missing:
+        print("The source distribution lacks:", *missing, file=sys.stderr)
+        return None
+    place = target() / "sdist"
+    for path in files_of(place) - files_of(fresh):
+        (place / path).unlink()
+    for path in files_of(fresh):
+        content = (fresh / path).read_bytes()
+        if not (place / path).is_file() or (place / path).read_bytes() != content:
+            (place / path).parent.mkdir(parents=True, exist_ok=True)
+            # With the time of now, by which cargo knows that it has changed.
+            (place / path).write_bytes(content)
+    return place
 
 
 def main() -> int:
@@ -42,19 +97,23 @@ def test(folder: Path, interpreter: str, arguments: list[str]) -> int:
         "PYTHONDONTWRITEBYTECODE": "1",
         "QO_BUILD_PROFILE": os.environ.get("QO_BUILD_PROFILE", "dev"),
         "QO_CHECKOUT": str(ROOT),
+        # The unpacked sources are built where the checkout is.
+        "CARGO_TARGET_DIR": str(target()),
         # `qo` of the wheel, for the examples that use it.
         "PATH": f"{folder / 'venv' / 'bin'}:{os.environ['PATH']}",
     }
 
-    def run(*command: object) -> bool:
-        return subprocess.run([str(word) for word in command], cwd=folder, env=environment, check=False).returncode == 0
+    def run(*command: object, cwd: Path = folder) -> bool:
+        return subprocess.run([str(word) for word in command], cwd=cwd, env=environment, check=False).returncode == 0
 
     python = folder / "venv" / "bin" / "python"
     pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     prepared = (
         run(interpreter, "-m", "venv", folder / "venv")
         and run(*pip, "install", "-r", REQUIREMENTS)
-        and run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder / "wheels", PACKAGE)
+        and run(python, "-c", SDIST, folder / "sdist", cwd=PACKAGE)
+        and (sources := unpack(folder / "sdist", folder / "unpacked")) is not None
+        and run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder / "wheels", sources)
         and run(*pip, "install", next((folder / "wheels").glob("*.whl"), folder / "no-wheel"))
     )
     if not prepared:

@@ -11,6 +11,7 @@
 //! Invariant: a job has its [mark](qo::Context::unfinished) until Python says that its coroutine or thread has really
 //! ended. Until then the worker counts it as running, whatever became of the future that waits for it.
 
+use crate::fault::{self, Place};
 use futures::future::BoxFuture;
 use qo::core::Json;
 use qo::worker::{EXIT_STUCK, Unfinished};
@@ -124,6 +125,12 @@ impl Bridge {
         std::mem::take(&mut state.inbox)
     }
 
+    /// Items are on their way to Python.
+    pub fn hand<'a>(&self, items: impl IntoIterator<Item = &'a Item>) -> Handing<'_> {
+        let number = |item: &Item| if let Item::Start(start) = item { Some(start.number) } else { None };
+        Handing { bridge: self, numbers: items.into_iter().filter_map(number).collect() }
+    }
+
     /// The next of the inbox, if there is one.
     pub fn try_next(&self) -> Option<Item> {
         self.state().inbox.pop_front()
@@ -207,6 +214,29 @@ impl Bridge {
     }
 }
 
+/// Jobs on their way to Python. If they do not arrive there, they are tried again: none is lost.
+pub struct Handing<'a> {
+    bridge: &'a Bridge,
+    numbers: Vec<u64>,
+}
+
+impl Handing<'_> {
+    /// They have arrived.
+    pub fn done(mut self) {
+        self.numbers.clear();
+    }
+}
+
+impl Drop for Handing<'_> {
+    fn drop(&mut self) {
+        let numbers = std::mem::take(&mut self.numbers);
+        if !numbers.is_empty() {
+            let failed = || Err(Failure::retry("the job could not be handed to its handler"));
+            self.bridge.done(numbers.into_iter().map(|number| (number, failed())));
+        }
+    }
+}
+
 /// How long a process that must end waits until it has said why.
 const LAST_WORDS: Duration = Duration::from_millis(20);
 
@@ -257,6 +287,7 @@ impl Handler for PythonHandler {
     fn call(&self, payload: Json, context: Context) -> BoxFuture<'static, Outcome> {
         let (bridge, task) = (Arc::clone(&self.bridge), self.task);
         Box::pin(async move {
+            fault::here(Place::Handler);
             let (tell, mut told) = oneshot::channel();
             let unfinished = context.unfinished();
             let number = {

@@ -1,5 +1,7 @@
 //! A store, and the calls that clients make.
 
+use crate::fault;
+use crate::fault::Place as Panics;
 use crate::pending::Pending;
 use crate::runtime::Origin;
 use pyo3::exceptions::PyRuntimeError;
@@ -114,8 +116,12 @@ impl Connection {
     /// Makes a call: its name and its arguments as JSON. The answer is JSON, too.
     fn call(&self, name: String, arguments: String) -> PyResult<Pending> {
         self.check()?;
+        fault::here(Panics::Argument);
         let this = self.clone();
-        Pending::spawn(async move { this.answer(&name, &arguments).await })
+        Pending::spawn(async move {
+            fault::here(Panics::Call);
+            this.answer(&name, &arguments).await
+        })
     }
 
     /// Makes the namespace, or raises it to the version of this release.
@@ -236,7 +242,17 @@ impl Connection {
                 let (filter, after, limit): (JobFilter, Option<_>, usize) = read(arguments)?;
                 write(&client.jobs(&filter, page((after, limit))).await?)
             }
-            "explain" => write(&client.explain(read(arguments)?).await?),
+            "explain" => {
+                let explanation = client.explain(read(arguments)?).await?;
+                let told = match explanation.reasons.is_empty() {
+                    true => Vec::new(),
+                    false => {
+                        let now = client.store().now().await?;
+                        qo_cli::explained(&explanation, now, "qo worker MODULE:OBJECT")
+                    }
+                };
+                write(&(explanation, told))
+            }
             "log" => write(&client.log(FenceToken(read(arguments)?)).await?),
             "cancel" => write(&client.cancel(read::<JobId>(arguments)?).await?),
             "retry" => write(&client.retry(read::<JobId>(arguments)?).await?),

@@ -11,6 +11,7 @@
 //! | `worker` | a worker whose handlers are in Python |
 //! | `bridge` | jobs on their way to Python handlers and back, in batches |
 //! | `children`, `child`, `frame` | handlers in child processes: the worker's end, the child's, and what they say |
+//! | `fault` | panics that tests ask for |
 //! | `context` | an attempt, as its handler sees it |
 //! | `logs` | what Rust logs, on its way to `logging` |
 //! | `command` | the command line |
@@ -24,6 +25,7 @@ mod children;
 mod command;
 mod connection;
 mod context;
+mod fault;
 mod frame;
 mod logs;
 mod pending;
@@ -43,6 +45,8 @@ mod _qo {
     use super::connection::{Connection, connect, memory};
     #[pymodule_export]
     use super::context::Context;
+    #[pymodule_export]
+    use super::fault::panic_at;
     #[pymodule_export]
     use super::logs::log_to;
     #[pymodule_export]

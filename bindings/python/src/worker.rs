@@ -4,6 +4,7 @@ use crate::bridge::{Bridge, Item, OnStuck, Outcome, PythonHandler};
 use crate::children::{self, Children};
 use crate::connection::{Connection, store_of};
 use crate::context::{Context, Of};
+use crate::fault::{self, Place};
 use crate::pending::Pending;
 use crate::runtime::Origin;
 use pyo3::exceptions::PyOSError;
@@ -88,6 +89,15 @@ struct Stopping {
     handle: Mutex<Option<ShutdownHandle>>,
     /// What was asked for before there was a handle.
     asked: Mutex<Option<Ask>>,
+}
+
+/// The bridges of a worker that runs. They close with it.
+struct Closing([Arc<Bridge>; 2]);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|bridge| bridge.close());
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,9 +199,10 @@ impl Worker {
         let (connection, bridges) = (self.connection.clone(), self.bridges.clone());
         let stopping = Arc::clone(&self.stopping);
         Pending::spawn(async move {
-            let ran = run(&connection, described, &bridges, &stopping).await;
-            bridges.iter().for_each(|bridge| bridge.close());
-            ran.map(|()| "null".into())
+            // Also after a panic: threads that wait for jobs must end.
+            let closing = Closing(bridges);
+            run(&connection, described, &closing.0, &stopping).await?;
+            Ok("null".into())
         })
     }
 
@@ -202,28 +213,43 @@ impl Worker {
 
     /// Everything in the inbox of handlers on an event loop.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let items = self.bridge(false).take();
+        let bridge = self.bridge(false);
+        let items = bridge.take();
+        let handing = bridge.hand(&items);
+        fault::here(Place::Take);
         let items = items.into_iter().map(|item| shown(py, item)).collect::<PyResult<Vec<_>>>()?;
-        PyList::new(py, items)
+        let items = PyList::new(py, items)?;
+        handing.done();
+        Ok(items)
     }
 
     /// The next item for a handler on a thread; None once the worker has ended. Waits without the interpreter.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let bridge = self.bridge(true);
+        let show = |item| {
+            let items = [item];
+            let handing = bridge.hand(&items);
+            fault::here(Place::Next);
+            let [item] = items;
+            let item = shown(py, item)?;
+            handing.done();
+            Ok(Some(item))
+        };
         if let Some(item) = bridge.try_next() {
-            return shown(py, item).map(Some);
+            return show(item);
         }
         loop {
             match py.detach(|| bridge.wait(Duration::from_millis(500))) {
                 None => return Ok(None),
                 Some(None) => {}
-                Some(Some(item)) => return shown(py, item).map(Some),
+                Some(Some(item)) => return show(item),
             }
         }
     }
 
     /// Handlers have ended, each with its number, a word, a text and seconds.
     fn done(&self, is_sync: bool, all: Vec<Told>) {
+        fault::here(Place::Done);
         let ended =
             all.into_iter().map(|(number, word, text, seconds)| (number, outcome(&word, text, seconds)));
         self.bridge(is_sync).done(ended);

@@ -12,7 +12,7 @@ from pathlib import Path
 PATIENCE = 60.0
 
 MODULE = """
-import asyncio, ctypes, json, os, signal, sys, time
+import asyncio, ctypes, json, logging, os, signal, sys, time
 import qo
 
 app = qo.App(os.environ["SHOP_URL"], name="shop")
@@ -97,6 +97,11 @@ async def blocks(number: int, seconds: float) -> int:
     note("began", number)
     time.sleep(seconds)
     return number
+
+
+@app.task("logs")
+def logs() -> None:
+    logging.getLogger("shop").warning("the shelf is empty")
 
 
 @app.task("whoami")

@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import pickle
+import subprocess
+import sys
 import threading
 import uuid
 from datetime import datetime, timedelta, timezone
@@ -50,8 +52,11 @@ def test_a_job_that_waits_says_why(url):
         explained = await job.explain()
         assert [reason.kind for reason in explained.reasons] == ["held_by_limit_zero", "no_live_worker"]
         assert str(explained) == (
-            f"job {job.id} is pending\n- the limit of group work is 0\n"
-            "- no live worker has task work and serves queue default"
+            f"job {job.id} is pending.\n"
+            "- The limit of work is 0, which holds everything.\n"
+            "  → qo concurrency set work --limit N, or take an operator's 0 back: qo concurrency unset work\n"
+            "- No live worker has task work and serves queue default.\n"
+            "  → start one: qo worker MODULE:OBJECT; see the live workers: qo workers"
         )
         status = await client.concurrency.status("work")
         assert (status.limit, status.active, status.live, status.source, status.slots) == (0, 0, 1, "operator", [])
@@ -134,7 +139,7 @@ def test_queues_groups_and_workers_are_shown():
             info = await jobs[0].info()
             assert (info.running.worker, info.running.fence_token) == ("worker-1", slot.slot_id)
             explained = await jobs[1].explain()
-            assert "group work is full: 1 of 1 slots are taken, it is number 2 in line" in str(explained)
+            assert "Group work is full: its slot is taken. It is number 2 in line." in str(explained)
             await client.concurrency.release("work", slot.slot_id)
             with pytest.raises(qo.NotFound):
                 await client.concurrency.release("work", slot.slot_id)
@@ -374,3 +379,20 @@ def test_errors_are_of_the_classes_that_python_has_for_them():
             await client.concurrency.set("a", -1)
 
     asyncio.run(main())
+
+
+def test_an_explanation_has_the_words_of_the_command_line(here):
+    app = qo.sync.App(here)
+
+    @app.task("work", max_concurrent=1)
+    def work() -> None: ...
+
+    app.client.concurrency.set("work", 0)
+    job = work.options(delay=3600.0).submit()
+    command = [sys.executable, "-m", "qo", "explain", job.id, "--store", here]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()[1:]
+    # How a worker is started and how far a date is away differ.
+    words = [line.partition(" (in ")[0] for line in told if "start one" not in line]
+    explained = str(job.explain()).splitlines()[1:]
+    assert words == [line.partition(" (in ")[0] for line in explained if "start one" not in line]
+    assert len(words) >= 3

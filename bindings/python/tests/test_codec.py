@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import json
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -308,6 +308,23 @@ def test_names_of_the_surrounding_function_are_known():
         work.job(Local("a"))  # type: ignore[arg-type]
 
 
+class Word(str, enum.Enum):
+    HI = "hi"
+
+
+@dataclasses.dataclass
+class Tagged:
+    tag: str | UUID
+
+
+class TaggedDict(TypedDict):
+    tag: str | UUID
+
+
+class TaggedTuple(NamedTuple):
+    tag: str | UUID
+
+
 def _kept(annotation: Any, value: Any) -> Any:
     def work(value): ...
 
@@ -333,6 +350,26 @@ def test_the_order_of_a_union_counts_each_time():
         (Size | str, "small", "comes back as Size: put str first, or use one type"),
         (list[int] | tuple[int, ...], (1,), "comes back as list: put tuple first, or use one type"),
         (list[str] | list[UUID], [SOME_ID], "or use one type"),
+        (list[str] | list[Word], [Word.HI], "or use one type"),
+        (list[list[int]] | list[tuple[int, ...]], [(1,)], "or use one type"),
+        # In a container of another kind than annotated.
+        (list[str | UUID], {SOME_ID}, "comes back as str: put UUID first, or use one type"),
+        (list[str | UUID], deque(["text", SOME_ID]), "work(value)[1]"),
+        (list[str | UUID], [Path("somewhere"), SOME_ID], "work(value)[1]"),
+        (set[str | UUID], [SOME_ID], "comes back as str: put UUID first, or use one type"),
+        (tuple[str | UUID, ...], [SOME_ID], "work(value)[0]"),
+        (tuple[int, str | UUID], [1, SOME_ID], "work(value)[1]"),
+        (dict[str, str | UUID], OrderedDict(a=SOME_ID), "work(value).a"),
+        (Mapping[str, list[str | UUID]], {"a": (SOME_ID,)}, "work(value).a[0]"),
+        (int | list[str | UUID], {SOME_ID}, "comes back as str: put UUID first, or use one type"),
+        (list[str | UUID] | None, {SOME_ID}, "comes back as str: put UUID first, or use one type"),
+        (Tagged, {"tag": SOME_ID}, "work(value).tag"),
+        (TaggedDict, OrderedDict(tag=SOME_ID), "work(value).tag"),
+        (TaggedTuple, [SOME_ID], "work(value).tag"),
+        # Keys are text.
+        (dict[int | str, int], {1: 1}, "has a key that comes back as '1'"),
+        (dict[str | UUID, int], {SOME_ID: 1}, "comes back as str: put UUID first, or use one type"),
+        (dict[str, int], {1: 1, "1": 2}, "has keys that are the same in JSON"),
     ],
 )
 def test_a_value_that_a_union_changes_is_refused(annotation, value, rule):
@@ -349,11 +386,49 @@ def test_a_value_that_a_union_changes_is_refused(annotation, value, rule):
         (datetime | str, "text"),
         (list[int] | None, [1]),
         (Size | None, None),
+        (int | list[int], [1]),
+        (set[str | UUID] | list[UUID], {"text"}),
+        (dict[str, UUID] | Tagged, {"a": SOME_ID}),
+        (Tagged | dict[str, UUID], {"more": SOME_ID}),
+        (dict[UUID | str, int], {SOME_ID: 1, "text": 2}),
+        (dict[Size, int] | None, {Size.SMALL: 1}),
+        (tuple[int, UUID | str], (1, "text")),
+        (TaggedTuple, TaggedTuple("text")),
     ],
 )
 def test_a_value_that_a_union_keeps_is_taken(annotation, value):
     got = _kept(annotation, value)
     assert (type(got), got) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "where"),
+    [
+        (int | list[int], ["x"], "work(value)[0]"),
+        (int | list[int], ("x",), "work(value)[0]"),
+        (int | list[int], {"x"}, "work(value)[0]"),
+        (int | dict[str, int], {"a": "x"}, "work(value).a"),
+        (int | dict[str, list[int]], OrderedDict(a=("x",)), "work(value).a[0]"),
+        (int | tuple[int, int], (1, "x"), "work(value)[1]"),
+        (int | set[int], frozenset({"x"}), "work(value)[0]"),
+        (int | Line, {"sku": 1}, "work(value).sku"),
+        (int | list[int], "x", "work(value)"),
+    ],
+)
+def test_an_item_that_fits_no_option_of_a_union_is_named(annotation, value, where):
+    with pytest.raises(qo.Invalid) as refused:
+        _kept(annotation, value)
+    assert refused.value.path == where
+    with pytest.raises(qo.Invalid) as refused:
+        _received(annotation, encode({"value": value}))
+    assert refused.value.path == where.removeprefix("work(").replace(")", "")
+
+
+def _received(annotation: Any, payload: str) -> Any:
+    def work(value): ...
+
+    work.__annotations__ = {"value": annotation}
+    return Named("work", work).arguments(payload, None)
 
 
 class Secret(pydantic.BaseModel):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -75,36 +76,78 @@ def test_a_limit_holds_across_children_one_of_which_is_killed(fleet):
     assert most_at_once(records, died) == 3
 
 
-@pytest.mark.parametrize(
-    ("task", "arguments"),
-    [("ticks", []), ("sync_ticks", []), ("ticks", ["--processes=1"]), ("sync_ticks", ["--processes=1"])],
-)
-def test_a_worker_stopped_past_its_lease_does_nothing_more(here, task, arguments):
-    worker = here.start(LEASE, *arguments)
-    here.run(f"import shop; shop.{task}.submit_sync(1)")
-    until(lambda: len(here.records()) > 3, "the handler runs")
-    tree = [worker.pid, *children_of(worker.pid)]
-    for process in tree:
-        os.kill(process, signal.SIGSTOP)
-    # Another worker takes the job over when the lease is over.
-    other = here.start(LEASE)
-    first = {record["pid"] for record in here.records()}
-    until(lambda: any(record["pid"] not in first for record in here.records()), "the job runs again", 30)
-    resumed = time.monotonic()
-    for process in tree:
-        # The guard, which goes on first, may have killed its child.
-        with suppress(ProcessLookupError):
-            os.kill(process, signal.SIGCONT)
-    wait_for_exit = not arguments and task == "sync_ticks"
-    if wait_for_exit:
-        assert worker.wait(30) == 70, here.log(worker)
-    else:
-        until(lambda: "lease" in here.log(worker), "the worker has noticed")
-    late = [record["at"] - resumed for record in here.records() if record["pid"] in first]
+STOPPED = [("ticks", []), ("sync_ticks", []), ("ticks", ["--processes=1"]), ("sync_ticks", ["--processes=1"])]
+
+OUTCOMES = """
+import asyncio, json, shop
+async def main():
+    print(json.dumps([[run.outcome for run in (await shop.app.client.job(id).info()).attempts] for id in {ids}]))
+asyncio.run(main())
+"""
+
+
+def test_a_worker_stopped_past_its_lease_does_nothing_more(fleet):
+    # Every kind of handler at once, each in a worker and a queue of its own.
+    workers = [fleet.start(LEASE, f"--queues=q{number}", *arguments) for number, (_, arguments) in enumerate(STOPPED)]
+    submits = [
+        f"shop.{task}.options(queue='q{number}').submit_sync({number})" for number, (task, _) in enumerate(STOPPED)
+    ]
+    ids = json.loads(fleet.run(f"import json, shop; print(json.dumps([job.id for job in [{', '.join(submits)}]]))"))
+    numbers = set(range(len(STOPPED)))
+    until(lambda: {record["number"] for record in fleet.records()} == numbers, "the handlers run")
+    trees = [[worker.pid, *children_of(worker.pid)] for worker in workers]
+    for tree in trees:
+        for process in tree:
+            os.kill(process, signal.SIGSTOP)
+    first = {record["pid"] for record in fleet.records()}
+    # Another worker takes the jobs over when the leases are over.
+    fleet.start(LEASE)
+    until(
+        lambda: {record["number"] for record in fleet.records() if record["pid"] not in first} == numbers,
+        "the jobs run again",
+    )
+    resumed = []
+    for tree in trees:
+        resumed.append(time.monotonic())
+        for process in tree:
+            # The guard, which goes on first, may have killed its child.
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGCONT)
+    for worker, (task, arguments) in zip(workers, STOPPED, strict=True):
+        if task == "sync_ticks" and not arguments:
+            assert worker.wait(30) == 70, fleet.log(worker)
+        else:
+            until(lambda worker=worker: "lease" in fleet.log(worker), "the worker has noticed")
+    late = [record["at"] - resumed[record["number"]] for record in fleet.records() if record["pid"] in first]
     assert max(late) < 0.1, f"{max(late):.3f} s after SIGCONT"
-    here.run("import asyncio, shop; asyncio.run(shop.app.client.cancel_jobs(states=['running']))")
-    here.kill()
-    assert other.poll() is not None
+    outcomes = json.loads(fleet.run(OUTCOMES.format(ids=ids)))
+    assert [attempts[0] for attempts in outcomes] == ["lease_ended"] * len(STOPPED), outcomes
+
+
+WORKERS = """
+import asyncio, json, shop
+async def main():
+    workers = await shop.app.client.workers()
+    print(json.dumps([(worker.session, worker.lease_until.timestamp()) for worker in workers]))
+asyncio.run(main())
+"""
+WHO = "import json, shop; print(json.dumps(shop.whoami.submit_sync().result(timeout=60)))"
+
+
+def test_an_idle_child_outlives_the_session_of_its_last_job(here):
+    worker = here.start("--processes=1", LEASE)
+    first = json.loads(here.run(WHO))
+    ((session, lease_until),) = json.loads(here.run(WORKERS))
+    # By the next renewal the child has been idle for a while.
+    until(lambda: json.loads(here.run(WORKERS))[0][1] > lease_until, "the session is renewed")
+    os.kill(worker.pid, signal.SIGSTOP)
+    until(lambda: json.loads(here.run(WORKERS)) == [], "its lease is over")
+    os.kill(worker.pid, signal.SIGCONT)
+    until(lambda: json.loads(here.run(WORKERS)) not in ([], [[session, lease_until]]), "it has another session")
+    assert json.loads(here.run(WORKERS))[0][0] != session
+    second = json.loads(here.run(WHO))
+    assert (second["pid"], second["attempt"]) == (first["pid"], 1), here.log(worker)
+    here.end()
 
 
 def test_a_handler_that_ignores_cancellation_ends_the_process(here):
@@ -215,6 +258,17 @@ def test_the_worker_says_its_settings_word_for_word(here):
     line = "Concurrency config: processes=4, cluster_wide_cap=20, max_claim_per_worker=4, max_claim_batch=2"
     assert line in here.log(worker)
     here.end()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--processes=1"]])
+def test_python_and_rust_log_lines_of_one_shape(here, arguments):
+    worker = here.start(*arguments)
+    here.run("import shop; shop.logs.submit_sync().result(timeout=60)")
+    here.end()
+    lines = here.log(worker).splitlines()
+    assert any(line.endswith("Z  WARN shop: the shelf is empty") for line in lines), lines
+    shape = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z (DEBUG| INFO| WARN|ERROR) \S")
+    assert [line for line in lines if not shape.match(line)] == []
 
 
 @pytest.mark.parametrize(

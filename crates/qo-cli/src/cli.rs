@@ -4,7 +4,7 @@ use crate::Outcome;
 use crate::command::{
     completions, concurrency, config, demo, doctor, explain, jobs, migrate, queues, schedules,
 };
-use crate::command::{slot, submit, worker, workers, workflows};
+use crate::command::{slot, submit, wait, worker, workers, workflows};
 use crate::host::Host;
 use crate::logging::{self, Speaker};
 use crate::output::{Colour, Screen};
@@ -60,6 +60,7 @@ enum Command {
     DemoWorker(demo::DemoWorker),
     Submit(Box<submit::Submit>),
     Worker(Box<worker::Worker>),
+    Wait(wait::Wait),
     Explain(explain::Explain),
     #[command(subcommand)]
     Jobs(jobs::Jobs),
@@ -175,6 +176,7 @@ impl Command {
         match self {
             Self::Submit(command) => command.run(place, screen).await,
             Self::Worker(command) => command.run(place, screen).await,
+            Self::Wait(command) => command.run(place, screen).await,
             Self::Explain(command) => command.run(place, screen).await,
             Self::Jobs(command) => command.run(place, screen).await,
             Self::Concurrency(command) => command.run(place, screen).await,

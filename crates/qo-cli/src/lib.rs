@@ -28,6 +28,7 @@ pub use logging::finish as finish_logging;
 pub use python::PythonWorker;
 
 use clap::Parser;
+use qo::core::{Explanation, Time};
 use std::ffi::OsString;
 use std::io::Write;
 
@@ -67,6 +68,14 @@ pub fn main(arguments: Vec<OsString>, host: Host) -> Outcome {
             Outcome::Exit(u8::try_from(error.exit_code()).unwrap_or(trouble::USAGE))
         }
     }
+}
+
+/// The reasons why a job does not run, as `qo explain` words them at this moment of store time: each a sentence, and what
+/// to do about it. `worker` is the command that starts a worker.
+pub fn explained(explanation: &Explanation, now: Time, worker: &str) -> Vec<(String, Option<String>)> {
+    let times = output::Times::new(now);
+    let told = |reason| command::explain::told(reason, explanation.job, &times, |_| worker.to_owned());
+    explanation.reasons.iter().map(told).collect()
 }
 
 /// Prints an error as a command prints it, with hints, on stderr. Returns the exit code for it.

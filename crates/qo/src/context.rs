@@ -141,4 +141,10 @@ impl Context {
     pub fn unfinished(&self) -> Unfinished {
         self.attempt.unfinished()
     }
+
+    /// The same for work in a [process under a guard](crate::guard::Guarded) that [follows](crate::guard::Guarded::follow)
+    /// this attempt. The guard kills the process when the lease is over, so the worker need not end with it.
+    pub fn unfinished_under_guard(&self) -> Unfinished {
+        self.attempt.unfinished_under_guard()
+    }
 }

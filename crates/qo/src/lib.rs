@@ -21,6 +21,7 @@ pub mod client;
 pub mod connect;
 pub mod context;
 pub mod doctor;
+mod exit;
 pub mod failure;
 pub mod guard;
 pub mod handler;

@@ -202,11 +202,11 @@ impl Running {
 
     async fn start(program: &Program, payload: &Json, context: &Context) -> Result<Self, Failure> {
         // The attempt lasts until the guard and its whole process tree are gone, even if the handler is dropped.
-        let unfinished = context.unfinished();
+        let unfinished = context.unfinished_under_guard();
         let until = until_ns(context.state().lease.over_at());
         let (command, marks) = guarded(program, context);
         let process = Guarded::start_until(command, marks, until, payload.as_str(), unfinished).await;
-        let process = process.map_err(|error| {
+        let mut process = process.map_err(|error| {
             Failure::retry(format_args!("cannot start the guard {}: {error}", program.guard.display()))
         })?;
         // Only now: a deadline must not be written into the middle of the payload.

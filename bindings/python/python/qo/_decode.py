@@ -15,6 +15,8 @@ import json
 import threading
 import types
 import typing
+from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ._codec import encode
@@ -26,6 +28,7 @@ from ._form import (
     Form,
     Mismatch,
     fields,
+    fields_fit,
     fixed,
     from_text,
     keyed,
@@ -167,7 +170,13 @@ class Compiling:
                 raise Mismatch(f"must be {kind.__name__}: {error}", value) from error
 
         def fits(value: Any) -> bool:
-            return type(value) is kind and all(form.fits(getattr(value, name)) for name, form in forms.items())
+            if not isinstance(value, (kind, Mapping)):
+                return False
+            if isinstance(value, Mapping):
+                fields_fit(forms, value)
+                return False
+            items = {name: getattr(value, name) for name in forms if hasattr(value, name)}
+            return fields_fit(forms, items) and type(value) is kind
 
         return Form(decode, fits)
 
@@ -177,11 +186,9 @@ class Compiling:
         named = fields(kind, ", ".join(forms), forms, kind.__required_keys__, is_open=True)
 
         def fits(value: Any) -> bool:
-            # A union raises if it would change an item.
-            return type(value) is dict and all(
-                [name in value and form.fits(value[name]) for name, form in forms.items()]
-                + [value.keys() <= forms.keys()]
-            )
+            if not isinstance(value, Mapping):
+                return False
+            return fields_fit(forms, value) and type(value) is dict and value.keys() == forms.keys()
 
         return Form(named, fits)
 
@@ -196,7 +203,13 @@ class Compiling:
                 value = dict(zip(kind._fields, value))  # noqa: B905 -- defaults stand for the rest
             return kind(**named(value))
 
-        return Form(decode, lambda value: type(value) is kind and all(map(_fits, forms.values(), value)))
+        def fits(value: Any) -> bool:
+            if not isinstance(value, (list, tuple, deque, Mapping)):
+                return False
+            items: Any = value if isinstance(value, Mapping) else dict(zip(forms, value))  # noqa: B905 -- defaults
+            return fields_fit(forms, items) and type(value) is kind
+
+        return Form(decode, fits)
 
 
 def _chosen(make: Callable[[Any], Form], choices: Any, annotation: Any) -> Form:
@@ -204,10 +217,6 @@ def _chosen(make: Callable[[Any], Form], choices: Any, annotation: Any) -> Form:
         return make(choices)
     except (TypeError, ValueError) as error:
         raise Unsupported(f"{_show(annotation)}: {error}") from None
-
-
-def _fits(form: Form, value: Any) -> bool:
-    return form.fits(value)
 
 
 def _pydantic(kind: Any) -> Form:

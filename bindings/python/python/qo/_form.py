@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import json
 import sys
 from collections import abc, deque
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,7 +43,11 @@ class Form(NamedTuple):
     decode: Callable[[Any], Any]
     """Make a value of JSON. Raises Mismatch."""
     fits: Callable[[Any], bool]
-    """Whether a value surely fits before it is JSON. False asks for a closer look."""
+    """Whether a value surely fits before it is JSON. False asks for a closer look.
+
+    It looks at every item, also in a container of another kind than annotated. Raises Mismatch if a union would change
+    an item on its way through JSON.
+    """
     is_any: bool = False
     """Whether it takes every value as it is."""
 
@@ -154,9 +160,34 @@ def several(item: Form, make: Callable[[Any], Any], kinds: tuple[type, ...]) -> 
             raise Mismatch("must have items that can be in a set", value) from None
 
     def fits(value: Any) -> bool:
-        return type(value) in kinds and (item.is_any or all(map(fits_item, value)))
+        is_kind = type(value) in kinds
+        return (is_kind or isinstance(value, _CONTAINERS)) and (item.is_any or all_fit(fits_item, value)) and is_kind
 
     return Form(decode, fits)
+
+
+def all_fit(fits: Callable[[Any], bool], items: Any) -> bool:
+    """Whether all items surely fit. Looks at all of them, also after one that does not: a later one may raise."""
+    try:
+        return all([*map(fits, items)])
+    except Mismatch:
+        if isinstance(items, (set, frozenset)):
+            raise
+        for index, one in enumerate(items):
+            _at(fits, one, f"[{index}]")
+        raise
+
+
+def all_fit_by_name(item: Form, items: abc.Mapping[Any, Any]) -> bool:
+    """Whether all values of an object surely fit. Looks at all of them."""
+    fit = [_at(item.fits, one, f".{name}") for name, one in items.items()]
+    return all(fit)
+
+
+def fields_fit(forms: dict[str, Form], items: abc.Mapping[str, Any]) -> bool:
+    """Whether the items surely fit the fields of their names. Looks at all of them."""
+    fit = [_at(form.fits, items[name], f".{name}") for name, form in forms.items() if name in items]
+    return all(fit)
 
 
 def _at(decode: Callable[[Any], Any], value: Any, step: str) -> Any:
@@ -198,13 +229,31 @@ def keyed(key: Form, item: Form) -> Form:
         return {_at(decode_key, name, f".{name}"): _at(decode_item, one, f".{name}") for name, one in value.items()}
 
     def fits(value: Any) -> bool:
-        if type(value) is not dict:
+        if not isinstance(value, abc.Mapping):
             return False
-        # The items first: a union raises if it would change one.
-        are_fit = item.is_any or all(map(item.fits, value.values()))
-        return are_fit and is_plain and all(type(name) is str for name in value)
+        are_fit = item.is_any or all_fit_by_name(item, value)
+        if is_plain and all(type(name) is str for name in value):
+            return are_fit and type(value) is dict
+        return _keys_fit(value, key, decode_key) and are_fit and type(value) is dict
 
     return Form(decode, fits)
+
+
+def _keys_fit(value: Any, key: Form, decode: Callable[[str], Any]) -> bool:
+    """Whether the keys of an object surely fit. Mismatch if one would get lost or would come back as another."""
+    try:
+        told = json.loads(encode(dict.fromkeys(value)))
+    except (TypeError, ValueError, RecursionError):
+        return False
+    if len(told) != len(value):
+        raise Mismatch("has keys that are the same in JSON, as 1 and '1' are", value)
+    are_fit = True
+    for one, text in zip(value, told, strict=True):
+        if not key.fits(one):
+            are_fit = False
+        elif not is_same(got := decode(text), one):
+            raise Mismatch(f"has a key that comes back as {got!r}: the keys of JSON are text", one)
+    return are_fit
 
 
 def fixed(items: list[Form]) -> Form:
@@ -216,9 +265,10 @@ def fixed(items: list[Form]) -> Form:
         return tuple(_at(item.decode, one, f"[{index}]") for index, (item, one) in enumerate(zip(items, value)))  # noqa: B905
 
     def fits(value: Any) -> bool:
-        if type(value) is not tuple or len(value) != len(items):
+        if not isinstance(value, (list, tuple, deque)) or len(value) != len(items):
             return False
-        return all(item.fits(one) for item, one in zip(items, value))  # noqa: B905
+        are_fit = [_at(item.fits, one, f"[{index}]") for index, (item, one) in enumerate(zip(items, value))]  # noqa: B905
+        return all(are_fit) and type(value) is tuple
 
     return Form(decode, fits)
 
@@ -227,7 +277,7 @@ def union(options: list[Form], shown: str) -> Form:
     """Return the form of a union: the first option that takes the value. `float | int` leaves an int an int."""
     options = sorted(options, key=lambda option: option is SCALARS[float])
     has_float = SCALARS[float] in options
-    surely = _surely_kept(options)
+    surely, alone = _surely_kept(options), _alone(options)
 
     def decode(value: Any) -> Any:
         if has_float and type(value) is float:
@@ -245,11 +295,20 @@ def union(options: list[Form], shown: str) -> Form:
         kind = type(value)
         if kind in surely:
             return True
-        if options[0].fits(value) and kind not in (tuple, set, frozenset):
+        if alone is not None:
+            return value is None or alone.fits(value)
+        # A container may have items of another kind than annotated, which come back changed.
+        if not isinstance(value, (*_CONTAINERS, abc.Mapping)) and options[0].fits(value):
             return True
-        return any(option.fits(value) for option in options) and _is_kept(value, options, decode)
+        return _is_kept(value, options)
 
     return Form(decode, fits)
+
+
+def _alone(options: list[Form]) -> Form | None:
+    """Return the only option beside None, if there is only one: none beside it takes its values."""
+    others = [option for option in options if option is not SCALARS[None] and option is not SCALARS[type(None)]]
+    return others[0] if len(others) == 1 else None
 
 
 def _surely_kept(options: list[Form]) -> frozenset[type]:
@@ -267,24 +326,43 @@ def _surely_kept(options: list[Form]) -> frozenset[type]:
     return frozenset(kept)
 
 
-def _is_kept(value: Any, options: list[Form], decode: Callable[[Any], Any]) -> bool:
+def _is_kept(value: Any, options: list[Form]) -> bool:
     """Whether a value comes back as it is. Mismatch if one option would keep it, but another one takes it before."""
     try:
         told = json.loads(encode(value))
     except (TypeError, ValueError, RecursionError):
         return False
-    got, kind = decode(told), type(value)
-    if type(got) is kind and got == value:
-        return True
+    taken: list[tuple[Form, Any]] = []
     for option in options:
-        try:
-            kept = option.decode(told)
-        except Mismatch:
-            continue
-        if type(kept) is kind and kept == value:
-            as_what, which = (type(got).__name__, kind.__name__) if type(got) is not kind else (repr(got), "its type")
-            raise Mismatch(f"comes back as {as_what}: put {which} first, or use one type", value)
-    return False
+        with suppress(Mismatch):
+            taken.append((option, option.decode(told)))
+    if not taken:
+        return False
+    first, got = taken[0]
+    if is_same(got, value):
+        return True
+    if any(is_same(kept, value) for _, kept in taken[1:]):
+        is_kind = type(got) is type(value)
+        as_what, which = (repr(got), "its type") if is_kind else (type(got).__name__, type(value).__name__)
+        raise Mismatch(f"comes back as {as_what}: put {which} first, or use one type", value)
+    # Not as it is, but this option takes it. A union in it may change an item.
+    return first.fits(value)
+
+
+def is_same(got: Any, value: Any) -> bool:
+    """Whether a value came back as it was: equal, and of the same types at every depth."""
+    if type(got) is not type(value):
+        return False
+    if isinstance(value, (list, tuple, deque)):
+        return len(got) == len(value) and all(map(is_same, got, value))
+    if isinstance(value, dict):
+        return got.keys() == value.keys() and all(is_same(got[name], one) for name, one in value.items())
+    if isinstance(value, (set, frozenset)):
+        return {(type(one), one) for one in got} == {(type(one), one) for one in value}
+    if dataclasses.is_dataclass(value):
+        of = [field.name for field in dataclasses.fields(value) if field.init]
+        return all(is_same(getattr(got, name, None), getattr(value, name, None)) for name in of)
+    return bool(got == value)
 
 
 def literal(choices: tuple[Any, ...]) -> Form:
@@ -352,6 +430,7 @@ def fields(kind: Any, shown: str, forms: dict[str, Form], required: frozenset[st
     return decode
 
 
+_CONTAINERS = (list, tuple, set, frozenset, deque)
 _LIST: tuple[Callable[[Any], Any], tuple[type, ...]] = (list, (list, tuple))
 _SET: tuple[Callable[[Any], Any], tuple[type, ...]] = (set, (set, frozenset))
 MAKE: dict[Any, tuple[Callable[[Any], Any], tuple[type, ...]]] = {

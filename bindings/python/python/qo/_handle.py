@@ -137,7 +137,7 @@ class JobHandle(HandleCalls[R], Async):
     ...     app.shutdown()
     ...     await worker
     >>> asyncio.run(main())
-    no live worker has task add and serves queue default
+    No live worker has task add and serves queue default.
     3 succeeded
     """
 

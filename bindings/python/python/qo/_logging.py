@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from datetime import datetime, timezone
 
 from . import _qo
 from ._context import CURRENT
@@ -42,10 +43,23 @@ def forward() -> None:
     _qo.log_to(emit, *(min(level, 50) for level in levels))
 
 
+class LineFormatter(logging.Formatter):
+    """Writes a record as the lines of Rust beside it: moment in UTC, level, text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record."""
+        moment = datetime.fromtimestamp(record.created, tz=timezone.utc)
+        # As Rust names it, and as wide.
+        level = {"WARNING": "WARN", "CRITICAL": "ERROR"}.get(record.levelname, record.levelname)
+        return f"{moment:%Y-%m-%dT%H:%M:%S.%fZ} {level:>5} {super().format(record)}"
+
+
 def show(*, quiet: bool) -> None:
     """Show what the app logs on stderr, unless it says how itself."""
     if not logging.getLogger().handlers:
-        logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, format=_FORMAT)
+        handler = logging.StreamHandler()
+        handler.setFormatter(LineFormatter("%(name)s: %(message)s"))
+        logging.basicConfig(level=logging.WARNING if quiet else logging.INFO, handlers=[handler])
 
 
 def attach() -> None:

@@ -250,6 +250,8 @@ class Named(Registered):
                     self._look_closer(parameter, value, forms[parameter])
         except Mismatch as mismatch:
             raise Invalid.of(f"{self.name}({parameter}){mismatch.path}", mismatch.value, mismatch.rule) from None
+        except RecursionError:
+            raise Invalid.of(f"{self.name}({parameter})", "…", "must be JSON: it is nested too deep") from None
         try:
             return encode(bound)
         except (TypeError, ValueError, RecursionError):

@@ -317,14 +317,17 @@ class Running:
         """Pass outcomes on. One that the extension refuses takes none of the others with it."""
         try:
             self._native.done(is_sync, ended)
-        except Exception as error:  # noqa: BLE001 -- no exception may lose a job
+        except BaseException as error:
+            # No exception may lose a job, nor a panic in Rust.
             if len(ended) > 1:
                 for one in ended:
                     self._hand_in([one], is_sync=is_sync)
-                return
-            _LOG.exception("the outcome of a job could not be passed on: it is tried again")
-            with suppress(Exception):
-                self._native.done(is_sync, [(ended[0][0], *_not_passed_on(error))])
+            else:
+                _LOG.exception("the outcome of a job could not be passed on: it is tried again")
+                with suppress(Exception):
+                    self._native.done(is_sync, [(ended[0][0], *_not_passed_on(error))])
+            if isinstance(error, KeyboardInterrupt):
+                raise
 
     def _tell_stuck(self, context: Context) -> None:
         if self._on_stuck is not None:
@@ -355,10 +358,18 @@ class Running:
             self._idle += 1
         return True
 
+    def _next(self) -> tuple[int, int, str, _qo.Context] | None:
+        """Wait for the next item for a thread; None once the worker has ended."""
+        while True:
+            try:
+                return self._native.next()
+            except BaseException:  # noqa: BLE001, PERF203 -- a panic in Rust must not end this thread
+                _LOG.exception("a job could not be handed to its handler: it is tried again")
+
     def serve(self) -> None:
         """Run jobs of plain functions in this thread, until the worker has ended."""
-        native, tasks, lock = self._native, self._tasks, self._lock
-        while (item := native.next()) is not None:
+        tasks, lock = self._tasks, self._lock
+        while (item := self._next()) is not None:
             number, task, payload, native_context = item
             if task == _STUCK and self._loop is not None:
                 with lock:

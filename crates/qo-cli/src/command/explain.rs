@@ -44,10 +44,8 @@ impl Explain {
             };
         }
         for reason in &explanation.reasons {
-            let (why, advice) = match reason {
-                Reason::NoLiveWorker { queue, task } => no_worker(place, queue, task),
-                reason => sentences(reason, self.job, &times),
-            };
+            let worker = |task: &Name| place.worker_for(task);
+            let (why, advice) = told(reason, self.job, &times, worker);
             screen.line(format_args!("- {why}"))?;
             if let Some(advice) = advice {
                 screen.line(screen.styled(&format!("  → {advice}"), Style::Dim))?;
@@ -72,10 +70,16 @@ fn gone(detail: &JobDetail, times: &Times) -> Option<String> {
     times.has_passed(run.lease_until).then(|| advice.to_owned())
 }
 
-/// No live worker has the task.
-fn no_worker(place: &Place, queue: &Name, task: &Name) -> (String, Option<String>) {
+/// A reason in a sentence, and what to do about it. `worker` is the command that starts a worker for a task.
+pub fn told(
+    reason: &Reason,
+    job: JobId,
+    times: &Times,
+    worker: impl Fn(&Name) -> String,
+) -> (String, Option<String>) {
+    let Reason::NoLiveWorker { queue, task } = reason else { return sentences(reason, job, times) };
     let why = format!("No live worker has task {task} and serves queue {queue}.");
-    (why, Some(format!("start one: {}; see the live workers: qo workers", place.worker_for(task))))
+    (why, Some(format!("start one: {}; see the live workers: qo workers", worker(task))))
 }
 
 /// The answer for a job that runs or has ended.

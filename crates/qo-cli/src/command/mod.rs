@@ -15,6 +15,7 @@ pub mod queues;
 pub mod schedules;
 pub mod slot;
 pub mod submit;
+pub mod wait;
 pub mod worker;
 pub mod workers;
 pub mod workflows;

@@ -244,3 +244,35 @@ fn a_submit_that_is_terminated_says_how_many_jobs_were_accepted() {
     let said = String::from_utf8_lossy(&ended.stderr).into_owned() + &String::from_utf8_lossy(&ended.stdout);
     assert!(said.contains("submitted; interrupted"), "{said}");
 }
+
+#[test]
+fn wait_returns_when_all_jobs_have_ended_and_says_how() {
+    let here = Here::new();
+    here.write(
+        ".qo.toml",
+        "[tasks.ok]\ncommand = [\"echo\", \"1\"]\n[tasks.bad]\ncommand = [\"sh\", \"-c\", \"echo no >&2; exit 100\"]\n",
+    );
+    let ids = ["ok", "ok", "bad"].map(|task| here.qo(&["submit", task]).line());
+    let [first, second, bad] = ids.each_ref().map(String::as_str);
+    here.qo(&["wait", first, "--timeout", "50ms"]).code(75).says("has not ended within 50ms; it goes on");
+    let late = here.qo(&["wait", first, bad, "--timeout", "50ms", "--json"]).code(75);
+    let late: serde_json::Value = serde_json::from_str(&late.out).expect("JSON");
+    assert_eq!((&late[0]["id"], &late[1]["state"]), (&first.into(), &"pending".into()), "{late}");
+    // It waits for jobs that begin later.
+    let waiting = here.command(&["wait", first, second]).spawn().expect("qo starts");
+    let _worker = here.worker(&[]);
+    let waited = waiting.wait_with_output().expect("it ends");
+    assert!(waited.status.success(), "{waited:?}");
+    let told = String::from_utf8(waited.stdout).expect("UTF-8");
+    assert_eq!(told, format!("job {first} (ok) succeeded\njob {second} (ok) succeeded\n"));
+    here.qo(&["wait", bad, first])
+        .code(1)
+        .shows(&format!("job {bad} (bad) failed: "))
+        .shows("(ok) succeeded");
+    let all = here.qo(&["wait", bad, first, "--json"]).code(1);
+    let all: serde_json::Value = serde_json::from_str(&all.out).expect("JSON");
+    assert_eq!((&all[0]["state"], &all[1]["output"]), (&"failed".into(), &1.into()), "{all}");
+    // A job that is not there is told before any wait.
+    here.qo(&["wait", first, "019a8a5e-7c1b-7a10-9d43-3e2a6f0c9b11"]).code(3).says("qo jobs list");
+    here.qo(&["wait"]).code(2);
+}

@@ -349,6 +349,7 @@ fn with_workers(store: &Checked<'_>) {
     let done = store.submit(&["ok", "--priority", "-5"]);
     store.until(&done, "succeeded");
     store.qo("qo jobs logs JOB", &["jobs", "logs", &done]);
+    store.qo("qo wait JOB", &["wait", &done]);
     store.qo("qo jobs retry JOB", &["jobs", "retry", &done]);
     store.qo("qo submit TASK --wait", &["submit", "ok", "--wait"]);
     here.write("one.ndjson", "{\"task\": \"ok\"}\n");

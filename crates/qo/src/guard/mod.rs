@@ -60,8 +60,10 @@
 mod descendants;
 pub(crate) mod keeper;
 mod launch;
+mod memory;
 mod process;
 
+pub use memory::{oom_kills, told};
 pub(crate) use process::{Control, until_ns};
 pub use process::{Ended, Guarded};
 

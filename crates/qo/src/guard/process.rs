@@ -2,6 +2,7 @@
 
 use super::{FAILED, keeper, kill_left_behind, monotonic_ns};
 use crate::Context;
+use crate::worker::lease::Lease;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fmt;
 use std::io::{self, Write};
@@ -27,6 +28,11 @@ impl Control {
     /// Sets the deadline of the program.
     pub fn until(&self, at: Instant) {
         self.say(&format!("until {}\n", until_ns(at)));
+    }
+
+    /// Takes the deadline away.
+    pub fn never(&self) {
+        self.say(&format!("until {NEVER}\n"));
     }
 
     pub fn stop(&self, grace: Duration) {
@@ -114,6 +120,8 @@ pub struct Guarded {
     pub(crate) signalled: Option<i32>,
     /// Its process id, once the guard has told it.
     id: Option<i32>,
+    /// The lease whose end is its deadline.
+    lease: Option<Arc<Lease>>,
     /// The line of the guard that is being read.
     line: Vec<u8>,
 }
@@ -162,13 +170,41 @@ impl Guarded {
         stream.write_all(line.as_bytes()).await?;
         stream.write_all(b"\n").await?;
         let said = BufReader::new(stream);
-        Ok(Self { control, said, gone, stdout, stderr, signalled: None, id: None, line: Vec::new() })
+        Ok(Self {
+            control,
+            said,
+            gone,
+            stdout,
+            stderr,
+            signalled: None,
+            id: None,
+            lease: None,
+            line: Vec::new(),
+        })
     }
 
     /// From now on its deadline is the end of the lease of this attempt: if that is over, the guard kills it, even if
     /// this process is stopped or dead.
-    pub fn follow(&self, context: &Context) {
-        context.state().lease.guard(&self.control);
+    pub fn follow(&mut self, context: &Context) {
+        let lease = &context.state().lease;
+        if self.lease.as_ref().is_none_or(|old| !Arc::ptr_eq(old, lease)) {
+            self.leave();
+            lease.guard(&self.control);
+            self.lease = Some(Arc::clone(lease));
+        }
+    }
+
+    /// It runs nothing of the attempt that it followed: it has no deadline until it follows another one. A process that
+    /// is kept for many jobs need not leave the lease of one job before it follows the next.
+    pub fn leave(&mut self) {
+        if let Some(lease) = self.lease.take() {
+            lease.unguard(&self.control);
+        }
+    }
+
+    /// Whether it has a deadline: it follows an attempt.
+    pub fn follows(&self) -> bool {
+        self.lease.is_some()
     }
 
     /// Asks it to end (SIGTERM), and kills it after the grace.

@@ -76,6 +76,8 @@ pub(crate) struct Attempt {
     stop: watch::Sender<Option<Stopping>>,
     /// `Unfinished` marks that are alive.
     unfinished: watch::Sender<usize>,
+    /// It runs under a guard, which ends it when its lease is over.
+    guarded: AtomicBool,
     report: Mutex<Option<Report>>,
     /// What its handler has logged, from the first line on.
     logged: OnceLock<Tail>,
@@ -104,6 +106,7 @@ impl Attempt {
             started: Instant::now(),
             stop: watch::Sender::new(None),
             unfinished: watch::Sender::new(0),
+            guarded: AtomicBool::new(false),
             report: Mutex::default(),
             logged: OnceLock::new(),
             begun_to_log: Notify::new(),
@@ -183,6 +186,15 @@ impl Attempt {
     pub fn unfinished(self: &Arc<Self>) -> Unfinished {
         self.unfinished.send_modify(|unfinished| *unfinished += 1);
         Unfinished(Arc::clone(self))
+    }
+
+    pub fn unfinished_under_guard(self: &Arc<Self>) -> Unfinished {
+        self.guarded.store(true, Ordering::SeqCst);
+        self.unfinished()
+    }
+
+    pub fn is_guarded(&self) -> bool {
+        self.guarded.load(Ordering::SeqCst)
     }
 
     /// Waits until no mark is left.

@@ -66,7 +66,7 @@ impl WorkerBuilder {
             guard: None,
             own_threads: true,
             seed: None,
-            on_stuck: Arc::new(|_| std::process::exit(EXIT_STUCK)),
+            on_stuck: OnStuck::Exit(EXIT_STUCK),
         }
     }
 
@@ -223,11 +223,11 @@ impl WorkerBuilder {
         self
     }
 
-    /// What to do when a handler still runs after the cancel grace although its lease is lost: another worker may run
-    /// the same job by then. The lease watch calls it on its own thread. Defaults to ending the process with exit code
-    /// 70.
+    /// What to do when a handler that blocks a thread still runs although its lease is lost: another worker may run the
+    /// same job soon. The lease watch calls it on its own thread. Defaults to ending the process with exit code 70; a
+    /// process that does not end within 100 ms, because other code holds its exit up, is killed (SIGKILL).
     pub fn on_stuck(mut self, act: impl Fn(FenceToken) + Send + Sync + 'static) -> Self {
-        self.on_stuck = Arc::new(act);
+        self.on_stuck = OnStuck::Call(Arc::new(act));
         self
     }
 

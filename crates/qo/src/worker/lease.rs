@@ -6,9 +6,10 @@
 //! 1. When trust ends, the watch tells all handlers to stop.
 //! 2. A handler that has not stopped is dropped after the cancel grace, at the latest half a margin later. That is
 //!    still before the lease can be over.
-//! 3. A handler that blocks a thread cannot be dropped. The watch ends the process when the cancel grace is over (exit
-//!    code 70). It does the same when the store has ended the claim of such a handler, because of its timeout or an
-//!    operator: another job may hold its slot.
+//! 3. A handler that blocks a thread cannot be dropped. The watch ends the process a moment after it should have been
+//!    dropped (exit code 70), before the lease can be over. It does the same when the store has ended the claim of such
+//!    a handler, because of its timeout or an operator: another job may hold its slot. A process under a guard is left
+//!    to its guard, and the watch waits for the cancel grace first.
 //!
 //! The margin is max(1 s, lease / 10), but at most a third of the lease: otherwise a worker would never trust a lease
 //! of one second. On a store with a coarse clock, such as a bucket, trust ends earlier by that coarseness.
@@ -17,8 +18,9 @@
 //! of the whole process the watch is overdue and acts at once. A handler whose lease is over is not polled again, even
 //! if the watch has not acted yet.
 
+use crate::exit;
 use crate::guard::Control;
-use crate::worker::attempt::{Attempt, Attempts};
+use crate::worker::attempt::{Attempt, Attempts, Stopping};
 use qo_core::{FenceToken, SessionId, Time};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -27,8 +29,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How long it may take to drop a handler whose grace is over.
+/// How long it may take to drop a handler whose time is up; under a short lease a third of the margin.
 const DROPPING: Duration = Duration::from_millis(250);
+/// How long the process may take to end when a handler was not dropped in time. Then it is killed.
+const ENDING: Duration = Duration::from_millis(100);
 
 /// How much earlier than the store a worker stops trusting a lease.
 pub fn margin(lease: Duration) -> Duration {
@@ -130,14 +134,24 @@ impl Lease {
         self.margin
     }
 
+    /// How long it may take to drop a handler. The lease is not over by then.
+    fn dropping(&self) -> Duration {
+        DROPPING.min(self.margin / 3)
+    }
+
     /// Adds a program that must be killed when the lease is over: its guard is told of every renewal from now on.
     pub fn guard(&self, control: &Arc<Control>) {
         let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
-        // A process that is kept for many jobs is added with each of them, and hears of renewals since the first.
-        if !guards.1.iter().any(|guard| guard.as_ptr() == Arc::as_ptr(control)) {
-            control.until(self.over_at());
-            guards.1.push(Arc::downgrade(control));
-        }
+        control.until(self.over_at());
+        guards.1.push(Arc::downgrade(control));
+    }
+
+    /// Takes a program out that runs nothing under this lease any more, and its deadline away.
+    pub fn unguard(&self, control: &Arc<Control>) {
+        let mut guards = self.guards.lock().unwrap_or_else(PoisonError::into_inner);
+        guards.1.retain(|guard| guard.as_ptr() != Arc::as_ptr(control));
+        // Under the lock: a renewal on another thread sets no deadline after this.
+        control.never();
     }
 
     fn tell_guards(&self) {
@@ -159,7 +173,13 @@ fn micros(duration: Duration) -> u64 {
 }
 
 /// What a worker does when a handler does not stop: see [`WorkerBuilder::on_stuck`](crate::WorkerBuilder::on_stuck).
-pub(crate) type OnStuck = Arc<dyn Fn(FenceToken) + Send + Sync>;
+#[derive(Clone)]
+pub(crate) enum OnStuck {
+    /// End the process with this exit code.
+    Exit(i32),
+    /// Call this.
+    Call(Arc<dyn Fn(FenceToken) + Send + Sync>),
+}
 
 /// The watch over a worker's leases.
 pub(crate) struct Watch {
@@ -247,16 +267,28 @@ impl Watch {
             .running()
             .into_iter()
             .filter_map(|attempt| {
-                Some((attempt.stopping()?.lost_at? + self.cancel_grace + DROPPING, attempt))
+                let Stopping { drop_at, lost_at, .. } = attempt.stopping()?;
+                let at = match attempt.is_guarded() {
+                    true => lost_at? + self.cancel_grace + DROPPING,
+                    false => drop_at.max(lost_at?) + attempt.lease.dropping(),
+                };
+                Some((at, attempt))
             })
             .filter(|(_, attempt)| !stuck.contains(&attempt.claim.token))
             .collect();
         for (at, attempt) in &lost {
             if *at <= now {
                 let (job, token, task) = (attempt.claim.job, attempt.claim.token, &attempt.claim.task);
-                tracing::error!(%job, %token, %task, "the handler still runs, long after its lease was lost");
+                if let OnStuck::Exit(_) = self.on_stuck {
+                    // Before the log: it may wait for a reader.
+                    exit::kill_within(ENDING);
+                }
+                tracing::error!(%job, %token, %task, "the handler still runs although its lease was lost");
                 stuck.push(token);
-                (self.on_stuck)(token);
+                match &self.on_stuck {
+                    OnStuck::Exit(code) => std::process::exit(*code),
+                    OnStuck::Call(act) => act(token),
+                }
             }
         }
         let stuck_at = lost.into_iter().map(|(at, _)| at).filter(|at| *at > now).min();

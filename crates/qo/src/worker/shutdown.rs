@@ -1,11 +1,13 @@
 //! Shutting a worker down: drain first, release when told again.
 
 use crate::context::CancelReason;
+use crate::exit;
 use crate::worker::Shared;
 use qo_core::{Error, ErrorKind, Result};
 use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
@@ -74,6 +76,7 @@ impl Signals {
         tracing::info!("releasing: running jobs are stopped and given back");
         shutdown.release();
         self.next().await;
+        exit::kill_within(Duration::from_secs(1));
         tracing::warn!("ending at once: the session expires, and its jobs run again");
         std::process::exit(EXIT_IMPATIENT)
     }

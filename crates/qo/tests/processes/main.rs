@@ -36,6 +36,7 @@ const TESTS: &[Test] = tests![
     signals::a_stopped_worker_that_goes_on_runs_nothing_and_is_fenced,
     signals::a_stopped_worker_on_a_bucket_that_goes_on_runs_nothing,
     signals::a_blocking_handler_ends_a_process_without_lease_with_exit_code_70,
+    signals::a_process_whose_exit_is_held_up_is_killed,
     signals::the_first_sigterm_drains_and_the_second_releases,
     namesake::two_processes_with_one_name_on_a_directory_are_two_owners,
     namesake::two_processes_with_one_name_on_a_bucket_are_two_owners,

@@ -1,6 +1,7 @@
 //! Worker processes that are killed, stopped and drained.
 
 use crate::stage::{Stage, ended, is_alive, now_ms, until};
+use crate::worker::SILENT;
 use qo::core::{AttemptOutcome, JobState};
 use qo_testkit::Bucket;
 use rustix::process::Signal;
@@ -87,6 +88,22 @@ pub async fn a_blocking_handler_ends_a_process_without_lease_with_exit_code_70()
     .await;
     worker.signal(Signal::CONT);
     assert_eq!(worker.end().await.0, Some(70));
+}
+
+pub async fn a_process_whose_exit_is_held_up_is_killed() {
+    let stage = Stage::new().await;
+    let worker = stage.worker_with(400, &[(SILENT, "1")]);
+    let job = stage.client.submit("block", &()).await.expect("submitted");
+    stage.number("started").await;
+    worker.signal(Signal::STOP);
+    until("its lease is over", async || {
+        stage.store.sweep().await.expect("swept");
+        !stage.is_running(job).await
+    })
+    .await;
+    worker.signal(Signal::CONT);
+    // No exit code: SIGKILL.
+    assert_eq!(worker.end().await.0, None);
 }
 
 pub async fn the_first_sigterm_drains_and_the_second_releases() {

@@ -92,10 +92,20 @@ impl Stage {
 
     /// The same; it runs this many jobs at once.
     pub fn worker_of(&self, lease_ms: u64, permits: u32) -> Process {
+        self.start(lease_ms, permits, &[])
+    }
+
+    /// The same, with these variables in its environment.
+    pub fn worker_with(&self, lease_ms: u64, environment: &[(&str, &str)]) -> Process {
+        self.start(lease_ms, 100, environment)
+    }
+
+    fn start(&self, lease_ms: u64, permits: u32, environment: &[(&str, &str)]) -> Process {
         let mut command = Command::new(own_executable());
         command.arg("worker").arg(self.folder.path()).arg(&self.url);
         command.args([lease_ms.to_string(), permits.to_string()]);
         command.envs(self.bucket.iter().flat_map(Bucket::environment));
+        command.envs(environment.iter().copied());
         let child = command.stdout(Stdio::piped()).spawn().expect("a process");
         Process(child)
     }

@@ -11,12 +11,17 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 /// Works on the namespace at a URL until it gets a signal, then prints how many of its settles were refused. All
 /// workers have the same name.
 pub fn main(arguments: &[String]) -> ExitCode {
     let [folder, url, lease_ms, permits] = arguments else { return ExitCode::from(2) };
     let folder = PathBuf::from(folder);
+    if std::env::var_os(SILENT).is_some() {
+        tracing::subscriber::set_global_default(Silent).expect("the first one");
+    }
     let (lease_ms, permits) = (lease_ms.parse().expect("a number"), permits.parse().expect("a number"));
     run(async {
         let store = qo::connect(url).await.expect("a store");
@@ -42,6 +47,33 @@ pub fn main(arguments: &[String]) -> ExitCode {
         say(format_args!("fenced {}", metrics.counts().fenced_total));
     });
     ExitCode::SUCCESS
+}
+
+/// The variable that makes a worker's log wait for ever.
+pub const SILENT: &str = "QO_TEST_SILENT";
+
+/// A log whose reader has stopped reading: it never returns from an error.
+struct Silent;
+
+impl Subscriber for Silent {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::ERROR
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        loop {
+            std::thread::park();
+        }
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
 }
 
 fn at_once() -> TaskConfig {

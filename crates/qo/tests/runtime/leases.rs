@@ -126,6 +126,38 @@ async fn a_handler_that_cannot_be_dropped_ends_the_process_after_the_grace() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handler_that_blocks_ends_the_process_before_its_lease_is_over() {
+    let store = Arc::new(MemoryStore::new());
+    let cable = Cable::to(store.clone());
+    let (end, ended) = mpsc::channel::<()>();
+    let ended = Mutex::new(ended);
+    let block = move |(): (), _: Context| -> Result<(), Failure> {
+        ended.lock().expect("no panic").recv().ok();
+        Ok(())
+    };
+    let (stuck, mut noticed) = tokio::sync::mpsc::unbounded_channel();
+    let (lease, from) = (Duration::from_secs(2), std::time::Instant::now());
+    let builder = Worker::builder(cable.clone())
+        .lease(lease)
+        // The grace is for handlers whose lease goes on.
+        .cancel_grace(Duration::from_secs(600))
+        .on_stuck(move |_| stuck.send(from.elapsed()).expect("the test listens"))
+        .blocking_task("block", TaskConfig::new(), block);
+    let worker = Running::start(builder);
+    let client = Client::new(store.clone());
+    let job = client.submit("block", &()).await.expect("submitted");
+    let running = || async { client.store().job(job).await.expect("a job").view.running };
+    until("it runs", || async { running().await.is_some() }).await;
+    cable.0.cut(true);
+    let cut_at = from.elapsed();
+    let stuck_at = noticed.recv().await.expect("the watch notices");
+    assert!(stuck_at < cut_at + lease, "{:?} after the cut", stuck_at - cut_at);
+    cable.0.cut(false);
+    drop(end);
+    worker.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handler_that_blocks_ends_the_process_once_its_claim_has_ended() {
     let store = Arc::new(MemoryStore::new());
     let (end, ended) = mpsc::channel::<()>();

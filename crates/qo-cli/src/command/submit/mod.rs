@@ -3,7 +3,7 @@
 mod bulk;
 mod line;
 mod options;
-mod wait;
+pub(super) mod wait;
 
 use super::argument;
 use crate::cli::Format;

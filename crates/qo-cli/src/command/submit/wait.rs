@@ -59,7 +59,8 @@ fn text(output: &str) -> Option<String> {
     serde_json::from_str(output).ok()
 }
 
-fn last_error(detail: &JobDetail) -> String {
+/// What the last attempt that failed said.
+pub fn last_error(detail: &JobDetail) -> String {
     let error = detail.attempts.iter().rev().find_map(|attempt| attempt.error.as_ref());
     let lines = |error: &str| error.trim_end().lines().map(clean).collect::<Vec<_>>().join("\n");
     error.map(|error| format!(": {}", lines(error.as_str()))).unwrap_or_default()
