@@ -121,12 +121,12 @@ impl Queue for Service {
     }
 
     async fn now(&self, request: Request<pb::NowRequest>) -> Answer<pb::NowReply> {
-        let now = |_| async { Ok(pb::NowReply { now_ms: self.store.now().await?.as_millis() }) };
+        let now = |_| async move { Ok(pb::NowReply { now_ms: self.store.now().await?.as_millis() }) };
         self.answer(request, now).await
     }
 
     async fn submit(&self, request: Request<pb::SubmitRequest>) -> Answer<pb::SubmitReply> {
-        self.answer(request, |request| async {
+        self.answer(request, |request| async move {
             let jobs = Vec::<NewJob>::try_from(request)?;
             Ok(self.store.submit(jobs).await?.into())
         })
@@ -134,14 +134,14 @@ impl Queue for Service {
     }
 
     async fn cancel(&self, request: Request<pb::JobIds>) -> Answer<pb::StateOutcomes> {
-        self.answer(request, |request| async {
+        self.answer(request, |request| async move {
             Ok(self.store.cancel(Vec::<JobId>::try_from(request)?).await?.into())
         })
         .await
     }
 
     async fn retry(&self, request: Request<pb::JobIds>) -> Answer<pb::StateOutcomes> {
-        self.answer(request, |request| async {
+        self.answer(request, |request| async move {
             Ok(self.store.retry(Vec::<JobId>::try_from(request)?).await?.into())
         })
         .await
@@ -151,7 +151,7 @@ impl Queue for Service {
         &self,
         request: Request<pb::ChangeMatchingRequest>,
     ) -> Answer<pb::ChangeMatchingReply> {
-        self.answer(request, |request| async {
+        self.answer(request, |request| async move {
             let filter = JobFilter::try_from(request.filter.unwrap_or_default())?;
             let (change, after) = (change(request.change)?, request.after.map(Cursor));
             Ok(self.store.change_matching(change, filter, after, page(request.limit)).await?.into())
@@ -167,7 +167,7 @@ impl Queue for Service {
     }
 
     async fn list_jobs(&self, request: Request<pb::ListJobsRequest>) -> Answer<pb::JobPage> {
-        self.answer(request, |request| async {
+        self.answer(request, |request| async move {
             let filter = JobFilter::try_from(request.filter.unwrap_or_default())?;
             Ok(self.store.jobs(filter, request.after.map(Cursor), page(request.limit)).await?.into())
         })
@@ -182,21 +182,21 @@ impl Queue for Service {
     }
 
     async fn open_session(&self, request: Request<pb::OpenSessionRequest>) -> Answer<pb::OpenSessionReply> {
-        self.answer(request, |request| async {
+        self.answer(request, |request| async move {
             Ok(self.store.open_session(NewSession::try_from(request)?).await?.into())
         })
         .await
     }
 
     async fn exchange(&self, request: Request<pb::ExchangeRequest>) -> Answer<pb::ExchangeReply> {
-        self.answer(request, |request| async {
+        self.answer(request, |request| async move {
             Ok(self.exchanged(Exchange::try_from(request)?).await?.into())
         })
         .await
     }
 
     async fn fetch(&self, request: Request<pb::ExchangeRequest>) -> Answer<pb::FetchReply> {
-        self.answer(request, |request| async {
+        self.answer(request, |request| async move {
             let exchange = Exchange::try_from(request)?;
             self.wakes.is_busy(exchange.session);
             let reply = self.store.fetch(exchange).await?;
@@ -260,7 +260,7 @@ impl Queue for Service {
     }
 
     async fn sweep(&self, request: Request<pb::SweepRequest>) -> Answer<pb::SweepReply> {
-        self.answer(request, |_| async { Ok(self.store.sweep().await?.into()) }).await
+        self.answer(request, |_| async move { Ok(self.store.sweep().await?.into()) }).await
     }
 
     async fn keep_log(&self, request: Request<pb::KeepLogRequest>) -> Answer<pb::Done> {
@@ -325,25 +325,25 @@ impl Queue for Service {
     }
 
     async fn list_queues(&self, request: Request<pb::ListQueuesRequest>) -> Answer<Self::ListQueuesStream> {
-        self.answer(request, |_| async {
+        self.answer(request, |_| async move {
             Ok(stream(self.store.queues().await?.into_iter().map(pb::QueueStatus::from)))
         })
         .await
     }
 
     async fn list_workers(&self, request: Request<pb::ListWorkersRequest>) -> Answer<Self::ListWorkersStream> {
-        self.answer(request, |_| async {
+        self.answer(request, |_| async move {
             Ok(stream(self.store.workers().await?.into_iter().map(pb::WorkerStatus::from)))
         })
         .await
     }
 
     async fn list_over(&self, request: Request<pb::ListOverRequest>) -> Answer<Self::ListOverStream> {
-        self.answer(request, |_| async { Ok(stream(over_items(self.store.over().await?))) }).await
+        self.answer(request, |_| async move { Ok(stream(over_items(self.store.over().await?))) }).await
     }
 
     async fn acquire_slots(&self, request: Request<pb::AcquireSlotsRequest>) -> Answer<pb::AcquireSlotsReply> {
-        self.answer(request, |request| async {
+        self.answer(request, |request| async move {
             let lease = self.store.acquire_slots(SlotRequest::try_from(request)?).await?;
             Ok(pb::AcquireSlotsReply { lease: lease.map(pb::SlotLease::from) })
         })
@@ -367,14 +367,14 @@ impl Queue for Service {
     }
 
     async fn register(&self, request: Request<pb::RegisterRequest>) -> Answer<pb::Pushed> {
-        self.answer(request, |request| async {
+        self.answer(request, |request| async move {
             Ok(self.store.register(Vec::<TaskOptions>::try_from(request)?).await?.into())
         })
         .await
     }
 
     async fn configure(&self, request: Request<pb::Configuration>) -> Answer<pb::Pushed> {
-        self.answer(request, |request| async { Ok(self.store.configure(request.try_into()?).await?.into()) })
+        self.answer(request, |request| async move { Ok(self.store.configure(request.try_into()?).await?.into()) })
             .await
     }
 
@@ -382,14 +382,14 @@ impl Queue for Service {
         &self,
         request: Request<pb::ListConfigurationsRequest>,
     ) -> Answer<Self::ListConfigurationsStream> {
-        self.answer(request, |_| async {
+        self.answer(request, |_| async move {
             Ok(stream(self.store.configurations().await?.into_iter().map(pb::Configuration::from)))
         })
         .await
     }
 
     async fn list_pushes(&self, request: Request<pb::ListPushesRequest>) -> Answer<pb::Pushes> {
-        self.answer(request, |_| async {
+        self.answer(request, |_| async move {
             let pushes = self.store.pushes().await?.into_iter().map(pb::Push::from).collect();
             Ok(pb::Pushes { pushes })
         })
@@ -423,7 +423,7 @@ impl Queue for Service {
         &self,
         request: Request<pb::ListSchedulesRequest>,
     ) -> Answer<Self::ListSchedulesStream> {
-        self.answer(request, |_| async {
+        self.answer(request, |_| async move {
             Ok(stream(self.store.schedules().await?.into_iter().map(pb::ScheduleStatus::from)))
         })
         .await
