@@ -126,7 +126,7 @@ impl Server {
                 sleep(PAUSE).await;
                 continue;
             };
-            // Answers are small and somebody waits for each.
+            // Answers are small, and a caller waits for each.
             stream.set_nodelay(true).ok();
             let service = TowerToHyperService::new(router.clone());
             let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();

@@ -18,7 +18,7 @@ impl Addresses {
         let refused = |rule: &str| Err(Error::invalid("store", url, rule));
         let Some(rest) = url.strip_prefix("http://") else {
             return match url.starts_with("https://") {
-                true => refused("TLS comes with a later release: use http:// to a server on this machine"),
+                true => refused("this release has no TLS: use http:// to a server on this machine"),
                 false => refused("must be http://host:port[,host:port…]"),
             };
         };
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn a_url_that_is_not_one_says_what_is_wrong() {
         for (url, said) in [
-            ("https://a:1", "TLS comes with a later release"),
+            ("https://a:1", "this release has no TLS"),
             ("http://", "without a path"),
             ("http://a:1,", "without a path"),
             ("http://a:1/qo", "without a path"),

@@ -13,7 +13,7 @@
 //! | `Internal` | `INTERNAL` | 500 |
 //!
 //! A status of qo carries the whole error as a detail. A status without it comes from the network, a proxy or the HTTP/2
-//! library: nobody can say whether the call happened.
+//! library, and does not say whether the call happened.
 
 use crate::{limits, pb};
 use prost::Message;

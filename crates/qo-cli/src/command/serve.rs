@@ -17,7 +17,7 @@ Examples:
   qo submit resize --store http://127.0.0.1:7700
 
 It speaks gRPC (package qo.v1, with health and reflection), and answers /healthz and /readyz over HTTP, on one port.
-It listens on this machine alone: tokens and TLS come with a later version.
+It listens on this machine alone, because it has neither tokens nor TLS.
 It sweeps: leases end and schedules fire also while no worker is connected.
 Several may serve one store; name them all in the URL, and clients move on when one ends: http://127.0.0.1:7700,127.0.0.1:7701
 The first Ctrl-C or SIGTERM drains: calls that run end within 10 s, no call begins. The second ends at once.")]

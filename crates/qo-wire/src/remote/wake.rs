@@ -2,7 +2,7 @@
 //!
 //! The numbers are this client's own: those of one server mean nothing to another. There are two counters in one:
 //!
-//! - An even number stands for changes of any kind. A stream tells of them while somebody waits.
+//! - An even number stands for changes of any kind. A stream tells of them while a caller waits.
 //! - An odd number stands for work of this client's sessions. Each session that looked for work and found none has a
 //!   stream, on which the server tells it when to look again.
 //!
@@ -95,8 +95,9 @@ impl Wakes {
             loop {
                 let outcome = stream(&link, &wakes, session, &mut pause).await;
                 let Some(wakes) = wakes.upgrade() else { return };
-                if let Outcome::Over = outcome {
-                    wakes.streams().remove(&session);
+                if let Outcome::Over = outcome
+                    && wakes.ends(session)
+                {
                     return;
                 }
                 if let Outcome::Broke = outcome {
@@ -108,6 +109,17 @@ impl Wakes {
             }
         });
         streams.insert(session, task.abort_handle());
+    }
+
+    /// Whether a stream that is over may end: a caller may have begun to wait for changes meanwhile.
+    fn ends(&self, session: Option<SessionId>) -> bool {
+        // A caller subscribes before it asks for a stream, and asks under this lock.
+        let mut streams = self.streams();
+        let ends = session.is_some() || self.any.receiver_count() == 0;
+        if ends {
+            streams.remove(&session);
+        }
+        ends
     }
 
     /// Ends the stream of a session.
@@ -144,7 +156,7 @@ enum Outcome {
     Broke,
     /// Another server is the current one.
     Moved,
-    /// Nobody needs it any more: the session has ended, or nobody waits for changes.
+    /// It is not needed any more: the session has ended, or no caller waits for changes.
     Over,
 }
 
