@@ -58,7 +58,9 @@ async fn throughput(
 ) -> Result<()> {
     let store = qo::connect(url).await?;
     if limited {
-        for (group, limit) in [("cluster", 100_000), ("queue:default", 90_000), ("noop", 80_000), ("noop/*", 70_000)] {
+        for (group, limit) in
+            [("cluster", 100_000), ("queue:default", 90_000), ("noop", 80_000), ("noop/*", 70_000)]
+        {
             store.set_limit(group.parse::<GroupRef>()?, limit).await?;
         }
     }
@@ -90,7 +92,8 @@ async fn throughput(
 async fn work(url: &str, workers: u64, permits: u64) -> Result<()> {
     let mut all = tokio::task::JoinSet::new();
     for _ in 0..workers {
-        let options = WorkerOptions { max_concurrent_tasks: Some(permits as u32), ..WorkerOptions::default() };
+        let options =
+            WorkerOptions { max_concurrent_tasks: Some(permits as u32), ..WorkerOptions::default() };
         let noop = |_: u64, _: Context| async { Ok::<_, Failure>(()) };
         let worker = Worker::builder(qo::connect(url).await?).options(options).task("noop", noop).build()?;
         all.spawn(worker.run());

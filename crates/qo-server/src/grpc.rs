@@ -67,7 +67,11 @@ impl Service {
     }
 
     /// Wakes a stream whenever a counter grows.
-    fn watch(&self, mut counter: watch::Receiver<u64>, session: Option<qo_core::SessionId>) -> Items<pb::WakeUp> {
+    fn watch(
+        &self,
+        mut counter: watch::Receiver<u64>,
+        session: Option<qo_core::SessionId>,
+    ) -> Items<pb::WakeUp> {
         let (sender, receiver) = mpsc::channel(WAKE_UPS);
         let (wakes, mut ending) = (Arc::clone(&self.wakes), self.ending.clone());
         tokio::spawn(async move {
@@ -331,7 +335,10 @@ impl Queue for Service {
         .await
     }
 
-    async fn list_workers(&self, request: Request<pb::ListWorkersRequest>) -> Answer<Self::ListWorkersStream> {
+    async fn list_workers(
+        &self,
+        request: Request<pb::ListWorkersRequest>,
+    ) -> Answer<Self::ListWorkersStream> {
         self.answer(request, |_| async move {
             Ok(stream(self.store.workers().await?.into_iter().map(pb::WorkerStatus::from)))
         })
@@ -342,7 +349,10 @@ impl Queue for Service {
         self.answer(request, |_| async move { Ok(stream(over_items(self.store.over().await?))) }).await
     }
 
-    async fn acquire_slots(&self, request: Request<pb::AcquireSlotsRequest>) -> Answer<pb::AcquireSlotsReply> {
+    async fn acquire_slots(
+        &self,
+        request: Request<pb::AcquireSlotsRequest>,
+    ) -> Answer<pb::AcquireSlotsReply> {
         self.answer(request, |request| async move {
             let lease = self.store.acquire_slots(SlotRequest::try_from(request)?).await?;
             Ok(pb::AcquireSlotsReply { lease: lease.map(pb::SlotLease::from) })
@@ -374,8 +384,11 @@ impl Queue for Service {
     }
 
     async fn configure(&self, request: Request<pb::Configuration>) -> Answer<pb::Pushed> {
-        self.answer(request, |request| async move { Ok(self.store.configure(request.try_into()?).await?.into()) })
-            .await
+        self.answer(
+            request,
+            |request| async move { Ok(self.store.configure(request.try_into()?).await?.into()) },
+        )
+        .await
     }
 
     async fn list_configurations(
@@ -437,7 +450,10 @@ impl Queue for Service {
         .await
     }
 
-    async fn trigger_schedule(&self, request: Request<pb::TriggerScheduleRequest>) -> Answer<pb::SubmitOutcome> {
+    async fn trigger_schedule(
+        &self,
+        request: Request<pb::TriggerScheduleRequest>,
+    ) -> Answer<pb::SubmitOutcome> {
         self.answer(request, |request| async move {
             let (schedule, job) = (name("schedule", &request.schedule)?, job_id("job", &request.job)?);
             let submitted: Submitted = self.store.trigger_schedule(schedule, job).await?;

@@ -73,7 +73,8 @@ mod tests {
         for host in ["localhost", "LocalHost:7700", "127.0.0.1:80", "127.9.9.9", "[::1]:7700", "[::1]"] {
             assert!(is_this_machine(host), "{host}");
         }
-        for host in ["", "evil.example", "localhost.evil.example:7700", "10.0.0.1", "0.0.0.0:1", "[fe80::1]"] {
+        for host in ["", "evil.example", "localhost.evil.example:7700", "10.0.0.1", "0.0.0.0:1", "[fe80::1]"]
+        {
             assert!(!is_this_machine(host), "{host}");
         }
     }

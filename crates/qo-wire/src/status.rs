@@ -96,7 +96,9 @@ pub fn error(status: &Status) -> Option<Error> {
 fn fitting(mut error: pb::Error, most: usize) -> pb::Error {
     while error.encoded_len() > most && error.mistakes.pop().is_some() {}
     if error.encoded_len() > most {
-        for text in [Some(&mut error.message), error.rule.as_mut(), error.origin.as_mut(), error.path.as_mut()] {
+        for text in
+            [Some(&mut error.message), error.rule.as_mut(), error.origin.as_mut(), error.path.as_mut()]
+        {
             text.into_iter().for_each(|text| text.truncate(text.floor_char_boundary(most / 5)));
         }
     }

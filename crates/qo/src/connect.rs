@@ -81,7 +81,9 @@ pub async fn open(url: &str, purpose: Purpose) -> Result<Opened> {
         #[cfg(feature = "postgres")]
         Place::Postgres(url) => open_schema(&url).await?,
         #[cfg(feature = "http")]
-        Place::Served(servers) => Arc::new(qo_wire::RemoteStore::connect(&servers, qo_wire::Options::default()).await?),
+        Place::Served(servers) => {
+            Arc::new(qo_wire::RemoteStore::connect(&servers, qo_wire::Options::default()).await?)
+        }
         Place::Memory => Arc::new(MemoryStore::new()),
     };
     Ok(Opened { store, has_made: false })
@@ -209,7 +211,9 @@ impl Place {
                 refused("must be a connection string, as in postgres://user@host/database?schema=qo")
             }
             #[cfg(feature = "http")]
-            "http" | "https" => qo_wire::Addresses::parse(url).map(Self::Served).or_else(|error| refused(error.rule())),
+            "http" | "https" => {
+                qo_wire::Addresses::parse(url).map(Self::Served).or_else(|error| refused(error.rule()))
+            }
             #[cfg(not(feature = "http"))]
             "http" | "https" => refused("this build of qo opens no servers: add the feature http"),
             _ => refused("must be file:DIR, s3://bucket/prefix, postgres://…, http://host:port or memory:"),

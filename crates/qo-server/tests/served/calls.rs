@@ -51,7 +51,10 @@ async fn refused(store: &dyn Store) -> Vec<Error> {
     add(store.return_slots(LeaseId(id(3)), FenceToken(4)).await.err());
     add(store.steer_workflow(name("w"), Steer::Retry(1)).await.err());
     add(store.register(vec![TaskOptions { timeout_ms: Some(0), ..TaskOptions::new(name("t")) }]).await.err());
-    add(store.acquire_slots(SlotRequest::new(LeaseId(id(3)), "cluster".parse().expect("a group"), name("p"), 500)).await.err());
+    add(store
+        .acquire_slots(SlotRequest::new(LeaseId(id(3)), "cluster".parse().expect("a group"), name("p"), 500))
+        .await
+        .err());
     let mut wrong = qo_core::Configuration::default();
     for n in 0..150 {
         wrong.queue_priorities.insert(name(&format!("queue-with-a-long-name-{n}")), 0);
@@ -81,7 +84,14 @@ fn a_server_that_is_not_there_is_unavailable() {
         served.kill().await;
         let new = || {
             let tasks = vec![name("mail")];
-            NewSession { id: SessionId(id(1)), worker: name("w"), queues: vec![], tasks, lease_ms: 1_000, permits: 1 }
+            NewSession {
+                id: SessionId(id(1)),
+                worker: name("w"),
+                queues: vec![],
+                tasks,
+                lease_ms: 1_000,
+                permits: 1,
+            }
         };
         // The first call may find out that its connection is gone only when it is under way.
         let first = store.open_session(new()).await.expect_err("no server");

@@ -51,7 +51,7 @@ async fn hand_on(client: TcpStream, server: TcpStream, is_deaf: Arc<AtomicBool>)
             // The first answer of 100 bytes or more is the reply; smaller frames only acknowledge.
             if count == 0 || (is_deaf.load(Ordering::SeqCst) && count >= 100) {
                 is_deaf.store(false, Ordering::SeqCst);
-                return Ok(());
+                return Ok::<(), std::io::Error>(());
             }
             to_client.write_all(&bytes[..count]).await?;
         }
@@ -59,7 +59,7 @@ async fn hand_on(client: TcpStream, server: TcpStream, is_deaf: Arc<AtomicBool>)
     // Whichever ends first cuts both.
     tokio::select! {
         result = there => result.ok(),
-        result = back => result.ok() as Option<()>,
+        result = back => result.ok(),
     };
 }
 
@@ -76,7 +76,14 @@ fn an_exchange_whose_reply_was_cut_off_is_answered_again_by_its_number() {
         let client = remote(&[proxy.address]).await;
         let session = SessionId(Uuid::from_u128(1));
         let tasks = vec![name("mail")];
-        let new = NewSession { id: session, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 9 };
+        let new = NewSession {
+            id: session,
+            worker: name("w"),
+            queues: vec![],
+            tasks,
+            lease_ms: 60_000,
+            permits: 9,
+        };
         client.open_session(new).await.expect("a session");
         let jobs: Vec<_> = (1..=3).map(|n| NewJob::new(JobId(Uuid::from_u128(n)), name("mail"))).collect();
         client.submit(jobs.clone()).await.expect("accepted");

@@ -36,7 +36,10 @@ fn a_page_of_another_site_gets_no_answer() {
         let served = Served::start(Arc::new(MemoryStore::new())).await;
         for host in ["evil.example", "evil.example:7700", "10.0.0.1"] {
             let (status, body) = get(served.address, "/healthz", host).await;
-            assert!(status.starts_with("HTTP/1.1 421") && body.contains("loopback"), "{host}: {status} {body}");
+            assert!(
+                status.starts_with("HTTP/1.1 421") && body.contains("loopback"),
+                "{host}: {status} {body}"
+            );
         }
     });
 }

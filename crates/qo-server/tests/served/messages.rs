@@ -3,10 +3,16 @@
 use proptest::collection::{btree_map, vec};
 use proptest::option::of;
 use proptest::prelude::*;
+use qo_core::{
+    Attempt, AttemptOutcome, Cause, Granted, GroupRef, Reason, Started, Submitted, TaskOptions, Time,
+};
 use qo_core::{Claim, Error, ErrorKind, Exchange, ExchangeReply, FenceToken, JobId, Json, Key, Name, NewJob};
-use qo_core::{ClaimedJob, JobState, OnFailure, OnLimit, Outcome, Prefetch, Progress, RetryPolicy, SessionId};
-use qo_core::{Configuration, Missed, PartialRetention, PrefetchedJob, Schedule, Settle, Start, Stop, StopReason};
-use qo_core::{Attempt, AttemptOutcome, Cause, Granted, GroupRef, Reason, Started, Submitted, TaskOptions, Time};
+use qo_core::{
+    ClaimedJob, JobState, OnFailure, OnLimit, Outcome, Prefetch, Progress, RetryPolicy, SessionId,
+};
+use qo_core::{
+    Configuration, Missed, PartialRetention, PrefetchedJob, Schedule, Settle, Start, Stop, StopReason,
+};
 use qo_wire::pb;
 use uuid::Uuid;
 
@@ -80,7 +86,8 @@ fn errors() -> impl Strategy<Value = Error> {
     ]));
     (kinds, ".{0,20}", of("[a-z]{1,5}"), of(".{0,9}"), of(any::<usize>()), causes).prop_map(
         |(kind, rule, path, value, item, cause)| {
-            let mut error = Error::from_parts(kind, path.as_deref().unwrap_or_default(), value.as_deref(), &rule);
+            let mut error =
+                Error::from_parts(kind, path.as_deref().unwrap_or_default(), value.as_deref(), &rule);
             if let Some(index) = item {
                 error = error.at_item("jobs", index).found_in("a.toml:3");
             }
@@ -133,7 +140,8 @@ fn jobs() -> impl Strategy<Value = NewJob> {
 fn outcomes() -> impl Strategy<Value = Outcome> {
     prop_oneof![
         texts().prop_map(|output| Outcome::Succeed { output }),
-        (".{0,9}", any::<u64>()).prop_map(|(error, delay_ms)| Outcome::Retry { error: error.into(), delay_ms }),
+        (".{0,9}", any::<u64>())
+            .prop_map(|(error, delay_ms)| Outcome::Retry { error: error.into(), delay_ms }),
         ".{0,9}".prop_map(|error| Outcome::Fail { error: error.into() }),
         any::<u64>().prop_map(|delay_ms| Outcome::Snooze { delay_ms }),
         Just(Outcome::Release),
@@ -142,7 +150,8 @@ fn outcomes() -> impl Strategy<Value = Outcome> {
 }
 
 fn exchanges() -> impl Strategy<Value = Exchange> {
-    let settle = (ids(), tokens(), outcomes()).prop_map(|(job, token, outcome)| Settle { job, token, outcome });
+    let settle =
+        (ids(), tokens(), outcomes()).prop_map(|(job, token, outcome)| Settle { job, token, outcome });
     let start = (ids(), tokens()).prop_map(|(job, token)| Start { job, token });
     let progress = (ids(), tokens(), any::<u8>(), ".{0,9}")
         .prop_map(|(job, token, percent, note)| Progress { job, token, percent, note: note.into() });
@@ -151,8 +160,8 @@ fn exchanges() -> impl Strategy<Value = Exchange> {
     let claim = (any::<u32>(), of(any::<u32>()), prefetch)
         .prop_map(|(max, max_claim_batch, prefetch)| Claim { max, max_claim_batch, prefetch });
     let lists = (vec(settle, 0..4), vec(start, 0..4), vec(progress, 0..4));
-    (any::<(u128, u64, u32, bool)>(), lists, claim, of(any::<u64>())).prop_map(|(plain, lists, claim, idle_ms)| {
-        Exchange {
+    (any::<(u128, u64, u32, bool)>(), lists, claim, of(any::<u64>())).prop_map(
+        |(plain, lists, claim, idle_ms)| Exchange {
             session: SessionId(Uuid::from_u128(plain.0)),
             number: plain.1,
             settles: lists.0,
@@ -162,14 +171,14 @@ fn exchanges() -> impl Strategy<Value = Exchange> {
             free_permits: plain.2,
             draining: plain.3,
             idle_ms,
-        }
-    })
+        },
+    )
 }
 
 fn claimed() -> impl Strategy<Value = ClaimedJob> {
     let what = (ids(), tokens(), any::<u32>(), any::<u32>(), names(), names(), names());
-    (what, of(keys()), texts(), of(any::<u64>()), retries()).prop_map(|(what, key, payload, timeout_ms, retry)| {
-        ClaimedJob {
+    (what, of(keys()), texts(), of(any::<u64>()), retries()).prop_map(
+        |(what, key, payload, timeout_ms, retry)| ClaimedJob {
             id: what.0,
             token: what.1,
             attempt: what.2,
@@ -181,25 +190,27 @@ fn claimed() -> impl Strategy<Value = ClaimedJob> {
             payload,
             timeout_ms,
             retry,
-        }
-    })
+        },
+    )
 }
 
 fn replies() -> impl Strategy<Value = ExchangeReply> {
     let settled = prop_oneof![states().prop_map(Ok), errors().prop_map(Err)];
-    let granted = (tokens(), of(any::<u64>()), retries())
-        .prop_map(|(token, timeout_ms, retry)| Granted { token, timeout_ms, retry });
+    let granted = (tokens(), of(any::<u64>()), retries()).prop_map(|(token, timeout_ms, retry)| Granted {
+        token,
+        timeout_ms,
+        retry,
+    });
     let started = prop_oneof![
         (states(), of(granted)).prop_map(|(then, run)| Ok(Started { then, run })),
         errors().prop_map(Err)
     ];
-    let prefetched =
-        (claimed(), times()).prop_map(|(job, claim_until)| PrefetchedJob { job, claim_until });
+    let prefetched = (claimed(), times()).prop_map(|(job, claim_until)| PrefetchedJob { job, claim_until });
     let reason = prop::sample::select(vec![StopReason::Cancelled, StopReason::LeaseEnded]);
     let stop = (ids(), tokens(), reason).prop_map(|(job, token, reason)| Stop { job, token, reason });
     let lists = (vec(settled, 0..4), vec(started, 0..4), vec(claimed(), 0..3), vec(prefetched, 0..3));
-    (any::<u64>(), lists, vec(stop, 0..3), times(), times()).prop_map(|(number, lists, stop, now, lease_until)| {
-        ExchangeReply {
+    (any::<u64>(), lists, vec(stop, 0..3), times(), times()).prop_map(
+        |(number, lists, stop, now, lease_until)| ExchangeReply {
             number,
             settled: lists.0,
             started: lists.1,
@@ -208,8 +219,8 @@ fn replies() -> impl Strategy<Value = ExchangeReply> {
             stop,
             now,
             lease_until,
-        }
-    })
+        },
+    )
 }
 
 fn configurations() -> impl Strategy<Value = Configuration> {
@@ -327,7 +338,8 @@ fn every_outcome_of_an_attempt_and_every_reason_has_a_message() {
         assert_eq!(Attempt::try_from(pb::Attempt::from(attempt.clone())), Ok(attempt));
     }
     // Serde lists the reasons when it meets one that it does not know.
-    let unknown = serde_json::from_value::<Reason>(serde_json::json!({ "reason": "?" })).expect_err("no such reason");
+    let unknown =
+        serde_json::from_value::<Reason>(serde_json::json!({ "reason": "?" })).expect_err("no such reason");
     let known = unknown.to_string().matches('`').count() / 2 - 1;
     let oneof = pb::DESCRIPTORS;
     let set = <prost_types::FileDescriptorSet as prost::Message>::decode(oneof).expect("descriptors");

@@ -76,7 +76,8 @@ fn the_protocol_only_ever_grows() {
 fn every_method_says_whether_it_changes_something() {
     let set = FileDescriptorSet::decode(pb::DESCRIPTORS).expect("descriptors");
     let services = set.file.iter().flat_map(|file| &file.service);
-    let described: BTreeSet<&str> = services.flat_map(|service| &service.method).map(|method| method.name()).collect();
+    let described: BTreeSet<&str> =
+        services.flat_map(|service| &service.method).map(|method| method.name()).collect();
     let listed: BTreeSet<&str> = methods::METHODS.iter().map(|method| method.name).collect();
     assert_eq!((listed.len(), &listed), (methods::METHODS.len(), &described));
 }
@@ -107,7 +108,8 @@ fn a_plain_client_gets_small_errors_and_a_heartbeat() {
     block_on(async {
         let served = Served::start(Arc::new(MemoryStore::new())).await;
         let url = format!("http://{}", served.address);
-        let channel = tonic::transport::Endpoint::from_shared(url).expect("a url").connect().await.expect("it answers");
+        let channel =
+            tonic::transport::Endpoint::from_shared(url).expect("a url").connect().await.expect("it answers");
         let mut client = pb::queue_client::QueueClient::new(channel);
         let mut wrong = pb::Configuration::default();
         for n in 0..150 {
@@ -134,7 +136,12 @@ fn a_plain_client_gets_small_errors_and_a_heartbeat() {
         let new = pb::NewJob { id: job.clone(), task: "mail".into(), ..pb::NewJob::default() };
         client.submit(pb::SubmitRequest { jobs: vec![new] }).await.expect("accepted");
         let claim = Some(pb::Claim { max: 1, ..pb::Claim::default() });
-        let ask = pb::ExchangeRequest { session: session.clone(), number: 1, claim, ..pb::ExchangeRequest::default() };
+        let ask = pb::ExchangeRequest {
+            session: session.clone(),
+            number: 1,
+            claim,
+            ..pb::ExchangeRequest::default()
+        };
         let reply = client.exchange(ask).await.expect("a reply").into_inner();
         assert_eq!((reply.claimed.len(), reply.claimed[0].queue.as_str()), (1, "default"));
         let beat = |number, capacity| pb::HeartbeatRequest {

@@ -19,7 +19,14 @@ fn job(n: u128, bytes: usize) -> NewJob {
 fn worker() -> NewSession {
     let name = |text| Name::parse("name", text).expect("a name");
     let (worker, tasks) = (name("w"), vec![name("mail")]);
-    NewSession { id: SessionId(Uuid::from_u128(1)), worker, queues: vec![], tasks, lease_ms: 60_000, permits: 100 }
+    NewSession {
+        id: SessionId(Uuid::from_u128(1)),
+        worker,
+        queues: vec![],
+        tasks,
+        lease_ms: 60_000,
+        permits: 100,
+    }
 }
 
 #[test]
@@ -36,7 +43,10 @@ fn calls_and_answers_at_their_caps_are_carried() {
         let mut owned = Vec::new();
         for number in 1..=2 {
             let claim = Claim { max: 100, ..Claim::default() };
-            let reply = store.exchange(Exchange { claim, ..Exchange::renew(session, number) }).await.expect("it fits");
+            let reply = store
+                .exchange(Exchange { claim, ..Exchange::renew(session, number) })
+                .await
+                .expect("it fits");
             assert!(!reply.claimed.is_empty(), "{number}");
             owned.extend(reply.claimed);
         }
@@ -47,7 +57,8 @@ fn calls_and_answers_at_their_caps_are_carried() {
         };
         let settles: Vec<_> = owned.iter().map(settle).collect();
         assert_eq!(settles.len() * caps::PAYLOAD_BYTES, caps::SETTLE_BYTES);
-        let reply = store.exchange(Exchange { settles, ..Exchange::renew(session, 3) }).await.expect("it fits");
+        let reply =
+            store.exchange(Exchange { settles, ..Exchange::renew(session, 3) }).await.expect("it fits");
         assert!(reply.settled.iter().all(Result::is_ok));
         let detail = store.job(owned[0].id).await.expect("it fits");
         assert_eq!(detail.output.map(|output| output.as_str().len()), Some(caps::PAYLOAD_BYTES));

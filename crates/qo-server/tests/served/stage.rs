@@ -107,7 +107,8 @@ impl Intercept for Remote {
 
 /// An error with everything that a program may read of it.
 pub fn parts(error: &Error) -> String {
-    let mistakes: Vec<_> = error.mistakes().iter().map(|mistake| (mistake.path(), mistake.message())).collect();
+    let mistakes: Vec<_> =
+        error.mistakes().iter().map(|mistake| (mistake.path(), mistake.message())).collect();
     format!(
         "{:?} {:?} {:?} {:?} {:?} {:?} {:?} {mistakes:?}",
         error.kind(),

@@ -56,7 +56,8 @@ fn name(text: &str) -> Name {
 async fn waiting(store: &dyn Store, n: u128) -> u64 {
     let session = SessionId(Uuid::from_u128(n));
     let tasks = vec![name("mail")];
-    let new = NewSession { id: session, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 1 };
+    let new =
+        NewSession { id: session, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 1 };
     store.open_session(new).await.expect("a session");
     let claim = Claim { max: 1, ..Claim::default() };
     // The first look opens the stream, which begins with a wake-up.

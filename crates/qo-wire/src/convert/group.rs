@@ -41,11 +41,8 @@ impl TryFrom<pb::GroupStatus> for GroupStatus {
 
 impl From<Limits> for pb::Limits {
     fn from(limits: Limits) -> Self {
-        let code = |code: CodeLimit| pb::CodeLimit {
-            task: text(code.task),
-            limit: code.limit,
-            app: text(code.app),
-        };
+        let code =
+            |code: CodeLimit| pb::CodeLimit { task: text(code.task), limit: code.limit, app: text(code.app) };
         Self {
             operator: limits.operator,
             config: limits.config,
@@ -60,9 +57,7 @@ impl TryFrom<pb::Limits> for Limits {
     type Error = Error;
 
     fn try_from(limits: pb::Limits) -> Result<Self> {
-        let code = |code: &pb::CodeLimit| {
-            parts!({ "task": code.task, "limit": code.limit, "app": code.app })
-        };
+        let code = |code: &pb::CodeLimit| parts!({ "task": code.task, "limit": code.limit, "app": code.app });
         built(parts!({
             "operator": limits.operator,
             "config": limits.config,
@@ -154,6 +149,7 @@ pub(crate) fn detail_of(parts: Vec<pb::GroupPart>) -> Result<GroupDetail> {
             Part::Holder(holder) => holders.push(Holder::try_from(holder)?),
         }
     }
-    let status = status.ok_or_else(|| Error::from_parts(ErrorKind::Invalid, "status", None, "must be given"))?;
+    let status =
+        status.ok_or_else(|| Error::from_parts(ErrorKind::Invalid, "status", None, "must be given"))?;
     built(parts!({ "status": status, "holders": holders }))
 }

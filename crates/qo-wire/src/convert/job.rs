@@ -248,4 +248,3 @@ impl From<pb::ChangeMatchingReply> for Changed {
         Self { jobs, next: next.map(Cursor) }
     }
 }
-

@@ -121,10 +121,7 @@ pub(crate) fn slots(limits: &BTreeMap<GroupRef, u32>) -> BTreeMap<String, u32> {
     limits.iter().map(|(group, &slots)| (group.to_string(), slots)).collect()
 }
 
-pub(crate) fn slots_by_group(
-    field: &str,
-    limits: BTreeMap<String, u32>,
-) -> Result<BTreeMap<GroupRef, u32>> {
+pub(crate) fn slots_by_group(field: &str, limits: BTreeMap<String, u32>) -> Result<BTreeMap<GroupRef, u32>> {
     limits.into_iter().map(|(text, slots)| Ok((group(field, &text)?, slots))).collect()
 }
 

@@ -71,7 +71,8 @@ impl TryFrom<pb::Configuration> for Configuration {
         let pb::Configuration { app, limits, queue_priorities, schedules, retention } = configuration;
         let priority = |(queue, priority): (String, u32)| Ok((name("queue_priorities", &queue)?, priority));
         let schedule = |(schedule, spec): (String, pb::Schedule)| {
-            let spec = Schedule::try_from(spec).map_err(|error| error.at(format_args!("schedules[{schedule}]")));
+            let spec =
+                Schedule::try_from(spec).map_err(|error| error.at(format_args!("schedules[{schedule}]")));
             Ok((name("schedules", &schedule)?, spec?))
         };
         Ok(Self {

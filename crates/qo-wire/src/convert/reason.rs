@@ -94,11 +94,15 @@ impl TryFrom<pb::Reason> for Reason {
             Wire::ScheduledUntil(pb::ScheduledUntil { run_at_ms }) => {
                 Self::ScheduledUntil { run_at: Time::from_millis(run_at_ms) }
             }
-            Wire::RetryAt(pb::RetryAt { run_at_ms }) => Self::RetryAt { run_at: Time::from_millis(run_at_ms) },
+            Wire::RetryAt(pb::RetryAt { run_at_ms }) => {
+                Self::RetryAt { run_at: Time::from_millis(run_at_ms) }
+            }
             Wire::Expired(pb::Expired { good_until_ms }) => {
                 Self::Expired { good_until: Time::from_millis(good_until_ms) }
             }
-            Wire::QueuePaused(pb::QueuePaused { queue }) => Self::QueuePaused { queue: name("queue", &queue)? },
+            Wire::QueuePaused(pb::QueuePaused { queue }) => {
+                Self::QueuePaused { queue: name("queue", &queue)? }
+            }
             Wire::WaitingForStep(pb::WaitingForStep { workflow, waits_for }) => {
                 Self::WaitingForStep { workflow: name("workflow", &workflow)?, waits_for: step(waits_for)? }
             }

@@ -1,10 +1,10 @@
 //! Jobs, queues and workers as people see them.
 
-use super::{all, built, enumeration, millis, messages, needed, number, slots, state, text, texts};
+use super::{all, built, enumeration, messages, millis, needed, number, slots, state, text, texts};
 use crate::pb;
 use qo_core::{Attempt, AttemptOutcome, Cursor, Error, ErrorKind, JobDetail, JobPage, JobProgress, JobView};
-use qo_core::{LeaseOver, LimitSource, Over, QueueStatus, Result, RetryPolicy, Running, SessionOver};
 use qo_core::{Holder, WorkerStatus};
+use qo_core::{LeaseOver, LimitSource, Over, QueueStatus, Result, RetryPolicy, Running, SessionOver};
 use serde_json::json as parts;
 
 enumeration!(LimitSource, pb::LimitSource, "source", { Operator, Config, Code, Submit });

@@ -1,6 +1,8 @@
 //! Sessions and the exchange.
 
-use super::{all, enumeration, job_id, json, key_if, messages, millis, moment, name, names, needed, session_id};
+use super::{
+    all, enumeration, job_id, json, key_if, messages, millis, moment, name, names, needed, session_id,
+};
 use super::{state, text, texts, value};
 use crate::pb;
 use qo_core::{Claim, ClaimedJob, Error, ErrorText, Exchange, ExchangeReply, FenceToken, Granted, Json};
@@ -71,17 +73,8 @@ impl From<pb::Claim> for Claim {
 
 impl From<Exchange> for pb::ExchangeRequest {
     fn from(exchange: Exchange) -> Self {
-        let Exchange {
-            session,
-            number,
-            settles,
-            starts,
-            progress,
-            claim,
-            free_permits,
-            draining,
-            idle_ms,
-        } = exchange;
+        let Exchange { session, number, settles, starts, progress, claim, free_permits, draining, idle_ms } =
+            exchange;
         Self {
             session: session.to_string(),
             number,

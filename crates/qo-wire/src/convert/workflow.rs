@@ -31,7 +31,11 @@ impl TryFrom<&pb::SteerWorkflowRequest> for Steer {
 
 impl From<StepStatus> for pb::StepStatus {
     fn from(status: StepStatus) -> Self {
-        Self { step: status.step, job: status.job.to_string(), state: number::<pb::JobState, _>(status.state) }
+        Self {
+            step: status.step,
+            job: status.job.to_string(),
+            state: number::<pb::JobState, _>(status.state),
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::limits;
 use crate::methods::{Effect, Method};
 use crate::pb::queue_client::QueueClient;
 use crate::{Addresses, status};
+use prost::Message;
 use qo_core::{Error, ErrorKind, Result};
 use std::error::Error as _;
 use std::future::Future;
@@ -80,11 +81,22 @@ impl Link {
     }
 
     /// Makes a call, until a server has answered it or none can be reached.
-    pub async fn call<Q, R, F>(&self, method: &Method, request: Q, send: impl Fn(Client, Request<Q>) -> F) -> Result<R>
+    pub async fn call<Q, R, F>(
+        &self,
+        method: &Method,
+        request: Q,
+        send: impl Fn(Client, Request<Q>) -> F,
+    ) -> Result<R>
     where
-        Q: Clone,
+        Q: Clone + Message,
         F: Future<Output = std::result::Result<Response<R>, Status>>,
     {
+        let bytes = request.encoded_len();
+        if bytes > limits::REQUEST_BYTES {
+            let most = limits::REQUEST_BYTES;
+            let message = format!("the call has {bytes} bytes, and a message has at most {most}");
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
         let mut request = Some(request);
         let mut failed = Vec::new();
         for turn in 1..=self.servers.len() {
@@ -149,9 +161,7 @@ fn client(server: &str) -> Result<Client> {
         .initial_stream_window_size(limits::STREAM_WINDOW)
         .initial_connection_window_size(limits::CONNECTION_WINDOW)
         .http2_max_header_list_size(limits::TRAILER_BYTES);
-    Ok(QueueClient::new(endpoint.connect_lazy())
-        .max_encoding_message_size(limits::REQUEST_BYTES)
-        .max_decoding_message_size(limits::REPLY_BYTES))
+    Ok(QueueClient::new(endpoint.connect_lazy()).max_decoding_message_size(limits::REPLY_BYTES))
 }
 
 /// What a status means to the caller.
@@ -166,25 +176,28 @@ fn failure(method: &Method, status: &Status) -> Failure {
         return Failure::NotSent(why(status));
     }
     match status.code() {
-        // Refused by the rules for messages, here or there, before it was read.
+        // Refused by a server with other limits, before it was read.
         Code::OutOfRange => {
             let rule = format!("the call is too large for a message: {}", status.message());
             Failure::Answered(Error::new(ErrorKind::Invalid, rule))
         }
         Code::Unimplemented => {
             let name = method.name;
-            let message = format!("the server's release does not know the call {name}: it must be upgraded first");
+            let message =
+                format!("the server's release does not know the call {name}: it must be upgraded first");
             Failure::Answered(Error::new(ErrorKind::Conflict, message))
         }
         _ => Failure::Lost(why(status)),
     }
 }
 
-/// Whether no connection was made.
+/// Whether no connection was made, or the one that there was had been closed before the call was written to it.
 fn was_not_sent(status: &Status) -> bool {
     let mut source = status.source();
     while let Some(error) = source {
-        if error.is::<ConnectError>() {
+        // hyper calls a request cancelled only if it still has the whole of it.
+        let is_unsent = error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_canceled);
+        if is_unsent || error.is::<ConnectError>() {
             return true;
         }
         source = error.source();

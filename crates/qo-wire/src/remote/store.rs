@@ -7,7 +7,9 @@ use async_trait::async_trait;
 use qo_core::{Change, Changed, Claim, Configuration, Cursor, Error, Exchange, ExchangeReply, Explanation};
 use qo_core::{FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState};
 use qo_core::{LeaseId, Name, NewJob, NewSession, OpenedSession, Over, Push, Pushed, QueueStatus, Result};
-use qo_core::{ScheduleStatus, SessionId, SlotLease, SlotRequest, Steer, Store, Submitted, Swept, TaskOptions};
+use qo_core::{
+    ScheduleStatus, SessionId, SlotLease, SlotRequest, Steer, Store, Submitted, Swept, TaskOptions,
+};
 use qo_core::{Time, Work, WorkerStatus, WorkflowPage, WorkflowStatus, caps};
 use std::time::Duration;
 use tonic::{Response, Status, Streaming};
@@ -36,9 +38,7 @@ macro_rules! list {
     };
 }
 
-async fn collected<M>(
-    response: Response<Streaming<M>>,
-) -> std::result::Result<Response<Vec<M>>, Status> {
+async fn collected<M>(response: Response<Streaming<M>>) -> std::result::Result<Response<Vec<M>>, Status> {
     let mut stream = response.into_inner();
     let mut all = Vec::new();
     while let Some(message) = stream.message().await? {
@@ -54,9 +54,10 @@ where
     convert::all(replies, "items").map_err(unreadable)
 }
 
-/// A page's length on its way; the store refuses what no page can have.
-fn page(limit: usize) -> u32 {
-    u32::try_from(limit).unwrap_or(u32::MAX)
+/// A page's length on its way. What does not fit into a message is no page's length.
+fn page(limit: usize) -> Result<u32> {
+    let too_long = |_| Error::invalid("limit", limit, format_args!("must be 1 to {}", caps::PAGE));
+    u32::try_from(limit).map_err(too_long)
 }
 
 #[async_trait]
@@ -89,7 +90,7 @@ impl Store for RemoteStore {
             change: convert::number::<pb::Change, _>(change),
             filter: Some(filter.into()),
             after: after.map(|Cursor(after)| after),
-            limit: page(limit),
+            limit: page(limit)?,
         };
         call!(self, "ChangeMatching", change_matching, request).map(Changed::from)
     }
@@ -102,7 +103,7 @@ impl Store for RemoteStore {
         let request = pb::ListJobsRequest {
             filter: Some(filter.into()),
             after: after.map(|Cursor(after)| after),
-            limit: page(limit),
+            limit: page(limit)?,
         };
         read(call!(self, "ListJobs", list_jobs, request)?)
     }
@@ -112,7 +113,7 @@ impl Store for RemoteStore {
     }
 
     async fn workflows(&self, after: Option<Name>, limit: usize) -> Result<WorkflowPage> {
-        let request = pb::ListWorkflowsRequest { after: after.map(String::from), limit: page(limit) };
+        let request = pb::ListWorkflowsRequest { after: after.map(String::from), limit: page(limit)? };
         read(call!(self, "ListWorkflows", list_workflows, request)?)
     }
 
@@ -160,7 +161,7 @@ impl Store for RemoteStore {
 
     async fn groups(&self, after: Option<GroupRef>, limit: usize) -> Result<GroupPage> {
         let after = after.map(|after| after.to_string());
-        read(call!(self, "ListGroups", list_groups, pb::ListGroupsRequest { after, limit: page(limit) })?)
+        read(call!(self, "ListGroups", list_groups, pb::ListGroupsRequest { after, limit: page(limit)? })?)
     }
 
     async fn group(&self, group: GroupRef) -> Result<GroupDetail> {
