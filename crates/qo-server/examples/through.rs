@@ -3,7 +3,10 @@
 //! ```text
 //! through throughput URL JOBS PROCESSES WORKERS PERMITS plain|limited     workers in each process
 //! through pickup URL COUNT
+//! through serve LISTEN URL
 //! ```
+
+#![allow(clippy::print_stdout, reason = "it prints what it measured")]
 
 use qo::{Client, Context, Failure, Worker, WorkerOptions};
 use qo_core::{GroupRef, JobId, Json, Key, Name, NewJob, Result, Store};
@@ -26,11 +29,19 @@ fn main() {
                 throughput(url, number(jobs), number(processes), workers, permits, *limits == "limited").await
             }
             ["work", url, workers, permits] => work(url, number(workers), number(permits)).await,
+            ["serve", listen, url] => serve(listen, url).await,
             ["pickup", url, count] => pickup(url, number(count)).await,
             _ => panic!("see the head of the file"),
         }
     });
     done.expect("it works");
+}
+
+/// As `qo serve` does.
+async fn serve(listen: &str, url: &str) -> Result<()> {
+    let listener = qo_server::bind(listen).await?;
+    let options = qo_server::Options::default();
+    qo_server::Server::new(listener, qo::connect(url).await?, options)?.run().await
 }
 
 fn number(text: &str) -> u64 {

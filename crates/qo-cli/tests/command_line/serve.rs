@@ -40,7 +40,7 @@ fn commands_and_workers_use_the_address_that_serve_prints() {
     let store = ["--store", &server.url.clone()];
     let qo = |arguments: &[&str]| here.qo(&[arguments, &store].concat());
     let job = qo(&["submit", "echo", "{\"n\": 1}"]).line();
-    qo(&["explain", &job]).ok().shows("no live worker");
+    qo(&["explain", &job]).ok().shows("No live worker");
     let log = std::fs::File::create(here.path("worker.log")).expect("a log");
     let mut worker = here
         .command(&[&["worker", "--task", "echo=cat"][..], &store].concat())
