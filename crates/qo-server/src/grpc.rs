@@ -219,7 +219,7 @@ impl Queue for Service {
                 true => self.wakes.is_busy(session),
                 false => self.wakes.waits(session, claim, seen),
             }
-            Ok(work.into())
+            Ok(pb::WorkReply::of(work, self.store.tells_changes()))
         })
         .await
     }

@@ -360,15 +360,13 @@ impl TryFrom<pb::Stop> for Stop {
     }
 }
 
-impl From<Work> for pb::WorkReply {
-    /// The change counter stays behind: numbers of one server mean nothing to another.
-    fn from(work: Work) -> Self {
-        let Work { now, next, at, seen: _ } = work;
-        Self { now, next_ms: millis(next), at_ms: at.as_millis() }
-    }
-}
-
 impl pb::WorkReply {
+    /// A look as a message. The change counter stays behind: numbers of one server mean nothing to another.
+    pub fn of(work: Work, tells_changes: bool) -> Self {
+        let Work { now, next, at, seen: _ } = work;
+        Self { now, next_ms: millis(next), at_ms: at.as_millis(), tells_changes }
+    }
+
     /// The look, for a caller that has its own change counter.
     pub(crate) fn seen(self, seen: u64) -> Work {
         Work { now: self.now, next: moment(self.next_ms), at: Time::from_millis(self.at_ms), seen }

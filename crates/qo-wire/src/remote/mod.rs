@@ -12,7 +12,7 @@ use link::Link;
 use qo_core::{Error, ErrorKind, Result, Time};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 use wake::Wakes;
 
@@ -36,6 +36,8 @@ pub struct RemoteStore {
     link: Arc<Link>,
     wakes: Arc<Wakes>,
     handshake: pb::HandshakeReply,
+    /// Whether the server hears of changes, by its last answer.
+    tells_changes: AtomicBool,
     /// The latest store time that a server has told. Two servers of a directory may be a little apart.
     latest: AtomicI64,
 }
@@ -68,7 +70,9 @@ impl RemoteStore {
             );
             return Err(Error::new(ErrorKind::Conflict, message));
         }
-        Ok(Self { wakes: Wakes::new(Arc::clone(&link)), link, handshake, latest: AtomicI64::new(i64::MIN) })
+        let wakes = Wakes::new(Arc::clone(&link));
+        let tells_changes = AtomicBool::new(handshake.tells_changes);
+        Ok(Self { link, wakes, handshake, tells_changes, latest: AtomicI64::new(i64::MIN) })
     }
 
     /// The release of the server that answered first.

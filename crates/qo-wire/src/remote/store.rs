@@ -11,6 +11,7 @@ use qo_core::{
     ScheduleStatus, SessionId, SlotLease, SlotRequest, Steer, Store, Submitted, Swept, TaskOptions,
 };
 use qo_core::{Time, Work, WorkerStatus, WorkflowPage, WorkflowStatus, caps};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tonic::{Response, Status, Streaming};
 
@@ -243,8 +244,10 @@ impl Store for RemoteStore {
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
         let seen = self.wakes.work_seen();
         let request = pb::WorkRequest { session: session.to_string(), claim: Some(claim.into()) };
-        let work = call!(self, "Work", work, request)?.seen(seen);
-        if !work.now && self.handshake.tells_changes {
+        let reply = call!(self, "Work", work, request)?;
+        self.tells_changes.store(reply.tells_changes, Ordering::Release);
+        let work = reply.seen(seen);
+        if !work.now {
             self.wakes.listen(Some(session));
         }
         Ok(work)
@@ -253,13 +256,12 @@ impl Store for RemoteStore {
     async fn changed(&self, seen: Option<u64>) -> Result<u64> {
         match seen {
             None => Ok(self.wakes.any_seen()),
-            Some(_) if !self.handshake.tells_changes => std::future::pending().await,
             Some(seen) => Ok(self.wakes.past(seen).await),
         }
     }
 
     fn tells_changes(&self) -> bool {
-        self.handshake.tells_changes && self.wakes.hears()
+        self.tells_changes.load(Ordering::Acquire) && self.wakes.hears()
     }
 
     fn renewals_cost(&self) -> bool {
