@@ -1,7 +1,7 @@
 //! Several servers of one store, and clients that move between them.
 
 use crate::stage::{PATIENCE, Served, block_on, remote};
-use qo_core::{Claim, Exchange, JobId, Name, NewJob, NewSession, SessionId, Store};
+use qo_core::{Claim, ErrorKind, Exchange, JobFilter, JobId, Name, NewJob, NewSession, SessionId, Store};
 use qo_object::{LogStore, Options};
 use std::path::Path;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ fn a_server_that_drains_sends_its_clients_to_another() {
 }
 
 #[test]
-fn a_call_that_runs_ends_before_its_server_does() {
+fn what_a_server_answered_before_its_end_is_stored() {
     block_on(async {
         let directory = tempfile::tempdir().expect("a directory");
         let mut served = serve(directory.path()).await;
@@ -101,17 +101,17 @@ fn a_call_that_runs_ends_before_its_server_does() {
             })
             .collect();
         served.ended().await.expect("it drains");
-        let mut stored = 0;
+        let (mut stored, mut unknown) = (0, 0);
         for call in calls {
             match call.await.expect("no panic") {
                 Ok(outcomes) => stored += outcomes.len(),
+                Err(error) if error.kind() == ErrorKind::Unknown => unknown += 1,
                 // It came too late: nothing happened.
-                Err(error) => assert_eq!(error.kind(), qo_core::ErrorKind::Unavailable, "{error}"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
             }
         }
-        let store =
-            LogStore::open_directory(directory.path(), Options::default()).await.expect("a namespace");
-        let jobs = store.jobs(qo_core::JobFilter::default(), None, 100).await.expect("a page");
-        assert_eq!(jobs.jobs.len(), stored);
+        let store = LogStore::open_directory(directory.path(), Options::default()).await.expect("a namespace");
+        let jobs = store.jobs(JobFilter::default(), None, 100).await.expect("a page").jobs.len();
+        assert!((stored..=stored + unknown).contains(&jobs), "{stored} answered, {unknown} lost, {jobs} stored");
     });
 }
