@@ -23,6 +23,15 @@ pub(crate) fn routes(store: Arc<dyn Store>) -> Router {
         .with_state(store)
 }
 
+/// The answer to a call or path that there is not, in the words of the caller's protocol.
+pub(crate) async fn nothing_here(request: Request) -> Response {
+    let kind = request.headers().get(header::CONTENT_TYPE).map(|kind| kind.as_bytes());
+    if kind.is_some_and(|kind| kind.starts_with(b"application/grpc")) {
+        return tonic::Status::unimplemented("there is no such method").into_http();
+    }
+    (StatusCode::NOT_FOUND, "there is nothing here\n").into_response()
+}
+
 /// Whether the store answers. The text of its error stays in the log: it may name what callers should not know.
 async fn is_ready(State(store): State<Arc<dyn Store>>) -> Response {
     match timeout(READY, store.now()).await {

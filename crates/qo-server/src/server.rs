@@ -106,6 +106,7 @@ impl Server {
         });
         let grpc = tonic::service::Routes::new(queue).add_service(reflection).add_service(health);
         let router = grpc.into_axum_router().merge(http::routes(Arc::clone(&self.store)));
+        let router = router.fallback(http::nothing_here);
         Ok(router.layer(axum::middleware::from_fn(http::guard_host)))
     }
 

@@ -103,8 +103,6 @@ pub fn server(url: &str) -> Option<String> {
     match Place::parse(url) {
         #[cfg(feature = "postgres")]
         Ok(Place::Postgres(url)) => Some(postgres::server(&url)),
-        #[cfg(feature = "http")]
-        Ok(Place::Served(servers)) => Some(servers.servers().join(",")),
         Ok(_) | Err(_) => None,
     }
 }

@@ -39,8 +39,7 @@ pub async fn status(url: &str) -> Result<Level> {
 /// The format of a store behind a server is the business of those who run the server.
 #[cfg(feature = "http")]
 pub(crate) fn behind(servers: &qo_wire::Addresses) -> Error {
-    let message = format!("{servers} is a server: name the store that it serves, with that store's own URL");
-    Error::new(ErrorKind::Conflict, message)
+    Error::invalid("store", servers, "is a server: name the store that it serves, with that store's own URL")
 }
 
 /// Makes the store, or raises it to this release, and returns what it did, step by step. Doing it again does nothing;

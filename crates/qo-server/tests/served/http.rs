@@ -27,6 +27,8 @@ fn a_server_says_whether_it_lives_and_is_ready() {
             let (status, body) = get(served.address, path, "localhost").await;
             assert_eq!((status.as_str(), body.as_str()), ("HTTP/1.1 200 OK", "ok\n"), "{path}");
         }
+        let (status, _) = get(served.address, "/nothing", "localhost").await;
+        assert_eq!(status, "HTTP/1.1 404 Not Found");
     });
 }
 
