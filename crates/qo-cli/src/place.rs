@@ -160,7 +160,7 @@ impl Place {
             _ => {}
         }
         if kind == ErrorKind::Unavailable && self.settings.store.starts_with("http:") {
-            return trouble.hint(format!("is a server running there? `qo serve` starts one: {}", self.shown()));
+            return trouble.hint(format!("is a server running at {}? `qo serve` starts one", self.shown()));
         }
         match (kind, qo::doctor::server(&self.settings.store)) {
             (ErrorKind::Invalid, Some(server)) if cause == Some(Cause::Refused) => trouble.hint(format!(

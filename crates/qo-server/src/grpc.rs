@@ -1,7 +1,7 @@
 //! Each call of the protocol as a call of the store.
 
 use crate::wake::Wakes;
-use qo_core::{Claim, Cursor, Exchange, FenceToken, JobFilter, JobId, NewJob, NewSession};
+use qo_core::{Claim, Cursor, Exchange, ExchangeReply, FenceToken, JobFilter, JobId, NewJob, NewSession};
 use qo_core::{Result, SlotRequest, Steer, Store, Submitted, TaskOptions};
 use qo_wire::pb::queue_server::Queue;
 use qo_wire::served::{change, group, group_parts, job_id, lease_id, name, over_items, session_id};
@@ -44,6 +44,11 @@ fn page(limit: u32) -> usize {
     usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
+/// Whether a worker holds jobs by this reply. Starts and prefetched jobs count, too.
+fn got_jobs(reply: &ExchangeReply) -> bool {
+    !(reply.claimed.is_empty() && reply.prefetched.is_empty() && reply.started.is_empty())
+}
+
 impl Service {
     pub fn new(store: Arc<dyn Store>, wakes: Arc<Wakes>, ending: watch::Receiver<bool>) -> Self {
         Self { store, wakes, ending }
@@ -61,9 +66,12 @@ impl Service {
         call(request.into_inner()).await.map(Response::new).map_err(|error| status::status(&error, most))
     }
 
-    async fn exchanged(&self, exchange: Exchange) -> Result<qo_core::ExchangeReply> {
-        self.wakes.is_busy(exchange.session);
-        self.store.exchange(exchange).await
+    async fn exchanged(&self, exchange: Exchange) -> Result<ExchangeReply> {
+        let (session, free_permits) = (exchange.session, exchange.free_permits);
+        self.wakes.is_busy(session);
+        let reply = self.store.exchange(exchange).await?;
+        self.wakes.exchanged(session, free_permits, got_jobs(&reply));
+        Ok(reply)
     }
 
     /// Wakes a stream whenever a counter grows.
@@ -187,7 +195,10 @@ impl Queue for Service {
 
     async fn open_session(&self, request: Request<pb::OpenSessionRequest>) -> Answer<pb::OpenSessionReply> {
         self.answer(request, |request| async move {
-            Ok(self.store.open_session(NewSession::try_from(request)?).await?.into())
+            let session = NewSession::try_from(request)?;
+            let opened = self.store.open_session(session.clone()).await?;
+            self.wakes.opened(&session);
+            Ok(opened.into())
         })
         .await
     }
@@ -202,8 +213,12 @@ impl Queue for Service {
     async fn fetch(&self, request: Request<pb::ExchangeRequest>) -> Answer<pb::FetchReply> {
         self.answer(request, |request| async move {
             let exchange = Exchange::try_from(request)?;
-            self.wakes.is_busy(exchange.session);
+            let (session, free_permits) = (exchange.session, exchange.free_permits);
+            self.wakes.is_busy(session);
             let reply = self.store.fetch(exchange).await?;
+            if let Some(reply) = &reply {
+                self.wakes.exchanged(session, free_permits, got_jobs(reply));
+            }
             Ok(pb::FetchReply { reply: reply.map(pb::ExchangeReply::from) })
         })
         .await
@@ -244,7 +259,7 @@ impl Queue for Service {
     async fn close_session(&self, request: Request<pb::CloseSessionRequest>) -> Answer<pb::Done> {
         self.answer(request, |request| async move {
             let session = session_id("session", &request.session)?;
-            self.wakes.is_busy(session);
+            self.wakes.closed(session);
             self.store.close_session(session).await.map(|()| pb::Done {})
         })
         .await

@@ -13,11 +13,15 @@
 //!    as many in each further round. One job so wakes two of the workers that could run it, ten thousand jobs wake all
 //!    of them within a few rounds, and a worker that was woken and is dead delays the others by a pause.
 //!
+//! Sessions of one kind (the same queues, tasks and claim) that hold no job get the same answer, so one look stands for
+//! all of them as long as it finds nothing. A thousand idle workers of one service so cost one look for each change, of
+//! which their own renewals are most.
+//!
 //! Invariants:
 //! - A session whose look is older than the newest change is looked for again, or was woken.
 //! - A wake-up grants nothing. A lost one costs a poll interval at most: workers poll now and then in any case.
 
-use qo_core::{Claim, ErrorKind, SessionId, Store};
+use qo_core::{Claim, ErrorKind, Name, NewSession, SessionId, Store};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,6 +34,8 @@ const FEW: usize = 2;
 const ROUND: Duration = Duration::from_millis(3);
 /// Between two wake-ups for a client that wants to know of every change.
 const GAP: Duration = Duration::from_millis(5);
+/// Most sessions of which the kind is remembered. Beyond that it is forgotten, and each is looked for by itself.
+const KINDS: usize = 100_000;
 /// The pause after the store did not answer.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -46,8 +52,32 @@ pub(crate) struct Wakes {
 #[derive(Default)]
 struct Sessions {
     by_id: BTreeMap<SessionId, Waiting>,
+    kinds: BTreeMap<SessionId, Kind>,
     /// Counts wake-ups, so that sessions take turns.
     turn: u64,
+}
+
+/// What a session that was opened here serves.
+struct Kind {
+    serves: Arc<(Vec<Name>, Vec<Name>)>,
+    permits: u32,
+    /// It holds no job, by its last exchange.
+    is_idle: bool,
+}
+
+/// A session to look for.
+struct Look {
+    session: SessionId,
+    claim: Claim,
+    /// None if the answer is for this session alone.
+    serves: Option<Arc<(Vec<Name>, Vec<Name>)>>,
+}
+
+impl Look {
+    /// Whether both get the same answer if it is that there is no work.
+    fn is_like(&self, other: &Self) -> bool {
+        self.serves.is_some() && self.serves == other.serves && self.claim == other.claim
+    }
 }
 
 /// A session with a stream.
@@ -81,6 +111,33 @@ impl Wakes {
             waiting.look = Some((claim, seen));
             self.waits.notify_one();
         }
+    }
+
+    /// A session was opened.
+    pub fn opened(&self, session: &NewSession) {
+        let mut sessions = self.sessions();
+        let same = |kind: &&Kind| *kind.serves == (session.queues.clone(), session.tasks.clone());
+        let serves = match sessions.kinds.values().next_back().filter(same) {
+            Some(kind) => Arc::clone(&kind.serves),
+            None => Arc::new((session.queues.clone(), session.tasks.clone())),
+        };
+        if sessions.kinds.len() >= KINDS {
+            sessions.kinds.clear();
+        }
+        sessions.kinds.insert(session.id, Kind { serves, permits: session.permits, is_idle: true });
+    }
+
+    /// A session has exchanged, with so many free permits before it, and got jobs or not.
+    pub fn exchanged(&self, session: SessionId, free_permits: u32, got_jobs: bool) {
+        if let Some(kind) = self.sessions().kinds.get_mut(&session) {
+            kind.is_idle = free_permits == kind.permits && !got_jobs;
+        }
+    }
+
+    /// A session was closed.
+    pub fn closed(&self, session: SessionId) {
+        self.is_busy(session);
+        self.sessions().kinds.remove(&session);
     }
 
     /// A session has found work, or exchanges.
@@ -157,12 +214,21 @@ impl Wakes {
     /// Looks for sessions whose look is older than a change, until so many were woken. Returns whether others are left.
     async fn round(&self, newest: u64, few: usize) -> bool {
         let mut woken = 0;
-        for (session, claim) in self.outdated(newest) {
+        let mut in_vain: Vec<Look> = Vec::new();
+        for look in self.outdated(newest) {
+            let (session, claim) = (look.session, look.claim);
             if woken == few {
                 return true;
             }
+            if in_vain.iter().any(|other| other.is_like(&look)) {
+                self.looked(session, claim, newest);
+                continue;
+            }
             match self.store.work(session, claim).await {
-                Ok(work) if !work.now => self.looked(session, claim, newest),
+                Ok(work) if !work.now => {
+                    self.looked(session, claim, newest);
+                    in_vain.extend(look.serves.is_some().then_some(look));
+                }
                 Err(error) if error.is_transient() => {
                     tracing::warn!("no look for waiting workers: {error}");
                     sleep(PAUSE).await;
@@ -180,15 +246,17 @@ impl Wakes {
     }
 
     /// The sessions whose look is older than a change, the one that was woken longest ago first.
-    fn outdated(&self, newest: u64) -> Vec<(SessionId, Claim)> {
+    fn outdated(&self, newest: u64) -> Vec<Look> {
         let sessions = self.sessions();
         let look = |(id, waiting): (&SessionId, &Waiting)| {
-            let (claim, seen) = waiting.look?;
-            (seen < newest).then_some((waiting.woken, *id, claim))
+            let (claim, _) = waiting.look.filter(|(_, seen)| *seen < newest)?;
+            let kind = sessions.kinds.get(id).filter(|kind| kind.is_idle);
+            let serves = kind.map(|kind| Arc::clone(&kind.serves));
+            Some((waiting.woken, Look { session: *id, claim, serves }))
         };
         let mut outdated: Vec<_> = sessions.by_id.iter().filter_map(look).collect();
-        outdated.sort_by_key(|(woken, id, _)| (*woken, *id));
-        outdated.into_iter().map(|(_, id, claim)| (id, claim)).collect()
+        outdated.sort_by_key(|(woken, look)| (*woken, look.session));
+        outdated.into_iter().map(|(_, look)| look).collect()
     }
 
     /// The session waits on, unless it has looked for itself or become busy meanwhile.

@@ -58,7 +58,7 @@ fn commands_and_workers_use_the_address_that_serve_prints() {
     let mut rest = String::new();
     server.child.stdout.take().expect("a pipe").read_to_string(&mut rest).expect("text");
     assert_eq!(rest, "", "it prints one line");
-    qo(&["jobs", "list"]).code(75).says("is a server running there?");
+    qo(&["jobs", "list"]).code(75).says("`qo serve` starts one");
 }
 
 #[test]

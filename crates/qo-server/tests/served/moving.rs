@@ -110,8 +110,12 @@ fn what_a_server_answered_before_its_end_is_stored() {
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
             }
         }
-        let store = LogStore::open_directory(directory.path(), Options::default()).await.expect("a namespace");
+        let store =
+            LogStore::open_directory(directory.path(), Options::default()).await.expect("a namespace");
         let jobs = store.jobs(JobFilter::default(), None, 100).await.expect("a page").jobs.len();
-        assert!((stored..=stored + unknown).contains(&jobs), "{stored} answered, {unknown} lost, {jobs} stored");
+        assert!(
+            (stored..=stored + unknown).contains(&jobs),
+            "{stored} answered, {unknown} lost, {jobs} stored"
+        );
     });
 }

@@ -1,8 +1,14 @@
 //! The worker runtime on a store behind a server.
 
 use crate::stage::{PATIENCE, Served, block_on, remote};
+use async_trait::async_trait;
 use qo::{Client, Worker};
-use qo_core::{Claim, JobState, MemoryStore, Name, NewSession, SessionId, Store};
+use qo_core::{
+    Answer, Claim, Command, JobId, JobState, MemoryStore, Name, NewJob, NewSession, Result, SessionId,
+};
+use qo_core::{Store, Work};
+use qo_testkit::generator::call;
+use qo_testkit::intercept::{Intercept, Intercepted};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -79,7 +85,7 @@ fn a_job_wakes_some_waiting_worker_and_another_if_that_one_is_slow() {
             let seen = waiting(&client, n).await;
             clients.push((client, seen));
         }
-        let job = qo_core::NewJob::new(qo_core::JobId(Uuid::from_u128(99)), name("mail"));
+        let job = NewJob::new(JobId(Uuid::from_u128(99)), name("mail"));
         store.submit(vec![job]).await.expect("accepted");
         // No worker claims it: in the end each one that could is told.
         for (client, seen) in &clients {
@@ -96,9 +102,9 @@ fn a_change_that_brings_no_work_wakes_no_worker() {
         let served = Served::start(Arc::clone(&store) as Arc<dyn Store>).await;
         let client = remote(&[served.address]).await;
         let seen = waiting(&client, 1).await;
-        let other = qo_core::NewJob::new(qo_core::JobId(Uuid::from_u128(98)), name("other"));
+        let other = NewJob::new(JobId(Uuid::from_u128(98)), name("other"));
         store.submit(vec![other]).await.expect("accepted");
-        let mine = qo_core::NewJob::new(qo_core::JobId(Uuid::from_u128(99)), name("mail"));
+        let mine = NewJob::new(JobId(Uuid::from_u128(99)), name("mail"));
         assert!(timeout(Duration::from_millis(50), client.changed(Some(seen))).await.is_err());
         store.submit(vec![mine]).await.expect("accepted");
         timeout(PATIENCE, client.changed(Some(seen))).await.expect("it is woken").expect("a number");
@@ -138,5 +144,56 @@ fn a_server_sweeps_where_no_worker_is_connected() {
         timeout(PATIENCE, store.changed(Some(seen))).await.expect("it is swept").expect("a number");
         assert_eq!(store.over().await.map(|over| over.sessions.len()), Ok(0));
         assert!(store.workers().await.expect("a list").is_empty());
+    });
+}
+
+/// Counts looks for work.
+struct Counting {
+    store: MemoryStore,
+    looks: Arc<AtomicUsize>,
+}
+
+#[async_trait]
+impl Intercept for Counting {
+    async fn command(&self, command: Command) -> Result<Answer> {
+        call(&self.store, command).await
+    }
+
+    fn look(&self) -> Result<&dyn Store> {
+        Ok(&self.store)
+    }
+
+    async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        Store::work(&self.store, session, claim).await
+    }
+}
+
+#[test]
+fn one_look_stands_for_all_idle_workers_of_a_kind() {
+    block_on(async {
+        let looks = Arc::new(AtomicUsize::new(0));
+        let counting = Counting { store: MemoryStore::new(), looks: Arc::clone(&looks) };
+        let store = Arc::new(Intercepted(counting));
+        let served = Served::start(Arc::clone(&store) as Arc<dyn Store>).await;
+        let mut clients = Vec::new();
+        for n in 1..=20 {
+            let client = remote(&[served.address]).await;
+            let seen = waiting(&client, n).await;
+            clients.push((client, seen));
+        }
+        looks.store(0, Ordering::SeqCst);
+        store.pause_queue(name("other"), true).await.expect("paused");
+        while looks.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let job = NewJob::new(JobId(Uuid::from_u128(99)), name("mail"));
+        store.submit(vec![job]).await.expect("accepted");
+        for (client, seen) in &clients {
+            timeout(PATIENCE, client.changed(Some(*seen))).await.expect("it is woken").expect("a number");
+        }
+        // One for the queue, and one for each that the job woke.
+        let looks = looks.load(Ordering::SeqCst);
+        assert!((20..=23).contains(&looks), "{looks}");
     });
 }

@@ -1,4 +1,4 @@
-//! A store behind a server: every call of the [`Store`] trait as a call over the network.
+//! A store behind a server: every call of the [`Store`](qo_core::Store) trait as a call over the network.
 //!
 //! Its errors are those of the store behind the server, with all their parts. Beyond them a call may fail on its way:
 //! see `link`. What a server says about changes is in `wake`.
