@@ -45,7 +45,7 @@ WHAT = ["--workspace", "--locked", "--features", "qo-cli/bench,qo-cli/guard"]
 # One crashes the PostgreSQL server that others use, the other counts the pages that it reads there.
 ALONE = {"qo/chaos", "qo-postgres/backlog"}
 # Without an earlier run: what is known to take long, so that it does not come last.
-SLOW = ["equality", "conformance", "bucket", "conformance_worker", "conformance_pooler", "attack", "processes"]
+SLOW = ["equality", "conformance", "served", "bucket", "conformance_worker", "conformance_pooler", "attack", "processes"]
 SLOWEST = 10
 # Unit tests, and the programs that find most mistakes in the shortest time without a server.
 FAST = {

@@ -4,7 +4,7 @@ use crate::Outcome;
 use crate::command::{
     completions, concurrency, config, demo, doctor, explain, jobs, migrate, queues, schedules,
 };
-use crate::command::{slot, submit, wait, worker, workers, workflows};
+use crate::command::{serve, slot, submit, wait, worker, workers, workflows};
 use crate::host::Host;
 use crate::logging::{self, Speaker};
 use crate::output::{Colour, Screen};
@@ -42,7 +42,7 @@ pub struct Cli {
 /// What every command takes.
 #[derive(Debug, Args)]
 struct Global {
-    /// The store: file:DIR, s3://BUCKET/PREFIX, postgres://USER@HOST/DATABASE?schema=NAME or memory: [default: QO_STORE, else the configuration's, else file:.qo].
+    /// The store: file:DIR, s3://BUCKET/PREFIX, postgres://USER@HOST/DATABASE?schema=NAME, http://HOST:PORT (a qo serve) or memory: [default: QO_STORE, else the configuration's, else file:.qo].
     #[arg(long, value_name = "URL", global = true, help_heading = "Global options")]
     store: Option<String>,
     /// The configuration [default: QO_CONFIG, else .qo.toml here or in a directory above].
@@ -61,6 +61,7 @@ enum Command {
     Submit(Box<submit::Submit>),
     Worker(Box<worker::Worker>),
     Wait(wait::Wait),
+    Serve(serve::Serve),
     Explain(explain::Explain),
     #[command(subcommand)]
     Jobs(jobs::Jobs),
@@ -91,6 +92,7 @@ impl Cli {
         let mut screen = Screen::new(self.global.color);
         let speaker = match &self.command {
             Command::Worker(worker) => Speaker::Worker { quiet: worker.quiet },
+            Command::Serve(_) => Speaker::Worker { quiet: false },
             _ => Speaker::Command,
         };
         logging::start(speaker, screen.colours_on_stderr());
@@ -151,8 +153,8 @@ impl Cli {
         }
         // While the low descriptor numbers are free.
         let stdin = matches!(command, Command::Slot(_)).then(slot::keep_stdin).flatten();
-        // A worker runs many things at once. For every other command one thread is enough, and starts faster.
-        let runtime = runtime(matches!(command, Command::Worker(_)))?;
+        // Workers and servers do many things at once. For every other command one thread is enough, and starts faster.
+        let runtime = runtime(matches!(command, Command::Worker(_) | Command::Serve(_)))?;
         let done = runtime.block_on(async {
             let done = command.run(&place, screen, stdin).await;
             if done.is_ok() {
@@ -177,6 +179,7 @@ impl Command {
             Self::Submit(command) => command.run(place, screen).await,
             Self::Worker(command) => command.run(place, screen).await,
             Self::Wait(command) => command.run(place, screen).await,
+            Self::Serve(command) => command.run(place, screen).await,
             Self::Explain(command) => command.run(place, screen).await,
             Self::Jobs(command) => command.run(place, screen).await,
             Self::Concurrency(command) => command.run(place, screen).await,

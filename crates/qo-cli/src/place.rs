@@ -159,6 +159,9 @@ impl Place {
             Some(Cause::MustNotCreate) => return trouble,
             _ => {}
         }
+        if kind == ErrorKind::Unavailable && self.settings.store.starts_with("http:") {
+            return trouble.hint(format!("is a server running at {}? `qo serve` starts one", self.shown()));
+        }
         match (kind, qo::doctor::server(&self.settings.store)) {
             (ErrorKind::Invalid, Some(server)) if cause == Some(Cause::Refused) => trouble.hint(format!(
                 "PostgreSQL at {server} answers and refuses: user, password, database or rights of {} must change first",

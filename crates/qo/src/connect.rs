@@ -6,8 +6,11 @@ use qo_object::{Absent, Bucket, LogStore, Options, SlotObjects};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Opens the namespace at a URL: `file:DIR`, `s3://bucket/prefix`, `postgres://…?schema=qo`, or `memory:` for one that ends
-/// with the process.
+/// Opens the namespace at a URL: `file:DIR`, `s3://bucket/prefix`, `postgres://…?schema=qo`, `http://host:port` for one
+/// behind a `qo serve`, or `memory:` for one that ends with the process.
+///
+/// Several servers of one namespace are named in one URL, `http://a:7700,b:7700`: one is used, and the next one when it
+/// fails.
 ///
 /// A namespace that does not exist is made, in a directory or under the prefix of a bucket; with `?create=never` in the
 /// URL the error is `Unavailable` instead. A bucket is never made. Nor is a PostgreSQL schema: [`crate::migrate::up`]
@@ -77,6 +80,10 @@ pub async fn open(url: &str, purpose: Purpose) -> Result<Opened> {
         }
         #[cfg(feature = "postgres")]
         Place::Postgres(url) => open_schema(&url).await?,
+        #[cfg(feature = "http")]
+        Place::Served(servers) => {
+            Arc::new(qo_wire::RemoteStore::connect(&servers, qo_wire::Options::default()).await?)
+        }
         Place::Memory => Arc::new(MemoryStore::new()),
     };
     Ok(Opened { store, has_made: false })
@@ -114,6 +121,8 @@ pub(crate) enum Place {
     Bucket(Box<Bucket>),
     #[cfg(feature = "postgres")]
     Postgres(Box<qo_postgres::Url>),
+    #[cfg(feature = "http")]
+    Served(qo_wire::Addresses),
     Memory,
 }
 
@@ -201,8 +210,13 @@ impl Place {
             "postgres" | "postgresql" => {
                 refused("must be a connection string, as in postgres://user@host/database?schema=qo")
             }
-            "http" | "https" => refused("this release opens file:DIR, s3://…, postgres://… and memory: only"),
-            _ => refused("must be file:DIR, s3://bucket/prefix, postgres://… or memory:"),
+            #[cfg(feature = "http")]
+            "http" | "https" => {
+                qo_wire::Addresses::parse(url).map(Self::Served).or_else(|error| refused(error.rule()))
+            }
+            #[cfg(not(feature = "http"))]
+            "http" | "https" => refused("this build of qo opens no servers: add the feature http"),
+            _ => refused("must be file:DIR, s3://bucket/prefix, postgres://…, http://host:port or memory:"),
         }
     }
 }

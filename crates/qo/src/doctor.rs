@@ -33,13 +33,15 @@ pub enum Repair {
     Postgres(Vec<Drift>),
 }
 
-/// Looks at everything that is stored and changes nothing. None for a store that keeps nothing.
+/// Looks at everything that is stored and changes nothing. None for a store that keeps nothing, or is behind a server.
 pub async fn examine(url: &str) -> Result<Option<Health>> {
     Ok(match Place::parse(url)? {
         Place::Directory(Directory { path, .. }) => Some(Health::Directory(directory::examine(path).await?)),
         Place::Bucket(bucket) => Some(Health::Directory(directory::examine_bucket(&bucket).await?)),
         #[cfg(feature = "postgres")]
         Place::Postgres(url) => Some(Health::Postgres(postgres::examine(&url).await?)),
+        #[cfg(feature = "http")]
+        Place::Served(_) => None,
         Place::Memory => None,
     })
 }
@@ -61,6 +63,8 @@ pub async fn repair(url: &str) -> Result<Repair> {
         Place::Bucket(bucket) => Ok(Repair::Directory(directory::repair_bucket(&bucket).await?)),
         #[cfg(feature = "postgres")]
         Place::Postgres(url) => Ok(Repair::Postgres(postgres::repair(&url).await?)),
+        #[cfg(feature = "http")]
+        Place::Served(servers) => Err(crate::migrate::behind(&servers)),
         Place::Memory => Err(Error::new(ErrorKind::Conflict, "there is nothing to repair in memory:")),
     }
 }

@@ -29,9 +29,17 @@ pub async fn status(url: &str) -> Result<Level> {
         Place::Bucket(bucket) => qo_object::doctor::format_levels_of_bucket(&bucket).await?,
         #[cfg(feature = "postgres")]
         Place::Postgres(url) => return schema(&url).await,
+        #[cfg(feature = "http")]
+        Place::Served(servers) => return Err(behind(&servers)),
         Place::Memory => (Some(1), 1),
     };
     Ok(Level { store, release, oldest_client: None, pending: None })
+}
+
+/// The format of a store behind a server is the business of those who run the server.
+#[cfg(feature = "http")]
+pub(crate) fn behind(servers: &qo_wire::Addresses) -> Error {
+    Error::invalid("store", servers, "is a server: name the store that it serves, with that store's own URL")
 }
 
 /// Makes the store, or raises it to this release, and returns what it did, step by step. Doing it again does nothing;

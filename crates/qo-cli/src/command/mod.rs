@@ -13,6 +13,7 @@ pub mod jobs;
 pub mod migrate;
 pub mod queues;
 pub mod schedules;
+pub mod serve;
 pub mod slot;
 pub mod submit;
 pub mod wait;

@@ -80,7 +80,7 @@ fn a_store_url_that_cannot_be_is_refused() {
     let here = Here::new();
     for (url, code, part) in [
         ("", 2, "store"),
-        ("nonsense", 2, "must be file:DIR, s3://bucket/prefix, postgres://… or memory:"),
+        ("nonsense", 2, "must be file:DIR, s3://bucket/prefix, postgres://…, http://host:port or memory:"),
         ("file:", 2, "must name a directory"),
         ("s3:bucket/x", 2, "must name a bucket"),
         ("postgres:db", 2, "must be a connection string"),

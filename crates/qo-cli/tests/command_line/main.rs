@@ -10,6 +10,7 @@ mod operate;
 mod postgres;
 mod python;
 mod run;
+mod serve;
 mod settings;
 mod slot;
 mod submit;

@@ -9,9 +9,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("qo-core", &[]),
     ("qo-object", &["qo-core"]),
     ("qo-postgres", &["qo-core"]),
-    ("qo", &["qo-core", "qo-object", "qo-postgres"]),
+    ("qo-wire", &["qo-core"]),
+    ("qo-server", &["qo-core", "qo-wire"]),
+    ("qo", &["qo-core", "qo-object", "qo-postgres", "qo-wire"]),
     ("qo-judge", &[]),
-    ("qo-cli", &["qo", "qo-judge"]),
+    ("qo-cli", &["qo", "qo-judge", "qo-server"]),
     ("qo-python", &["qo", "qo-cli"]),
     ("qo-testkit", &["qo-core", "qo-object", "qo"]),
 ];

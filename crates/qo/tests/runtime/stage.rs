@@ -4,6 +4,7 @@ use qo::RetryPolicy;
 use qo::core::{Clock, JobDetail, JobId, MemoryStore, Time};
 use qo::{Client, Metrics, Result, ShutdownHandle, Store, Worker, WorkerBuilder};
 use qo_object::{LogStore, Options};
+use qo_server::Server;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -12,12 +13,23 @@ use tokio::time::Instant;
 /// Longest that anything here may take.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs a test on a store in memory and on one in a directory.
+/// Runs a test on a store in memory, on one behind a server, and on one in a directory.
 pub async fn on_every_store(test: impl AsyncFn(Arc<dyn Store>)) {
     test(Arc::new(MemoryStore::new())).await;
+    test(behind_a_server().await).await;
     let folder = tempfile::tempdir().expect("a folder");
     let log = LogStore::open_directory(folder.path(), Options::default()).await.expect("a namespace");
     test(Arc::new(log)).await;
+}
+
+/// A store in memory behind a server, which ends with the runtime of the test.
+async fn behind_a_server() -> Arc<dyn Store> {
+    let listener = qo_server::bind("127.0.0.1:0").await.expect("a free port");
+    let store = Arc::new(MemoryStore::new());
+    let server = Server::new(listener, store, qo_server::Options::default()).expect("a server");
+    let url = format!("http://{}", server.address());
+    tokio::spawn(server.run());
+    qo::connect(&url).await.expect("it answers")
 }
 
 /// Store time that goes with the (paused) time of tokio.

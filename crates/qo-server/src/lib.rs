@@ -1,0 +1,26 @@
+//! `qo serve`: any store behind one address, for workers, programs and people without credentials of the store.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`options`] | what a server may use, and what it waits for |
+//! | [`listen`] | which addresses it may listen on |
+//! | [`server`] | connections: how many, how they begin, how they end |
+//! | `grpc` | each call of the protocol as a call of the store |
+//! | `wake` | which waiting workers are woken when there is work |
+//! | `maintain` | sweeping: what is over ends, schedules fire |
+//! | `http` | is it alive, is it ready; which names it answers to |
+//!
+//! gRPC and HTTP share one port: an axum router has the routes of both, and a connection of either version of HTTP is
+//! served by it.
+
+mod grpc;
+mod http;
+pub mod listen;
+mod maintain;
+pub mod options;
+pub mod server;
+mod wake;
+
+pub use listen::bind;
+pub use options::Options;
+pub use server::{Server, Stopper};
