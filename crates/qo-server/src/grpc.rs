@@ -1,5 +1,6 @@
 //! Each call of the protocol as a call of the store.
 
+use crate::caller::Caller;
 use crate::wake::Wakes;
 use qo_core::{
     Claim, Cursor, Error, Exchange, ExchangeReply, FenceToken, JobFilter, JobId, NewJob, NewSession,
@@ -20,10 +21,9 @@ use tonic::{Request, Response, Status};
 /// Wake-ups that wait for a slow client. More of them say nothing new.
 const WAKE_UPS: usize = 1;
 
-/// The service on a store.
+/// The service. Each call uses the store of its caller.
 #[derive(Clone)]
 pub(crate) struct Service {
-    store: Arc<dyn Store>,
     wakes: Arc<Wakes>,
     ending: watch::Receiver<bool>,
 }
@@ -52,12 +52,16 @@ fn got_jobs(reply: &ExchangeReply) -> bool {
 }
 
 impl Service {
-    pub fn new(store: Arc<dyn Store>, wakes: Arc<Wakes>, ending: watch::Receiver<bool>) -> Self {
-        Self { store, wakes, ending }
+    pub fn new(wakes: Arc<Wakes>, ending: watch::Receiver<bool>) -> Self {
+        Self { wakes, ending }
     }
 
-    /// Answers a call, unless the server is about to end.
-    async fn answer<Q, R, F>(&self, request: Request<Q>, call: impl FnOnce(Q) -> F) -> Answer<R>
+    /// Answers a call from its caller's store, unless the server is about to end.
+    async fn answer<Q, R, F>(
+        &self,
+        request: Request<Q>,
+        call: impl FnOnce(Arc<dyn Store>, Q) -> F,
+    ) -> Answer<R>
     where
         F: Future<Output = Result<R>>,
     {
@@ -65,13 +69,18 @@ impl Service {
             return Err(status::ending());
         }
         let most = most(request.metadata());
-        call(request.into_inner()).await.map(Response::new).map_err(|error| status::status(&error, most))
+        let caller = request.extensions().get::<Caller>().cloned();
+        let Caller { store } = caller.ok_or_else(|| Status::internal("the caller is not known"))?;
+        call(store, request.into_inner())
+            .await
+            .map(Response::new)
+            .map_err(|error| status::status(&error, most))
     }
 
-    async fn exchanged(&self, exchange: Exchange) -> Result<ExchangeReply> {
+    async fn exchanged(&self, store: Arc<dyn Store>, exchange: Exchange) -> Result<ExchangeReply> {
         let (session, free_permits) = (exchange.session, exchange.free_permits);
         self.wakes.is_busy(session);
-        let reply = self.store.exchange(exchange).await?;
+        let reply = store.exchange(exchange).await?;
         self.wakes.exchanged(session, free_permits, got_jobs(&reply));
         Ok(reply)
     }
@@ -120,43 +129,43 @@ impl Queue for Service {
     type ListSchedulesStream = Items<pb::ScheduleStatus>;
 
     async fn handshake(&self, request: Request<pb::HandshakeRequest>) -> Answer<pb::HandshakeReply> {
-        self.answer(request, |hello| async move {
+        self.answer(request, |store, hello| async move {
             tracing::debug!(level = hello.level, version = %hello.version, "a client");
             Ok(pb::HandshakeReply {
                 version: env!("CARGO_PKG_VERSION").into(),
                 level_min: LEVEL_MIN,
                 level_max: LEVEL,
-                tells_changes: self.store.tells_changes(),
-                renewals_cost: self.store.renewals_cost(),
-                coarseness_ms: qo_core::millis(self.store.coarseness()),
+                tells_changes: store.tells_changes(),
+                renewals_cost: store.renewals_cost(),
+                coarseness_ms: qo_core::millis(store.coarseness()),
             })
         })
         .await
     }
 
     async fn now(&self, request: Request<pb::NowRequest>) -> Answer<pb::NowReply> {
-        let now = |_| async move { Ok(pb::NowReply { now_ms: self.store.now().await?.as_millis() }) };
+        let now = |store, _| async move { Ok(pb::NowReply { now_ms: store.now().await?.as_millis() }) };
         self.answer(request, now).await
     }
 
     async fn submit(&self, request: Request<pb::SubmitRequest>) -> Answer<pb::SubmitReply> {
-        self.answer(request, |request| async move {
+        self.answer(request, |store, request| async move {
             let jobs = Vec::<NewJob>::try_from(request)?;
-            Ok(self.store.submit(jobs).await?.into())
+            Ok(store.submit(jobs).await?.into())
         })
         .await
     }
 
     async fn cancel(&self, request: Request<pb::JobIds>) -> Answer<pb::StateOutcomes> {
-        self.answer(request, |request| async move {
-            Ok(self.store.cancel(Vec::<JobId>::try_from(request)?).await?.into())
+        self.answer(request, |store, request| async move {
+            Ok(store.cancel(Vec::<JobId>::try_from(request)?).await?.into())
         })
         .await
     }
 
     async fn retry(&self, request: Request<pb::JobIds>) -> Answer<pb::StateOutcomes> {
-        self.answer(request, |request| async move {
-            Ok(self.store.retry(Vec::<JobId>::try_from(request)?).await?.into())
+        self.answer(request, |store, request| async move {
+            Ok(store.retry(Vec::<JobId>::try_from(request)?).await?.into())
         })
         .await
     }
@@ -165,40 +174,40 @@ impl Queue for Service {
         &self,
         request: Request<pb::ChangeMatchingRequest>,
     ) -> Answer<pb::ChangeMatchingReply> {
-        self.answer(request, |request| async move {
+        self.answer(request, |store, request| async move {
             let filter = JobFilter::try_from(request.filter.unwrap_or_default())?;
             let (change, after) = (change(request.change)?, request.after.map(Cursor));
-            Ok(self.store.change_matching(change, filter, after, page(request.limit)).await?.into())
+            Ok(store.change_matching(change, filter, after, page(request.limit)).await?.into())
         })
         .await
     }
 
     async fn get_job(&self, request: Request<pb::JobRequest>) -> Answer<pb::JobDetail> {
-        self.answer(request, |request| async move {
-            Ok(self.store.job(job_id("job", &request.job)?).await?.into())
+        self.answer(request, |store, request| async move {
+            Ok(store.job(job_id("job", &request.job)?).await?.into())
         })
         .await
     }
 
     async fn list_jobs(&self, request: Request<pb::ListJobsRequest>) -> Answer<pb::JobPage> {
-        self.answer(request, |request| async move {
+        self.answer(request, |store, request| async move {
             let filter = JobFilter::try_from(request.filter.unwrap_or_default())?;
-            Ok(self.store.jobs(filter, request.after.map(Cursor), page(request.limit)).await?.into())
+            Ok(store.jobs(filter, request.after.map(Cursor), page(request.limit)).await?.into())
         })
         .await
     }
 
     async fn explain(&self, request: Request<pb::JobRequest>) -> Answer<pb::Explanation> {
-        self.answer(request, |request| async move {
-            Ok(self.store.explain(job_id("job", &request.job)?).await?.into())
+        self.answer(request, |store, request| async move {
+            Ok(store.explain(job_id("job", &request.job)?).await?.into())
         })
         .await
     }
 
     async fn open_session(&self, request: Request<pb::OpenSessionRequest>) -> Answer<pb::OpenSessionReply> {
-        self.answer(request, |request| async move {
+        self.answer(request, |store, request| async move {
             let session = NewSession::try_from(request)?;
-            let opened = self.store.open_session(session.clone()).await?;
+            let opened = store.open_session(session.clone()).await?;
             self.wakes.opened(&session);
             Ok(opened.into())
         })
@@ -206,18 +215,18 @@ impl Queue for Service {
     }
 
     async fn exchange(&self, request: Request<pb::ExchangeRequest>) -> Answer<pb::ExchangeReply> {
-        self.answer(request, |request| async move {
-            Ok(self.exchanged(Exchange::try_from(request)?).await?.into())
+        self.answer(request, |store, request| async move {
+            Ok(self.exchanged(store, Exchange::try_from(request)?).await?.into())
         })
         .await
     }
 
     async fn fetch(&self, request: Request<pb::ExchangeRequest>) -> Answer<pb::FetchReply> {
-        self.answer(request, |request| async move {
+        self.answer(request, |store, request| async move {
             let exchange = Exchange::try_from(request)?;
             let (session, free_permits) = (exchange.session, exchange.free_permits);
             self.wakes.is_busy(session);
-            let reply = self.store.fetch(exchange).await?;
+            let reply = store.fetch(exchange).await?;
             if let Some(reply) = &reply {
                 self.wakes.exchanged(session, free_permits, got_jobs(reply));
             }
@@ -227,28 +236,29 @@ impl Queue for Service {
     }
 
     async fn work(&self, request: Request<pb::WorkRequest>) -> Answer<pb::WorkReply> {
-        self.answer(request, |request| async move {
+        self.answer(request, |store, request| async move {
             let session = session_id("session", &request.session)?;
             let claim = request.claim.map(Claim::from).unwrap_or_default();
             let seen = self.wakes.newest();
-            let work = self.store.work(session, claim).await?;
+            let work = store.work(session, claim).await?;
             match work.now {
                 true => self.wakes.is_busy(session),
                 false => self.wakes.waits(session, claim, seen),
             }
-            Ok(pb::WorkReply::of(work, self.store.tells_changes()))
+            Ok(pb::WorkReply::of(work, store.tells_changes()))
         })
         .await
     }
 
     async fn heartbeat(&self, request: Request<pb::HeartbeatRequest>) -> Answer<pb::HeartbeatReply> {
-        self.answer(request, |request| async move {
+        self.answer(request, |store, request| async move {
             let session = session_id("session", &request.session)?;
             let asked = request.task_id.map(|job| job_id("task_id", &job)).transpose()?;
             let percent = request.memory_usage.map(memory_percent).transpose()?;
             let renewal = Exchange { memory_percent: percent, ..Exchange::renew(session, request.number) };
-            let reply =
-                self.exchanged(Exchange { free_permits: request.available_capacity, ..renewal }).await?;
+            let reply = self
+                .exchanged(store, Exchange { free_permits: request.available_capacity, ..renewal })
+                .await?;
             Ok(pb::HeartbeatReply {
                 must_stop: reply.stop.iter().any(|stop| Some(stop.job) == asked),
                 stop: reply.stop.into_iter().map(pb::Stop::from).collect(),
@@ -260,16 +270,16 @@ impl Queue for Service {
     }
 
     async fn close_session(&self, request: Request<pb::CloseSessionRequest>) -> Answer<pb::Done> {
-        self.answer(request, |request| async move {
+        self.answer(request, |store, request| async move {
             let session = session_id("session", &request.session)?;
             self.wakes.closed(session);
-            self.store.close_session(session).await.map(|()| pb::Done {})
+            store.close_session(session).await.map(|()| pb::Done {})
         })
         .await
     }
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Answer<Self::WatchStream> {
-        self.answer(request, |request| async move {
+        self.answer(request, |_, request| async move {
             Ok(match request.session {
                 Some(session) => {
                     let session = session_id("session", &session)?;
@@ -282,73 +292,73 @@ impl Queue for Service {
     }
 
     async fn sweep(&self, request: Request<pb::SweepRequest>) -> Answer<pb::SweepReply> {
-        self.answer(request, |_| async move { Ok(self.store.sweep().await?.into()) }).await
+        self.answer(request, |store, _| async move { Ok(store.sweep().await?.into()) }).await
     }
 
     async fn keep_log(&self, request: Request<pb::KeepLogRequest>) -> Answer<pb::Done> {
-        self.answer(request, |request| async move {
-            self.store.keep_log(FenceToken(request.token), request.log).await.map(|()| pb::Done {})
+        self.answer(request, |store, request| async move {
+            store.keep_log(FenceToken(request.token), request.log).await.map(|()| pb::Done {})
         })
         .await
     }
 
     async fn get_log(&self, request: Request<pb::LogRequest>) -> Answer<pb::LogReply> {
-        self.answer(request, |request| async move {
-            Ok(pb::LogReply { log: self.store.log(FenceToken(request.token)).await? })
+        self.answer(request, |store, request| async move {
+            Ok(pb::LogReply { log: store.log(FenceToken(request.token)).await? })
         })
         .await
     }
 
     async fn set_limit(&self, request: Request<pb::SetLimitRequest>) -> Answer<pb::Done> {
-        self.answer(request, |request| async move {
+        self.answer(request, |store, request| async move {
             let group = group("group", &request.group)?;
-            self.store.set_limit(group, request.limit).await.map(|()| pb::Done {})
+            store.set_limit(group, request.limit).await.map(|()| pb::Done {})
         })
         .await
     }
 
     async fn unset_limit(&self, request: Request<pb::GroupRequest>) -> Answer<pb::Done> {
-        self.answer(request, |request| async move {
-            self.store.unset_limit(group("group", &request.group)?).await.map(|()| pb::Done {})
+        self.answer(request, |store, request| async move {
+            store.unset_limit(group("group", &request.group)?).await.map(|()| pb::Done {})
         })
         .await
     }
 
     async fn pause_queue(&self, request: Request<pb::PauseQueueRequest>) -> Answer<pb::Done> {
-        self.answer(request, |request| async move {
+        self.answer(request, |store, request| async move {
             let queue = name("queue", &request.queue)?;
-            self.store.pause_queue(queue, request.paused).await.map(|()| pb::Done {})
+            store.pause_queue(queue, request.paused).await.map(|()| pb::Done {})
         })
         .await
     }
 
     async fn list_groups(&self, request: Request<pb::ListGroupsRequest>) -> Answer<pb::GroupPage> {
-        self.answer(request, |request| async move {
+        self.answer(request, |store, request| async move {
             let after = request.after.map(|after| group("after", &after)).transpose()?;
-            Ok(self.store.groups(after, page(request.limit)).await?.into())
+            Ok(store.groups(after, page(request.limit)).await?.into())
         })
         .await
     }
 
     async fn get_group(&self, request: Request<pb::GroupRequest>) -> Answer<Self::GetGroupStream> {
-        self.answer(request, |request| async move {
-            let detail = self.store.group(group("group", &request.group)?).await?;
+        self.answer(request, |store, request| async move {
+            let detail = store.group(group("group", &request.group)?).await?;
             Ok(stream(group_parts(detail)))
         })
         .await
     }
 
     async fn release_slot(&self, request: Request<pb::ReleaseSlotRequest>) -> Answer<pb::Done> {
-        self.answer(request, |request| async move {
+        self.answer(request, |store, request| async move {
             let group = group("group", &request.group)?;
-            self.store.release_slot(group, FenceToken(request.slot)).await.map(|()| pb::Done {})
+            store.release_slot(group, FenceToken(request.slot)).await.map(|()| pb::Done {})
         })
         .await
     }
 
     async fn list_queues(&self, request: Request<pb::ListQueuesRequest>) -> Answer<Self::ListQueuesStream> {
-        self.answer(request, |_| async move {
-            Ok(stream(self.store.queues().await?.into_iter().map(pb::QueueStatus::from)))
+        self.answer(request, |store, _| async move {
+            Ok(stream(store.queues().await?.into_iter().map(pb::QueueStatus::from)))
         })
         .await
     }
@@ -357,55 +367,54 @@ impl Queue for Service {
         &self,
         request: Request<pb::ListWorkersRequest>,
     ) -> Answer<Self::ListWorkersStream> {
-        self.answer(request, |_| async move {
-            Ok(stream(self.store.workers().await?.into_iter().map(pb::WorkerStatus::from)))
+        self.answer(request, |store, _| async move {
+            Ok(stream(store.workers().await?.into_iter().map(pb::WorkerStatus::from)))
         })
         .await
     }
 
     async fn list_over(&self, request: Request<pb::ListOverRequest>) -> Answer<Self::ListOverStream> {
-        self.answer(request, |_| async move { Ok(stream(over_items(self.store.over().await?))) }).await
+        self.answer(request, |store, _| async move { Ok(stream(over_items(store.over().await?))) }).await
     }
 
     async fn acquire_slots(
         &self,
         request: Request<pb::AcquireSlotsRequest>,
     ) -> Answer<pb::AcquireSlotsReply> {
-        self.answer(request, |request| async move {
-            let lease = self.store.acquire_slots(SlotRequest::try_from(request)?).await?;
+        self.answer(request, |store, request| async move {
+            let lease = store.acquire_slots(SlotRequest::try_from(request)?).await?;
             Ok(pb::AcquireSlotsReply { lease: lease.map(pb::SlotLease::from) })
         })
         .await
     }
 
     async fn extend_slots(&self, request: Request<pb::ExtendSlotsRequest>) -> Answer<pb::SlotLease> {
-        self.answer(request, |request| async move {
+        self.answer(request, |store, request| async move {
             let lease = lease_id("lease", &request.lease)?;
-            Ok(self.store.extend_slots(lease, FenceToken(request.token), request.lease_ms).await?.into())
+            Ok(store.extend_slots(lease, FenceToken(request.token), request.lease_ms).await?.into())
         })
         .await
     }
 
     async fn return_slots(&self, request: Request<pb::ReturnSlotsRequest>) -> Answer<pb::Done> {
-        self.answer(request, |request| async move {
+        self.answer(request, |store, request| async move {
             let lease = lease_id("lease", &request.lease)?;
-            self.store.return_slots(lease, FenceToken(request.token)).await.map(|()| pb::Done {})
+            store.return_slots(lease, FenceToken(request.token)).await.map(|()| pb::Done {})
         })
         .await
     }
 
     async fn register(&self, request: Request<pb::RegisterRequest>) -> Answer<pb::Pushed> {
-        self.answer(request, |request| async move {
-            Ok(self.store.register(Vec::<TaskOptions>::try_from(request)?).await?.into())
+        self.answer(request, |store, request| async move {
+            Ok(store.register(Vec::<TaskOptions>::try_from(request)?).await?.into())
         })
         .await
     }
 
     async fn configure(&self, request: Request<pb::Configuration>) -> Answer<pb::Pushed> {
-        self.answer(
-            request,
-            |request| async move { Ok(self.store.configure(request.try_into()?).await?.into()) },
-        )
+        self.answer(request, |store, request| async move {
+            Ok(store.configure(request.try_into()?).await?.into())
+        })
         .await
     }
 
@@ -413,39 +422,39 @@ impl Queue for Service {
         &self,
         request: Request<pb::ListConfigurationsRequest>,
     ) -> Answer<Self::ListConfigurationsStream> {
-        self.answer(request, |_| async move {
-            Ok(stream(self.store.configurations().await?.into_iter().map(pb::Configuration::from)))
+        self.answer(request, |store, _| async move {
+            Ok(stream(store.configurations().await?.into_iter().map(pb::Configuration::from)))
         })
         .await
     }
 
     async fn list_pushes(&self, request: Request<pb::ListPushesRequest>) -> Answer<pb::Pushes> {
-        self.answer(request, |_| async move {
-            let pushes = self.store.pushes().await?.into_iter().map(pb::Push::from).collect();
+        self.answer(request, |store, _| async move {
+            let pushes = store.pushes().await?.into_iter().map(pb::Push::from).collect();
             Ok(pb::Pushes { pushes })
         })
         .await
     }
 
     async fn get_workflow(&self, request: Request<pb::WorkflowRequest>) -> Answer<pb::WorkflowStatus> {
-        self.answer(request, |request| async move {
-            Ok(self.store.workflow(name("workflow", &request.workflow)?).await?.into())
+        self.answer(request, |store, request| async move {
+            Ok(store.workflow(name("workflow", &request.workflow)?).await?.into())
         })
         .await
     }
 
     async fn list_workflows(&self, request: Request<pb::ListWorkflowsRequest>) -> Answer<pb::WorkflowPage> {
-        self.answer(request, |request| async move {
+        self.answer(request, |store, request| async move {
             let after = request.after.map(|after| name("after", &after)).transpose()?;
-            Ok(self.store.workflows(after, page(request.limit)).await?.into())
+            Ok(store.workflows(after, page(request.limit)).await?.into())
         })
         .await
     }
 
     async fn steer_workflow(&self, request: Request<pb::SteerWorkflowRequest>) -> Answer<pb::Done> {
-        self.answer(request, |request| async move {
+        self.answer(request, |store, request| async move {
             let workflow = name("workflow", &request.workflow)?;
-            self.store.steer_workflow(workflow, Steer::try_from(&request)?).await.map(|()| pb::Done {})
+            store.steer_workflow(workflow, Steer::try_from(&request)?).await.map(|()| pb::Done {})
         })
         .await
     }
@@ -454,16 +463,16 @@ impl Queue for Service {
         &self,
         request: Request<pb::ListSchedulesRequest>,
     ) -> Answer<Self::ListSchedulesStream> {
-        self.answer(request, |_| async move {
-            Ok(stream(self.store.schedules().await?.into_iter().map(pb::ScheduleStatus::from)))
+        self.answer(request, |store, _| async move {
+            Ok(stream(store.schedules().await?.into_iter().map(pb::ScheduleStatus::from)))
         })
         .await
     }
 
     async fn enable_schedule(&self, request: Request<pb::EnableScheduleRequest>) -> Answer<pb::Done> {
-        self.answer(request, |request| async move {
+        self.answer(request, |store, request| async move {
             let schedule = name("schedule", &request.schedule)?;
-            self.store.enable_schedule(schedule, request.enabled).await.map(|()| pb::Done {})
+            store.enable_schedule(schedule, request.enabled).await.map(|()| pb::Done {})
         })
         .await
     }
@@ -472,9 +481,9 @@ impl Queue for Service {
         &self,
         request: Request<pb::TriggerScheduleRequest>,
     ) -> Answer<pb::SubmitOutcome> {
-        self.answer(request, |request| async move {
+        self.answer(request, |store, request| async move {
             let (schedule, job) = (name("schedule", &request.schedule)?, job_id("job", &request.job)?);
-            let submitted: Submitted = self.store.trigger_schedule(schedule, job).await?;
+            let submitted: Submitted = store.trigger_schedule(schedule, job).await?;
             Ok(Ok(submitted).into())
         })
         .await

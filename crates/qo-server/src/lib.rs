@@ -2,6 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `caller` | who calls, and the store as that caller may use it |
 //! | [`options`] | what a server may use, and what it waits for |
 //! | [`listen`] | which addresses it may listen on |
 //! | [`server`] | connections: how many, how they begin, how they end |
@@ -13,6 +14,7 @@
 //! gRPC and HTTP share one port: an axum router has the routes of both, and a connection of either version of HTTP is
 //! served by it.
 
+mod caller;
 mod grpc;
 mod http;
 pub mod listen;

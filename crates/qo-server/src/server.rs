@@ -9,7 +9,7 @@
 
 use crate::grpc::Service;
 use crate::wake::Wakes;
-use crate::{Options, http, maintain};
+use crate::{Options, caller, http, maintain};
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -88,7 +88,7 @@ impl Server {
     }
 
     fn router(&self, wakes: &Arc<Wakes>) -> Result<Router> {
-        let service = Service::new(Arc::clone(&self.store), Arc::clone(wakes), self.ending.subscribe());
+        let service = Service::new(Arc::clone(wakes), self.ending.subscribe());
         let queue = QueueServer::new(service)
             .max_decoding_message_size(limits::REQUEST_BYTES)
             .max_encoding_message_size(limits::REPLY_BYTES);
@@ -107,7 +107,8 @@ impl Server {
         let grpc = tonic::service::Routes::new(queue).add_service(reflection).add_service(health);
         let router = grpc.into_axum_router().merge(http::routes(Arc::clone(&self.store)));
         let router = router.fallback(http::nothing_here);
-        Ok(router.layer(axum::middleware::from_fn(http::guard_host)))
+        let identify = axum::middleware::from_fn_with_state(Arc::clone(&self.store), caller::identify);
+        Ok(router.layer(identify).layer(axum::middleware::from_fn(http::guard_host)))
     }
 
     async fn serve(self, router: Router) {
