@@ -83,6 +83,9 @@ enum Command {
     #[cfg(feature = "bench")]
     #[command(hide = true)]
     BenchWorker(crate::command::bench::BenchWorker),
+    #[cfg(feature = "bench")]
+    #[command(hide = true)]
+    BenchServer(crate::command::bench::BenchServer),
     Completions(completions::Completions),
 }
 
@@ -142,6 +145,8 @@ impl Cli {
             Command::Bench(command) => return runtime(true)?.block_on(command.run(global.store, screen)),
             #[cfg(feature = "bench")]
             Command::BenchWorker(command) => return runtime(true)?.block_on(command.run()),
+            #[cfg(feature = "bench")]
+            Command::BenchServer(command) => return runtime(true)?.block_on(command.run()),
             command => command,
         };
         let place = Place::find(host, global.config, flags)?;
@@ -193,7 +198,7 @@ impl Command {
             Self::Config(command) => command.run(place, screen).await,
             Self::Completions(_) | Self::Demo(_) | Self::DemoWorker(_) => Err(Trouble::Exit(FAILED)),
             #[cfg(feature = "bench")]
-            Self::Bench(_) | Self::BenchWorker(_) => Err(Trouble::Exit(FAILED)),
+            Self::Bench(_) | Self::BenchWorker(_) | Self::BenchServer(_) => Err(Trouble::Exit(FAILED)),
         }
     }
 }

@@ -15,6 +15,14 @@ pub fn cpu_ns() -> u64 {
     read(ClockId::ProcessCPUTime)
 }
 
+/// Bytes of memory that this process has resident; 0 where the kernel does not say.
+#[cfg(feature = "bench")]
+pub fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: u64 = pages.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    pages * rustix::param::page_size() as u64
+}
+
 fn read(clock: ClockId) -> u64 {
     let now = clock_gettime(clock);
     let (seconds, ns) = (u64::try_from(now.tv_sec).unwrap_or(0), u64::try_from(now.tv_nsec).unwrap_or(0));

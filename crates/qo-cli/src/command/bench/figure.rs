@@ -33,6 +33,8 @@ pub enum Unit {
     PerJob,
     /// Requests to a bucket in a minute.
     PerMinute,
+    /// Mebibytes.
+    Mebibytes,
     /// Dollars.
     Dollars,
 }
@@ -78,6 +80,7 @@ impl Unit {
             Self::Requests if value.fract() == 0.0 => format!("{value:.0}"),
             Self::Requests | Self::PerMinute => format!("{value:.1}"),
             Self::PerJob => format!("{value:.4}"),
+            Self::Mebibytes => format!("{value:.0} MiB"),
             Self::Dollars => format!("${value:.3}"),
         }
     }

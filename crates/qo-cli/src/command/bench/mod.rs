@@ -9,7 +9,8 @@
 //! | [`throughput`], [`binding`], [`processes`], [`pickup`], [`idle`], [`open`] | the scenarios on a directory |
 //! | [`postgres`] | the scenarios on PostgreSQL |
 //! | [`bucket`] | the scenarios in a bucket |
-//! | [`noop`], [`process`] | jobs that do nothing, and workers for them, here and in processes of their own |
+//! | [`noop`], [`process`] | jobs that do nothing, workers for them, here and in processes of their own, and servers |
+//! | [`served`] | stores behind a server |
 //! | [`ground`] | directories, and what the disk costs |
 //! | [`figure`], [`report`] | rounds, medians, bars, and how they are shown |
 
@@ -26,9 +27,10 @@ mod process;
 mod processes;
 mod report;
 mod scenario;
+mod served;
 mod throughput;
 
-pub use process::BenchWorker;
+pub use process::{BenchServer, BenchWorker};
 
 use crate::cli::Format;
 use crate::machine::interrupted;

@@ -1,25 +1,26 @@
-//! A worker in a process of its own: both ends of it.
+//! A process that works, or serves, for the benchmark: both ends of it.
 //!
 //! They talk in lines. `done` asks how many jobs are done, `cpu` how much processor time the process has used, in
-//! nanoseconds, `requests` how many requests it has made to a bucket. When stdin closes, the process drains, writes its
-//! [`Report`] as JSON and ends.
+//! nanoseconds, `memory` how many bytes it has resident, `requests` how many requests it has made to a bucket, `address`
+//! where it listens. When stdin closes, the process drains, writes its [`Report`] as JSON and ends.
 
-use super::noop::{Noop, options};
-use crate::machine::cpu_ns;
+use super::noop::{Noop, Tally, options};
+use crate::machine::{cpu_ns, resident_bytes};
 use crate::trouble::Done;
 use clap::Args;
-use qo::bucket::Requests;
+use qo::bucket::{Requests, Traffic};
 use qo::core::{ClaimSettings, ErrorKind};
-use qo::{Error, Result, WorkerOptions};
+use qo::{Error, Result, ShutdownHandle, Store, WorkerOptions};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::task::JoinSet;
 
-/// What a worker process reports at its end.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// What a process reports at its end. A server has done no jobs.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Jobs that it did.
     pub done: u64,
@@ -41,17 +42,86 @@ pub struct BenchWorker {
     /// Jobs that it claims with one exchange.
     #[arg(long)]
     batch: Option<u32>,
+    /// Workers in the process, each with a connection of its own.
+    #[arg(long, default_value_t = 1)]
+    workers: u32,
+}
+
+/// A server process of `qo bench`, which starts it.
+#[derive(Debug, Args)]
+pub struct BenchServer {}
+
+/// Opens the store that `qo bench` names, and counts its requests if it is a bucket.
+async fn open() -> Result<(Arc<dyn Store>, Option<Arc<Traffic>>)> {
+    let missing = |_| Error::invalid("QO_STORE", "", "must name the store: `qo bench` starts this");
+    let url = std::env::var("QO_STORE").map_err(missing)?;
+    match url.starts_with("s3:") {
+        true => qo::bucket::connect(&url).await.map(|(store, traffic)| (store, Some(traffic))),
+        false => Ok((qo::connect(&url).await?, None)),
+    }
+}
+
+/// Answers what every process of the benchmark is asked. None if it is another question.
+fn facts(question: &str, traffic: Option<&Traffic>) -> Option<String> {
+    Some(match question {
+        "cpu" => cpu_ns().to_string(),
+        "memory" => resident_bytes().to_string(),
+        "requests" => {
+            let Requests { puts, gets, lists, deletes } =
+                traffic.map_or_else(Requests::default, Traffic::requests);
+            format!("{puts} {gets} {lists} {deletes}")
+        }
+        _ => return None,
+    })
+}
+
+/// Answers the lines of stdin on a thread, and calls `end` when stdin closes.
+fn answer(
+    answer: impl Fn(&str) -> Option<String> + Send + 'static,
+    end: impl FnOnce() + Send + 'static,
+) -> Result<()> {
+    let answering = move || {
+        let _ = writeln!(std::io::stdout(), "ready");
+        for line in std::io::stdin().lock().lines().map_while(std::result::Result::ok) {
+            if let Some(answer) = answer(&line) {
+                let _ = writeln!(std::io::stdout(), "{answer}");
+            }
+        }
+        end();
+    };
+    let started = std::thread::Builder::new().name("bench-stdin".into()).spawn(answering);
+    let failed = |error| Error::new(ErrorKind::Unavailable, format!("no thread: {error}"));
+    started.map(drop).map_err(failed)
+}
+
+fn report(report: &Report) -> Done {
+    let text = serde_json::to_string(report)
+        .map_err(|error| Error::new(ErrorKind::Internal, format!("report: {error}")))?;
+    writeln!(std::io::stdout(), "{text}")?;
+    Ok(())
+}
+
+impl BenchServer {
+    /// Serves until stdin is closed.
+    pub async fn run(self) -> Done {
+        let (store, traffic) = open().await?;
+        let listener = qo_server::bind("127.0.0.1:0").await?;
+        let server = qo_server::Server::new(listener, store, qo_server::Options::default())?;
+        let (address, stopper) = (server.address().to_string(), server.stopper());
+        let answers = move |question: &str| match question {
+            "address" => Some(address.clone()),
+            other => facts(other, traffic.as_deref()),
+        };
+        answer(answers, move || stopper.stop())?;
+        server.run().await?;
+        report(&Report::default())
+    }
 }
 
 impl BenchWorker {
     /// Works until stdin is closed.
     pub async fn run(self) -> Done {
-        let missing = |_| Error::invalid("QO_STORE", "", "must name the store: `qo bench` starts this");
-        let url = std::env::var("QO_STORE").map_err(missing)?;
-        let (store, traffic) = match url.starts_with("s3:") {
-            true => qo::bucket::connect(&url).await.map(|(store, traffic)| (store, Some(traffic)))?,
-            false => (qo::connect(&url).await?, None),
-        };
+        let (store, traffic) = open().await?;
         let usual = options();
         let batch = self.batch.unwrap_or(usual.claim.claim_batch_size);
         let options = WorkerOptions {
@@ -60,36 +130,32 @@ impl BenchWorker {
             claim: ClaimSettings { claim_batch_size: batch, ..usual.claim },
             ..usual
         };
-        let worker = Noop::start_with(&store, options, Arc::default()).await?;
-        let (tally, shutdown) = (Arc::clone(&worker.tally), worker.shutdown());
-        let answer = move || {
-            let _ = writeln!(std::io::stdout(), "ready");
-            for line in std::io::stdin().lock().lines().map_while(std::result::Result::ok) {
-                let _ = match line.as_str() {
-                    "done" => writeln!(std::io::stdout(), "{}", tally.done()),
-                    "cpu" => writeln!(std::io::stdout(), "{}", cpu_ns()),
-                    "requests" => {
-                        let asked = traffic.as_ref().map_or_else(Requests::default, |all| all.requests());
-                        let Requests { puts, gets, lists, deletes } = asked;
-                        writeln!(std::io::stdout(), "{puts} {gets} {lists} {deletes}")
-                    }
-                    _ => Ok(()),
-                };
-            }
-            shutdown.drain();
+        let tally = Arc::new(Tally::default());
+        let mut workers = vec![Noop::start_with(&store, options.clone(), Arc::clone(&tally)).await?];
+        let mut others = JoinSet::new();
+        for _ in 1..self.workers {
+            let (options, tally) = (options.clone(), Arc::clone(&tally));
+            others.spawn(async move { Noop::start_with(&open().await?.0, options, tally).await });
+        }
+        while let Some(started) = others.join_next().await {
+            let gone = |error| Error::new(ErrorKind::Internal, format!("a worker is gone: {error}"));
+            workers.push(started.map_err(gone)??);
+        }
+        let shutdowns: Vec<_> = workers.iter().map(Noop::shutdown).collect();
+        let counted = Arc::clone(&tally);
+        let answers = move |question: &str| match question {
+            "done" => Some(counted.done().to_string()),
+            other => facts(other, traffic.as_deref()),
         };
-        let answering = std::thread::Builder::new().name("bench-stdin".into()).spawn(answer);
-        answering.map_err(|error| Error::new(ErrorKind::Unavailable, format!("no thread: {error}")))?;
-        let tally = worker.wait().await?;
-        let report = Report { done: tally.done(), last_ns: tally.last_ns(), waits_ms: tally.waits_ms() };
-        let text = serde_json::to_string(&report)
-            .map_err(|error| Error::new(ErrorKind::Internal, format!("report: {error}")))?;
-        writeln!(std::io::stdout(), "{text}")?;
-        Ok(())
+        answer(answers, move || shutdowns.iter().for_each(ShutdownHandle::drain))?;
+        for worker in workers {
+            worker.wait().await?;
+        }
+        report(&Report { done: tally.done(), last_ns: tally.last_ns(), waits_ms: tally.waits_ms() })
     }
 }
 
-/// A worker process that was started. It does not outlive this.
+/// A process that was started. It does not outlive this.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -105,10 +171,21 @@ impl Process {
 
     /// The same, with more arguments.
     pub fn start_with(url: &str, arguments: &[&str]) -> Result<Self> {
-        let failed = |error| Error::new(ErrorKind::Unavailable, format!("a worker does not start: {error}"));
+        Self::run("bench-worker", url, arguments)
+    }
+
+    /// Starts a server of this store, and waits until it serves.
+    pub fn serve(url: &str) -> Result<Self> {
+        let mut server = Self::run("bench-server", url, &[])?;
+        server.wait_until_ready()?;
+        Ok(server)
+    }
+
+    fn run(what: &str, url: &str, arguments: &[&str]) -> Result<Self> {
+        let failed = |error| Error::new(ErrorKind::Unavailable, format!("{what} does not start: {error}"));
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command
-            .arg("bench-worker")
+            .arg(what)
             .args(arguments)
             .env("QO_STORE", url)
             .env_remove("QO_CONFIG")
@@ -140,6 +217,16 @@ impl Process {
     /// Processor time that it has used, in nanoseconds.
     pub fn cpu_ns(&mut self) -> Result<u64> {
         self.ask("cpu")
+    }
+
+    /// Bytes of memory that it has resident.
+    pub fn memory(&mut self) -> Result<u64> {
+        self.ask("memory")
+    }
+
+    /// The URL of a server.
+    pub fn url(&mut self) -> Result<String> {
+        Ok(format!("http://{}", self.answer("address")?))
     }
 
     /// The requests that it has made to a bucket.

@@ -4,7 +4,7 @@ use super::bucket::{self, Site};
 use super::figure::Figure;
 use super::ground::Ground;
 use super::postgres::{self, Fleet};
-use super::{Bench, binding, idle, open, pickup, processes, throughput};
+use super::{Bench, binding, idle, open, pickup, processes, served, throughput};
 use crate::trouble::Trouble;
 use clap::ValueEnum;
 use qo::Result;
@@ -25,6 +25,10 @@ pub enum Scenario {
     Idle,
     /// Directory, bucket: opening a large namespace, and submitting to it.
     Open,
+    /// All: a fleet behind a server, and what the way through it costs.
+    Served,
+    /// Directory: a server with 1,000 idle workers.
+    ServedIdle,
     /// Bucket: requests and dollars of a job, at two rates.
     Cost,
     /// Bucket: requests of slots that are objects.
@@ -110,10 +114,10 @@ impl Scenario {
     fn is_on(self, on: On) -> bool {
         match self {
             Self::Throughput | Self::Processes | Self::Idle | Self::Open => on != On::Postgres,
-            Self::Limits | Self::Parked => on == On::Directory,
+            Self::Limits | Self::Parked | Self::ServedIdle => on == On::Directory,
             Self::Cost | Self::Slots => on == On::Bucket,
             Self::Binding => on != On::Bucket,
-            Self::Pickup => true,
+            Self::Pickup | Self::Served => true,
             _ => on == On::Postgres,
         }
     }
@@ -129,6 +133,8 @@ impl Scenario {
             Self::Pickup => pickup::pickup(bench).await,
             Self::Idle => idle::idle(bench).await,
             Self::Open => open::open(bench).await,
+            Self::Served => served::on_directory(bench).await,
+            Self::ServedIdle => served::idle(bench).await,
             _ => Ok(Vec::new()),
         }
     }
@@ -143,6 +149,7 @@ impl Scenario {
             Self::Pickup => bucket::pickup::pickup(bench).await,
             Self::Open => bucket::open::open(bench).await,
             Self::Slots => bucket::slots::slots(bench).await,
+            Self::Served => served::in_bucket(bench).await,
             _ => Ok(Vec::new()),
         }
     }
@@ -165,6 +172,7 @@ impl Scenario {
             Self::Bare => postgres::bare::bare(bench).await,
             Self::Worker => postgres::worker::worker(bench).await,
             Self::Pickup => postgres::pickup::pickup(bench).await,
+            Self::Served => served::on_postgres(bench).await,
             Self::Handover => postgres::handover::handover(bench).await,
             Self::Recovery => postgres::recovery::recovery(bench).await,
             Self::Bookkeeping => postgres::bookkeeping::bookkeeping(bench).await,
@@ -186,8 +194,8 @@ mod tests {
             text.contains("\"idle\"") && text.contains("concurrency-mixed") && text.contains("binding"),
             "{text}"
         );
-        assert_eq!(Scenario::chosen(None, On::Directory).expect("all").len(), 8);
-        assert_eq!(Scenario::chosen(None, On::Postgres).expect("all").len(), 17);
-        assert_eq!(Scenario::chosen(None, On::Bucket).expect("all").len(), 7);
+        assert_eq!(Scenario::chosen(None, On::Directory).expect("all").len(), 10);
+        assert_eq!(Scenario::chosen(None, On::Postgres).expect("all").len(), 18);
+        assert_eq!(Scenario::chosen(None, On::Bucket).expect("all").len(), 8);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::ground::Ground;
 use super::process::{Worker, below, marked, signal};
+use super::served::Network;
 use super::stage::{Stage, pause};
 use qo_judge::Stop;
 use qo_testkit::random::Random;
@@ -44,6 +45,16 @@ pub enum Fault {
     Outage,
     /// Every connection to the server is cut.
     Cut,
+    /// SIGKILL to one of the servers of the store, which starts again.
+    KillServer,
+    /// SIGTERM to one of the servers: it drains, exits with 0 and starts again.
+    DrainServer,
+    /// The network to the servers hands bytes on late.
+    LateNetwork,
+    /// The network to the servers hands on a kilobyte a second.
+    SlowNetwork,
+    /// The network to the servers swallows bytes without a word, and then resets the connections.
+    HalfOpenNetwork,
 }
 
 impl Fault {
@@ -64,6 +75,9 @@ impl Fault {
             Ground::Directory(_) => all.push(SmallDisk),
             Ground::Postgres(_) => all.push(Cut),
             Ground::Bucket(_) => {}
+            Ground::Served(_) => {
+                all.extend([Cut, KillServer, DrainServer, LateNetwork, SlowNetwork, HalfOpenNetwork]);
+            }
         }
         all
     }
@@ -93,6 +107,11 @@ impl fmt::Display for Fault {
             Self::SmallDisk => "worker with a full disk",
             Self::Outage => "store away",
             Self::Cut => "connections cut",
+            Self::KillServer => "server killed",
+            Self::DrainServer => "server drained",
+            Self::LateNetwork => "late network",
+            Self::SlowNetwork => "slow network",
+            Self::HalfOpenNetwork => "half-open network",
         })
     }
 }
@@ -235,8 +254,32 @@ impl<'a> Attacker<'a> {
             }
             Fault::Outage => return ground.outage(&mut self.dice, pause),
             Fault::Cut => {
-                let Ground::Postgres(server) = ground else { return false };
-                return server.cut();
+                return match ground {
+                    Ground::Postgres(server) => server.cut(),
+                    Ground::Served(served) => {
+                        served.cut();
+                        true
+                    }
+                    Ground::Directory(_) | Ground::Bucket(_) => false,
+                };
+            }
+            Fault::KillServer
+            | Fault::DrainServer
+            | Fault::LateNetwork
+            | Fault::SlowNetwork
+            | Fault::HalfOpenNetwork => {
+                let Ground::Served(served) = ground else { return false };
+                let dice = &mut self.dice;
+                match fault {
+                    Fault::KillServer => served.kill(false, dice, pause),
+                    Fault::DrainServer => self.stage.complain(served.drain(dice)),
+                    Fault::LateNetwork => {
+                        let by = Duration::from_millis(dice.within(20..=300));
+                        served.disturb(Network::Late(by), dice, pause);
+                    }
+                    Fault::SlowNetwork => served.disturb(Network::Slow, dice, pause),
+                    _ => served.disturb(Network::HalfOpen, dice, pause),
+                }
             }
             Fault::KillSubmit | Fault::KillScript | Fault::StopScript => return false,
         }

@@ -1,6 +1,7 @@
 //! The ground of an attack: a store of its own, and the faults that it can have.
 
 use super::attacker::Fault;
+use super::served::{self, Served};
 use qo_testkit::Bucket;
 use qo_testkit::bucket::{self, FaultRates, Kind};
 use qo_testkit::random::Random;
@@ -21,6 +22,7 @@ pub enum Ground {
     Directory(Disk),
     Postgres(Server),
     Bucket(Bucket),
+    Served(Served),
 }
 
 impl Ground {
@@ -29,6 +31,7 @@ impl Ground {
             Self::Directory(_) => "directory",
             Self::Postgres(_) => "postgres",
             Self::Bucket(_) => "bucket",
+            Self::Served(_) => "served",
         }
     }
 
@@ -38,6 +41,23 @@ impl Ground {
             Self::Directory(disk) => format!("file:{}", disk.folder.path().join("store").display()),
             Self::Postgres(server) => format!("{}?schema=attack", server.url()),
             Self::Bucket(_) => format!("s3://{}/attack", bucket::NAME),
+            Self::Served(served) => served.url(),
+        }
+    }
+
+    /// The URL of the store itself, where servers stand in front of it.
+    pub fn behind(&self) -> Option<String> {
+        match self {
+            Self::Served(served) => Some(served.store()),
+            _ => None,
+        }
+    }
+
+    /// What the ground itself has to complain about at the end.
+    pub fn complaint(&self) -> Option<String> {
+        match self {
+            Self::Served(served) => served.complaint(),
+            _ => None,
         }
     }
 
@@ -73,12 +93,17 @@ impl Ground {
             Self::Directory(disk) => Leftovers {
                 mount: disk.mounted.then(|| disk.folder.path().to_owned()),
                 folder: disk.folder.path().to_owned(),
-                server: None,
+                ..Leftovers::default()
             },
             Self::Postgres(server) => Leftovers {
-                mount: None,
                 folder: server.folder.path().to_owned(),
                 server: Some(server.data().join("postmaster.pid")),
+                ..Leftovers::default()
+            },
+            Self::Served(served) => Leftovers {
+                folder: served.folder().to_owned(),
+                mark: Some(served.mark()),
+                ..Leftovers::default()
             },
             Self::Bucket(_) => Leftovers::default(),
         }
@@ -104,6 +129,7 @@ impl Ground {
         match self {
             Self::Directory(disk) => return disk.fill(length, wait),
             Self::Postgres(server) => server.crash(),
+            Self::Served(served) => served.kill(true, dice, wait),
             Self::Bucket(bucket) => {
                 let all =
                     FaultRates { reset_before: 50, reset_after: 25, slow_down: 25, ..FaultRates::default() };
@@ -123,10 +149,13 @@ pub struct Leftovers {
     folder: PathBuf,
     /// The file with the process id of a running server.
     server: Option<PathBuf>,
+    /// The mark of running servers.
+    mark: Option<String>,
 }
 
 impl Leftovers {
     pub fn remove(self) {
+        self.mark.iter().for_each(|mark| served::end(mark));
         self.mount.iter().for_each(|folder| unmount(folder));
         let pid = self.server.and_then(|file| fs::read_to_string(file).ok());
         if let Some(pid) = pid.and_then(|text| text.lines().next()?.parse().ok()) {
@@ -204,8 +233,16 @@ fn variable(name: &str) -> PathBuf {
 
 /// A port below those that the kernel gives to outgoing connections: none of those takes it during a restart.
 fn free_port() -> u16 {
+    free_ports(1)[0]
+}
+
+/// Several such ports.
+pub fn free_ports(count: usize) -> Vec<u16> {
     let from = 10_000 + (std::process::id() % 9_000) as u16;
-    (from..20_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let free: Vec<u16> = (from..20_000).filter(is_free).take(count).collect();
+    assert_eq!(free.len(), count, "free ports");
+    free
 }
 
 impl Server {

@@ -3,7 +3,7 @@
 //! killed. Meanwhile the jobs themselves record when they run, and the judge (`qo_judge`) reads these records.
 //!
 //! `make test` attacks each store for some seconds. `make attack MINUTES=60` goes on for longer and reports; the
-//! environment says how: `QO_ATTACK_MINUTES`, `QO_ATTACK_STORE` (`directory`, `postgres`, `bucket` or `all`) and
+//! environment says how: `QO_ATTACK_MINUTES`, `QO_ATTACK_STORE` (`directory`, `postgres`, `bucket`, `served` or `all`) and
 //! `QO_ATTACK_SEED`.
 
 mod attacker;
@@ -16,6 +16,7 @@ mod plan;
 mod probe;
 mod process;
 mod scripts;
+mod served;
 mod stage;
 mod submitter;
 
@@ -26,6 +27,7 @@ use qo_testkit::Bucket;
 use qo_testkit::random::Random;
 use rustix::process::Signal;
 use serde_json::Value;
+use served::Served;
 use stage::{Pace, Stage, pause};
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -60,8 +62,8 @@ impl Order {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let which = variable("QO_ATTACK_STORE").unwrap_or_else(|| "all".to_owned());
         assert!(
-            ["directory", "postgres", "bucket", "all"].contains(&which.as_str()),
-            "QO_ATTACK_STORE: {which:?}: must be directory, postgres, bucket or all"
+            ["directory", "postgres", "bucket", "served", "all"].contains(&which.as_str()),
+            "QO_ATTACK_STORE: {which:?}: must be directory, postgres, bucket, served or all"
         );
         let seed = variable("QO_ATTACK_SEED").map(|seed| seed.parse().expect("QO_ATTACK_SEED is a number"));
         let minutes = variable("QO_ATTACK_MINUTES").map(|minutes| minutes.parse::<f64>());
@@ -96,6 +98,13 @@ fn a_fleet_on_postgresql_holds_under_attack() {
 fn a_fleet_in_a_bucket_holds_under_attack() {
     if let Some(order) = Order::of("bucket") {
         attack(Ground::Bucket(Bucket::start(order.seed)), &order);
+    }
+}
+
+#[test]
+fn a_fleet_behind_two_servers_holds_under_attack() {
+    if let Some(order) = Order::of("served") {
+        attack(Ground::Served(Served::start()), &order);
     }
 }
 
@@ -159,6 +168,7 @@ fn attack(mut ground: Ground, order: &Order) {
     let drained = healed.elapsed();
     attacker.end();
     look_behind(&stage);
+    stage.complain(ground.complaint());
     stage.ledger().complaints.extend(stuck.complaints);
     let verdict = stage.judge(true, stuck.jobs);
     let faults: Vec<String> =
@@ -292,6 +302,6 @@ fn look_behind(stage: &Stage) {
     stage.complain(
         (groups.is_empty() || !held.is_empty()).then(|| format!("slots are held: {held:?} {}", status.err)),
     );
-    let doctor = stage.qo(&["doctor", "--verify"]);
+    let doctor = stage.doctor();
     stage.complain((doctor.code != 0).then(|| format!("the doctor: {}{}", doctor.out, doctor.err)));
 }

@@ -50,6 +50,8 @@ pub struct Stage {
     pub pace: Pace,
     environment: Vec<(&'static str, String)>,
     ledger: Mutex<Ledger>,
+    /// The URL of the store behind the servers, where there are servers.
+    behind: Option<String>,
     clock: Option<PathBuf>,
     clock_shifts: &'static [i64],
     workers: AtomicU32,
@@ -65,6 +67,7 @@ impl Stage {
             clock: wrong_clock(&here.path("")),
             clock_shifts: ground.clock_shifts(),
             environment: ground.environment(),
+            behind: ground.behind(),
             lease: Duration::from_secs(lease_secs),
             pace: Pace::default(),
             ledger: Mutex::default(),
@@ -88,6 +91,14 @@ impl Stage {
         let output = self.command(arguments).output().expect("qo starts");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ran { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// What the doctor says of the store, which it reads without a server.
+    pub fn doctor(&self) -> Ran {
+        match &self.behind {
+            Some(store) => self.qo(&["doctor", "--verify", "--store", store]),
+            None => self.qo(&["doctor", "--verify"]),
+        }
     }
 
     /// Gives a process a wrong wall clock; false where that cannot be done.

@@ -7,11 +7,11 @@ use std::time::Duration;
 const MINUTE: f64 = 60.0;
 
 /// Bars for the requests of a job: all of them, those that write, and what a million jobs cost.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct JobBars {
-    pub requests: f64,
-    pub puts: f64,
-    pub dollars: f64,
+    pub requests: Option<f64>,
+    pub puts: Option<f64>,
+    pub dollars: Option<f64>,
 }
 
 /// The requests of jobs, round by round.
@@ -27,7 +27,7 @@ impl Bill {
     }
 
     /// What a job takes, by kind of request, and what a million jobs cost.
-    pub fn figures(&self, what: &str, bars: Option<JobBars>) -> Vec<Figure> {
+    pub fn figures(&self, what: &str, bars: JobBars) -> Vec<Figure> {
         let figure = |kind: &str, unit, bar: Option<f64>, count: fn(&Requests) -> f64| {
             let each = self.rounds.iter().map(|(jobs, requests)| count(requests) / *jobs as f64);
             let figure = Figure::new(format!("{what}: {kind}"), unit, each.collect());
@@ -36,14 +36,13 @@ impl Bill {
                 None => figure,
             }
         };
-        let bar = |most: fn(JobBars) -> f64| bars.map(most);
         vec![
-            figure("requests a job", Unit::PerJob, bar(|bars| bars.requests), |all| all.total() as f64),
-            figure("PUT a job", Unit::PerJob, bar(|bars| bars.puts), |all| all.puts as f64),
+            figure("requests a job", Unit::PerJob, bars.requests, |all| all.total() as f64),
+            figure("PUT a job", Unit::PerJob, bars.puts, |all| all.puts as f64),
             figure("GET a job", Unit::PerJob, None, |all| all.gets as f64),
             figure("LIST a job", Unit::PerJob, None, |all| all.lists as f64),
             figure("DELETE a job", Unit::PerJob, None, |all| all.deletes as f64),
-            figure("a million jobs cost", Unit::Dollars, bar(|bars| bars.dollars), |all| all.dollars() * 1e6),
+            figure("a million jobs cost", Unit::Dollars, bars.dollars, |all| all.dollars() * 1e6),
         ]
     }
 }

@@ -15,6 +15,8 @@ pub mod processes;
 mod site;
 pub mod slots;
 
+pub use bill::{Bill, JobBars};
+pub use load::submit_at;
 pub use site::{Facts, Site};
 
 use super::noop;

@@ -1,7 +1,7 @@
 //! Many worker processes on one namespace.
 
 use super::Site;
-use super::bill::Bill;
+use super::bill::{Bill, JobBars};
 use crate::command::bench::Bench;
 use crate::command::bench::figure::{Bar, Figure, Unit};
 use crate::command::bench::noop::{SUBMIT, calls, check_left, job, submit};
@@ -52,7 +52,9 @@ pub async fn processes(bench: &Bench<'_, Site>) -> Result<Vec<Figure>> {
         Figure::new("jobs of the process with the fewest, of its fair share", Unit::Percent, least)
             .bar(Bar::AtLeast(50.0)),
     ];
-    figures.extend(bill.figures(&format!("{PROCESSES} worker processes and the one that submits"), None));
+    figures.extend(
+        bill.figures(&format!("{PROCESSES} worker processes and the one that submits"), JobBars::default()),
+    );
     Ok(figures)
 }
 
