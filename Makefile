@@ -5,7 +5,7 @@ MINUTES ?= 20
 STORE ?= all
 SEED ?=
 
-.PHONY: help test test-fast test-python attack lint bench bench-postgres bench-bucket bench-python plans sim
+.PHONY: help test test-fast test-python attack lint bench bench-postgres bench-bucket bench-served bench-python plans sim
 
 help:
 	@echo "make test            every suite: units, conformance, properties, sabotage, 300 simulated seeds;"
@@ -13,12 +13,13 @@ help:
 	@echo "                     starts itself; test programs run side by side, the slowest tests are told at the end"
 	@echo "make test-python     the Python package alone: builds the wheel from the source distribution, tests it as users have it"
 	@echo "make test-fast       what needs no server and takes seconds: for every save"
-	@echo "make attack MINUTES=60 [STORE=directory|postgres|bucket|all] [SEED=17]"
+	@echo "make attack MINUTES=60 [STORE=directory|postgres|bucket|served|all] [SEED=17]"
 	@echo "                     a fleet under attack for so long on each store, with a report: docs/testing.md"
 	@echo "make lint            formatting, clippy and licences"
 	@echo "make bench           the figures of the rule book, as a table"
 	@echo "make bench-postgres  qo on PostgreSQL, beside graphile-worker: bench/results/postgres.md; about two hours"
 	@echo "make bench-bucket    qo in a bucket where every request takes 60 ms: bench/results/bucket.md; half an hour"
+	@echo "make bench-served    a fleet behind qo serve, on each store: bench/results/served.md; about half an hour"
 	@echo "make bench-python    the Python package, beside procrastinate, Celery and Rust: bench/results/python.md"
 	@echo "make plans           the plans of the hot statements at 1,000,000 pending: bench/results/plans"
 	@echo "make sim SEEDS=2000  more simulated seeds; QO_SEED=17 make sim replays one, step by step"
@@ -53,6 +54,9 @@ bench-postgres:
 
 bench-bucket:
 	bench/bucket
+
+bench-served:
+	bench/served
 
 bench-python:
 	bench/python/run

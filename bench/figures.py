@@ -51,6 +51,8 @@ def shown(value: float, unit: str) -> str:
             return f"{value:.4f}"
         case "per_minute":
             return f"{value:.1f}"
+        case "mebibytes":
+            return f"{value:.0f} MiB"
         case "dollars":
             return f"${value:.3f}"
         case _:
