@@ -93,6 +93,15 @@ impl Context {
         }
     }
 
+    /// The trace that the job belongs to, or None.
+    #[getter]
+    fn traceparent(&self) -> Option<String> {
+        match &self.0 {
+            Of::Here(context) => context.traceparent().map(String::from),
+            Of::There(remote) => remote.run.traceparent.clone(),
+        }
+    }
+
     /// 1 for the first try.
     #[getter]
     fn attempt(&self) -> u32 {

@@ -32,6 +32,9 @@ pub struct Run {
     pub max_attempts: u32,
     /// The fence token.
     pub token: u64,
+    /// The trace that the job belongs to.
+    #[serde(default)]
+    pub traceparent: Option<String>,
     /// The end of the lease in store time, as milliseconds since 1970.
     pub lease_until_ms: i64,
 }

@@ -270,6 +270,7 @@ def test_what_is_refused_is_refused_by_name():
             ({"key": "a" * 257}, "key", "must be 1 to 256 bytes"),
             ({"key": "*"}, "key", "stands for every key and cannot be one"),
             ({"idempotency_key": "a\n"}, "idempotency_key", "must not contain control characters"),
+            ({"traceparent": "00-0-0-0"}, "traceparent", "must be 00-TRACE-SPAN-FLAGS"),
             ({"limits": {"gpu/": 1}}, "limits", "must be 1 to 256 bytes"),
             ({"backoff": "slow"}, "backoff", "must be a qo.Backoff"),
             ({"backoff": qo.Backoff(factor=0.5)}, "backoff.factor", "must be a number from 1 to 100"),

@@ -139,6 +139,7 @@ impl State {
             retry: new.retry,
             idempotency_key: new.idempotency_key.clone(),
             limit: new.limit,
+            traceparent: new.traceparent,
             membership,
         };
         let record = Record {
@@ -488,6 +489,7 @@ impl State {
             payload: row.payload.clone(),
             timeout_ms,
             retry,
+            traceparent: row.traceparent(),
         }
     }
 

@@ -1,7 +1,8 @@
 //! Jobs: what a client submits, the states of a job, and what is remembered of each attempt.
 
 use crate::{
-    Error, FenceToken, GroupRef, JobId, Key, Name, OnFailure, Result, RetryPolicy, SessionId, Time, caps,
+    Error, FenceToken, GroupRef, JobId, Key, Name, OnFailure, Result, RetryPolicy, SessionId, Time,
+    Traceparent, caps,
 };
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, LazyLock};
@@ -256,6 +257,9 @@ pub struct NewJob {
     /// workflow does already, else `halt`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
+    /// The trace that it belongs to, for the spans of its attempts. Defaults to none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<Traceparent>,
 }
 
 const DEFAULT_QUEUE: &str = "default";
@@ -317,6 +321,7 @@ impl NewJob {
             on_limit: OnLimit::Wait,
             workflow: None,
             on_failure: None,
+            traceparent: None,
         }
     }
 

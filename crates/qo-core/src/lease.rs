@@ -10,7 +10,7 @@
 
 use crate::{
     Error, ErrorText, FenceToken, JobId, JobState, Json, Key, Name, Progress, Result, RetryPolicy, SessionId,
-    Time,
+    Time, Traceparent,
 };
 use crate::{caps, job::is_default, job::within};
 use serde::{Deserialize, Serialize};
@@ -339,6 +339,9 @@ pub struct ClaimedJob {
     pub timeout_ms: Option<u64>,
     /// How the worker computes the delay of a retry.
     pub retry: RetryPolicy,
+    /// The trace that the job belongs to, if it was submitted with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<Traceparent>,
 }
 
 /// A job that a worker has claimed ahead of time.

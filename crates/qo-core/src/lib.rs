@@ -50,6 +50,7 @@ pub mod settings;
 pub mod slot;
 mod state;
 pub mod store;
+mod traceparent;
 pub mod unreadable;
 pub mod view;
 pub mod watch;
@@ -80,6 +81,7 @@ pub use slot::{SlotLease, SlotRequest, SlotsFreedBy};
 pub use state::State;
 pub use state::snapshot::{JobSnapshot, Place, SessionSnapshot, SnapshotRow};
 pub use store::Store;
+pub use traceparent::Traceparent;
 pub use view::{
     Cursor, Explanation, GroupDetail, GroupPage, GroupStatus, HeldBy, Holder, JobDetail, JobFilter, JobPage,
 };

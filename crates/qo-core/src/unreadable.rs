@@ -13,7 +13,8 @@ mod record;
 pub use record::{read_record, said};
 
 use crate::{
-    Attempt, GroupRef, JobProgress, JobState, Json, Key, Name, OnFailure, Result, RetryPolicy, caps,
+    Attempt, GroupRef, JobProgress, JobState, Json, Key, Name, OnFailure, Result, RetryPolicy, Traceparent,
+    caps,
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -106,6 +107,10 @@ fn mend_fields(fields: &mut Map<String, Value>, is_job: bool) -> Vec<String> {
             }
             "retry" if !is::<RetryPolicy>(value) => {
                 bad.push("retry: is no backoff".into());
+                *value = Value::Null;
+            }
+            "traceparent" if !is::<Traceparent>(value) => {
+                bad.push(format!("traceparent: {value}: is none"));
                 *value = Value::Null;
             }
             "progress" if !is::<JobProgress>(value) => {
@@ -223,6 +228,7 @@ mod tests {
             ("state", "weird".into(), "state: \"weird\": is unknown"),
             ("timeout_ms", (-1).into(), "timeout_ms: -1"),
             ("retry", 7.into(), "retry"),
+            ("traceparent", "00-0".into(), "traceparent: \"00-0\": is none"),
             ("limits", serde_json::json!({"gpu": -1, "cpu": 1}), "limits: \"gpu\": -1"),
             ("max_attempts", (-1).into(), "max_attempts: -1"),
         ] {

@@ -4,7 +4,9 @@ use crate::{
     Attempt, Error, FenceToken, GroupRef, IdPrefix, JobId, JobProgress, JobState, Json, Key, LeaseId,
     LimitSource, Limits, Name,
 };
-use crate::{OnFailure, Result, RetryPolicy, Schedule, SessionId, TickOutcome, Time, WorkflowState};
+use crate::{
+    OnFailure, Result, RetryPolicy, Schedule, SessionId, TickOutcome, Time, Traceparent, WorkflowState,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -47,6 +49,9 @@ pub struct JobView {
     pub limit: Option<u32>,
     /// The key under which a second submit is the same job.
     pub idempotency_key: Option<Key>,
+    /// The trace that it belongs to.
+    #[serde(default)]
+    pub traceparent: Option<Traceparent>,
     /// Attempts used so far.
     pub attempts_used: u32,
     /// Attempts it may use.

@@ -6,7 +6,7 @@ use crate::store::number;
 use qo_core::{
     ClaimedJob, Error, ErrorKind, Exchange, ExchangeReply, FenceToken, JobId, JobState, Json, Key, Name,
 };
-use qo_core::{Outcome, Result, RetryPolicy, SessionId, Time, caps};
+use qo_core::{Outcome, Result, RetryPolicy, SessionId, Time, Traceparent, caps};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -252,6 +252,7 @@ fn read_jobs<T: DeserializeOwned>(
 fn claimed_job(row: &Row) -> Result<ClaimedJob> {
     let name = |field: &str, at: usize| Name::parse(field, column(row, at)?);
     let retry: Option<&str> = column(row, 13)?;
+    let traceparent: Option<&str> = column(row, 16)?;
     Ok(ClaimedJob {
         id: JobId(column(row, 2)?),
         token: FenceToken(unsigned(column(row, 3)?)?),
@@ -265,6 +266,7 @@ fn claimed_job(row: &Row) -> Result<ClaimedJob> {
         payload: Json::as_stored(column(row, 11)?),
         timeout_ms: column::<Option<i64>>(row, 12)?.map(unsigned).transpose()?,
         retry: retry.map(crate::store::read).transpose()?.unwrap_or_else(RetryPolicy::default),
+        traceparent: traceparent.map(|text| Traceparent::parse("traceparent", text)).transpose()?,
     })
 }
 

@@ -91,6 +91,13 @@ const STEPS: &[Step] = &[
         sql: include_str!("migrations/0005_clear_limit.sql"),
         after: "",
     },
+    Step {
+        version: 6,
+        name: "traces of jobs",
+        lock: LockLevel::Briefly,
+        sql: include_str!("migrations/0006_totals_and_traces.sql"),
+        after: "",
+    },
 ];
 
 /// The text of a SQL file, and the file's name.
@@ -125,7 +132,7 @@ const FUNCTIONS: &[(&str, &str)] = &[
 ];
 
 /// The version of the schema that this release works with. Raise it when a function changes, too.
-pub const VERSION: i32 = 5;
+pub const VERSION: i32 = 6;
 
 /// The oldest release, by version of the schema, that may use a schema of this version. Version 1 pushes
 /// configurations in a form that `api_configure` no longer takes.
@@ -141,7 +148,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Of an existing schema: the namespace lock, then the tables that steps change. `job` comes first because every
 /// submit uses it first, so an upgrade and a call do not deadlock.
 const LOCKS: &str = "SELECT pg_advisory_xact_lock((29551::bigint << 32) | 'clock'::regclass::oid::bigint);
-    LOCK TABLE job, line, limits, code_limit, submit_limit, schedule, session IN ACCESS EXCLUSIVE MODE;";
+    LOCK TABLE job, line, done, limits, code_limit, submit_limit, schedule, session IN ACCESS EXCLUSIVE MODE;";
 
 /// Makes the schema, or upgrades it to this release, and returns the steps. A second call does nothing. `Unavailable`
 /// if an open transaction holds the tables all the while; nothing has changed then.

@@ -35,7 +35,11 @@ pub(crate) struct Caller {
 impl Caller {
     /// Whether the caller may do this. The store of the caller refuses the rest anyway; a page asks so that it offers
     /// nothing that would be refused.
-    #[expect(dead_code, clippy::unused_self, reason = "the page asks; without tokens every caller may do everything")]
+    #[expect(
+        dead_code,
+        clippy::unused_self,
+        reason = "the page asks; without tokens every caller may do everything"
+    )]
     pub fn may(&self, _: Scope) -> bool {
         true
     }

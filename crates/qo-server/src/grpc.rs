@@ -144,7 +144,9 @@ impl Queue for Service {
     }
 
     async fn now(&self, request: Request<pb::NowRequest>) -> Answer<pb::NowReply> {
-        let now = |store: Arc<dyn Store>, _| async move { Ok(pb::NowReply { now_ms: store.now().await?.as_millis() }) };
+        let now = |store: Arc<dyn Store>, _| async move {
+            Ok(pb::NowReply { now_ms: store.now().await?.as_millis() })
+        };
         self.answer(request, now).await
     }
 

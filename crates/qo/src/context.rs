@@ -1,7 +1,7 @@
 //! What a handler knows of its attempt.
 
 use crate::worker::attempt::{Attempt, Unfinished};
-use qo_core::{FenceToken, JobId, Key, Name, Time};
+use qo_core::{FenceToken, JobId, Key, Name, Time, Traceparent};
 use std::fmt;
 use std::sync::Arc;
 
@@ -81,6 +81,11 @@ impl Context {
     /// Its key.
     pub fn key(&self) -> Option<&Key> {
         self.attempt.claim.key.as_ref()
+    }
+
+    /// The trace that the job belongs to, if it was submitted with one. It is the same in every attempt.
+    pub fn traceparent(&self) -> Option<Traceparent> {
+        self.attempt.claim.traceparent
     }
 
     /// 1 for the first try.

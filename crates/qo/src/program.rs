@@ -3,7 +3,8 @@
 //! The payload is on its stdin, as one line of JSON. Its stdout is the output: JSON if it is JSON, else a string.
 //! Empty stdout is `null`. Stdout that is not UTF-8 is `{"base64": "…"}`, without loss, and [`bytes`] reads it. Exit
 //! code 0 succeeds, 75 retries, 100 fails for good, any other retries. The environment has `QO_JOB_ID`, `QO_ATTEMPT`,
-//! `QO_FENCE_TOKEN`, `QO_TASK` and `QO_KEY` (empty if there is none).
+//! `QO_FENCE_TOKEN`, `QO_TASK` and `QO_KEY` (empty if there is none), and `TRACEPARENT` if the job was submitted with one.
+//! A `TRACEPARENT` of the worker's own environment is not handed on.
 //!
 //! The end of its stderr is the error, and the last 64 KiB of it are the attempt's log, which can be read while it runs. The
 //! first line of a log says how many bytes before it were [cut](crate::log::cut); bytes that are not UTF-8 are shown as `\xNN`.
@@ -50,6 +51,9 @@ const SIGNAL_PATIENCE: Duration = Duration::from_millis(250);
 /// How many lines of stderr an error has at most, and how many bytes.
 const ERROR_LINES: usize = 5;
 const ERROR_BYTES: usize = 1 << 10;
+
+/// The variable by which a program gets the trace of its job.
+const TRACEPARENT: &str = "TRACEPARENT";
 
 /// A program as a handler.
 #[derive(Clone)]
@@ -265,6 +269,11 @@ fn guarded(program: &Program, context: &Context) -> (Command, Vec<(&'static str,
         .env("QO_KEY", context.key().map_or("", |key| key))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
+    match context.traceparent() {
+        Some(traceparent) => command.env(TRACEPARENT, traceparent.to_string()),
+        // That of the worker's own environment is of another trace.
+        None => command.env_remove(TRACEPARENT),
+    };
     let marks =
         vec![("QO_JOB_ID", context.job().to_string()), ("QO_FENCE_TOKEN", context.fence_token().to_string())];
     (command, marks)

@@ -4,7 +4,7 @@ use crate::client::Client;
 use crate::retry::RetryPolicy;
 use futures::future::BoxFuture;
 use qo_core::{Error, ErrorKind, GroupRef, JobId, Json, Key, Name, NewJob, OnFailure, OnLimit, Result};
-use qo_core::{Submitted, Time, millis};
+use qo_core::{Submitted, Time, Traceparent, millis};
 use serde::Serialize;
 use std::fmt;
 use std::future::IntoFuture;
@@ -161,6 +161,15 @@ impl Submit {
     /// What its workflow does when a step does not succeed. Defaults to what the workflow does already, else `halt`.
     pub fn on_failure(self, on_failure: OnFailure) -> Self {
         self.set(|job| job.on_failure = Some(on_failure))
+    }
+
+    /// The trace that it belongs to, as the header `traceparent` of W3C Trace Context says it. Its handler gets it by
+    /// [`Context::traceparent`](crate::Context::traceparent) in every attempt. Defaults to none.
+    pub fn traceparent(self, traceparent: &str) -> Self {
+        self.try_set(|job| {
+            let parse = Traceparent::parse("traceparent", traceparent);
+            parse.map(|traceparent| job.traceparent = Some(traceparent))
+        })
     }
 
     /// The job as it will be submitted; for [`Client::submit_many`]. `Invalid` if it has a [delay](Self::delay): a

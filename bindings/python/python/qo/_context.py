@@ -48,6 +48,11 @@ class Context:
         return self._native.key
 
     @property
+    def traceparent(self) -> str | None:
+        """The trace that the job belongs to, if it was submitted with one: the same in every try."""
+        return self._native.traceparent
+
+    @property
     def attempt(self) -> int:
         """1 for the first try."""
         return self._native.attempt

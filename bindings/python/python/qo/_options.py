@@ -187,6 +187,8 @@ class JobOptions(TypedDict, total=False):
     """The workflow that it is the next step of."""
     on_failure: OnFailure
     """What the workflow does when a step does not succeed."""
+    traceparent: str
+    """The trace that it belongs to, as in the header `traceparent` of W3C Trace Context."""
     id: str
     """The job's id, a UUID. Defaults to a new one."""
 
@@ -215,6 +217,20 @@ def job_id(path: str, value: object) -> str:
         raise Invalid.of(path, value, "must be a UUID") from None
 
 
+_TRACEPARENT = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def traceparent(path: str, value: object) -> str:
+    """Read the trace that a job belongs to."""
+    if not isinstance(value, str) or not _TRACEPARENT.fullmatch(value):
+        rule = (
+            "must be 00-TRACE-SPAN-FLAGS, with 32, 16 and 2 hexadecimal digits in lower case, "
+            "and neither TRACE nor SPAN all zeros"
+        )
+        raise Invalid.of(path, value, rule)
+    return value
+
+
 # What an option is called in the store, and how it is read.
 _READ: dict[str, tuple[str, Callable[[str, object], Any]]] = {
     "queue": ("queue", name),
@@ -235,6 +251,7 @@ _READ: dict[str, tuple[str, Callable[[str, object], Any]]] = {
     "workflow": ("workflow", name),
     "on_failure": ("on_failure", lambda path, value: one_of(path, value, ("halt", "continue"))),
     "on_limit": ("on_limit", lambda path, value: one_of(path, value, ("wait", "reject", "skip"))),
+    "traceparent": ("traceparent", traceparent),
     "id": ("id", job_id),
 }
 

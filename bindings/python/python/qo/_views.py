@@ -123,6 +123,7 @@ class JobInfo(View):
     finished_at: datetime | None
     timeout: float | None
     idempotency_key: str | None
+    traceparent: str | None
     cancel_requested: bool
     workflow: str | None
     step: int | None
@@ -178,6 +179,7 @@ _AS_TOLD = (
     "attempts_used",
     "max_attempts",
     "idempotency_key",
+    "traceparent",
     "cancel_requested",
     "workflow",
     "step",

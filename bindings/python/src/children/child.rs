@@ -92,6 +92,7 @@ impl Child {
             attempt: context.attempt(),
             max_attempts: context.max_attempts(),
             token: context.fence_token().0,
+            traceparent: context.traceparent().map(String::from),
             lease_until_ms: lease.as_millis(),
         };
         // If the child is gone, its end is noticed below.

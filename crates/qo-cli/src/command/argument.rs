@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
-use qo::core::{GroupRef, IdPrefix, JobId, JobState, Key, Name, Time};
+use qo::core::{GroupRef, IdPrefix, JobId, JobState, Key, Name, Time, Traceparent};
 use qo::settings::{nearest, parse_ms};
 use uuid::Uuid;
 
@@ -20,6 +20,11 @@ pub fn name(text: &str) -> Result<Name, String> {
 /// A key.
 pub fn key(text: &str) -> Result<Key, String> {
     Key::parse("key", text).map_err(rule)
+}
+
+/// The trace that a job belongs to.
+pub fn traceparent(text: &str) -> Result<Traceparent, String> {
+    Traceparent::parse("traceparent", text).map_err(rule)
 }
 
 /// A group.

@@ -22,7 +22,8 @@ Examples:
   qo worker shop.jobs:app --processes=8         a Python app, and the programs of .qo.toml
 
 A program gets the payload on stdin; its stdout is the output. Exit code 0 succeeds, 75 tries again, 100 fails for good,
-any other tries again. The environment has QO_JOB_ID, QO_ATTEMPT, QO_FENCE_TOKEN, QO_TASK and QO_KEY.
+any other tries again. The environment has QO_JOB_ID, QO_ATTEMPT, QO_FENCE_TOKEN, QO_TASK and QO_KEY, and
+TRACEPARENT if the job was submitted with one.
 Output that is JSON is kept as JSON, other text as a string, and bytes that are not UTF-8 as {\"base64\": \"…\"}, without loss.
 The last 64 KiB of stderr are the attempt's log, also while it runs: qo jobs logs JOB --follow.
 A program that does not exist is an error at the start; for a command that the shell reads, only the shell is looked for.

@@ -27,7 +27,7 @@ struct Bad {
 const NAMES: [&str; 4] = ["task", "queue", "group", "workflow"];
 const KEYS: [&str; 2] = ["key", "idempotency_key"];
 /// Fields whose value is a text: every value of their flags is one.
-const TEXTS: [&str; 12] = [
+const TEXTS: [&str; 13] = [
     "task",
     "queue",
     "group",
@@ -40,6 +40,7 @@ const TEXTS: [&str; 12] = [
     "timeout",
     "on_limit",
     "on_failure",
+    "traceparent",
 ];
 
 fn bad(field: &'static str, value: impl Into<String>) -> Bad {
@@ -127,6 +128,20 @@ fn table() -> Vec<Bad> {
     }
     rows.extend([bad("on_limit", text("drop")), bad("on_failure", text("halt"))]);
     rows.push(Bad { with: vec![("workflow", json!("w"))], ..bad("on_failure", text("stop")) });
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let (zeros, long) =
+        (trace.replace("4bf92f3577b34da6a3ce929d0e0e4736", &"0".repeat(32)), format!("{trace}-00"));
+    let traces = [
+        "",
+        "00-0-0-0",
+        &trace.to_uppercase(),
+        &trace.replacen("00", "ff", 1),
+        &zeros,
+        &long,
+        &format!("{trace}\n"),
+    ];
+    rows.extend(traces.map(|trace| bad("traceparent", text(trace))));
+    rows.extend(["7", "[]", "{}"].map(|value| bad("traceparent", value)));
     rows.push(bad("id", text("nope")));
     rows.push(bad("prioritty", "1"));
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
@@ -318,6 +333,7 @@ fn in_rust(client: &Client, row: &Bad) -> Option<qo::Submit> {
         "workflow" => submit.workflow(plain.as_deref()?),
         "key" => submit.key(plain.as_deref()?),
         "idempotency_key" => submit.idempotency_key(plain.as_deref()?),
+        "traceparent" => submit.traceparent(plain.as_deref()?),
         "cost" => submit.cost(number()?),
         "limit" => submit.limit(number()?),
         "max_attempts" => submit.max_attempts(number()?),

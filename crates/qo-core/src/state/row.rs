@@ -5,7 +5,9 @@ use crate::lane::{ClassLine, Desk, Lane, Needs, Rank};
 use crate::{
     Attempt, ExchangeReply, FenceToken, GroupRef, JobId, JobProgress, JobState, Json, Key, LastTick, Name,
 };
-use crate::{NewSession, OnFailure, RetryPolicy, Schedule, SlotRequest, Stop, TaskOptions, Time};
+use crate::{
+    NewSession, OnFailure, RetryPolicy, Schedule, SlotRequest, Stop, TaskOptions, Time, Traceparent,
+};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
@@ -69,6 +71,7 @@ pub(crate) struct JobOptions {
     pub(crate) idempotency_key: Option<Key>,
     /// The submit-side limit that it brings, also when it is reopened.
     pub(crate) limit: Option<u32>,
+    pub(crate) traceparent: Option<Traceparent>,
     pub(crate) membership: Option<Membership>,
 }
 
@@ -188,6 +191,10 @@ impl Record {
 
     pub(crate) fn idempotency_key(&self) -> Option<&Key> {
         self.options.as_ref()?.idempotency_key.as_ref()
+    }
+
+    pub(crate) fn traceparent(&self) -> Option<Traceparent> {
+        self.options.as_ref()?.traceparent
     }
 
     pub(crate) fn membership(&self) -> Option<Membership> {

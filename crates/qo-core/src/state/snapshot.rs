@@ -16,7 +16,7 @@ use crate::{
 use crate::{
     Name, NewSession, OnFailure, Result, Retention, RetryPolicy, ScheduleStatus, SessionId, SlotRequest,
 };
-use crate::{Stop, TaskOptions, Time, caps, unreadable};
+use crate::{Stop, TaskOptions, Time, Traceparent, caps, unreadable};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -170,6 +170,9 @@ pub struct JobSnapshot {
     /// The submit-side limit that it brought.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// The trace that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<Traceparent>,
     /// Its workflow and its step number there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<(Name, u32)>,
@@ -257,6 +260,7 @@ impl JobSnapshot {
             retry: self.retry,
             limit: self.limit,
             idempotency_key: self.idempotency_key.clone(),
+            traceparent: self.traceparent,
             attempts_used: self.attempts_used.into(),
             max_attempts: self.max_attempts.into(),
             cancel_requested: false,
@@ -366,6 +370,7 @@ impl State {
             retry: options.retry,
             idempotency_key: options.idempotency_key,
             limit: options.limit,
+            traceparent: options.traceparent,
             step: options.membership.map(|at| (self.workflows[at.workflow].name.clone(), at.step)),
             attempts_used: record.attempts_used,
             max_attempts: record.max_attempts,
@@ -538,6 +543,7 @@ impl Restored {
             retry: job.retry,
             idempotency_key: job.idempotency_key,
             limit: job.limit,
+            traceparent: job.traceparent,
             membership,
         };
         let is_fresh = phase == Phase::Pending && job.attempts.is_empty() && job.output.is_none();

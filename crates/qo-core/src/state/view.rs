@@ -197,6 +197,7 @@ impl State {
             retry: options.and_then(|own| own.retry),
             limit: options.and_then(|own| own.limit),
             idempotency_key: record.idempotency_key().cloned(),
+            traceparent: record.traceparent(),
             attempts_used: u32::from(record.attempts_used) + just_used,
             max_attempts: record.max_attempts.into(),
             cancel_requested: job.and_then(Job::run).is_some_and(|run| run.cancel_requested),

@@ -18,6 +18,11 @@ CREATE OR REPLACE FUNCTION is_uuid(_text text) RETURNS boolean LANGUAGE sql IMMU
     SELECT coalesce(_text ~* '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$', false)
 $$;
 
+CREATE OR REPLACE FUNCTION is_traceparent(_text text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(_text ~ '^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$'
+        AND substr(_text, 4, 32) <> repeat('0', 32) AND substr(_text, 37, 16) <> repeat('0', 16), false)
+$$;
+
 -- NAME or NAME/KEY: a reference that a submit-side limit, an extra limit or a program may name.
 CREATE OR REPLACE FUNCTION is_group_or_key(_text text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT is_name(split_part(_text, '/', 1)) AND (strpos(_text, '/') = 0 OR is_key(substr(_text, strpos(_text, '/') + 1)))
@@ -194,6 +199,10 @@ BEGIN
         RETURN invalid('clear_limit', _new->>'clear_limit', 'must be true or false');
     ELSIF (_new->>'clear_limit')::boolean AND _new->>'limit' IS NOT NULL THEN
         RETURN invalid('clear_limit', true, 'must not be set together with limit, ' || (_new->>'limit'));
+    ELSIF coalesce(jsonb_typeof(_new->'traceparent'), 'null') <> 'null'
+        AND NOT (jsonb_typeof(_new->'traceparent') = 'string' AND is_traceparent(_new->>'traceparent')) THEN
+        RETURN invalid('traceparent', _new->>'traceparent', 'must be 00-TRACE-SPAN-FLAGS, with 32, 16 and 2 hexadecimal digits in '
+            || 'lower case, and neither TRACE nor SPAN all zeros');
     ELSIF _new->>'on_failure' IS NOT NULL AND _new->>'workflow' IS NULL THEN
         RETURN invalid('on_failure', _new->>'on_failure', 'is for the steps of a workflow: name one');
     END IF;
@@ -202,7 +211,7 @@ BEGIN
     IF _mistake IS NOT NULL THEN RETURN _mistake; END IF;
     SELECT k INTO _field FROM jsonb_object_keys(_new) k WHERE k NOT IN ('id', 'task', 'payload', 'queue', 'priority', 'run_at',
         'good_until', 'max_attempts', 'retry', 'timeout_ms', 'group', 'key', 'cost', 'limits', 'limit', 'clear_limit', 'idempotency_key',
-        'on_limit', 'workflow', 'on_failure') LIMIT 1;
+        'on_limit', 'workflow', 'on_failure', 'traceparent') LIMIT 1;
     IF FOUND THEN RETURN invalid(left(_field, 80), _new->>_field, 'is no option of a job'); END IF;
     IF _new ? 'payload' THEN
         _mistake := CASE WHEN jsonb_typeof(_new->'payload') <> 'string' THEN 'must be a text of JSON'
@@ -215,7 +224,7 @@ END $$;
 -- Fast path: true if a new job, whose id is a UUID and whose payload is JSON, breaks no rule. False decides nothing.
 CREATE OR REPLACE FUNCTION is_simple_job(_new jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT coalesce(_new - ARRAY['id', 'task', 'payload', 'queue', 'key', 'group', 'idempotency_key', 'priority', 'cost', 'limit',
-            'max_attempts', 'timeout_ms', 'run_at', 'workflow'] = '{}'
+            'max_attempts', 'timeout_ms', 'run_at', 'workflow', 'traceparent'] = '{}'
         AND jsonb_typeof(_new->'id') = 'string' AND is_name(_new->>'task') AND jsonb_typeof(_new->'task') = 'string'
         AND (NOT _new ? 'payload' OR octet_length(_new->>'payload') <= {{PAYLOAD_BYTES}} AND is_simple_json(_new->>'payload')
             AND jsonb_typeof(_new->'payload') = 'string')
@@ -224,6 +233,7 @@ CREATE OR REPLACE FUNCTION is_simple_job(_new jsonb) RETURNS boolean LANGUAGE sq
         AND (NOT _new ? 'workflow' OR is_name(_new->>'workflow') AND jsonb_typeof(_new->'workflow') = 'string')
         AND (NOT _new ? 'key' OR is_key(_new->>'key') AND jsonb_typeof(_new->'key') = 'string')
         AND (NOT _new ? 'idempotency_key' OR is_key(_new->>'idempotency_key') AND jsonb_typeof(_new->'idempotency_key') = 'string')
+        AND (NOT _new ? 'traceparent' OR is_traceparent(_new->>'traceparent') AND jsonb_typeof(_new->'traceparent') = 'string')
         AND (NOT _new ? 'priority' OR is_within(_new->'priority', -2147483648, 2147483647))
         AND (NOT _new ? 'cost' OR is_within(_new->'cost', 1, {{LIMIT}}))
         AND (NOT _new ? 'limit' OR is_within(_new->'limit', 0, {{LIMIT}}))

@@ -80,7 +80,8 @@ END $$;
 CREATE OR REPLACE FUNCTION as_claimed(_job job, _token bigint) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('id', _job.id, 'token', _token, 'attempt', _job.attempts_used + 1,
         'max_attempts', _job.max_attempts, 'queue', _job.queue, 'task', _job.task, 'group', _job.grp,
-        'key', _job.key, 'payload', _job.payload, 'timeout_ms', timeout_of(_job), 'retry', retry_of(_job))
+        'key', _job.key, 'payload', _job.payload, 'timeout_ms', timeout_of(_job), 'retry', retry_of(_job),
+        'traceparent', _job.traceparent)
 $$;
 
 -- Tells a session with its next exchange to stop a job; nothing if the session has ended.
@@ -89,6 +90,17 @@ CREATE OR REPLACE FUNCTION tell_to_stop(_session uuid, _token bigint, _job uuid,
     SELECT s.session, _token, _job, _reason FROM session s WHERE s.session = _session
     ON CONFLICT (session, token) DO UPDATE SET reason = excluded.reason
 $$;
+
+-- Stores a job among those that have ended. False if its id or idempotency key is there already. The columns of `job`
+-- are named in their order.
+CREATE OR REPLACE FUNCTION store_done(_job job, _state job_state, _finished_at bigint, _output text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO done (seq, id, task, queue, grp, key, cost, limits, priority, submitted_at, run_at, good_until, max_attempts, retry,
+        timeout_ms, submit_limit, idempotency_key, workflow, step, skipped, attempts_used, attempts, payload, traceparent,
+        state, finished_at, output)
+    SELECT (_job).*, _state, _finished_at, _output ON CONFLICT DO NOTHING;
+    RETURN FOUND;
+END $$;
 
 -- A live job ends. `_used` and `_attempts`, if given, replace what is remembered of its attempts. The row in `job` is
 -- deleted without an UPDATE, so that no constraint of that table can keep a job from ending.
@@ -105,7 +117,7 @@ BEGIN
     _job.attempts_used := coalesce(_used, _job.attempts_used);
     _job.attempts := coalesce(_attempts, _job.attempts);
     -- Ids are unique. If two jobs had one id after all, the end of one must not fail every exchange.
-    INSERT INTO done SELECT (_job).*, _state, _now, _output ON CONFLICT DO NOTHING;
+    PERFORM store_done(_job, _state, _now, _output);
     IF _stood_in_line THEN PERFORM wake_keys_of(_job); END IF;
     PERFORM drop_if_spent(n.ref) FROM needs_of(_job) n;
     PERFORM put_next_in_line(_now, _job.workflow);
@@ -140,7 +152,7 @@ BEGIN
             coalesce(_owned.worker, 'migration'), coalesce(_owned.session, '00000000-0000-0000-0000-000000000000'),
             coalesce(_owned.since, _now), _now, 'failed', 'this job breaks a rule of jobs, and no worker can run it', 'failed');
         _job.attempts_used := _job.attempts_used + 1;
-        INSERT INTO done SELECT (_job).*, 'failed', _now, NULL ON CONFLICT DO NOTHING;
+        PERFORM store_done(_job, 'failed', _now, NULL);
         _workflows := _workflows || _job.workflow;
         _failed := _failed + 1;
     END LOOP;
@@ -283,7 +295,7 @@ BEGIN
         _done.limits, _done.priority, _done.submitted_at, _now,
         CASE WHEN NOT is_over(_done.good_until, _now) THEN _done.good_until END,
         _done.max_attempts, _done.retry, _done.timeout_ms, _done.submit_limit, _done.idempotency_key,
-        _done.workflow, _done.step, false, 0, attempts_of(_done), _done.payload) RETURNING * INTO _job;
+        _done.workflow, _done.step, false, 0, attempts_of(_done), _done.payload, _done.traceparent) RETURNING * INTO _job;
     INSERT INTO extra_limit SELECT e.key, _seq, e.value::integer FROM jsonb_each_text(coalesce(_job.limits, '{}')) e;
     IF _job.submit_limit IS NOT NULL THEN
         INSERT INTO submit_limit (ref, slots)

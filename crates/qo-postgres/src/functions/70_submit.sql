@@ -71,8 +71,7 @@ END $$;
 CREATE OR REPLACE FUNCTION check_not_done(_seq bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('transaction_isolation') = 'read committed' THEN RETURN; END IF;
-    INSERT INTO done SELECT j.*, 'cancelled', 0, NULL FROM job j WHERE j.seq = _seq ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN
+    IF NOT (SELECT store_done(j, 'cancelled', 0, NULL) FROM job j WHERE j.seq = _seq) THEN
         RAISE EXCEPTION 'another transaction submitted this job meanwhile' USING ERRCODE = '40001';
     END IF;
     DELETE FROM done d WHERE d.seq = _seq;
@@ -147,12 +146,12 @@ BEGIN
         UPDATE workflow w SET steps = w.steps + 1 WHERE w.workflow = _job.workflow RETURNING w.steps INTO _step;
     END IF;
     INSERT INTO job (seq, id, task, queue, grp, key, cost, limits, priority, submitted_at, run_at, good_until,
-        max_attempts, retry, timeout_ms, submit_limit, idempotency_key, workflow, step, payload)
+        max_attempts, retry, timeout_ms, submit_limit, idempotency_key, workflow, step, payload, traceparent)
     VALUES (nextval('acceptance'), _id, _new->>'task', _job.queue, _job.grp, _job.key, _job.cost, _job.limits,
         coalesce((_new->>'priority')::integer, {{DEFAULT_PRIORITY}}), _now, coalesce((_new->>'run_at')::bigint, _now),
         (_new->>'good_until')::bigint, coalesce((_new->>'max_attempts')::integer, {{DEFAULT_MAX_ATTEMPTS}}), _new->'retry',
         (_new->>'timeout_ms')::bigint, nullif(_limit, -1), _idempotency_key, _job.workflow, _step,
-        coalesce(_new->>'payload', 'null'))
+        coalesce(_new->>'payload', 'null'), _new->>'traceparent')
     ON CONFLICT DO NOTHING RETURNING * INTO _row;
     IF NOT FOUND OR EXISTS (SELECT FROM done d WHERE d.id = _id OR d.idempotency_key = _idempotency_key) THEN
         -- Another transaction submitted it meanwhile, or it ended between the two queries.
@@ -180,12 +179,12 @@ BEGIN
     END IF;
     WITH new AS (
         INSERT INTO job (seq, id, task, queue, grp, key, cost, priority, submitted_at, run_at, good_until, max_attempts,
-            retry, timeout_ms, payload)
+            retry, timeout_ms, payload, traceparent)
         SELECT nextval('acceptance'), (n.e->>'id')::uuid, n.e->>'task', coalesce(n.e->>'queue', '{{DEFAULT_QUEUE}}'),
             group_of(n.e->>'task', n.e->>'group'), n.e->>'key', {{DEFAULT_COST}}, coalesce((n.e->>'priority')::integer, {{DEFAULT_PRIORITY}}), _now,
             coalesce((n.e->>'run_at')::bigint, _now), (n.e->>'good_until')::bigint,
             coalesce((n.e->>'max_attempts')::integer, {{DEFAULT_MAX_ATTEMPTS}}), n.e->'retry', (n.e->>'timeout_ms')::bigint,
-            coalesce(n.e->>'payload', 'null')
+            coalesce(n.e->>'payload', 'null'), n.e->>'traceparent'
         FROM (SELECT a.e FROM jsonb_array_elements(_jobs) WITH ORDINALITY a (e, i) ORDER BY a.i) n
         ON CONFLICT DO NOTHING RETURNING seq, queue, task, grp, priority, run_at
     ), lined AS (

@@ -30,7 +30,8 @@ CREATE OR REPLACE FUNCTION submit(
     run_at timestamptz DEFAULT NULL, good_until timestamptz DEFAULT NULL, max_attempts integer DEFAULT NULL,
     timeout interval DEFAULT NULL, "group" text DEFAULT NULL, key text DEFAULT NULL, cost integer DEFAULT NULL,
     limits jsonb DEFAULT NULL, "limit" integer DEFAULT NULL, idempotency_key text DEFAULT NULL, on_limit text DEFAULT NULL,
-    workflow text DEFAULT NULL, on_failure text DEFAULT NULL, clear_limit boolean DEFAULT NULL
+    workflow text DEFAULT NULL, on_failure text DEFAULT NULL, clear_limit boolean DEFAULT NULL,
+    traceparent text DEFAULT NULL
 ) RETURNS uuid LANGUAGE plpgsql AS $$
 DECLARE _answer jsonb;
 BEGIN
@@ -38,7 +39,8 @@ BEGIN
         'task', task, 'id', id, 'queue', queue, 'priority', priority, 'run_at', millis(run_at), 'good_until', millis(good_until),
         'max_attempts', max_attempts, 'timeout_ms', millis(timeout), 'group', "group", 'key', key,
         'cost', cost, 'limits', limits, 'limit', "limit", 'idempotency_key', idempotency_key, 'on_limit', on_limit,
-        'clear_limit', clear_limit, 'workflow', workflow, 'on_failure', on_failure, 'payload', payload)))->0;
+        'clear_limit', clear_limit, 'workflow', workflow, 'on_failure', on_failure, 'payload', payload,
+        'traceparent', traceparent)))->0;
     IF _answer ? 'Err' THEN PERFORM refuse(_answer->'Err'->>'kind', _answer->'Err'->>'message'); END IF;
     RETURN (_answer->'Ok'->>'job')::uuid;
 END $$;

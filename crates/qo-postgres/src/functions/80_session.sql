@@ -226,13 +226,14 @@ CREATE OR REPLACE FUNCTION recorded_reply(_session session) RETURNS jsonb LANGUA
         'started', '[]'::jsonb, 'prefetched', '[]'::jsonb, 'stop', '[]'::jsonb,
         'claimed', (SELECT coalesce(jsonb_agg(jsonb_build_object('id', j.id, 'token', c.token, 'attempt', coalesce(c.attempt, 1),
                 'max_attempts', j.max_attempts, 'queue', j.queue, 'task', j.task, 'group', j.grp, 'key', j.key,
-                'payload', j.payload, 'timeout_ms', _session.reply_timeouts[c.n], 'retry', coalesce(_session.reply_retries[c.n], '{}'))
+                'payload', j.payload, 'timeout_ms', _session.reply_timeouts[c.n], 'retry', coalesce(_session.reply_retries[c.n], '{}'),
+                'traceparent', j.traceparent)
                 ORDER BY c.n), '[]')
             FROM unnest(_session.reply_seqs, _session.reply_tokens, _session.reply_attempts) WITH ORDINALITY c (seq, token, attempt, n)
             JOIN LATERAL (
-                SELECT l.id, l.max_attempts, l.queue, l.task, l.grp, l.key, l.payload FROM job l WHERE l.seq = c.seq
+                SELECT l.id, l.max_attempts, l.queue, l.task, l.grp, l.key, l.payload, l.traceparent FROM job l WHERE l.seq = c.seq
                 UNION ALL
-                SELECT d.id, d.max_attempts, d.queue, d.task, d.grp, d.key, d.payload FROM done d WHERE d.seq = c.seq
+                SELECT d.id, d.max_attempts, d.queue, d.task, d.grp, d.key, d.payload, d.traceparent FROM done d WHERE d.seq = c.seq
             ) j ON true),
         'now', _session.reply_now, 'lease_until', _session.reply_now + _session.lease_ms))
 $$;

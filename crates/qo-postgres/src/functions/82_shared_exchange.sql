@@ -104,11 +104,14 @@ BEGIN
         RETURNING j.*, t.state, t.output, t.outcome, t.error, t.token, t.since, t.uses
     )
     -- Ids are unique. If two jobs had one id after all, the exchange runs alone: see `failure` in call.rs.
-    INSERT INTO done
+    INSERT INTO done (seq, id, task, queue, grp, key, cost, limits, priority, submitted_at, run_at, good_until, max_attempts, retry,
+        timeout_ms, submit_limit, idempotency_key, workflow, step, skipped, attempts_used, attempts, payload, state, finished_at,
+        output, last_token, last_worker, last_session, last_since, last_outcome, last_error, traceparent)
     SELECT g.seq, g.id, g.task, g.queue, g.grp, g.key, g.cost, g.limits, g.priority, g.submitted_at, g.run_at, g.good_until,
         g.max_attempts, g.retry, g.timeout_ms, g.submit_limit, g.idempotency_key, g.workflow, g.step, g.skipped,
         g.attempts_used + g.uses, CASE WHEN jsonb_array_length(g.attempts) >= {{ATTEMPTS_KEPT}} THEN g.attempts - 0 ELSE g.attempts END,
-        g.payload, g.state, _now, g.output, g.token, _session.worker, _session.session, g.since, g.outcome, g.error
+        g.payload, g.state, _now, g.output, g.token, _session.worker, _session.session, g.since, g.outcome, g.error,
+        g.traceparent
     FROM gone g;
     IF _extras THEN
         DELETE FROM extra_limit e WHERE e.seq = ANY (_seqs) AND (SELECT true FROM job j WHERE j.seq = e.seq) IS NULL;
@@ -128,7 +131,7 @@ CREATE OR REPLACE FUNCTION api_exchange_shared(
     _memory_percent integer
 ) RETURNS TABLE (
     kind integer, place bigint, id uuid, token bigint, state text, attempt integer, max_attempts integer, queue text, task text,
-    grp text, key text, payload text, timeout_ms bigint, retry text, now bigint, lease_until bigint
+    grp text, key text, payload text, timeout_ms bigint, retry text, now bigint, lease_until bigint, traceparent text
 ) LANGUAGE plpgsql ROWS 50 AS $$
 DECLARE
     _now bigint; _session session; _settled record; _taken bigint[]; _lease_until bigint;
@@ -188,7 +191,7 @@ BEGIN
     IF _only_asks AND cardinality(_taken) = 0 THEN
         -- Its number stays free. Jobs that were parked or woken stay so: the next exchange need not do it again.
         RETURN QUERY SELECT 4, 0::bigint, NULL::uuid, NULL::bigint, NULL, NULL::integer, NULL::integer, NULL, NULL, NULL, NULL,
-            NULL, NULL::bigint, NULL, NULL::bigint, NULL::bigint;
+            NULL, NULL::bigint, NULL, NULL::bigint, NULL::bigint, NULL;
         RETURN;
     END IF;
     -- Other processes may wait for a job to end, for a job that was given back or for freed slots. If every worker is
@@ -212,13 +215,13 @@ BEGIN
         reply_timeouts = _timeouts, reply_retries = _retries
         WHERE s.session = _id RETURNING s.lease_until INTO _lease_until;
     RETURN QUERY
-        SELECT 0, 0::bigint, NULL::uuid, NULL::bigint, NULL, NULL::integer, NULL::integer, NULL, NULL, NULL, NULL, NULL, NULL::bigint, NULL, _now, _lease_until
+        SELECT 0, 0::bigint, NULL::uuid, NULL::bigint, NULL, NULL::integer, NULL::integer, NULL, NULL, NULL, NULL, NULL, NULL::bigint, NULL, _now, _lease_until, NULL
         UNION ALL
-        SELECT 1, r.n, NULL, NULL, r.r, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+        SELECT 1, r.n, NULL, NULL, r.r, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
             FROM unnest(_settled.settled) WITH ORDINALITY r (r, n)
         UNION ALL
         SELECT 2, c.n, j.id, c.token, NULL, coalesce(c.attempt, 1), j.max_attempts, j.queue, j.task, j.grp, j.key, j.payload, c.timeout_ms,
-               c.retry::text, NULL, NULL
+               c.retry::text, NULL, NULL, j.traceparent
             FROM unnest(_taken, _granted, _attempts, _timeouts, _retries) WITH ORDINALITY c (seq, token, attempt, timeout_ms, retry, n)
             CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = c.seq OFFSET 0) j;
 END $$;

@@ -13,7 +13,7 @@ LANGUAGE sql STABLE AS $$
         'key', _job.key, 'cost', _job.cost, 'limits', coalesce(_job.limits, '{}'), 'priority', _job.priority,
         'submitted_at', _job.submitted_at, 'run_at', _job.run_at, 'good_until', _job.good_until,
         'timeout_ms', _job.timeout_ms, 'retry', _job.retry, 'limit', _job.submit_limit,
-        'idempotency_key', _job.idempotency_key, 'attempts_used', _job.attempts_used, 'max_attempts', _job.max_attempts,
+        'idempotency_key', _job.idempotency_key, 'traceparent', _job.traceparent, 'attempts_used', _job.attempts_used, 'max_attempts', _job.max_attempts,
         'cancel_requested', coalesce(_owned.cancel AND _state = 'running', false),
         'running', CASE WHEN _state = 'running' THEN running_view(_owned) END,
         'claimed', CASE WHEN _state = 'claimed' THEN running_view(_owned) END,
@@ -25,7 +25,7 @@ CREATE OR REPLACE FUNCTION as_job(_done done) RETURNS job LANGUAGE sql STABLE AS
     SELECT ROW(_done.seq, _done.id, _done.task, _done.queue, _done.grp, _done.key, _done.cost, _done.limits,
         _done.priority, _done.submitted_at, _done.run_at, _done.good_until, _done.max_attempts, _done.retry,
         _done.timeout_ms, _done.submit_limit, _done.idempotency_key, _done.workflow, _done.step, _done.skipped,
-        _done.attempts_used, attempts_of(_done), _done.payload)::job
+        _done.attempts_used, attempts_of(_done), _done.payload, _done.traceparent)::job
 $$;
 
 CREATE OR REPLACE FUNCTION api_job(_id uuid) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$

@@ -159,6 +159,22 @@ fn values(field: &str) -> Vec<Value> {
         .concat(),
         "on_limit" => [vec![json!("wait"), json!("drop"), json!("")], any].concat(),
         "on_failure" => [vec![json!("halt"), json!("stop")], any].concat(),
+        "traceparent" => [
+            vec![
+                json!("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+                json!("00-4BF92F3577B34DA6A3CE929D0E0E4736-00F067AA0BA902B7-01"),
+                json!("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
+                json!("00-00000000000000000000000000000000-00f067aa0ba902b7-01"),
+                json!("00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01"),
+                json!("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\n"),
+                json!("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-"),
+                json!("00-4bf92f3577b34da6a3ce929d0e0e47360-0f067aa0ba902b7-01"),
+                json!(""),
+                Value::Null,
+            ],
+            any,
+        ]
+        .concat(),
         "retry" => vec![
             json!({}),
             json!({"base_ms": 5}),
@@ -245,7 +261,7 @@ fn values(field: &str) -> Vec<Value> {
     }
 }
 
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 19] = [
     "task",
     "queue",
     "group",
@@ -261,6 +277,7 @@ const FIELDS: [&str; 18] = [
     "good_until",
     "on_limit",
     "on_failure",
+    "traceparent",
     "retry",
     "limits",
     "payload",

@@ -186,6 +186,8 @@ fn back_to_version_1(schema: &str) -> String {
          ALTER TABLE submit_lock RENAME TO admission;
          ALTER TABLE submit_limit ALTER COLUMN slots SET NOT NULL;
          ALTER TABLE session DROP COLUMN memory_percent;
+         ALTER TABLE job DROP COLUMN traceparent;
+         ALTER TABLE done DROP COLUMN traceparent;
          ALTER TABLE line RENAME COLUMN class TO lane;
          ALTER TABLE line RENAME COLUMN extra_keys TO twin;
          ALTER INDEX line_class RENAME TO line_lane;"
@@ -336,7 +338,7 @@ fn an_upgrade_that_waits_for_a_transaction_keeps_no_call_waiting() {
         client.batch_execute(&store(2)).await.expect("it is stored");
         caller.batch_execute("COMMIT").await.expect("it ends");
         let steps = raised.await.expect("it ends").expect("it is raised");
-        assert_eq!(steps.len(), 4, "{steps:?}");
+        assert_eq!(steps.len(), 5, "{steps:?}");
         let jobs: i64 = client.query_one("SELECT count(*) FROM job", &[]).await.expect("jobs").get(0);
         assert_eq!(jobs, 2);
         client.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).await.expect("it goes");

@@ -5,6 +5,7 @@ use proptest::option::of;
 use proptest::prelude::*;
 use qo_core::{
     Attempt, AttemptOutcome, Cause, Granted, GroupRef, Reason, Started, Submitted, TaskOptions, Time,
+    Traceparent,
 };
 use qo_core::{Claim, Error, ErrorKind, Exchange, ExchangeReply, FenceToken, JobId, Json, Key, Name, NewJob};
 use qo_core::{
@@ -108,6 +109,13 @@ fn states() -> impl Strategy<Value = JobState> {
     ])
 }
 
+fn traces() -> impl Strategy<Value = Traceparent> {
+    (1..=u128::MAX, 1..=u64::MAX, any::<u8>()).prop_map(|(trace, span, flags)| {
+        let text = format!("00-{trace:032x}-{span:016x}-{flags:02x}");
+        Traceparent::parse("traceparent", &text).expect("it keeps the format")
+    })
+}
+
 fn jobs() -> impl Strategy<Value = NewJob> {
     let on_limit = prop::sample::select(vec![OnLimit::Wait, OnLimit::Reject, OnLimit::Skip]);
     let on_failure = of(prop::sample::select(vec![OnFailure::Halt, OnFailure::Continue]));
@@ -115,7 +123,8 @@ fn jobs() -> impl Strategy<Value = NewJob> {
     let how = (of(retries()), of(any::<u64>()), of(names()), of(keys()), any::<u32>());
     let limits = (of(any::<u32>()), any::<bool>());
     let rest = (btree_map(groups(), any::<u32>(), 0..4), limits, of(keys()), on_limit);
-    (what, how, rest, of(names()), on_failure).prop_map(|(what, how, rest, workflow, on_failure)| NewJob {
+    let last = (of(names()), on_failure, of(traces()));
+    (what, how, rest, last).prop_map(|(what, how, rest, (workflow, on_failure, traceparent))| NewJob {
         id: what.0,
         task: what.1,
         payload: what.2,
@@ -136,6 +145,7 @@ fn jobs() -> impl Strategy<Value = NewJob> {
         on_limit: rest.3,
         workflow,
         on_failure,
+        traceparent,
     })
 }
 
@@ -180,8 +190,8 @@ fn exchanges() -> impl Strategy<Value = Exchange> {
 
 fn claimed() -> impl Strategy<Value = ClaimedJob> {
     let what = (ids(), tokens(), any::<u32>(), any::<u32>(), names(), names(), names());
-    (what, of(keys()), texts(), of(any::<u64>()), retries()).prop_map(
-        |(what, key, payload, timeout_ms, retry)| ClaimedJob {
+    (what, of(keys()), texts(), (of(any::<u64>()), of(traces())), retries()).prop_map(
+        |(what, key, payload, (timeout_ms, traceparent), retry)| ClaimedJob {
             id: what.0,
             token: what.1,
             attempt: what.2,
@@ -193,6 +203,7 @@ fn claimed() -> impl Strategy<Value = ClaimedJob> {
             payload,
             timeout_ms,
             retry,
+            traceparent,
         },
     )
 }

@@ -122,7 +122,7 @@ fn compare_job(stored: &Ledger, foreseen: &Ledger, view: &JobView, objections: &
         (view.running.as_ref().map(by), view.claimed.as_ref().map(by)),
         (&view.workflow, view.step, view.skipped),
         (view.good_until, view.finished_at),
-        (view.timeout_ms, view.retry, view.limit),
+        (view.timeout_ms, view.retry, view.limit, view.traceparent),
         view.running.as_ref().and_then(|running| running.progress.as_ref()),
     );
     let lease_until = job_lease(books, job).unwrap_or_default();
@@ -135,7 +135,7 @@ fn compare_job(stored: &Ledger, foreseen: &Ledger, view: &JobView, objections: &
         (holding, claimed),
         (&job.new.workflow, job.step, job.skipped),
         (job.good_until, job.finished_at),
-        (job.new.timeout_ms, job.new.retry, job.new.limit),
+        (job.new.timeout_ms, job.new.retry, job.new.limit, job.new.traceparent),
         job.progress.as_ref(),
     );
     let in_line = view.state != JobState::Pending || view.run_at == job.run_at;

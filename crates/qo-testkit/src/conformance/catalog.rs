@@ -26,6 +26,14 @@ macro_rules! conformance {
                 an_empty_call_does_nothing,
                 names_and_keys_of_every_legal_form_work,
             }
+            trace {
+                a_job_without_a_traceparent_has_none,
+                a_worker_gets_the_traceparent_with_every_attempt,
+                a_job_that_is_claimed_ahead_of_time_brings_its_traceparent,
+                a_job_of_any_options_keeps_its_traceparent,
+                another_traceparent_does_not_make_another_job,
+                a_job_keeps_its_traceparent_when_it_ends_and_is_reopened,
+            }
             idempotency {
                 the_same_id_again_is_the_same_job,
                 the_same_id_with_another_task_or_payload_is_a_conflict,

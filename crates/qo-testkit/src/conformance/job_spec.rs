@@ -2,7 +2,7 @@
 
 use crate::START;
 use qo_core::{GroupRef, JobId, Json, Key, Name, NewJob, OnFailure, OnLimit, Outcome, RetryPolicy, Schedule};
-use qo_core::{TaskOptions, Time};
+use qo_core::{TaskOptions, Time, Traceparent};
 
 /// A builder of a job. The world gives it an id unless the case does.
 #[derive(Debug, Clone)]
@@ -67,6 +67,8 @@ options! {
     or_skip() |new| new.on_limit = OnLimit::Skip;
     /// The workflow that it is the next step of.
     workflow(workflow: &str) |new| new.workflow = Some(name(workflow));
+    /// The trace that it belongs to.
+    trace(text: &str) |new| new.traceparent = Some(traceparent(text));
     /// What its workflow does when a step does not succeed.
     on_failure(on_failure: OnFailure) |new| new.on_failure = Some(on_failure);
 }
@@ -107,6 +109,10 @@ pub(super) fn name(text: &str) -> Name {
 
 pub(super) fn key(text: &str) -> Key {
     Key::parse("key", text).expect("a case uses valid keys")
+}
+
+pub(super) fn traceparent(text: &str) -> Traceparent {
+    Traceparent::parse("traceparent", text).expect("a case uses valid traces")
 }
 
 pub(super) fn group_ref(text: &str) -> GroupRef {

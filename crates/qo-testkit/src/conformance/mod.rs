@@ -53,6 +53,7 @@ mod submit;
 mod tick;
 mod time;
 mod timeout;
+mod trace;
 mod views;
 mod work;
 mod workflow;
@@ -70,7 +71,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 // What cases use; they begin with `use super::*`.
-use job_spec::{at, cron, failure, group_ref, key, name, retry, snooze, step, success, task};
+use job_spec::{at, cron, failure, group_ref, key, name, retry, snooze, step, success, task, traceparent};
 use qo_core::{
     Acquire, Attempt, AttemptOutcome, Change, Changed, Claim, ClaimedJob, ConcurrencyManager, Configuration,
 };

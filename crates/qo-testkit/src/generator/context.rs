@@ -121,6 +121,7 @@ impl Context {
             on_limit: spec.on_limit,
             workflow: spec.workflow.map(pool::workflow),
             on_failure: spec.on_failure.filter(|_| spec.workflow.is_some()),
+            traceparent: spec.trace.map(pool::trace),
             ..NewJob::new(id, pool::task(spec.task))
         };
         self.jobs.push(job.clone());

@@ -2,7 +2,7 @@
 
 use super::Pick;
 use crate::START;
-use qo_core::{GroupRef, IdPrefix, JobFilter, JobState, Key, Name, Note, Schedule};
+use qo_core::{GroupRef, IdPrefix, JobFilter, JobState, Key, Name, Note, Schedule, Traceparent};
 
 /// Every state, for filters.
 pub(super) const STATES: [JobState; 7] = [
@@ -54,6 +54,11 @@ fn name(pool: &[&str], k: Pick) -> Name {
 
 pub(super) fn task(k: Pick) -> Name {
     name(&TASKS, k)
+}
+
+pub(super) fn trace(k: Pick) -> Traceparent {
+    let text = format!("00-{:032x}-{:016x}-{k:02x}", u128::MAX - u128::from(k), u64::from(k) + 1);
+    Traceparent::parse("traceparent", &text).expect("it keeps the format")
 }
 
 pub(super) fn app(k: Pick) -> Name {

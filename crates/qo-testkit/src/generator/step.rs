@@ -99,6 +99,8 @@ pub struct JobSpec {
     pub workflow: Option<Pick>,
     /// Its `on_failure`; only with a workflow.
     pub on_failure: Option<OnFailure>,
+    /// Which trace.
+    pub trace: Option<Pick>,
 }
 
 /// A task's registration in symbols.

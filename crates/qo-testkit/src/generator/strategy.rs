@@ -87,8 +87,8 @@ pub(super) fn job() -> impl Strategy<Value = JobSpec> {
         prop_oneof![8 => Just(OnLimit::Wait), 1 => Just(OnLimit::Reject), 1 => Just(OnLimit::Skip)];
     let limits = (weighted(0.2, limit()), prop::bool::weighted(0.1));
     let rest = (limits, weighted(0.12, 0..6_u8), on_limit, weighted(0.03, any::<u8>()));
-    let flow = flow(0.25);
-    (what, when, groups, rest, flow).prop_map(|(what, when, groups, rest, flow)| JobSpec {
+    let flow = (flow(0.25), weighted(0.1, any::<u8>()));
+    (what, when, groups, rest, flow).prop_map(|(what, when, groups, rest, (flow, trace))| JobSpec {
         task: what.0,
         queue: what.1,
         payload: what.2,
@@ -108,6 +108,7 @@ pub(super) fn job() -> impl Strategy<Value = JobSpec> {
         old_id: rest.3,
         workflow: flow.0,
         on_failure: flow.1,
+        trace,
     })
 }
 

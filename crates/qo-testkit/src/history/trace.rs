@@ -180,6 +180,9 @@ fn submitted(f: &mut fmt::Formatter<'_>, job: &NewJob) -> fmt::Result {
     if job.clear_limit {
         f.write_str(", clears the limit")?;
     }
+    if let Some(traceparent) = job.traceparent {
+        write!(f, ", trace {traceparent}")?;
+    }
     if let Some(workflow) = &job.workflow {
         write!(f, ", workflow {workflow} {:?}", job.on_failure)?;
     }

@@ -71,6 +71,7 @@ impl Toy {
             retry: job.new.retry,
             limit: job.new.limit,
             idempotency_key: job.new.idempotency_key.clone(),
+            traceparent: job.new.traceparent,
             attempts_used: job.attempts_used,
             max_attempts: job.new.max_attempts,
             cancel_requested: job.is_running() && job.cancel_requested,

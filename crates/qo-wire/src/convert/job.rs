@@ -1,7 +1,7 @@
 //! Jobs as clients submit them, and what becomes of them.
 
 use super::{all, enumeration, job_id, json, json_if, key_if, messages, millis, moment, name, name_if};
-use super::{needed, slots, slots_by_group, text, value};
+use super::{needed, slots, slots_by_group, text, traceparent_if, value};
 use crate::pb;
 use qo_core::{
     Change, Changed, Cursor, Error, IdPrefix, JobFilter, NewJob, OnFailure, OnLimit, Result, RetryPolicy,
@@ -71,6 +71,7 @@ impl From<NewJob> for pb::NewJob {
             on_limit,
             workflow,
             on_failure,
+            traceparent,
         } = job;
         Self {
             id: id.to_string(),
@@ -93,6 +94,7 @@ impl From<NewJob> for pb::NewJob {
             on_limit: pb::OnLimit::from(on_limit).into(),
             workflow: workflow.map(text),
             on_failure: on_failure.map_or(pb::OnFailure::Unspecified, pb::OnFailure::from).into(),
+            traceparent: traceparent.map(String::from),
         }
     }
 }
@@ -128,6 +130,7 @@ impl TryFrom<pb::NewJob> for NewJob {
                 .into(),
             workflow: name_if("workflow", job.workflow)?,
             on_failure: on_failure(job.on_failure)?,
+            traceparent: traceparent_if(job.traceparent)?,
         })
     }
 }

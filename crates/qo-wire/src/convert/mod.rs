@@ -16,7 +16,9 @@ mod work;
 mod workflow;
 
 use crate::pb;
-use qo_core::{Error, ErrorKind, GroupRef, JobId, Json, Key, LeaseId, Name, Result, SessionId, Time};
+use qo_core::{
+    Error, ErrorKind, GroupRef, JobId, Json, Key, LeaseId, Name, Result, SessionId, Time, Traceparent,
+};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -80,6 +82,10 @@ pub(crate) fn name_if(field: &str, text: Option<String>) -> Result<Option<Name>>
 
 pub(crate) fn key_if(field: &str, text: Option<String>) -> Result<Option<Key>> {
     text.map(|text| Key::parse(field, &text)).transpose()
+}
+
+pub(crate) fn traceparent_if(text: Option<String>) -> Result<Option<Traceparent>> {
+    text.map(|text| Traceparent::parse("traceparent", &text)).transpose()
 }
 
 pub(crate) fn group(field: &str, text: &str) -> Result<GroupRef> {

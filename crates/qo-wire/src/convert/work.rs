@@ -303,6 +303,7 @@ impl From<ClaimedJob> for pb::ClaimedJob {
             payload,
             timeout_ms,
             retry,
+            traceparent,
         } = job;
         Self {
             id: id.to_string(),
@@ -317,6 +318,7 @@ impl From<ClaimedJob> for pb::ClaimedJob {
             timeout_ms,
             // The usual backoff is left out: most jobs have it.
             retry: (retry != RetryPolicy::default()).then(|| retry.into()),
+            traceparent: traceparent.map(String::from),
         }
     }
 }
@@ -337,6 +339,7 @@ impl TryFrom<pb::ClaimedJob> for ClaimedJob {
             payload: json(Some(&job.payload)),
             timeout_ms: job.timeout_ms,
             retry: job.retry.map(RetryPolicy::from).unwrap_or_default(),
+            traceparent: super::traceparent_if(job.traceparent)?,
         })
     }
 }

@@ -4,7 +4,9 @@ use crate::context::CancelReason;
 use crate::log::Tail;
 use crate::worker::lease::Lease;
 use crate::worker::shutdown::Phase;
-use qo_core::{ClaimedJob, FenceToken, JobId, Key, Name, Progress, RetryPolicy, SessionId, caps};
+use qo_core::{
+    ClaimedJob, FenceToken, JobId, Key, Name, Progress, RetryPolicy, SessionId, Traceparent, caps,
+};
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +28,7 @@ pub(crate) struct Claimed {
     pub key: Option<Key>,
     pub timeout_ms: Option<u64>,
     pub retry: RetryPolicy,
+    pub traceparent: Option<Traceparent>,
 }
 
 impl Claimed {
@@ -41,6 +44,7 @@ impl Claimed {
             key: job.key.clone(),
             timeout_ms: job.timeout_ms,
             retry: job.retry,
+            traceparent: job.traceparent,
         }
     }
 }

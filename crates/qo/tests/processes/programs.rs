@@ -92,6 +92,7 @@ pub async fn a_program_gets_its_payload_and_its_environment() {
         ("echo", "cat"),
         ("line", "read -r line; printf '%s' \"$line\""),
         ("deaf", "exit 0"),
+        ("trace", "printf %s \"${TRACEPARENT-none}\""),
         (
             "environment",
             "printf '%s %s %s %s %s' $QO_JOB_ID $QO_ATTEMPT $QO_FENCE_TOKEN $QO_TASK \"$QO_KEY\"",
@@ -107,6 +108,11 @@ pub async fn a_program_gets_its_payload_and_its_environment() {
     let large = "x".repeat(caps::PAYLOAD_BYTES - 2);
     assert_eq!(output("echo", &large).await.as_str().len(), caps::PAYLOAD_BYTES);
     assert_eq!(output("deaf", &large).await.as_str(), "null");
+    assert_eq!(output("trace", "").await.as_str(), "\"none\"");
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let traced = shell.stage.client.submit("trace", "").traceparent(trace).await.expect("submitted");
+    let traced = ended(&shell.stage.client, traced).await;
+    assert_eq!(traced.output.expect("an output").as_str(), format!("\"{trace}\""));
     let detail = shell.run("environment", "").await;
     let token = detail.attempts[0].token;
     let expected = format!("\"{} 1 {token} environment user/7\"", detail.view.id);

@@ -83,6 +83,9 @@ fn facts(job: &JobDetail, times: &Times) -> Table {
     if let Some(key) = &view.idempotency_key {
         table.fact("idempotency key", key.to_string());
     }
+    if let Some(traceparent) = view.traceparent {
+        table.fact("traceparent", traceparent.to_string());
+    }
     table.fact("attempts", format!("{} of {} used", view.attempts_used, view.max_attempts));
     table.fact("submitted", times.full(view.submitted_at));
     if view.run_at > view.submitted_at {

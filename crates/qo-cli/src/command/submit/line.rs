@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 /// The names that a line may use: those of the options, and `task`, `payload` and `id`.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 21] = [
     "id",
     "task",
     "payload",
@@ -32,6 +32,7 @@ const NAMES: [&str; 20] = [
     "on_failure",
     "idempotency_key",
     "on_limit",
+    "traceparent",
 ];
 
 /// Reads a line.
@@ -62,6 +63,7 @@ pub fn parse(line: &str) -> Result<Template> {
             on_failure: fields.take("on_failure", choice::<WhenFailed>)?,
             idempotency_key: fields.take::<Option<Key>>("idempotency_key", key)?.flatten(),
             on_limit: fields.take("on_limit", choice::<WhenTaken>)?,
+            traceparent: fields.take("traceparent", |raw| text(raw, argument::traceparent))?,
         },
     };
     if template.options.delay.is_some() && template.options.at.is_some() {
@@ -171,6 +173,7 @@ mod tests {
             (r#"{"task": "a", "cost": -1}"#, "cost: \"-1\": must be a whole number"),
             (r#"{"task": "a", "prioritty": 1}"#, "did you mean priority?"),
             (r#"{"task": "a", "delay": "soon"}"#, "must be a length of time"),
+            (r#"{"task": "a", "traceparent": "00-1-2-3"}"#, "must be 00-TRACE-SPAN-FLAGS"),
             (r#"{"task": "a", "on_limit": "drop"}"#, "must be one of wait, reject, skip"),
             (r#"{"task": "a", "delay": "1s", "at": "2026-01-01T00:00:00Z"}"#, "say one of them"),
         ] {

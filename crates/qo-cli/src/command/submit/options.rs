@@ -4,7 +4,7 @@ use super::new_id;
 use crate::command::argument::{self, Moment};
 use crate::trouble::Done;
 use clap::{Args, ValueEnum};
-use qo::core::{GroupRef, JobId, Json, Key, Name, NewJob, OnFailure, OnLimit, Time, caps};
+use qo::core::{GroupRef, JobId, Json, Key, Name, NewJob, OnFailure, OnLimit, Time, Traceparent, caps};
 use qo::{Error, Store};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -83,6 +83,9 @@ pub struct Options {
     /// What to do when the live jobs of its group leave no room for it [default: wait].
     #[arg(long, value_name = "WHAT", help_heading = "Job options")]
     pub on_limit: Option<WhenTaken>,
+    /// The trace that it belongs to, as in the header `traceparent` of W3C Trace Context.
+    #[arg(long, value_name = "TRACEPARENT", value_parser = argument::traceparent, help_heading = "Job options")]
+    pub traceparent: Option<Traceparent>,
 }
 
 /// Slots in other groups.
@@ -138,6 +141,7 @@ impl Template {
             on_failure: a.on_failure.or(b.on_failure),
             idempotency_key: a.idempotency_key.or(b.idempotency_key),
             on_limit: a.on_limit.or(b.on_limit),
+            traceparent: a.traceparent.or(b.traceparent),
         };
         let payload = self.payload.or_else(|| other.payload.clone());
         Self { id: self.id, task: self.task.or_else(|| other.task.clone()), payload, options }
@@ -185,6 +189,7 @@ impl Template {
                 WhenFailed::Halt => OnFailure::Halt,
                 WhenFailed::Continue => OnFailure::Continue,
             }),
+            traceparent: options.traceparent,
             ..default
         })
     }

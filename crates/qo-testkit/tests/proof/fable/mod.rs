@@ -217,6 +217,7 @@ impl Fable {
             payload: job.payload.clone(),
             timeout_ms: job.timeout_ms,
             retry: RetryPolicy::default(),
+            traceparent: job.traceparent,
         }
     }
 
