@@ -377,8 +377,15 @@ async fn is_idle(client: &Client, served: Served) -> Result<bool> {
     }
     let id = SessionId(Uuid::new_v4());
     let worker = Name::parse("name", "is_idle")?;
-    let session =
-        NewSession { id, worker, queues: served.queues, tasks: served.tasks, lease_ms: 60_000, permits: 1 };
+    let session = NewSession {
+        id,
+        worker,
+        queues: served.queues,
+        tasks: served.tasks,
+        lease_ms: 60_000,
+        permits: 1,
+        owner: None,
+    };
     store.open_session(session).await?;
     let work = store.work(id, Claim { max: 1, max_claim_batch: None, prefetch: None }).await;
     store.close_session(id).await?;

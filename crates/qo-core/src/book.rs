@@ -2,6 +2,7 @@
 //! other methods of [`Store`] follow from these two.
 
 use crate::{Answer, Change, Changed, Claim, Command, Configuration, Cursor, Error, ErrorKind, Exchange};
+use crate::{AuditEntry, AuditText, Deed, NewToken, Token, TokenId};
 use crate::{ExchangeReply, Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter};
 use crate::{
     JobId, JobPage, JobState, LeaseId, Name, NewJob, NewSession, OpenedSession, Over, Push, Pushed,
@@ -197,6 +198,26 @@ impl<B: Book> Store for B {
 
     async fn trigger_schedule(&self, schedule: Name, job: JobId) -> Result<Submitted> {
         answer!(self, Command::TriggerSchedule(schedule, job), Triggered)
+    }
+
+    async fn create_token(&self, token: NewToken, by: AuditText) -> Result<()> {
+        self.decide(Command::CreateToken(token, by)).await.map(drop)
+    }
+
+    async fn revoke_token(&self, token: TokenId, by: AuditText) -> Result<()> {
+        self.decide(Command::RevokeToken(token, by)).await.map(drop)
+    }
+
+    async fn tokens(&self) -> Result<Vec<Token>> {
+        self.look(|state, now| state.at(now, State::tokens)).await
+    }
+
+    async fn record(&self, deed: Deed) -> Result<()> {
+        self.decide(Command::Record(deed)).await.map(drop)
+    }
+
+    async fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditEntry>> {
+        self.look(move |state, _| state.audit_page(before, limit)).await?
     }
 
     async fn queues(&self) -> Result<Vec<QueueStatus>> {

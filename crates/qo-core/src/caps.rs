@@ -54,6 +54,14 @@ pub const PUSHES: usize = 100;
 pub const PUSH_CHANGES: usize = 50;
 /// How many characters are remembered of a schedule that a push changed.
 pub const PUSH_TEXT_CHARS: usize = 120;
+/// Most tokens of a namespace.
+pub const TOKENS: usize = 1_000;
+/// Most queues that one token names.
+pub const TOKEN_QUEUES: usize = 100;
+/// How many entries of the audit log are kept. The oldest are forgotten first.
+pub const AUDIT_ENTRIES: usize = 10_000;
+/// Longest text of an entry of the audit log, in bytes. A longer one is cut, never refused.
+pub const AUDIT_BYTES: usize = 512;
 /// How many mistakes of a configuration are listed at once.
 pub const MISTAKES: usize = 100;
 /// Most jobs named by one cancel or retry call.

@@ -1,12 +1,12 @@
 //! Commands: every request to the rule book, and the answers.
 
+use crate::{AuditText, Deed, NewToken, TaskOptions, Time, TokenId};
 use crate::{
     Configuration, Cursor, Exchange, ExchangeReply, FenceToken, GroupRef, JobFilter, JobId, JobState,
 };
 use crate::{
     LeaseId, Name, NewJob, NewSession, Pushed, Result, SessionId, SlotLease, SlotRequest, Steer, Submitted,
 };
-use crate::{TaskOptions, Time};
 use serde::{Deserialize, Serialize};
 
 /// A request that may change the state. Each is one atomic step.
@@ -82,6 +82,12 @@ pub enum Command {
     EnableSchedule(Name, bool),
     /// Submit a schedule's job now, with this id. See [`Store::trigger_schedule`](crate::Store::trigger_schedule).
     TriggerSchedule(Name, JobId),
+    /// Create a token, and record who did. See [`Store::create_token`](crate::Store::create_token).
+    CreateToken(NewToken, AuditText),
+    /// Revoke a token, and record who did. See [`Store::revoke_token`](crate::Store::revoke_token).
+    RevokeToken(TokenId, AuditText),
+    /// Record what an operator did. See [`Store::record`](crate::Store::record).
+    Record(Deed),
 }
 
 /// The answer to a [`Command`].

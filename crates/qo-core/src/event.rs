@@ -4,10 +4,10 @@ use crate::job::is_default;
 use crate::{
     AttemptOutcome, Configuration, ErrorText, FenceToken, Granted, GroupRef, JobId, JobState, Json, LeaseId,
 };
+use crate::{AuditText, Deed, NewToken, TickOutcome, Time, TokenId};
 use crate::{
     Name, NewJob, NewSession, Note, Result, SessionId, SlotRequest, SlotsFreedBy, Started, Stop, TaskOptions,
 };
-use crate::{TickOutcome, Time};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -192,6 +192,22 @@ pub enum Event {
     SessionEnded(SessionId),
     /// The id of a session that ended long ago was forgotten.
     SessionForgotten(SessionId),
+    /// A token was created. The audit log says so, too. Tokens that have expired are gone.
+    TokenCreated {
+        /// The token.
+        token: Arc<NewToken>,
+        /// Who created it.
+        by: AuditText,
+    },
+    /// A token was revoked. The audit log says so, too.
+    TokenRevoked {
+        /// The token.
+        token: TokenId,
+        /// Who revoked it.
+        by: AuditText,
+    },
+    /// An operator did something that the audit log keeps.
+    Recorded(Arc<Deed>),
 }
 
 /// The end of an attempt, and the state in which it left the job.

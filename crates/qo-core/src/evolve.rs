@@ -8,7 +8,7 @@ use crate::state::{State, table::Ix};
 use crate::{
     Attempt, AttemptEnded, AttemptOutcome, ClaimedJob, CodeLimit, Configuration, Event, ExchangeReply,
 };
-use crate::{Exchanged, FenceToken, Json};
+use crate::{Deed, Exchanged, FenceToken, Json};
 use crate::{
     Granted, GroupRef, JobId, JobProgress, JobState, Key, LastTick, LeaseId, Name, NewJob, NewSession, Note,
     PrefetchedJob,
@@ -121,6 +121,9 @@ impl State {
                 self.remove_session(ix);
             }
             Event::SessionForgotten(session) => self.forget_session(*session),
+            Event::TokenCreated { token, by } => self.token_created(token, by),
+            Event::TokenRevoked { token, by } => self.token_revoked(*token, by),
+            Event::Recorded(deed) => self.append_deed(Deed::clone(deed)),
             Event::LimitSpent(group) => self.change_limits(group, |limits| limits.submit = None),
         }
         self.free_vacant();

@@ -10,7 +10,7 @@
 
 use crate::{
     Error, ErrorText, FenceToken, JobId, JobState, Json, Key, Name, Progress, Result, RetryPolicy, SessionId,
-    Time, Traceparent,
+    Time, TokenId, Traceparent,
 };
 use crate::{caps, job::is_default, job::within};
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,9 @@ pub struct NewSession {
     pub lease_ms: u64,
     /// How many jobs it can run at once.
     pub permits: u32,
+    /// The token that opened it. A server sets it; a client need not. Defaults to none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<TokenId>,
 }
 
 impl NewSession {

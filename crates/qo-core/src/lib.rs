@@ -15,6 +15,7 @@
 //! | [`id`], [`group`], [`job`], [`workflow`], [`schedule`] | names, groups, jobs and how they follow one another |
 //! | [`limit`], [`app`] | limits, and which app sets them |
 //! | [`lease`], [`progress`], [`slot`], [`settings`] | sessions, the exchange, slots of programs, how a worker claims |
+//! | [`token`], [`deed`] | what a caller of a server may do, and what operators did |
 //! | [`retry`], [`retention`] | backoff, how long ended jobs are remembered |
 //! | [`command`], [`event`], [`view`] | what a client may ask, what happened, what a client sees |
 //! | [`unreadable`], [`error`](Error), [`caps`] | rows that cannot be read, what can go wrong, how big things may be |
@@ -30,6 +31,7 @@ pub mod clock;
 pub mod command;
 pub mod concurrency;
 pub mod decide;
+pub mod deed;
 mod error;
 pub mod event;
 mod evolve;
@@ -50,6 +52,7 @@ pub mod settings;
 pub mod slot;
 mod state;
 pub mod store;
+pub mod token;
 mod traceparent;
 pub mod unreadable;
 pub mod view;
@@ -62,6 +65,7 @@ pub use clock::{Clock, ManualClock, SystemClock, Time, millis};
 pub use command::{Answer, Change, Changed, Command, OpenedSession, Swept};
 pub use concurrency::{Acquire, ConcurrencyManager, ConcurrencyStatus, HeldSlot, SlotInfo, StoreSlots};
 pub use decide::{Decision, decide, decide_watching};
+pub use deed::{AuditEntry, AuditText, Deed};
 pub use error::{Cause, Error, ErrorKind, Result};
 pub use event::{AttemptEnded, Event, Exchanged};
 pub use group::GroupRef;
@@ -81,6 +85,7 @@ pub use slot::{SlotLease, SlotRequest, SlotsFreedBy};
 pub use state::State;
 pub use state::snapshot::{JobSnapshot, Place, SessionSnapshot, SnapshotRow};
 pub use store::Store;
+pub use token::{Bearer, NewToken, Scope, Token, TokenHash, TokenId};
 pub use traceparent::Traceparent;
 pub use view::{
     Cursor, Explanation, GroupDetail, GroupPage, GroupStatus, HeldBy, Holder, JobDetail, JobFilter, JobPage,

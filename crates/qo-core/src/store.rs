@@ -1,6 +1,7 @@
 //! The `Store` trait: what every store can do, wherever it keeps its state.
 
 use crate::WorkflowStatus;
+use crate::{AuditEntry, AuditText, Deed, NewToken, Token, TokenId};
 use crate::{
     Change, Changed, Claim, Configuration, Cursor, Exchange, ExchangeReply, Explanation, FenceToken,
 };
@@ -29,8 +30,8 @@ use std::time::Duration;
 ///   may mean that the first call succeeded.
 /// - **Errors.** `Invalid`: a value broke a rule, and nothing happened. `Unavailable`: nothing happened. `Unknown`: it
 ///   may have happened. Every method may return these three.
-/// - **Views** (`job`, `jobs`, `explain`, `groups`, `group`, `queues`, `workers`, `workflows`, `workflow`) change
-///   nothing. They answer as though everything that is over at their time had been ended. One exception: a job ends
+/// - **Views** (`job`, `jobs`, `explain`, `groups`, `group`, `queues`, `workers`, `workflows`, `workflow`, `tokens`)
+///   change nothing. They answer as though everything that is over at their time had been ended. One exception: a job ends
 ///   only by a command, so `job`, `jobs`, `explain`, `workflows` and `workflow` show a job that would end as it is
 ///   stored.
 ///
@@ -179,6 +180,32 @@ pub trait Store: Any + Send + Sync {
     /// overlap). `NotFound` if there is no such schedule.
     async fn trigger_schedule(&self, schedule: Name, job: JobId) -> Result<Submitted>;
 
+    /// Creates a token, and records in the same step that `by` did.
+    ///
+    /// The same id with the same content is the same token. `Conflict` if a live token has its id with another content,
+    /// or its name. `Invalid` if it has expired already, or the namespace has
+    /// [`TOKENS`](crate::caps::TOKENS) live ones.
+    async fn create_token(&self, token: NewToken, by: AuditText) -> Result<()>;
+
+    /// Revokes a token, and records in the same step that `by` did. `NotFound` if there is none, or it has expired.
+    ///
+    /// Nothing is left of it but its name in the audit log.
+    async fn revoke_token(&self, token: TokenId, by: AuditText) -> Result<()>;
+
+    /// The tokens that are live, by name. An expired one is not listed.
+    async fn tokens(&self) -> Result<Vec<Token>>;
+
+    /// Appends to the audit log what an operator did, at store time.
+    ///
+    /// Repeated, it is recorded once more. It never makes an exchange wait.
+    async fn record(&self, deed: Deed) -> Result<()>;
+
+    /// The audit log, newest first: at most `limit` of the entries with a number below `before`.
+    ///
+    /// Numbers grow by one. The newest [`AUDIT_ENTRIES`](crate::caps::AUDIT_ENTRIES) entries are kept, however old they
+    /// are.
+    async fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditEntry>>;
+
     /// All queues that have live jobs, a limit, a priority or a pause, by name.
     async fn queues(&self) -> Result<Vec<QueueStatus>>;
 
@@ -192,7 +219,8 @@ pub trait Store: Any + Send + Sync {
         Ok(Over::default())
     }
 
-    /// Opens a session. Opening the same id again changes nothing and returns the lease's end.
+    /// Opens a session. Opening the same id again changes nothing and returns the lease's end. With another owner it is
+    /// a `Conflict`.
     ///
     /// The id of an ended session is `Fenced` for 24 hours, so that a late duplicate cannot revive it.
     async fn open_session(&self, session: NewSession) -> Result<OpenedSession>;

@@ -1,12 +1,11 @@
 //! What clients and operators see: jobs, groups with their holders, queues, workers, workflows, schedules.
 
+use crate::WorkflowState;
 use crate::{
     Attempt, Error, FenceToken, GroupRef, IdPrefix, JobId, JobProgress, JobState, Json, Key, LeaseId,
     LimitSource, Limits, Name,
 };
-use crate::{
-    OnFailure, Result, RetryPolicy, Schedule, SessionId, TickOutcome, Time, Traceparent, WorkflowState,
-};
+use crate::{OnFailure, Result, RetryPolicy, Schedule, SessionId, TickOutcome, Time, TokenId, Traceparent};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -283,6 +282,9 @@ pub struct WorkerStatus {
     pub queues: Vec<Name>,
     /// The tasks it has handlers for.
     pub tasks: Vec<Name>,
+    /// The token that opened it, if a server knows of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<TokenId>,
     /// How many jobs it can run at once.
     pub permits: u32,
     /// How many more it could take when it last reported.

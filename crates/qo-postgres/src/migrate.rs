@@ -98,6 +98,13 @@ const STEPS: &[Step] = &[
         sql: include_str!("migrations/0006_totals_and_traces.sql"),
         after: "",
     },
+    Step {
+        version: 7,
+        name: "tokens and the audit log",
+        lock: LockLevel::Briefly,
+        sql: include_str!("migrations/0007_tokens_and_audit.sql"),
+        after: "",
+    },
 ];
 
 /// The text of a SQL file, and the file's name.
@@ -126,13 +133,14 @@ const FUNCTIONS: &[(&str, &str)] = &[
     sql!("functions/80_session.sql"),
     sql!("functions/81_operate.sql"),
     sql!("functions/82_shared_exchange.sql"),
+    sql!("functions/83_tokens.sql"),
     sql!("functions/89_foreseen.sql"),
     sql!("functions/90_views.sql"),
     sql!("functions/99_doors.sql"),
 ];
 
 /// The version of the schema that this release works with. Raise it when a function changes, too.
-pub const VERSION: i32 = 6;
+pub const VERSION: i32 = 7;
 
 /// The oldest release, by version of the schema, that may use a schema of this version. Version 1 pushes
 /// configurations in a form that `api_configure` no longer takes.

@@ -5,6 +5,7 @@ use crate::exchange::{Shared, Unreadable, read_reply};
 use crate::fire::{Due, first_ticks};
 use crate::{Url, listen::Listener, migrate, said};
 use async_trait::async_trait;
+use qo_core::{AuditEntry, AuditText, Deed, NewToken, Token, TokenId};
 use qo_core::{
     Change, Changed, Claim, Clock, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply,
     Explanation,
@@ -454,6 +455,32 @@ impl Store for PostgresStore {
         let job = self.schedule(&schedule).await?.spec.triggered(&schedule, job)?;
         let mut outcomes = self.submit(vec![job]).await?;
         outcomes.pop().unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "no outcome")))
+    }
+
+    async fn create_token(&self, token: NewToken, by: AuditText) -> Result<()> {
+        token.check()?;
+        let token = written(&token)?;
+        let parameters: [Parameter<'_>; 2] =
+            [(&JsonParameter(&token), Type::JSONB), (&by.as_str(), Type::TEXT)];
+        self.tell("api_create_token", &parameters).await
+    }
+
+    async fn revoke_token(&self, token: TokenId, by: AuditText) -> Result<()> {
+        let parameters: [Parameter<'_>; 2] = [(&token.as_str(), Type::TEXT), (&by.as_str(), Type::TEXT)];
+        self.tell("api_revoke_token", &parameters).await
+    }
+
+    async fn tokens(&self) -> Result<Vec<Token>> {
+        self.ask("api_tokens", &[]).await
+    }
+
+    async fn record(&self, deed: Deed) -> Result<()> {
+        self.tell("api_record", &[(&JsonParameter(&written(&deed)?), Type::JSONB)]).await
+    }
+
+    async fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditEntry>> {
+        let (before, limit) = (before.map(number), check_page(limit)?);
+        self.ask("api_audit", &[(&before, Type::INT8), (&limit, Type::INT4)]).await
     }
 
     async fn queues(&self) -> Result<Vec<QueueStatus>> {

@@ -2,7 +2,7 @@
 //! that SQL repeats no cap, no default and no enumeration.
 
 use qo_core::{
-    DEFAULT_QUEUE_PRIORITY, JobId, JobState, Missed, NewJob, OnFailure, OnLimit, RetryPolicy, caps,
+    DEFAULT_QUEUE_PRIORITY, JobId, JobState, Missed, NewJob, OnFailure, OnLimit, RetryPolicy, Scope, caps,
     default_app,
 };
 use serde::Serialize;
@@ -27,6 +27,8 @@ fn caps() -> Vec<(String, String)> {
         value("APPS", caps::APPS),
         value("ATTEMPTS", caps::ATTEMPTS),
         value("ATTEMPTS_KEPT", caps::ATTEMPTS_KEPT),
+        value("AUDIT_BYTES", caps::AUDIT_BYTES),
+        value("AUDIT_ENTRIES", caps::AUDIT_ENTRIES),
         value("CLAIM", caps::CLAIM),
         value("CLAIM_BYTES", caps::CLAIM_BYTES),
         value("CONFIGURED", caps::CONFIGURED),
@@ -64,6 +66,8 @@ fn caps() -> Vec<(String, String)> {
         value("SUBMIT_JOBS", caps::SUBMIT_JOBS),
         value("TIMEOUT_GRACE_MS", caps::TIMEOUT_GRACE_MS),
         value("TIME_MS", caps::TIME_MS),
+        value("TOKENS", caps::TOKENS),
+        value("TOKEN_QUEUES", caps::TOKEN_QUEUES),
     ]
 }
 
@@ -93,6 +97,7 @@ fn enumerations() -> Vec<(String, String)> {
         ("MISSED", words(&MISSED)),
         ("ON_FAILURE", words(&ON_FAILURE)),
         ("ON_LIMIT", words(&ON_LIMIT)),
+        ("SCOPES", words(&Scope::ALL)),
     ];
     let both = lists.into_iter().flat_map(|(name, words)| {
         let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();

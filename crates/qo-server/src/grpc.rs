@@ -7,7 +7,7 @@ use qo_core::{
 };
 use qo_core::{Result, SlotRequest, Steer, Store, Submitted, TaskOptions};
 use qo_wire::pb::queue_server::Queue;
-use qo_wire::served::{change, group, group_parts, job_id, lease_id, name, over_items, session_id};
+use qo_wire::served::{change, group, group_parts, job_id, lease_id, name, over_items, session_id, token_id};
 use qo_wire::{LEVEL, LEVEL_MIN, limits, pb, status};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -127,6 +127,8 @@ impl Queue for Service {
     type ListOverStream = Items<pb::OverItem>;
     type ListConfigurationsStream = Items<pb::Configuration>;
     type ListSchedulesStream = Items<pb::ScheduleStatus>;
+    type ListTokensStream = Items<pb::Token>;
+    type ListAuditStream = Items<pb::AuditEntry>;
 
     async fn handshake(&self, request: Request<pb::HandshakeRequest>) -> Answer<pb::HandshakeReply> {
         self.answer(request, |store, hello| async move {
@@ -475,6 +477,45 @@ impl Queue for Service {
         self.answer(request, |store, request| async move {
             let schedule = name("schedule", &request.schedule)?;
             store.enable_schedule(schedule, request.enabled).await.map(|()| pb::Done {})
+        })
+        .await
+    }
+
+    async fn create_token(&self, request: Request<pb::CreateTokenRequest>) -> Answer<pb::Done> {
+        self.answer(request, |store, request| async move {
+            let (token, by) = request.try_into()?;
+            store.create_token(token, by).await.map(|()| pb::Done {})
+        })
+        .await
+    }
+
+    async fn revoke_token(&self, request: Request<pb::RevokeTokenRequest>) -> Answer<pb::Done> {
+        self.answer(request, |store, request| async move {
+            let token = token_id("token", &request.token)?;
+            store.revoke_token(token, request.by.into()).await.map(|()| pb::Done {})
+        })
+        .await
+    }
+
+    async fn list_tokens(&self, request: Request<pb::ListTokensRequest>) -> Answer<Self::ListTokensStream> {
+        self.answer(request, |store, _| async move {
+            Ok(stream(store.tokens().await?.into_iter().map(pb::Token::from)))
+        })
+        .await
+    }
+
+    async fn record(&self, request: Request<pb::Deed>) -> Answer<pb::Done> {
+        self.answer(
+            request,
+            |store, deed| async move { store.record(deed.into()).await.map(|()| pb::Done {}) },
+        )
+        .await
+    }
+
+    async fn list_audit(&self, request: Request<pb::ListAuditRequest>) -> Answer<Self::ListAuditStream> {
+        self.answer(request, |store, request| async move {
+            let entries = store.audit(request.before, page(request.limit)).await?;
+            Ok(stream(entries.into_iter().map(pb::AuditEntry::from)))
         })
         .await
     }

@@ -409,6 +409,7 @@ fn session(id: u64, tasks: &[&str]) -> NewSession {
         tasks: tasks.iter().map(|task| name(task)).collect(),
         lease_ms: 3_600_000,
         permits: 1_000,
+        owner: None,
     }
 }
 

@@ -5,7 +5,8 @@
 //! once for all wrappers.
 
 use async_trait::async_trait;
-use qo_core::{Answer, Change, Changed, Claim, Command, Configuration, Cursor, Error, ErrorKind, Exchange};
+use qo_core::{Answer, AuditEntry, AuditText, Deed, NewToken, Token, TokenId};
+use qo_core::{Change, Changed, Claim, Command, Configuration, Cursor, Error, ErrorKind, Exchange};
 use qo_core::{
     ExchangeReply, Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter,
 };
@@ -216,6 +217,26 @@ impl<I: Intercept> Store for Intercepted<I> {
 
     async fn trigger_schedule(&self, schedule: Name, job: JobId) -> Result<Submitted> {
         answered!(self, Command::TriggerSchedule(schedule, job), Triggered)
+    }
+
+    async fn create_token(&self, token: NewToken, by: AuditText) -> Result<()> {
+        self.0.command(Command::CreateToken(token, by)).await.map(drop)
+    }
+
+    async fn revoke_token(&self, token: TokenId, by: AuditText) -> Result<()> {
+        self.0.command(Command::RevokeToken(token, by)).await.map(drop)
+    }
+
+    async fn tokens(&self) -> Result<Vec<Token>> {
+        self.0.look()?.tokens().await
+    }
+
+    async fn record(&self, deed: Deed) -> Result<()> {
+        self.0.command(Command::Record(deed)).await.map(drop)
+    }
+
+    async fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditEntry>> {
+        self.0.look()?.audit(before, limit).await
     }
 
     async fn fetch(&self, exchange: Exchange) -> Result<Option<ExchangeReply>> {

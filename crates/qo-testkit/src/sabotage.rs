@@ -115,5 +115,8 @@ pub fn museum() -> Vec<Exhibit> {
         exhibit(ViewsCountTheDead, "our own review", "views", "a full group is blamed on a worker that was killed", "views::a_session_whose_lease_has_passed_is_gone_in_every_view"),
         exhibit(RetryLeavesTheWait, "our own review", "retry", "an operator's retry waits for the backoff all the same", "reopen::a_job_that_waits_for_its_next_attempt_runs_now"),
         exhibit(LastAttemptIsRetried, "our own review", "attempts", "a job failed, and its log says that it was retried", "settle::the_retry_of_the_last_attempt_fails"),
+        exhibit(ExpiredTokenLives, "this design", "tokens", "a token's date is stored and not looked at", "token::an_expired_token_is_gone_and_its_name_is_free"),
+        exhibit(RevokedTokenLives, "this design", "tokens", "a revoked token goes on opening doors", "token::a_revoked_token_is_gone_and_its_name_is_free"),
+        exhibit(SessionIsAnyones, "this design", "tokens", "who guesses a session's id may use it", "session::a_session_of_another_owner_cannot_be_opened_again"),
     ]
 }

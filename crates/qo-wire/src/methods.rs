@@ -27,10 +27,10 @@ macro_rules! methods {
 
 methods! {
     Looks: Handshake Now GetJob ListJobs Explain Work Watch GetLog ListGroups GetGroup ListQueues ListWorkers ListOver
-        ListConfigurations ListPushes GetWorkflow ListWorkflows ListSchedules;
+        ListConfigurations ListPushes GetWorkflow ListWorkflows ListSchedules ListTokens ListAudit;
     Changes: Submit Cancel Retry ChangeMatching OpenSession Exchange Fetch Heartbeat CloseSession Sweep KeepLog SetLimit
         UnsetLimit PauseQueue ReleaseSlot AcquireSlots ExtendSlots ReturnSlots Register Configure SteerWorkflow
-        EnableSchedule TriggerSchedule;
+        EnableSchedule TriggerSchedule CreateToken RevokeToken Record;
 }
 
 /// The method of that name.

@@ -1,7 +1,7 @@
 //! What a server needs beside the messages: conversions that take more than one message, or none of their own.
 
 use crate::{convert, pb};
-use qo_core::{GroupDetail, GroupRef, JobId, LeaseId, Name, Over, Result, SessionId};
+use qo_core::{GroupDetail, GroupRef, JobId, LeaseId, Name, Over, Result, SessionId, TokenId};
 
 /// A group as a stream: its status, then each holder.
 pub fn group_parts(detail: GroupDetail) -> impl Iterator<Item = pb::GroupPart> {
@@ -26,6 +26,11 @@ pub fn session_id(field: &str, text: &str) -> Result<SessionId> {
 /// The id of a lease on slots, named `field` in the error.
 pub fn lease_id(field: &str, text: &str) -> Result<LeaseId> {
     convert::lease_id(field, text)
+}
+
+/// A token's id, named `field` in the error.
+pub fn token_id(field: &str, text: &str) -> Result<TokenId> {
+    convert::token_id(field, text)
 }
 
 /// A name, called `field` in the error.

@@ -34,6 +34,9 @@ impl Decider<'_> {
             self.happen(Event::SessionOpened { session: Arc::new(new.clone()), lease_until });
         }
         let row = &self.state.sessions[self.live_session(new.id)?].row;
+        if row.new.owner != new.owner {
+            return Err(Error::conflict(format!("session {}: another token opened it", new.id)));
+        }
         Ok(Answer::Opened(OpenedSession { now: row.opened_at, lease_until: row.lease_until }))
     }
 

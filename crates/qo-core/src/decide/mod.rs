@@ -20,6 +20,7 @@ mod start;
 mod submit;
 #[cfg(test)]
 mod tests;
+mod token;
 mod workflow;
 
 pub(crate) use over::GoesBack;
@@ -98,6 +99,9 @@ impl Decider<'_> {
             Command::ReturnSlots(lease, token) => self.return_slots(*lease, *token),
             Command::EnableSchedule(schedule, enabled) => self.enable_schedule(schedule, *enabled),
             Command::TriggerSchedule(schedule, job) => self.trigger_schedule(schedule, *job),
+            Command::CreateToken(token, by) => self.create_token(token, by),
+            Command::RevokeToken(token, by) => self.revoke_token(*token, by),
+            Command::Record(deed) => Ok(self.record(deed)),
         }
     }
 

@@ -17,15 +17,18 @@ use super::State;
 use super::row::{Job, Past, Program, Queue, ScheduleRow, Session, SessionRow, Task, Workflow, WorkflowRow};
 use super::table::Ix;
 use crate::{
-    Configuration, Event, FenceToken, GroupRef, JobProgress, Limits, Name, Push, Retention, SessionId, Stop,
-    TaskOptions, Time,
+    AuditEntry, Configuration, Event, FenceToken, GroupRef, JobProgress, Limits, Name, Push, Retention,
+    SessionId, Stop, TaskOptions, Time, Token, TokenId,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 #[derive(Debug)]
 pub(super) enum Undo {
-    Counters { next_number: u64, next_token: u64 },
+    Counters {
+        next_number: u64,
+        next_token: u64,
+    },
     Time(Time, Vec<Ix<Job>>),
     JobInserted(Ix<Job>),
     JobChanged(Ix<Job>, Box<Job>),
@@ -50,6 +53,9 @@ pub(super) enum Undo {
     Task(Ix<Task>, Vec<Arc<TaskOptions>>),
     Apps(Vec<Arc<Configuration>>),
     Pushes(VecDeque<Arc<Push>>),
+    Token(TokenId, Option<Arc<Token>>),
+    /// An entry was appended, and this one was the oldest of a full log.
+    AuditEntry(Option<Arc<AuditEntry>>),
 }
 
 impl State {
@@ -205,6 +211,13 @@ impl State {
             }
             Undo::Apps(old) => self.apps = old,
             Undo::Pushes(old) => self.pushes = old,
+            Undo::Token(id, old) => {
+                self.put_token(id, old);
+            }
+            Undo::AuditEntry(forgotten) => {
+                self.audit_log.pop_back();
+                forgotten.into_iter().for_each(|oldest| self.audit_log.push_front(oldest));
+            }
             Undo::Task(ix, options) => {
                 self.tasks[ix].registered = options;
                 self.vacant.push(super::Vacant::Task(ix));

@@ -22,13 +22,14 @@ mod schedule;
 mod session;
 pub(crate) mod snapshot;
 pub(crate) mod table;
+mod token;
 mod view;
 mod workflow;
 
 use crate::Time;
 use crate::lane::{Class, Desk, Lane};
+use crate::{AuditEntry, Retention, SessionId, Token, TokenId};
 use crate::{Configuration, FenceToken, GroupRef, JobId, JobProgress, Key, LeaseId, Limits, Name, Push};
-use crate::{Retention, SessionId};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use journal::Undo;
 use row::{At, Group, Job, Label, Past, Phase, Program, Queue, ScheduleRow, Session, Task, Workflow};
@@ -63,6 +64,10 @@ pub struct State {
     pub(crate) pushes: VecDeque<Arc<Push>>,
     /// Sessions that ended, so that a late request cannot revive one.
     pub(crate) ended_sessions: BTreeMap<SessionId, Time>,
+    /// Tokens, until they are revoked. An expired one may still be here.
+    pub(crate) tokens: BTreeMap<TokenId, Arc<Token>>,
+    /// The audit log, oldest first. Numbers have no gaps.
+    pub(crate) audit_log: VecDeque<Arc<AuditEntry>>,
 
     // Derived from the rows above; see `lane`.
     pub(crate) desks: Table<Desk>,
@@ -147,6 +152,8 @@ impl State {
             apps: Vec::new(),
             pushes: VecDeque::new(),
             ended_sessions: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            audit_log: VecDeque::new(),
             desks: Table::default(),
             classes: Table::default(),
             lanes: Table::default(),

@@ -3,6 +3,7 @@
 
 use super::State;
 use super::row::Program;
+use crate::{Token, TokenHash};
 
 impl State {
     /// One line per row, in a fixed order. For tests and for comparing replicas.
@@ -53,6 +54,14 @@ impl State {
         lines.extend(tasks.iter().flat_map(|task| &task.registered).map(|task| format!("{task:?}")));
         lines.extend(self.apps.iter().map(|said| format!("{said:?}")));
         lines.extend(self.pushes.iter().map(|push| format!("{push:?}")));
+        lines.extend(self.tokens.values().map(|token| format!("{token:?} {}", fingerprint(token))));
+        lines.extend(self.audit_log.iter().map(|entry| format!("{entry:?}")));
         lines
     }
+}
+
+/// Tells two hashes apart without showing them: the beginning of the hash of the hash.
+fn fingerprint(token: &Token) -> String {
+    let hash = token.hash.map(String::from).unwrap_or_default();
+    String::from(TokenHash::of(&hash)).chars().take(16).collect()
 }

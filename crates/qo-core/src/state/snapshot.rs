@@ -10,13 +10,13 @@ use super::row::{Serves, SessionRow, Spec, Track, Workflow, WorkflowRow};
 use super::table::Ix;
 use crate::job::{default_cost, is_default, is_one};
 use crate::{
-    Attempt, Configuration, Error, ErrorKind, ExchangeReply, FenceToken, GroupRef, JobDetail, JobId,
-    JobProgress, JobState, JobView, Json, Key, Limits, Push,
+    Attempt, AuditEntry, Configuration, Error, ErrorKind, ExchangeReply, FenceToken, GroupRef, JobDetail,
+    JobId, JobProgress, JobState, JobView, Json, Key, Limits, Push,
 };
 use crate::{
     Name, NewSession, OnFailure, Result, Retention, RetryPolicy, ScheduleStatus, SessionId, SlotRequest,
 };
-use crate::{Stop, TaskOptions, Time, Traceparent, caps, unreadable};
+use crate::{Stop, TaskOptions, Time, Token, Traceparent, caps, unreadable};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -97,6 +97,10 @@ pub enum SnapshotRow {
     App(Arc<Configuration>),
     /// A push that changed something. The newest comes last.
     Push(Arc<Push>),
+    /// A token.
+    Token(Arc<Token>),
+    /// An entry of the audit log. The newest comes last.
+    Audit(Arc<AuditEntry>),
 }
 
 /// A live session with all its details.
@@ -330,7 +334,9 @@ impl State {
         let pushes = self.pushes.iter().cloned().map(SnapshotRow::Push);
         let said = std::iter::once(clock).chain(tasks).chain(queues).chain(limits).chain(sessions);
         let all = said.chain(ended).chain(workflows).chain(jobs).chain(programs).chain(schedules);
-        all.chain(apps).chain(pushes)
+        let tokens = self.tokens.values().cloned().map(SnapshotRow::Token);
+        let audit_log = self.audit_log.iter().cloned().map(SnapshotRow::Audit);
+        all.chain(apps).chain(pushes).chain(tokens).chain(audit_log)
     }
 
     pub(super) fn job_snapshot(&self, at: At) -> JobSnapshot {
@@ -491,6 +497,8 @@ impl Restored {
             }
             SnapshotRow::App(said) => state.set_apps(state.apps_with(&said)),
             SnapshotRow::Push(push) => state.pushes.push_back(push),
+            SnapshotRow::Token(token) => state.restore_token(token).map_err(bad)?,
+            SnapshotRow::Audit(entry) => state.restore_entry(entry).map_err(bad)?,
         }
         Ok(())
     }

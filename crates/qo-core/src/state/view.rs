@@ -499,6 +499,7 @@ fn worker_status(session: &Session) -> WorkerStatus {
         session: row.new.id,
         queues: row.new.queues.clone(),
         tasks: row.new.tasks.clone(),
+        owner: row.new.owner,
         permits: row.new.permits,
         free_permits: row.free_permits,
         memory_percent: row.memory_percent,

@@ -114,7 +114,15 @@ async fn a_job_that_ended_in_an_unused_record_runs_again() {
     let store = open(directory.path()).await;
     let session = SessionId(Uuid::from_u128(50));
     let (queues, tasks) = (vec![], vec![name("work")]);
-    let new = NewSession { id: session, worker: name("w"), queues, tasks, lease_ms: 60_000, permits: 5 };
+    let new = NewSession {
+        id: session,
+        worker: name("w"),
+        queues,
+        tasks,
+        lease_ms: 60_000,
+        permits: 5,
+        owner: None,
+    };
     store.open_session(new).await.expect("open");
     let claim = Claim { max: 1, ..Claim::default() };
     let reply = store.exchange(Exchange { claim, ..Exchange::renew(session, 1) }).await.expect("claimed");
@@ -157,7 +165,15 @@ async fn a_token_that_a_lost_record_may_have_granted_is_not_reused() {
     let store = open(directory.path()).await;
     let session = SessionId(Uuid::from_u128(50));
     let (queues, tasks) = (vec![], vec![name("work")]);
-    let new = NewSession { id: session, worker: name("w"), queues, tasks, lease_ms: 60_000, permits: 5 };
+    let new = NewSession {
+        id: session,
+        worker: name("w"),
+        queues,
+        tasks,
+        lease_ms: 60_000,
+        permits: 5,
+        owner: None,
+    };
     store.open_session(new).await.expect("open");
     let claim = Claim { max: 3, ..Claim::default() };
     let reply = store.exchange(Exchange { claim, ..Exchange::renew(session, 1) }).await.expect("claimed");

@@ -155,7 +155,15 @@ fn racing_writers_keep_a_limit_exactly() {
             let store = open(&objects, &clock).await;
             let id = SessionId(Uuid::from_u128(number));
             let (queues, tasks) = (vec![], vec![name("work")]);
-            let session = NewSession { id, worker: name("w"), queues, tasks, lease_ms: 60_000, permits: 50 };
+            let session = NewSession {
+                id,
+                worker: name("w"),
+                queues,
+                tasks,
+                lease_ms: 60_000,
+                permits: 50,
+                owner: None,
+            };
             store.open_session(session).await.expect("it opens");
             stores.push((id, store));
         }

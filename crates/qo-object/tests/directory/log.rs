@@ -263,8 +263,15 @@ async fn old_jobs_leave_the_state_and_are_still_found() {
     let rarely = Options { poll_without_bell: Duration::from_secs(20), ..options() };
     let store = LogStore::open_objects(Arc::clone(&shared), rarely).await.expect("it opens");
     let (id, tasks) = (SessionId(Uuid::from_u128(9)), vec![name("work")]);
-    let session =
-        NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 3_600_000, permits: 5 };
+    let session = NewSession {
+        id,
+        worker: name("w"),
+        queues: vec![],
+        tasks,
+        lease_ms: 3_600_000,
+        permits: 5,
+        owner: None,
+    };
     store.open_session(session).await.expect("open");
     for first in [1, 10_001, 20_001] {
         store.submit((first..first + 10_000).map(job).collect()).await.expect("accepted");
@@ -458,7 +465,15 @@ async fn a_record_of_one_process_wakes_another() {
     let here = LogStore::open_directory(directory.path(), options.clone()).await.expect("it opens");
     let there = LogStore::open_directory(directory.path(), options.clone()).await.expect("it opens");
     let (id, tasks) = (SessionId(Uuid::from_u128(9)), vec![name("work")]);
-    let session = NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 5 };
+    let session = NewSession {
+        id,
+        worker: name("w"),
+        queues: vec![],
+        tasks,
+        lease_ms: 60_000,
+        permits: 5,
+        owner: None,
+    };
     here.open_session(session).await.expect("open");
     let claim = Claim { max: 1, ..Default::default() };
     let work = here.work(id, claim).await.expect("it answers");
@@ -474,7 +489,7 @@ async fn a_record_of_one_process_wakes_another() {
 
 fn session(id: u128) -> NewSession {
     let (id, tasks) = (SessionId(Uuid::from_u128(id)), vec![name("work")]);
-    NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 5 }
+    NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 5, owner: None }
 }
 
 /// Several workers wake up for one job. One gets it, and the others write nothing.

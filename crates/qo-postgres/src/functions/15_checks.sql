@@ -341,7 +341,59 @@ $$;
 CREATE OR REPLACE FUNCTION check_session(_new jsonb) RETURNS void LANGUAGE sql AS $$
     SELECT check_none(object_mistake('session', _new), missing_mistake(_new, 'id', 'worker', 'tasks', 'lease_ms', 'permits'),
         id_mistake(_new, 'id'), name_mistake(_new, 'worker'), names_mistake(_new, 'queues', 0), names_mistake(_new, 'tasks', 1),
-        number_mistake(_new, 'lease_ms', {{LEASE_MIN_MS}}, {{LEASE_MAX_MS}}), number_mistake(_new, 'permits', 1, {{LIMIT}}))
+        number_mistake(_new, 'lease_ms', {{LEASE_MIN_MS}}, {{LEASE_MAX_MS}}), number_mistake(_new, 'permits', 1, {{LIMIT}}),
+        CASE WHEN coalesce(jsonb_typeof(_new->'owner'), 'null') <> 'null' AND NOT is_token(_new->>'owner')
+            THEN invalid('owner', _new->>'owner', token_rule()) END)
+$$;
+
+CREATE OR REPLACE FUNCTION is_token(_text text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(_text ~ '^[0-9a-z]{8}$', false)
+$$;
+
+CREATE OR REPLACE FUNCTION token_rule() RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT 'must be 8 characters of a-z and 0-9'
+$$;
+
+-- What is wrong with the scopes of a token.
+CREATE OR REPLACE FUNCTION scopes_mistake(_scopes jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE _bad jsonb;
+BEGIN
+    IF jsonb_typeof(_scopes) <> 'array' OR _scopes = '[]' THEN
+        RETURN invalid('scopes', _scopes, 'must name at least one of {{SCOPES_WORDS}}');
+    END IF;
+    SELECT e INTO _bad FROM jsonb_array_elements(_scopes) e
+        WHERE jsonb_typeof(e) <> 'string' OR (e #>> '{}') NOT IN ({{SCOPES}}) LIMIT 1;
+    RETURN CASE WHEN FOUND THEN invalid('scopes', _bad #>> '{}', 'must be {{SCOPES_WORDS}}') END;
+END $$;
+
+-- A token to create. What is wrong with its hash is said without the hash.
+CREATE OR REPLACE FUNCTION check_token(_new jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM check_none(object_mistake('token', _new), missing_mistake(_new, 'id', 'name', 'hash', 'scopes'),
+        CASE WHEN NOT is_token(_new->>'id') THEN invalid('id', _new->>'id', token_rule()) END,
+        name_mistake(_new, 'name'), name_mistake(_new, 'app'),
+        CASE WHEN _new->>'hash' !~ '^[0-9a-f]{64}$' THEN invalid('hash', '..'::text, 'must be 64 hexadecimal digits') END,
+        CASE WHEN _new ? 'scopes' THEN scopes_mistake(_new->'scopes') END,
+        number_mistake(_new, 'expires_at', 0, {{TIME_MS}}));
+    IF coalesce(jsonb_typeof(_new->'queues'), 'null') <> 'null' THEN
+        PERFORM check_none(names_mistake(_new, 'queues', 1));
+        IF jsonb_array_length(_new->'queues') > {{TOKEN_QUEUES}} THEN
+            PERFORM refuse('invalid', invalid('queues', jsonb_array_length(_new->'queues'), 'must name 1 to {{TOKEN_QUEUES}} queues'));
+        END IF;
+    END IF;
+END $$;
+
+-- What is wrong with a text for the audit log. Clients cut and clean theirs before they send them.
+CREATE OR REPLACE FUNCTION audit_mistake(_field text, _text text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN octet_length(_text) > {{AUDIT_BYTES}} THEN invalid(_field, _text, 'must be at most {{AUDIT_BYTES}} bytes')
+        WHEN _text IS NULL THEN invalid(_field, ''::text, 'must be given')
+        WHEN _text ~ E'[\\u0001-\\u001f\\u007f-\\u009f]' THEN invalid(_field, _text, 'must not contain control characters') END
+$$;
+
+CREATE OR REPLACE FUNCTION check_deed(_deed jsonb) RETURNS void LANGUAGE sql AS $$
+    SELECT check_none(object_mistake('deed', _deed), audit_mistake('by', _deed->>'by'), audit_mistake('what', _deed->>'what'),
+        audit_mistake('on', _deed->>'on'), CASE WHEN _deed->>'before' IS NOT NULL THEN audit_mistake('before', _deed->>'before') END,
+        CASE WHEN _deed->>'after' IS NOT NULL THEN audit_mistake('after', _deed->>'after') END)
 $$;
 
 CREATE OR REPLACE FUNCTION check_slot_request(_request jsonb) RETURNS void LANGUAGE sql AS $$

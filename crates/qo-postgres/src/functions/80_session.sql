@@ -20,14 +20,17 @@ BEGIN
     IF EXISTS (SELECT FROM ended_session e WHERE e.session = _id) THEN
         PERFORM refuse('fenced', 'session ' || _id || ' has ended');
     END IF;
-    INSERT INTO session (session, worker, queues, tasks, lease_ms, permits, opened_at, lease_until, free_permits)
+    INSERT INTO session (session, worker, queues, tasks, lease_ms, permits, opened_at, lease_until, free_permits, owner)
     VALUES (_id, _new->>'worker',
         ARRAY(SELECT jsonb_array_elements_text(coalesce(_new->'queues', '[]'))),
         ARRAY(SELECT jsonb_array_elements_text(_new->'tasks')),
         (_new->>'lease_ms')::bigint, (_new->>'permits')::integer, _now, _now + (_new->>'lease_ms')::bigint,
-        (_new->>'permits')::integer)
+        (_new->>'permits')::integer, _new->>'owner')
     ON CONFLICT (session) DO NOTHING;
     SELECT * INTO _session FROM session s WHERE s.session = _id;
+    IF _session.owner IS DISTINCT FROM _new->>'owner' THEN
+        PERFORM refuse('conflict', 'session ' || _id || ': another token opened it');
+    END IF;
     RETURN jsonb_build_object('now', _session.opened_at, 'lease_until', _session.lease_until);
 END $$;
 

@@ -274,7 +274,7 @@ END $$;
 -- A session. With `_now`, its attempts and claims that are over by then are not counted.
 CREATE OR REPLACE FUNCTION worker_view(_session session, _now bigint) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT jsonb_build_object('worker', _session.worker, 'session', _session.session, 'queues', _session.queues,
-        'tasks', _session.tasks, 'permits', _session.permits, 'free_permits', _session.free_permits,
+        'tasks', _session.tasks, 'owner', _session.owner, 'permits', _session.permits, 'free_permits', _session.free_permits,
         'memory_percent', _session.memory_percent, 'saturated', _session.free_permits::bigint * 10 < _session.permits, 'draining', _session.draining,
         'opened_at', _session.opened_at, 'lease_until', _session.lease_until,
         'running', (SELECT count(*) FROM owned_job h WHERE h.session = _session.session AND h.state = 'running' AND NOT is_over(h.until, _now)),

@@ -127,6 +127,7 @@ async fn open_session(store: &PostgresStore, id: u128, others: &[&str]) -> Sessi
         tasks,
         lease_ms: 600_000,
         permits: 1_000,
+        owner: None,
     };
     store.open_session(new).await.expect("it opens");
     session

@@ -79,8 +79,15 @@ impl Stage {
 pub async fn open_session(store: &dyn Store, id: u128) -> SessionId {
     let id = SessionId(Uuid::from_u128(id));
     let tasks = ["t", "u"].map(name).to_vec();
-    let session =
-        NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 1_000 };
+    let session = NewSession {
+        id,
+        worker: name("w"),
+        queues: vec![],
+        tasks,
+        lease_ms: 60_000,
+        permits: 1_000,
+        owner: None,
+    };
     store.open_session(session).await.expect("it opens");
     id
 }

@@ -66,8 +66,15 @@ async fn work(
     left: Arc<Mutex<usize>>,
 ) {
     let id = SessionId(Uuid::from_u128(rand()));
-    let session =
-        NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 1_000 };
+    let session = NewSession {
+        id,
+        worker: name("w"),
+        queues: vec![],
+        tasks,
+        lease_ms: 60_000,
+        permits: 1_000,
+        owner: None,
+    };
     store.open_session(session).await.expect("it opens");
     let mut held: Vec<ClaimedJob> = Vec::new();
     let mut number = 0;

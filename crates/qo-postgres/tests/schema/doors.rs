@@ -559,7 +559,15 @@ async fn at_work(house: &House) -> (PostgresStore, SessionId) {
     let store = PostgresStore::open(&url, options).await.expect("it opens");
     let id = SessionId(Uuid::from_u128(7));
     let tasks = vec![name("t")];
-    let new = NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 100 };
+    let new = NewSession {
+        id,
+        worker: name("w"),
+        queues: vec![],
+        tasks,
+        lease_ms: 60_000,
+        permits: 100,
+        owner: None,
+    };
     store.open_session(new).await.expect("it opens");
     (store, id)
 }

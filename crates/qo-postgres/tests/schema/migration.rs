@@ -224,6 +224,7 @@ fn jobs_of_version_1_that_break_a_rule_fail_and_all_others_run() {
                 tasks,
                 lease_ms: 60_000,
                 permits: 9,
+                owner: None,
             };
             store.open_session(new).await.expect("it opens");
             store.close_session(SessionId(Uuid::from_u128(1))).await.expect("it ends");

@@ -91,6 +91,7 @@ fn a_server_that_is_not_there_is_unavailable() {
                 tasks,
                 lease_ms: 1_000,
                 permits: 1,
+                owner: None,
             }
         };
         // The first call may find out that its connection is gone only when it is under way.

@@ -83,6 +83,7 @@ fn an_exchange_whose_reply_was_cut_off_is_answered_again_by_its_number() {
             tasks,
             lease_ms: 60_000,
             permits: 9,
+            owner: None,
         };
         client.open_session(new).await.expect("a session");
         let jobs: Vec<_> = (1..=3).map(|n| NewJob::new(JobId(Uuid::from_u128(n)), name("mail"))).collect();

@@ -24,7 +24,15 @@ async fn serve(directory: &Path) -> Served {
 async fn open(store: &dyn Store) -> SessionId {
     let id = SessionId(Uuid::from_u128(1));
     let tasks = vec![name("mail")];
-    let new = NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 9 };
+    let new = NewSession {
+        id,
+        worker: name("w"),
+        queues: vec![],
+        tasks,
+        lease_ms: 60_000,
+        permits: 9,
+        owner: None,
+    };
     store.open_session(new).await.expect("a session");
     id
 }

@@ -26,6 +26,7 @@ fn worker() -> NewSession {
         tasks,
         lease_ms: 60_000,
         permits: 100,
+        owner: None,
     }
 }
 

@@ -62,8 +62,15 @@ fn name(text: &str) -> Name {
 async fn waiting(store: &dyn Store, n: u128) -> u64 {
     let session = SessionId(Uuid::from_u128(n));
     let tasks = vec![name("mail")];
-    let new =
-        NewSession { id: session, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 1 };
+    let new = NewSession {
+        id: session,
+        worker: name("w"),
+        queues: vec![],
+        tasks,
+        lease_ms: 60_000,
+        permits: 1,
+        owner: None,
+    };
     store.open_session(new).await.expect("a session");
     let claim = Claim { max: 1, ..Claim::default() };
     // The first look opens the stream, which begins with a wake-up.
@@ -137,7 +144,15 @@ fn a_server_sweeps_where_no_worker_is_connected() {
         .await;
         let tasks = vec![name("mail")];
         let id = SessionId(Uuid::from_u128(1));
-        let new = NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 100, permits: 1 };
+        let new = NewSession {
+            id,
+            worker: name("w"),
+            queues: vec![],
+            tasks,
+            lease_ms: 100,
+            permits: 1,
+            owner: None,
+        };
         store.open_session(new).await.expect("a session");
         let seen = store.changed(None).await.expect("a number");
         // The test changes nothing: the change is the sweep that ends the session.

@@ -352,6 +352,7 @@ macro_rules! conformance {
             session {
                 opening_a_session_tells_the_end_of_its_lease,
                 opening_a_session_again_changes_nothing,
+                a_session_of_another_owner_cannot_be_opened_again,
                 a_session_that_ended_cannot_be_opened_again,
                 every_exchange_renews_its_session,
                 a_session_that_holds_nothing_may_be_renewed_for_longer,
@@ -551,6 +552,28 @@ macro_rules! conformance {
                 too_many_retries_are_invalid,
                 a_bulk_change_or_page_of_no_or_too_many_rows_is_invalid,
                 every_refusal_about_workflows_programs_and_schedules_names_it,
+            }
+            token {
+                a_token_is_listed_as_it_was_created,
+                the_same_token_again_is_the_same_token,
+                another_token_with_its_id_or_name_is_a_conflict,
+                a_revoked_token_is_gone_and_its_name_is_free,
+                an_expired_token_is_gone_and_its_name_is_free,
+                an_unknown_or_revoked_token_is_not_found,
+                a_bad_token_is_invalid,
+                a_token_that_has_expired_already_is_invalid,
+                there_are_at_most_a_thousand_live_tokens,
+                tokens_are_listed_by_name,
+            }
+            audit_log {
+                what_is_recorded_is_listed_newest_first,
+                the_audit_log_is_read_page_by_page,
+                creating_and_revoking_a_token_is_recorded_in_the_same_step,
+                a_refused_or_repeated_creation_is_not_recorded,
+                a_long_or_wild_text_is_recorded_cut_and_clean,
+                a_page_of_the_audit_log_of_no_or_too_many_rows_is_invalid,
+                concurrent_records_have_numbers_without_gaps,
+                what_operators_did_changes_no_other_view,
             }
             configuration {
                 a_bad_configuration_is_invalid_as_a_whole,

@@ -10,6 +10,7 @@
 //! broken store can be shown to fail. Cases see a store through the [`Store`](qo_core::Store) trait alone.
 
 mod apps;
+mod audit_log;
 mod catalog;
 mod job_spec;
 mod program;
@@ -53,6 +54,7 @@ mod submit;
 mod tick;
 mod time;
 mod timeout;
+mod token;
 mod trace;
 mod views;
 mod work;
@@ -75,6 +77,7 @@ use job_spec::{at, cron, failure, group_ref, key, name, retry, snooze, step, suc
 use qo_core::{
     Acquire, Attempt, AttemptOutcome, Change, Changed, Claim, ClaimedJob, ConcurrencyManager, Configuration,
 };
+use qo_core::{AuditEntry, AuditText, Deed, NewToken, Scope, SessionId, Token, TokenHash};
 use qo_core::{CodeLimit, PartialRetention, Push, Pushed, Setting, SettingChange, default_app};
 use qo_core::{
     DEFAULT_QUEUE_PRIORITY, ErrorKind, Exchange, FenceToken, HeldBy, IdPrefix, JobFilter, JobId, JobState,

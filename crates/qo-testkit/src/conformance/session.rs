@@ -42,6 +42,25 @@ pub(super) async fn a_session_that_ended_cannot_be_opened_again(world: &World) {
     assert_eq!(world.store.workers().await, Ok(vec![]));
 }
 
+pub(super) async fn a_session_of_another_owner_cannot_be_opened_again(world: &World) {
+    let owned = |owner: Option<&str>| NewSession {
+        id: SessionId(uuid::Uuid::from_u128(77)),
+        owner: owner.map(|owner| owner.parse().expect("an id")),
+        ..serving("w1", ["t"]).new
+    };
+    let opened = world.store.open_session(owned(Some("aaaaaaa1"))).await.expect("a session");
+    assert_eq!(world.store.open_session(owned(Some("aaaaaaa1"))).await, Ok(opened), "the same one again");
+    for other in [Some("bbbbbbb2"), None] {
+        refused(world.store.open_session(owned(other)).await, ErrorKind::Conflict);
+    }
+    let shown = world.store.workers().await.expect("workers");
+    assert_eq!(shown.iter().map(|status| status.owner).collect::<Vec<_>>(), [owned(Some("aaaaaaa1")).owner]);
+    // A session without an owner is not to be taken over either.
+    let free = world.worker("w2", ["t"]).await;
+    let taken = NewSession { id: free.session, owner: "bbbbbbb2".parse().ok(), ..serving("w2", ["t"]).new };
+    refused(world.store.open_session(taken).await, ErrorKind::Conflict);
+}
+
 pub(super) async fn every_exchange_renews_its_session(world: &World) {
     world.submit(job("t")).await;
     let worker = world.worker("w1", ["t"]).await;

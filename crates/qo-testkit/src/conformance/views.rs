@@ -287,6 +287,7 @@ pub(super) async fn a_worker_shows_what_it_said_and_what_it_owns(world: &World) 
         session: worker.session,
         queues: vec![name("default"), name("q")],
         tasks: vec![name("a"), name("b")],
+        owner: None,
         permits: 50,
         free_permits: 2, // 4, and two of them went to the jobs it got
         memory_percent: Some(61),

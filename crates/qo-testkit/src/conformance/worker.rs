@@ -20,8 +20,15 @@ pub struct SessionSpec {
 pub fn serving<const N: usize>(worker: &str, tasks: [&str; N]) -> SessionSpec {
     let id = SessionId(uuid::Uuid::nil());
     let tasks = tasks.map(name).into();
-    let new =
-        NewSession { id, worker: name(worker), queues: Vec::new(), tasks, lease_ms: 30_000, permits: 100 };
+    let new = NewSession {
+        id,
+        worker: name(worker),
+        queues: Vec::new(),
+        tasks,
+        lease_ms: 30_000,
+        permits: 100,
+        owner: None,
+    };
     SessionSpec { id: None, new }
 }
 

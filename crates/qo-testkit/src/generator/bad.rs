@@ -94,6 +94,7 @@ fn session() -> NewSession {
         tasks: vec![name("mail")],
         lease_ms: 30_000,
         permits: 4,
+        owner: None,
     }
 }
 

@@ -33,6 +33,9 @@ pub async fn call(store: &dyn Store, command: Command) -> Result<Answer> {
         Command::TriggerSchedule(schedule, job) => {
             Answer::Triggered(store.trigger_schedule(schedule, job).await?)
         }
+        Command::CreateToken(token, by) => done(store.create_token(token, by).await?),
+        Command::RevokeToken(token, by) => done(store.revoke_token(token, by).await?),
+        Command::Record(deed) => done(store.record(deed).await?),
     })
 }
 

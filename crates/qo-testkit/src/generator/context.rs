@@ -175,6 +175,7 @@ impl Context {
             tasks: spec.tasks.iter().map(|&k| pool::task(k)).collect(),
             lease_ms: spec.lease_ms,
             permits: spec.permits,
+            owner: None,
         };
         let (held, claimed) = (Vec::new(), Vec::new());
         self.sessions.push(Known { new: new.clone(), number: 0, held, claimed, ended: false });

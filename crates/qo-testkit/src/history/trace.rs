@@ -103,6 +103,9 @@ fn verb(command: &Command) -> &'static str {
         Command::EnableSchedule(_, true) => "enable",
         Command::EnableSchedule(_, false) => "disable",
         Command::TriggerSchedule(..) => "trigger",
+        Command::CreateToken(..) => "create token",
+        Command::RevokeToken(..) => "revoke token",
+        Command::Record(_) => "record",
     }
 }
 
@@ -151,6 +154,9 @@ impl fmt::Display for Called<'_> {
             Command::ReturnSlots(lease, token) => write!(f, " {} token {token}", Short(lease.0)),
             Command::EnableSchedule(schedule, _) => write!(f, " {schedule}"),
             Command::TriggerSchedule(schedule, job) => write!(f, " {schedule} as {}", Short(job.0)),
+            Command::CreateToken(token, by) => write!(f, " {} ({}) by {by}", token.name, token.id),
+            Command::RevokeToken(token, by) => write!(f, " {token} by {by}"),
+            Command::Record(deed) => write!(f, " {} {} by {}", deed.what, deed.on, deed.by),
         }
     }
 }

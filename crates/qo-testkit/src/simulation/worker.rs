@@ -207,7 +207,7 @@ impl Worker {
 
     fn new_session(&self, id: SessionId) -> NewSession {
         let (worker, queues, tasks) = (self.name.clone(), self.queues.clone(), self.tasks.clone());
-        NewSession { id, worker, queues, tasks, lease_ms: self.lease_ms, permits: self.permits }
+        NewSession { id, worker, queues, tasks, lease_ms: self.lease_ms, permits: self.permits, owner: None }
     }
 
     fn exchange(&self, stage: &mut Stage, session: &Session) -> Exchange {

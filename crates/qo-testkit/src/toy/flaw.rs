@@ -172,4 +172,10 @@ pub enum Flaw {
     RetryLeavesTheWait,
     /// The last attempt is remembered as retried.
     LastAttemptIsRetried,
+    /// The date at which a token expires is stored and ignored.
+    ExpiredTokenLives,
+    /// Revoking a token is recorded and does nothing.
+    RevokedTokenLives,
+    /// A session that another token opened can be opened again.
+    SessionIsAnyones,
 }

@@ -19,6 +19,7 @@ mod settle;
 mod slot;
 mod state;
 mod submit;
+mod token;
 mod views;
 mod work;
 mod workflow;
@@ -27,6 +28,7 @@ pub use flaw::Flaw;
 
 use crate::{Fixture, Fixtures, START};
 use async_trait::async_trait;
+use qo_core::{AuditEntry, AuditText, Deed, NewToken, Token, TokenId};
 use qo_core::{
     Change, Changed, Claim, Clock, Configuration, Cursor, Error, ErrorKind, Exchange, ExchangeReply, Push,
     Pushed,
@@ -240,6 +242,27 @@ impl Store for ToyStore {
 
     async fn trigger_schedule(&self, schedule: Name, job: JobId) -> Result<Submitted> {
         self.toy().trigger_schedule(&schedule, job)
+    }
+
+    async fn create_token(&self, token: NewToken, by: AuditText) -> Result<()> {
+        self.toy().create_token(token, by)
+    }
+
+    async fn revoke_token(&self, token: TokenId, by: AuditText) -> Result<()> {
+        self.toy().revoke_token(token, by)
+    }
+
+    async fn tokens(&self) -> Result<Vec<Token>> {
+        Ok(self.toy().tokens())
+    }
+
+    async fn record(&self, deed: Deed) -> Result<()> {
+        self.toy().record(deed);
+        Ok(())
+    }
+
+    async fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditEntry>> {
+        self.toy().audit(before, limit)
     }
 
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {

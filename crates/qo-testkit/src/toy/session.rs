@@ -1,7 +1,7 @@
 //! Sessions and their exchange.
 
 use super::state::{Job, Session, Toy};
-use super::{Flaw, fenced};
+use super::{Flaw, conflict, fenced};
 use qo_core::Claim;
 use qo_core::{
     Error, ErrorKind, Exchange, ExchangeReply, JobProgress, JobState, NewSession, OpenedSession, Progress,
@@ -16,6 +16,9 @@ impl Toy {
             return Err(fenced(new.id));
         }
         if let Some(session) = self.session(new.id) {
+            if session.new.owner != new.owner && self.flaw != Flaw::SessionIsAnyones {
+                return Err(conflict("another token opened this session"));
+            }
             return Ok(OpenedSession { now: session.opened_at, lease_until: session.lease_until });
         }
         let lease_until = self.now.plus_ms(new.lease_ms);

@@ -4,11 +4,12 @@
 use super::Flaw;
 use super::{slot::Program, workflow::Workflow};
 use qo_core::{
-    Attempt, Configuration, ExchangeReply, FenceToken, GroupRef, JobId, JobProgress, JobState, Json,
-    LimitSource, Limits, Name,
+    Attempt, AuditEntry, Configuration, ExchangeReply, FenceToken, GroupRef, JobId, JobProgress, JobState,
+    Json, LimitSource, Limits, Name,
 };
 use qo_core::{
-    NewJob, NewSession, Push, Retention, ScheduleStatus, SessionId, Stop, TaskOptions, Time, caps, limit,
+    NewJob, NewSession, Push, Retention, ScheduleStatus, SessionId, Stop, TaskOptions, Time, Token, caps,
+    limit,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,6 +42,10 @@ pub(super) struct Toy {
     pub retention: Retention,
     pub last_acceptance: u64,
     pub last_token: u64,
+    /// Also those that have expired, until the next one is created.
+    pub tokens: Vec<Token>,
+    /// The oldest first.
+    pub audit_log: Vec<AuditEntry>,
     /// Logs of attempts, by token.
     pub logs: BTreeMap<FenceToken, String>,
     /// Slots that flaws leaked or freed twice; empty in a correct toy.

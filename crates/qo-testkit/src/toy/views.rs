@@ -209,6 +209,7 @@ impl Toy {
                 session: session.new.id,
                 queues: session.new.queues.clone(),
                 tasks: session.new.tasks.clone(),
+                owner: session.new.owner,
                 permits: session.new.permits,
                 free_permits: session.free_permits,
                 memory_percent: session.memory_percent,

@@ -31,8 +31,15 @@ impl<'a> Worker<'a> {
     async fn open(store: &'a dyn Store) -> Self {
         let tasks = ["mail", "report", "other"].map(name).to_vec();
         let worker = name("w");
-        let session =
-            NewSession { id: Self::SESSION, worker, queues: vec![], tasks, lease_ms: 30_000, permits: 9 };
+        let session = NewSession {
+            id: Self::SESSION,
+            worker,
+            queues: vec![],
+            tasks,
+            lease_ms: 30_000,
+            permits: 9,
+            owner: None,
+        };
         store.open_session(session).await.expect("a session");
         Self { store, number: 0 }
     }

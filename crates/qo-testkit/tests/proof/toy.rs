@@ -28,6 +28,7 @@ fn a_limit_binds_a_settle_frees_and_a_crash_gives_back() {
             tasks,
             lease_ms: 30_000,
             permits: 5,
+            owner: None,
         };
         store.open_session(new).await.expect("open");
         let claim = Claim { max: 5, max_claim_batch: None, prefetch: None };

@@ -11,6 +11,7 @@ mod push;
 mod reason;
 mod schedule;
 mod slot;
+mod token;
 mod view;
 mod work;
 mod workflow;
@@ -24,6 +25,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 pub(crate) use group::{detail_of, parts_of};
+pub(crate) use token::token_id;
 pub(crate) use view::{items_of, over_of};
 pub(crate) use workflow::steering;
 

@@ -282,6 +282,7 @@ impl From<WorkerStatus> for pb::WorkerStatus {
             running: status.running,
             claimed: status.claimed,
             memory_percent: status.memory_percent.map(u32::from),
+            owner: status.owner.map(String::from),
         }
     }
 }
@@ -298,6 +299,7 @@ impl TryFrom<pb::WorkerStatus> for WorkerStatus {
             "permits": status.permits,
             "free_permits": status.free_permits,
             "memory_percent": status.memory_percent,
+            "owner": status.owner,
             "saturated": status.saturated,
             "draining": status.draining,
             "opened_at": status.opened_at_ms,

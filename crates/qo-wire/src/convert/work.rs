@@ -3,7 +3,7 @@
 use super::{
     all, enumeration, job_id, json, key_if, messages, millis, moment, name, names, needed, session_id,
 };
-use super::{state, text, texts, value};
+use super::{state, text, texts, token_id, value};
 use crate::pb;
 use qo_core::{Claim, ClaimedJob, Error, ErrorText, Exchange, ExchangeReply, FenceToken, Granted, Json};
 use qo_core::{NewSession, OpenedSession, Outcome, Prefetch, PrefetchedJob, Progress, Result, RetryPolicy};
@@ -13,7 +13,7 @@ enumeration!(StopReason, pb::StopReason, "reason", { Cancelled, LeaseEnded });
 
 impl From<NewSession> for pb::OpenSessionRequest {
     fn from(session: NewSession) -> Self {
-        let NewSession { id, worker, queues, tasks, lease_ms, permits } = session;
+        let NewSession { id, worker, queues, tasks, lease_ms, permits, owner } = session;
         Self {
             session: id.to_string(),
             worker: text(worker),
@@ -21,6 +21,7 @@ impl From<NewSession> for pb::OpenSessionRequest {
             tasks: texts(&tasks),
             lease_ms,
             permits,
+            owner: owner.map(String::from),
         }
     }
 }
@@ -29,7 +30,7 @@ impl TryFrom<pb::OpenSessionRequest> for NewSession {
     type Error = Error;
 
     fn try_from(request: pb::OpenSessionRequest) -> Result<Self> {
-        let pb::OpenSessionRequest { session, worker, queues, tasks, lease_ms, permits } = request;
+        let pb::OpenSessionRequest { session, worker, queues, tasks, lease_ms, permits, owner } = request;
         Ok(Self {
             id: session_id("session", &session)?,
             worker: name("worker", &worker)?,
@@ -37,6 +38,7 @@ impl TryFrom<pb::OpenSessionRequest> for NewSession {
             tasks: names("tasks", &tasks)?,
             lease_ms,
             permits,
+            owner: owner.map(|owner| token_id("owner", &owner)).transpose()?,
         })
     }
 }

@@ -4,6 +4,7 @@ use super::{RemoteStore, link::Client, method, read, unreadable};
 use crate::convert;
 use crate::pb;
 use async_trait::async_trait;
+use qo_core::{AuditEntry, AuditText, Deed, NewToken, Token, TokenId};
 use qo_core::{Change, Changed, Claim, Configuration, Cursor, Error, Exchange, ExchangeReply, Explanation};
 use qo_core::{FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage, JobState};
 use qo_core::{LeaseId, Name, NewJob, NewSession, OpenedSession, Over, Push, Pushed, QueueStatus, Result};
@@ -203,6 +204,29 @@ impl Store for RemoteStore {
         let request = pb::TriggerScheduleRequest { schedule: schedule.into(), job: job.to_string() };
         let reply = call!(self, "TriggerSchedule", trigger_schedule, request)?;
         Result::<Submitted>::try_from(reply).map_err(unreadable)?
+    }
+
+    async fn create_token(&self, token: NewToken, by: AuditText) -> Result<()> {
+        let request = pb::CreateTokenRequest::of(token, &by);
+        call!(self, "CreateToken", create_token, request).map(drop)
+    }
+
+    async fn revoke_token(&self, token: TokenId, by: AuditText) -> Result<()> {
+        let request = pb::RevokeTokenRequest { token: token.into(), by: by.into() };
+        call!(self, "RevokeToken", revoke_token, request).map(drop)
+    }
+
+    async fn tokens(&self) -> Result<Vec<Token>> {
+        read_all(list!(self, "ListTokens", list_tokens, pb::ListTokensRequest {})?)
+    }
+
+    async fn record(&self, deed: Deed) -> Result<()> {
+        call!(self, "Record", record, pb::Deed::from(deed)).map(drop)
+    }
+
+    async fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditEntry>> {
+        let request = pb::ListAuditRequest { before, limit: page(limit)? };
+        read_all(list!(self, "ListAudit", list_audit, request)?)
     }
 
     async fn queues(&self) -> Result<Vec<QueueStatus>> {

@@ -66,6 +66,7 @@ impl Fetcher {
                 tasks: self.shared.handlers.keys().cloned().collect(),
                 lease_ms: millis(self.shared.options.lease),
                 permits: self.shared.permits,
+                owner: None,
             };
             let opening = self.shared.store.open_session(new);
             match self.answer(tries, opening).await {

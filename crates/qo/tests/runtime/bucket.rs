@@ -36,6 +36,7 @@ async fn an_idle_worker_ends_the_session_of_a_dead_one_whose_jobs_hold_slots() {
         tasks: vec![name("wait")],
         lease_ms: 2_000,
         permits: 1,
+        owner: None,
     };
     theirs.store().open_session(session).await.expect("opened");
     let claim = Claim { max: 1, ..Claim::default() };

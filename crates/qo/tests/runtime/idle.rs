@@ -218,6 +218,7 @@ async fn jobs_of_a_dead_worker_come_back_though_no_worker_can_run_them() {
         tasks: vec![Name::parse("task", "wait").expect("a name")],
         lease_ms: 7_000,
         permits: 1,
+        owner: None,
     };
     client.store().open_session(session).await.expect("opened");
     let claim = Claim { max: 1, ..Claim::default() };

@@ -24,8 +24,15 @@ impl Book {
     fn open(&mut self, id: u128, tasks: &[&str]) {
         let tasks = tasks.iter().map(|task| name(task)).collect();
         let id = SessionId(Uuid::from_u128(id));
-        let session =
-            NewSession { id, worker: name("w"), queues: vec![], tasks, lease_ms: 60_000, permits: 9 };
+        let session = NewSession {
+            id,
+            worker: name("w"),
+            queues: vec![],
+            tasks,
+            lease_ms: 60_000,
+            permits: 9,
+            owner: None,
+        };
         self.decide(Command::OpenSession(session));
     }
 }

@@ -30,6 +30,7 @@ fn long_lived() -> State {
         tasks: vec![name("t")],
         lease_ms: HOUR_MS,
         permits: 1,
+        owner: None,
     };
     do_at(&mut state, NOON, Command::OpenSession(new));
     let (id, group) = (LeaseId(Uuid::from_u128(2)), GroupRef::Group(name("g")));

@@ -122,8 +122,15 @@ impl Fable {
             Self { history: History::default(), now: START, jobs: BTreeMap::new(), numbers: BTreeMap::new() };
         for id in [ANNA, BERT] {
             let (worker, tasks) = (name("host"), vec![name("email"), name("report")]);
-            let session =
-                NewSession { id, worker, queues: Vec::new(), tasks, lease_ms: LEASE_MS, permits: 4 };
+            let session = NewSession {
+                id,
+                worker,
+                queues: Vec::new(),
+                tasks,
+                lease_ms: LEASE_MS,
+                permits: 4,
+                owner: None,
+            };
             let opened = OpenedSession { now: START, lease_until: START.plus_ms(LEASE_MS) };
             fable.applied(Command::OpenSession(session), Ok(Answer::Opened(opened)));
         }

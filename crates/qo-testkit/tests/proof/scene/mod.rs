@@ -36,8 +36,15 @@ impl Scene {
         let mut scene = Self { fixture, store, journal, now_ms: 0, exchanges: 0 };
         let task = || Name::parse("task", "email").expect("a name");
         let (queues, tasks) = (Vec::new(), vec![task()]);
-        let session =
-            NewSession { id: SESSION, worker: task(), queues, tasks, lease_ms: LEASE_MS, permits: 4 };
+        let session = NewSession {
+            id: SESSION,
+            worker: task(),
+            queues,
+            tasks,
+            lease_ms: LEASE_MS,
+            permits: 4,
+            owner: None,
+        };
         scene.call(Command::OpenSession(session));
         scene.call(Command::Submit(vec![NewJob::new(JOB, task())]));
         scene

@@ -74,7 +74,15 @@ pub async fn race(stores: &[Arc<dyn Store>], tasks: &[Name], batch: u32, jobs: u
         let session = SessionId(Uuid::new_v4());
         let worker = Name::parse("worker", &format!("claimer-{index}"))?;
         let (queues, tasks) = (Vec::new(), tasks.to_vec());
-        let new = NewSession { id: session, worker, queues, tasks, lease_ms: LEASE_MS, permits: batch };
+        let new = NewSession {
+            id: session,
+            worker,
+            queues,
+            tasks,
+            lease_ms: LEASE_MS,
+            permits: batch,
+            owner: None,
+        };
         store.open_session(new).await?;
         let claimer =
             Claimer { store: Arc::clone(store), session, batch, left: Arc::clone(&left), number: 0 };
