@@ -2,16 +2,19 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
 import qo
 from qo._call import answer_sync
 
-STORES = ["memory", "file", "postgres", "s3"]
+# `http` is a server in front of a directory.
+STORES = ["memory", "file", "postgres", "s3", "http"]
 
 
 def url_of(store: str, folder: Path) -> str:
@@ -31,9 +34,28 @@ def url_of(store: str, folder: Path) -> str:
     return url
 
 
+@contextmanager
+def namespace(store: str, folder: Path) -> Iterator[str]:
+    """The URL of a namespace that nothing has used, and the server that it may need."""
+    if store != "http":
+        yield url_of(store, folder)
+        return
+    command = [sys.executable, "-m", "qo", "serve", "--listen", "127.0.0.1:0", "--store", url_of("file", folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as server:
+        try:
+            assert server.stdout is not None
+            # "serving file:… at http://127.0.0.1:…", or nothing if it could not start.
+            said = server.stdout.readline().split()
+            assert said, "qo serve has not started"
+            yield said[-1]
+        finally:
+            server.terminate()
+
+
 @pytest.fixture(params=STORES)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return url_of(request.param, tmp_path)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with namespace(request.param, tmp_path) as url:
+        yield url
 
 
 @pytest.fixture

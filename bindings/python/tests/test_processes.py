@@ -8,10 +8,11 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections import Counter
 from contextlib import suppress
 
 import pytest
-from conftest import url_of
+from conftest import namespace, url_of
 from fleet import Fleet, children_of, most_at_once, until
 
 LEASE = "--default-lease-duration-secs=5"
@@ -25,11 +26,12 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture(params=["file", "postgres", "s3"])
+@pytest.fixture(params=["file", "postgres", "s3", "http"])
 def fleet(request, tmp_path):
-    fleet = Fleet(tmp_path, url_of(request.param, tmp_path))
-    yield fleet
-    fleet.kill()
+    with namespace(request.param, tmp_path) as url:
+        fleet = Fleet(tmp_path, url)
+        yield fleet
+        fleet.kill()
 
 
 @pytest.fixture
@@ -118,8 +120,13 @@ def test_a_worker_stopped_past_its_lease_does_nothing_more(fleet):
             assert worker.wait(30) == 70, fleet.log(worker)
         else:
             until(lambda worker=worker: "lease" in fleet.log(worker), "the worker has noticed")
-    late = [record["at"] - resumed[record["number"]] for record in fleet.records() if record["pid"] in first]
-    assert max(late) < 0.1, f"{max(late):.3f} s after SIGCONT"
+    # 100 ms at the handlers' own pace, a record each 5 ms. A busy machine makes the pace slower, not the number.
+    late = Counter(
+        record["number"]
+        for record in fleet.records()
+        if record["pid"] in first and record["at"] > resumed[record["number"]]
+    )
+    assert max(late.values(), default=0) <= 20, f"records after SIGCONT: {late}"
     outcomes = json.loads(fleet.run(OUTCOMES.format(ids=ids)))
     assert [attempts[0] for attempts in outcomes] == ["lease_ended"] * len(STOPPED), outcomes
 

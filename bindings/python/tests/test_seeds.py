@@ -31,9 +31,15 @@ class Gauge:
         with self._lock:
             self.now[name] -= 1
 
-    async def hold(self, name: str) -> None:
-        """Be one of those that run, for a moment."""
+    async def hold(self, name: str, most: int) -> None:
+        """Be one of those that run, until `most` of them have run at once. The first to leave gives way to others."""
+
+        async def were_there() -> bool:
+            return self.most[name] >= most
+
         self.enter(name)
+        await until(were_there, f"{most} of {name} at once")
+        # While they stay, one too many would come.
         await asyncio.sleep(0.05)
         self.leave(name)
 
@@ -66,12 +72,12 @@ def test_a_worker_runs_no_more_than_max_concurrent(url):
 
         @worker.task("call_external_api", max_concurrent=10)
         async def call_api(data, ctx):
-            await gauge.hold("api")
+            await gauge.hold("api", 10)
             return [data["n"], ctx.attempt]
 
         async def send(data, ctx):
             assert qo.current() is ctx
-            await gauge.hold("mail")
+            await gauge.hold("mail", 3)
             return data
 
         worker.task("send_email", max_concurrent=3)(send)
@@ -103,7 +109,7 @@ def test_a_submit_may_bring_the_group_and_its_limit(url):
             mine = next(slot for slot in status.slots if slot.task_id == ctx.job)
             assert isinstance(mine, qo.SlotInfo)
             assert (mine.slot_id, mine.worker_id) == (ctx.fence_token, "worker-1")
-            await gauge.hold("heavy")
+            await gauge.hold("heavy", 5)
             return data
 
         options = {"concurrency_group": "heavy_processing", "concurrency_limit": 5}
@@ -148,7 +154,7 @@ def test_limits_in_the_file_count_before_those_of_the_code(tmp_path, monkeypatch
 
     @app.task("heavy_processing", max_concurrent=7)
     async def heavy() -> None:
-        await gauge.hold("heavy")
+        await gauge.hold("heavy", 2)
 
     async def main():
         handles = await heavy.submit_many([{}] * 8)
@@ -347,7 +353,7 @@ def test_queues_have_priorities_and_limits(url):
     async def work(queue: str) -> None:
         order.append(queue)
         gauge.enter("all")
-        await gauge.hold(queue)
+        await gauge.hold(queue, 3 if queue == "stripe" else 1)
         gauge.leave("all")
 
     async def main():
@@ -374,7 +380,7 @@ def test_prefetching_claims_ahead_and_never_breaks_a_limit(url):
 
     @app.task(max_concurrent=2)
     async def work() -> None:
-        await gauge.hold("work")
+        await gauge.hold("work", 2)
 
     async def main():
         handles = await work.submit_many([{}] * 20)

@@ -2,9 +2,9 @@
 
 use crate::Outcome;
 use crate::command::{
-    completions, concurrency, config, demo, doctor, explain, jobs, migrate, queues, schedules,
+    audit, completions, concurrency, config, demo, doctor, explain, jobs, migrate, queues, schedules,
 };
-use crate::command::{serve, slot, submit, wait, worker, workers, workflows};
+use crate::command::{serve, slot, submit, token, wait, worker, workers, workflows};
 use crate::host::Host;
 use crate::logging::{self, Speaker};
 use crate::output::{Colour, Screen};
@@ -73,6 +73,9 @@ enum Command {
     Schedules(schedules::Schedules),
     #[command(subcommand)]
     Slot(slot::Slot),
+    #[command(subcommand, name = "token")]
+    Tokens(token::Tokens),
+    Audit(audit::Audit),
     Doctor(doctor::Doctor),
     #[command(subcommand)]
     Migrate(migrate::Migrate),
@@ -193,6 +196,8 @@ impl Command {
             Self::Workflows(command) => command.run(place, screen).await,
             Self::Schedules(command) => command.run(place, screen).await,
             Self::Slot(command) => command.run(place, screen, stdin).await,
+            Self::Tokens(command) => command.run(place, screen).await,
+            Self::Audit(command) => command.run(place, screen).await,
             Self::Doctor(command) => command.run(place, screen).await,
             Self::Migrate(command) => command.run(place, screen).await,
             Self::Config(command) => command.run(place, screen).await,

@@ -1,8 +1,13 @@
 //! Which addresses a server may listen on.
 
 use qo_core::{Error, ErrorKind, Result};
+use std::io;
 use std::net::SocketAddr;
-use tokio::net::{TcpListener, lookup_host};
+use tokio::net::{TcpListener, TcpSocket, lookup_host};
+
+/// Connections that wait to be taken. A whole fleet connects at once after a server has ended, and the kernel refuses
+/// what the line does not hold. It cuts this to its own most (`net.core.somaxconn`).
+const BACKLOG: u32 = 4_096;
 
 /// Listens on `HOST:PORT`; port 0 takes a free one.
 ///
@@ -20,7 +25,13 @@ pub async fn bind(address: &str) -> Result<TcpListener> {
         return Err(invalid(rule));
     }
     let first = all.first().ok_or_else(|| invalid("must be HOST:PORT, as in 127.0.0.1:7700"))?;
-    TcpListener::bind(first)
-        .await
-        .map_err(|error| Error::new(ErrorKind::Unavailable, format!("listen on {first}: {error}")))
+    open(*first).map_err(|error| Error::new(ErrorKind::Unavailable, format!("listen on {first}: {error}")))
+}
+
+fn open(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A server that starts again takes its port at once.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }

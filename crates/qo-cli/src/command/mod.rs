@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod argument;
+pub mod audit;
 #[cfg(feature = "bench")]
 pub mod bench;
 pub mod completions;
@@ -16,6 +17,7 @@ pub mod schedules;
 pub mod serve;
 pub mod slot;
 pub mod submit;
+pub mod token;
 pub mod wait;
 pub mod worker;
 pub mod workers;

@@ -1,11 +1,14 @@
 //! `qo serve`
 
-use crate::machine::interrupted;
+use crate::machine::{interrupted, open_as_many_files_as_allowed};
 use crate::output::Screen;
 use crate::place::Place;
 use crate::trouble::{Done, INTERRUPTED, Trouble};
 use clap::Args;
 use qo_server::{Options, Server, bind};
+
+/// Files that a server needs besides one for each connection.
+const OTHER_FILES: u64 = 100;
 
 /// Serve a store at one address, to workers and programs that have no credentials of it.
 #[derive(Debug, Args)]
@@ -30,11 +33,20 @@ pub struct Serve {
 impl Serve {
     /// Serves until it is told to stop.
     pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
+        let options = Options::default();
+        let files = open_as_many_files_as_allowed();
+        let needed = options.connections as u64 + OTHER_FILES;
+        if files < needed {
+            tracing::warn!(
+                "this process may open {files} files, fewer than the {needed} for its {} connections; raise it with ulimit -n",
+                options.connections
+            );
+        }
         // The address first: a taken port must not make a new namespace.
         let listener = bind(&self.listen).await?;
         let store = place.open().await?;
         place.tell_hold(&store, screen).await?;
-        let server = Server::new(listener, store, Options::default())?;
+        let server = Server::new(listener, store, options)?;
         screen.line(format_args!("serving {} at http://{}", place.shown(), server.address()))?;
         screen.flush()?;
         let stopper = server.stopper();

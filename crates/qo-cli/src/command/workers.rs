@@ -115,6 +115,7 @@ mod tests {
             session: SessionId(uuid::Uuid::nil()),
             queues: Vec::new(),
             tasks: vec![Name::parse("task", "mail").expect("a name")],
+            owner: None,
             permits: 100,
             free_permits: 100 - u32::try_from(running).expect("few"),
             memory_percent: None,

@@ -142,3 +142,37 @@ fn a_healthy_store_is_called_so_and_damage_is_named_and_repaired() {
     here.qo(&["doctor", "--repair"]).ok().shows("lost: ");
     here.qo(&["jobs", "list"]).ok();
 }
+
+#[test]
+fn a_token_is_shown_once_and_named_from_then_on() {
+    let here = Here::new();
+    here.qo(&["token", "create", "ops", "--scope", "root"]).code(2).says("read, submit, work or admin");
+    let made = here.qo(&["token", "create", "ops", "--scope", "admin"]).ok().says("first token");
+    let secret = made.out.trim().to_owned();
+    let id = secret.split('_').nth(1).expect("an id").to_owned();
+    here.qo(&["token", "create", "ops", "--scope", "read"]).code(1).says("another one has this name");
+    let bound = ["--scope", "submit", "--queue", "mail,video", "--app", "shop", "--expires", "1h"];
+    here.qo(&[&["token", "create", "shop"], &bound[..]].concat()).ok();
+    let past = ["token", "create", "old", "--scope", "read", "--expires", "2020-01-01T00:00:00Z"];
+    here.qo(&past).code(2).says("must be in the future");
+    here.qo(&["token", "list"]).ok().shows("mail,video").shows("admin");
+    let listed = here.qo(&["token", "list", "--json"]).json();
+    assert_eq!((&listed[0]["name"], &listed[1]["queues"]), (&"ops".into(), &json!(["mail", "video"])));
+    here.qo(&["token", "revoke", "opps"]).code(3).says("did you mean ops?");
+    here.qo(&["token", "revoke", &id]).ok().shows("token ops is revoked");
+    here.qo(&["token", "revoke", "shop"]).ok().says("last token");
+    here.qo(&["token", "list"]).ok().says("no tokens");
+    // Who did what, and the secret nowhere.
+    let entries = here.qo(&["audit", "--json"]).json();
+    let text = |entry: usize, field: &str| entries[entry][field].as_str().expect("text").to_owned();
+    let told: Vec<_> =
+        (0..4).map(|at| text(at, "what") + " " + text(at, "on").split(' ').next().expect("a name")).collect();
+    assert_eq!(told, ["revoke token shop", "revoke token ops", "create token shop", "create token ops"]);
+    assert!(entries[0]["by"].as_str().is_some_and(|by| by.contains('@')), "{entries}");
+    let bare = secret.rsplit('_').next().expect("a secret");
+    let everything = ["token list", "token list --json", "audit", "audit --json"]
+        .map(|line| here.qo(&line.split(' ').collect::<Vec<_>>()).ok().out);
+    assert!(everything.iter().all(|out| !out.contains(bare)));
+    here.qo(&["audit", "--limit", "1"]).ok().shows("shop").says("--before 4");
+    here.qo(&["audit", "--limit", "1", "--before", "2"]).ok().shows("create token");
+}

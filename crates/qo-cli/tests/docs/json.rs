@@ -16,7 +16,8 @@ use std::process::Stdio;
 const PAGE: &str = "docs/reference/json.md";
 
 /// Fields that this test cannot bring about.
-const ELSEWHERE: [(&str, &str, &str); 13] = [
+const ELSEWHERE: [(&str, &str, &str); 14] = [
+    ("Worker", "owner", "needs a qo serve with tokens: qo-server's tests"),
     ("Job", "unreadable", "needs a damaged job: tests/attack/doors.rs"),
     ("Tick", "error", "a tick that a newer release wrote"),
     ("Sweepable", "slot_object", "needs a bucket"),
@@ -332,6 +333,16 @@ fn before_any_worker(store: &Checked<'_>) {
     store.qo("qo schedules disable NAME", &["schedules", "disable", "often"]);
     store.qo("qo schedules trigger NAME", &["schedules", "trigger", "often"]);
     store.qo("qo schedules enable NAME", &["schedules", "enable", "often"]);
+    tokens(store);
+}
+
+fn tokens(store: &Checked<'_>) {
+    let bound = ["--queue", "mail", "--app", "shop", "--expires", "90d"];
+    let create = ["token", "create", "shop", "--scope", "submit,read"];
+    store.qo("qo token create NAME", &[&create[..], &bound].concat());
+    store.qo("qo token list", &["token", "list"]);
+    store.qo("qo token revoke NAME", &["token", "revoke", "shop"]);
+    store.qo("qo audit", &["audit"]);
 }
 
 /// A handler that says how far it is, until it is told to stop.
