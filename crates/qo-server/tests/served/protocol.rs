@@ -128,6 +128,7 @@ fn a_plain_client_gets_small_errors_and_a_heartbeat() {
             worker: "w".into(),
             queues: vec![],
             tasks: vec!["mail".into()],
+            owner: None,
             lease_ms: 30_000,
             permits: 2,
         };
