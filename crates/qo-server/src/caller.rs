@@ -8,40 +8,41 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::Response;
+#[allow(unused_imports, reason = "the page and the HTTP interface ask")]
+pub(crate) use qo_core::Scope;
 use qo_core::Store;
 use std::sync::Arc;
-
-/// What a caller may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(dead_code, reason = "the page asks for them")]
-pub(crate) enum Scope {
-    /// See jobs, groups, workers and everything else.
-    Read,
-    /// Submit jobs.
-    Submit,
-    /// Run jobs.
-    Work,
-    /// What operators do: limits, pauses, cancels, retries, releases.
-    Admin,
-}
 
 /// The caller of a request.
 #[derive(Clone)]
 pub(crate) struct Caller {
-    /// The store as this caller may use it.
+    /// The store as this caller may use it: it refuses what the caller may not do.
     pub store: Arc<dyn Store>,
+    /// What the caller's own forms carry.
+    form_token: Arc<str>,
 }
 
+#[allow(dead_code, clippy::unused_self, reason = "the page and the HTTP interface ask")]
 impl Caller {
     /// Whether the caller may do this. The store of the caller refuses the rest anyway; a page asks so that it offers
     /// nothing that would be refused.
-    #[expect(
-        dead_code,
-        clippy::unused_self,
-        reason = "the page asks; without tokens every caller may do everything"
-    )]
     pub fn may(&self, _: Scope) -> bool {
         true
+    }
+
+    /// Who it is, for the page and the audit log.
+    pub fn name(&self) -> &str {
+        "local"
+    }
+
+    /// What a form of the page carries in its field `form_token`, so that no other site can send it.
+    pub fn form_token(&self) -> &str {
+        &self.form_token
+    }
+
+    /// Whether a form came from this caller's own page.
+    pub fn is_form_token(&self, shown: &str) -> bool {
+        *self.form_token == *shown
     }
 }
 
@@ -51,7 +52,7 @@ pub(crate) async fn identify(
     mut request: Request,
     next: Next,
 ) -> Response {
-    request.extensions_mut().insert(Caller { store });
+    request.extensions_mut().insert(Caller { store, form_token: "local".into() });
     next.run(request).await
 }
 

@@ -70,7 +70,7 @@ impl Service {
         }
         let most = most(request.metadata());
         let caller = request.extensions().get::<Caller>().cloned();
-        let Caller { store } = caller.ok_or_else(|| Status::internal("the caller is not known"))?;
+        let Caller { store, .. } = caller.ok_or_else(|| Status::internal("the caller is not known"))?;
         call(store, request.into_inner())
             .await
             .map(Response::new)
