@@ -1,26 +1,27 @@
 //! What a server answers to plain HTTP, and which names it answers to.
 
+use crate::route::{Needs, Routes};
+use crate::shared::Shared;
+use axum::Json;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use axum::{Json, Router};
-use qo_core::Store;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
 /// How long the store may take to answer for the server to be ready.
 const READY: Duration = Duration::from_secs(1);
 
-/// The routes that are not gRPC.
-pub(crate) fn routes(store: Arc<dyn Store>) -> Router {
-    Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(is_ready))
-        .with_state(store)
+/// Whether the server lives, and is ready.
+pub(crate) fn routes() -> Routes {
+    Routes::new().add(Method::GET, "/healthz", Needs::Nothing, || async { "ok\n" }).add(
+        Method::GET,
+        "/readyz",
+        Needs::Nothing,
+        is_ready,
+    )
 }
 
 /// The answer to a call or path that there is not, in the words of the caller's protocol.
@@ -33,8 +34,8 @@ pub(crate) async fn nothing_here(request: Request) -> Response {
 }
 
 /// Whether the store answers. The text of its error stays in the log: it may name what callers should not know.
-async fn is_ready(State(store): State<Arc<dyn Store>>) -> Response {
-    match timeout(READY, store.now()).await {
+async fn is_ready(State(shared): State<Shared>) -> Response {
+    match timeout(READY, shared.store.now()).await {
         Ok(Ok(_)) => "ok\n".into_response(),
         Ok(Err(error)) => {
             tracing::warn!("not ready: {error}");

@@ -8,8 +8,10 @@
 //! 3. What still runs then is cut off. Its callers repeat it, as after any lost answer.
 
 use crate::grpc::Service;
+use crate::route::{Route, Routes};
+use crate::shared::Shared;
 use crate::wake::Wakes;
-use crate::{Options, caller, http, maintain};
+use crate::{Options, api, caller, http, maintain, metrics, page};
 use axum::Router;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
@@ -105,7 +107,13 @@ impl Server {
             }
         });
         let grpc = tonic::service::Routes::new(queue).add_service(reflection).add_service(health);
-        let router = grpc.into_axum_router().merge(http::routes(Arc::clone(&self.store)));
+        let shared = Shared {
+            store: Arc::clone(&self.store),
+            wakes: Arc::clone(wakes),
+            options: Arc::new(self.options.clone()),
+            ending: self.ending.subscribe(),
+        };
+        let router = grpc.into_axum_router().merge(routes().finish(shared));
         let router = router.fallback(http::nothing_here);
         let identify = axum::middleware::from_fn_with_state(Arc::clone(&self.store), caller::identify);
         Ok(router.layer(identify).layer(axum::middleware::from_fn(http::guard_host)))
@@ -143,6 +151,16 @@ impl Server {
         timeout(self.options.drain, graceful.shutdown()).await.ok();
         connections.shutdown().await;
     }
+}
+
+/// Every route of HTTP. The calls of gRPC are in its descriptor.
+fn routes() -> Routes {
+    http::routes().merge(api::routes()).merge(page::routes()).merge(metrics::routes())
+}
+
+/// Each path and method of HTTP that a server answers, and what its caller must be allowed to do.
+pub fn listed() -> Vec<Route> {
+    routes().listed()
 }
 
 fn builder(options: &Options) -> Builder<TokioExecutor> {
