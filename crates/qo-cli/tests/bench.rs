@@ -19,7 +19,18 @@ fn a_quick_bench_measures_every_scenario_and_leaves_nothing_behind() {
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let figures = report["figures"].as_array().expect("figures");
     let scenarios: BTreeSet<&str> = figures.iter().filter_map(|figure| figure["scenario"].as_str()).collect();
-    let all = ["binding", "idle", "limits", "open", "parked", "pickup", "processes", "throughput"];
+    let all = [
+        "binding",
+        "idle",
+        "limits",
+        "open",
+        "parked",
+        "pickup",
+        "processes",
+        "served",
+        "served-idle",
+        "throughput",
+    ];
     assert_eq!(scenarios.into_iter().collect::<Vec<_>>(), all);
     for figure in figures {
         assert!(figure["median"].as_f64().is_some_and(f64::is_finite), "{figure}");
@@ -100,6 +111,7 @@ fn a_quick_bench_on_postgres_measures_all_and_leaves_nothing_behind() {
         "nested",
         "pickup",
         "recovery",
+        "served",
         "stuck",
         "waiters",
         "worker",
@@ -149,7 +161,7 @@ fn a_quick_bench_in_a_bucket_measures_all_and_leaves_nothing_behind() {
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let figures = report["figures"].as_array().expect("figures");
     let scenarios: BTreeSet<&str> = figures.iter().filter_map(|figure| figure["scenario"].as_str()).collect();
-    let all = ["cost", "idle", "open", "pickup", "processes", "slots", "throughput"];
+    let all = ["cost", "idle", "open", "pickup", "processes", "served", "slots", "throughput"];
     assert_eq!(scenarios.into_iter().collect::<Vec<_>>(), all);
     for figure in figures {
         assert!(figure["median"].as_f64().is_some_and(f64::is_finite), "{figure}");

@@ -172,7 +172,7 @@ mod tests {
     }
 
     /// Comparisons of the schema's own numbers, which happen to equal a cap.
-    const OWN_NUMBERS: [&str; 11] = [
+    const OWN_NUMBERS: [&str; 12] = [
         // From this limit on, a group's slots have several rows.
         "coalesce(declared, submit) >= 100",
         "coalesce(g.declared, g.submit) >= 100",
@@ -190,6 +190,8 @@ mod tests {
         // Backoff, in percent.
         "'factor_percent', 100, 10000",
         "'jitter_percent', 0, 100",
+        // Memory, in percent.
+        "coalesce(_memory_percent, 0) NOT BETWEEN 0 AND 100",
     ];
 
     #[test]

@@ -13,6 +13,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
 
+/// A trace that a job may belong to.
+const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const PAGE: &str = "docs/reference/json.md";
 
 /// Fields that this test cannot bring about.
@@ -357,7 +359,7 @@ fn with_workers(store: &Checked<'_>) {
     let tasks = ["nap=exec sleep 600", "ok=echo log >&2; echo 1", "bad=exit 100", "later=exit 75"];
     let tasks: Vec<&str> = tasks.iter().flat_map(|task| ["--task", task]).collect();
     let _main = here.worker(&[&tasks[..], &["--processes", "20", "--name", "main"]].concat());
-    let done = store.submit(&["ok", "--priority", "-5"]);
+    let done = store.submit(&["ok", "--priority", "-5", "--traceparent", TRACE]);
     store.until(&done, "succeeded");
     store.qo("qo jobs logs JOB", &["jobs", "logs", &done]);
     store.qo("qo wait JOB", &["wait", &done]);

@@ -1,7 +1,7 @@
 -- Tokens and the audit log. No function here takes the namespace lock or writes a row that an exchange reads, so no
 -- exchange waits for one of them.
 
--- Takes the lock of the audit log, until the commit, and returns the moment of the entry to come. Entries have no gaps
+-- Takes the lock of the audit log, until the commit, and returns the moment of the next entry. Entries have no gaps
 -- between their numbers, and tokens are counted, so one transaction at a time writes here.
 CREATE OR REPLACE FUNCTION lock_audit_log() RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN

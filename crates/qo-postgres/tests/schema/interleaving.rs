@@ -563,7 +563,8 @@ fn a_job_whose_id_has_ended_before_can_end() {
         let held: Vec<Settle> = world.exchange(vec![], 2).await.into_iter().map(|(_, s)| s).collect();
         // Ids are unique; but if two jobs had one id, the end of one must not stop every exchange.
         let slow = world.slow().await;
-        let ended = "INSERT INTO done SELECT j.*, 'cancelled', 0, NULL FROM job j ORDER BY j.seq LIMIT 1";
+        let ended = "INSERT INTO done SELECT (jsonb_populate_record(NULL::done, to_jsonb(j)
+            || '{\"state\": \"cancelled\", \"finished_at\": 0}')).* FROM job j ORDER BY j.seq LIMIT 1";
         slow.batch_execute(ended).await.expect("it is put there");
         assert_eq!(world.exchange(held, 2).await, []);
         assert_eq!(world.store.drift().await.as_deref(), Ok("[]"));

@@ -128,6 +128,8 @@ fn views(expected: &Views, actual: &Views) -> String {
     fallible_rows("schedules", &expected.schedules, &actual.schedules, &mut parts);
     fallible_rows("configurations", &expected.configurations, &actual.configurations, &mut parts);
     fallible_rows("pushes", &expected.pushes, &actual.pushes, &mut parts);
+    fallible_rows("tokens", &expected.tokens, &actual.tokens, &mut parts);
+    fallible_rows("audit", &expected.audit, &actual.audit, &mut parts);
     fallible_rows("queues", &expected.queues, &actual.queues, &mut parts);
     fallible_rows("workers", &expected.workers, &actual.workers, &mut parts);
     if expected.over != actual.over {

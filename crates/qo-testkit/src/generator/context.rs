@@ -1,11 +1,11 @@
 //! What a script has seen so far: gives its symbols their meaning.
 
-use super::meaning::{configuration, idempotency_key, outcome, registration};
+use super::meaning::{configuration, idempotency_key, new_token, opened_by, outcome, registration};
 use super::pool;
 use super::step::{BulkSpec, ExchangeStep, JobSpec, Number, Pick, ProgramPick, SessionSpec, SlotSpec, Step};
 use super::step::{SettleSpec, Whose};
-use qo_core::Time;
 use qo_core::{Answer, Claim, Command, Cursor, ErrorKind, Exchange, FenceToken, GroupRef, JobId, Json};
+use qo_core::{Deed, Time};
 use qo_core::{
     LeaseId, NewJob, NewSession, Outcome, Prefetch, Progress, Result, SessionId, Settle, SlotRequest, Start,
 };
@@ -58,8 +58,8 @@ impl Context {
             Step::UnsetLimit(group) => Command::UnsetLimit(pool::limited(*group)),
             Step::Pause(queue, paused) => Command::PauseQueue(pool::queue(*queue), *paused),
             Step::Open(session) => Command::OpenSession(self.new_session(session)),
-            Step::OpenAgain(k) => match pick(&self.sessions, *k) {
-                Some(known) => Command::OpenSession(known.new.clone()),
+            Step::OpenAgain(k, owner) => match pick(&self.sessions, *k) {
+                Some(known) => Command::OpenSession(opened_by(known.new.clone(), *owner)),
                 None => Command::Sweep,
             },
             Step::Exchange(exchange) => Command::Exchange(self.exchange(exchange)),
@@ -84,6 +84,9 @@ impl Context {
                 self.hear_of(id);
                 Command::TriggerSchedule(pool::schedule(*schedule), id)
             }
+            Step::CreateToken(spec) => Command::CreateToken(new_token(spec, now), pool::operator(spec.name)),
+            Step::RevokeToken(token) => Command::RevokeToken(pool::token(*token), pool::operator(*token)),
+            Step::Record(k) => Command::Record(Deed::new(pool::operator(*k), "set limit", "api")),
         })
     }
 
@@ -175,7 +178,7 @@ impl Context {
             tasks: spec.tasks.iter().map(|&k| pool::task(k)).collect(),
             lease_ms: spec.lease_ms,
             permits: spec.permits,
-            owner: None,
+            owner: spec.owner.map(pool::token),
         };
         let (held, claimed) = (Vec::new(), Vec::new());
         self.sessions.push(Known { new: new.clone(), number: 0, held, claimed, ended: false });

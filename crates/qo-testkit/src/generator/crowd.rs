@@ -22,7 +22,14 @@ pub fn crowds(steps_in_it: RangeInclusive<usize>) -> impl Strategy<Value = Scrip
 /// Three workers that serve different tasks.
 pub(super) fn workers() -> [Step; 3] {
     [vec![0, 1, 2], vec![0], vec![1, 2]].map(|tasks| {
-        Step::Open(SessionSpec { worker: 0, queues: vec![], tasks, lease_ms: 30_000, permits: 9 })
+        Step::Open(SessionSpec {
+            worker: 0,
+            queues: vec![],
+            tasks,
+            lease_ms: 30_000,
+            permits: 9,
+            owner: None,
+        })
     })
 }
 

@@ -32,7 +32,14 @@ pub fn lines(steps_in_it: RangeInclusive<usize>) -> impl Strategy<Value = Script
 /// A worker that serves all tasks, and two that serve some, each with permits for all jobs.
 fn workers() -> [Step; 3] {
     [vec![0, 1, 2], vec![0], vec![1, 2]].map(|tasks| {
-        Step::Open(SessionSpec { worker: 0, queues: vec![], tasks, lease_ms: 60_000, permits: 500 })
+        Step::Open(SessionSpec {
+            worker: 0,
+            queues: vec![],
+            tasks,
+            lease_ms: 60_000,
+            permits: 500,
+            owner: None,
+        })
     })
 }
 

@@ -1,10 +1,31 @@
 //! The meaning of specs that do not depend on the script's past.
 
 use super::pool;
-use super::step::{ConfigurationSpec, OutcomeSpec, Pick, ScheduleSpec, TaskSpec};
+use super::step::{ConfigurationSpec, OutcomeSpec, Owner, Pick, ScheduleSpec, TaskSpec, TokenSpec};
 use qo_core::{
     Configuration, Json, Key, Missed, Outcome, PartialRetention, RetryPolicy, Schedule, TaskOptions, Time,
 };
+use qo_core::{NewSession, NewToken, Scope, TokenHash};
+
+/// The secret is that of the id, so that a token that is created again is mostly the same one.
+pub(super) fn new_token(spec: &TokenSpec, now: Time) -> NewToken {
+    NewToken {
+        id: pool::token(spec.id),
+        name: pool::worker(spec.name),
+        hash: TokenHash::of(pool::token(spec.id).as_str()),
+        scopes: [Scope::Read, Scope::Work].into(),
+        queues: spec.queues.as_ref().map(|queues| queues.iter().map(|&k| pool::queue(k)).collect()),
+        app: spec.app.map(pool::app),
+        expires_at: spec.expires_at.map(|ms| Time::from_millis(now.as_millis() + ms)),
+    }
+}
+
+pub(super) fn opened_by(session: NewSession, owner: Owner) -> NewSession {
+    match owner {
+        Owner::Same => session,
+        Owner::Other(token) => NewSession { owner: token.map(pool::token), ..session },
+    }
+}
 
 pub(super) fn registration(spec: &TaskSpec) -> TaskOptions {
     TaskOptions {

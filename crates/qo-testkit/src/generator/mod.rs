@@ -30,7 +30,8 @@ pub use line::lines;
 pub use script::{Entry, Script, Seen, Transcript};
 pub use step::{BulkSpec, ConfigurationSpec, ProgramPick, ScheduleSpec, SlotSpec};
 pub use step::{
-    ExchangeStep, JobSpec, Number, OutcomeSpec, Pick, SessionSpec, SettleSpec, Step, TaskSpec, Whose,
+    ExchangeStep, JobSpec, Number, OutcomeSpec, Owner, Pick, SessionSpec, SettleSpec, Step, TaskSpec,
+    TokenSpec, Whose,
 };
 pub use strategy::{scripts, steps};
 pub use views::{Views, look};

@@ -2,7 +2,9 @@
 
 use super::Pick;
 use crate::START;
-use qo_core::{GroupRef, IdPrefix, JobFilter, JobState, Key, Name, Note, Schedule, Traceparent};
+use qo_core::{
+    AuditText, GroupRef, IdPrefix, JobFilter, JobState, Key, Name, Note, Schedule, TokenId, Traceparent,
+};
 
 /// Every state, for filters.
 pub(super) const STATES: [JobState; 7] = [
@@ -71,6 +73,15 @@ pub(super) fn queue(k: Pick) -> Name {
 
 pub(super) fn group(k: Pick) -> Name {
     name(&GROUPS, k)
+}
+
+pub(super) fn token(k: Pick) -> TokenId {
+    TokenId::from_random([k % 4; 8])
+}
+
+/// Who does what an operator does.
+pub(super) fn operator(k: Pick) -> AuditText {
+    pick(&WORKERS, k).into()
 }
 
 pub(super) fn worker(k: Pick) -> Name {

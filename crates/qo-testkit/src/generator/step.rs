@@ -28,8 +28,8 @@ pub enum Step {
     Pause(Pick, bool),
     /// Open a session.
     Open(SessionSpec),
-    /// Open a session with an id that was used before.
-    OpenAgain(Pick),
+    /// Open a session with an id that was used before: its owner does, or another token.
+    OpenAgain(Pick, Owner),
     /// Exchange.
     Exchange(ExchangeStep),
     /// Close a session.
@@ -56,6 +56,36 @@ pub enum Step {
     Enable(Pick, bool),
     /// Trigger a schedule, with a new id or with one from before.
     Trigger(Pick, Option<Pick>),
+    /// Create a token.
+    CreateToken(TokenSpec),
+    /// Revoke a token.
+    RevokeToken(Pick),
+    /// Record what an operator did.
+    Record(Pick),
+}
+
+/// Who opens a session again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// The owner that opened it.
+    Same,
+    /// No token, or this one.
+    Other(Option<Pick>),
+}
+
+/// A token in symbols.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenSpec {
+    /// Which id.
+    pub id: Pick,
+    /// Which name.
+    pub name: Pick,
+    /// Which queues; none means all.
+    pub queues: Option<Vec<Pick>>,
+    /// Which app; none means any.
+    pub app: Option<Pick>,
+    /// When it expires, as milliseconds from now.
+    pub expires_at: Option<i64>,
 }
 
 /// A job in symbols.
@@ -133,6 +163,8 @@ pub struct SessionSpec {
     pub lease_ms: u64,
     /// Its permits.
     pub permits: u32,
+    /// Which token opens it, if one does.
+    pub owner: Option<Pick>,
 }
 
 /// An exchange in symbols.

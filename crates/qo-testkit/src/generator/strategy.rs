@@ -2,7 +2,8 @@
 
 use super::{BulkSpec, ConfigurationSpec, ProgramPick, ScheduleSpec, SlotSpec};
 use super::{
-    ExchangeStep, JobSpec, Number, OutcomeSpec, Script, SessionSpec, SettleSpec, Step, TaskSpec, Whose,
+    ExchangeStep, JobSpec, Number, OutcomeSpec, Owner, Script, SessionSpec, SettleSpec, Step, TaskSpec,
+    TokenSpec, Whose,
 };
 use proptest::collection::vec;
 use proptest::option::{of, weighted};
@@ -34,7 +35,7 @@ pub fn steps() -> impl Strategy<Value = Step> {
         3 => any::<u8>().prop_map(Step::UnsetLimit),
         2 => (any::<u8>(), prop::bool::weighted(0.4)).prop_map(|(queue, paused)| Step::Pause(queue, paused)),
         8 => session().prop_map(Step::Open),
-        1 => any::<u8>().prop_map(Step::OpenAgain),
+        2 => (any::<u8>(), owner()).prop_map(|(session, owner)| Step::OpenAgain(session, owner)),
         52 => exchange().prop_map(Step::Exchange),
         1 => any::<u8>().prop_map(Step::Close),
         1 => (any::<u8>(), any::<u8>()).prop_map(|(group, token)| Step::ReleaseSlot(group, token)),
@@ -48,7 +49,22 @@ pub fn steps() -> impl Strategy<Value = Step> {
         2 => program().prop_map(Step::Return),
         2 => (any::<u8>(), prop::bool::weighted(0.6)).prop_map(|(schedule, on)| Step::Enable(schedule, on)),
         3 => (any::<u8>(), weighted(0.2, any::<u8>())).prop_map(|(schedule, old)| Step::Trigger(schedule, old)),
+        4 => token().prop_map(Step::CreateToken),
+        2 => (0..4_u8).prop_map(Step::RevokeToken),
+        1 => any::<u8>().prop_map(Step::Record),
     ]
+}
+
+/// Few ids and names, so that they meet.
+fn token() -> impl Strategy<Value = TokenSpec> {
+    let queues = weighted(0.3, vec(any::<u8>(), 0..3));
+    let expires_at = weighted(0.6, -1_000..20_000_i64);
+    (0..3_u8, 0..3_u8, queues, weighted(0.2, any::<u8>()), expires_at)
+        .prop_map(|(id, name, queues, app, expires_at)| TokenSpec { id, name, queues, app, expires_at })
+}
+
+fn owner() -> impl Strategy<Value = Owner> {
+    prop_oneof![Just(Owner::Same), weighted(0.7, 0..3_u8).prop_map(Owner::Other)]
 }
 
 /// From [`START`](crate::START) to 02:00 in Berlin, which is 03:00, in the night that has no 02:30.
@@ -130,9 +146,17 @@ pub(super) fn session() -> impl Strategy<Value = SessionSpec> {
     let queues = prop_oneof![2 => Just(vec![]), 1 => vec(any::<u8>(), 1..3)];
     let tasks = prop_oneof![2 => Just(vec![0, 1, 2]), 1 => vec(any::<u8>(), 1..3)];
     let lease = prop::sample::select(vec![1_000_u64, 30_000, 30_000, 60_000, 60_000]);
-    (any::<u8>(), queues, tasks, lease, 1..20_u32).prop_map(|(worker, queues, tasks, lease_ms, permits)| {
-        SessionSpec { worker, queues, tasks, lease_ms, permits }
-    })
+    let owner = weighted(0.3, 0..3_u8);
+    (any::<u8>(), queues, tasks, lease, 1..20_u32, owner).prop_map(
+        |(worker, queues, tasks, lease_ms, permits, owner)| SessionSpec {
+            worker,
+            queues,
+            tasks,
+            lease_ms,
+            permits,
+            owner,
+        },
+    )
 }
 
 pub(super) fn exchange() -> impl Strategy<Value = ExchangeStep> {

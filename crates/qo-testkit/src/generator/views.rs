@@ -2,6 +2,7 @@
 
 use super::pool::{STATES, all_limited, all_workflows, group, key, queue, task};
 use crate::START;
+use qo_core::{AuditEntry, Token, caps};
 use qo_core::{
     Claim, Configuration, ErrorKind, Explanation, GroupDetail, GroupRef, GroupStatus, IdPrefix, JobDetail,
     JobFilter, JobId, JobView,
@@ -42,6 +43,10 @@ pub struct Views {
     pub configurations: Result<Vec<Configuration>, ErrorKind>,
     /// The last pushes.
     pub pushes: Result<Vec<Push>, ErrorKind>,
+    /// The live tokens, without their hashes: a server does not tell them.
+    pub tokens: Result<Vec<Token>, ErrorKind>,
+    /// The newest entries of the audit log.
+    pub audit: Result<Vec<AuditEntry>, ErrorKind>,
     /// What `work` answers each live session, if it asked for one job, for none, and for some ahead of time.
     pub work: Vec<Result<Work, ErrorKind>>,
 }
@@ -63,6 +68,8 @@ pub async fn look(store: &dyn Store, jobs: &[JobId]) -> Views {
         schedules: store.schedules().await.map(without_refusals).map_err(|e| e.kind()),
         configurations: store.configurations().await.map_err(|e| e.kind()),
         pushes: store.pushes().await.map_err(|e| e.kind()),
+        tokens: store.tokens().await.map(without_hashes).map_err(|e| e.kind()),
+        audit: store.audit(None, caps::PAGE).await.map_err(|e| e.kind()),
         work: Vec::new(),
     };
     let sessions = views.workers.iter().flatten().map(|worker| worker.session);
@@ -89,6 +96,11 @@ pub async fn look(store: &dyn Store, jobs: &[JobId]) -> Views {
         views.workflow_details.push((workflow, detail));
     }
     views
+}
+
+fn without_hashes(mut tokens: Vec<Token>) -> Vec<Token> {
+    tokens.iter_mut().for_each(|token| token.hash = None);
+    tokens
 }
 
 fn claims() -> [Claim; 3] {
