@@ -238,7 +238,7 @@ fn crowds_come_to_starts_beside_big_jobs_steps_and_programs() {
         "program granted",
         "program refused",
     ];
-    each_at_least(&tally((0..80).map(crowd)), &often.map(|what| (what, 10)));
+    each_at_least(&tally((0..120).map(crowd)), &often.map(|what| (what, 10)));
 }
 
 proptest! {
