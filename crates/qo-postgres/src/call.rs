@@ -2,6 +2,7 @@
 //! lock is held across a round trip, and no server setting or pooler changes what the call means.
 
 use crate::Url;
+use crate::connect::{Connector, handshake_failed};
 use deadpool_postgres::{
     Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
 };
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::types::{FromSql, ToSql, Type};
-use tokio_postgres::{Client, NoTls, Row, Transaction};
+use tokio_postgres::{Client, Row, Transaction};
 
 /// Connections to one namespace.
 pub(crate) struct Calls {
@@ -49,8 +50,8 @@ impl Calls {
         clock: Option<Arc<dyn Clock>>,
     ) -> Result<Self> {
         let (config, longest) = url.within(patience);
-        let manager =
-            Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+        let fast = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_connect(config, Connector::new(url)?, fast);
         let pool = Pool::builder(manager).max_size(connections).wait_timeout(Some(patience));
         let pool = pool.create_timeout(Some(longest)).runtime(Runtime::Tokio1).build();
         let pool = pool.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
@@ -346,6 +347,9 @@ fn told(kind: ErrorKind, text: &str) -> Error {
 /// The error of a server that could not be reached, did not let this client in, or refused a statement of a
 /// transaction that has to be repeated as a whole. `Invalid` if that does not change by itself.
 pub(crate) fn refused(error: tokio_postgres::Error) -> Error {
+    if let Some(told) = handshake_failed(&error) {
+        return told.with_source(error);
+    }
     let told = match error.code() {
         Some(code) if is_for_good(code) => {
             Error::new(ErrorKind::Invalid, described(&error)).with_cause(Cause::Refused)
@@ -371,6 +375,9 @@ fn is_for_good(code: &SqlState) -> bool {
 fn described(error: &tokio_postgres::Error) -> String {
     if let Some(db) = error.as_db_error() {
         return format!("PostgreSQL: {} ({})", db.message(), db.code().code());
+    }
+    if let Some(told) = handshake_failed(error) {
+        return told.message().to_owned();
     }
     let source = std::error::Error::source(error).map(|source| format!(": {source}"));
     format!("PostgreSQL: {error}{}", source.unwrap_or_default())

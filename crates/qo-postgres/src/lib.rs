@@ -11,6 +11,7 @@
 //! - [`doctor`]: examining and repairing a namespace.
 
 mod call;
+mod connect;
 pub mod doctor;
 mod exchange;
 mod fire;
@@ -18,6 +19,7 @@ mod listen;
 pub mod migrate;
 mod said;
 mod store;
+mod tls;
 mod url;
 mod values;
 

@@ -5,6 +5,7 @@
 //! that it hears nothing if that does not come.
 
 use crate::Url;
+use crate::connect::TlsStream;
 use crate::migrate::open;
 use std::future::poll_fn;
 use std::hash::{BuildHasher, RandomState};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_postgres::{AsyncMessage, Client, Connection, Socket, tls::NoTlsStream};
+use tokio_postgres::{AsyncMessage, Client, Connection, Socket};
 
 /// Pauses between two attempts to connect: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -170,7 +171,7 @@ async fn lost(client: &Client, pump: &mut JoinHandle<()>) {
 }
 
 /// Reads the connection to its end and counts notifications.
-async fn pump(mut connection: Connection<Socket, NoTlsStream>, tell: Arc<watch::Sender<Heard>>) {
+async fn pump(mut connection: Connection<Socket, TlsStream>, tell: Arc<watch::Sender<Heard>>) {
     while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
         if let AsyncMessage::Notification(notification) = message {
             tell.send_modify(|heard| {

@@ -14,13 +14,13 @@
 //! 2. A call waits for an upgrade that waits for a lock for [`LOCK_TIMEOUT`] at most. An upgrade that does not get
 //!    its locks starts over after a pause, and the calls behind it go on meanwhile.
 
+use crate::connect::{Connector, Opened};
 use crate::{Url, call::refused, values::filled};
 use qo_core::{Error, ErrorKind, Result};
 use std::fmt;
 use std::time::Duration;
+use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::tls::NoTlsStream;
-use tokio_postgres::{Client, Connection, NoTls, Socket};
 
 /// What a step means to concurrent calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -331,9 +331,10 @@ pub(crate) async fn connect(url: &Url) -> Result<Client> {
 }
 
 /// A connection that its caller polls, opened within a bounded time.
-pub(crate) async fn open(url: &Url) -> Result<(Client, Connection<Socket, NoTlsStream>)> {
+pub(crate) async fn open(url: &Url) -> Result<Opened> {
     let (config, patience) = url.within(PATIENCE);
-    let connected = tokio::time::timeout(patience, config.connect(NoTls)).await.map_err(|_| {
+    let connector = Connector::new(url)?;
+    let connected = tokio::time::timeout(patience, connector.open(&config)).await.map_err(|_| {
         Error::new(ErrorKind::Unavailable, format!("PostgreSQL: no answer within {patience:?}"))
     })?;
     connected.map_err(refused)

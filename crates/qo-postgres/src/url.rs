@@ -1,10 +1,12 @@
 //! Where a namespace is: a connection string with a schema.
 
+use crate::tls::TlsSettings;
+use percent_encoding::percent_decode_str;
 use qo_core::{Error, Result};
 use std::fmt;
 use std::time::Duration;
 use tokio_postgres::Config;
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::config::TargetSessionAttrs;
 
 /// `postgres://USER:PASSWORD@HOST:PORT/DATABASE?schema=SCHEMA&notify=off`. Everything but these two is libpq's.
 #[derive(Clone, PartialEq, Eq)]
@@ -15,6 +17,8 @@ pub struct Url {
     pub(crate) schema: String,
     /// Whether to listen for changes. Defaults to true.
     pub(crate) notify: bool,
+    /// Whether and how the connection is encrypted.
+    pub(crate) tls: TlsSettings,
 }
 
 /// The schema of a URL that names none.
@@ -25,15 +29,18 @@ impl Url {
     pub fn parse(url: &str) -> Result<Self> {
         let (rest, query) = url.rsplit_once('?').unwrap_or((url, ""));
         let (mut schema, mut notify, mut kept) = (DEFAULT_SCHEMA, true, Vec::new());
+        let mut tls = TlsSettings::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("schema", name)) => schema = name,
                 Some(("notify", "on")) => notify = true,
                 Some(("notify", "off")) => notify = false,
                 Some(("notify", other)) => return Err(Error::invalid("notify", other, "must be on or off")),
+                Some((name, value)) if tls.take(name, &percent_decode_str(value).decode_utf8_lossy())? => {}
                 _ => kept.push(pair),
             }
         }
+        tls.check()?;
         check_schema(schema)?;
         let plain = if kept.is_empty() { rest.into() } else { format!("{rest}?{}", kept.join("&")) };
         let mut config: Config = plain.parse().map_err(|error: tokio_postgres::Error| {
@@ -45,10 +52,6 @@ impl Url {
                 format_args!("must be a PostgreSQL connection string: {why}"),
             )
         })?;
-        if config.get_ssl_mode() == SslMode::Require {
-            let rule = "this release connects without TLS: use a local socket, a private network or a proxy";
-            return Err(Error::invalid("sslmode", "require", rule));
-        }
         if config.get_hosts().is_empty() {
             config.host("localhost");
         }
@@ -60,7 +63,7 @@ impl Url {
         if hosts(&config) > 1 && !said {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
-        Ok(Self { config, schema: schema.into(), notify })
+        Ok(Self { config, schema: schema.into(), notify, tls })
     }
 
     /// The schema.
@@ -109,6 +112,7 @@ fn check_schema(schema: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tls::Mode;
 
     #[test]
     fn the_schema_is_ours_and_the_rest_is_libpqs() {
@@ -116,6 +120,17 @@ mod tests {
         assert_eq!((url.schema(), url.config.get_dbname()), ("jobs", Some("shop")));
         assert_eq!(url.config.get_connect_timeout().map(|time| time.as_secs()), Some(3));
         assert_eq!(Url::parse("postgres://me@db/shop").expect("a url").schema(), "qo");
+    }
+
+    #[test]
+    fn tls_is_preferred_and_said_in_the_words_of_libpq() {
+        let mode =
+            |query: &str| Url::parse(&format!("postgres://me@db/shop{query}")).map(|url| url.tls.mode());
+        assert_eq!(mode(""), Ok(Mode::Prefer));
+        assert_eq!(mode("?sslrootcert=system"), Ok(Mode::VerifyFull));
+        let modes = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
+        let all = [Mode::Disable, Mode::Allow, Mode::Prefer, Mode::Require, Mode::VerifyCa, Mode::VerifyFull];
+        assert_eq!(modes.map(|name| mode(&format!("?schema=jobs&sslmode={name}"))), all.map(Ok));
     }
 
     #[test]
@@ -139,7 +154,14 @@ mod tests {
             ("postgres://me:secret@db:port/shop", "connection string"),
             ("postgres://me:secret@db/shop?schema=Jobs", "schema: \"Jobs\""),
             ("postgres://me:secret@db/shop?schema=pg_jobs", "pg_"),
-            ("postgres://me:secret@db/shop?sslmode=require", "sslmode"),
+            ("postgres://me:secret@db/shop?sslmode=on", "sslmode: \"on\": must be disable, allow"),
+            ("postgres://me:secret@db/shop?sslmode=require&sslrootcert=system", "verify-full"),
+            ("postgres://me:secret@db/shop?sslnegotiation=direct", "needs sslmode=require"),
+            ("postgres://me:secret@db/shop?sslcrl=/etc/crl", "is not supported"),
+            (
+                "postgres://me:secret@db/shop?ssl_min_protocol_version=TLSv1.3&ssl_max_protocol_version=TLSv1.2",
+                "TLSv1.3",
+            ),
         ] {
             let error = Url::parse(url).expect_err(url).to_string();
             assert!(error.contains(part) && !error.contains("secret"), "{error}");

@@ -5,6 +5,7 @@
 mod fixtures;
 
 mod crowded;
+mod encrypted;
 mod failover;
 mod hanging;
 mod lost;

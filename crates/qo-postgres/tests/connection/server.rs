@@ -2,9 +2,10 @@
 
 use crate::fixtures::connect;
 use rustix::process::{Pid, Signal, kill_process};
+use std::fs::Permissions;
 use std::hash::{BuildHasher, RandomState};
 use std::net::TcpListener;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -111,6 +112,24 @@ impl Server {
 
     fn data(&self) -> PathBuf {
         Path::join(self.folder.path(), "data")
+    }
+
+    /// Writes a file of the server's, which nobody else may read.
+    pub fn write(&self, name: &str, content: &str) {
+        let file = self.data().join(name);
+        std::fs::write(&file, content).expect("written");
+        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("it is ours");
+        if rustix::process::geteuid().is_root() {
+            let (uid, gid) = owner();
+            chown(&file, Some(uid), Some(gid)).expect("it is given away");
+        }
+    }
+
+    /// Adds settings, which count from its next start.
+    pub fn set(&self, settings: &str) {
+        let file = self.data().join("postgresql.conf");
+        let text = std::fs::read_to_string(&file).expect("settings");
+        std::fs::write(file, format!("{text}{settings}\n")).expect("written");
     }
 
     pub fn url(&self) -> String {
