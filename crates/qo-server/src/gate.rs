@@ -79,7 +79,7 @@ impl Gate {
             tokens: Arc::new(LiveTokens::new(Arc::clone(&store), options.read_only)),
             owners: Arc::new(Owners::new(Arc::clone(&store))),
             visits: Visits::default(),
-            rates: Rates::new(options.calls_per_second),
+            rates: Rates::new(options.calls_per_second, options.wrong_tokens_per_second),
             names,
             proxies: options.trusted_proxies.clone(),
             local: Arc::new(Rights::local(options.read_only)),

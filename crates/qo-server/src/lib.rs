@@ -58,5 +58,5 @@ pub use listen::{bind, bind_with};
 pub use options::Options;
 pub use peer::Cidr;
 pub use route::{Needs, Route};
-pub use server::{Server, Stopper};
+pub use server::{Server, Stopper, listed};
 pub use tls::TlsFiles;

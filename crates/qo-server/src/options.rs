@@ -14,6 +14,8 @@ pub struct Options {
     /// How many requests a second one caller may make, a token or an address without one, and twice as many at once.
     /// Defaults to 50,000: a whole fleet may share a token.
     pub calls_per_second: u32,
+    /// How many wrong tokens a second one address may show, and ten times as many at once. Defaults to 5.
+    pub wrong_tokens_per_second: u32,
     /// How long calls that run may go on once the server was told to stop. Defaults to 10 s.
     pub drain: Duration,
     /// How often it ends what is over and fires schedules, where a look costs nothing. Defaults to 1 s.
@@ -37,6 +39,7 @@ impl Default for Options {
             connections: 4_000,
             calls_per_connection: 1_000,
             calls_per_second: 50_000,
+            wrong_tokens_per_second: 5,
             drain: Duration::from_secs(10),
             sweep_every: Duration::from_secs(1),
             tls: None,

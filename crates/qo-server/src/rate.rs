@@ -13,8 +13,6 @@ use tokio::time::Instant;
 
 /// Most callers that are counted. The fullest buckets are forgotten first: it makes no difference to their callers.
 const CALLERS: usize = 10_000;
-/// Wrong tokens of one address: so many each second, so many at once.
-const WRONG: (f64, f64) = (5.0, 50.0);
 
 /// Who is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,12 +28,13 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    /// Each caller may make so many requests a second, and twice as many at once.
-    pub fn new(per_second: u32) -> Self {
-        let rate = f64::from(per_second);
+    /// Each caller may make so many requests a second, and twice as many at once; each address may show so many wrong
+    /// tokens a second, and ten times as many at once.
+    pub fn new(per_second: u32, wrong_per_second: u32) -> Self {
+        let (rate, wrong) = (f64::from(per_second), f64::from(wrong_per_second));
         Self {
             requests: Mutex::new(Buckets::new(rate, rate * 2.0)),
-            wrong: Mutex::new(Buckets::new(WRONG.0, WRONG.1)),
+            wrong: Mutex::new(Buckets::new(wrong, wrong * 10.0)),
         }
     }
 

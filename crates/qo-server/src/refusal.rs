@@ -1,6 +1,7 @@
 //! A request that no handler sees, in the words of its caller: a status of gRPC, a problem document, or a page.
 
 use crate::request_id::RequestId;
+use crate::rights::not_allowed;
 use axum::Json;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -78,7 +79,11 @@ pub(crate) struct Refusal {
 impl Refusal {
     /// A refusal with a status that no kind of error has.
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, error: Error::new(ErrorKind::Invalid, message), retry_after: None }
+        let error = match status {
+            StatusCode::FORBIDDEN => not_allowed(message),
+            _ => Error::new(ErrorKind::Invalid, message),
+        };
+        Self { status, error, retry_after: None }
     }
 
     /// A refusal of a caller that asks too often.
