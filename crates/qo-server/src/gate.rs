@@ -20,11 +20,11 @@ use crate::rights::{Rights, no_token};
 use crate::sign_in::Visits;
 use crate::tokens::{Live, LiveTokens};
 use crate::{Options, body, random};
+use axum::Extension;
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use axum::{Extension, RequestExt};
 use qo_core::{Bearer, Result, Store};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -74,9 +74,14 @@ enum Shown {
 }
 
 impl Gate {
-    pub fn new(store: Arc<dyn Store>, names: Names, options: &Options) -> Result<Self> {
+    pub fn new(
+        store: Arc<dyn Store>,
+        tokens: Arc<dyn Store>,
+        names: Names,
+        options: &Options,
+    ) -> Result<Self> {
         Ok(Self {
-            tokens: Arc::new(LiveTokens::new(Arc::clone(&store), options.read_only)),
+            tokens: Arc::new(LiveTokens::new(tokens, options.read_only)),
             owners: Arc::new(Owners::new(Arc::clone(&store))),
             visits: Visits::default(),
             rates: Rates::new(options.calls_per_second, options.wrong_tokens_per_second),
@@ -219,8 +224,9 @@ fn bounded(mut request: Request) -> Result<Request, Refusal> {
         let message = format!("the body must have at most {most} bytes");
         return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
     }
+    // A body that does not say how long it is, is read up to the same limit.
     DefaultBodyLimit::max(most).apply(&mut request);
-    Ok(request.with_limited_body())
+    Ok(request)
 }
 
 /// What a request shows of its caller. A token in a URL is none: URLs are logged.

@@ -58,6 +58,8 @@ pub struct Server {
     store: Arc<dyn Store>,
     options: Options,
     tls: Option<Arc<Tls>>,
+    /// The store whose tokens count.
+    tokens: Arc<dyn Store>,
     ending: watch::Sender<bool>,
 }
 
@@ -79,12 +81,19 @@ impl Server {
             .local_addr()
             .map_err(|error| Error::new(ErrorKind::Unavailable, format!("listen: {error}")))?;
         let tls = options.tls.clone().map(Tls::read).transpose()?.map(Arc::new);
-        Ok(Self { listener, address, store, options, tls, ending: watch::Sender::new(false) })
+        let tokens = Arc::clone(&store);
+        Ok(Self { listener, address, store, options, tls, tokens, ending: watch::Sender::new(false) })
+    }
+
+    /// The same server, where the tokens of another store count. Defaults to those of the store that it serves.
+    #[must_use]
+    pub fn with_tokens_of(self, tokens: Arc<dyn Store>) -> Self {
+        Self { tokens, ..self }
     }
 
     /// An error if it may not serve: callers on other machines could use the store without a token.
     pub async fn check(&self) -> Result<()> {
-        listen::need_tokens(self.address, &*self.store, &self.options).await
+        listen::need_tokens(self.address, &*self.tokens, &self.options).await
     }
 
     /// Where it listens.
@@ -101,7 +110,8 @@ impl Server {
     pub async fn run(self) -> Result<()> {
         self.check().await?;
         let names = Names::new(self.options.allow_hosts.iter().cloned());
-        let gate = Arc::new(Gate::new(Arc::clone(&self.store), names, &self.options)?);
+        let gate =
+            Arc::new(Gate::new(Arc::clone(&self.store), Arc::clone(&self.tokens), names, &self.options)?);
         if let Err(error) = gate.tokens.read().await {
             // Nobody is let in until they can be read.
             tracing::warn!("the tokens cannot be read: {error}");
