@@ -3,6 +3,7 @@
 mod bounds;
 mod client;
 mod every_call;
+mod fleet;
 mod owned;
 mod queues;
 mod secrets;
