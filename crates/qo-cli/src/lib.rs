@@ -12,6 +12,7 @@
 //! | `machine` | the machine's clocks and signals |
 //! | `trouble` | what can go wrong, exit codes, hints |
 
+mod by_hand;
 mod cli;
 mod command;
 mod host;

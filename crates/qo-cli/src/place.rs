@@ -149,6 +149,11 @@ impl Place {
         Ok(())
     }
 
+    /// Whether the store is behind a server, which records what operators do.
+    pub fn is_served(&self) -> bool {
+        ["http:", "https:"].iter().any(|scheme| self.settings.store.starts_with(scheme))
+    }
+
     /// An error on the way to the store, with what to do about it.
     pub fn explained(&self, error: Error) -> Trouble {
         let kind = error.kind();
@@ -157,9 +162,11 @@ impl Place {
         match cause {
             Some(Cause::NoNamespace) => return trouble.hint(FIRST),
             Some(Cause::MustNotCreate) => return trouble,
+            Some(Cause::NoToken) => return trouble.hint(TOKEN),
+            Some(Cause::NotAllowed) => return trouble,
             _ => {}
         }
-        if kind == ErrorKind::Unavailable && self.settings.store.starts_with("http:") {
+        if kind == ErrorKind::Unavailable && self.is_served() {
             return trouble.hint(format!("is a server running at {}? `qo serve` starts one", self.shown()));
         }
         match (kind, qo::doctor::server(&self.settings.store)) {
@@ -186,6 +193,10 @@ impl Place {
 /// What to do where there is no namespace.
 const FIRST: &str =
     "the first `qo submit` or `qo worker` makes it; --store, QO_STORE or .qo.toml name another";
+
+/// What to do without a token, or with a wrong one.
+const TOKEN: &str =
+    "QO_TOKEN holds a token, or QO_TOKEN_FILE names a file that does; `qo token create` makes one";
 
 /// What to do about a hold.
 pub const SPEAK: &str =

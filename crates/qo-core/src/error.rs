@@ -58,6 +58,10 @@ pub enum Cause {
     OtherFormat,
     /// The server answers and refuses: a user, password, database or right must change first.
     Refused,
+    /// A server knows no live token of its caller: show one, or another one. Nothing happened.
+    NoToken,
+    /// The caller's token does not allow the call. Nothing happened.
+    NotAllowed,
 }
 
 /// An error of qo: a [kind](ErrorKind) for the program, a message for the person, and the parts of the message as data.

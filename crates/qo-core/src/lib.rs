@@ -15,7 +15,7 @@
 //! | [`id`], [`group`], [`job`], [`workflow`], [`schedule`] | names, groups, jobs and how they follow one another |
 //! | [`limit`], [`app`] | limits, and which app sets them |
 //! | [`lease`], [`progress`], [`slot`], [`settings`] | sessions, the exchange, slots of programs, how a worker claims |
-//! | [`token`], [`deed`] | what a caller of a server may do, and what operators did |
+//! | [`token`], [`deed`], [`operator`] | what a caller of a server may do, and what operators did |
 //! | [`retry`], [`retention`] | backoff, how long ended jobs are remembered |
 //! | [`command`], [`event`], [`view`] | what a client may ask, what happened, what a client sees |
 //! | [`unreadable`], [`error`](Error), [`caps`] | rows that cannot be read, what can go wrong, how big things may be |
@@ -44,6 +44,7 @@ mod lane;
 pub mod lease;
 pub mod limit;
 pub mod memory;
+pub mod operator;
 pub mod progress;
 pub mod retention;
 pub mod retry;
@@ -76,6 +77,7 @@ pub use lease::{Claim, ClaimedJob, Exchange, ExchangeReply, Granted, NewSession,
 pub use lease::{PrefetchedJob, Settle, Start, Started, Stop, StopReason, Work};
 pub use limit::{CodeLimit, Configuration, DEFAULT_QUEUE_PRIORITY, LimitSource, Limits, TaskOptions};
 pub use memory::MemoryStore;
+pub use operator::Operator;
 pub use progress::{JobProgress, Note, Progress};
 pub use retention::{PartialRetention, Retention};
 pub use retry::RetryPolicy;

@@ -65,22 +65,32 @@ impl Service {
     where
         F: Future<Output = Result<R>>,
     {
+        self.answer_to(request, |caller, request| call(caller.store, request)).await
+    }
+
+    /// Answers a call for its caller.
+    async fn answer_to<Q, R, F>(&self, request: Request<Q>, call: impl FnOnce(Caller, Q) -> F) -> Answer<R>
+    where
+        F: Future<Output = Result<R>>,
+    {
         if *self.ending.borrow() {
             return Err(status::ending());
         }
         let most = most(request.metadata());
         let caller = request.extensions().get::<Caller>().cloned();
-        let Caller { store, .. } = caller.ok_or_else(|| Status::internal("the caller is not known"))?;
-        call(store, request.into_inner())
+        let caller = caller.ok_or_else(|| Status::internal("the caller is not known"))?;
+        call(caller, request.into_inner())
             .await
             .map(Response::new)
             .map_err(|error| status::status(&error, most))
     }
 
-    async fn exchanged(&self, store: Arc<dyn Store>, exchange: Exchange) -> Result<ExchangeReply> {
+    async fn exchanged(&self, caller: Caller, exchange: Exchange) -> Result<ExchangeReply> {
         let (session, free_permits) = (exchange.session, exchange.free_permits);
+        // Before anything else: another caller must not silence the wake-ups of this session.
+        caller.need_session(session).await?;
         self.wakes.is_busy(session);
-        let reply = store.exchange(exchange).await?;
+        let reply = caller.store.exchange(exchange).await?;
         self.wakes.exchanged(session, free_permits, got_jobs(&reply));
         Ok(reply)
     }
@@ -219,18 +229,19 @@ impl Queue for Service {
     }
 
     async fn exchange(&self, request: Request<pb::ExchangeRequest>) -> Answer<pb::ExchangeReply> {
-        self.answer(request, |store, request| async move {
-            Ok(self.exchanged(store, Exchange::try_from(request)?).await?.into())
+        self.answer_to(request, |caller, request| async move {
+            Ok(self.exchanged(caller, Exchange::try_from(request)?).await?.into())
         })
         .await
     }
 
     async fn fetch(&self, request: Request<pb::ExchangeRequest>) -> Answer<pb::FetchReply> {
-        self.answer(request, |store, request| async move {
+        self.answer_to(request, |caller, request| async move {
             let exchange = Exchange::try_from(request)?;
             let (session, free_permits) = (exchange.session, exchange.free_permits);
+            caller.need_session(session).await?;
             self.wakes.is_busy(session);
-            let reply = store.fetch(exchange).await?;
+            let reply = caller.store.fetch(exchange).await?;
             if let Some(reply) = &reply {
                 self.wakes.exchanged(session, free_permits, got_jobs(reply));
             }
@@ -255,13 +266,13 @@ impl Queue for Service {
     }
 
     async fn heartbeat(&self, request: Request<pb::HeartbeatRequest>) -> Answer<pb::HeartbeatReply> {
-        self.answer(request, |store, request| async move {
+        self.answer_to(request, |caller, request| async move {
             let session = session_id("session", &request.session)?;
             let asked = request.task_id.map(|job| job_id("task_id", &job)).transpose()?;
             let percent = request.memory_usage.map(memory_percent).transpose()?;
             let renewal = Exchange { memory_percent: percent, ..Exchange::renew(session, request.number) };
             let reply = self
-                .exchanged(store, Exchange { free_permits: request.available_capacity, ..renewal })
+                .exchanged(caller, Exchange { free_permits: request.available_capacity, ..renewal })
                 .await?;
             Ok(pb::HeartbeatReply {
                 must_stop: reply.stop.iter().any(|stop| Some(stop.job) == asked),
@@ -276,17 +287,19 @@ impl Queue for Service {
     async fn close_session(&self, request: Request<pb::CloseSessionRequest>) -> Answer<pb::Done> {
         self.answer(request, |store, request| async move {
             let session = session_id("session", &request.session)?;
+            store.close_session(session).await?;
             self.wakes.closed(session);
-            store.close_session(session).await.map(|()| pb::Done {})
+            Ok(pb::Done {})
         })
         .await
     }
 
     async fn watch(&self, request: Request<pb::WatchRequest>) -> Answer<Self::WatchStream> {
-        self.answer(request, |_, request| async move {
+        self.answer_to(request, |caller, request| async move {
             Ok(match request.session {
                 Some(session) => {
                     let session = session_id("session", &session)?;
+                    caller.need_session(session).await?;
                     Service::watch(self, self.wakes.of_session(session), Some(session))
                 }
                 None => Service::watch(self, self.wakes.of_all(), None),

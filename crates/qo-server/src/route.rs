@@ -4,13 +4,14 @@
 //! may do what the route [`Needs`].
 
 use crate::caller::Caller;
+use crate::refusal::{Asked, Refusal};
 use crate::shared::Shared;
+use axum::Extension;
 use axum::Router;
 use axum::extract::Request;
 use axum::handler::Handler;
-use axum::http::{Method, StatusCode};
+use axum::http::Method;
 use axum::middleware::{Next, from_fn};
-use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use qo_core::Scope;
 
@@ -54,14 +55,18 @@ impl Routes {
         handler: impl Handler<T, Shared>,
     ) -> Self {
         let Ok(filter) = MethodFilter::try_from(method.clone()) else { return self };
-        let allowed = from_fn(move |caller: Caller, request: Request, next: Next| async move {
-            if let Needs::Scope(scope) = needs
-                && !caller.may(scope)
-            {
-                return refuse();
-            }
-            next.run(request).await
-        });
+        let allowed = from_fn(
+            move |caller: Caller, Extension(asked): Extension<Asked>, request: Request, next: Next| async move {
+                let needed = match needs {
+                    Needs::Scope(scope) => caller.need(scope),
+                    Needs::Nothing => Ok(()),
+                };
+                match needed {
+                    Ok(()) => next.run(request).await,
+                    Err(error) => Refusal::from(error).into_response(&asked),
+                }
+            },
+        );
         self.router = self.router.route(path, on(filter, handler).layer(allowed));
         self.listed.push(Route { method, path, needs });
         self
@@ -83,8 +88,4 @@ impl Routes {
     pub fn finish(self, shared: Shared) -> Router {
         self.router.with_state(shared)
     }
-}
-
-fn refuse() -> Response {
-    StatusCode::FORBIDDEN.into_response()
 }

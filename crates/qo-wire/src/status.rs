@@ -3,6 +3,8 @@
 //! | kind | gRPC | HTTP |
 //! |---|---|---|
 //! | `Invalid` | `INVALID_ARGUMENT` | 400 |
+//! | `Invalid`, because of [`Cause::NoToken`] | `UNAUTHENTICATED` | 401 |
+//! | `Invalid`, because of [`Cause::NotAllowed`] | `PERMISSION_DENIED` | 403 |
 //! | `NotFound` | `NOT_FOUND` | 404 |
 //! | `Conflict` | `ABORTED` | 409 |
 //! | `LimitReached` | `RESOURCE_EXHAUSTED` | 429 |
@@ -17,22 +19,29 @@
 
 use crate::{limits, pb};
 use prost::Message;
-use qo_core::{Error, ErrorKind};
+use qo_core::{Cause, Error, ErrorKind};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
-/// The status code of gRPC for a kind of error.
+/// The status code of gRPC for a kind of error without a cause.
 pub fn code(kind: ErrorKind) -> Code {
-    row(kind).0
+    row(kind, None).0
 }
 
-/// The status code of HTTP for a kind of error.
+/// The status code of HTTP for a kind of error without a cause.
 pub fn http(kind: ErrorKind) -> u16 {
-    row(kind).1
+    row(kind, None).1
 }
 
-fn row(kind: ErrorKind) -> (Code, u16) {
+/// The status code of HTTP for an error.
+pub fn http_of(error: &Error) -> u16 {
+    row(error.kind(), error.cause()).1
+}
+
+fn row(kind: ErrorKind, cause: Option<Cause>) -> (Code, u16) {
     match kind {
+        ErrorKind::Invalid if cause == Some(Cause::NoToken) => (Code::Unauthenticated, 401),
+        ErrorKind::Invalid if cause == Some(Cause::NotAllowed) => (Code::PermissionDenied, 403),
         ErrorKind::Invalid => (Code::InvalidArgument, 400),
         ErrorKind::NotFound => (Code::NotFound, 404),
         ErrorKind::Conflict => (Code::Aborted, 409),
@@ -65,7 +74,7 @@ const ENDING: &str = "qo-ending";
 
 /// An error as a status. Of a long list of mistakes only as many go along as fit into `most` bytes.
 pub fn status(error: &Error, most: usize) -> Status {
-    let code = code(error.kind());
+    let code = row(error.kind(), error.cause()).0;
     let text = &error.message()[..error.message().floor_char_boundary(MESSAGE_BYTES)];
     let value = fitting(pb::Error::from(error), most.saturating_sub(MESSAGE_BYTES)).encode_to_vec();
     let any = prost_types::Any { type_url: TYPE.into(), value };
@@ -108,7 +117,6 @@ fn fitting(mut error: pb::Error, most: usize) -> pb::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use qo_core::Cause;
 
     fn mistakes(count: usize) -> Error {
         let mistake = |n| Error::invalid(format!("limits[api-{n}]"), n, "must be 0 to 1000000, and is more");
@@ -120,6 +128,8 @@ mod tests {
         let errors = [
             Error::invalid("cost", 0, "must be 1 to 1000000").at_item("jobs", 3).found_in("a.toml:7"),
             Error::new(ErrorKind::Data, "no namespace").with_cause(Cause::NoNamespace),
+            Error::new(ErrorKind::Invalid, "no token").with_cause(Cause::NoToken),
+            Error::new(ErrorKind::Invalid, "not allowed").with_cause(Cause::NotAllowed),
             mistakes(100).at("configuration"),
         ];
         for sent in errors {
@@ -127,6 +137,18 @@ mod tests {
             assert_eq!((&read, read.path(), read.value()), (&sent, sent.path(), sent.value()));
             assert_eq!((read.rule(), read.origin()), (sent.rule(), sent.origin()));
             assert_eq!((read.cause(), read.mistakes()), (sent.cause(), sent.mistakes()));
+        }
+    }
+
+    #[test]
+    fn a_caller_without_a_right_gets_the_status_of_the_field() {
+        let refused = |cause| Error::new(ErrorKind::Invalid, "no").with_cause(cause);
+        for (error, code, http) in [
+            (refused(Cause::NoToken), Code::Unauthenticated, 401),
+            (refused(Cause::NotAllowed), Code::PermissionDenied, 403),
+            (refused(Cause::Refused), Code::InvalidArgument, 400),
+        ] {
+            assert_eq!((status(&error, limits::ERROR_BYTES).code(), http_of(&error)), (code, http));
         }
     }
 

@@ -9,6 +9,9 @@ use std::sync::Arc;
 /// Opens the namespace at a URL: `file:DIR`, `s3://bucket/prefix`, `postgres://…?schema=qo`, `http://host:port` for one
 /// behind a `qo serve`, or `memory:` for one that ends with the process.
 ///
+/// Calls to a server show the token of `QO_TOKEN`, or of the file that `QO_TOKEN_FILE` names; `QO_CA_FILE` names the
+/// authorities of its certificate if they are not this machine's.
+///
 /// Several servers of one namespace are named in one URL, `http://a:7700,b:7700`: one is used, and the next one when it
 /// fails.
 ///
@@ -82,11 +85,23 @@ pub async fn open(url: &str, purpose: Purpose) -> Result<Opened> {
         Place::Postgres(url) => open_schema(&url).await?,
         #[cfg(feature = "http")]
         Place::Served(servers) => {
-            Arc::new(qo_wire::RemoteStore::connect(&servers, qo_wire::Options::default()).await?)
+            Arc::new(qo_wire::RemoteStore::connect(&servers, crate::identity::of_process()?).await?)
         }
         Place::Memory => Arc::new(MemoryStore::new()),
     };
     Ok(Opened { store, has_made: false })
+}
+
+/// Whether a store is behind a server, which records by itself what operators do.
+pub fn is_served(store: &dyn Store) -> bool {
+    #[cfg(feature = "http")]
+    let is_served = (store as &dyn std::any::Any).is::<qo_wire::RemoteStore>();
+    #[cfg(not(feature = "http"))]
+    let is_served = {
+        let _ = store;
+        false
+    };
+    is_served
 }
 
 /// The directory that a URL names; none if it names something else, or nothing.

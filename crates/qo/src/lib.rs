@@ -25,6 +25,8 @@ mod exit;
 pub mod failure;
 pub mod guard;
 pub mod handler;
+#[cfg(feature = "http")]
+mod identity;
 pub mod log;
 pub mod metrics;
 pub mod migrate;

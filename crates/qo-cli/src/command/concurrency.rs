@@ -1,6 +1,7 @@
 //! `qo concurrency`
 
 use super::argument;
+use crate::by_hand::by_hand;
 use crate::cli::Format;
 use crate::output::{Array, Screen, Style, Table, Times, group as group_json};
 use crate::place::{Place, did_you_mean, times};
@@ -105,7 +106,7 @@ impl Concurrency {
             Self::Set(Set { group, limit, format }) => {
                 let store = place.open().await?;
                 let others = unknown(place, &store, &group).await?;
-                store.set_limit(group.clone(), limit).await?;
+                by_hand(&*store).set_limit(group.clone(), limit).await?;
                 if format.json {
                     screen.json(&serde_json::json!({ "group": group, "limit": limit }))?;
                 } else {
@@ -121,7 +122,7 @@ impl Concurrency {
             }
             Self::Unset(Unset { group, format }) => {
                 let store = place.open_existing().await?;
-                if let Err(error) = store.unset_limit(group.clone()).await {
+                if let Err(error) = by_hand(&*store).unset_limit(group.clone()).await {
                     return Err(did_you_mean(
                         error.into(),
                         &group.to_string(),
@@ -141,7 +142,7 @@ impl Concurrency {
                     return Err(Trouble::usage("release needs --force").hint(hint));
                 }
                 let store = place.open_existing().await?;
-                if let Err(error) = store.release_slot(group.clone(), FenceToken(slot_id)).await {
+                if let Err(error) = by_hand(&*store).release_slot(group.clone(), FenceToken(slot_id)).await {
                     let hint = format!("`qo concurrency status {group}` shows what holds slots now");
                     return Err(Trouble::from(error).hint(hint));
                 }

@@ -1,5 +1,6 @@
 //! `qo config`
 
+use crate::by_hand::by_hand;
 use crate::cli::Format;
 use crate::output::{Screen, Style, Table};
 use crate::place::{Place, times};
@@ -138,7 +139,7 @@ async fn apply(place: &Place, screen: &mut Screen, format: Format) -> Done {
     let configuration = &place.settings.configuration;
     let app = &configuration.app;
     let store = place.open().await?;
-    let pushed = store.configure(configuration.clone()).await?;
+    let pushed = by_hand(&*store).configure(configuration.clone()).await?;
     if format.json {
         return screen.json(&Applied { app, pushed });
     }

@@ -1,6 +1,7 @@
 //! `qo queues`
 
 use super::argument;
+use crate::by_hand::by_hand;
 use crate::cli::Format;
 use crate::output::{Screen, Style, Table};
 use crate::place::Place;
@@ -73,7 +74,7 @@ async fn pause(
     format: Format,
 ) -> Done {
     let known: Vec<String> = store.queues().await?.into_iter().map(|queue| queue.queue.to_string()).collect();
-    store.pause_queue(name.clone(), paused).await?;
+    by_hand(&**store).pause_queue(name.clone(), paused).await?;
     if format.json {
         screen.json(&serde_json::json!({ "queue": name, "paused": paused }))?;
     } else {

@@ -1,6 +1,7 @@
 //! `qo schedules`
 
 use super::argument;
+use crate::by_hand::by_hand;
 use crate::cli::Format;
 use crate::output::{Outcome, Screen, Style, Table, Times, schedule as schedule_json};
 use crate::place::{Place, did_you_mean, times};
@@ -60,9 +61,9 @@ impl Schedules {
             Some(Action::Trigger(Which { name, format })) => {
                 // The same id again is the same job: a lost answer does not fire it twice.
                 let id = JobId(uuid::Uuid::now_v7());
-                let mut answer = store.trigger_schedule(name.clone(), id).await;
+                let mut answer = by_hand(&*store).trigger_schedule(name.clone(), id).await;
                 if answer.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unknown) {
-                    answer = store.trigger_schedule(name.clone(), id).await;
+                    answer = by_hand(&*store).trigger_schedule(name.clone(), id).await;
                 }
                 match answer {
                     Ok(submitted) if format.json => screen.json(&Outcome::from(submitted)),
@@ -85,7 +86,7 @@ impl Schedules {
 
 async fn enable(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, enabled: bool) -> Done {
     let Which { name, format } = which;
-    if let Err(error) = store.enable_schedule(name.clone(), enabled).await {
+    if let Err(error) = by_hand(&**store).enable_schedule(name.clone(), enabled).await {
         return Err(with_names(store, error, &name).await?);
     }
     if format.json {

@@ -2,6 +2,7 @@
 
 use super::argument::{self, state_name};
 use super::jobs::style;
+use crate::by_hand::by_hand;
 use crate::cli::Format;
 use crate::output::{Array, Screen, Style, Table};
 use crate::place::{Place, did_you_mean, times};
@@ -119,7 +120,7 @@ async fn find(store: &Arc<dyn Store>, name: &Name) -> Done<WorkflowStatus> {
 }
 
 async fn steer(store: &Arc<dyn Store>, name: Name, steer: Steer) -> Done {
-    match store.steer_workflow(name.clone(), steer).await {
+    match by_hand(&**store).steer_workflow(name.clone(), steer).await {
         Ok(()) => Ok(()),
         Err(error) => Err(with_names(store, error, &name).await?),
     }

@@ -64,7 +64,41 @@ fn commands_and_workers_use_the_address_that_serve_prints() {
 #[test]
 fn serve_refuses_an_address_that_others_can_reach() {
     let here = Here::new();
-    here.qo(&["serve", "--listen", "0.0.0.0:7700"]).code(2).says("neither tokens nor TLS");
+    here.qo(&["serve", "--listen", "0.0.0.0:0"]).code(2).says("--tls-cert FILE");
+    here.qo(&["serve", "--tls-cert", "qo.crt"]).code(2).says("--tls-key");
+    here.qo(&["serve", "--trusted-proxy", "anywhere"]).code(2).says("as in 10.0.0.0/8");
     assert!(!here.path(".qo").exists(), "no namespace is made");
-    here.qo(&["jobs", "list", "--store", "https://localhost:7700"]).code(2).says("this release has no TLS");
+}
+
+#[test]
+fn a_command_shows_the_token_of_its_environment_and_of_no_url() {
+    let here = Here::new();
+    let token = here.qo(&["token", "create", "shop", "--scope", "submit", "--store", "file:store"]).line();
+    let ops = here.qo(&["token", "create", "ops", "--scope", "admin", "--store", "file:store"]).line();
+    std::fs::write(here.path("ops.token"), format!("{ops}\n")).expect("written");
+    let server = Server::start(&here);
+    let with = |variable: &str, value: &str, arguments: &[&str]| {
+        let mut command = here.command(&[arguments, &["--store", &server.url]].concat());
+        command.env(variable, value).output().expect("qo starts")
+    };
+    let said = |output: &std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    here.qo(&["jobs", "list", "--store", &server.url]).code(2).says("QO_TOKEN holds a token");
+    let job = with("QO_TOKEN", &token, &["submit", "echo"]);
+    assert!(job.status.success(), "{}", said(&job));
+    let listed = with("QO_TOKEN", &token, &["jobs", "list"]);
+    assert!(listed.status.code() == Some(2) && said(&listed).contains("scope read"), "{}", said(&listed));
+    let file = here.path("ops.token").display().to_string();
+    let paused = with("QO_TOKEN_FILE", &file, &["queues", "pause", "default"]);
+    assert!(paused.status.success(), "{}", said(&paused));
+    // What it did there is recorded under the token's name, once; on the store itself under the user's.
+    here.qo(&["queues", "resume", "default", "--store", "file:store"]).ok();
+    let entries = here.qo(&["audit", "--json", "--store", "file:store"]).json();
+    let text = |entry: usize, field: &str| entries[entry][field].as_str().expect("text").to_owned();
+    assert_eq!(
+        (text(0, "what"), text(1, "what"), text(1, "by")),
+        ("resume queue".into(), "pause queue".into(), "ops".into())
+    );
+    assert!(text(0, "by").contains('@') && text(2, "what") == "create token", "{entries}");
+    let bad = with("QO_TOKEN", "qo_nonsense", &["jobs", "list"]);
+    assert!(bad.status.code() == Some(2) && !said(&bad).contains("nonsense"), "{}", said(&bad));
 }

@@ -7,6 +7,7 @@ mod schemas;
 
 mod calls;
 mod cut;
+mod guard;
 mod http;
 mod messages;
 mod moving;

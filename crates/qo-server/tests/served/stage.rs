@@ -3,7 +3,7 @@
 use crate::schemas::RUNTIME;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
-use qo_core::{Answer, Command, Error, Exchange, ExchangeReply, Result, Store};
+use qo_core::{Answer, Command, Error, Exchange, ExchangeReply, MemoryStore, Result, Store};
 use qo_server::{Options, Server, Stopper, bind};
 use qo_testkit::generator::call;
 use qo_testkit::intercept::{Intercept, Intercepted};
@@ -30,9 +30,22 @@ impl Served {
         Self::start_with(store, Options { sweep_every: PATIENCE * 1_000, ..Options::default() }).await
     }
 
+    /// The same for a suite that creates tokens as it creates jobs, and shows none.
+    async fn start_without_tokens(store: Arc<dyn Store>) -> Self {
+        let options = Options { sweep_every: PATIENCE * 1_000, ..Options::default() };
+        Self::run(Self::server(store, options).await.with_tokens_of(Arc::new(MemoryStore::new())))
+    }
+
     pub async fn start_with(store: Arc<dyn Store>, options: Options) -> Self {
+        Self::run(Self::server(store, options).await)
+    }
+
+    async fn server(store: Arc<dyn Store>, options: Options) -> Server {
         let listener = bind("127.0.0.1:0").await.expect("a free port");
-        let server = Server::new(listener, store, options).expect("a server");
+        Server::new(listener, store, options).expect("a server")
+    }
+
+    fn run(server: Server) -> Self {
         let (address, stopper) = (server.address(), server.stopper());
         Self { address, stopper, run: tokio::spawn(server.run()) }
     }
@@ -75,7 +88,7 @@ pub struct Behind<F>(pub F);
 impl<F: Fixtures> Fixtures for Behind<F> {
     async fn fresh(&self) -> Fixture {
         let Fixture { store, clock } = self.0.fresh().await;
-        let served = Served::start(store).await;
+        let served = Served::start_without_tokens(store).await;
         let store = remote(&[served.address]).await;
         Fixture { store: Arc::new(Intercepted(Remote { store, _served: served })), clock }
     }

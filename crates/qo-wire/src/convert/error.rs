@@ -16,6 +16,8 @@ impl From<Cause> for pb::ErrorCause {
             Cause::OtherNamespace => Self::OtherNamespace,
             Cause::OtherFormat => Self::OtherFormat,
             Cause::Refused => Self::Refused,
+            Cause::NoToken => Self::NoToken,
+            Cause::NotAllowed => Self::NotAllowed,
             // A cause that the protocol does not know yet. The kind says what the caller must do.
             _ => Self::Unspecified,
         }
@@ -29,6 +31,8 @@ fn cause(number: i32) -> Option<Cause> {
         Ok(pb::ErrorCause::OtherNamespace) => Some(Cause::OtherNamespace),
         Ok(pb::ErrorCause::OtherFormat) => Some(Cause::OtherFormat),
         Ok(pb::ErrorCause::Refused) => Some(Cause::Refused),
+        Ok(pb::ErrorCause::NoToken) => Some(Cause::NoToken),
+        Ok(pb::ErrorCause::NotAllowed) => Some(Cause::NotAllowed),
         Ok(pb::ErrorCause::Unspecified) | Err(_) => None,
     }
 }

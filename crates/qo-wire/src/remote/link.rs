@@ -10,16 +10,17 @@
 use crate::limits;
 use crate::methods::{Effect, Method};
 use crate::pb::queue_client::QueueClient;
+use crate::remote::Options;
 use crate::{Addresses, status};
 use prost::Message;
-use qo_core::{Error, ErrorKind, Result};
+use qo_core::{Bearer, Error, ErrorKind, Result};
 use std::error::Error as _;
 use std::future::Future;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tonic::metadata::MetadataValue;
-use tonic::transport::{Channel, Endpoint};
+use tonic::metadata::{AsciiMetadataValue as AsciiValue, MetadataValue};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, ConnectError, Request, Response, Status};
 
 /// How long a connection may take to be made.
@@ -32,6 +33,8 @@ pub(crate) type Client = QueueClient<Channel>;
 
 pub(crate) struct Link {
     servers: Vec<(String, Client)>,
+    /// What each call shows.
+    token: Option<AsciiValue>,
     /// Which of them is asked.
     current: watch::Sender<usize>,
     deadline: Duration,
@@ -49,10 +52,23 @@ enum Failure {
 
 impl Link {
     /// Connections are made when calls need them.
-    pub fn new(addresses: &Addresses, deadline: Duration) -> Result<Self> {
-        let servers = addresses.servers().iter().map(|server| Ok((server.clone(), client(server)?)));
+    ///
+    /// `Invalid` if the token would go to another machine unencrypted.
+    pub fn new(addresses: &Addresses, options: Options) -> Result<Self> {
+        let Options { deadline, token, authorities, insecure } = options;
+        if let (Some(_), Some(server), false) =
+            (&token, addresses.elsewhere(), addresses.is_https() || insecure)
+        {
+            let rule = "must be https://: a token that goes to another machine unencrypted can be read on the way; \
+                        QO_INSECURE=1 sends it all the same";
+            return Err(Error::invalid("store", format_args!("http://{server}"), rule));
+        }
+        let tls = addresses.is_https().then(|| tls(authorities.as_deref()));
+        let servers = addresses.servers().iter();
+        let servers = servers.map(|server| Ok((server.clone(), client(server, tls.as_ref())?)));
         let servers = servers.collect::<Result<Vec<_>>>()?;
-        Ok(Self { servers, current: watch::Sender::new(0), deadline })
+        let token = token.map(|token| shown(&token)).transpose()?;
+        Ok(Self { servers, token, current: watch::Sender::new(0), deadline })
     }
 
     /// A connection to the current server, and which one that is.
@@ -129,6 +145,9 @@ impl Link {
         let bytes = MetadataValue::from_static("262144");
         debug_assert_eq!(bytes.to_str().ok(), Some(limits::ERROR_BYTES_MOST.to_string().as_str()));
         request.metadata_mut().insert(limits::ERROR_BYTES_HEADER, bytes);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
         request
     }
 
@@ -149,9 +168,34 @@ impl Link {
     }
 }
 
-fn client(server: &str) -> Result<Client> {
-    let endpoint = Endpoint::from_shared(format!("http://{server}"))
-        .map_err(|error| Error::invalid("store", server, format_args!("must be host:port: {error}")))?
+/// A token as a header, which is kept out of tables of headers and of logs.
+fn shown(token: &Bearer) -> Result<AsciiValue> {
+    let value = format!("Bearer {}", token.secret_text());
+    let mut value: AsciiValue =
+        value.parse().map_err(|_| Error::invalid("token", "..", "must fit into a header"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn tls(authorities: Option<&[u8]>) -> ClientTlsConfig {
+    let config = ClientTlsConfig::new();
+    match authorities {
+        Some(authorities) => config.ca_certificate(Certificate::from_pem(authorities)),
+        None => config.with_native_roots(),
+    }
+}
+
+fn client(server: &str, tls: Option<&ClientTlsConfig>) -> Result<Client> {
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let invalid = |error| Error::invalid("store", server, format_args!("must be host:port: {error}"));
+    let mut endpoint = Endpoint::from_shared(format!("{scheme}://{server}")).map_err(invalid)?;
+    if let Some(tls) = tls {
+        let unusable = |error| {
+            Error::invalid("QO_CA_FILE", "..", format_args!("must hold certificates in PEM: {error}"))
+        };
+        endpoint = endpoint.tls_config(tls.clone()).map_err(unusable)?;
+    }
+    let endpoint = endpoint
         .connect_timeout(CONNECT)
         .tcp_nodelay(true)
         .tcp_keepalive(Some(KEEPALIVE.0))

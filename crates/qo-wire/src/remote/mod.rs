@@ -9,7 +9,7 @@ mod wake;
 
 use crate::{Addresses, LEVEL, methods, pb};
 use link::Link;
-use qo_core::{Error, ErrorKind, Result, Time};
+use qo_core::{Bearer, Error, ErrorKind, Result, Time};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -23,11 +23,17 @@ pub struct Options {
     ///
     /// A call that takes longer is `Unknown` if it changes something, else `Unavailable`.
     pub deadline: Duration,
+    /// The token that each call shows. Defaults to none. It goes to another machine only by `https://`.
+    pub token: Option<Bearer>,
+    /// The authorities that may sign a server's certificate, in PEM. Defaults to those of this machine.
+    pub authorities: Option<Vec<u8>>,
+    /// Send the token also where others on the way can read it. Defaults to no.
+    pub insecure: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(30) }
+        Self { deadline: Duration::from_secs(30), token: None, authorities: None, insecure: false }
     }
 }
 
@@ -54,7 +60,7 @@ impl RemoteStore {
     ///
     /// Call it in the Tokio runtime in which the store is used.
     pub async fn connect(addresses: &Addresses, options: Options) -> Result<Self> {
-        let link = Arc::new(Link::new(addresses, options.deadline)?);
+        let link = Arc::new(Link::new(addresses, options)?);
         let hello = pb::HandshakeRequest { level: LEVEL, version: env!("CARGO_PKG_VERSION").into() };
         let method = method("Handshake")?;
         let send = |mut client: link::Client, request| async move { client.handshake(request).await };

@@ -150,7 +150,7 @@ pub(super) const ALL: [Known; 17] = [
 ];
 
 /// Variables that begin with `QO_` and are no settings.
-const OTHERS: [&str; 9] = [
+const OTHERS: [&str; 13] = [
     "QO_CONFIG",
     "QO_LOG",
     "QO_JOB_ID",
@@ -160,6 +160,10 @@ const OTHERS: [&str; 9] = [
     "QO_KEY",
     "QO_GROUP",
     "QO_SEED",
+    "QO_TOKEN",
+    "QO_TOKEN_FILE",
+    "QO_CA_FILE",
+    "QO_INSECURE",
 ];
 
 /// The variables of a process. An empty one is none.

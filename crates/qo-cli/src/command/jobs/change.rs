@@ -2,6 +2,7 @@
 
 use super::filter::Filter;
 use super::style;
+use crate::by_hand::by_hand;
 use crate::cli::Format;
 use crate::command::argument::{self, state_name};
 use crate::output::{Screen, Style, Table, counted};
@@ -104,8 +105,8 @@ async fn by_id(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, change
     let mut all = Vec::new();
     for jobs in which.jobs.chunks(caps::CANCELS) {
         let became: Vec<Result<JobState>> = match change {
-            Change::Cancel => store.cancel(jobs.to_vec()).await?,
-            Change::Retry => store.retry(jobs.to_vec()).await?,
+            Change::Cancel => by_hand(&**store).cancel(jobs.to_vec()).await?,
+            Change::Retry => by_hand(&**store).retry(jobs.to_vec()).await?,
         };
         all.extend(jobs.iter().zip(became).map(|(&id, became)| match became {
             Ok(state) => Became { id, state: Some(state), error: None },
@@ -156,7 +157,7 @@ async fn matching(store: &Arc<dyn Store>, screen: &mut Screen, which: Which, cha
     }
     let (mut changed, mut after): (u64, Option<Cursor>) = (0, None);
     while !is_over {
-        let page = store.change_matching(change, filter.clone(), after, caps::PAGE).await;
+        let page = by_hand(&**store).change_matching(change, filter.clone(), after, caps::PAGE).await;
         let page = page.map_err(|error| {
             let done = counted(changed, "job");
             Trouble::from(error).hint(format!("{done} were changed before that; run the command again"))
