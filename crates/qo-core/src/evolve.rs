@@ -493,6 +493,7 @@ impl State {
             timeout_ms,
             retry,
             traceparent: row.traceparent(),
+            due_at: Some(row.run_at),
         }
     }
 

@@ -268,6 +268,9 @@ pub struct QueueStatus {
     pub scheduled: u64,
     /// Steps that are not next in their workflow, whatever their date.
     pub waiting: u64,
+    /// Since when the oldest of the jobs in line has been due. None if there is none.
+    #[serde(default)]
+    pub oldest_due: Option<Time>,
 }
 
 /// A live session.

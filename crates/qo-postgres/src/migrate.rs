@@ -105,6 +105,13 @@ const STEPS: &[Step] = &[
         sql: include_str!("migrations/0007_tokens_and_audit.sql"),
         after: "",
     },
+    Step {
+        version: 8,
+        name: "since when claimed jobs were due",
+        lock: LockLevel::Briefly,
+        sql: include_str!("migrations/0008_since_when_due.sql"),
+        after: "",
+    },
 ];
 
 /// The text of a SQL file, and the file's name.
@@ -140,7 +147,7 @@ const FUNCTIONS: &[(&str, &str)] = &[
 ];
 
 /// The version of the schema that this release works with. Raise it when a function changes, too.
-pub const VERSION: i32 = 7;
+pub const VERSION: i32 = 8;
 
 /// The oldest release, by version of the schema, that may use a schema of this version. Version 1 pushes
 /// configurations in a form that `api_configure` no longer takes.

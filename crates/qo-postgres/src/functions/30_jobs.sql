@@ -81,7 +81,7 @@ CREATE OR REPLACE FUNCTION as_claimed(_job job, _token bigint) RETURNS jsonb LAN
     SELECT jsonb_build_object('id', _job.id, 'token', _token, 'attempt', _job.attempts_used + 1,
         'max_attempts', _job.max_attempts, 'queue', _job.queue, 'task', _job.task, 'group', _job.grp,
         'key', _job.key, 'payload', _job.payload, 'timeout_ms', timeout_of(_job), 'retry', retry_of(_job),
-        'traceparent', _job.traceparent)
+        'traceparent', _job.traceparent, 'due_at', _job.run_at)
 $$;
 
 -- Tells a session with its next exchange to stop a job; nothing if the session has ended.

@@ -252,7 +252,8 @@ BEGIN
             'queue', n.queue, 'priority', queue_priority(n.queue), 'paused', is_paused(n.queue),
             'limit', limit_of('queue:' || n.queue),
             'running', coalesce(c.running, 0), 'claimed', coalesce(c.claimed, 0), 'due', coalesce(c.due, 0),
-            'scheduled', coalesce(c.scheduled, 0), 'waiting', coalesce(c.waiting, 0))
+            'scheduled', coalesce(c.scheduled, 0), 'waiting', coalesce(c.waiting, 0),
+            'oldest_due', c.oldest_due)
             ORDER BY n.queue COLLATE "C"), '[]')
         FROM (
             SELECT q.queue FROM queue q
@@ -263,7 +264,8 @@ BEGIN
                    count(*) FILTER (WHERE e.state = 'claimed') AS claimed,
                    count(*) FILTER (WHERE e.state IS NULL AND t.is_next AND j.run_at <= _now) AS due,
                    count(*) FILTER (WHERE e.state IS NULL AND t.is_next AND j.run_at > _now) AS scheduled,
-                   count(*) FILTER (WHERE e.state IS NULL AND NOT t.is_next) AS waiting
+                   count(*) FILTER (WHERE e.state IS NULL AND NOT t.is_next) AS waiting,
+                   min(j.run_at) FILTER (WHERE e.state IS NULL AND t.is_next AND j.run_at <= _now) AS oldest_due
             FROM job j LEFT JOIN LATERAL (SELECT x.seq, x.state FROM owned_job x WHERE x.seq = j.seq OFFSET 0) h ON true
             CROSS JOIN LATERAL (SELECT CASE WHEN h.seq IN (SELECT unnest(_over)) THEN NULL ELSE h.state END AS state) e
             CROSS JOIN LATERAL (SELECT j.workflow IS NULL OR is_next_at(_over, _gone, j.workflow, j.seq) AS is_next) t

@@ -273,6 +273,7 @@ impl Toy {
             timeout_ms: job.new.timeout_ms.or(task.and_then(|task| task.timeout_ms)),
             retry: job.new.retry.or(task.and_then(|task| task.retry)).unwrap_or_default(),
             traceparent: job.new.traceparent,
+            due_at: Some(job.run_at),
         }
     }
 }

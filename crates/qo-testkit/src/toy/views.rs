@@ -187,6 +187,7 @@ impl Toy {
             self.jobs.iter().filter(|job| job.new.queue == *queue && counts(job)).count() as u64
         };
         let is_pending = |job: &Job| job.state == JobState::Pending;
+        let in_line = self.jobs.iter().filter(|job| job.new.queue == *queue && self.is_in_line(job));
         QueueStatus {
             queue: queue.clone(),
             priority: self.queue_priorities.get(queue).copied().unwrap_or(qo_core::DEFAULT_QUEUE_PRIORITY),
@@ -197,6 +198,7 @@ impl Toy {
             due: count(&|job| self.is_in_line(job)),
             scheduled: count(&|job| is_pending(job) && job.run_at > self.now && self.is_next(job)),
             waiting: count(&|job| is_pending(job) && !self.is_next(job)),
+            oldest_due: in_line.map(|job| job.run_at).min(),
         }
     }
 
