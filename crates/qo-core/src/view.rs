@@ -176,6 +176,13 @@ pub struct GroupStatus {
     pub used: u64,
     /// Slots that all live jobs (pending, claimed and running) would take together, plus those of programs.
     pub live: u64,
+    /// Jobs and programs that have taken slots of it since it has had a limit. Keys are counted under `GROUP/*`, if
+    /// that has a limit.
+    #[serde(default)]
+    pub acquired: u64,
+    /// Submits and programs that it has refused since it has had a limit, because it had no room.
+    #[serde(default)]
+    pub rejected: u64,
 }
 
 /// Some groups, by name and key.

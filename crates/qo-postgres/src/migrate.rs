@@ -107,9 +107,9 @@ const STEPS: &[Step] = &[
     },
     Step {
         version: 8,
-        name: "since when claimed jobs were due",
+        name: "totals of groups, and waits of jobs",
         lock: LockLevel::Briefly,
-        sql: include_str!("migrations/0008_since_when_due.sql"),
+        sql: include_str!("migrations/0008_totals_and_waits.sql"),
         after: "",
     },
 ];
@@ -134,6 +134,7 @@ const FUNCTIONS: &[(&str, &str)] = &[
     sql!("functions/52_line.sql"),
     sql!("functions/53_slots.sql"),
     sql!("functions/54_shared_claim.sql"),
+    sql!("functions/55_totals.sql"),
     sql!("functions/60_over.sql"),
     sql!("functions/70_submit.sql"),
     sql!("functions/75_sql_submit.sql"),

@@ -7,6 +7,7 @@
 use super::State;
 use super::row::{At, Claimed, Group, Held, Job, Label, Queue, ScheduleRow, Session, Spec, Workflow};
 use super::table::Ix;
+use super::total::Totals;
 use crate::decide::GoesBack;
 use crate::lane::Lane;
 use crate::unreadable;
@@ -305,7 +306,8 @@ impl State {
         let rows = self.rows_of(group);
         let (used, live) = rows.fold((0, 0), |(used, live), row| (used + row.used, live + row.live));
         let (limit, source) = in_force.unzip();
-        GroupStatus { group: group.clone(), limit, source, sources, used, live }
+        let Totals { acquired, rejected } = self.total(group);
+        GroupStatus { group: group.clone(), limit, source, sources, used, live, acquired, rejected }
     }
 
     /// The row of a group. For `GROUP/*`, the rows of all its keys.

@@ -48,6 +48,7 @@ BEGIN
     INSERT INTO owned_job (seq, state, session, worker, token, since, until)
         VALUES (_job.seq, 'running', _session, _worker, _token, _now, _now + _timeout_ms + {{TIMEOUT_GRACE_MS}});
     PERFORM count_slots(n.ref, n.slots) FROM needs_of(_job) n;
+    PERFORM count_grant(ARRAY(SELECT n.ref FROM needs_of(_job) n));
     PERFORM put_next_in_line(_now, _job.workflow);
     RETURN _token;
 END $$;

@@ -377,6 +377,7 @@ BEGIN
     IF _due IS NOT NULL AND _fires IS NULL THEN RETURN _due; END IF;
     _swept := end_what_is_over(_now);
     _fired := fire(_now, _fires);
+    PERFORM sum_totals();
     IF ended_anything(_swept) OR _fired > 0 THEN PERFORM notify_listeners(); END IF;
     RETURN _swept || jsonb_build_object('fired', _fired, 'forgotten', forget(_now));
 END $$;

@@ -136,6 +136,7 @@ CREATE OR REPLACE FUNCTION api_exchange_shared(
 ) LANGUAGE plpgsql ROWS 50 AS $$
 DECLARE
     _now bigint; _session session; _settled record; _taken bigint[]; _lease_until bigint;
+    _queues text[]; _groups text[]; _keyed boolean[]; _limits jsonb[];
     _granted bigint[]; _attempts integer[]; _timeouts bigint[]; _retries jsonb[]; _dues bigint[]; _unusual boolean; _bytes bigint;
 BEGIN
     PERFORM check_isolation();
@@ -175,10 +176,11 @@ BEGIN
         DELETE FROM early e WHERE e.ctid = ANY (ARRAY(SELECT x.ctid FROM early x WHERE x.seq = ANY (_taken) FOR UPDATE SKIP LOCKED));
     END IF;
     SELECT CASE WHEN max(g.attempt) > 1 THEN array_agg(g.attempt) END, CASE WHEN count(g.timeout_ms) > 0 THEN array_agg(g.timeout_ms) END,
-           CASE WHEN count(g.retry) > 0 THEN array_agg(g.retry) END, array_agg(g.run_at), bool_or(g.unusual), sum(g.bytes)
-    INTO _attempts, _timeouts, _retries, _dues, _unusual, _bytes FROM (
+           CASE WHEN count(g.retry) > 0 THEN array_agg(g.retry) END, array_agg(g.run_at), bool_or(g.unusual), sum(g.bytes),
+           array_agg(g.queue), array_agg(g.grp), array_agg(g.keyed), array_agg(g.limits) FILTER (WHERE g.limits IS NOT NULL)
+    INTO _attempts, _timeouts, _retries, _dues, _unusual, _bytes, _queues, _groups, _keyed, _limits FROM (
         SELECT j.attempts_used + 1 AS attempt, coalesce(j.timeout_ms, (k.options->>'timeout_ms')::bigint) AS timeout_ms,
-               coalesce(j.retry, nullif(k.options->'retry', 'null')) AS retry, j.run_at,
+               coalesce(j.retry, nullif(k.options->'retry', 'null')) AS retry, j.run_at, j.queue, j.grp, j.key IS NOT NULL AS keyed, j.limits,
                j.workflow IS NOT NULL OR is_over(j.good_until, _now) AS unusual, octet_length(j.payload) AS bytes
         FROM unnest(_taken) WITH ORDINALITY t (seq, n)
         CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = t.seq OFFSET 0) j
@@ -204,6 +206,7 @@ BEGIN
     -- Record the time once a second, without waiting. So after a failover time goes back by a second at most.
     PERFORM FROM clock c WHERE c.latest <= _now - 1000 FOR UPDATE SKIP LOCKED;
     IF FOUND THEN UPDATE clock SET latest = _now; END IF;
+    IF cardinality(_taken) > 0 AND EXISTS (SELECT FROM effective_limit) THEN PERFORM count_grants(_queues, _groups, _keyed, _limits); END IF;
     SELECT array_agg(nextval('fence_token')) INTO _granted FROM generate_subscripts(_taken, 1);
     INSERT INTO owned_job (seq, state, session, worker, token, since, until)
         SELECT g.seq, 'running', _id, _session.worker, g.token, _now, _now + g.timeout_ms + {{TIMEOUT_GRACE_MS}}

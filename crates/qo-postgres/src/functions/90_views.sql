@@ -154,7 +154,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION group_status(_now bigint, _gone bigint[], _ref text, _used bigint) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
-DECLARE _force record; _sources jsonb := limits_of(_ref);
+DECLARE _force record; _sources jsonb := limits_of(_ref); _total record;
 BEGIN
     SELECT f.slots, f.source INTO _force FROM (SELECT 1) one LEFT JOIN limit_and_source(_ref) f ON true;
     IF is_spent_at(_now, _gone, _ref) THEN
@@ -162,8 +162,11 @@ BEGIN
         -- A submit-side limit counts only where no other source says anything.
         IF _force.source = 'submit' THEN SELECT NULL::integer AS slots, NULL::text AS source INTO _force; END IF;
     END IF;
+    SELECT 0 AS acquired, 0 AS rejected INTO _total;
+    -- A key has no total of its own.
+    IF _force.slots IS NOT NULL AND (strpos(_ref, '/') = 0 OR _ref = every_key(_ref)) THEN SELECT * INTO _total FROM total_of(_ref); END IF;
     RETURN jsonb_build_object('group', _ref, 'limit', _force.slots, 'source', _force.source, 'sources', _sources, 'used', _used,
-        'live', live_in(_now, _gone, _ref));
+        'live', live_in(_now, _gone, _ref), 'acquired', _total.acquired, 'rejected', _total.rejected);
 END $$;
 
 -- Slots in use of every reference that has holders, GROUP/* too, in one pass for lists.

@@ -29,12 +29,18 @@ pub(super) struct OfGroup {
     pub used: u64,
     /// Slots that jobs which do not run would take.
     pub waiting: u64,
+    /// Jobs and programs that have taken slots.
+    pub acquired: u64,
+    /// Submits and programs that were refused.
+    pub rejected: u64,
 }
 
 impl OfGroup {
-    fn add(&mut self, status: &GroupStatus) {
-        self.used += status.used;
-        self.waiting += status.live.saturating_sub(status.used);
+    fn add(&mut self, more: Self) {
+        self.used += more.used;
+        self.waiting += more.waiting;
+        self.acquired += more.acquired;
+        self.rejected += more.rejected;
     }
 }
 
@@ -47,6 +53,8 @@ pub(super) struct Sample {
     pub queues: Vec<QueueStatus>,
     pub workers: Vec<WorkerStatus>,
     pub now: Option<Time>,
+    /// The group whose keys come at present, and what has been added of them.
+    keys: Option<(Name, OfGroup)>,
 }
 
 /// The newest sample, and whether the store answered the last time.
@@ -138,52 +146,58 @@ fn last_key() -> Key {
 
 impl Sample {
     fn add(&mut self, status: &GroupStatus) {
-        // Sums of keys are made of the keys themselves, so that a limit of one key counts, too.
-        let (label, limit) = match &status.group {
+        match &status.group {
             GroupRef::EveryKey(_) => {
-                let limit = status.limit;
-                let Some(of_keys) = self.entry(status.group.to_string()) else { return };
-                of_keys.limit = limit;
-                return;
+                // What its keys hold is added key by key, so that a limit of one key counts, too.
+                let (acquired, rejected) = (status.acquired, status.rejected);
+                let of_keys = self.entry(status.group.to_string());
+                of_keys.limit = of_keys.limit.or(status.limit);
+                of_keys.add(OfGroup { acquired, rejected, ..OfGroup::default() });
             }
-            GroupRef::Key(name, _) => (GroupRef::EveryKey(name.clone()).to_string(), None),
-            group => (group.to_string(), status.limit),
-        };
-        if status.limit.is_none() {
-            return;
-        }
-        match self.entry(label) {
-            Some(of_group) => {
-                of_group.limit = of_group.limit.or(limit);
-                of_group.add(status);
+            GroupRef::Key(name, _) if status.limit.is_some() => {
+                let label = GroupRef::EveryKey(name.clone()).to_string();
+                self.entry(label).add(slots(status));
+                match &mut self.keys {
+                    Some((of, sum)) if of == name => sum.add(slots(status)),
+                    keys => *keys = Some((name.clone(), slots(status))),
+                }
             }
-            None => self.other_groups.add(status),
+            group if status.limit.is_some() => {
+                let (acquired, rejected) = (status.acquired, status.rejected);
+                let of_group = self.entry(group.to_string());
+                of_group.limit = status.limit;
+                of_group.add(OfGroup { acquired, rejected, ..slots(status) });
+            }
+            _ => {}
         }
     }
 
-    /// Where a label is counted. None if there are too many.
-    fn entry(&mut self, label: String) -> Option<&mut OfGroup> {
+    /// Where a label is counted.
+    fn entry(&mut self, label: String) -> &mut OfGroup {
         if self.groups.len() >= LABELS && !self.groups.contains_key(&label) {
-            return None;
+            // A sum over groups has no limit.
+            self.other_groups.limit = None;
+            return &mut self.other_groups;
         }
-        Some(self.groups.entry(label).or_default())
+        self.groups.entry(label).or_default()
     }
 
-    /// Replaces what was added of a group's keys by the sum over all of them.
+    /// Adds the keys of a group that the pages so far do not have.
     async fn sum_of_keys(&mut self, store: &dyn Store, name: &Name) -> Result<()> {
+        let Some((_, known)) = self.keys.take().filter(|(of, _)| of == name) else { return Ok(()) };
         let every_key = GroupRef::EveryKey(name.clone());
         let label = every_key.to_string();
-        if !self.groups.contains_key(&label) {
-            return Ok(());
-        }
-        let status = store.group(every_key).await?.status;
-        let of_keys = OfGroup { limit: status.limit, ..OfGroup::default() };
-        if let Some(entry) = self.entry(label) {
-            *entry = of_keys;
-            entry.add(&status);
-        }
+        let all = slots(&store.group(every_key).await?.status);
+        let (used, waiting) =
+            (all.used.saturating_sub(known.used), all.waiting.saturating_sub(known.waiting));
+        self.entry(label).add(OfGroup { used, waiting, ..OfGroup::default() });
         Ok(())
     }
+}
+
+fn slots(status: &GroupStatus) -> OfGroup {
+    let waiting = status.live.saturating_sub(status.used);
+    OfGroup { used: status.used, waiting, ..OfGroup::default() }
 }
 
 #[cfg(test)]

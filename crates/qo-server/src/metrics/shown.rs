@@ -3,7 +3,7 @@
 use super::LABELS;
 use super::sample::{OfGroup, Sample, Shelf};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use qo_core::{QueueStatus, Time};
 use qo_metrics::OTHER;
@@ -73,7 +73,17 @@ fn groups(encoder: &mut DescriptorEncoder, sample: &Sample) -> fmt::Result {
     let help = "The limit of each group; of GROUP/* that of each key.";
     gauge(encoder, "qo_concurrency_slots_limit", help, limits)?;
     let help = "Slots that live jobs of each group would take that do not run.";
-    gauge(encoder, "qo_concurrency_slots_waiting", help, of(|of_group| of_group.waiting))
+    gauge(encoder, "qo_concurrency_slots_waiting", help, of(|of_group| of_group.waiting))?;
+    let help = "Jobs and programs that have taken slots of a group that has a limit, and submits and programs that it refused.";
+    let name = "qo_concurrency_acquisition";
+    let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (label, of_group) in groups() {
+        for (result, count) in [("acquired", of_group.acquired), ("rejected", of_group.rejected)] {
+            let labels = [("group", label), ("result", result)];
+            metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+        }
+    }
+    Ok(())
 }
 
 fn queues(encoder: &mut DescriptorEncoder, sample: &Sample) -> fmt::Result {

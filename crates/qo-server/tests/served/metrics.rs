@@ -4,7 +4,7 @@ use crate::stage::{PATIENCE, Served, block_on, remote};
 use async_trait::async_trait;
 use qo::{Client, Worker, WorkerOptions};
 use qo_core::{Answer, Claim, Command, Error, ErrorKind, Exchange, ExchangeReply, JobId, Key, MemoryStore};
-use qo_core::{Name, NewJob, NewSession, Result, SessionId, Store};
+use qo_core::{Name, NewJob, NewSession, OnLimit, Result, SessionId, Store};
 use qo_server::Options;
 use qo_testkit::generator::call;
 use qo_testkit::intercept::{Intercept, Intercepted};
@@ -114,6 +114,11 @@ fn a_scrape_shows_slots_limits_queues_and_workers() {
         let session = session(&store, 1, 10).await;
         let claimed = store.exchange(claim(session, 1, 10)).await.expect("an exchange").claimed;
         assert_eq!(claimed.len(), 3);
+        for n in [20, 21] {
+            let full = NewJob { on_limit: OnLimit::Reject, ..job(n, "mail", None) };
+            let refused = store.submit(vec![full]).await.expect("an answer");
+            assert_eq!(refused[0].as_ref().expect_err("no room").kind(), ErrorKind::LimitReached);
+        }
         let shown = scrape(served.address).await;
         let resizing = claimed.iter().filter(|job| *job.task == *"resize").count() as f64;
         for (series, value) in [
@@ -122,6 +127,9 @@ fn a_scrape_shows_slots_limits_queues_and_workers() {
             ("qo_concurrency_slots_limit{group=\"cluster\"}", 3.0),
             ("qo_concurrency_slots_waiting{group=\"cluster\"}", 4.0),
             ("qo_concurrency_slots_active{group=\"mail\"}", 3.0 - resizing),
+            ("qo_concurrency_acquisition_total{group=\"cluster\",result=\"acquired\"}", 3.0),
+            ("qo_concurrency_acquisition_total{group=\"resize/*\",result=\"acquired\"}", resizing),
+            ("qo_concurrency_acquisition_total{group=\"mail\",result=\"rejected\"}", 2.0),
             ("qo_concurrency_slots_limit{group=\"mail\"}", 2.0),
             ("qo_concurrency_slots_active{group=\"resize/*\"}", resizing),
             ("qo_concurrency_slots_limit{group=\"resize/*\"}", 1.0),

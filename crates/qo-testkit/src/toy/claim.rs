@@ -242,6 +242,7 @@ impl Toy {
             (token, _) => token,
         };
         let claimed = self.as_claimed(at, token);
+        self.count_acquired(&self.jobs[at].needs());
         let job = &mut self.jobs[at];
         job.state = JobState::Running;
         let timeout_ms = claimed.timeout_ms;

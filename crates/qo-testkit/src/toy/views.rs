@@ -125,6 +125,7 @@ impl Toy {
             let jobs = self.jobs.iter().filter(|job| counts(job));
             jobs.map(|job| u64::from(slots_of(&job.needs(), group))).sum::<u64>() + of_programs
         };
+        let (acquired, rejected) = self.totals.get(group).copied().unwrap_or_default();
         GroupStatus {
             group: group.clone(),
             limit: in_force.map(|(limit, _)| limit),
@@ -132,6 +133,8 @@ impl Toy {
             sources: self.limits.get(group).cloned().unwrap_or_default(),
             used: slots(Job::is_running),
             live: slots(Job::is_live),
+            acquired,
+            rejected,
         }
     }
 
