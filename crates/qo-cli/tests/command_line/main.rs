@@ -15,3 +15,4 @@ mod serve;
 mod settings;
 mod slot;
 mod submit;
+mod telemetry;
