@@ -124,6 +124,7 @@ impl State {
             Event::TokenCreated { token, by } => self.token_created(token, by),
             Event::TokenRevoked { token, by } => self.token_revoked(*token, by),
             Event::Recorded(deed) => self.append_deed(Deed::clone(deed)),
+            Event::Rejected { group, times } => self.count_rejected(group, *times),
             Event::LimitSpent(group) => self.change_limits(group, |limits| limits.submit = None),
         }
         self.free_vacant();
@@ -181,6 +182,7 @@ impl State {
         self.assert_next(ix);
         self.assert_room(&self.needs(self.jobs[ix].lane));
         self.take_token(token);
+        self.count_acquired(self.needs(self.jobs[ix].lane));
         let since = self.now;
         let run = Run { session, token, since, timeout_at, cancel_requested: false };
         self.change_job(ix, |job| job.set_phase(Phase::Running(run)));
@@ -347,6 +349,7 @@ impl State {
         }
         self.assert_room(&needs);
         self.take_token(token);
+        self.count_acquired(needs.clone());
         self.insert_program(Program {
             request: Arc::clone(request),
             token,
@@ -493,6 +496,7 @@ impl State {
             timeout_ms,
             retry,
             traceparent: row.traceparent(),
+            due_at: Some(row.run_at),
         }
     }
 

@@ -31,6 +31,8 @@ pub struct Options {
     pub allow_hosts: Vec<String>,
     /// Proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed. Defaults to none.
     pub trusted_proxies: Vec<Cidr>,
+    /// How old what the store says may be when `/metrics` shows it. Defaults to 5 s.
+    pub sample_every: Duration,
 }
 
 impl Default for Options {
@@ -47,6 +49,7 @@ impl Default for Options {
             read_only: false,
             allow_hosts: Vec::new(),
             trusted_proxies: Vec::new(),
+            sample_every: Duration::from_secs(5),
         }
     }
 }

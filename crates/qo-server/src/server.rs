@@ -10,6 +10,7 @@
 use crate::connection::Counted;
 use crate::gate::{self, Gate};
 use crate::grpc::Service;
+use crate::metrics::{Counts, Numbers};
 use crate::origin::Names;
 use crate::peer::Peer;
 use crate::route::{Route, Routes};
@@ -125,14 +126,15 @@ impl Server {
         if let Some(tls) = &self.tls {
             background.spawn(Arc::clone(tls).follow());
         }
-        let router = self.router(&wakes, &gate)?;
-        self.serve(router).await;
+        let counts = Counts::new();
+        let router = self.router(&wakes, &gate, &counts)?;
+        self.serve(router, counts).await;
         // Dropping `background` ends its tasks.
         Ok(())
     }
 
-    fn router(&self, wakes: &Arc<Wakes>, gate: &Arc<Gate>) -> Result<Router> {
-        let service = Service::new(Arc::clone(wakes), self.ending.subscribe());
+    fn router(&self, wakes: &Arc<Wakes>, gate: &Arc<Gate>, counts: &Counts) -> Result<Router> {
+        let service = Service::new(Arc::clone(wakes), counts.clone(), self.ending.subscribe());
         let queue = QueueServer::new(service)
             .max_decoding_message_size(limits::REQUEST_BYTES)
             .max_encoding_message_size(limits::REPLY_BYTES);
@@ -153,15 +155,18 @@ impl Server {
             store: Arc::clone(&self.store),
             wakes: Arc::clone(wakes),
             gate: Arc::clone(gate),
+            numbers: Numbers::new(Arc::clone(&self.store), counts, self.options.sample_every),
             options: Arc::new(self.options.clone()),
             ending: self.ending.subscribe(),
         };
         let router = grpc.into_axum_router().merge(routes().finish(shared));
         let router = router.fallback(http::nothing_here);
-        Ok(router.layer(axum::middleware::from_fn_with_state(Arc::clone(gate), gate::guard)))
+        let guard = axum::middleware::from_fn_with_state(Arc::clone(gate), gate::guard);
+        let count = axum::middleware::from_fn_with_state(counts.clone(), metrics::count);
+        Ok(router.layer(guard).layer(count))
     }
 
-    async fn serve(self, router: Router) {
+    async fn serve(self, router: Router, counts: Counts) {
         let builder = builder(&self.options);
         let graceful = GracefulShutdown::new();
         let mut ending = self.ending.subscribe();
@@ -183,6 +188,7 @@ impl Server {
             stream.set_nodelay(true).ok();
             let router = Extension(Peer { remote, local }).layer(router.clone());
             let (builder, watcher, tls) = (builder.clone(), graceful.watcher(), self.tls.clone());
+            let open = counts.connection();
             connections.spawn(async move {
                 match tls {
                     // A caller that only begins to greet would hold its place for ever.
@@ -193,7 +199,7 @@ impl Server {
                     },
                     None => converse(stream, router, &builder, watcher).await,
                 }
-                drop(place);
+                drop((place, open));
             });
         }
         drop(self.listener);

@@ -2,6 +2,7 @@
 
 use crate::Options;
 use crate::gate::Gate;
+use crate::metrics::Numbers;
 use crate::wake::Wakes;
 use qo_core::Store;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ pub(crate) struct Shared {
     pub wakes: Arc<Wakes>,
     /// What every request has passed.
     pub gate: Arc<Gate>,
+    /// What it shows at `/metrics`.
+    pub numbers: Arc<Numbers>,
     /// How the server works.
     pub options: Arc<Options>,
     /// Becomes true when the server is told to stop. Streams end then.

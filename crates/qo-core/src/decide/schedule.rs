@@ -1,6 +1,7 @@
 //! Which ticks of a schedule run, and that each runs once. The `schedule` module does the calendar arithmetic.
 
 use super::Decider;
+use super::submit::Admission;
 use crate::app::Apps;
 use crate::state::row::ScheduleRow;
 use crate::{Answer, Configuration, Error, Event, JobId, Missed, Name, Result, Submitted, TickOutcome, Time};
@@ -62,9 +63,13 @@ impl Decider<'_> {
     pub(super) fn trigger_schedule(&mut self, name: &Name, id: JobId) -> Result<Answer> {
         let job = self.schedule(name)?.spec.triggered(name, id)?;
         self.check(&job)?;
-        let admission = self.admit(&job)?;
+        let admission = match self.admit(&job)? {
+            // A refused command leaves no trace.
+            Admission::Refused(_, Err(error)) => return Err(error),
+            admission => admission,
+        };
         self.tick();
-        Ok(Answer::Triggered(self.accept(admission)))
+        Ok(Answer::Triggered(self.accept(admission)?))
     }
 
     /// Submits the jobs of ticks that are due. Returns how many were accepted.

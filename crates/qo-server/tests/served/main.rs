@@ -10,6 +10,7 @@ mod cut;
 mod guard;
 mod http;
 mod messages;
+mod metrics;
 mod moving;
 mod protocol;
 mod sizes;

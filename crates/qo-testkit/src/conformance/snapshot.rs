@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Snapshot {
     /// All jobs, whole, in the order of acceptance.
     pub jobs: Vec<JobDetail>,
-    /// All groups, with their holders, jobs and programs.
+    /// All groups, with their holders, jobs and programs. How often they refused is left out: a refusal changes nothing
+    /// else.
     pub groups: Vec<GroupDetail>,
     /// All queues.
     pub queues: Vec<QueueStatus>,
@@ -47,7 +48,9 @@ impl World {
         }
         let mut groups = Vec::new();
         for status in self.all_groups().await {
-            groups.push(self.store.group(status.group).await.expect("a listed group is there"));
+            let mut group = self.store.group(status.group).await.expect("a listed group is there");
+            group.status.rejected = 0;
+            groups.push(group);
         }
         let queues = self.store.queues().await.expect("queues");
         let workers = self.store.workers().await.expect("workers");
