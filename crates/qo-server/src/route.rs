@@ -21,6 +21,18 @@ pub enum Needs {
     Nothing,
     /// One scope.
     Scope(Scope),
+    /// One of these scopes.
+    OneOf(&'static [Scope]),
+}
+
+impl Needs {
+    fn are_met_by(self, caller: &Caller) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Scope(scope) => caller.may(scope),
+            Self::OneOf(scopes) => scopes.iter().any(|scope| caller.may(*scope)),
+        }
+    }
 }
 
 /// A path and a method that the server answers.
@@ -55,12 +67,7 @@ impl Routes {
     ) -> Self {
         let Ok(filter) = MethodFilter::try_from(method.clone()) else { return self };
         let allowed = from_fn(move |caller: Caller, request: Request, next: Next| async move {
-            if let Needs::Scope(scope) = needs
-                && !caller.may(scope)
-            {
-                return refuse();
-            }
-            next.run(request).await
+            if needs.are_met_by(&caller) { next.run(request).await } else { refuse() }
         });
         self.router = self.router.route(path, on(filter, handler).layer(allowed));
         self.listed.push(Route { method, path, needs });

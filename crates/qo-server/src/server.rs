@@ -83,13 +83,15 @@ impl Server {
         background.spawn(maintain::maintain(Arc::clone(&self.store), self.options.sweep_every));
         background.spawn(Arc::clone(&wakes).follow());
         background.spawn(Arc::clone(&wakes).wake());
-        let router = self.router(&wakes)?;
+        let waits = api::Waits::new(Arc::clone(&self.store));
+        background.spawn(Arc::clone(&waits).look(Arc::clone(&wakes)));
+        let router = self.router(&wakes, &waits)?;
         self.serve(router).await;
         // Dropping `background` ends its tasks.
         Ok(())
     }
 
-    fn router(&self, wakes: &Arc<Wakes>) -> Result<Router> {
+    fn router(&self, wakes: &Arc<Wakes>, waits: &Arc<api::Waits>) -> Result<Router> {
         let service = Service::new(Arc::clone(wakes), self.ending.subscribe());
         let queue = QueueServer::new(service)
             .max_decoding_message_size(limits::REQUEST_BYTES)
@@ -110,13 +112,15 @@ impl Server {
         let shared = Shared {
             store: Arc::clone(&self.store),
             wakes: Arc::clone(wakes),
+            waits: Arc::clone(waits),
             options: Arc::new(self.options.clone()),
             ending: self.ending.subscribe(),
         };
         let router = grpc.into_axum_router().merge(routes().finish(shared));
         let router = router.fallback(http::nothing_here);
         let identify = axum::middleware::from_fn_with_state(Arc::clone(&self.store), caller::identify);
-        Ok(router.layer(identify).layer(axum::middleware::from_fn(http::guard_host)))
+        let explain = axum::middleware::from_fn(api::explain);
+        Ok(router.layer(identify).layer(axum::middleware::from_fn(http::guard_host)).layer(explain))
     }
 
     async fn serve(self, router: Router) {
