@@ -6,8 +6,8 @@
 `cargo test` runs one test program after another, and most of them wait: for a
 lease, a process, a server. This program runs N of them at once (default: the
 number of CPUs), the slowest first, by what they took the last time. Programs
-in ALONE disturb others and run by themselves. Doc tests and the Python package
-(scripts/test_python.py) come last.
+in ALONE disturb others and run by themselves. Doc tests, the Python package
+(scripts/test_python.py) and the HTTP interface (scripts/test_api.py) come last.
 
 NAME picks test programs by a part of `crate/program`: `qo-postgres/equality`.
 
@@ -46,6 +46,8 @@ WHAT = ["--workspace", "--locked", "--features", "qo-cli/bench,qo-cli/guard"]
 ALONE = {"qo/chaos", "qo-postgres/backlog"}
 # Without an earlier run: what is known to take long, so that it does not come last.
 SLOW = ["equality", "conformance", "served", "bucket", "conformance_worker", "conformance_pooler", "attack", "processes"]
+# What is not a test program of cargo.
+SCRIPTS = ["scripts/test_python.py", "scripts/test_api.py"]
 SLOWEST = 10
 # Unit tests, and the programs that find most mistakes in the shortest time without a server.
 FAST = {
@@ -235,8 +237,9 @@ def main() -> int:
     if not arguments.names and not arguments.fast:
         documents = subprocess.run([CARGO, "test", *WHAT, "--doc", "-q"], check=False)
         failed += [] if documents.returncode == 0 else [Ran(Program("doc tests", "", Path()), 0, 1, "")]
-        python = subprocess.run(["scripts/test_python.py"], check=False)
-        failed += [] if python.returncode == 0 else [Ran(Program("scripts/test_python.py", "", Path()), 0, 1, "")]
+        for script in SCRIPTS:
+            done = subprocess.run([script], check=False)
+            failed += [] if done.returncode == 0 else [Ran(Program(script, "", Path()), 0, 1, "")]
     slowest(runner.done)
     if failed:
         print(f"\nFAILED: {', '.join(ran.program.name for ran in failed)}")

@@ -42,6 +42,18 @@ impl Caller {
         self.rights.need(scope)
     }
 
+    /// An error unless the caller may do one of these.
+    pub fn need_one_of(&self, scopes: &[Scope]) -> Result<()> {
+        let mut needed = Ok(());
+        for scope in scopes {
+            needed = self.need(*scope);
+            if needed.is_ok() {
+                break;
+            }
+        }
+        needed
+    }
+
     /// Whether the caller sees every queue. One that does not is refused lists of groups and of workflows.
     pub fn sees_every_queue(&self) -> bool {
         self.rights.queues().is_none()

@@ -22,6 +22,8 @@ pub enum Needs {
     Nothing,
     /// One scope.
     Scope(Scope),
+    /// One of these scopes.
+    OneOf(&'static [Scope]),
 }
 
 /// A path and a method that the server answers.
@@ -59,6 +61,7 @@ impl Routes {
             move |caller: Caller, Extension(asked): Extension<Asked>, request: Request, next: Next| async move {
                 let needed = match needs {
                     Needs::Scope(scope) => caller.need(scope),
+                    Needs::OneOf(scopes) => caller.need_one_of(scopes),
                     Needs::Nothing => Ok(()),
                 };
                 match needed {

@@ -126,14 +126,22 @@ impl Server {
         if let Some(tls) = &self.tls {
             background.spawn(Arc::clone(tls).follow());
         }
+        let waits = api::Waits::new(Arc::clone(&self.store));
+        background.spawn(Arc::clone(&waits).look(Arc::clone(&wakes)));
         let counts = Counts::new();
-        let router = self.router(&wakes, &gate, &counts)?;
+        let router = self.router(&wakes, &gate, &counts, &waits)?;
         self.serve(router, counts).await;
         // Dropping `background` ends its tasks.
         Ok(())
     }
 
-    fn router(&self, wakes: &Arc<Wakes>, gate: &Arc<Gate>, counts: &Counts) -> Result<Router> {
+    fn router(
+        &self,
+        wakes: &Arc<Wakes>,
+        gate: &Arc<Gate>,
+        counts: &Counts,
+        waits: &Arc<api::Waits>,
+    ) -> Result<Router> {
         let service = Service::new(Arc::clone(wakes), counts.clone(), self.ending.subscribe());
         let queue = QueueServer::new(service)
             .max_decoding_message_size(limits::REQUEST_BYTES)
@@ -156,14 +164,16 @@ impl Server {
             wakes: Arc::clone(wakes),
             gate: Arc::clone(gate),
             numbers: Numbers::new(Arc::clone(&self.store), counts, self.options.sample_every),
+            waits: Arc::clone(waits),
             options: Arc::new(self.options.clone()),
             ending: self.ending.subscribe(),
         };
         let router = grpc.into_axum_router().merge(routes().finish(shared));
         let router = router.fallback(http::nothing_here);
         let guard = axum::middleware::from_fn_with_state(Arc::clone(gate), gate::guard);
+        let explain = axum::middleware::from_fn(api::explain);
         let count = axum::middleware::from_fn_with_state(counts.clone(), metrics::count);
-        Ok(router.layer(guard).layer(count))
+        Ok(router.layer(guard).layer(explain).layer(count))
     }
 
     async fn serve(self, router: Router, counts: Counts) {

@@ -3,6 +3,7 @@
 use crate::Options;
 use crate::gate::Gate;
 use crate::metrics::Numbers;
+use crate::api::Waits;
 use crate::wake::Wakes;
 use qo_core::Store;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub(crate) struct Shared {
     pub gate: Arc<Gate>,
     /// What it shows at `/metrics`.
     pub numbers: Arc<Numbers>,
+    /// Requests that wait.
+    pub waits: Arc<Waits>,
     /// How the server works.
     pub options: Arc<Options>,
     /// Becomes true when the server is told to stop. Streams end then.

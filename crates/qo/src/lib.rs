@@ -57,6 +57,7 @@ pub use qo_core::{
 };
 pub use qo_core::{Cause, Error, ErrorKind, Result, Store};
 pub use qo_object::SlotObjects;
+pub use qo_text as text;
 pub use retry::RetryPolicy;
 pub use settings::Settings;
 pub use submit::Submit;

@@ -1,7 +1,9 @@
 //! `qo serve`: one address for commands and workers.
 
 use crate::fixture::{Here, signal, until};
-use std::io::{BufRead, BufReader, Read};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{Child, Stdio};
 
 /// A server, and the URL that it printed.
@@ -101,4 +103,108 @@ fn a_command_shows_the_token_of_its_environment_and_of_no_url() {
     assert!(text(0, "by").contains('@') && text(2, "what") == "create token", "{entries}");
     let bad = with("QO_TOKEN", "qo_nonsense", &["jobs", "list"]);
     assert!(bad.status.code() == Some(2) && !said(&bad).contains("nonsense"), "{}", said(&bad));
+}
+
+/// What a server answers to a GET.
+fn get(url: &str, path: &str) -> Value {
+    let address = url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    let request = format!("GET /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it is sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("a text");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.starts_with("HTTP/1.1 200"), "{path}: {answer}");
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
+}
+
+/// A document of the command line as HTTP has it: fence tokens are strings.
+fn over_http(mut document: Value) -> Value {
+    match &mut document {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let token = value.as_u64().filter(|_| name == "token");
+                *value = token.map_or_else(|| over_http(value.take()), |token| token.to_string().into());
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| *item = over_http(item.take())),
+        _ => {}
+    }
+    document
+}
+
+const EVERYTHING: &str = r#"
+[concurrency.limits]
+nap = 1
+"nap/*" = 1
+[queues.slow]
+priority = 5
+max_concurrency = 7
+[schedules.nightly]
+cron = "0 3 * * *"
+task = "echo"
+payload = { n = 1 }
+"#;
+
+#[test]
+fn http_says_what_the_command_line_prints() {
+    let here = Here::new();
+    here.write(".qo.toml", EVERYTHING);
+    let server = Server::start(&here);
+    let qo = |arguments: &[&str]| here.qo(&[arguments, &["--store", "file:store"]].concat());
+    let tasks = ["nap=exec sleep 600", "echo=echo log >&2; cat", "bad=exit 100"];
+    let tasks: Vec<&str> = tasks.iter().flat_map(|task| ["--task", task]).collect();
+    let worker = [&["worker", "--store", "file:store"], &tasks[..]].concat();
+    let _worker = crate::fixture::Worker::of(
+        here.command(&worker).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("qo starts"),
+    );
+    let whole =
+        ["--key", "a/b", "--limits", "gpu=1", "--timeout", "60s", "--idempotency-key", "k", "--limit", "9"];
+    let done = qo(&[&["submit", "echo", "{\"n\": 1.50}"], &whole[..]].concat()).line();
+    let runs = qo(&["submit", "nap", "--key", "ann"]).line();
+    let waits = qo(&["submit", "nap", "--key", "ann", "--good-until", "1h"]).line();
+    let failed = qo(&["submit", "bad", "--workflow", "order-7"]).line();
+    qo(&["submit", "echo", "--workflow", "order-7"]).ok();
+    qo(&["submit", "echo", "--queue", "slow", "--delay", "1h"]).ok();
+    let state = |job: &str| qo(&["jobs", "show", job, "--json"]).json()["state"].clone();
+    until("all is done", || {
+        state(&done) == "succeeded" && state(&runs) == "running" && state(&failed) == "failed"
+    });
+    qo(&["concurrency", "set", "cluster", "--limit", "50"]).ok();
+
+    let [job, explain, logs] = ["", "/explain", "/logs"].map(|part| format!("/jobs/{done}{part}"));
+    let waiting = format!("/jobs/{waits}/explain");
+    let same: [(&str, &str, &[&str]); 15] = [
+        (&job, "", &["jobs", "show", &done]),
+        (&explain, "", &["explain", &done]),
+        (&logs, "", &["jobs", "logs", &done]),
+        (&format!("/jobs/{runs}"), "", &["jobs", "show", &runs]),
+        (&waiting, "", &["explain", &waits]),
+        ("/jobs", "jobs", &["jobs", "list"]),
+        ("/groups", "groups", &["concurrency", "status"]),
+        ("/groups/nap%2Fann", "", &["concurrency", "status", "nap/ann"]),
+        ("/queues", "queues", &["queues"]),
+        ("/workers", "workers", &["workers"]),
+        ("/workflows", "workflows", &["workflows"]),
+        ("/workflows/order-7", "", &["workflows", "show", "order-7"]),
+        ("/schedules", "schedules", &["schedules"]),
+        ("/pushes", "pushes", &["config", "history"]),
+        ("/audit", "entries", &["audit"]),
+    ];
+    for (path, list, command) in same {
+        let printed = || over_http(qo(&[command, &["--json"]].concat()).json());
+        let answered = || {
+            let mut document = get(&server.url, path);
+            if !list.is_empty() {
+                return document[list].take();
+            }
+            // Holders and steps are paged.
+            if let Some(fields) = document.as_object_mut() {
+                fields.remove("next");
+            }
+            document
+        };
+        // A lease may be renewed between the two.
+        until(&format!("{path} says what {command:?} prints"), || printed() == answered());
+    }
 }

@@ -5,6 +5,7 @@ mod logs;
 #[path = "../../../qo-postgres/tests/fixtures/mod.rs"]
 mod schemas;
 
+mod api;
 mod calls;
 mod cut;
 mod guard;

@@ -13,16 +13,13 @@
 //! | `[tasks.NAME]` | [`TaskSettings`]: programs, and options of tasks |
 //! | `[worker]` | [`WorkerOptions`] |
 
-mod duration;
-mod nearest;
 mod reading;
 mod schedule;
 mod source;
 mod task;
 mod worker;
 
-pub use duration::{parse_ms, show_ms};
-pub use nearest::nearest;
+pub use qo_text::{nearest, parse_ms, show_ms};
 pub use reading::Shown;
 pub use source::{Environment, Source};
 pub use task::{Command, TaskSettings};

@@ -1,7 +1,7 @@
 //! Reading settings: every value carries its source, and every mistake is kept, not only the first.
 
 use super::source::{Environment, Known, Source};
-use super::{duration, nearest};
+use super::{nearest, parse_ms};
 use qo_core::{Error, Json};
 use serde::Serialize;
 use std::cell::RefCell;
@@ -184,8 +184,8 @@ impl Raw<'_> {
     /// A length of time with its unit, in milliseconds.
     pub fn duration_ms(&self) -> Result<u64, String> {
         match self {
-            Self::Text(text) => duration::parse_ms(text),
-            Self::Toml(DeValue::String(text)) => duration::parse_ms(text),
+            Self::Text(text) => parse_ms(text),
+            Self::Toml(DeValue::String(text)) => parse_ms(text),
             Self::Toml(_) => {
                 Err("must be a length of time in quotes, such as \"90s\", \"10m\" or \"14d\"".into())
             }

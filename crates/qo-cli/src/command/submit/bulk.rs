@@ -1,13 +1,14 @@
 //! Many jobs at once: copies of one, or the lines of a file.
 
-use super::options::{Template, fits, now, payload_bytes};
-use super::{Submit, line, new_id, wait};
+use super::options::{fits, now, payload_bytes};
+use super::{Submit, wait};
 use crate::command::argument::state_name;
 use crate::output::{Array, Outcome, Screen, counted};
 use crate::place::Place;
 use crate::trouble::{Done, FAILED, INTERRUPTED, Trouble, exit_code};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use qo::core::{JobId, JobState, Name, NewJob, Submitted, Time};
+use qo::text::{JobText, Zone, new_id};
 use qo::{Client, Error, ErrorKind};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -37,7 +38,7 @@ pub enum Input {
 impl Input {
     /// Checks every line of a file: if one has a mistake, nothing is submitted. Lines of a pipe are checked as they are
     /// read.
-    pub fn check(file: &Path, template: &Template) -> Done<Self> {
+    pub fn check(file: &Path, template: &JobText) -> Done<Self> {
         if file == Path::new("-") {
             return Ok(Self::Stdin);
         }
@@ -83,8 +84,8 @@ fn at_line(number: u64, error: Error) -> Error {
 }
 
 /// The job of a line. The store checks dates that depend on its time.
-fn read_line(text: &str, template: &Template, now: Time) -> Result<NewJob, Error> {
-    let job = line::parse(text)?.or(template);
+fn read_line(text: &str, template: &JobText, now: Time) -> Result<NewJob, Error> {
+    let job = JobText::parse(text, Zone::Machine)?.or(template);
     let is_relative = job.needs_now();
     let job = job.job(now)?;
     job.check().or_else(|error| if is_relative { super::only_dates(error) } else { Err(error) })?;
@@ -130,12 +131,12 @@ pub async fn copies(
     place: &Place,
     screen: &mut Screen,
     submit: &Submit,
-    template: Template,
+    template: JobText,
     count: u64,
 ) -> Done {
     template.clone().job(Time::from_millis(0))?.check().or_else(super::only_dates)?;
     let client = submit.client(place).await?;
-    let now = match template.has_good_until() {
+    let now = match template.good_until.is_some() {
         true => client.store().now().await?,
         false => now(&template, client.store()).await?,
     };
@@ -148,7 +149,7 @@ pub async fn file(
     place: &Place,
     screen: &mut Screen,
     submit: &Submit,
-    template: Template,
+    template: JobText,
     input: Input,
 ) -> Done {
     let client = submit.client(place).await?;
@@ -179,7 +180,7 @@ pub async fn file(
 /// Where jobs come from.
 enum Feed {
     Copies { job: NewJob, number: u64, count: u64 },
-    Lines { lines: mpsc::Receiver<(u64, Result<String, Error>)>, template: Template, now: Time },
+    Lines { lines: mpsc::Receiver<(u64, Result<String, Error>)>, template: JobText, now: Time },
 }
 
 impl Feed {

@@ -1,7 +1,6 @@
 //! `qo submit`
 
 mod bulk;
-mod line;
 mod options;
 pub(super) mod wait;
 
@@ -11,8 +10,9 @@ use crate::output::{Outcome, Screen};
 use crate::place::{Place, listed, tasks_of_workers};
 use crate::trouble::{Done, Trouble};
 use clap::Args;
-use options::{Options, Template};
-use qo::core::{JobId, Json, Name, Submitted, Time};
+use options::Options;
+use qo::core::{Json, Name, Submitted, Time};
+use qo::text::JobText;
 use qo::{Client, Error, ErrorKind, Store};
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
@@ -71,7 +71,7 @@ impl Submit {
     /// Submits.
     pub async fn run(self, place: &Place, screen: &mut Screen) -> Done {
         let payload = self.payload.as_deref().map(read_payload).transpose()?;
-        let template = Template { id: None, task: self.task.clone(), payload, options: self.options.clone() };
+        let template = JobText { task: self.task.clone(), payload, ..self.options.clone().into() };
         if let Some(file) = &self.file {
             let file = bulk::Input::check(file, &template)?;
             return bulk::file(place, screen, &self, template, file).await;
@@ -94,7 +94,7 @@ impl Submit {
         Some(Deadline { patience, at: tokio::time::Instant::now().checked_add(patience)? })
     }
 
-    async fn one(&self, place: &Place, screen: &mut Screen, template: Template) -> Done {
+    async fn one(&self, place: &Place, screen: &mut Screen, template: JobText) -> Done {
         // Report mistakes in the job before a store is made for it.
         template.clone().job(Time::from_millis(0))?.check().or_else(only_dates)?;
         let client = self.client(place).await?;
@@ -226,9 +226,4 @@ fn hint_for(text: &str, error: &str) -> &'static str {
         _ if error.contains("number out of range") => "a number that large must be a text: '\"1e400\"'",
         _ => "a JSON string needs its own quotes: '\"text\"'",
     }
-}
-
-/// A new id.
-fn new_id() -> JobId {
-    JobId(uuid::Uuid::now_v7())
 }

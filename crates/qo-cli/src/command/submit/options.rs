@@ -1,11 +1,11 @@
-//! The options of a job, from the command line or from a line of a file.
+//! The options of a job, on the command line.
 
-use super::new_id;
-use crate::command::argument::{self, Moment};
+use crate::command::argument;
 use crate::trouble::Done;
 use clap::{Args, ValueEnum};
-use qo::core::{GroupRef, JobId, Json, Key, Name, NewJob, OnFailure, OnLimit, Time, Traceparent, caps};
-use qo::{Error, Store};
+use qo::Store;
+use qo::core::{GroupRef, Key, Name, NewJob, OnFailure, OnLimit, Time, Traceparent, caps};
+use qo::text::{JobText, Moment};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -104,99 +104,45 @@ fn limits(text: &str) -> Result<Limits, String> {
     text.split(',').map(one).collect()
 }
 
-/// A job in the making.
-#[derive(Debug, Clone, Default)]
-pub struct Template {
-    /// The id, if it is given.
-    pub id: Option<JobId>,
-    /// The task.
-    pub task: Option<Name>,
-    /// The payload.
-    pub payload: Option<Json>,
-    /// Everything else.
-    pub options: Options,
-}
-
-impl Template {
-    /// Fills in from another template what this one leaves out.
-    pub fn or(self, other: &Self) -> Self {
-        let (a, b) = (self.options, other.options.clone());
-        // `delay` and `at` exclude each other: if this one has either, neither is filled in.
-        let dated = a.delay.is_some() || a.at.is_some();
-        let options = Options {
-            key: a.key.or(b.key),
-            group: a.group.or(b.group),
-            cost: a.cost.or(b.cost),
-            limit: if a.clear_limit { a.limit } else { a.limit.or(b.limit) },
-            clear_limit: a.clear_limit || (a.limit.is_none() && b.clear_limit),
-            limits: a.limits.or(b.limits),
-            queue: a.queue.or(b.queue),
-            priority: a.priority.or(b.priority),
-            delay: if dated { a.delay } else { b.delay },
-            at: if dated { a.at } else { b.at },
-            good_until: a.good_until.or(b.good_until),
-            timeout: a.timeout.or(b.timeout),
-            max_attempts: a.max_attempts.or(b.max_attempts),
-            workflow: a.workflow.or(b.workflow),
-            on_failure: a.on_failure.or(b.on_failure),
-            idempotency_key: a.idempotency_key.or(b.idempotency_key),
-            on_limit: a.on_limit.or(b.on_limit),
-            traceparent: a.traceparent.or(b.traceparent),
-        };
-        let payload = self.payload.or_else(|| other.payload.clone());
-        Self { id: self.id, task: self.task.or_else(|| other.task.clone()), payload, options }
-    }
-
-    /// Whether the job can only be made once the store's time is known.
-    pub fn needs_now(&self) -> bool {
-        let is_relative = |moment: Option<Moment>| matches!(moment, Some(Moment::In(_)));
-        self.options.delay.is_some() || is_relative(self.options.at) || is_relative(self.options.good_until)
-    }
-
-    /// Whether its job may already have expired.
-    pub fn has_good_until(&self) -> bool {
-        self.options.good_until.is_some()
-    }
-
-    /// The job, with an id.
-    pub fn job(self, now: Time) -> Result<NewJob, Error> {
-        let Self { id, task, payload, options } = self;
-        let task = task.ok_or_else(|| Error::invalid("task", "", "must be given"))?;
-        let default = NewJob::new(id.unwrap_or_else(new_id), task);
-        let run_at = options.at.or(options.delay.map(Moment::In)).map(|moment| moment.from(now));
-        Ok(NewJob {
-            payload: payload.unwrap_or_else(Json::null),
-            queue: options.queue.unwrap_or(default.queue),
-            priority: options.priority.unwrap_or(default.priority),
-            run_at,
-            good_until: options.good_until.map(|moment| moment.from(now)),
-            max_attempts: options.max_attempts.unwrap_or(default.max_attempts),
-            timeout_ms: options.timeout,
-            group: options.group,
+impl From<Options> for JobText {
+    fn from(options: Options) -> Self {
+        let on_limit = options.on_limit.map(|when| match when {
+            WhenTaken::Wait => OnLimit::Wait,
+            WhenTaken::Reject => OnLimit::Reject,
+            WhenTaken::Skip => OnLimit::Skip,
+        });
+        let on_failure = options.on_failure.map(|when| match when {
+            WhenFailed::Halt => OnFailure::Halt,
+            WhenFailed::Continue => OnFailure::Continue,
+        });
+        Self {
+            id: None,
+            task: None,
+            payload: None,
             key: options.key,
-            cost: options.cost.unwrap_or(default.cost),
-            limits: options.limits.unwrap_or_default(),
+            group: options.group,
+            cost: options.cost,
             limit: options.limit,
             clear_limit: options.clear_limit,
-            idempotency_key: options.idempotency_key,
-            on_limit: match options.on_limit {
-                None | Some(WhenTaken::Wait) => OnLimit::Wait,
-                Some(WhenTaken::Reject) => OnLimit::Reject,
-                Some(WhenTaken::Skip) => OnLimit::Skip,
-            },
+            limits: options.limits,
+            queue: options.queue,
+            priority: options.priority,
+            delay: options.delay,
+            at: options.at,
+            good_until: options.good_until,
+            timeout: options.timeout,
+            max_attempts: options.max_attempts,
             workflow: options.workflow,
-            on_failure: options.on_failure.map(|when| match when {
-                WhenFailed::Halt => OnFailure::Halt,
-                WhenFailed::Continue => OnFailure::Continue,
-            }),
+            on_failure,
+            idempotency_key: options.idempotency_key,
+            on_limit,
             traceparent: options.traceparent,
-            ..default
-        })
+        }
     }
 }
 
 /// The store's time, if a job needs it.
-pub async fn now(template: &Template, store: &Arc<dyn Store>) -> Done<Time> {
+pub async fn now(template: &JobText, store: &Arc<dyn Store>) -> Done<Time> {
     Ok(if template.needs_now() { store.now().await? } else { Time::from_millis(0) })
 }
 
