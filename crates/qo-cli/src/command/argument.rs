@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+pub use qo::core::words::state_name;
 use qo::core::{GroupRef, IdPrefix, JobId, JobState, Key, Name, Time, Traceparent};
 use qo::settings::{nearest, parse_ms};
 use uuid::Uuid;
@@ -67,19 +68,6 @@ pub fn state(text: &str) -> Result<JobState, String> {
         let all = STATES.map(|(name, _)| name).join(", ");
         format!("must be one of {all}{near}")
     })
-}
-
-/// How a state is written.
-pub fn state_name(state: JobState) -> &'static str {
-    match state {
-        JobState::Pending => "pending",
-        JobState::Claimed => "claimed",
-        JobState::Running => "running",
-        JobState::Succeeded => "succeeded",
-        JobState::Failed => "failed",
-        JobState::Cancelled => "cancelled",
-        JobState::Expired => "expired",
-    }
 }
 
 /// A moment: with its offset, on this machine's clock, or this long from now.
