@@ -110,6 +110,7 @@ impl Server {
         let shared = Shared {
             store: Arc::clone(&self.store),
             wakes: Arc::clone(wakes),
+            history: Arc::default(),
             options: Arc::new(self.options.clone()),
             ending: self.ending.subscribe(),
         };

@@ -10,6 +10,7 @@ mod cut;
 mod http;
 mod messages;
 mod moving;
+mod page;
 mod protocol;
 mod sizes;
 mod stage;
