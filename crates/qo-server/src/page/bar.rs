@@ -2,7 +2,7 @@
 
 use super::text::number;
 use maud::{Markup, html};
-use qo_core::GroupStatus;
+use qo_core::{GroupRef, GroupStatus};
 
 /// Most slots that are drawn one by one.
 const CELLS: u64 = 16;
@@ -14,20 +14,31 @@ const WIDTH: u64 = CELLS * (CELL.0 + CELL.1) - CELL.1;
 /// The size of a sparkline.
 const SPARK: (u64, u64) = (96, 22);
 
-/// How much of a group is taken, drawn.
+/// How much of a group is taken, drawn. Of `GROUP/*` only the limit: each key has its own slots.
+pub fn group(status: &GroupStatus) -> Markup {
+    match (&status.group, status.limit) {
+        (GroupRef::EveryKey(_), Some(limit)) if limit > 0 => {
+            html! { span.free { (number(limit)) " for each key" } }
+        }
+        (_, limit) => slots(status.used, limit),
+    }
+}
+
+/// How many of so many slots are taken, drawn.
 pub fn slots(used: u64, limit: Option<u32>) -> Markup {
     match limit {
         None => html! { span.free { "no limit" } },
         Some(0) if used == 0 => html! { span.state.held { "held" } },
-        Some(limit) => drawn(used, limit.into()),
+        Some(limit) => drawn(used, limit.into(), "slots taken"),
     }
 }
 
-fn drawn(used: u64, limit: u64) -> Markup {
+/// How many of so many are there, drawn. `what` says of what.
+pub fn drawn(used: u64, limit: u64, what: &str) -> Markup {
     let over = used > limit;
     let label = match limit {
         0 => format!("held, and {} still taken", number(used)),
-        _ => format!("{} of {} slots taken", number(used), number(limit)),
+        _ => format!("{} of {} {what}", number(used), number(limit)),
     };
     let cells = used.max(limit);
     if cells <= CELLS {
@@ -62,7 +73,7 @@ pub fn figures(status: &GroupStatus) -> Markup {
     html! {
         span.figures {
             b { (number(status.used)) }
-            @if let Some(limit) = status.limit { " / " (number(limit)) }
+            @if let (Some(limit), false) = (status.limit, matches!(status.group, GroupRef::EveryKey(_))) { " / " (number(limit)) }
         }
     }
 }

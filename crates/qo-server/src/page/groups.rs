@@ -142,9 +142,9 @@ pub fn table(groups: &[&GroupStatus], shared: &Shared) -> Markup {
                     @for group in groups {
                         tr id={"group-" (link::encoded(&group.group.to_string()))} {
                             td.name { a href=(link::group(&group.group)) { bdi { (group.group) } } }
-                            td { (bar::slots(group.used, group.limit)) }
-                            td.right { (bar::figures(group)) }
-                            td.right { @let wanted = bar::wanted(group); @if wanted > 0 { b.waits { (number(wanted)) } } @else { span.none { "0" } } }
+                            td.bar { (bar::group(group)) }
+                            td.right.taken { (bar::figures(group)) }
+                            td.right.wanted { @let wanted = bar::wanted(group); @if wanted > 0 { b.waits { (number(wanted)) } } @else { span.none { "0" } } }
                             td.wide { (source(group.source)) }
                             td.wide { (bar::spark(&shared.history.of([&group.group], |sample| sample.used + sample.waiting), "live")) }
                         }
@@ -236,7 +236,7 @@ fn summary(status: &GroupStatus, shared: &Shared) -> Markup {
     let wanted = bar::wanted(status);
     html! {
         div.summary {
-            (bar::slots(status.used, status.limit))
+            (bar::group(status))
             p {
                 @match status.limit {
                     Some(0) => { span.state.held { "held" } " The limit is 0: nothing starts. " (number(status.used)) " taken" },

@@ -153,7 +153,7 @@ pub(crate) async fn list(
             (piece::nothing("No job matches.", None, None))
             p { a href="/jobs" { "Take all filters away" } }
         } @else {
-            @if caller.may(Scope::Admin) { (bulk(&wanted)) }
+            @if caller.may(Scope::Admin) && !fields.is_empty() { (bulk(&wanted)) }
             (piece::jobs(&page.jobs, now, "Jobs, the newest first"))
         }
         (piece::pager(place.after.map(|_| link::query("/jobs", fields.clone())), next))

@@ -80,7 +80,7 @@ pub fn jobs(jobs: &[JobView], now: Now, caption: &str) -> Markup {
                     tr {
                         th scope="col" { "State" }
                         th scope="col" { "Task" }
-                        th scope="col" { "Job" }
+                        th.wide scope="col" { "Job" }
                         th.wide scope="col" { "Queue" }
                         th.wide scope="col" { "Key" }
                         th.wide.right scope="col" { "Attempts" }
@@ -92,10 +92,10 @@ pub fn jobs(jobs: &[JobView], now: Now, caption: &str) -> Markup {
                         tr id={"job-" (job.id.0)} {
                             td { (state_of(job)) }
                             td.name { a href=(link::job(job.id)) { (job.task) } }
-                            td { (short(job.id)) }
+                            td.wide { (short(job.id)) }
                             td.wide { (job.queue) }
                             td.wide.key { @if let Some(key) = &job.key { bdi { (&**key) } } }
-                            td.wide.right { (job.attempts_used) " of " (job.max_attempts) }
+                            td.wide.right { (job.attempts_used + u32::from(job.running.is_some())) " of " (job.max_attempts) }
                             td.right { (now.ago(job.submitted_at)) }
                         }
                     }

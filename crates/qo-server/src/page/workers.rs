@@ -3,7 +3,7 @@
 use super::frame::{After, Answer, Frame, Section};
 use super::moment::{Now, clock};
 use super::text::number;
-use super::{link, piece};
+use super::{bar, link, piece};
 use crate::caller::Caller;
 use crate::shared::Shared;
 use axum::extract::{Path, Query, State};
@@ -95,10 +95,9 @@ fn condition(worker: &WorkerStatus) -> Markup {
 }
 
 fn permits(worker: &WorkerStatus) -> Markup {
-    let label = format!("{} of {} permits taken", number(worker.running), number(worker.permits));
     html! {
         span.meter {
-            meter min="0" max=(worker.permits.max(1)) value=(worker.running) aria-label=(label) { (label) }
+            (bar::drawn(worker.running, worker.permits.into(), "permits taken"))
             span.figures { b { (number(worker.running)) } " / " (number(worker.permits)) }
         }
     }

@@ -4,7 +4,7 @@ use super::action::Action;
 use super::frame::{After, Answer, Frame, Section};
 use super::moment::Now;
 use super::text::number;
-use super::{link, piece};
+use super::{bar, link, piece};
 use crate::caller::{Caller, Scope};
 use crate::shared::Shared;
 use axum::extract::{Path, Query, State};
@@ -59,7 +59,7 @@ fn table(workflows: &[WorkflowStatus]) -> Markup {
                     tr {
                         th scope="col" { "Workflow" }
                         th scope="col" { "State" }
-                        th scope="col" { "Steps passed" }
+                        th scope="col" { "Steps that have ended" }
                         th.wide scope="col" { "At" }
                     }
                 }
@@ -71,7 +71,7 @@ fn table(workflows: &[WorkflowStatus]) -> Markup {
                             td { (state(workflow.state)) }
                             td {
                                 span.meter {
-                                    meter min="0" max=(workflow.steps.max(1)) value=(passed) aria-label={(passed) " of " (workflow.steps) " steps have ended"} {}
+                                    (bar::drawn(passed.into(), workflow.steps.into(), "steps have ended"))
                                     span.figures { b { (passed) } " / " (workflow.steps) }
                                 }
                             }

@@ -181,6 +181,13 @@
     ask.addEventListener("close", () => ask.replaceChildren());
   }
 
+  // On a phone the section that is open may stand beyond the edge.
+  function showSection() {
+    const list = document.querySelector("header nav");
+    const here = list?.querySelector("[aria-current]");
+    if (here) list.scrollLeft = here.offsetLeft - (list.clientWidth - here.offsetWidth) / 2;
+  }
+
   // Empty fields of a filter need not stand in the address.
   function filters() {
     for (const form of document.querySelectorAll("form.search")) {
@@ -202,6 +209,7 @@
   document.addEventListener("DOMContentLoaded", () => {
     forget();
     themes();
+    showSection();
     localTimes();
     questions();
     filters();
