@@ -20,6 +20,9 @@ const LASTS: Duration = Duration::from_secs(60);
 /// How soon a browser opens the next stream.
 const AGAIN: Duration = Duration::from_millis(500);
 
+/// Browsers pass over an event without data.
+const SOMETHING: &str = "now";
+
 pub(crate) async fn changes(
     State(shared): State<Shared>,
     _: Caller,
@@ -29,9 +32,9 @@ pub(crate) async fn changes(
     tokio::spawn(async move {
         let told = async {
             // The first event says that the stream is open. What changed before it is on the page, or comes with it.
-            sender.send(Ok(Event::default().event("open").retry(AGAIN).data(""))).await.ok();
+            sender.send(Ok(Event::default().event("open").retry(AGAIN).data(SOMETHING))).await.ok();
             while changes.changed().await.is_ok() {
-                if sender.send(Ok(Event::default().event("changed").data(""))).await.is_err() {
+                if sender.send(Ok(Event::default().event("changed").data(SOMETHING))).await.is_err() {
                     return;
                 }
                 sleep(GAP).await;
