@@ -237,6 +237,8 @@ def main() -> int:
         failed += [] if documents.returncode == 0 else [Ran(Program("doc tests", "", Path()), 0, 1, "")]
         python = subprocess.run(["scripts/test_python.py"], check=False)
         failed += [] if python.returncode == 0 else [Ran(Program("scripts/test_python.py", "", Path()), 0, 1, "")]
+        page = subprocess.run(["scripts/test_page.py"], check=False)
+        failed += [] if page.returncode == 0 else [Ran(Program("scripts/test_page.py", "", Path()), 0, 1, "")]
     slowest(runner.done)
     if failed:
         print(f"\nFAILED: {', '.join(ran.program.name for ran in failed)}")
