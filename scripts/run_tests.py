@@ -47,7 +47,7 @@ ALONE = {"qo/chaos", "qo-postgres/backlog"}
 # Without an earlier run: what is known to take long, so that it does not come last.
 SLOW = ["equality", "conformance", "served", "bucket", "conformance_worker", "conformance_pooler", "attack", "processes"]
 # What is not a test program of cargo.
-SCRIPTS = ["scripts/test_python.py", "scripts/test_api.py"]
+SCRIPTS = ["scripts/test_python.py", "scripts/test_api.py", "scripts/test_page.py"]
 SLOWEST = 10
 # Unit tests, and the programs that find most mistakes in the shortest time without a server.
 FAST = {

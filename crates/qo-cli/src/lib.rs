@@ -77,7 +77,7 @@ pub fn main(arguments: Vec<OsString>, host: Host) -> Outcome {
 /// to do about it. `worker` is the command that starts a worker.
 pub fn explained(explanation: &Explanation, now: Time, worker: &str) -> Vec<(String, Option<String>)> {
     let times = output::Times::new(now);
-    let told = |reason| command::explain::told(reason, explanation.job, &times, |_| worker.to_owned());
+    let told = |reason| qo::core::words::told(reason, explanation.job, &times, |_| worker.to_owned());
     explanation.reasons.iter().map(told).collect()
 }
 

@@ -18,6 +18,7 @@
 //! | [`token`], [`deed`], [`operator`] | what a caller of a server may do, and what operators did |
 //! | [`retry`], [`retention`] | backoff, how long ended jobs are remembered |
 //! | [`command`], [`event`], [`view`] | what a client may ask, what happened, what a client sees |
+//! | [`words`] | an explanation in words |
 //! | [`unreadable`], [`error`](Error), [`caps`] | rows that cannot be read, what can go wrong, how big things may be |
 //! | [`decide()`], [`State::evolve`] | the rules: what happens, and what that means |
 //! | [`State`] | rows, and the indexes that make a claim cheap |
@@ -58,6 +59,7 @@ mod traceparent;
 pub mod unreadable;
 pub mod view;
 pub mod watch;
+pub mod words;
 pub mod workflow;
 
 pub use app::{Push, Pushed, Setting, SettingChange, default_app};

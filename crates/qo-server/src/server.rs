@@ -165,6 +165,7 @@ impl Server {
             gate: Arc::clone(gate),
             numbers: Numbers::new(Arc::clone(&self.store), counts, self.options.sample_every),
             waits: Arc::clone(waits),
+            history: Arc::default(),
             options: Arc::new(self.options.clone()),
             ending: self.ending.subscribe(),
         };

@@ -4,6 +4,7 @@ use crate::Options;
 use crate::gate::Gate;
 use crate::metrics::Numbers;
 use crate::api::Waits;
+use crate::page::history::History;
 use crate::wake::Wakes;
 use qo_core::Store;
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub(crate) struct Shared {
     pub numbers: Arc<Numbers>,
     /// Requests that wait.
     pub waits: Arc<Waits>,
+    /// The last minutes, for the page.
+    pub history: Arc<History>,
     /// How the server works.
     pub options: Arc<Options>,
     /// Becomes true when the server is told to stop. Streams end then.

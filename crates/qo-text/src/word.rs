@@ -1,6 +1,7 @@
 //! Names, keys, groups, ids and states. The error is the rule alone: the caller names the field and the value.
 
 use crate::nearest;
+pub use qo_core::words::state_name;
 use qo_core::{Error, GroupRef, IdPrefix, JobId, JobState, Key, Name, Traceparent};
 use uuid::Uuid;
 
@@ -59,11 +60,6 @@ pub fn state(text: &str) -> Result<JobState, String> {
         let near = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
         format!("must be one of {}{near}", STATES.map(|(name, _)| name).join(", "))
     })
-}
-
-/// How a state is written.
-pub fn state_name(state: JobState) -> &'static str {
-    STATES.iter().find(|(_, known)| *known == state).map_or("unknown", |(name, _)| name)
 }
 
 #[cfg(test)]

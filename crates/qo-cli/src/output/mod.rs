@@ -10,6 +10,7 @@ mod table;
 mod time;
 
 pub use json::{Outcome, detail, ended, explanation, group, schedule};
+pub use qo::core::words::counted;
 pub use table::{Style, Table, clean};
 pub use time::Times;
 
@@ -30,11 +31,6 @@ pub enum Colour {
     Always,
     /// Never.
     Never,
-}
-
-/// How many there are of something: `1 job`, `2 jobs`.
-pub fn counted(count: u64, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// Where a command writes: stdout for its result, stderr for everything else.

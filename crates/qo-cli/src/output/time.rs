@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use qo::core::Time;
+use qo::core::words::Moments;
 use qo::settings::show_ms;
 
 /// What moments are shown relative to.
@@ -50,6 +51,20 @@ impl Times {
     /// Both: `2026-11-15 16:41:02 (3m ago)`.
     pub fn full(&self, time: Time) -> String {
         format!("{} ({})", self.clock(time), self.away(time))
+    }
+}
+
+impl Moments for Times {
+    fn full(&self, time: Time) -> String {
+        self.full(time)
+    }
+
+    fn away(&self, time: Time) -> String {
+        self.away(time)
+    }
+
+    fn age(&self, time: Time) -> String {
+        self.age(time)
     }
 }
 

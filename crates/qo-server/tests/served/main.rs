@@ -13,6 +13,7 @@ mod http;
 mod messages;
 mod metrics;
 mod moving;
+mod page;
 mod protocol;
 mod sizes;
 mod stage;
