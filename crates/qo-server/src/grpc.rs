@@ -3,7 +3,8 @@
 use crate::caller::Caller;
 use crate::wake::Wakes;
 use qo_core::{
-    Claim, Cursor, Error, ErrorKind, Exchange, ExchangeReply, FenceToken, JobFilter, JobId, NewJob, NewSession,
+    Claim, Cursor, Error, ErrorKind, Exchange, ExchangeReply, FenceToken, JobFilter, JobId, NewJob,
+    NewSession,
 };
 use qo_core::{Result, SessionId, SlotRequest, Steer, Store, Submitted, TaskOptions};
 use qo_wire::pb::queue_server::Queue;
@@ -94,11 +95,7 @@ impl Service {
     }
 
     /// Wakes a stream whenever a counter grows.
-    fn watch(
-        &self,
-        mut counter: watch::Receiver<u64>,
-        session: Option<SessionId>,
-    ) -> Items<pb::WakeUp> {
+    fn watch(&self, mut counter: watch::Receiver<u64>, session: Option<SessionId>) -> Items<pb::WakeUp> {
         let (sender, receiver) = mpsc::channel(WAKE_UPS);
         let (wakes, mut ending) = (Arc::clone(&self.wakes), self.ending.clone());
         tokio::spawn(async move {

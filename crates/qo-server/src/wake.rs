@@ -46,6 +46,8 @@ const KINDS: usize = 100_000;
 const PAUSE: Duration = Duration::from_millis(200);
 /// Between two questions for the list of workers.
 const LIST_GAP: Duration = Duration::from_secs(1);
+/// Looks that are due within so much are made together.
+const SLACK: Duration = Duration::from_millis(20);
 /// The soonest and the latest that a look is made again because of a date. Clocks differ, and a worker polls in any case.
 const DUE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(3600));
 
@@ -123,6 +125,17 @@ enum Round {
     Cut,
     /// The store did not answer.
     Failed,
+}
+
+impl Round {
+    /// The pause after a round, and how many sessions the next one wakes. None if there is nothing left to do.
+    fn next(&self, few: usize) -> Option<(Duration, usize)> {
+        match self {
+            Self::Whole => None,
+            Self::Cut => Some((ROUND, (few * 2).min(MANY))),
+            Self::Failed => Some((PAUSE, FEW)),
+        }
+    }
 }
 
 impl Look {
@@ -272,18 +285,9 @@ impl Wakes {
             let newest = *changes.borrow_and_update();
             self.list().await;
             let mut few = FEW;
-            loop {
-                few = match self.round(newest, few).await {
-                    Round::Whole => break,
-                    Round::Cut => {
-                        sleep(ROUND).await;
-                        (few * 2).min(MANY)
-                    }
-                    Round::Failed => {
-                        sleep(PAUSE).await;
-                        FEW
-                    }
-                };
+            while let Some((pause, next)) = self.round(newest, few).await.next(few) {
+                sleep(pause).await;
+                few = next;
             }
             let due = self.next_due();
             let is_due = async {
@@ -330,20 +334,23 @@ impl Wakes {
                 return;
             }
         };
+        let live: BTreeSet<SessionId> = workers.iter().map(|worker| worker.session).collect();
+        let Sessions { by_id, kinds, .. } = &mut *sessions;
+        kinds.retain(|id, _| live.contains(id) || by_id.contains_key(id));
         let mut shared: BTreeSet<Serves> = BTreeSet::new();
         for worker in workers {
             let (id, permits) = (worker.session, worker.permits);
-            if sessions.kinds.contains_key(&id) || exchanged.contains(&id) || sessions.kinds.len() >= KINDS {
+            if kinds.contains_key(&id) || exchanged.contains(&id) || kinds.len() >= KINDS {
                 continue;
             }
             let serves = sorted(&worker.queues, &worker.tasks);
             let serves = shared.get(&serves).cloned().unwrap_or_else(|| Arc::new(serves));
             shared.insert(Arc::clone(&serves));
             let is_idle = worker.running == 0 && worker.claimed == 0;
-            sessions.kinds.insert(id, Kind { serves, permits, is_idle });
+            kinds.insert(id, Kind { serves, permits, is_idle });
         }
         // Those that the list does not have are not asked about again.
-        sessions.by_id.values_mut().for_each(|waiting| waiting.is_listed = true);
+        by_id.values_mut().for_each(|waiting| waiting.is_listed = true);
     }
 
     /// Looks for sessions whose look is outdated, until so many were woken.
@@ -385,7 +392,7 @@ impl Wakes {
     fn outdated(&self, newest: u64) -> Vec<Look> {
         let (sessions, now) = (self.sessions(), Instant::now());
         let look = |(id, waiting): (&SessionId, &Waiting)| {
-            let is_old = |look: &Vain| look.seen < newest || look.due.is_some_and(|due| due <= now);
+            let is_old = |look: &Vain| look.seen < newest || look.due.is_some_and(|due| due <= now + SLACK);
             let Vain { claim, .. } = waiting.look.filter(is_old)?;
             let kind = sessions.kinds.get(id).filter(|kind| kind.is_idle);
             let serves = kind.map(|kind| Arc::clone(&kind.serves));
@@ -417,5 +424,23 @@ impl Wakes {
 
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The size of the round after so many like one.
+    fn after(round: &Round, count: usize) -> usize {
+        (0..count).fold(FEW, |few, _| round.next(few).expect("another round").1)
+    }
+
+    #[test]
+    fn rounds_grow_to_a_bound_and_begin_small_after_an_error() {
+        assert_eq!([1, 2, 3].map(|count| after(&Round::Cut, count)), [4, 8, 16]);
+        assert_eq!(after(&Round::Cut, 1_000), MANY);
+        assert_eq!(after(&Round::Failed, 1_000), FEW);
+        assert_eq!(Round::Failed.next(MANY), Some((PAUSE, FEW)));
     }
 }

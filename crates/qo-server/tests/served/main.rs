@@ -8,11 +8,13 @@ mod schemas;
 mod calls;
 mod cut;
 mod http;
+mod leaving;
 mod messages;
 mod moving;
 mod protocol;
 mod sizes;
 mod stage;
+mod wake;
 mod worker;
 
 /// The conformance suite, over gRPC.

@@ -17,10 +17,10 @@
 //! level of the protocol, or serves another namespace than the server before it, gets no call: a submit that is repeated
 //! there would be stored twice.
 
+use super::told::Told;
 use crate::limits;
 use crate::methods::{Effect, Method};
 use crate::pb::queue_client::QueueClient;
-use super::told::Told;
 use crate::{Addresses, LEVEL, pb, status};
 use prost::Message;
 use qo_core::{Error, ErrorKind, Result};
@@ -106,7 +106,7 @@ impl Tries {
     }
 }
 
-/// How long one of so many servers may take, so that each gets its turn before the deadline.
+/// Until when one of so many servers may take, so that each gets its turn before the deadline.
 fn share(deadline: Instant, servers: usize) -> Instant {
     let now = Instant::now();
     let servers = u32::try_from(servers).unwrap_or(u32::MAX);
@@ -249,12 +249,7 @@ impl Link {
             let at = (first + turn) % servers;
             let message = if turn + 1 == servers { request.take() } else { request.clone() };
             let Some(message) = message else { break };
-            // A look is made again elsewhere, so it leaves time for the servers after this one.
-            let until = match method.effect {
-                Effect::Changes => deadline,
-                Effect::Looks => share(deadline, servers - turn),
-            };
-            match self.ask(at, until, message, method, &send).await {
+            match self.ask(at, (deadline, servers - turn), message, method, &send).await {
                 Ok(reply) => {
                     self.stay(at, first, turn);
                     return Ok(reply);
@@ -273,11 +268,13 @@ impl Link {
         Err(tries.in_vain(self))
     }
 
-    /// Makes a call at one server.
+    /// Makes a call at one of so many servers that are left before the deadline.
+    ///
+    /// A handshake or a look is made again elsewhere, so it leaves time for the servers after this one.
     async fn ask<Q, R, F>(
         &self,
         at: usize,
-        until: Instant,
+        (deadline, left): (Instant, usize),
         message: Q,
         method: &Method,
         send: &impl Fn(Client, Request<Q>) -> F,
@@ -286,17 +283,17 @@ impl Link {
         F: Future<Output = std::result::Result<Response<R>, Status>>,
     {
         let mut waiting = Waiting { link: self, at, since: Instant::now(), is_answered: false };
-        let greeted = self.greet(at, until).await;
-        let answer = match greeted {
-            Ok(()) => {
-                let client = self.servers[at].client.clone();
-                timeout_at(until, send(client, self.request(message))).await
-            }
-            Err(failure) => {
-                waiting.is_answered = true;
-                return Err(failure);
-            }
+        let greeted = self.greet(at, share(deadline, left)).await;
+        if let Err(failure) = greeted {
+            waiting.is_answered = true;
+            return Err(failure);
+        }
+        let until = match method.effect {
+            Effect::Changes => deadline,
+            Effect::Looks => share(deadline, left),
         };
+        let client = self.servers[at].client.clone();
+        let answer = timeout_at(until, send(client, self.request(message))).await;
         waiting.is_answered = true;
         match answer {
             Ok(Ok(response)) => Ok(response.into_inner()),
@@ -414,4 +411,18 @@ fn why(status: &Status) -> String {
         source = error.source();
     }
     why
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::methods::method;
+
+    #[test]
+    fn a_reply_that_is_too_large_may_be_that_of_a_call_that_is_done() {
+        let status = Status::out_of_range("decoded message length too large");
+        let of = |name| failure(method(name).expect("a method"), &status);
+        assert!(matches!(of("Submit"), Failure::Lost(_)));
+        assert!(matches!(of("GetJob"), Failure::Answered(error) if error.kind() == ErrorKind::Invalid));
+    }
 }

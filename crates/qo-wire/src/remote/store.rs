@@ -300,6 +300,10 @@ impl Store for RemoteStore {
         Duration::from_millis(self.link.told().coarseness_ms)
     }
 
+    async fn identity(&self) -> Result<Option<String>> {
+        Ok(self.link.told().namespace.clone())
+    }
+
     fn told_of_jobs(&self, seen: u64) -> bool {
         self.wakes.told_of_jobs(seen)
     }

@@ -9,7 +9,7 @@ pub(crate) struct Told {
     /// The release of the server that answered last.
     pub version: String,
     /// The namespace, once a server has told it.
-    namespace: Option<String>,
+    pub namespace: Option<String>,
     /// A renewal costs so much that idle workers should renew seldom, says any of them.
     pub renewals_cost: bool,
     /// How much too early any of them may end a lease, in milliseconds.
