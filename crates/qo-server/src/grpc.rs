@@ -4,9 +4,10 @@ use crate::caller::Caller;
 use crate::metrics::Counts;
 use crate::wake::Wakes;
 use qo_core::{
-    Claim, Cursor, Error, Exchange, ExchangeReply, FenceToken, JobFilter, JobId, NewJob, NewSession,
+    Claim, Cursor, Error, ErrorKind, Exchange, ExchangeReply, FenceToken, JobFilter, JobId, NewJob,
+    NewSession,
 };
-use qo_core::{Result, SlotRequest, Steer, Store, Submitted, TaskOptions};
+use qo_core::{Result, SessionId, SlotRequest, Steer, Store, Submitted, TaskOptions};
 use qo_wire::pb::queue_server::Queue;
 use qo_wire::served::{change, group, group_parts, job_id, lease_id, name, over_items, session_id, token_id};
 use qo_wire::{LEVEL, LEVEL_MIN, limits, pb, status};
@@ -87,23 +88,27 @@ impl Service {
             .map_err(|error| status::status(&error, most))
     }
 
+    /// What a call about a session came to. A session that has ended needs no stream any more.
+    async fn of_session<T>(&self, session: SessionId, result: Result<T>) -> Result<T> {
+        if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Fenced) {
+            self.wakes.refused(session).await;
+        }
+        result
+    }
+
     async fn exchanged(&self, caller: Caller, exchange: Exchange) -> Result<ExchangeReply> {
         let (session, free_permits) = (exchange.session, exchange.free_permits);
         // Before anything else: another caller must not silence the wake-ups of this session.
         caller.need_session(session).await?;
         self.wakes.is_busy(session);
-        let reply = caller.store.exchange(exchange).await?;
+        let reply = self.of_session(session, caller.store.exchange(exchange).await).await?;
         self.wakes.exchanged(session, free_permits, got_jobs(&reply));
         self.counts.exchanged(session, &reply);
         Ok(reply)
     }
 
     /// Wakes a stream whenever a counter grows.
-    fn watch(
-        &self,
-        mut counter: watch::Receiver<u64>,
-        session: Option<qo_core::SessionId>,
-    ) -> Items<pb::WakeUp> {
+    fn watch(&self, mut counter: watch::Receiver<u64>, session: Option<SessionId>) -> Items<pb::WakeUp> {
         let (sender, receiver) = mpsc::channel(WAKE_UPS);
         let (wakes, mut ending) = (Arc::clone(&self.wakes), self.ending.clone());
         let (counts, open) = (self.counts.clone(), self.counts.stream());
@@ -119,6 +124,9 @@ impl Service {
                         sleep(Wakes::gap()).await;
                     }
                 }
+                // Only a session that has ended loses its counter.
+                let over = Error::new(ErrorKind::Fenced, "the session has ended");
+                sender.send(Err(status::status(&over, limits::ERROR_BYTES))).await.ok();
             };
             tokio::select! {
                 () = woken => {}
@@ -156,6 +164,7 @@ impl Queue for Service {
                 tells_changes: store.tells_changes(),
                 renewals_cost: store.renewals_cost(),
                 coarseness_ms: qo_core::millis(store.coarseness()),
+                namespace: store.identity().await?,
             })
         })
         .await
@@ -247,7 +256,7 @@ impl Queue for Service {
             let (session, free_permits) = (exchange.session, exchange.free_permits);
             caller.need_session(session).await?;
             self.wakes.is_busy(session);
-            let reply = caller.store.fetch(exchange).await?;
+            let reply = self.of_session(session, caller.store.fetch(exchange).await).await?;
             if let Some(reply) = &reply {
                 self.wakes.exchanged(session, free_permits, got_jobs(reply));
                 self.counts.exchanged(session, reply);
@@ -262,10 +271,10 @@ impl Queue for Service {
             let session = session_id("session", &request.session)?;
             let claim = request.claim.map(Claim::from).unwrap_or_default();
             let seen = self.wakes.newest();
-            let work = store.work(session, claim).await?;
+            let work = self.of_session(session, store.work(session, claim).await).await?;
             match work.now {
                 true => self.wakes.is_busy(session),
-                false => self.wakes.waits(session, claim, seen),
+                false => self.wakes.waits(session, claim, seen, &work),
             }
             Ok(pb::WorkReply::of(work, store.tells_changes()))
         })

@@ -10,6 +10,7 @@ mod calls;
 mod cut;
 mod guard;
 mod http;
+mod leaving;
 mod messages;
 mod metrics;
 mod moving;
@@ -17,6 +18,7 @@ mod page;
 mod protocol;
 mod sizes;
 mod stage;
+mod wake;
 mod worker;
 
 /// The conformance suite, over gRPC.
