@@ -1,9 +1,9 @@
 //! What the handlers of one server share.
 
 use crate::Options;
+use crate::api::Waits;
 use crate::gate::Gate;
 use crate::metrics::Numbers;
-use crate::api::Waits;
 use crate::page::history::History;
 use crate::wake::Wakes;
 use qo_core::Store;

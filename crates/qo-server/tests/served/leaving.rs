@@ -110,7 +110,7 @@ fn one_deadline_holds_for_all_servers_together() {
             silent.iter().map(|listener| listener.local_addr().expect("an address").to_string()).collect();
         let addresses = Addresses::parse(&format!("http://{}", servers.join(","))).expect("a url");
         let deadline = Duration::from_millis(500);
-        let options = qo_wire::Options { deadline };
+        let options = qo_wire::Options { deadline, ..qo_wire::Options::default() };
         let began = Instant::now();
         let error = RemoteStore::connect(&addresses, options).await.expect_err("no server answers");
         assert_eq!(error.kind(), ErrorKind::Unavailable);

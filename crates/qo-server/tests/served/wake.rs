@@ -11,6 +11,7 @@ use qo_wire::{pb, status};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::time::timeout;
+use tonic::transport::Endpoint;
 use uuid::Uuid;
 
 const CLAIM: Claim = Claim { max: 1, max_claim_batch: None, prefetch: None };
@@ -115,7 +116,8 @@ fn the_stream_of_a_session_that_has_ended_ends() {
         let served = Served::start(Arc::clone(&store) as Arc<dyn Store>).await;
         let session = open(&*store, 1).await;
         let url = format!("http://{}", served.address);
-        let mut client = QueueClient::connect(url).await.expect("it connects");
+        let channel = Endpoint::from_shared(url).expect("a url").connect().await.expect("it connects");
+        let mut client = QueueClient::new(channel);
         let watch = pb::WatchRequest { session: Some(session.to_string()) };
         let mut stream = client.watch(watch).await.expect("a stream").into_inner();
         let claim = Some(pb::Claim::from(CLAIM));

@@ -343,7 +343,7 @@ fn every_route_of_http_answers_each_caller_as_specified() {
                 let answer = with(&headers).await;
                 match route.needs {
                     Needs::Nothing => assert_ne!(answer.status, 403, "{shown}: {who}"),
-                    Needs::Scope(_) => {
+                    Needs::Scope(_) | Needs::OneOf(_) => {
                         assert_eq!(answer.status, 401, "{shown}: {who}: {answer:?}");
                         assert!(answer.header("www-authenticate").is_some(), "{shown}: {who}: {answer:?}");
                     }
@@ -356,6 +356,7 @@ fn every_route_of_http_answers_each_caller_as_specified() {
                 let may = match route.needs {
                     Needs::Nothing => true,
                     Needs::Scope(needed) => needed == *scope || *scope == Admin,
+                    Needs::OneOf(needed) => needed.contains(scope) || *scope == Admin,
                 };
                 assert_ne!(answer.status, 401, "{shown}: only {scope}");
                 assert!(may || answer.status == 403, "{shown}: only {scope}: {answer:?}");
