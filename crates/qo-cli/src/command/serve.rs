@@ -42,7 +42,7 @@ pub struct Serve {
     /// Listen beyond this machine also without TLS, and without a token while the store has none.
     #[arg(long)]
     insecure: bool,
-    /// Let nobody do more than look.
+    /// Let no caller do more than look.
     #[arg(long)]
     read_only: bool,
     /// A name that requests may be for, besides localhost and the address itself; more than one is possible.

@@ -348,7 +348,7 @@ impl Guarded {
         self.rights.need_every_app()
     }
 
-    /// Remembers whose attempts were granted. Without tokens they are everybody's.
+    /// Remembers whose attempts were granted. Without tokens any caller may use them.
     fn granted(&self, session: SessionId, starts: &[Start], reply: &ExchangeReply) {
         if self.rights.token().is_some() {
             self.owners.granted(session, starts, reply);
