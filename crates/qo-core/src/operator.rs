@@ -228,7 +228,7 @@ mod tests {
 
     /// The audit log, the oldest first: what, on, before, after.
     async fn told(store: &MemoryStore) -> Vec<(String, String, Option<String>, Option<String>)> {
-        let entries = store.audit(None, 100).await.expect("the log");
+        let entries = Store::audit(store, None, 100).await.expect("the log");
         let text = |text: Option<AuditText>| text.map(String::from);
         let told = |deed: Deed| (deed.what.into(), deed.on.into(), text(deed.before), text(deed.after));
         entries.into_iter().rev().map(|entry| told(entry.deed)).collect()

@@ -63,7 +63,7 @@ impl HttpBody for Paced {
     }
 }
 
-/// An answer's body that ends when `gone` does. One whose length is known is not worth it.
+/// An answer's body that ends when `gone` does. A body of a known length needs no such end.
 pub(crate) fn until(body: Body, gone: impl Future<Output = ()> + Send + 'static) -> Body {
     match body.size_hint().exact() {
         Some(_) => body,

@@ -144,10 +144,10 @@ impl Gate {
     /// Finds out who calls. A caller that is not known goes on without rights, except to handlers that need none.
     fn identify(&self, headers: &HeaderMap, asked: &Asked, from: IpAddr) -> Result<Known, Refusal> {
         let known = |rights, live| Known { rights, form_token: Arc::clone(&self.form_token), live };
-        let nobody = |why| Ok(known(Arc::new(Rights::none(why)), None));
+        let unknown = |why| Ok(known(Arc::new(Rights::none(why)), None));
         let any = match self.tokens.any() {
             Ok(any) => any,
-            Err(error) => return nobody(error),
+            Err(error) => return unknown(error),
         };
         if !any && (from.is_loopback() || self.is_insecure) {
             return Ok(known(Arc::clone(&self.local), None));
@@ -173,7 +173,7 @@ impl Gate {
         if wrong {
             self.rates.wrong(from).map_err(Refusal::too_often)?;
         }
-        nobody(no_token(hint))
+        unknown(no_token(hint))
     }
 
     /// The token that a person types in to sign in, if it is live. Wrong ones are counted.

@@ -25,7 +25,7 @@ pub struct Options {
     /// Listen beyond loopback also without TLS, and let callers in without a token while the store has none. Defaults
     /// to no.
     pub insecure: bool,
-    /// Nobody may do more than look. Defaults to no.
+    /// No caller may do more than look. Defaults to no.
     pub read_only: bool,
     /// Names besides localhost that requests may be for. Defaults to none.
     pub allow_hosts: Vec<String>,

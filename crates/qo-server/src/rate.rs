@@ -1,7 +1,7 @@
 //! How many requests a caller may make: a bucket of them that fills up again by the second.
 //!
 //! A caller is a token, or an address while it shows none. Wrong tokens are counted apart, by address and far more
-//! strictly, so that nobody can try many, and so that a fleet with a good token is not held up by one with a bad one.
+//! strictly, so that no caller can try many, and so that a fleet with a good token is not held up by one with a bad one.
 
 use qo_core::TokenId;
 use std::collections::HashMap;

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Who {
     /// A caller that shows no live token, and why it is let in nowhere.
-    Nobody(Error),
+    Unknown(Error),
     /// A caller on this machine, while there are no tokens.
     Local,
     /// The bearer of a token.
@@ -42,7 +42,7 @@ impl Rights {
 
     /// The rights of a caller that is not known.
     pub fn none(why: Error) -> Self {
-        Self { who: Who::Nobody(why), scopes: BTreeSet::new(), queues: None, app: None }
+        Self { who: Who::Unknown(why), scopes: BTreeSet::new(), queues: None, app: None }
     }
 
     /// Whether it may do this.
@@ -57,7 +57,7 @@ impl Rights {
 
     /// An error unless it may do one of these.
     pub fn need_one_of(&self, scopes: &[Scope]) -> Result<()> {
-        if let Who::Nobody(why) = &self.who {
+        if let Who::Unknown(why) = &self.who {
             return Err(why.clone());
         }
         if scopes.iter().any(|scope| self.may(*scope)) {
@@ -70,7 +70,7 @@ impl Rights {
     /// An error unless it is known.
     pub fn known(&self) -> Result<()> {
         match &self.who {
-            Who::Nobody(why) => Err(why.clone()),
+            Who::Unknown(why) => Err(why.clone()),
             Who::Local | Who::Token(..) => Ok(()),
         }
     }
@@ -123,7 +123,7 @@ impl Rights {
     pub fn token(&self) -> Option<TokenId> {
         match self.who {
             Who::Token(id, _) => Some(id),
-            Who::Local | Who::Nobody(_) => None,
+            Who::Local | Who::Unknown(_) => None,
         }
     }
 
@@ -132,7 +132,7 @@ impl Rights {
         match &self.who {
             Who::Token(_, name) => name.as_ref(),
             Who::Local => "local",
-            Who::Nobody(_) => "nobody",
+            Who::Unknown(_) => "unknown",
         }
     }
 
@@ -145,12 +145,12 @@ impl Rights {
         match &self.who {
             Who::Token(_, name) => format!("token {name}"),
             // While the server is read-only, it may not do everything either.
-            Who::Local | Who::Nobody(_) => "this caller".into(),
+            Who::Local | Who::Unknown(_) => "this caller".into(),
         }
     }
 }
 
-/// An admin may do everything. On a server that only shows, nobody may do more than look.
+/// An admin may do everything. On a server that only shows, no caller may do more than look.
 fn scopes(scopes: &BTreeSet<Scope>, read_only: bool) -> BTreeSet<Scope> {
     let scopes = if scopes.contains(&Scope::Admin) { Scope::ALL.into() } else { scopes.clone() };
     scopes.into_iter().filter(|scope| !read_only || *scope == Scope::Read).collect()
@@ -181,8 +181,8 @@ mod tests {
 
     #[test]
     fn a_caller_that_is_not_known_may_do_nothing() {
-        let nobody = Rights::none(no_token("no"));
-        assert!(Scope::ALL.iter().all(|scope| !nobody.may(*scope)));
-        assert_eq!(nobody.need(Scope::Read).map_err(|error| error.cause()), Err(Some(Cause::NoToken)));
+        let unknown = Rights::none(no_token("no"));
+        assert!(Scope::ALL.iter().all(|scope| !unknown.may(*scope)));
+        assert_eq!(unknown.need(Scope::Read).map_err(|error| error.cause()), Err(Some(Cause::NoToken)));
     }
 }

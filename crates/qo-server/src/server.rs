@@ -114,7 +114,7 @@ impl Server {
         let gate =
             Arc::new(Gate::new(Arc::clone(&self.store), Arc::clone(&self.tokens), names, &self.options)?);
         if let Err(error) = gate.tokens.read().await {
-            // Nobody is let in until they can be read.
+            // No caller is let in until they can be read.
             tracing::warn!("the tokens cannot be read: {error}");
         }
         let wakes = Wakes::new(Arc::clone(&self.store));

@@ -22,9 +22,9 @@ Examples:
   QO_TOKEN_FILE=shop.token qo submit resize --store https://qo.example.org:7700
 
 It speaks gRPC (package qo.v1, with health and reflection), and HTTP, on one port.
-While the store has no token, callers on this machine may do everything, and no other caller is let in. Once it has one
-(qo token create), every call needs one; only /healthz, /readyz and the page to sign in do not.
-Beyond this machine it listens only with a token and with TLS; --insecure goes without, behind a proxy that does both.
+Without a token in the store, callers on this machine may do everything, and others nothing.
+With one (qo token create), every call needs one, except /healthz, /readyz and signing in.
+Beyond this machine it needs a token and TLS, or --insecure, as behind a proxy that does both.
 The files of the certificate are read again when they change.
 It sweeps: leases end and schedules fire also while no worker is connected.
 Several may serve one store; name them all in the URL, and clients move on when one ends: http://127.0.0.1:7700,127.0.0.1:7701
@@ -42,7 +42,7 @@ pub struct Serve {
     /// Listen beyond this machine also without TLS, and without a token while the store has none.
     #[arg(long)]
     insecure: bool,
-    /// Let nobody do more than look.
+    /// Let no caller do more than look.
     #[arg(long)]
     read_only: bool,
     /// A name that requests may be for, besides localhost and the address itself; more than one is possible.

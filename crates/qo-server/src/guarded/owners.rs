@@ -4,8 +4,8 @@
 //! guessed, so neither proves anything. The owner of a session never changes, and the store keeps it; so what is
 //! remembered here may be forgotten, and is looked up again.
 
-use qo_core::{Error, ErrorKind, Exchange, ExchangeReply, FenceToken, JobDetail, JobFilter, JobState, Name};
-use qo_core::{Result, SessionId, Store, TokenId, caps};
+use qo_core::{Error, ErrorKind, ExchangeReply, FenceToken, JobDetail, JobFilter, JobState, Name};
+use qo_core::{Result, SessionId, Start, Store, TokenId, caps};
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,16 +72,15 @@ impl Owners {
         Ok(known())
     }
 
-    /// An exchange has granted jobs.
-    pub fn granted(&self, exchange: &Exchange, reply: &ExchangeReply) {
-        let session = exchange.session;
+    /// An exchange with these starts has granted jobs.
+    pub fn granted(&self, session: SessionId, starts: &[Start], reply: &ExchangeReply) {
         let mut attempts = locked(&self.attempts);
         let prefetched = reply.prefetched.iter().map(|prefetched| &prefetched.job);
         for job in reply.claimed.iter().chain(prefetched) {
             attempts.insert(job.token, Attempt { queue: job.queue.clone(), session });
         }
         // A start has another token than its claim.
-        for (start, started) in exchange.starts.iter().zip(&reply.started) {
+        for (start, started) in starts.iter().zip(&reply.started) {
             let run = started.as_ref().ok().and_then(|started| started.run);
             if let (Some(run), Some(attempt)) = (run, attempts.get(&start.token).cloned()) {
                 attempts.insert(run.token, attempt);

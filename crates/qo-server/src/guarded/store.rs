@@ -10,7 +10,7 @@ use qo_core::{
     Explanation, FenceToken, GroupDetail, GroupPage, GroupRef, JobDetail, JobFilter, JobId, JobPage,
 };
 use qo_core::{JobState, LeaseId, Name, NewJob, NewSession, OpenedSession, Over, Push, Pushed, QueueStatus};
-use qo_core::{Result, ScheduleStatus, SessionId, SlotLease, SlotRequest, Steer, Submitted, Swept};
+use qo_core::{Result, ScheduleStatus, SessionId, SlotLease, SlotRequest, Start, Steer, Submitted, Swept};
 use qo_core::{TaskOptions, Time, Work, WorkerStatus, WorkflowPage, WorkflowStatus};
 use std::time::Duration;
 
@@ -252,20 +252,19 @@ impl Store for Guarded {
     async fn exchange(&self, exchange: Exchange) -> Result<ExchangeReply> {
         self.rights.need(Works)?;
         self.need_session(exchange.session).await?;
-        if self.rights.token().is_none() {
-            return self.told(self.store.exchange(exchange).await);
-        }
-        let reply = self.told(self.store.exchange(exchange.clone()).await)?;
-        self.owners.granted(&exchange, &reply);
+        let (session, starts) = (exchange.session, exchange.starts.clone());
+        let reply = self.told(self.store.exchange(exchange).await)?;
+        self.granted(session, &starts, &reply);
         Ok(reply)
     }
 
     async fn fetch(&self, exchange: Exchange) -> Result<Option<ExchangeReply>> {
         self.rights.need(Works)?;
         self.need_session(exchange.session).await?;
-        let reply = self.told(self.store.fetch(exchange.clone()).await)?;
-        if let (Some(_), Some(reply)) = (self.rights.token(), &reply) {
-            self.owners.granted(&exchange, reply);
+        let session = exchange.session;
+        let reply = self.told(self.store.fetch(exchange).await)?;
+        if let Some(reply) = &reply {
+            self.granted(session, &[], reply);
         }
         Ok(reply)
     }
@@ -347,6 +346,13 @@ impl Guarded {
         self.rights.need(Admin)?;
         self.rights.need_every_queue("this")?;
         self.rights.need_every_app()
+    }
+
+    /// Remembers whose attempts were granted. Without tokens any caller may use them.
+    fn granted(&self, session: SessionId, starts: &[Start], reply: &ExchangeReply) {
+        if self.rights.token().is_some() {
+            self.owners.granted(session, starts, reply);
+        }
     }
 
     /// Who did something: the token's name. A local caller says it itself.

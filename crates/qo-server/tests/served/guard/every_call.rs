@@ -403,7 +403,7 @@ fn without_tokens_callers_on_this_machine_may_do_everything() {
 }
 
 #[test]
-fn a_server_that_only_shows_lets_nobody_change_anything() {
+fn a_server_that_only_shows_lets_no_caller_change_anything() {
     block_on(async {
         let store = Arc::new(MemoryStore::new());
         let options = Options { read_only: true, sweep_every: PATIENCE * 1_000, ..Options::default() };

@@ -131,7 +131,7 @@ async fn talkative(is_away: bool) -> Served {
 }
 
 #[test]
-fn a_store_that_cannot_tell_its_tokens_lets_nobody_in() {
+fn a_store_that_cannot_tell_its_tokens_lets_no_caller_in() {
     block_on(async {
         let served = talkative(true).await;
         let refused = connect(&served, None).await.err().expect("refused");
