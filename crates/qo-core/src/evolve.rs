@@ -372,14 +372,23 @@ impl State {
         let ix = self.intern_task(&task.task);
         let old = self.registered_by(&task.app, &task.task);
         let change = task_change(old, task);
-        if let Some(group) = old.map(|old| GroupRef::Group(old.group().clone())) {
-            let mine = |code: &CodeLimit| (&code.task, &code.app) == (&task.task, &task.app);
-            self.change_limits(&group, |limits| limits.code.retain(|code| !mine(code)));
+        let old_group = old.map(|old| GroupRef::Group(old.group().clone()));
+        let group = GroupRef::Group(task.group().clone());
+        let mine = |code: &CodeLimit| (&code.task, &code.app) == (&task.task, &task.app);
+        // In one step where the group stays: it would lose its total with its last limit.
+        let code = task.max_concurrent.map(|limit| CodeLimit {
+            task: task.task.clone(),
+            limit,
+            app: task.app.clone(),
+        });
+        if let Some(old_group) = old_group.filter(|old| code.is_none() || *old != group) {
+            self.change_limits(&old_group, |limits| limits.code.retain(|code| !mine(code)));
         }
-        if let Some(limit) = task.max_concurrent {
-            let group = GroupRef::Group(task.group().clone());
-            let code = CodeLimit { task: task.task.clone(), limit, app: task.app.clone() };
-            self.change_limits(&group, |limits| limits.code.push(code));
+        if let Some(code) = code {
+            self.change_limits(&group, |limits| {
+                limits.code.retain(|code| !mine(code));
+                limits.code.push(code);
+            });
         }
         let others = self.tasks[ix].registered.iter().filter(|other| other.app != task.app).cloned();
         self.change_task(ix, others.chain([Arc::clone(task)]).collect());

@@ -1,7 +1,6 @@
 //! Which ticks of a schedule run, and that each runs once. The `schedule` module does the calendar arithmetic.
 
 use super::Decider;
-use super::submit::Admission;
 use crate::app::Apps;
 use crate::state::row::ScheduleRow;
 use crate::{Answer, Configuration, Error, Event, JobId, Missed, Name, Result, Submitted, TickOutcome, Time};
@@ -63,13 +62,9 @@ impl Decider<'_> {
     pub(super) fn trigger_schedule(&mut self, name: &Name, id: JobId) -> Result<Answer> {
         let job = self.schedule(name)?.spec.triggered(name, id)?;
         self.check(&job)?;
-        let admission = match self.admit(&job)? {
-            // A refused command leaves no trace.
-            Admission::Refused(_, Err(error)) => return Err(error),
-            admission => admission,
-        };
+        let admission = self.admit(&job)?;
         self.tick();
-        Ok(Answer::Triggered(self.accept(admission)?))
+        Ok(Answer::Triggered(self.accept(admission)))
     }
 
     /// Submits the jobs of ticks that are due. Returns how many were accepted.

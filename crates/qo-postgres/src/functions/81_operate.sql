@@ -362,12 +362,12 @@ CREATE OR REPLACE FUNCTION slot_lease(_program program) RETURNS jsonb LANGUAGE s
     SELECT jsonb_build_object('token', _program.token, 'since', _program.since, 'lease_until', _program.until)
 $$;
 
--- Whether a request for slots gets none, as far as that can be told without the lock: nothing is over, whose end might
+-- The group for which a request for slots gets none, as far as that can be told without the lock: nothing is over, whose end might
 -- free some, the request is valid and new, and a group of it is full. One statement calls this, so all of it is read at
 -- one moment.
 CREATE OR REPLACE FUNCTION refused_by(_now bigint, _lease uuid, _program program, _submit_limit integer) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
-DECLARE _need record; _limit integer; _full text;
+DECLARE _need record; _limit integer; _is_full boolean := false; _full text;
 BEGIN
     IF EXISTS (SELECT FROM program p WHERE p.lease = _lease) OR EXISTS (SELECT FROM submit_limit b WHERE NOT b.counted)
         OR is_anything_over(_now, NULL) THEN
@@ -376,9 +376,15 @@ BEGIN
     FOR _need IN SELECT * FROM needs_of(_program) LOOP
         _limit := limit_with(_need.ref, CASE WHEN _need.ref = _program.ref THEN _submit_limit END);
         IF _limit > 0 AND _program.slots > _limit THEN RETURN NULL; END IF;
-        IF _full IS NULL AND _need.slots > _limit - used(_need.ref) THEN _full := _need.ref; END IF;
+        IF _need.slots > _limit - used(_need.ref) THEN
+            _is_full := true;
+            _full := coalesce(_full, _need.ref);
+        ELSIF EXISTS (SELECT FROM reserved_for(_now, _need.ref, _need.slots, ARRAY[9223372036854775807], false)) THEN
+            -- A narrower group has room, which is kept for a big job.
+            _full := coalesce(_full, _need.ref);
+        END IF;
     END LOOP;
-    RETURN _full;
+    RETURN CASE WHEN _is_full THEN _full END;
 END $$;
 
 CREATE OR REPLACE FUNCTION api_acquire_slots(_request jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$

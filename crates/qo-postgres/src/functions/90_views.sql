@@ -162,7 +162,7 @@ BEGIN
         -- A submit-side limit counts only where no other source says anything.
         IF _force.source = 'submit' THEN SELECT NULL::integer AS slots, NULL::text AS source INTO _force; END IF;
     END IF;
-    SELECT 0 AS acquired, 0 AS rejected INTO _total;
+    SELECT 0::bigint AS acquired, 0::bigint AS rejected INTO _total;
     -- A key has no total of its own.
     IF _force.slots IS NOT NULL AND (strpos(_ref, '/') = 0 OR _ref = every_key(_ref)) THEN SELECT * INTO _total FROM total_of(_ref); END IF;
     RETURN jsonb_build_object('group', _ref, 'limit', _force.slots, 'source', _force.source, 'sources', _sources, 'used', _used,
