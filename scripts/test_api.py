@@ -36,7 +36,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMATHESIS = "4.32.5"
 # Most examples of each operation: about half a minute in all.
-EXAMPLES = 15
+EXAMPLES = 10
 SEED = 19
 PATIENCE = 30.0
 # A stream has no end.

@@ -103,27 +103,34 @@ type Numbered = Vec<(usize, JobText)>;
 fn of_array(text: &str) -> Result<Numbered> {
     let all: Vec<&RawValue> = serde_json::from_str(text)
         .map_err(|error| Error::invalid("body", text, format_args!("must be an array of jobs: {error}")))?;
-    read(all.into_iter().map(RawValue::get).enumerate())
+    read(all.into_iter().map(RawValue::get).zip(1..), |error, _| error)
 }
 
 fn of_lines(text: &str) -> Result<Numbered> {
-    read(text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()))
+    let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
+    read(lines, |error, line| error.found_in(format_args!("line {line}")))
 }
 
-/// Reads jobs, and lists every mistake.
-fn read<'a>(texts: impl Iterator<Item = (usize, &'a str)>) -> Result<Numbered> {
+/// Reads jobs, and lists every mistake. `place` adds where in the body it is.
+fn read<'a>(
+    texts: impl Iterator<Item = (&'a str, usize)>,
+    place: impl Fn(Error, usize) -> Error,
+) -> Result<Numbered> {
     let (mut jobs, mut mistakes) = (Vec::new(), Vec::new());
-    for (at, text) in texts {
-        if jobs.len() == caps::SUBMIT_JOBS {
+    for (at, (text, line)) in texts.enumerate() {
+        if at == caps::SUBMIT_JOBS {
             let rule = format_args!("must be at most {}", caps::SUBMIT_JOBS);
             return Err(Error::invalid("jobs", "more", rule));
         }
-        // The rules that need no time are checked here, so that a request learns all of its mistakes.
-        match JobText::parse(text, Zone::Given)
-            .and_then(|job| job.clone().job(Time::from_millis(0)).map(|_| job))
-        {
-            Ok(job) => jobs.push((at + 1, job)),
-            Err(error) => mistakes.push(error.at_item("jobs", at)),
+        // Its dates are not those of the store, but whatever needs no time is found out here, for all jobs at once.
+        let read = |text| {
+            let job = JobText::parse(text, Zone::Given)?;
+            job.clone().job(Time::from_millis(0))?;
+            Ok(job)
+        };
+        match read(text) {
+            Ok(job) => jobs.push((line, job)),
+            Err(error) => mistakes.push(place(Error::at_item(error, "jobs", at), line)),
         }
         if mistakes.len() == caps::MISTAKES {
             break;

@@ -105,3 +105,29 @@ impl Waits {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use qo_core::MemoryStore;
+
+    #[test]
+    fn there_are_places_for_so_many_requests_and_no_more() {
+        let waits = Waits::new(Arc::new(MemoryStore::new()));
+        let mut places: Vec<_> = (0..PLACES).map(|_| waits.place().expect("a place")).collect();
+        assert!(waits.place().is_err(), "one more is refused");
+        places.pop();
+        assert!(waits.place().is_ok(), "a place is free again");
+    }
+
+    #[test]
+    fn a_job_for_which_no_request_waits_is_forgotten() {
+        let waits = Waits::new(Arc::new(MemoryStore::new()));
+        let job = qo_text::new_id();
+        let (first, second) = (waits.end_of(job), waits.end_of(job));
+        drop(first);
+        assert_eq!(waits.awaited(), [job]);
+        drop(second);
+        assert_eq!(waits.awaited(), []);
+    }
+}

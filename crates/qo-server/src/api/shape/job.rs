@@ -156,7 +156,8 @@ pub(crate) struct WholeJob {
     /// What its handler gets.
     payload: Any,
     /// What its handler returned; `{"base64": "…"}` if a program wrote bytes that are not UTF-8.
-    #[schema(required)]
+    // Any value may be null, so it is not `Any` or null.
+    #[schema(required, value_type = serde_json::Value)]
     output: Option<Any>,
     /// Its attempts, oldest first, the last 100.
     attempts: Vec<Attempt>,

@@ -19,6 +19,7 @@ pub(crate) struct NewJob {
     #[schema(pattern = "^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", example = "resize")]
     task: String,
     /// What its handler gets. Defaults to null.
+    #[schema(required = false, value_type = serde_json::Value)]
     payload: Option<Any>,
     /// Divides the group: jobs with the same key share its limit. Defaults to none.
     key: Option<String>,

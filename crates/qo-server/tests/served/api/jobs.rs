@@ -139,6 +139,11 @@ fn a_batch_has_an_outcome_for_each_job() {
             problem["mistakes"].as_array().expect("mistakes").iter().map(|one| &one["path"]).collect();
         assert_eq!(paths, ["jobs[1].prio", "jobs[2].cost"]);
         assert_eq!(stage.get("/jobs?task=c").await.json(200)["jobs"], json!([]), "nothing was submitted");
+        let lines = "{\"task\": \"a\"}\n\n{\"task\": 7}\n";
+        let ndjson = "Content-Type: application/x-ndjson";
+        let problem = stage.call_with("POST", "/jobs/batch", ndjson, lines).await.problem(400, "invalid");
+        assert_eq!(problem["path"], "jobs[1].task");
+        assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains("line 3")), "{problem}");
         let keyed = "Content-Type: application/json\nIdempotency-Key: k";
         stage.call_with("POST", "/jobs/batch", keyed, "[]").await.problem(400, "invalid");
     });

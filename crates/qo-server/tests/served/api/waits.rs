@@ -1,9 +1,14 @@
 //! Requests that wait for the end of a job.
 
-use super::{Stage, on_each_store};
-use crate::stage::{PATIENCE, block_on};
+use super::{Stage, on_each_store, request, send};
+use crate::stage::{PATIENCE, Served, block_on};
+use async_trait::async_trait;
 use futures::future::{join, join_all};
-use qo_core::{Json, Outcome};
+use qo_core::{Answer, Command, Json, MemoryStore, Outcome, Result, Store};
+use qo_testkit::generator::call;
+use qo_testkit::intercept::{Intercept, Intercepted};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
@@ -43,21 +48,44 @@ fn a_wait_ends_after_its_time_with_the_job_as_it_is() {
     });
 }
 
+/// A store that counts the looks into it.
+struct Counting {
+    store: MemoryStore,
+    looks: AtomicUsize,
+}
+
+#[async_trait]
+impl Intercept for Counting {
+    async fn command(&self, command: Command) -> Result<Answer> {
+        call(&self.store, command).await
+    }
+
+    fn look(&self) -> Result<&dyn Store> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        Ok(&self.store)
+    }
+}
+
 #[test]
 fn a_server_that_ends_answers_the_requests_that_wait() {
     block_on(async {
-        let mut stage = Stage::in_memory().await;
-        let path = format!("/api/v1/jobs/{}?wait=60s", stage.submit(r#"{"task": "slow"}"#).await);
-        let waiting = tokio::spawn({
-            let (address, request) = (stage.served.address, super::request("GET", &path, "", ""));
-            async move { super::send(address, &request).await }
-        });
-        // The look of the request has come through when the store was asked twice.
-        stage.get("/status").await;
-        let ended = timeout(PATIENCE, stage.served.ended()).await.expect("it drains in time");
-        ended.expect("well");
-        if let Ok(answer) = waiting.await {
-            assert!(answer.status == 200 || answer.body.is_empty(), "{answer:?}");
-        }
+        let store = Arc::new(Intercepted(Counting { store: MemoryStore::new(), looks: AtomicUsize::new(0) }));
+        let mut served = Served::start(store.clone()).await;
+        let json = "Content-Type: application/json";
+        let job = send(served.address, &request("POST", "/api/v1/jobs", json, r#"{"task": "slow"}"#)).await;
+        let path = format!("/api/v1/jobs/{}?wait=60s", job.json(201)["id"].as_str().expect("an id"));
+        let looks = || store.0.looks.load(Ordering::SeqCst);
+        let before = looks();
+        let address = served.address;
+        let waiting = tokio::spawn(async move { send(address, &request("GET", &path, "", "")).await });
+        let looked = async {
+            while looks() == before {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, looked).await.expect("the request has looked at its job, and waits");
+        served.ended().await.expect("well");
+        let answer = waiting.await.expect("an answer");
+        assert_eq!(answer.json(200)["state"], "pending", "the job as it is");
     });
 }
