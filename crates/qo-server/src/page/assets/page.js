@@ -94,11 +94,16 @@
 
   let busy = false;
   let again = false;
+  let quiet = 0;
+  let later;
   let told = 0;
 
   async function refresh() {
+    clearTimeout(later);
     if (busy) { again = true; return; }
+    if (Date.now() < quiet) { later = setTimeout(refresh, quiet - Date.now()); return; }
     busy = true;
+    const asked = Date.now();
     try {
       const answer = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" });
       if (answer.redirected || answer.status === 401 || answer.status === 403) { location.reload(); return; }
@@ -119,6 +124,9 @@
       // The stream says when the server is back.
     } finally {
       busy = false;
+      // A store that takes long is asked the more seldom.
+      const took = Date.now() - asked;
+      quiet = took > 300 ? Date.now() + 4 * took : 0;
       if (again) { again = false; refresh(); }
     }
   }
