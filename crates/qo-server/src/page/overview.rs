@@ -81,7 +81,8 @@ pub(crate) async fn overview(
         }
         (recent(&failed, now))
     };
-    let pace = if is_whole { Pace::Usual } else { Pace::Following };
+    // What is kept or missing is asked for again soon.
+    let pace = if is_whole && late.is_zero() { Pace::Usual } else { Pace::Following };
     Ok(Frame::new(&caller, Section::Overview, title).after(after).pace(pace).around(content))
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A database with a million live jobs lists its groups in seconds or minutes, and pages ask again at each change. So:
 //!
-//! 1. Of each view and caller at most one call runs. It goes on when the page does not wait any longer.
+//! 1. While a call of a caller has run for longer than a moment, no other call of the view begins for that caller. It
+//!    goes on when the page does not wait any longer.
 //! 2. A call that took long begins again only when a multiple of its time has passed. Until then its answer is kept.
 //! 3. An answer is kept for its caller alone, who is known by the token of its forms.
 
@@ -17,8 +18,8 @@ use tokio::time::timeout;
 const A_MOMENT: Duration = Duration::from_millis(250);
 /// How long it waits where there is none.
 const AT_FIRST: Duration = Duration::from_secs(1);
-/// A view that takes long takes at most this part of the time.
-const SHARE: u32 = 10;
+/// A view that takes long begins again after so many times its time.
+const SHARE: u32 = 5;
 /// Callers that are remembered.
 const CALLERS: usize = 100;
 /// A call that has not come back by then is taken for lost.
@@ -83,17 +84,18 @@ impl<T: Clone + Send + 'static> Recent<T> {
 
     fn ask(&self, caller: &Arc<str>) -> Ask<T> {
         let now = Instant::now();
-        let is_running = |kept: &Kept<T>| kept.began.is_some_and(|began| now - began < LOST);
+        let runs_long =
+            |kept: &Kept<T>| kept.began.is_some_and(|began| (A_MOMENT..LOST).contains(&(now - began)));
         let mut all = self.all();
         if all.len() >= CALLERS {
-            all.retain(|known, kept| known == caller || is_running(kept));
+            all.retain(|known, kept| known == caller || runs_long(kept));
         }
         let kept = all.entry(Arc::clone(caller)).or_insert(Kept { answer: None, began: None, again: now });
         let answer = kept.answer.as_ref().map(|(value, at)| Answer { value: value.clone(), age: now - *at });
-        if is_running(kept) || now < kept.again {
+        if runs_long(kept) || now < kept.again {
             return Ask::Kept(answer);
         }
-        kept.began = Some(now);
+        kept.began = kept.began.filter(|began| now - *began < LOST).or(Some(now));
         Ask::Now(answer)
     }
 
