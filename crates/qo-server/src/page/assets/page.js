@@ -48,7 +48,9 @@
     });
   }
 
-  const isSame = (old, fresh) => old.nodeName === fresh.nodeName && (old.id || "") === (fresh.id || "");
+  // A form's own `id` may be hidden behind a field of that name.
+  const idOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.getAttribute("id") : null);
+  const isSame = (old, fresh) => old.nodeName === fresh.nodeName && idOf(old) === idOf(fresh);
 
   // Makes one tree like another with as few changes as it can, so that focus, scroll and open details stay.
   function morph(old, fresh) {
@@ -70,10 +72,10 @@
   }
 
   function morphChildren(old, fresh) {
-    const named = new Map([...old.children].filter((child) => child.id).map((child) => [child.id, child]));
+    const named = new Map([...old.children].filter(idOf).map((child) => [idOf(child), child]));
     let at = old.firstChild;
     for (const child of [...fresh.childNodes]) {
-      const known = child.id ? named.get(child.id) : undefined;
+      const known = idOf(child) ? named.get(idOf(child)) : undefined;
       if (known && known !== at && isSame(known, child)) {
         old.insertBefore(known, at);
         at = known;
@@ -141,12 +143,11 @@
     let timer;
     const say = (word, away) => { shown.textContent = word; shown.classList.toggle("away", away); };
     const open = () => {
-      let wasAway = false;
       source = new EventSource("/live");
-      source.addEventListener("open", () => { say("live", false); if (wasAway) refresh(); wasAway = false; });
+      // What changed before the stream was open, it does not tell.
+      source.addEventListener("open", () => { say("live", false); refresh(); });
       source.addEventListener("changed", refresh);
       source.addEventListener("error", () => {
-        wasAway = true;
         setTimeout(() => { if (source.readyState !== EventSource.OPEN) say("reconnecting", true); }, 2000);
       });
       timer = setInterval(refresh, pace);
@@ -155,7 +156,7 @@
     document.addEventListener("visibilitychange", () => {
       source.close();
       clearInterval(timer);
-      if (!document.hidden) { open(); refresh(); }
+      if (!document.hidden) open();
     });
     addEventListener("pagehide", () => source.close());
     addEventListener("pageshow", (event) => { if (event.persisted) open(); });
