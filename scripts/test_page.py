@@ -44,22 +44,31 @@ def run(*command: object, **options: Any) -> bool:
     return subprocess.run([str(word) for word in command], check=False, **options).returncode == 0
 
 
-def browser() -> str | None:
-    """Chromium, from the distribution if there is none."""
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found or shutil.which("apt-get") is None:
-        return found
+def install(*packages: str) -> None:
+    """Installs packages of the distribution, where it is one with apt-get."""
+    if shutil.which("apt-get") is None:
+        return
     become_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
     apt = [*become_root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q", "-o", "DPkg::Lock::Timeout=60"]
-    install = [*apt, "install", "-y", "--no-install-recommends", "chromium", "fonts-dejavu-core"]
-    if not run(*install):
+    command = [*apt, "install", "-y", "--no-install-recommends", *packages]
+    if not run(*command):
         run(*apt, "update")
-        run(*install)
+        run(*command)
+
+
+def browser() -> str | None:
+    """Chromium, from the distribution if there is none."""
+    if not any(map(shutil.which, BROWSERS)):
+        install("chromium", "fonts-dejavu-core")
     return next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 def driver() -> Path | None:
     """The driver with its packages, installed once for each lock file."""
+    if not shutil.which("npm"):
+        install("nodejs", "npm")
+    if not shutil.which("npm"):
+        return None
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qo" / "browser"
     lock = (TESTS / "package-lock.json").read_bytes()
     folder = cache / hashlib.sha256(lock).hexdigest()[:16]

@@ -31,8 +31,8 @@ pub(crate) async fn changes(
     let (mut changes, mut ending) = (shared.wakes.of_all(), shared.ending.clone());
     tokio::spawn(async move {
         let told = async {
-            // The first event says that the stream is open. What changed before it is on the page, or comes with it.
-            sender.send(Ok(Event::default().event("open").retry(AGAIN).data(SOMETHING))).await.ok();
+            // The first event sends the headers on their way. What changes from here on is told.
+            sender.send(Ok(Event::default().event("ready").retry(AGAIN).data(SOMETHING))).await.ok();
             while changes.changed().await.is_ok() {
                 if sender.send(Ok(Event::default().event("changed").data(SOMETHING))).await.is_err() {
                     return;

@@ -48,7 +48,9 @@
     });
   }
 
-  const isSame = (old, fresh) => old.nodeName === fresh.nodeName && (old.id || "") === (fresh.id || "");
+  // A form's own `id` may be hidden behind a field of that name.
+  const idOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.getAttribute("id") : null);
+  const isSame = (old, fresh) => old.nodeName === fresh.nodeName && idOf(old) === idOf(fresh);
 
   // Makes one tree like another with as few changes as it can, so that focus, scroll and open details stay.
   function morph(old, fresh) {
@@ -70,10 +72,10 @@
   }
 
   function morphChildren(old, fresh) {
-    const named = new Map([...old.children].filter((child) => child.id).map((child) => [child.id, child]));
+    const named = new Map([...old.children].filter(idOf).map((child) => [idOf(child), child]));
     let at = old.firstChild;
     for (const child of [...fresh.childNodes]) {
-      const known = child.id ? named.get(child.id) : undefined;
+      const known = idOf(child) ? named.get(idOf(child)) : undefined;
       if (known && known !== at && isSame(known, child)) {
         old.insertBefore(known, at);
         at = known;
@@ -94,11 +96,16 @@
 
   let busy = false;
   let again = false;
+  let quiet = 0;
+  let later;
   let told = 0;
 
   async function refresh() {
+    clearTimeout(later);
     if (busy) { again = true; return; }
+    if (Date.now() < quiet) { later = setTimeout(refresh, quiet - Date.now()); return; }
     busy = true;
+    const asked = Date.now();
     try {
       const answer = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" });
       if (answer.redirected || answer.status === 401 || answer.status === 403) { location.reload(); return; }
@@ -119,6 +126,9 @@
       // The stream says when the server is back.
     } finally {
       busy = false;
+      // A store that takes long is asked the more seldom.
+      const took = Date.now() - asked;
+      quiet = took > 300 ? Date.now() + 4 * took : 0;
       if (again) { again = false; refresh(); }
     }
   }
@@ -133,12 +143,11 @@
     let timer;
     const say = (word, away) => { shown.textContent = word; shown.classList.toggle("away", away); };
     const open = () => {
-      let wasAway = false;
       source = new EventSource("/live");
-      source.addEventListener("open", () => { say("live", false); if (wasAway) refresh(); wasAway = false; });
+      // What changed before the stream was open, it does not tell.
+      source.addEventListener("open", () => { say("live", false); refresh(); });
       source.addEventListener("changed", refresh);
       source.addEventListener("error", () => {
-        wasAway = true;
         setTimeout(() => { if (source.readyState !== EventSource.OPEN) say("reconnecting", true); }, 2000);
       });
       timer = setInterval(refresh, pace);
@@ -147,7 +156,7 @@
     document.addEventListener("visibilitychange", () => {
       source.close();
       clearInterval(timer);
-      if (!document.hidden) { open(); refresh(); }
+      if (!document.hidden) open();
     });
     addEventListener("pagehide", () => source.close());
     addEventListener("pageshow", (event) => { if (event.persisted) open(); });

@@ -228,7 +228,7 @@ fn an_open_page_is_told_of_a_change() {
                 heard.push_str(&String::from_utf8_lossy(&bytes[..read]));
             }
         };
-        until("event: open").await;
+        until("event: ready").await;
         store.set_limit("resize".parse().expect("a group"), 2).await.expect("a limit");
         // Browsers pass over an event without data.
         until("event: changed\ndata: now").await;
