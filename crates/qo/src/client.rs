@@ -185,21 +185,28 @@ impl Client {
     }
 
     /// Repeats a call while the store cannot be reached or the outcome is unknown.
+    ///
+    /// The last error says what became of the last try alone. If the outcome of any try is unknown, that of the call is.
     pub(crate) async fn again<T, F>(&self, mut call: impl FnMut() -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
     {
         let started = Instant::now();
         let mut jitter = None;
+        let mut may_have_happened = false;
         for tries in 1.. {
             let error = match call().await {
                 Err(error) if error.is_transient() => error,
                 result => return result,
             };
+            may_have_happened |= error.kind() == ErrorKind::Unknown;
             let jitter = jitter.get_or_insert_with(Jitter::new);
             let pause = jitter.backoff(tries, Duration::from_millis(50), Duration::from_secs(2));
             if started.elapsed() + pause > self.deadline {
-                return Err(error);
+                return Err(match may_have_happened {
+                    true => error.with_kind(ErrorKind::Unknown),
+                    false => error,
+                });
             }
             tokio::time::sleep(pause).await;
         }

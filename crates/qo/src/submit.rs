@@ -56,6 +56,12 @@ impl Submit {
         self
     }
 
+    /// The id that the job has. If the submit ends as `Unknown`, the job may be stored: submit it again with this
+    /// [`id`](Self::id), and it is stored once. None if an option has a mistake.
+    pub fn job_id(&self) -> Option<JobId> {
+        self.job.as_ref().ok().map(|job| job.id)
+    }
+
     /// An id of your own. Defaults to a new UUIDv7.
     pub fn id(self, id: JobId) -> Self {
         self.set(|job| job.id = id)
@@ -187,6 +193,9 @@ impl Submit {
     }
 
     /// Submits it and returns the outcome: accepted, known already, or skipped.
+    ///
+    /// `Unknown` if the job may be stored although no answer said so. The error names the [id](Self::job_id) to submit it
+    /// again with.
     pub async fn outcome(self) -> Result<Submitted> {
         let Self { client, job, delay } = self;
         let mut job = job?;
@@ -196,8 +205,17 @@ impl Submit {
         }
         let outcome = client.of_one(|| client.store().submit(vec![job.clone()])).await;
         // There is only one job: leave its index out of the error.
-        outcome.map_err(|error| error.without_item("jobs"))
+        outcome.map_err(|error| match error.kind() {
+            ErrorKind::Unknown => unknown(error, job.id),
+            _ => error.without_item("jobs"),
+        })
     }
+}
+
+/// The job may be stored. Submitted again without its id it would be another job.
+fn unknown(error: Error, id: JobId) -> Error {
+    let message = format!("{}: the job may be stored: submit it again with the id {id}", error.message());
+    Error::new(ErrorKind::Unknown, message).with_source(error)
 }
 
 impl IntoFuture for Submit {

@@ -5,7 +5,7 @@ use crate::cli::Format;
 use crate::machine::{operator, random};
 use crate::output::{Screen, Style, Table};
 use crate::place::{Place, did_you_mean, times};
-use crate::trouble::Done;
+use crate::trouble::{Done, Trouble};
 use clap::{Args, Subcommand};
 use qo::core::{Bearer, Name, NewToken, Scope, Token, TokenId};
 use qo::{Error, ErrorKind, Store};
@@ -117,19 +117,23 @@ impl Create {
             expires_at,
         };
         let is_first = store.tokens().await?.is_empty();
-        let by = operator();
-        let mut created = store.create_token(token.clone(), by.clone()).await;
-        if created.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unknown) {
-            // The same token again is the same token.
-            created = store.create_token(token.clone(), by).await;
-        }
-        created?;
+        let created = create(&store, &token).await;
+        let doubt = match created {
+            Err(error) if error.kind() == ErrorKind::Unknown => Some(error),
+            created => created.map(|()| None)?,
+        };
         if format.json {
             let secret = bearer.secret_text();
             screen.json(&serde_json::json!({ "id": token.id, "name": token.name, "token": secret }))?;
         } else {
             screen.line(bearer.secret_text())?;
             screen.say("this is the only time that it is shown; give it to its bearer as QO_TOKEN, or in a file named by QO_TOKEN_FILE");
+        }
+        if let Some(error) = doubt {
+            // Its secret is nowhere else: a live token whose secret was not shown could only be revoked.
+            let id = token.id;
+            let hint = format!("the token above may exist: use it, or `qo token revoke {id}`");
+            return Err(Trouble::from(error).hint(hint));
         }
         if is_first {
             screen.warn("this is the first token: within 5 s every qo serve of this store refuses callers without one");
@@ -140,6 +144,22 @@ impl Create {
             );
         }
         Ok(())
+    }
+}
+
+/// Creates a token, and asks once more if the outcome is unknown: the same token again is the same token. `Unknown` if
+/// it may exist.
+async fn create(store: &Arc<dyn Store>, token: &NewToken) -> qo::Result<()> {
+    match store.create_token(token.clone(), operator()).await {
+        Err(error) if error.kind() == ErrorKind::Unknown => {
+            let again = store.create_token(token.clone(), operator()).await;
+            // The second error tells nothing of the first try, unless the store has decided about the token.
+            again.map_err(|error| match error.is_transient() {
+                true => error.with_kind(ErrorKind::Unknown),
+                false => error,
+            })
+        }
+        created => created,
     }
 }
 
@@ -176,6 +196,7 @@ async fn revoke(store: &Arc<dyn Store>, token: TokenId) -> Done {
         {
             // The first try has done it.
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) if error.is_transient() => Err(error.with_kind(ErrorKind::Unknown).into()),
             again => Ok(again?),
         },
         revoked => Ok(revoked?),

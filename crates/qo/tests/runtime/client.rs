@@ -1,10 +1,14 @@
 //! The client.
 
 use crate::stage::{TokioClock, on_every_store};
-use qo::core::{JobId, JobState, NewJob, OnFailure, OnLimit, Submitted};
-use qo::{Client, ErrorKind};
+use async_trait::async_trait;
+use qo::core::{Answer, Command, JobId, JobState, NewJob, OnFailure, OnLimit, Submitted};
+use qo::{Client, Error, ErrorKind, Store};
+use qo_testkit::generator::call;
+use qo_testkit::intercept::{Intercept, Intercepted};
 use qo_testkit::{FaultRates, FaultyStore};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -103,6 +107,42 @@ async fn a_submit_whose_answer_is_lost_is_made_again_as_the_same_job() {
     let error = client.submit("noop", &()).await.expect_err("the time is up");
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(started.elapsed() <= Duration::from_secs(3));
+}
+
+/// A store that does the first call, loses its answer, and cannot be reached from then on.
+struct Vanishing {
+    store: Arc<dyn Store>,
+    calls: AtomicU32,
+}
+
+#[async_trait]
+impl Intercept for Vanishing {
+    async fn command(&self, command: Command) -> qo::Result<Answer> {
+        if self.calls.fetch_add(1, Ordering::SeqCst) > 0 {
+            return Err(Error::new(ErrorKind::Unavailable, "nothing is there"));
+        }
+        call(&*self.store, command).await?;
+        Err(Error::new(ErrorKind::Unknown, "the answer is lost"))
+    }
+
+    fn look(&self) -> qo::Result<&dyn Store> {
+        Ok(&*self.store)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_submit_that_may_have_happened_says_so_and_names_its_id() {
+    let store = TokioClock::store();
+    let vanishing = Intercepted(Vanishing { store: store.clone(), calls: AtomicU32::new(0) });
+    let vanishing = Arc::new(vanishing);
+    let submit = Client::new(vanishing.clone()).submit("noop", &());
+    let id = submit.job_id().expect("it has no mistake");
+    let error = submit.await.expect_err("the time is up");
+    assert!(vanishing.0.calls.load(Ordering::SeqCst) > 1, "the last error was another one");
+    assert_eq!(error.kind(), ErrorKind::Unknown, "{error}");
+    assert!(error.message().contains(&id.to_string()), "{error}");
+    let again = Client::new(store).submit("noop", &()).id(id).outcome().await;
+    assert_eq!(again, Ok(Submitted::Existing(id)));
 }
 
 trait ParseName {
