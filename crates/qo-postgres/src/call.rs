@@ -297,9 +297,9 @@ fn meaning(error: &tokio_postgres::Error) -> Failure {
         _ if *code == SqlState::LOCK_NOT_AVAILABLE => ErrorKind::Unavailable,
         _ if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
             let said = db.message();
-            // As in `is_token_door`.
-            let tokens = ["api_create_token", "api_revoke_token", "api_tokens"];
-            let part = if tokens.iter().any(|door| said.contains(door)) { "admin" } else { "work" };
+            // As in `is_admin_door`.
+            let doors = ["api_create_token", "api_revoke_token", "api_tokens", "api_record"];
+            let part = if doors.iter().any(|door| said.contains(door)) { "admin" } else { "work" };
             let message = format!(
                 "{said}: the owner of the schema can allow it: SELECT SCHEMA.allow('ROLE', '{part}')"
             );

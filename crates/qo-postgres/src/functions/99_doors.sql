@@ -22,23 +22,24 @@ END $$;
 -- No role may call a function unless `allow` lets it.
 DO $$ BEGIN EXECUTE format('REVOKE ALL ON ALL FUNCTIONS IN SCHEMA %I FROM PUBLIC', current_schema()); END $$;
 
--- Doors that show the hashes of tokens, or make a role an administrator of every server. The part 'work' leaves them shut,
--- and an upgrade opens them to no role.
-CREATE OR REPLACE FUNCTION is_token_door(_name name) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-    SELECT _name IN ('api_create_token', 'api_revoke_token', 'api_tokens')
+-- Doors that show the hashes of tokens, make a role an administrator of every server, or write to the audit log: a worker
+-- that could write there could push out what operators did. The part 'work' leaves them shut, and an upgrade opens them
+-- to no role.
+CREATE OR REPLACE FUNCTION is_admin_door(_name name) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT _name IN ('api_create_token', 'api_revoke_token', 'api_tokens', 'api_record')
 $$;
-DO $$ BEGIN EXECUTE format('REVOKE ALL ON FUNCTION is_token_door(name) FROM PUBLIC'); END $$;
+DO $$ BEGIN EXECUTE format('REVOKE ALL ON FUNCTION is_admin_door(name) FROM PUBLIC'); END $$;
 
 -- An upgrade gives no role a right that it did not have, and takes none away (migrations/before.sql). A door that was
--- made again is open to the same roles. A new door is open to the roles that may call `api_exchange`, unless it is one of
--- the tokens' doors. A new table may be read by the roles that could read every table, but not the table of tokens.
+-- made again is open to the same roles. A new door is open to the roles that may call `api_exchange`, unless it is an
+-- admin's door. A new table may be read by the roles that could read every table, but not the table of tokens.
 DO $$
 DECLARE _before jsonb := current_setting('qo.before')::jsonb; _grant record;
 BEGIN
     FOR _grant IN SELECT p.oid::regprocedure AS door, r.role FROM pg_proc p
         CROSS JOIN LATERAL jsonb_array_elements_text(
             coalesce(_before->'doors'->p.proname::text,
-                CASE WHEN NOT is_token_door(p.proname) THEN _before->'doors'->'api_exchange' END, '[]')) r (role)
+                CASE WHEN NOT is_admin_door(p.proname) THEN _before->'doors'->'api_exchange' END, '[]')) r (role)
         WHERE p.pronamespace = current_schema()::regnamespace
           AND (p.proname LIKE 'api\_%' OR p.proname IN ('submit', 'submit_many')) LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', _grant.door, _grant.role);
@@ -51,8 +52,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Lets a role do one part: 'submit' (the two SQL functions), 'work' (every door but those of tokens), 'admin' (every door:
--- what `qo serve` needs once there are tokens) or 'look' (read the tables, but for the tokens). Only the owner of the
+-- Lets a role do one part: 'submit' (the two SQL functions), 'work' (every door but an admin's), 'admin' (every door: what
+-- `qo serve` needs to check tokens and to record what operators do) or 'look' (read the tables, but for the tokens). Only the owner of the
 -- schema may call it.
 CREATE OR REPLACE FUNCTION allow(_role name, _part text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _schema name := (SELECT n.nspname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = 'allow(name, text)'::regprocedure); _door regprocedure;
@@ -70,7 +71,7 @@ BEGIN
     END IF;
     FOR _door IN SELECT p.oid FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
         WHERE n.nspname = _schema AND (_part = 'submit' AND p.proname IN ('submit', 'submit_many')
-            OR (_part = 'admin' OR _part = 'work' AND NOT is_token_door(p.proname))
+            OR (_part = 'admin' OR _part = 'work' AND NOT is_admin_door(p.proname))
                 AND (p.proname LIKE 'api\_%' OR p.proname IN ('submit', 'submit_many'))) LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', _door, _role);
     END LOOP;

@@ -501,6 +501,31 @@ fn garbage_through_any_other_door_is_refused_and_breaks_no_view() {
 }
 
 #[test]
+fn a_worker_can_neither_make_tokens_nor_write_the_audit_log() {
+    RUNTIME.block_on(async {
+        let house = House::new("QO_TEST_POSTGRES_15", "doors_audit").await;
+        let deed = json!({"by": "w", "what": "set limit", "on": "api"});
+        let doors = [
+            format!("qo.api_record('{deed}')"),
+            "qo.api_tokens()".to_owned(),
+            "qo.api_create_token('{}', 'w')".to_owned(),
+            "qo.api_revoke_token('0000000000', 'w')".to_owned(),
+        ];
+        for part in PARTS {
+            for door in &doors {
+                let refused = house.say(part, door).await.expect_err("no right");
+                assert!(refused.starts_with("42501 "), "{part} {door}: {refused}");
+            }
+        }
+        house.say("work", "qo.api_audit(NULL, 10)").await.expect("it may read");
+        let allow = format!("SELECT {0}.allow('{0}_work', 'admin')", house.schema);
+        house.owner.batch_execute(&allow).await.expect("allowed");
+        house.say("work", &doors[0]).await.expect("an administrator records");
+        house.end().await;
+    });
+}
+
+#[test]
 fn a_client_cannot_switch_a_trial_on_and_get_a_token_of_zero() {
     RUNTIME.block_on(async {
         let house = House::new("QO_TEST_POSTGRES_15", "doors_trial").await;
