@@ -68,6 +68,11 @@ pub trait Book: Send + Sync + 'static {
         Duration::ZERO
     }
 
+    /// See [`Store::identity`].
+    fn identity(&self) -> Option<String> {
+        None
+    }
+
     /// See [`Store::keep_log`].
     async fn keep_log(&self, token: FenceToken, log: String) -> Result<()>;
 
@@ -271,6 +276,10 @@ impl<B: Book> Store for B {
 
     fn coarseness(&self) -> Duration {
         Book::coarseness(self)
+    }
+
+    async fn identity(&self) -> Result<Option<String>> {
+        Ok(Book::identity(self))
     }
 
     async fn finish(&self) {

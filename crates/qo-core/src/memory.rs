@@ -6,7 +6,9 @@ use crate::{Exchange, ExchangeReply, Store};
 use crate::{State, SystemClock, Time, Work, decide};
 use async_trait::async_trait;
 use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
 use std::future::poll_fn;
+use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
@@ -16,6 +18,8 @@ pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     changes: Changes,
     logs: Mutex<BTreeMap<FenceToken, String>>,
+    /// A random number.
+    identity: u64,
 }
 
 impl MemoryStore {
@@ -26,7 +30,13 @@ impl MemoryStore {
 
     /// An empty namespace on a given clock.
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        Self { state: Mutex::new(State::new()), clock, changes: Changes::default(), logs: Mutex::default() }
+        Self {
+            state: Mutex::new(State::new()),
+            clock,
+            changes: Changes::default(),
+            logs: Mutex::default(),
+            identity: RandomState::new().hash_one(()),
+        }
     }
 
     /// Decides a command. Every mutating method is a short form of this.
@@ -60,6 +70,10 @@ impl Default for MemoryStore {
 
 #[async_trait]
 impl Book for MemoryStore {
+    fn identity(&self) -> Option<String> {
+        Some(format!("memory-{:016x}", self.identity))
+    }
+
     async fn decide(&self, command: Command) -> Result<Answer> {
         self.command(&command)
     }

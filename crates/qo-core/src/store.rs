@@ -300,6 +300,13 @@ pub trait Store: Any + Send + Sync {
         Duration::ZERO
     }
 
+    /// Which namespace this is: two stores that tell the same text are one namespace. Defaults to `None`: it cannot tell.
+    ///
+    /// A client that knows several servers of a namespace repeats calls at another one only if both tell the same.
+    async fn identity(&self) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// Whether a wake-up has told the store that jobs came after the change `seen`. Defaults to no.
     ///
     /// A worker then fetches at once, without asking [`work`](Self::work) first where that costs as much as a fetch.

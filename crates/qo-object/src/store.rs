@@ -311,6 +311,10 @@ fn stopped() -> Error {
 
 #[async_trait]
 impl Book for LogStore {
+    fn identity(&self) -> Option<String> {
+        self.log.identity()?.id.map(|id| id.to_string())
+    }
+
     async fn decide(&self, command: Command) -> Result<Answer> {
         let ends_hold = matches!(
             command,

@@ -8,6 +8,7 @@ use deadpool_postgres::{
 use qo_core::{Cause, Clock, Error, ErrorKind, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::OnceCell;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, NoTls, Row, Transaction};
@@ -18,6 +19,7 @@ pub(crate) struct Calls {
     patience: Duration,
     schema: String,
     clock: Option<Arc<dyn Clock>>,
+    identity: OnceCell<Option<String>>,
 }
 
 /// A parameter and its type. Nothing is prepared, so a pooler may send every call to another connection.
@@ -54,7 +56,7 @@ impl Calls {
         let pool = Pool::builder(manager).max_size(connections).wait_timeout(Some(patience));
         let pool = pool.create_timeout(Some(longest)).runtime(Runtime::Tokio1).build();
         let pool = pool.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
-        Ok(Self { pool, patience, schema: url.schema.clone(), clock })
+        Ok(Self { pool, patience, schema: url.schema.clone(), clock, identity: OnceCell::new() })
     }
 
     /// Calls a function of the schema; its answer, if it has one, is JSON.
@@ -81,6 +83,24 @@ impl Calls {
     /// Calls a function of the schema whose answer is rows.
     pub async fn rows(&self, function: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>> {
         self.run(&format!("SELECT * FROM {}", self.invocation(function, parameters.len())), parameters).await
+    }
+
+    /// Which schema this is: of which cluster, also after a failover to a copy of it. None if the server does not tell
+    /// this role.
+    pub async fn identity(&self) -> Result<Option<String>> {
+        let found = self.identity.get_or_try_init(|| async {
+            let query = format!(
+                "SELECT concat_ws('-', c.system_identifier, d.oid, '{}'::regnamespace::oid)
+                 FROM pg_control_system() c, pg_database d WHERE d.datname = current_database()",
+                self.schema
+            );
+            match self.run(&query, &[]).await {
+                Ok(rows) => rows.first().map(|row| column::<String>(row, 0)).transpose(),
+                Err(error) if error.kind() == ErrorKind::Invalid => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+        found.await.cloned()
     }
 
     fn invocation(&self, function: &str, parameters: usize) -> String {

@@ -568,6 +568,10 @@ impl Store for PostgresStore {
         self.listener.as_ref().is_some_and(Listener::listens)
     }
 
+    async fn identity(&self) -> Result<Option<String>> {
+        self.calls.identity().await
+    }
+
     fn told_of_jobs(&self, seen: u64) -> bool {
         self.listener.as_ref().is_some_and(|listener| listener.told_of_jobs(seen))
     }

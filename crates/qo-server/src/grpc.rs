@@ -140,6 +140,7 @@ impl Queue for Service {
                 tells_changes: store.tells_changes(),
                 renewals_cost: store.renewals_cost(),
                 coarseness_ms: qo_core::millis(store.coarseness()),
+                namespace: store.identity().await?,
             })
         })
         .await

@@ -251,6 +251,10 @@ impl<I: Intercept> Store for Intercepted<I> {
         self.0.listen()?.changed(seen).await
     }
 
+    async fn identity(&self) -> Result<Option<String>> {
+        self.0.listen()?.identity().await
+    }
+
     fn told_of_jobs(&self, seen: u64) -> bool {
         self.0.told_of_jobs(seen)
     }
