@@ -8,6 +8,7 @@ mod schemas;
 mod calls;
 mod cut;
 mod http;
+mod leaving;
 mod messages;
 mod moving;
 mod protocol;

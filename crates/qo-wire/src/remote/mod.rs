@@ -5,11 +5,12 @@
 
 mod link;
 mod store;
+mod told;
 mod wake;
 
-use crate::{Addresses, LEVEL, methods, pb};
+use crate::{Addresses, methods};
 use link::Link;
-use qo_core::{Error, ErrorKind, Result, Time};
+use qo_core::{Error, ErrorKind, Result, SessionId, Time};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -19,7 +20,7 @@ use wake::Wakes;
 /// How a client works with its servers.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How long one call may take. Defaults to 30 s.
+    /// How long one call may take, at all servers together. Defaults to 30 s.
     ///
     /// A call that takes longer is `Unknown` if it changes something, else `Unavailable`.
     pub deadline: Duration,
@@ -35,7 +36,6 @@ impl Default for Options {
 pub struct RemoteStore {
     link: Arc<Link>,
     wakes: Arc<Wakes>,
-    handshake: pb::HandshakeReply,
     /// Whether the server hears of changes, by its last answer.
     tells_changes: AtomicBool,
     /// The latest store time that a server has told. Two servers of a directory may be a little apart.
@@ -52,32 +52,29 @@ impl RemoteStore {
     /// Connects to the first server that answers. `Unavailable` if none does, `Conflict` if its release and this one
     /// do not understand each other.
     ///
+    /// The others are asked once they are needed. `Conflict` with [`OtherNamespace`](qo_core::Cause::OtherNamespace) if
+    /// one then serves another namespace.
+    ///
     /// Call it in the Tokio runtime in which the store is used.
     pub async fn connect(addresses: &Addresses, options: Options) -> Result<Self> {
         let link = Arc::new(Link::new(addresses, options.deadline)?);
-        let hello = pb::HandshakeRequest { level: LEVEL, version: env!("CARGO_PKG_VERSION").into() };
-        let method = method("Handshake")?;
-        let send = |mut client: link::Client, request| async move { client.handshake(request).await };
-        let handshake = link.call(method, hello, send).await?;
-        let (least, most) = (handshake.level_min, handshake.level_max);
-        if !(least..=most).contains(&LEVEL) {
-            let theirs = &handshake.version;
-            let older = if most < LEVEL { "upgrade the server" } else { "upgrade this client" };
-            let message = format!(
-                "the server (qo {theirs}) speaks the levels {least} to {most} of the protocol, this release (qo {}) \
-                 speaks {LEVEL}: {older}",
-                env!("CARGO_PKG_VERSION")
-            );
-            return Err(Error::new(ErrorKind::Conflict, message));
-        }
+        link.connect().await?;
         let wakes = Wakes::new(Arc::clone(&link));
-        let tells_changes = AtomicBool::new(handshake.tells_changes);
-        Ok(Self { link, wakes, handshake, tells_changes, latest: AtomicI64::new(i64::MIN) })
+        let tells_changes = AtomicBool::new(link.told().tells_changes);
+        Ok(Self { link, wakes, tells_changes, latest: AtomicI64::new(i64::MIN) })
     }
 
-    /// The release of the server that answered first.
-    pub fn server_version(&self) -> &str {
-        &self.handshake.version
+    /// The release of the server that answered a handshake last.
+    pub fn server_version(&self) -> String {
+        self.link.told().version.clone()
+    }
+
+    /// Ends the stream of a session that has ended: it would count against the streams of the connection for good.
+    fn of_session<T>(&self, session: SessionId, result: Result<T>) -> Result<T> {
+        if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Fenced) {
+            self.wakes.forget(session);
+        }
+        result
     }
 
     /// Store time that was told, so that it never falls: the latest one that any server has told.

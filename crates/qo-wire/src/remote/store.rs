@@ -289,11 +289,15 @@ impl Store for RemoteStore {
     }
 
     fn renewals_cost(&self) -> bool {
-        self.handshake.renewals_cost
+        self.link.told().renewals_cost
     }
 
     fn coarseness(&self) -> Duration {
-        Duration::from_millis(self.handshake.coarseness_ms)
+        Duration::from_millis(self.link.told().coarseness_ms)
+    }
+
+    async fn identity(&self) -> Result<Option<String>> {
+        Ok(self.link.told().namespace.clone())
     }
 
     fn told_of_jobs(&self, seen: u64) -> bool {

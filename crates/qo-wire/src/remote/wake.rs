@@ -168,7 +168,7 @@ async fn stream(
     pause: &mut Duration,
 ) -> Outcome {
     let Some(method) = methods::method("Watch") else { return Outcome::Over };
-    let (at, mut client) = link.current();
+    let Some((at, mut client)) = link.current().await else { return Outcome::Broke };
     let request = link.request(pb::WatchRequest { session: session.map(|id| id.to_string()) });
     let broke = |status: &tonic::Status| match link.broke(at, method, status).kind() {
         ErrorKind::Fenced | ErrorKind::NotFound | ErrorKind::Conflict => Outcome::Over,
