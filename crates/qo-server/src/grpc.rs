@@ -3,9 +3,10 @@
 use crate::caller::Caller;
 use crate::wake::Wakes;
 use qo_core::{
-    Claim, Cursor, Error, Exchange, ExchangeReply, FenceToken, JobFilter, JobId, NewJob, NewSession,
+    Claim, Cursor, Error, ErrorKind, Exchange, ExchangeReply, FenceToken, JobFilter, JobId, NewJob,
+    NewSession,
 };
-use qo_core::{Result, SlotRequest, Steer, Store, Submitted, TaskOptions};
+use qo_core::{Result, SessionId, SlotRequest, Steer, Store, Submitted, TaskOptions};
 use qo_wire::pb::queue_server::Queue;
 use qo_wire::served::{change, group, group_parts, job_id, lease_id, name, over_items, session_id, token_id};
 use qo_wire::{LEVEL, LEVEL_MIN, limits, pb, status};
@@ -77,20 +78,24 @@ impl Service {
             .map_err(|error| status::status(&error, most))
     }
 
+    /// What a call about a session came to. A session that has ended needs no stream any more.
+    async fn of_session<T>(&self, session: SessionId, result: Result<T>) -> Result<T> {
+        if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Fenced) {
+            self.wakes.refused(session).await;
+        }
+        result
+    }
+
     async fn exchanged(&self, store: Arc<dyn Store>, exchange: Exchange) -> Result<ExchangeReply> {
         let (session, free_permits) = (exchange.session, exchange.free_permits);
         self.wakes.is_busy(session);
-        let reply = store.exchange(exchange).await?;
+        let reply = self.of_session(session, store.exchange(exchange).await).await?;
         self.wakes.exchanged(session, free_permits, got_jobs(&reply));
         Ok(reply)
     }
 
     /// Wakes a stream whenever a counter grows.
-    fn watch(
-        &self,
-        mut counter: watch::Receiver<u64>,
-        session: Option<qo_core::SessionId>,
-    ) -> Items<pb::WakeUp> {
+    fn watch(&self, mut counter: watch::Receiver<u64>, session: Option<SessionId>) -> Items<pb::WakeUp> {
         let (sender, receiver) = mpsc::channel(WAKE_UPS);
         let (wakes, mut ending) = (Arc::clone(&self.wakes), self.ending.clone());
         tokio::spawn(async move {
@@ -103,6 +108,9 @@ impl Service {
                         sleep(Wakes::gap()).await;
                     }
                 }
+                // Only a session that has ended loses its counter.
+                let over = Error::new(ErrorKind::Fenced, "the session has ended");
+                sender.send(Err(status::status(&over, limits::ERROR_BYTES))).await.ok();
             };
             tokio::select! {
                 () = woken => {}
@@ -231,7 +239,7 @@ impl Queue for Service {
             let exchange = Exchange::try_from(request)?;
             let (session, free_permits) = (exchange.session, exchange.free_permits);
             self.wakes.is_busy(session);
-            let reply = store.fetch(exchange).await?;
+            let reply = self.of_session(session, store.fetch(exchange).await).await?;
             if let Some(reply) = &reply {
                 self.wakes.exchanged(session, free_permits, got_jobs(reply));
             }
@@ -245,10 +253,10 @@ impl Queue for Service {
             let session = session_id("session", &request.session)?;
             let claim = request.claim.map(Claim::from).unwrap_or_default();
             let seen = self.wakes.newest();
-            let work = store.work(session, claim).await?;
+            let work = self.of_session(session, store.work(session, claim).await).await?;
             match work.now {
                 true => self.wakes.is_busy(session),
-                false => self.wakes.waits(session, claim, seen),
+                false => self.wakes.waits(session, claim, seen, &work),
             }
             Ok(pb::WorkReply::of(work, store.tells_changes()))
         })
@@ -277,8 +285,9 @@ impl Queue for Service {
     async fn close_session(&self, request: Request<pb::CloseSessionRequest>) -> Answer<pb::Done> {
         self.answer(request, |store, request| async move {
             let session = session_id("session", &request.session)?;
+            store.close_session(session).await?;
             self.wakes.closed(session);
-            store.close_session(session).await.map(|()| pb::Done {})
+            Ok(pb::Done {})
         })
         .await
     }

@@ -84,9 +84,19 @@ impl Server {
         background.spawn(Arc::clone(&wakes).follow());
         background.spawn(Arc::clone(&wakes).wake());
         let router = self.router(&wakes)?;
-        self.serve(router).await;
-        // Dropping `background` ends its tasks.
-        Ok(())
+        let stopper = self.stopper();
+        let mut serving = std::pin::pin!(self.serve(router));
+        // Dropping `background` ends its tasks. None ends by itself: without it the server would answer, and wake or sweep
+        // nothing.
+        tokio::select! {
+            () = &mut serving => Ok(()),
+            ended = background.join_next() => {
+                stopper.stop();
+                serving.await;
+                let why = ended.and_then(Result::err).map(|error| format!(": {error}")).unwrap_or_default();
+                Err(Error::new(ErrorKind::Internal, format!("a background task of the server ended{why}")))
+            }
+        }
     }
 
     fn router(&self, wakes: &Arc<Wakes>) -> Result<Router> {

@@ -14,6 +14,7 @@ mod moving;
 mod protocol;
 mod sizes;
 mod stage;
+mod wake;
 mod worker;
 
 /// The conformance suite, over gRPC.

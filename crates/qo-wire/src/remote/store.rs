@@ -247,12 +247,15 @@ impl Store for RemoteStore {
     }
 
     async fn exchange(&self, exchange: Exchange) -> Result<ExchangeReply> {
-        read(call!(self, "Exchange", exchange, pb::ExchangeRequest::from(exchange))?)
+        let session = exchange.session;
+        let reply = call!(self, "Exchange", exchange, pb::ExchangeRequest::from(exchange));
+        read(self.of_session(session, reply)?)
     }
 
     async fn fetch(&self, exchange: Exchange) -> Result<Option<ExchangeReply>> {
-        let reply = call!(self, "Fetch", fetch, pb::ExchangeRequest::from(exchange))?;
-        reply.reply.map(read).transpose()
+        let session = exchange.session;
+        let reply = call!(self, "Fetch", fetch, pb::ExchangeRequest::from(exchange));
+        self.of_session(session, reply)?.reply.map(read).transpose()
     }
 
     async fn close_session(&self, session: SessionId) -> Result<()> {
@@ -268,7 +271,8 @@ impl Store for RemoteStore {
     async fn work(&self, session: SessionId, claim: Claim) -> Result<Work> {
         let seen = self.wakes.work_seen();
         let request = pb::WorkRequest { session: session.to_string(), claim: Some(claim.into()) };
-        let reply = call!(self, "Work", work, request)?;
+        let reply = call!(self, "Work", work, request);
+        let reply = self.of_session(session, reply)?;
         self.tells_changes.store(reply.tells_changes, Ordering::Release);
         let work = reply.seen(seen);
         if !work.now {

@@ -21,8 +21,9 @@ use tokio::time::sleep;
 
 /// First pause before a stream is opened again; the longest one.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// Most sessions of one client that have a stream. Those beyond it poll.
-const SESSIONS: usize = 1_000;
+/// Most streams of one client. The sessions beyond it poll. A server allows 1,000 streams and calls for each connection:
+/// streams must leave room for calls.
+const STREAMS: usize = 500;
 
 pub(crate) struct Wakes {
     link: Arc<Link>,
@@ -85,7 +86,7 @@ impl Wakes {
     /// Opens the stream of a session that waits for work.
     pub fn listen(self: &Arc<Self>, session: Option<SessionId>) {
         let mut streams = self.streams();
-        if streams.contains_key(&session) || streams.len() > SESSIONS {
+        if streams.contains_key(&session) || streams.len() >= STREAMS {
             return;
         }
         let wakes = Arc::downgrade(self);
@@ -201,7 +202,14 @@ async fn stream(
                 link.leave(at);
                 return Outcome::Broke;
             }
-            Err(status) => return broke(&status),
+            Err(status) => {
+                let outcome = broke(&status);
+                if let Outcome::Over = outcome {
+                    // The session has ended, which its worker learns from its next look.
+                    wakes.woken(session, false);
+                }
+                return outcome;
+            }
         }
     }
 }
