@@ -4,8 +4,8 @@ use proptest::collection::{btree_map, vec};
 use proptest::option::of;
 use proptest::prelude::*;
 use qo_core::{
-    Attempt, AttemptOutcome, Cause, Granted, GroupRef, Reason, Started, Submitted, TaskOptions, Time,
-    Traceparent,
+    Attempt, AttemptOutcome, Cause, Explanation, Granted, GroupRef, GroupStatus, Reason, Started, Submitted,
+    TaskOptions, Time, Traceparent,
 };
 use qo_core::{Claim, Error, ErrorKind, Exchange, ExchangeReply, FenceToken, JobId, Json, Key, Name, NewJob};
 use qo_core::{
@@ -14,6 +14,7 @@ use qo_core::{
 use qo_core::{
     Configuration, Missed, PartialRetention, PrefetchedJob, Schedule, Settle, Start, Stop, StopReason,
 };
+use qo_core::{JobDetail, MemoryStore, Store};
 use qo_wire::pb;
 use uuid::Uuid;
 
@@ -360,4 +361,32 @@ fn every_outcome_of_an_attempt_and_every_reason_has_a_message() {
     let mut all = set.file.iter().flat_map(|file| &file.message_type);
     let reason = all.find(|message| message.name() == "Reason").expect("it is there");
     assert_eq!(reason.field.len(), known, "{unknown}");
+}
+
+#[test]
+fn what_only_a_newer_server_knows_fails_no_reply() {
+    let id = || Uuid::from_u128(1).to_string();
+    let stop = pb::Stop { job: id(), token: 7, reason: 99 };
+    let reply = pb::ExchangeReply { stop: vec![stop], ..pb::ExchangeReply::default() };
+    let reply = ExchangeReply::try_from(reply).expect("it is read");
+    assert_eq!(reply.stop.first().map(|stop| stop.reason), Some(StopReason::LeaseEnded));
+
+    let known = pb::Reason::from(Reason::OnlyWaitingForClaim { position: 3 });
+    let reasons = vec![pb::Reason { reason: None }, known];
+    let state = pb::JobState::Pending.into();
+    let explained = Explanation::try_from(pb::Explanation { job: id(), state, reasons }).expect("it is read");
+    assert_eq!(explained.reasons, [Reason::OnlyWaitingForClaim { position: 3 }]);
+
+    let store = MemoryStore::new();
+    let job = NewJob::new(JobId(Uuid::from_u128(1)), Name::parse("task", "mail").expect("a name"));
+    let detail = futures::executor::block_on(async {
+        store.submit(vec![job.clone()]).await.expect("accepted");
+        store.job(job.id).await.expect("it is there")
+    });
+    let mut sent = pb::JobDetail::from(detail.clone());
+    sent.attempts.push(pb::Attempt { outcome: 99, ..pb::Attempt::default() });
+    assert_eq!(JobDetail::try_from(sent), Ok(detail));
+
+    let group = pb::GroupStatus { group: "mail".into(), source: 99, ..pb::GroupStatus::default() };
+    assert_eq!(GroupStatus::try_from(group).expect("it is read").source, None);
 }

@@ -24,10 +24,8 @@ impl TryFrom<pb::GroupStatus> for GroupStatus {
 
     fn try_from(status: pb::GroupStatus) -> Result<Self> {
         let pb::GroupStatus { group, limit, source, sources, used, live } = status;
-        let source: Option<LimitSource> = match source {
-            0 => None,
-            number => Some(value::<pb::LimitSource, _>("source", number)?),
-        };
+        // None has set it, or a source that only a newer server knows.
+        let source: Option<LimitSource> = value::<pb::LimitSource, _>("source", source).ok();
         built(parts!({
             "group": group,
             "limit": limit,
@@ -144,7 +142,9 @@ pub(crate) fn detail_of(parts: Vec<pb::GroupPart>) -> Result<GroupDetail> {
     use pb::group_part::Part;
     let (mut status, mut holders) = (None, Vec::new());
     for part in parts {
-        match needed("part", part.part)? {
+        // A newer server may have more to say about a group.
+        let Some(part) = part.part else { continue };
+        match part {
             Part::Status(found) => status = Some(GroupStatus::try_from(found)?),
             Part::Holder(holder) => holders.push(Holder::try_from(holder)?),
         }

@@ -19,7 +19,9 @@ impl TryFrom<pb::Explanation> for Explanation {
     type Error = Error;
 
     fn try_from(explanation: pb::Explanation) -> Result<Self> {
-        let reasons: Vec<Reason> = all(explanation.reasons, "reasons")?;
+        // A newer server may have reasons that this release does not know.
+        let known = explanation.reasons.into_iter().filter(|reason| reason.reason.is_some()).collect();
+        let reasons: Vec<Reason> = all(known, "reasons")?;
         let state = state("state", explanation.state)?;
         built(parts!({ "job": explanation.job, "state": state, "reasons": reasons }))
     }

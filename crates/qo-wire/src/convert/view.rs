@@ -147,7 +147,12 @@ impl TryFrom<pb::JobDetail> for JobDetail {
 
     fn try_from(detail: pb::JobDetail) -> Result<Self> {
         let view = JobView::try_from(needed("view", detail.view)?)?;
-        let attempts: Vec<Attempt> = all(detail.attempts, "attempts")?;
+        // A newer server may have outcomes that this release does not know.
+        let is_known = |attempt: &pb::Attempt| {
+            super::value::<pb::AttemptOutcome, AttemptOutcome>("outcome", attempt.outcome).is_ok()
+        };
+        let known = detail.attempts.into_iter().filter(is_known).collect();
+        let attempts: Vec<Attempt> = all(known, "attempts")?;
         // The view is part of the detail, not in it.
         let mut whole = serde_json::to_value(view)
             .map_err(|error| Error::new(ErrorKind::Internal, format!("view: {error}")))?;
@@ -327,7 +332,9 @@ pub(crate) fn items_of(over: Over) -> impl Iterator<Item = pb::OverItem> {
 pub(crate) fn over_of(items: Vec<pb::OverItem>) -> Result<Over> {
     let mut over = Over::default();
     for item in items {
-        match needed("over", item.over)? {
+        // A newer server may know of more that is over.
+        let Some(item) = item.over else { continue };
+        match item {
             pb::over_item::Over::Session(session) => {
                 let worker = WorkerStatus::try_from(needed("worker", session.worker)?)?;
                 let mut whole = serde_json::to_value(worker)

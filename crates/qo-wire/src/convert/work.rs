@@ -374,7 +374,9 @@ impl TryFrom<pb::Stop> for Stop {
 
     fn try_from(stop: pb::Stop) -> Result<Self> {
         let pb::Stop { job, token, reason } = stop;
-        let reason = value::<pb::StopReason, _>("reason", reason)?;
+        // A newer server may have reasons that this release does not know. The handler must stop in any case, and the
+        // store refuses what it settles if the claim is over.
+        let reason = value::<pb::StopReason, _>("reason", reason).unwrap_or(StopReason::LeaseEnded);
         Ok(Self { job: job_id("job", &job)?, token: FenceToken(token), reason })
     }
 }
