@@ -235,25 +235,3 @@ fn a_token_that_may_exist_is_shown_all_the_same() {
     let live = tokens.first().expect("it exists");
     assert!(doubt.out.contains(live.id.as_str()), "its secret is nowhere else: {}", doubt.out);
 }
-
-#[test]
-fn a_token_that_may_exist_is_shown_all_the_same() {
-    let here = Here::new();
-    let store = Arc::new(MemoryStore::new());
-    // Every change is made, and no answer arrives.
-    let rates = FaultRates { after: 1_000, ..FaultRates::NONE };
-    let faulty = Arc::new(FaultyStore::new(Arc::clone(&store) as Arc<dyn Store>, 1, rates));
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let options = qo_server::Options { sweep_every: Duration::from_secs(3600), ..Default::default() };
-    let server = runtime.block_on(async {
-        let listener = qo_server::bind("127.0.0.1:0").await.expect("a free port");
-        qo_server::Server::new(listener, faulty, options).expect("a server")
-    });
-    let url = format!("http://{}", server.address());
-    runtime.spawn(server.run());
-    let create = ["token", "create", "ops", "--scope", "admin", "--store", &url];
-    let doubt = here.qo(&create).code(75).says("unknown outcome").says("qo token revoke");
-    let tokens = runtime.block_on(store.tokens()).expect("a list");
-    let live = tokens.first().expect("it exists");
-    assert!(doubt.out.contains(live.id.as_str()), "its secret is nowhere else: {}", doubt.out);
-}
