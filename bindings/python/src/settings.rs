@@ -73,6 +73,8 @@ fn worker(options: &WorkerOptions) -> Value {
         "claim_lease_ms": options.claim.claim_lease_ms,
         "memory_threshold_percent": options.memory_threshold_percent,
         "latency_threshold_ms": options.latency_threshold.map(millis),
+        "metrics_addr": options.metrics_addr,
+        "metrics_insecure": options.metrics_insecure,
     })
 }
 

@@ -13,6 +13,7 @@ use pyo3::types::PyList;
 use qo::core::{ClaimSettings, Configuration, Json, Name, TaskOptions};
 use qo::{Error, ErrorKind, Failure, Result, ShutdownHandle, TaskConfig, WorkerOptions};
 use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -41,6 +42,9 @@ struct Described {
     claim_lease_ms: Option<u64>,
     memory_threshold_percent: Option<u32>,
     latency_threshold_ms: Option<u64>,
+    metrics_addr: Option<SocketAddr>,
+    #[serde(default)]
+    metrics_insecure: bool,
     configuration: Option<Configuration>,
     /// If it is given, all tasks run in child processes.
     processes: Option<children::Described>,
@@ -294,6 +298,8 @@ fn options(described: &mut Described) -> Result<WorkerOptions> {
             .memory_threshold_percent
             .unwrap_or(usual.memory_threshold_percent),
         latency_threshold: described.latency_threshold_ms.map(Duration::from_millis),
+        metrics_addr: described.metrics_addr,
+        metrics_insecure: described.metrics_insecure,
         app: name("app", described.app.take())?,
         configuration: described.configuration.take(),
     })

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import urllib.request
 from collections import Counter
 from contextlib import suppress
 
@@ -76,6 +77,24 @@ def test_a_limit_holds_across_children_one_of_which_is_killed(fleet):
     records = fleet.records()
     assert {record["number"] for record in records if record["what"] == "ended"} == set(range(60))
     assert most_at_once(records, died) == 3
+
+
+def test_the_parent_shows_the_metrics_of_all_its_children(here):
+    worker = here.start("--processes=3", "--metrics-addr=127.0.0.1:0")
+    address = re.search(r"metrics are at (http://\S+)", here.log(worker))[1]
+
+    def shown() -> dict[str, float]:
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+        return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
+
+    submitted = submitting(here, "sync_work", 12)
+    assert submitted.communicate(timeout=150)[0] == "True\n"
+    until(lambda: shown()["worker_tasks_completed_total"] == 12, "all are counted")
+    counts = shown()
+    assert counts["worker_permits"] == 3
+    assert counts["worker_in_flight_tasks"] == 0
+    assert counts["worker_claim_size_sum"] == counts["worker_task_duration_seconds_count"] == 12
 
 
 STOPPED = [("ticks", []), ("sync_ticks", []), ("ticks", ["--processes=1"]), ("sync_ticks", ["--processes=1"])]

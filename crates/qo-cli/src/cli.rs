@@ -102,12 +102,14 @@ impl Cli {
             _ => Speaker::Command,
         };
         logging::start(speaker, screen.colours_on_stderr());
+        #[cfg(feature = "otlp")]
+        crate::telemetry::start();
         let done = match self.python_worker(&host) {
             Ok(Some(worker)) => return Outcome::Python(worker),
             Ok(None) => self.start(host, &mut screen).and_then(|()| screen.flush()),
             Err(trouble) => Err(trouble),
         };
-        logging::finish();
+        crate::finish_logging();
         Outcome::Exit(done.map_or_else(|trouble| trouble.tell(&mut screen, json), |()| 0))
     }
 

@@ -9,6 +9,7 @@
 //! | `place` | the settings, and the way to the store |
 //! | `output` | tables for people, JSON for programs, times, colours |
 //! | `logging` | what a command logs |
+//! | `telemetry` | spans to a collector of OpenTelemetry |
 //! | `machine` | the machine's clocks and signals |
 //! | `trouble` | what can go wrong, exit codes, hints |
 
@@ -20,11 +21,12 @@ mod machine;
 mod output;
 mod place;
 mod python;
+#[cfg(feature = "otlp")]
+mod telemetry;
 mod trouble;
 
 pub use command::worker::programs;
 pub use host::Host;
-pub use logging::finish as finish_logging;
 pub use python::PythonWorker;
 
 use clap::Parser;
@@ -76,6 +78,13 @@ pub fn explained(explanation: &Explanation, now: Time, worker: &str) -> Vec<(Str
     let times = output::Times::new(now);
     let told = |reason| command::explain::told(reason, explanation.job, &times, |_| worker.to_owned());
     explanation.reasons.iter().map(told).collect()
+}
+
+/// Waits a moment until the lines that were logged are written, and the spans are sent.
+pub fn finish_logging() {
+    #[cfg(feature = "otlp")]
+    telemetry::finish();
+    logging::finish();
 }
 
 /// Prints an error as a command prints it, with hints, on stderr. Returns the exit code for it.

@@ -197,7 +197,7 @@ impl<B: Book> Store for B {
     }
 
     async fn trigger_schedule(&self, schedule: Name, job: JobId) -> Result<Submitted> {
-        answer!(self, Command::TriggerSchedule(schedule, job), Triggered)
+        answer!(self, Command::TriggerSchedule(schedule, job), Triggered)?
     }
 
     async fn create_token(&self, token: NewToken, by: AuditText) -> Result<()> {

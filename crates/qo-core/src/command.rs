@@ -113,7 +113,7 @@ pub enum Answer {
     /// A program's lease, extended.
     Extended(SlotLease),
     /// A schedule's job, triggered.
-    Triggered(Submitted),
+    Triggered(Result<Submitted>),
     /// What a configuration or registration changed.
     Pushed(Pushed),
     /// Done, without more to say.

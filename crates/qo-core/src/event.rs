@@ -208,6 +208,14 @@ pub enum Event {
     },
     /// An operator did something that the audit log keeps.
     Recorded(Arc<Deed>),
+    /// Submits or programs were refused because a group, or a key of it, had no room. It decides nothing: a store may
+    /// keep it back until it writes something else.
+    Rejected {
+        /// The group, or every key of one. It has a limit.
+        group: GroupRef,
+        /// How often.
+        times: u64,
+    },
 }
 
 /// The end of an attempt, and the state in which it left the job.

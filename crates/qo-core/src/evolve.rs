@@ -124,6 +124,7 @@ impl State {
             Event::TokenCreated { token, by } => self.token_created(token, by),
             Event::TokenRevoked { token, by } => self.token_revoked(*token, by),
             Event::Recorded(deed) => self.append_deed(Deed::clone(deed)),
+            Event::Rejected { group, times } => self.count_rejected(group, *times),
             Event::LimitSpent(group) => self.change_limits(group, |limits| limits.submit = None),
         }
         self.free_vacant();
@@ -181,6 +182,7 @@ impl State {
         self.assert_next(ix);
         self.assert_room(&self.needs(self.jobs[ix].lane));
         self.take_token(token);
+        self.count_acquired(self.needs(self.jobs[ix].lane));
         let since = self.now;
         let run = Run { session, token, since, timeout_at, cancel_requested: false };
         self.change_job(ix, |job| job.set_phase(Phase::Running(run)));
@@ -347,6 +349,7 @@ impl State {
         }
         self.assert_room(&needs);
         self.take_token(token);
+        self.count_acquired(needs.clone());
         self.insert_program(Program {
             request: Arc::clone(request),
             token,
@@ -369,14 +372,23 @@ impl State {
         let ix = self.intern_task(&task.task);
         let old = self.registered_by(&task.app, &task.task);
         let change = task_change(old, task);
-        if let Some(group) = old.map(|old| GroupRef::Group(old.group().clone())) {
-            let mine = |code: &CodeLimit| (&code.task, &code.app) == (&task.task, &task.app);
-            self.change_limits(&group, |limits| limits.code.retain(|code| !mine(code)));
+        let old_group = old.map(|old| GroupRef::Group(old.group().clone()));
+        let group = GroupRef::Group(task.group().clone());
+        let mine = |code: &CodeLimit| (&code.task, &code.app) == (&task.task, &task.app);
+        // In one step where the group stays: it would lose its total with its last limit.
+        let code = task.max_concurrent.map(|limit| CodeLimit {
+            task: task.task.clone(),
+            limit,
+            app: task.app.clone(),
+        });
+        if let Some(old_group) = old_group.filter(|old| code.is_none() || *old != group) {
+            self.change_limits(&old_group, |limits| limits.code.retain(|code| !mine(code)));
         }
-        if let Some(limit) = task.max_concurrent {
-            let group = GroupRef::Group(task.group().clone());
-            let code = CodeLimit { task: task.task.clone(), limit, app: task.app.clone() };
-            self.change_limits(&group, |limits| limits.code.push(code));
+        if let Some(code) = code {
+            self.change_limits(&group, |limits| {
+                limits.code.retain(|code| !mine(code));
+                limits.code.push(code);
+            });
         }
         let others = self.tasks[ix].registered.iter().filter(|other| other.app != task.app).cloned();
         self.change_task(ix, others.chain([Arc::clone(task)]).collect());
@@ -493,6 +505,7 @@ impl State {
             timeout_ms,
             retry,
             traceparent: row.traceparent(),
+            due_at: Some(row.run_at),
         }
     }
 

@@ -345,6 +345,10 @@ pub struct ClaimedJob {
     /// The trace that the job belongs to, if it was submitted with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<Traceparent>,
+    /// Since when it could run: the date that it was submitted with, or that of its retry. The time from then to
+    /// [`ExchangeReply::now`] is how long it waited. None in a reply that an older release recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_at: Option<Time>,
 }
 
 /// A job that a worker has claimed ahead of time.

@@ -300,6 +300,13 @@ pub trait Store: Any + Send + Sync {
         Duration::ZERO
     }
 
+    /// Whether a server stands between the caller and the store. Defaults to no.
+    ///
+    /// The process that calls the store itself measures how long jobs waited, so that each wait is counted once.
+    fn is_served(&self) -> bool {
+        false
+    }
+
     /// Whether a wake-up has told the store that jobs came after the change `seen`. Defaults to no.
     ///
     /// A worker then fetches at once, without asking [`work`](Self::work) first where that costs as much as a fetch.

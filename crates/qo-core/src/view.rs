@@ -176,6 +176,13 @@ pub struct GroupStatus {
     pub used: u64,
     /// Slots that all live jobs (pending, claimed and running) would take together, plus those of programs.
     pub live: u64,
+    /// Jobs and programs that have taken slots of it since it has had a limit. Keys are counted under `GROUP/*`, if
+    /// that has a limit.
+    #[serde(default)]
+    pub acquired: u64,
+    /// Submits and programs that it has refused since it has had a limit, because it had no room.
+    #[serde(default)]
+    pub rejected: u64,
 }
 
 /// Some groups, by name and key.
@@ -268,6 +275,9 @@ pub struct QueueStatus {
     pub scheduled: u64,
     /// Steps that are not next in their workflow, whatever their date.
     pub waiting: u64,
+    /// Since when the oldest of the jobs in line has been due. None if there is none.
+    #[serde(default)]
+    pub oldest_due: Option<Time>,
 }
 
 /// A live session.

@@ -267,6 +267,7 @@ fn claimed_job(row: &Row) -> Result<ClaimedJob> {
         timeout_ms: column::<Option<i64>>(row, 12)?.map(unsigned).transpose()?,
         retry: retry.map(crate::store::read).transpose()?.unwrap_or_else(RetryPolicy::default),
         traceparent: traceparent.map(|text| Traceparent::parse("traceparent", text)).transpose()?,
+        due_at: column::<Option<i64>>(row, 17)?.map(Time::from_millis),
     })
 }
 

@@ -105,6 +105,13 @@ const STEPS: &[Step] = &[
         sql: include_str!("migrations/0007_tokens_and_audit.sql"),
         after: "",
     },
+    Step {
+        version: 8,
+        name: "totals of groups, and waits of jobs",
+        lock: LockLevel::Briefly,
+        sql: include_str!("migrations/0008_totals_and_waits.sql"),
+        after: "",
+    },
 ];
 
 /// The text of a SQL file, and the file's name.
@@ -127,6 +134,7 @@ const FUNCTIONS: &[(&str, &str)] = &[
     sql!("functions/52_line.sql"),
     sql!("functions/53_slots.sql"),
     sql!("functions/54_shared_claim.sql"),
+    sql!("functions/55_totals.sql"),
     sql!("functions/60_over.sql"),
     sql!("functions/70_submit.sql"),
     sql!("functions/75_sql_submit.sql"),
@@ -140,7 +148,7 @@ const FUNCTIONS: &[(&str, &str)] = &[
 ];
 
 /// The version of the schema that this release works with. Raise it when a function changes, too.
-pub const VERSION: i32 = 7;
+pub const VERSION: i32 = 8;
 
 /// The oldest release, by version of the schema, that may use a schema of this version. Version 1 pushes
 /// configurations in a form that `api_configure` no longer takes.

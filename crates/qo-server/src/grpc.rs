@@ -1,6 +1,7 @@
 //! Each call of the protocol as a call of the store.
 
 use crate::caller::Caller;
+use crate::metrics::Counts;
 use crate::wake::Wakes;
 use qo_core::{
     Claim, Cursor, Error, Exchange, ExchangeReply, FenceToken, JobFilter, JobId, NewJob, NewSession,
@@ -25,6 +26,7 @@ const WAKE_UPS: usize = 1;
 #[derive(Clone)]
 pub(crate) struct Service {
     wakes: Arc<Wakes>,
+    counts: Counts,
     ending: watch::Receiver<bool>,
 }
 
@@ -52,8 +54,8 @@ fn got_jobs(reply: &ExchangeReply) -> bool {
 }
 
 impl Service {
-    pub fn new(wakes: Arc<Wakes>, ending: watch::Receiver<bool>) -> Self {
-        Self { wakes, ending }
+    pub fn new(wakes: Arc<Wakes>, counts: Counts, ending: watch::Receiver<bool>) -> Self {
+        Self { wakes, counts, ending }
     }
 
     /// Answers a call from its caller's store, unless the server is about to end.
@@ -82,6 +84,7 @@ impl Service {
         self.wakes.is_busy(session);
         let reply = store.exchange(exchange).await?;
         self.wakes.exchanged(session, free_permits, got_jobs(&reply));
+        self.counts.exchanged(session, &reply);
         Ok(reply)
     }
 
@@ -93,12 +96,15 @@ impl Service {
     ) -> Items<pb::WakeUp> {
         let (sender, receiver) = mpsc::channel(WAKE_UPS);
         let (wakes, mut ending) = (Arc::clone(&self.wakes), self.ending.clone());
+        let (counts, open) = (self.counts.clone(), self.counts.stream());
         tokio::spawn(async move {
+            let _open = open;
             let woken = async {
                 while counter.changed().await.is_ok() {
                     if sender.send(Ok(pb::WakeUp { jobs: session.is_some() })).await.is_err() {
                         return;
                     }
+                    counts.woke();
                     if session.is_none() {
                         sleep(Wakes::gap()).await;
                     }
@@ -233,6 +239,7 @@ impl Queue for Service {
             let reply = store.fetch(exchange).await?;
             if let Some(reply) = &reply {
                 self.wakes.exchanged(session, free_permits, got_jobs(reply));
+                self.counts.exchanged(session, reply);
             }
             Ok(pb::FetchReply { reply: reply.map(pb::ExchangeReply::from) })
         })
@@ -277,6 +284,7 @@ impl Queue for Service {
         self.answer(request, |store, request| async move {
             let session = session_id("session", &request.session)?;
             self.wakes.closed(session);
+            self.counts.closed(session);
             store.close_session(session).await.map(|()| pb::Done {})
         })
         .await

@@ -13,6 +13,8 @@ pub struct Options {
     pub drain: Duration,
     /// How often it ends what is over and fires schedules, where a look costs nothing. Defaults to 1 s.
     pub sweep_every: Duration,
+    /// How old what the store says may be when `/metrics` shows it. Defaults to 5 s.
+    pub sample_every: Duration,
 }
 
 impl Default for Options {
@@ -22,6 +24,7 @@ impl Default for Options {
             calls_per_connection: 1_000,
             drain: Duration::from_secs(10),
             sweep_every: Duration::from_secs(1),
+            sample_every: Duration::from_secs(5),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! 3. What still runs then is cut off. Its callers repeat it, as after any lost answer.
 
 use crate::grpc::Service;
+use crate::metrics::{Counts, Numbers};
 use crate::route::{Route, Routes};
 use crate::shared::Shared;
 use crate::wake::Wakes;
@@ -83,14 +84,15 @@ impl Server {
         background.spawn(maintain::maintain(Arc::clone(&self.store), self.options.sweep_every));
         background.spawn(Arc::clone(&wakes).follow());
         background.spawn(Arc::clone(&wakes).wake());
-        let router = self.router(&wakes)?;
-        self.serve(router).await;
+        let counts = Counts::new();
+        let router = self.router(&wakes, &counts)?;
+        self.serve(router, counts).await;
         // Dropping `background` ends its tasks.
         Ok(())
     }
 
-    fn router(&self, wakes: &Arc<Wakes>) -> Result<Router> {
-        let service = Service::new(Arc::clone(wakes), self.ending.subscribe());
+    fn router(&self, wakes: &Arc<Wakes>, counts: &Counts) -> Result<Router> {
+        let service = Service::new(Arc::clone(wakes), counts.clone(), self.ending.subscribe());
         let queue = QueueServer::new(service)
             .max_decoding_message_size(limits::REQUEST_BYTES)
             .max_encoding_message_size(limits::REPLY_BYTES);
@@ -110,16 +112,18 @@ impl Server {
         let shared = Shared {
             store: Arc::clone(&self.store),
             wakes: Arc::clone(wakes),
+            numbers: Numbers::new(Arc::clone(&self.store), counts, self.options.sample_every),
             options: Arc::new(self.options.clone()),
             ending: self.ending.subscribe(),
         };
         let router = grpc.into_axum_router().merge(routes().finish(shared));
         let router = router.fallback(http::nothing_here);
         let identify = axum::middleware::from_fn_with_state(Arc::clone(&self.store), caller::identify);
-        Ok(router.layer(identify).layer(axum::middleware::from_fn(http::guard_host)))
+        let count = axum::middleware::from_fn_with_state(counts.clone(), metrics::count);
+        Ok(router.layer(identify).layer(axum::middleware::from_fn(http::guard_host)).layer(count))
     }
 
-    async fn serve(self, router: Router) {
+    async fn serve(self, router: Router, counts: Counts) {
         let builder = builder(&self.options);
         let graceful = GracefulShutdown::new();
         let mut ending = self.ending.subscribe();
@@ -141,10 +145,11 @@ impl Server {
             let service = TowerToHyperService::new(router.clone());
             let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
             let connection = graceful.watch(connection);
+            let open = counts.connection();
             connections.spawn(async move {
                 // How a connection ends is of no interest: its calls have told their own callers.
                 connection.await.ok();
-                drop(place);
+                drop((place, open));
             });
         }
         drop(self.listener);

@@ -1,6 +1,7 @@
 //! What the handlers of one server share.
 
 use crate::Options;
+use crate::metrics::Numbers;
 use crate::wake::Wakes;
 use qo_core::Store;
 use std::sync::Arc;
@@ -15,6 +16,8 @@ pub(crate) struct Shared {
     pub store: Arc<dyn Store>,
     /// Which changes the server has heard of.
     pub wakes: Arc<Wakes>,
+    /// What it shows at `/metrics`.
+    pub numbers: Arc<Numbers>,
     /// How the server works.
     pub options: Arc<Options>,
     /// Becomes true when the server is told to stop. Streams end then.

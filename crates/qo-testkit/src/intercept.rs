@@ -216,7 +216,7 @@ impl<I: Intercept> Store for Intercepted<I> {
     }
 
     async fn trigger_schedule(&self, schedule: Name, job: JobId) -> Result<Submitted> {
-        answered!(self, Command::TriggerSchedule(schedule, job), Triggered)
+        answered!(self, Command::TriggerSchedule(schedule, job), Triggered)?
     }
 
     async fn create_token(&self, token: NewToken, by: AuditText) -> Result<()> {

@@ -19,6 +19,7 @@ pub use slots::{AcquireSlots, SlotGuard, pause_between_tries};
 
 use crate::submit::Submit;
 use crate::task::Accepts;
+use crate::trace::SubmitSpan;
 use qo_core::{Error, ErrorKind, JobDetail, JobId, JobState, NewJob, Result, Store, StoreSlots};
 use qo_core::{Submitted, caps};
 use qo_object::Jitter;
@@ -111,7 +112,9 @@ impl Client {
                 call.push(job);
             }
             let first = all.len();
+            let span = SubmitSpan::begin(&mut call);
             let submitted = self.again(|| self.store.submit(call.clone())).await;
+            span.end(submitted.as_deref());
             // The error names a job by its index in the call: the caller knows it by its index among all jobs.
             all.extend(submitted.map_err(|error| match error.item("jobs") {
                 Some(index) => error.without_item("jobs").at_item("jobs", first + index),

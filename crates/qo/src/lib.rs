@@ -10,6 +10,7 @@
 //! | [`program`], [`guard`] | any executable as a task, and the process that kills it before it outlives its lease |
 //! | [`log`] | what an attempt logs |
 //! | [`metrics`] | what a worker counts |
+//! | `trace` | spans of submits and attempts |
 //! | [`doctor`] | is a store whole, and how does a damaged one get going again |
 //! | [`migrate`] | the version of a store, and raising it |
 //! | [`bucket`] | a bucket: its requests, which are what it costs |
@@ -35,6 +36,7 @@ pub mod retry;
 pub mod settings;
 pub mod submit;
 pub mod task;
+mod trace;
 pub mod worker;
 
 pub use client::{AcquireSlots, Client, Page, SlotGuard};

@@ -2,12 +2,14 @@
 
 use crate::client::Client;
 use crate::retry::RetryPolicy;
+use crate::trace::SubmitSpan;
 use futures::future::BoxFuture;
 use qo_core::{Error, ErrorKind, GroupRef, JobId, Json, Key, Name, NewJob, OnFailure, OnLimit, Result};
 use qo_core::{Submitted, Time, Traceparent, millis};
 use serde::Serialize;
 use std::fmt;
 use std::future::IntoFuture;
+use std::slice;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -194,7 +196,9 @@ impl Submit {
             let now = client.again(|| client.store().now()).await?;
             job.run_at = Some(now.plus_ms(millis(delay)));
         }
+        let span = SubmitSpan::begin(slice::from_mut(&mut job));
         let outcome = client.of_one(|| client.store().submit(vec![job.clone()])).await;
+        span.end(Ok(slice::from_ref(&outcome)));
         // There is only one job: leave its index out of the error.
         outcome.map_err(|error| error.without_item("jobs"))
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from . import _qo
@@ -42,6 +43,10 @@ class WorkerSettings(TypedDict, total=False):
     """Above this share of memory it claims half as much. Defaults to 80."""
     latency_threshold: Length
     """While the p99 of attempts is above this, it claims 0.7 times as much. Defaults to off."""
+    metrics_addr: str
+    """Where it shows its metrics, such as `127.0.0.1:9464`. Defaults to nowhere."""
+    metrics_insecure: bool
+    """Lets `metrics_addr` be an address that other machines reach. Defaults to no."""
 
 
 class WorkerOptions(WorkerSettings, total=False):
@@ -57,6 +62,24 @@ def _queues(path: str, value: object) -> list[str]:
     if not isinstance(value, Collection):
         raise Invalid.of(path, value, "must be names of queues")
     return [checked_name(path, queue) for queue in cast("Collection[object]", value)]
+
+
+def _address(path: str, value: object) -> str:
+    host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    try:
+        ip_address(host.removeprefix("[").removesuffix("]"))
+        right = bool(colon) and port.isascii() and port.isdecimal() and int(port) <= 65_535
+    except ValueError:
+        right = False
+    if not right:
+        raise Invalid.of(path, value, "must be an IP address and a port, such as 127.0.0.1:9464")
+    return cast("str", value)
+
+
+def _boolean(path: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise Invalid.of(path, value, "must be True or False")
+    return value
 
 
 # What an option is called in the description of a worker, and how it is read.
@@ -75,6 +98,8 @@ _READ: dict[str, tuple[str, Callable[[str, object], Any]]] = {
     "claim_lease_ms": ("claim_lease_ms", number),
     "memory_threshold_percent": ("memory_threshold_percent", lambda path, value: number(path, value, 1, 100)),
     "latency_threshold": ("latency_threshold_ms", milliseconds),
+    "metrics_addr": ("metrics_addr", _address),
+    "metrics_insecure": ("metrics_insecure", _boolean),
 }
 
 

@@ -83,6 +83,12 @@ pub struct Worker {
     /// Claim half as much above this share of memory; 100 turns that off [default: 80].
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     memory_threshold_percent: Option<String>,
+    /// Where it shows its metrics, at /metrics, such as 127.0.0.1:9464; port 0 takes a free one [default: nowhere].
+    #[arg(long, value_name = "IP:PORT")]
+    metrics_addr: Option<String>,
+    /// Let --metrics-addr be an address that other machines reach, without encryption or tokens.
+    #[arg(long)]
+    metrics_insecure: bool,
     /// How long its session lives without renewal [default: 30].
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     default_lease_duration_secs: Option<String>,
@@ -148,6 +154,7 @@ impl Worker {
     pub fn flags(&self) -> BTreeMap<&'static str, String> {
         let cpus = || std::thread::available_parallelism().map_or(1, usize::from).to_string();
         let processes = self.processes.as_ref().map(|given| given.clone().unwrap_or_else(cpus));
+        let insecure = self.metrics_insecure.then(|| "true".to_owned());
         let flags = [
             ("--name", &self.name),
             ("--app", &self.app),
@@ -163,6 +170,8 @@ impl Worker {
             ("--latency-threshold-ms", &self.latency_threshold_ms),
             ("--cancel-grace-ms", &self.cancel_grace_ms),
             ("--memory-threshold-percent", &self.memory_threshold_percent),
+            ("--metrics-addr", &self.metrics_addr),
+            ("--metrics-insecure", &insecure),
             ("--default-lease-duration-secs", &self.default_lease_duration_secs),
             ("--cluster-wide-cap", &self.cluster_wide_cap),
         ];

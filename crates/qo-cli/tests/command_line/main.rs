@@ -6,6 +6,7 @@ mod disk;
 #[allow(dead_code)]
 mod fixture;
 mod host;
+mod metrics;
 mod operate;
 mod postgres;
 mod python;
@@ -14,3 +15,4 @@ mod serve;
 mod settings;
 mod slot;
 mod submit;
+mod telemetry;

@@ -33,7 +33,8 @@ impl Decider<'_> {
                 state.change_limits(&request.group, |limits| limits.submit = request.limit);
             }
         };
-        if !self.state.suppose(limit, |state| state.has_room_for(request)) {
+        if let Some(full) = self.state.suppose(limit, |state| state.has_no_room_for(request)) {
+            self.reject(&full);
             return Ok(Answer::Acquired(None));
         }
         let now = self.state.now;
@@ -87,15 +88,17 @@ impl Decider<'_> {
 }
 
 impl State {
-    fn has_room_for(&self, request: &SlotRequest) -> bool {
+    /// The first of the groups of a request that has no room for it.
+    fn has_no_room_for(&self, request: &SlotRequest) -> Option<GroupRef> {
         let slots = request.slots;
-        groups(&request.group).all(|group| {
-            let row = self.find_group(&group);
+        let has_room = |group: &GroupRef| {
+            let row = self.find_group(group);
             let used = row.map_or(0, |ix| self.groups[ix].used);
-            let limit = self.limit_with(&group, None);
+            let limit = self.limit_with(group, None);
             let fits = limit.is_none_or(|limit| used + u64::from(slots) <= u64::from(limit));
             fits && !row.is_some_and(|ix| self.is_kept(ix, slots, LAST_PLACE, Counting::Running))
-        })
+        };
+        groups(&request.group).find(|group| !has_room(group))
     }
 }
 

@@ -11,6 +11,8 @@ use std::sync::Arc;
 pub(super) enum Admission {
     /// Nothing is stored.
     Decided(Submitted),
+    /// This group has no room for it.
+    Refused(GroupRef, Result<Submitted>),
     /// The job is stored.
     New(Box<NewJob>),
 }
@@ -61,19 +63,23 @@ impl Decider<'_> {
 
     pub(super) fn submit_one(&mut self, job: &NewJob) -> Result<Submitted> {
         let admission = self.admit(job)?;
-        Ok(self.accept(admission))
+        self.accept(admission)
     }
 
-    pub(super) fn accept(&mut self, admission: Admission) -> Submitted {
+    pub(super) fn accept(&mut self, admission: Admission) -> Result<Submitted> {
         match admission {
-            Admission::Decided(submitted) => submitted,
+            Admission::Decided(submitted) => Ok(submitted),
+            Admission::Refused(group, answer) => {
+                self.reject(&group);
+                answer
+            }
             Admission::New(job) => {
                 let (id, now) = (job.id, self.state.now);
                 // Leaves out the defaults, to keep records small: most jobs are due at once and in their task's group.
                 let run_at = job.run_at.filter(|run_at| *run_at != now);
                 let group = job.group.clone().filter(|group| *group != job.task);
                 self.happen(Event::Accepted(Arc::new(NewJob { run_at, group, ..*job })));
-                Submitted::Accepted(id)
+                Ok(Submitted::Accepted(id))
             }
         }
     }
@@ -101,17 +107,24 @@ impl Decider<'_> {
         let on_failure = job.workflow.as_ref().map(|name| self.join(name, job.on_failure)).transpose()?;
         let group = self.state.group_of(job).clone();
         if job.on_limit != OnLimit::Wait
-            && let Some(error) = self.refusal(job, &group)
+            && let Some((full, error)) = self.refusal(job, &group)
         {
             let skip = job.on_limit == OnLimit::Skip;
-            return if skip { Ok(Admission::Decided(Submitted::Skipped)) } else { Err(error) };
+            return Ok(Admission::Refused(full, if skip { Ok(Submitted::Skipped) } else { Err(error) }));
         }
         Ok(Admission::New(Box::new(NewJob { group: Some(group), on_failure, ..job.clone() })))
     }
 
-    /// Why `reject` and `skip` refuse a job: the first of its groups with a limit has no room for it beside its live
+    /// Counts that a group had no room, if it has a limit of its own.
+    pub(super) fn reject(&mut self, group: &GroupRef) {
+        if let Some(group) = self.state.counts_refusals_of(group) {
+            self.happen(Event::Rejected { group, times: 1 });
+        }
+    }
+
+    /// The group for which `reject` and `skip` refuse a job, and why: the first of its groups with a limit has no room for it beside its live
     /// jobs.
-    fn refusal(&self, job: &NewJob, group: &Name) -> Option<Error> {
+    fn refusal(&self, job: &NewJob, group: &Name) -> Option<(GroupRef, Error)> {
         let own = brought(job, group);
         let limited = |(group, need)| Some((self.state.limit_with(&group, own.as_ref())?, group, need));
         let (limit, group, need) = needs(job, group).find_map(limited)?;
@@ -121,7 +134,7 @@ impl Decider<'_> {
         }
         let message =
             format!("{group}: {live} of {limit} slots are taken or waited for, the job needs {need}");
-        Some(Error::new(ErrorKind::LimitReached, message))
+        Some((group, Error::new(ErrorKind::LimitReached, message)))
     }
 }
 

@@ -297,7 +297,9 @@ impl State {
         if let Ok(entry) = self.group_by_label.find_entry(hash, |&at| at == ix) {
             entry.remove();
         }
-        if let Label::Key(parent, _) = self.groups.remove(ix).label {
+        let row = self.groups.remove(ix);
+        self.keep_count(&row);
+        if let Label::Key(parent, _) = row.label {
             self.release_group(parent);
         }
     }

@@ -14,8 +14,11 @@
 //! `docs/adr/0002-undo.md` gives the reasons.
 
 use super::State;
-use super::row::{Job, Past, Program, Queue, ScheduleRow, Session, SessionRow, Task, Workflow, WorkflowRow};
+use super::row::{
+    Group, Job, Past, Program, Queue, ScheduleRow, Session, SessionRow, Task, Workflow, WorkflowRow,
+};
 use super::table::Ix;
+use super::total::Totals;
 use crate::{
     AuditEntry, Configuration, Event, FenceToken, GroupRef, JobProgress, Limits, Name, Push, Retention,
     SessionId, Stop, TaskOptions, Time, Token, TokenId,
@@ -49,6 +52,10 @@ pub(super) enum Undo {
     SessionForgotten(SessionId, Time),
     Stop(Ix<Session>, FenceToken, Option<Stop>),
     Limits(GroupRef, Option<Box<Limits>>),
+    /// Slots of a group were taken once more.
+    Acquired(Ix<Group>),
+    /// The total beside the rows, and what the rows had counted that were set to zero.
+    Total(GroupRef, Option<Totals>, Vec<(Ix<Group>, u64)>),
     Queue(Ix<Queue>, Option<u32>, bool),
     Task(Ix<Task>, Vec<Arc<TaskOptions>>),
     Apps(Vec<Arc<Configuration>>),
@@ -206,6 +213,8 @@ impl State {
                 self.put_stop(ix, token, old);
             }
             Undo::Limits(group, old) => self.put_limits(&group, old.map(|limits| *limits)),
+            Undo::Acquired(ix) => self.groups[ix].acquired -= 1,
+            Undo::Total(group, old, rows) => self.put_total(&group, old, rows),
             Undo::Queue(ix, priority, paused) => {
                 self.put_queue(ix, priority, paused);
             }

@@ -18,6 +18,9 @@ impl State {
         if limits == old.clone().unwrap_or_default() {
             return;
         }
+        if limits.is_empty() {
+            self.forget_total(group);
+        }
         self.put_limits(group, (!limits.is_empty()).then_some(limits));
         self.note(|| Undo::Limits(group.clone(), old.map(Box::new)));
     }

@@ -23,6 +23,7 @@ mod session;
 pub(crate) mod snapshot;
 pub(crate) mod table;
 mod token;
+mod total;
 mod view;
 mod workflow;
 
@@ -36,6 +37,7 @@ use row::{At, Group, Job, Label, Past, Phase, Program, Queue, ScheduleRow, Sessi
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use table::{Ix, Table};
+use total::Totals;
 
 /// Everything that a namespace holds. See [`decide`](crate::decide()) and [`State::evolve`].
 #[derive(Debug)]
@@ -77,6 +79,8 @@ pub struct State {
     claimed_slots: HashMap<Ix<Group>, u64>,
     /// Rows that may have no reference left. They are freed when no speculation can bring them back.
     vacant: Vec<Vacant>,
+    /// How often slots were taken and refused, of groups that have a limit; beside what their rows have counted.
+    pub(super) totals: BTreeMap<GroupRef, Totals>,
     /// How many submit-side limits there are. Each goes with the last live job of its group.
     submit_limits: usize,
 
@@ -159,6 +163,7 @@ impl State {
             lanes: Table::default(),
             claimed_slots: HashMap::new(),
             vacant: Vec::new(),
+            totals: BTreeMap::new(),
             submit_limits: 0,
             job_by_id: HashTable::new(),
             job_by_number: BTreeMap::new(),

@@ -48,6 +48,8 @@ impl State {
         }
         lines.extend(self.ended_sessions.iter().map(|(id, at)| format!("ended session {id} at {at}")));
         lines.extend(self.limits.iter().map(|(group, limits)| format!("limits of {group}: {limits:?}")));
+        let totals = self.limits.keys().map(|group| (group, self.total(group)));
+        lines.extend(totals.map(|(group, total)| format!("total of {group}: {total:?}")));
         lines.extend(self.queues().iter().map(|queue| format!("{queue:?}")));
         let mut tasks: Vec<_> = self.tasks.iter().map(|(_, task)| task).collect();
         tasks.sort_by(|a, b| a.name.cmp(&b.name));

@@ -414,6 +414,9 @@ pub(crate) struct Group {
     pub(crate) used: u64,
     /// Slots that all live jobs would hold together, plus those of programs.
     pub(crate) live: u64,
+    /// Jobs and programs that have taken slots of it since the row was made. [`State::total`](super::State::total) has
+    /// the whole sum.
+    pub(crate) acquired: u64,
     /// How many classes, lanes, queues, keys and programs refer to it.
     pub(crate) refs: u32,
     /// `queue:NAME`: the queue.
@@ -471,7 +474,17 @@ pub(crate) enum Label {
 
 impl Group {
     pub(crate) fn new(label: Label, limit: Option<u32>) -> Self {
-        Self { label, limit, used: 0, live: 0, refs: 0, queue: None, lanes: KeyLanes::default(), line: None }
+        Self {
+            label,
+            limit,
+            used: 0,
+            live: 0,
+            acquired: 0,
+            refs: 0,
+            queue: None,
+            lanes: KeyLanes::default(),
+            line: None,
+        }
     }
 
     pub(crate) fn free(&self) -> u64 {

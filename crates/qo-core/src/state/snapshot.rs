@@ -8,6 +8,7 @@ use super::State;
 use super::row::{At, Claimed, Job, JobOptions, Membership, Past, Phase, Program, Record, Run, ScheduleRow};
 use super::row::{Serves, SessionRow, Spec, Track, Workflow, WorkflowRow};
 use super::table::Ix;
+use super::total::Totals;
 use crate::job::{default_cost, is_default, is_one};
 use crate::{
     Attempt, AuditEntry, Configuration, Error, ErrorKind, ExchangeReply, FenceToken, GroupRef, JobDetail,
@@ -53,6 +54,15 @@ pub enum SnapshotRow {
         group: GroupRef,
         /// The limits.
         limits: Limits,
+    },
+    /// How often slots of a group that has a limit were taken and refused. It comes after the limits.
+    Total {
+        /// The group, or every key of one.
+        group: GroupRef,
+        /// Jobs and programs that took slots.
+        acquired: u64,
+        /// Submits and programs that were refused.
+        rejected: u64,
     },
     /// A live session.
     Session(Box<SessionSnapshot>),
@@ -296,6 +306,11 @@ impl State {
             .limits
             .iter()
             .map(|(group, limits)| SnapshotRow::Limits { group: group.clone(), limits: limits.clone() });
+        let totals = self.limits.keys().map(|group| (group, self.total(group)));
+        let totals = totals.filter(|(_, total)| *total != Totals::default()).map(|(group, total)| {
+            let Totals { acquired, rejected } = total;
+            SnapshotRow::Total { group: group.clone(), acquired, rejected }
+        });
         let sessions = self.sessions.iter().map(|(_, session)| {
             let row = &session.row;
             SnapshotRow::Session(Box::new(SessionSnapshot {
@@ -332,7 +347,8 @@ impl State {
         let schedules = self.schedules().into_iter().map(|row| SnapshotRow::Schedule(Box::new(row)));
         let apps = self.apps.iter().cloned().map(SnapshotRow::App);
         let pushes = self.pushes.iter().cloned().map(SnapshotRow::Push);
-        let said = std::iter::once(clock).chain(tasks).chain(queues).chain(limits).chain(sessions);
+        let said =
+            std::iter::once(clock).chain(tasks).chain(queues).chain(limits).chain(totals).chain(sessions);
         let all = said.chain(ended).chain(workflows).chain(jobs).chain(programs).chain(schedules);
         let tokens = self.tokens.values().cloned().map(SnapshotRow::Token);
         let audit_log = self.audit_log.iter().cloned().map(SnapshotRow::Audit);
@@ -461,6 +477,9 @@ impl Restored {
                 state.change_queue(ix, priority, paused);
             }
             SnapshotRow::Limits { group, limits } => state.change_limits(&group, |at| *at = limits),
+            SnapshotRow::Total { group, acquired, rejected } => {
+                state.totals.insert(group, Totals { acquired, rejected });
+            }
             SnapshotRow::Session(session) => self.take_session(*session)?,
             SnapshotRow::EndedSession { session, at } => {
                 state.ended_sessions.insert(session, at);

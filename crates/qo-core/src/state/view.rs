@@ -5,8 +5,9 @@
 //! costs no more than one job.
 
 use super::State;
-use super::row::{At, Claimed, Group, Held, Job, Label, ScheduleRow, Session, Spec, Workflow};
+use super::row::{At, Claimed, Group, Held, Job, Label, Queue, ScheduleRow, Session, Spec, Workflow};
 use super::table::Ix;
+use super::total::Totals;
 use crate::decide::GoesBack;
 use crate::lane::Lane;
 use crate::unreadable;
@@ -20,7 +21,7 @@ use crate::{
     LeaseOver, Over, ScheduleStatus, SessionOver, StepStatus, Time, WorkerStatus, WorkflowPage,
     WorkflowState, WorkflowStatus, caps,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, Range};
 
 impl State {
@@ -305,7 +306,8 @@ impl State {
         let rows = self.rows_of(group);
         let (used, live) = rows.fold((0, 0), |(used, live), row| (used + row.used, live + row.live));
         let (limit, source) = in_force.unzip();
-        GroupStatus { group: group.clone(), limit, source, sources, used, live }
+        let Totals { acquired, rejected } = self.total(group);
+        GroupStatus { group: group.clone(), limit, source, sources, used, live, acquired, rejected }
     }
 
     /// The row of a group. For `GROUP/*`, the rows of all its keys.
@@ -370,16 +372,23 @@ impl State {
 
     /// All queues that have live jobs, a limit, a priority or a pause, by name.
     pub fn queues(&self) -> Vec<QueueStatus> {
+        let mut oldest: BTreeMap<Ix<Queue>, Time> = BTreeMap::new();
+        for (_, lane) in self.lanes.iter() {
+            let Some(due) = lane.jobs.iter().map(|(rank, _)| rank.run_at).min() else { continue };
+            let queue = self.desk(&self.classes[lane.class]).queue;
+            oldest.entry(queue).and_modify(|at| *at = due.min(*at)).or_insert(due);
+        }
         let mut names: BTreeSet<Name> = self.queue_by_name.keys().cloned().collect();
         names.extend(self.limits.keys().filter_map(|group| match group {
             GroupRef::Queue(name) => Some(name.clone()),
             _ => None,
         }));
-        names.into_iter().filter_map(|name| self.queue_status(name)).collect()
+        names.into_iter().filter_map(|name| self.queue_status(name, &oldest)).collect()
     }
 
-    fn queue_status(&self, queue: Name) -> Option<QueueStatus> {
-        let row = self.queue_by_name.get(&queue).map(|&ix| &self.queues[ix]);
+    fn queue_status(&self, queue: Name, oldest: &BTreeMap<Ix<Queue>, Time>) -> Option<QueueStatus> {
+        let ix = self.queue_by_name.get(&queue).copied();
+        let row = ix.map(|ix| &self.queues[ix]);
         let running = row.map_or(0, |row| self.groups[row.group].used);
         let group = GroupRef::Queue(queue.clone());
         let status = QueueStatus {
@@ -392,6 +401,7 @@ impl State {
             scheduled: row.map_or(0, |row| row.scheduled),
             claimed: row.map_or(0, |row| row.claimed),
             waiting: row.map_or(0, |row| row.waiting),
+            oldest_due: ix.and_then(|ix| oldest.get(&ix).copied()),
         };
         let configured =
             row.is_some_and(|row| row.priority.is_some() || row.paused) || status.limit.is_some();

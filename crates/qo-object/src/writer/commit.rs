@@ -57,9 +57,10 @@ impl Writer {
             let is_last = self.followers.admission.all_fit();
             let calls = if is_last { calls } else { &[] };
             self.replica.speculate();
-            let (events, answers) = self.decide_all(at, admitted, calls);
-            if admitted == 0 && events.iter().all(|event| matches!(event, Event::Ticked(_))) {
-                // A tick of the clock alone needs no record.
+            let (mut events, answers) = self.decide_all(at, admitted, calls);
+            let needs_none = |event: &Event| matches!(event, Event::Ticked(_) | Event::Rejected { .. });
+            if admitted == 0 && events.iter().all(needs_none) {
+                // A tick of the clock alone needs no record. Refusals are counted with the next one.
                 self.replica.take_back();
                 if !std::mem::replace(&mut has_looked, true) {
                     self.catch_up().await?;
@@ -72,8 +73,10 @@ impl Writer {
                     self.replica.sync().await?;
                 }
                 self.followers.contention.forget_losses();
+                self.refusals.keep(&events);
                 return Ok(Some(answers));
             }
+            self.refusals.count(self.replica.decide().0, &mut events);
             if self.followers.contention.must_wait_again() {
                 self.replica.take_back();
                 if may_leave {
@@ -98,6 +101,7 @@ impl Writer {
                     // The other writers have to read the record: they may begin.
                     self.followers.contention.end_turn();
                     self.rights.wrote();
+                    self.refusals.clear();
                     self.followers.wrote(&record, bytes);
                     self.replica.wrote(&record, sent).await;
                     if is_last {

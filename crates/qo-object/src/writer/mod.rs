@@ -14,6 +14,7 @@
 //! `commit` turns a batch of commands into the next record, `turn` waits for this writer's turn.
 
 mod commit;
+mod refusals;
 mod rights;
 mod turn;
 
@@ -32,6 +33,7 @@ use crate::snapshot::{Snapshot, missing};
 use crate::store::Options;
 use futures::future::try_join;
 use qo_core::{Clock, Command, Error, ErrorKind, Result, State, Watch, decide_watching};
+use refusals::Refusals;
 use rights::WriteRights;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -53,6 +55,8 @@ pub(crate) struct Writer {
     followers: Followers,
     recognition: Recognition,
     rights: WriteRights,
+    /// Refusals that no record has counted yet.
+    refusals: Refusals,
     /// A repair holds the namespace, or did when it was opened.
     is_held: bool,
     /// Callers that wait until nothing is under way beside the log.
@@ -116,6 +120,7 @@ impl Writer {
             followers,
             recognition: Recognition::new(options.recognise_every),
             rights: WriteRights::default(),
+            refusals: Refusals::default(),
             is_held: !found.holds.is_empty(),
             finished: Vec::new(),
             log,
@@ -307,10 +312,14 @@ impl Writer {
             caught_up = Err(self.explained(error).await);
         }
         let now = self.replica.now();
+        // This process shows the refusals that it has not written.
+        self.replica.speculate();
         let (state, watch) = self.replica.decide();
+        self.refusals.count(state, &mut Vec::new());
         for look in looks {
             look(caught_up.clone().map(|()| (&mut *state, now, &watch as &dyn Watch)));
         }
+        self.replica.take_back();
     }
 
     /// Shows the state as it will be when the offers are admitted. The record that claims them admits them too, which

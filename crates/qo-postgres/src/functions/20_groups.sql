@@ -48,6 +48,7 @@ BEGIN
     SELECT b.slots INTO _submit FROM submit_limit b WHERE b.ref = _ref ORDER BY b.n DESC LIMIT 1;
     IF _declared IS NULL AND _submit IS NULL THEN
         DELETE FROM effective_limit g WHERE g.ref = _ref;
+        IF FOUND AND (strpos(_ref, '/') = 0 OR _ref = every_key(_ref)) THEN PERFORM forget_total(_ref, NULL); END IF;
     ELSE
         INSERT INTO effective_limit (ref, declared, submit) VALUES (_ref, _declared, _submit)
             ON CONFLICT (ref) DO UPDATE SET declared = excluded.declared, submit = excluded.submit;
@@ -290,9 +291,14 @@ END $$;
 -- Counts the submit-side limits that came since, and deletes the rows that newer ones replace. A newest row without a
 -- number clears the limit, and goes, too.
 CREATE OR REPLACE FUNCTION count_new_limits() RETURNS void LANGUAGE plpgsql AS $$
-DECLARE _ref text;
+DECLARE _ref text; _cleared bigint;
 BEGIN
     FOR _ref IN SELECT DISTINCT b.ref FROM submit_limit b WHERE NOT b.counted LOOP
+        -- The limit went and came again: the total begins anew.
+        SELECT max(b.n) INTO _cleared FROM submit_limit b WHERE b.ref = _ref AND NOT b.counted AND b.slots IS NULL;
+        IF _cleared IS NOT NULL AND (SELECT g.declared FROM effective_limit g WHERE g.ref = _ref) IS NULL THEN
+            PERFORM forget_total(_ref, _cleared);
+        END IF;
         DELETE FROM submit_limit b WHERE b.ref = _ref
             AND (b.slots IS NULL OR b.n < (SELECT max(c.n) FROM submit_limit c WHERE c.ref = _ref));
         UPDATE submit_limit b SET counted = true WHERE b.ref = _ref;

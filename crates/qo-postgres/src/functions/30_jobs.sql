@@ -48,6 +48,7 @@ BEGIN
     INSERT INTO owned_job (seq, state, session, worker, token, since, until)
         VALUES (_job.seq, 'running', _session, _worker, _token, _now, _now + _timeout_ms + {{TIMEOUT_GRACE_MS}});
     PERFORM count_slots(n.ref, n.slots) FROM needs_of(_job) n;
+    PERFORM count_grant(ARRAY(SELECT n.ref FROM needs_of(_job) n));
     PERFORM put_next_in_line(_now, _job.workflow);
     RETURN _token;
 END $$;
@@ -81,7 +82,7 @@ CREATE OR REPLACE FUNCTION as_claimed(_job job, _token bigint) RETURNS jsonb LAN
     SELECT jsonb_build_object('id', _job.id, 'token', _token, 'attempt', _job.attempts_used + 1,
         'max_attempts', _job.max_attempts, 'queue', _job.queue, 'task', _job.task, 'group', _job.grp,
         'key', _job.key, 'payload', _job.payload, 'timeout_ms', timeout_of(_job), 'retry', retry_of(_job),
-        'traceparent', _job.traceparent)
+        'traceparent', _job.traceparent, 'due_at', _job.run_at)
 $$;
 
 -- Tells a session with its next exchange to stop a job; nothing if the session has ended.

@@ -131,6 +131,7 @@ BEGIN
             IF _live + _counted.slots > _counted.most THEN
                 -- Undo the workflow, if this job has made it.
                 DELETE FROM workflow w WHERE w.workflow = _job.workflow AND w.steps = 0;
+                PERFORM count_refusal(_counted.ref);
                 IF _on_limit = 'skip' THEN RETURN success(jsonb_build_object('outcome', 'skipped')); END IF;
                 RETURN failure('limit_reached', _counted.ref || ': its ' || _counted.most || ' slots are taken by '
                     || _live || ' of live jobs and programs');

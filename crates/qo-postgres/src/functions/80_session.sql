@@ -230,7 +230,7 @@ CREATE OR REPLACE FUNCTION recorded_reply(_session session) RETURNS jsonb LANGUA
         'claimed', (SELECT coalesce(jsonb_agg(jsonb_build_object('id', j.id, 'token', c.token, 'attempt', coalesce(c.attempt, 1),
                 'max_attempts', j.max_attempts, 'queue', j.queue, 'task', j.task, 'group', j.grp, 'key', j.key,
                 'payload', j.payload, 'timeout_ms', _session.reply_timeouts[c.n], 'retry', coalesce(_session.reply_retries[c.n], '{}'),
-                'traceparent', j.traceparent)
+                'traceparent', j.traceparent, 'due_at', _session.reply_dues[c.n])
                 ORDER BY c.n), '[]')
             FROM unnest(_session.reply_seqs, _session.reply_tokens, _session.reply_attempts) WITH ORDINALITY c (seq, token, attempt, n)
             JOIN LATERAL (
@@ -320,7 +320,7 @@ BEGIN
     _reply := jsonb_build_object('number', _number, 'settled', to_jsonb(_settled), 'started', to_jsonb(_started),
         'claimed', to_jsonb(_given), 'prefetched', _prefetched, 'stop', _stops, 'now', _now, 'lease_until', _session.lease_until);
     UPDATE session s SET number = _number, reply = _reply, reply_settled = NULL, reply_seqs = NULL, reply_tokens = NULL,
-        reply_attempts = NULL, reply_timeouts = NULL, reply_retries = NULL,
+        reply_attempts = NULL, reply_timeouts = NULL, reply_retries = NULL, reply_dues = NULL,
         free_permits = greatest(s.free_permits - cardinality(_given) - _n, 0) WHERE s.session = _id;
     RETURN _reply;
 END $$;
@@ -377,6 +377,7 @@ BEGIN
     IF _due IS NOT NULL AND _fires IS NULL THEN RETURN _due; END IF;
     _swept := end_what_is_over(_now);
     _fired := fire(_now, _fires);
+    PERFORM sum_totals();
     IF ended_anything(_swept) OR _fired > 0 THEN PERFORM notify_listeners(); END IF;
     RETURN _swept || jsonb_build_object('fired', _fired, 'forgotten', forget(_now));
 END $$;

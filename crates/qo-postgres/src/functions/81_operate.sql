@@ -362,29 +362,35 @@ CREATE OR REPLACE FUNCTION slot_lease(_program program) RETURNS jsonb LANGUAGE s
     SELECT jsonb_build_object('token', _program.token, 'since', _program.since, 'lease_until', _program.until)
 $$;
 
--- Whether a request for slots gets none, as far as that can be told without the lock: nothing is over, whose end might
+-- The group for which a request for slots gets none, as far as that can be told without the lock: nothing is over, whose end might
 -- free some, the request is valid and new, and a group of it is full. One statement calls this, so all of it is read at
 -- one moment.
-CREATE OR REPLACE FUNCTION is_refused_at(_now bigint, _lease uuid, _program program, _submit_limit integer) RETURNS boolean
+CREATE OR REPLACE FUNCTION refused_by(_now bigint, _lease uuid, _program program, _submit_limit integer) RETURNS text
 LANGUAGE plpgsql STABLE AS $$
-DECLARE _need record; _limit integer; _is_full boolean := false;
+DECLARE _need record; _limit integer; _is_full boolean := false; _full text;
 BEGIN
     IF EXISTS (SELECT FROM program p WHERE p.lease = _lease) OR EXISTS (SELECT FROM submit_limit b WHERE NOT b.counted)
         OR is_anything_over(_now, NULL) THEN
-        RETURN false;
+        RETURN NULL;
     END IF;
     FOR _need IN SELECT * FROM needs_of(_program) LOOP
         _limit := limit_with(_need.ref, CASE WHEN _need.ref = _program.ref THEN _submit_limit END);
-        IF _limit > 0 AND _program.slots > _limit THEN RETURN false; END IF;
-        _is_full := _is_full OR coalesce(_need.slots > _limit - used(_need.ref), false);
+        IF _limit > 0 AND _program.slots > _limit THEN RETURN NULL; END IF;
+        IF _need.slots > _limit - used(_need.ref) THEN
+            _is_full := true;
+            _full := coalesce(_full, _need.ref);
+        ELSIF EXISTS (SELECT FROM reserved_for(_now, _need.ref, _need.slots, ARRAY[9223372036854775807], false)) THEN
+            -- A narrower group has room, which is kept for a big job.
+            _full := coalesce(_full, _need.ref);
+        END IF;
     END LOOP;
-    RETURN _is_full;
+    RETURN CASE WHEN _is_full THEN _full END;
 END $$;
 
 CREATE OR REPLACE FUNCTION api_acquire_slots(_request jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
     _now bigint; _id uuid; _ref text := _request->>'group'; _slots integer; _submit_limit integer;
-    _program program; _need record; _limit integer; _n bigint;
+    _program program; _need record; _limit integer; _n bigint; _full text;
 BEGIN
     PERFORM check_slot_request(_request);
     _id := (_request->>'id')::uuid;
@@ -394,7 +400,13 @@ BEGIN
     _program.slots := _slots;
     -- A program that waits asks often, and every exchange would wait for the lock.
     PERFORM check_isolation();
-    IF is_refused_at(store_time(), _id, _program, _submit_limit) THEN RETURN NULL; END IF;
+    _full := refused_by(store_time(), _id, _program, _submit_limit);
+    IF _full IS NOT NULL THEN
+        -- A total is not worth a wait for the disk.
+        PERFORM set_config('synchronous_commit', 'off', true);
+        PERFORM count_refusal(_full);
+        RETURN NULL;
+    END IF;
     _now := lock_namespace();
     SELECT * INTO _program FROM program p WHERE p.lease = _id AND p.until > _now;
     IF FOUND THEN
@@ -421,6 +433,7 @@ BEGIN
                 DELETE FROM submit_limit b WHERE b.ref = _ref AND b.n = _n;
                 PERFORM recount(_ref);
             END IF;
+            PERFORM count_refusal(_need.ref);
             RETURN NULL;
         END IF;
     END LOOP;
@@ -429,6 +442,7 @@ BEGIN
         VALUES (_id, _ref, _slots, _request->>'holder', next_token(false), _now, _now + (_request->>'lease_ms')::bigint)
         RETURNING * INTO _program;
     PERFORM count_slots(n.ref, n.slots) FROM needs_of(_program) n;
+    PERFORM count_grant(ARRAY(SELECT n.ref FROM needs_of(_program) n));
     RETURN slot_lease(_program);
 END $$;
 

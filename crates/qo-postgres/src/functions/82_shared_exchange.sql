@@ -131,11 +131,13 @@ CREATE OR REPLACE FUNCTION api_exchange_shared(
     _memory_percent integer
 ) RETURNS TABLE (
     kind integer, place bigint, id uuid, token bigint, state text, attempt integer, max_attempts integer, queue text, task text,
-    grp text, key text, payload text, timeout_ms bigint, retry text, now bigint, lease_until bigint, traceparent text
+    grp text, key text, payload text, timeout_ms bigint, retry text, now bigint, lease_until bigint, traceparent text,
+    due_at bigint
 ) LANGUAGE plpgsql ROWS 50 AS $$
 DECLARE
     _now bigint; _session session; _settled record; _taken bigint[]; _lease_until bigint;
-    _granted bigint[]; _attempts integer[]; _timeouts bigint[]; _retries jsonb[]; _unusual boolean; _bytes bigint;
+    _queues text[]; _groups text[]; _keyed boolean[]; _limits jsonb[];
+    _granted bigint[]; _attempts integer[]; _timeouts bigint[]; _retries jsonb[]; _dues bigint[]; _unusual boolean; _bytes bigint;
 BEGIN
     PERFORM check_isolation();
     PERFORM check_shared_exchange(_jobs, _tokens, _outcomes, _errors, _outputs, _delays, _max, _max_claim_batch, _free_permits,
@@ -174,10 +176,11 @@ BEGIN
         DELETE FROM early e WHERE e.ctid = ANY (ARRAY(SELECT x.ctid FROM early x WHERE x.seq = ANY (_taken) FOR UPDATE SKIP LOCKED));
     END IF;
     SELECT CASE WHEN max(g.attempt) > 1 THEN array_agg(g.attempt) END, CASE WHEN count(g.timeout_ms) > 0 THEN array_agg(g.timeout_ms) END,
-           CASE WHEN count(g.retry) > 0 THEN array_agg(g.retry) END, bool_or(g.unusual), sum(g.bytes)
-    INTO _attempts, _timeouts, _retries, _unusual, _bytes FROM (
+           CASE WHEN count(g.retry) > 0 THEN array_agg(g.retry) END, array_agg(g.run_at), bool_or(g.unusual), sum(g.bytes),
+           array_agg(g.queue), array_agg(g.grp), array_agg(g.keyed), array_agg(g.limits) FILTER (WHERE g.limits IS NOT NULL)
+    INTO _attempts, _timeouts, _retries, _dues, _unusual, _bytes, _queues, _groups, _keyed, _limits FROM (
         SELECT j.attempts_used + 1 AS attempt, coalesce(j.timeout_ms, (k.options->>'timeout_ms')::bigint) AS timeout_ms,
-               coalesce(j.retry, nullif(k.options->'retry', 'null')) AS retry,
+               coalesce(j.retry, nullif(k.options->'retry', 'null')) AS retry, j.run_at, j.queue, j.grp, j.key IS NOT NULL AS keyed, j.limits,
                j.workflow IS NOT NULL OR is_over(j.good_until, _now) AS unusual, octet_length(j.payload) AS bytes
         FROM unnest(_taken) WITH ORDINALITY t (seq, n)
         CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = t.seq OFFSET 0) j
@@ -191,7 +194,7 @@ BEGIN
     IF _only_asks AND cardinality(_taken) = 0 THEN
         -- Its number stays free. Jobs that were parked or woken stay so: the next exchange need not do it again.
         RETURN QUERY SELECT 4, 0::bigint, NULL::uuid, NULL::bigint, NULL, NULL::integer, NULL::integer, NULL, NULL, NULL, NULL,
-            NULL, NULL::bigint, NULL, NULL::bigint, NULL::bigint, NULL;
+            NULL, NULL::bigint, NULL, NULL::bigint, NULL::bigint, NULL, NULL::bigint;
         RETURN;
     END IF;
     -- Other processes may wait for a job to end, for a job that was given back or for freed slots. If every worker is
@@ -203,6 +206,7 @@ BEGIN
     -- Record the time once a second, without waiting. So after a failover time goes back by a second at most.
     PERFORM FROM clock c WHERE c.latest <= _now - 1000 FOR UPDATE SKIP LOCKED;
     IF FOUND THEN UPDATE clock SET latest = _now; END IF;
+    IF cardinality(_taken) > 0 AND EXISTS (SELECT FROM effective_limit) THEN PERFORM count_grants(_queues, _groups, _keyed, _limits); END IF;
     SELECT array_agg(nextval('fence_token')) INTO _granted FROM generate_subscripts(_taken, 1);
     INSERT INTO owned_job (seq, state, session, worker, token, since, until)
         SELECT g.seq, 'running', _id, _session.worker, g.token, _now, _now + g.timeout_ms + {{TIMEOUT_GRACE_MS}}
@@ -212,16 +216,16 @@ BEGIN
         reply_succeeded = cardinality(_settled.settled),
         reply_settled = CASE WHEN EXISTS (SELECT FROM unnest(_settled.settled) r WHERE r <> 'succeeded') THEN _settled.settled END,
         reply_seqs = _taken, reply_tokens = _granted, reply_attempts = _attempts,
-        reply_timeouts = _timeouts, reply_retries = _retries
+        reply_timeouts = _timeouts, reply_retries = _retries, reply_dues = _dues
         WHERE s.session = _id RETURNING s.lease_until INTO _lease_until;
     RETURN QUERY
-        SELECT 0, 0::bigint, NULL::uuid, NULL::bigint, NULL, NULL::integer, NULL::integer, NULL, NULL, NULL, NULL, NULL, NULL::bigint, NULL, _now, _lease_until, NULL
+        SELECT 0, 0::bigint, NULL::uuid, NULL::bigint, NULL, NULL::integer, NULL::integer, NULL, NULL, NULL, NULL, NULL, NULL::bigint, NULL, _now, _lease_until, NULL, NULL::bigint
         UNION ALL
-        SELECT 1, r.n, NULL, NULL, r.r, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+        SELECT 1, r.n, NULL, NULL, r.r, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
             FROM unnest(_settled.settled) WITH ORDINALITY r (r, n)
         UNION ALL
         SELECT 2, c.n, j.id, c.token, NULL, coalesce(c.attempt, 1), j.max_attempts, j.queue, j.task, j.grp, j.key, j.payload, c.timeout_ms,
-               c.retry::text, NULL, NULL, j.traceparent
+               c.retry::text, NULL, NULL, j.traceparent, j.run_at
             FROM unnest(_taken, _granted, _attempts, _timeouts, _retries) WITH ORDINALITY c (seq, token, attempt, timeout_ms, retry, n)
             CROSS JOIN LATERAL (SELECT * FROM job x WHERE x.seq = c.seq OFFSET 0) j;
 END $$;

@@ -154,7 +154,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION group_status(_now bigint, _gone bigint[], _ref text, _used bigint) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
-DECLARE _force record; _sources jsonb := limits_of(_ref);
+DECLARE _force record; _sources jsonb := limits_of(_ref); _total record;
 BEGIN
     SELECT f.slots, f.source INTO _force FROM (SELECT 1) one LEFT JOIN limit_and_source(_ref) f ON true;
     IF is_spent_at(_now, _gone, _ref) THEN
@@ -162,8 +162,11 @@ BEGIN
         -- A submit-side limit counts only where no other source says anything.
         IF _force.source = 'submit' THEN SELECT NULL::integer AS slots, NULL::text AS source INTO _force; END IF;
     END IF;
+    SELECT 0::bigint AS acquired, 0::bigint AS rejected INTO _total;
+    -- A key has no total of its own.
+    IF _force.slots IS NOT NULL AND (strpos(_ref, '/') = 0 OR _ref = every_key(_ref)) THEN SELECT * INTO _total FROM total_of(_ref); END IF;
     RETURN jsonb_build_object('group', _ref, 'limit', _force.slots, 'source', _force.source, 'sources', _sources, 'used', _used,
-        'live', live_in(_now, _gone, _ref));
+        'live', live_in(_now, _gone, _ref), 'acquired', _total.acquired, 'rejected', _total.rejected);
 END $$;
 
 -- Slots in use of every reference that has holders, GROUP/* too, in one pass for lists.
@@ -252,7 +255,8 @@ BEGIN
             'queue', n.queue, 'priority', queue_priority(n.queue), 'paused', is_paused(n.queue),
             'limit', limit_of('queue:' || n.queue),
             'running', coalesce(c.running, 0), 'claimed', coalesce(c.claimed, 0), 'due', coalesce(c.due, 0),
-            'scheduled', coalesce(c.scheduled, 0), 'waiting', coalesce(c.waiting, 0))
+            'scheduled', coalesce(c.scheduled, 0), 'waiting', coalesce(c.waiting, 0),
+            'oldest_due', c.oldest_due)
             ORDER BY n.queue COLLATE "C"), '[]')
         FROM (
             SELECT q.queue FROM queue q
@@ -263,7 +267,8 @@ BEGIN
                    count(*) FILTER (WHERE e.state = 'claimed') AS claimed,
                    count(*) FILTER (WHERE e.state IS NULL AND t.is_next AND j.run_at <= _now) AS due,
                    count(*) FILTER (WHERE e.state IS NULL AND t.is_next AND j.run_at > _now) AS scheduled,
-                   count(*) FILTER (WHERE e.state IS NULL AND NOT t.is_next) AS waiting
+                   count(*) FILTER (WHERE e.state IS NULL AND NOT t.is_next) AS waiting,
+                   min(j.run_at) FILTER (WHERE e.state IS NULL AND t.is_next AND j.run_at <= _now) AS oldest_due
             FROM job j LEFT JOIN LATERAL (SELECT x.seq, x.state FROM owned_job x WHERE x.seq = j.seq OFFSET 0) h ON true
             CROSS JOIN LATERAL (SELECT CASE WHEN h.seq IN (SELECT unnest(_over)) THEN NULL ELSE h.state END AS state) e
             CROSS JOIN LATERAL (SELECT j.workflow IS NULL OR is_next_at(_over, _gone, j.workflow, j.seq) AS is_next) t

@@ -9,6 +9,7 @@ mod calls;
 mod cut;
 mod http;
 mod messages;
+mod metrics;
 mod moving;
 mod protocol;
 mod sizes;

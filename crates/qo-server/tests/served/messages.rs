@@ -190,8 +190,8 @@ fn exchanges() -> impl Strategy<Value = Exchange> {
 
 fn claimed() -> impl Strategy<Value = ClaimedJob> {
     let what = (ids(), tokens(), any::<u32>(), any::<u32>(), names(), names(), names());
-    (what, of(keys()), texts(), (of(any::<u64>()), of(traces())), retries()).prop_map(
-        |(what, key, payload, (timeout_ms, traceparent), retry)| ClaimedJob {
+    (what, of(keys()), texts(), (of(any::<u64>()), of(traces()), of(times())), retries()).prop_map(
+        |(what, key, payload, (timeout_ms, traceparent, due_at), retry)| ClaimedJob {
             id: what.0,
             token: what.1,
             attempt: what.2,
@@ -204,6 +204,7 @@ fn claimed() -> impl Strategy<Value = ClaimedJob> {
             timeout_ms,
             retry,
             traceparent,
+            due_at,
         },
     )
 }

@@ -65,7 +65,7 @@ impl Watch for Lost {
                 (Command::Submit(_), Ok(Answer::Submitted(results))) => {
                     self.acknowledged.extend(results.iter().filter_map(stored));
                 }
-                (Command::TriggerSchedule(..), Ok(Answer::Triggered(submitted))) => {
+                (Command::TriggerSchedule(..), Ok(Answer::Triggered(Ok(submitted)))) => {
                     self.acknowledged.extend(stored(&Ok(*submitted)));
                 }
                 _ => {}

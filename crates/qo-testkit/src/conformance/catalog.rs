@@ -34,6 +34,15 @@ macro_rules! conformance {
                 another_traceparent_does_not_make_another_job,
                 a_job_keeps_its_traceparent_when_it_ends_and_is_reopened,
             }
+            totals {
+                a_claim_counts_once_in_each_group_that_has_a_limit,
+                each_attempt_and_each_program_counts_and_totals_outlive_them,
+                a_job_that_is_claimed_ahead_of_time_counts_when_it_starts,
+                a_refused_submit_and_a_program_in_vain_count_as_rejected,
+                a_total_goes_with_the_last_limit_of_its_group,
+                a_worker_learns_since_when_its_job_was_due,
+                a_queue_says_since_when_its_oldest_job_has_been_due,
+            }
             idempotency {
                 the_same_id_again_is_the_same_job,
                 the_same_id_with_another_task_or_payload_is_a_conflict,

@@ -55,6 +55,7 @@ mod tick;
 mod time;
 mod timeout;
 mod token;
+mod totals;
 mod trace;
 mod views;
 mod work;

@@ -31,7 +31,7 @@ pub async fn call(store: &dyn Store, command: Command) -> Result<Answer> {
         Command::ReturnSlots(lease, token) => done(store.return_slots(lease, token).await?),
         Command::EnableSchedule(schedule, enabled) => done(store.enable_schedule(schedule, enabled).await?),
         Command::TriggerSchedule(schedule, job) => {
-            Answer::Triggered(store.trigger_schedule(schedule, job).await?)
+            Answer::Triggered(Ok(store.trigger_schedule(schedule, job).await?))
         }
         Command::CreateToken(token, by) => done(store.create_token(token, by).await?),
         Command::RevokeToken(token, by) => done(store.revoke_token(token, by).await?),

@@ -89,6 +89,7 @@ pub async fn look(store: &dyn Store, jobs: &[JobId]) -> Views {
     }
     for group in all_limited() {
         let detail = store.group(group.clone()).await.map_err(|e| e.kind());
+        let detail = detail.map(|detail| GroupDetail { status: without_rejected(detail.status), ..detail });
         views.group_details.push((group, detail));
     }
     for workflow in all_workflows() {
@@ -159,11 +160,16 @@ async fn all_jobs(store: &dyn Store, filter: JobFilter) -> Result<Vec<JobView>, 
     }
 }
 
+/// A store may count refusals with its next write, and each process shows its own before that.
+fn without_rejected(status: GroupStatus) -> GroupStatus {
+    GroupStatus { rejected: 0, ..status }
+}
+
 async fn all_groups(store: &dyn Store) -> Result<Vec<GroupStatus>, ErrorKind> {
     let (mut groups, mut after) = (Vec::new(), None);
     loop {
         let page = store.groups(after, 3).await.map_err(|e| e.kind())?;
-        groups.extend(page.groups);
+        groups.extend(page.groups.into_iter().map(without_rejected));
         match page.next {
             Some(next) => after = Some(next),
             None => return Ok(groups),

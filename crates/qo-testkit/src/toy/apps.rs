@@ -99,7 +99,13 @@ impl Toy {
             self.registrations.retain(|other| !mine(other));
             self.tasks.insert(task.task.clone(), task.clone());
             self.registrations.push(task);
+            self.limit_as_registered();
         }
+        Ok(Pushed { changes })
+    }
+
+    /// The limits of code, from what is registered.
+    fn limit_as_registered(&mut self) {
         self.limits.values_mut().for_each(|limits| limits.code.clear());
         for task in &self.registrations {
             if let Some(limit) = task.max_concurrent {
@@ -108,7 +114,6 @@ impl Toy {
             }
         }
         self.drop_empty_limits();
-        Ok(Pushed { changes })
     }
 
     pub fn configure(&mut self, mut configuration: Configuration) -> Result<Pushed> {

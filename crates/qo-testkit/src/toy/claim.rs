@@ -242,6 +242,7 @@ impl Toy {
             (token, _) => token,
         };
         let claimed = self.as_claimed(at, token);
+        self.count_acquired(&self.jobs[at].needs());
         let job = &mut self.jobs[at];
         job.state = JobState::Running;
         let timeout_ms = claimed.timeout_ms;
@@ -273,6 +274,7 @@ impl Toy {
             timeout_ms: job.new.timeout_ms.or(task.and_then(|task| task.timeout_ms)),
             retry: job.new.retry.or(task.and_then(|task| task.retry)).unwrap_or_default(),
             traceparent: job.new.traceparent,
+            due_at: Some(job.run_at),
         }
     }
 }

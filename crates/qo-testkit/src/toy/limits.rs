@@ -57,6 +57,26 @@ impl Toy {
 
     pub fn drop_empty_limits(&mut self) {
         self.limits.retain(|_, limits| !Limits::is_empty(limits));
+        self.totals.retain(|group, _| self.limits.contains_key(group));
+    }
+
+    /// The totals of a reference, if it has a limit; those of a key are those of all keys of its group.
+    fn total_of(&mut self, group: &GroupRef) -> Option<&mut (u64, u64)> {
+        let counted = match group {
+            GroupRef::Key(name, _) => GroupRef::EveryKey(name.clone()),
+            group => group.clone(),
+        };
+        self.limits.contains_key(&counted).then(|| self.totals.entry(counted).or_default())
+    }
+
+    pub fn count_acquired(&mut self, needs: &[(GroupRef, u32)]) {
+        for (group, _) in needs {
+            self.total_of(group).into_iter().for_each(|total| total.0 += 1);
+        }
+    }
+
+    pub fn count_rejected(&mut self, group: &GroupRef) {
+        self.total_of(group).into_iter().for_each(|total| total.1 += 1);
     }
 
     pub fn pause_queue(&mut self, queue: Name, paused: bool) {

@@ -57,10 +57,13 @@ impl Toy {
         if request.limit.is_some() {
             self.set_submit_limit(&request.group, request.limit);
         }
-        if !needs.iter().all(|(group, slots)| self.may_take(group, *slots)) {
+        let full = needs.iter().find(|(group, slots)| !self.may_take(group, *slots));
+        if let Some((full, _)) = full {
             self.set_submit_limit(&request.group, before);
+            self.count_rejected(full);
             return Ok(None);
         }
+        self.count_acquired(&needs);
         let lease_until = self.now.plus_ms(request.lease_ms);
         let lease = SlotLease { token: self.next_token(), since: self.now, lease_until };
         let SlotRequest { id, group, slots, holder, .. } = request.clone();

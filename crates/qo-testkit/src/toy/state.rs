@@ -24,6 +24,8 @@ pub(super) struct Toy {
     /// When each ended.
     pub ended_sessions: BTreeMap<SessionId, Time>,
     pub limits: BTreeMap<GroupRef, Limits>,
+    /// How often slots were taken and refused, of references that have a limit.
+    pub totals: BTreeMap<GroupRef, (u64, u64)>,
     /// Of what apps registered, the values that count.
     pub tasks: BTreeMap<Name, TaskOptions>,
     /// What apps registered, the newest last.

@@ -82,11 +82,15 @@ impl Toy {
         self.check_workflow(&new)?;
         let own = submit_limit_target(&new, &group);
         let before = self.limits.get(&own).and_then(|limits| limits.submit);
+        let totals = self.totals.clone();
         if let Some(limit) = brought(&new) {
             self.set_submit_limit(&own, limit);
         }
-        if new.on_limit != OnLimit::Wait && !self.has_room_among_live(&new, &group) {
+        let full = self.full_among_live(&new, &group);
+        if let Some(full) = full.filter(|_| new.on_limit != OnLimit::Wait) {
             self.set_submit_limit(&own, before);
+            self.totals = totals;
+            self.count_rejected(&full);
             return match new.on_limit {
                 OnLimit::Skip => Ok(Submitted::Skipped),
                 _ => Err(Error::new(ErrorKind::LimitReached, format!("{group} is taken"))),
@@ -119,17 +123,16 @@ impl Toy {
         Ok(Submitted::Accepted(id))
     }
 
-    /// Whether the first limited group of a job has room for it among all its live jobs.
-    fn has_room_among_live(&self, new: &NewJob, group: &Name) -> bool {
+    /// The first limited group of a job, if it has no room for it among all its live jobs.
+    fn full_among_live(&self, new: &NewJob, group: &Name) -> Option<GroupRef> {
         let limited = needs(new, group).into_iter().find_map(|(g, slots)| Some((self.limit(&g)?, g, slots)));
-        limited.is_none_or(|(limit, group, slots)| {
-            let taken = match self.flaw {
-                Flaw::OnLimitCountsRunning => self.used(&group),
-                Flaw::ProgramsNotCounted => self.sum(&group, Job::is_live),
-                _ => self.live(&group),
-            };
-            taken + u64::from(slots) <= u64::from(limit)
-        })
+        let (limit, group, slots) = limited?;
+        let taken = match self.flaw {
+            Flaw::OnLimitCountsRunning => self.used(&group),
+            Flaw::ProgramsNotCounted => self.sum(&group, Job::is_live),
+            _ => self.live(&group),
+        };
+        (taken + u64::from(slots) > u64::from(limit)).then_some(group)
     }
 
     fn limits_now(&self, new: &NewJob, group: &Name) -> BTreeMap<GroupRef, Option<u32>> {

@@ -125,6 +125,7 @@ impl Toy {
             let jobs = self.jobs.iter().filter(|job| counts(job));
             jobs.map(|job| u64::from(slots_of(&job.needs(), group))).sum::<u64>() + of_programs
         };
+        let (acquired, rejected) = self.totals.get(group).copied().unwrap_or_default();
         GroupStatus {
             group: group.clone(),
             limit: in_force.map(|(limit, _)| limit),
@@ -132,6 +133,8 @@ impl Toy {
             sources: self.limits.get(group).cloned().unwrap_or_default(),
             used: slots(Job::is_running),
             live: slots(Job::is_live),
+            acquired,
+            rejected,
         }
     }
 
@@ -187,6 +190,7 @@ impl Toy {
             self.jobs.iter().filter(|job| job.new.queue == *queue && counts(job)).count() as u64
         };
         let is_pending = |job: &Job| job.state == JobState::Pending;
+        let in_line = self.jobs.iter().filter(|job| job.new.queue == *queue && self.is_in_line(job));
         QueueStatus {
             queue: queue.clone(),
             priority: self.queue_priorities.get(queue).copied().unwrap_or(qo_core::DEFAULT_QUEUE_PRIORITY),
@@ -197,6 +201,7 @@ impl Toy {
             due: count(&|job| self.is_in_line(job)),
             scheduled: count(&|job| is_pending(job) && job.run_at > self.now && self.is_next(job)),
             waiting: count(&|job| is_pending(job) && !self.is_next(job)),
+            oldest_due: in_line.map(|job| job.run_at).min(),
         }
     }
 

@@ -126,5 +126,5 @@ fn every_command_can_be_repeated_after_a_lost_reply() {
     let enable = |enabled| repeated(move |_, _| Command::EnableSchedule(name("nightly"), enabled));
     assert_eq!((enable(false), enable(true)), (Ok(Answer::Done), Ok(Answer::Done)));
     let again = repeated(|_, _| Command::TriggerSchedule(name("nightly"), trigger));
-    assert_eq!(again, Ok(Answer::Triggered(Submitted::Existing(trigger))));
+    assert_eq!(again, Ok(Answer::Triggered(Ok(Submitted::Existing(trigger)))));
 }

@@ -15,6 +15,8 @@ impl From<GroupStatus> for pb::GroupStatus {
             sources: Some(status.sources.into()),
             used: status.used,
             live: status.live,
+            acquired: status.acquired,
+            rejected: status.rejected,
         }
     }
 }
@@ -23,7 +25,7 @@ impl TryFrom<pb::GroupStatus> for GroupStatus {
     type Error = Error;
 
     fn try_from(status: pb::GroupStatus) -> Result<Self> {
-        let pb::GroupStatus { group, limit, source, sources, used, live } = status;
+        let pb::GroupStatus { group, limit, source, sources, used, live, acquired, rejected } = status;
         let source: Option<LimitSource> = match source {
             0 => None,
             number => Some(value::<pb::LimitSource, _>("source", number)?),
@@ -35,6 +37,8 @@ impl TryFrom<pb::GroupStatus> for GroupStatus {
             "sources": Limits::try_from(sources.unwrap_or_default())?,
             "used": used,
             "live": live,
+            "acquired": acquired,
+            "rejected": rejected,
         }))
     }
 }

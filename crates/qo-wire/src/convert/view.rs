@@ -4,7 +4,7 @@ use super::{all, built, enumeration, messages, millis, needed, number, slots, st
 use crate::pb;
 use qo_core::{Attempt, AttemptOutcome, Cursor, Error, ErrorKind, JobDetail, JobPage, JobProgress, JobView};
 use qo_core::{Holder, WorkerStatus};
-use qo_core::{LeaseOver, LimitSource, Over, QueueStatus, Result, RetryPolicy, Running, SessionOver};
+use qo_core::{LeaseOver, LimitSource, Over, QueueStatus, Result, RetryPolicy, Running, SessionOver, Time};
 use serde_json::json as parts;
 
 enumeration!(LimitSource, pb::LimitSource, "source", { Operator, Config, Code, Submit });
@@ -242,6 +242,7 @@ impl From<QueueStatus> for pb::QueueStatus {
             due: status.due,
             scheduled: status.scheduled,
             waiting: status.waiting,
+            oldest_due_ms: status.oldest_due.map(Time::as_millis),
         }
     }
 }
@@ -250,8 +251,18 @@ impl TryFrom<pb::QueueStatus> for QueueStatus {
     type Error = Error;
 
     fn try_from(status: pb::QueueStatus) -> Result<Self> {
-        let pb::QueueStatus { queue, priority, paused, limit, running, claimed, due, scheduled, waiting } =
-            status;
+        let pb::QueueStatus {
+            queue,
+            priority,
+            paused,
+            limit,
+            running,
+            claimed,
+            due,
+            scheduled,
+            waiting,
+            oldest_due_ms,
+        } = status;
         built(parts!({
             "queue": queue,
             "priority": priority,
@@ -262,6 +273,7 @@ impl TryFrom<pb::QueueStatus> for QueueStatus {
             "due": due,
             "scheduled": scheduled,
             "waiting": waiting,
+            "oldest_due": oldest_due_ms,
         }))
     }
 }

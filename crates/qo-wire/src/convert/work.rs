@@ -306,6 +306,7 @@ impl From<ClaimedJob> for pb::ClaimedJob {
             timeout_ms,
             retry,
             traceparent,
+            due_at,
         } = job;
         Self {
             id: id.to_string(),
@@ -321,6 +322,7 @@ impl From<ClaimedJob> for pb::ClaimedJob {
             // The usual backoff is left out: most jobs have it.
             retry: (retry != RetryPolicy::default()).then(|| retry.into()),
             traceparent: traceparent.map(String::from),
+            due_at_ms: due_at.map(Time::as_millis),
         }
     }
 }
@@ -342,6 +344,7 @@ impl TryFrom<pb::ClaimedJob> for ClaimedJob {
             timeout_ms: job.timeout_ms,
             retry: job.retry.map(RetryPolicy::from).unwrap_or_default(),
             traceparent: super::traceparent_if(job.traceparent)?,
+            due_at: job.due_at_ms.map(Time::from_millis),
         })
     }
 }

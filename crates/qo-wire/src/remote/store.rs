@@ -284,6 +284,10 @@ impl Store for RemoteStore {
         }
     }
 
+    fn is_served(&self) -> bool {
+        true
+    }
+
     fn tells_changes(&self) -> bool {
         self.tells_changes.load(Ordering::Acquire) && self.wakes.hears()
     }

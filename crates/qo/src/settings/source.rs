@@ -128,8 +128,12 @@ pub(super) const MEMORY: Known = both(
     "--memory-threshold-percent",
 );
 
+pub(super) const METRICS: Known = ours("worker.metrics_addr", "QO_METRICS_ADDR", "--metrics-addr");
+pub(super) const METRICS_INSECURE: Known =
+    ours("worker.metrics_insecure", "QO_METRICS_INSECURE", "--metrics-insecure");
+
 /// Every setting that the environment and flags can give.
-pub(super) const ALL: [Known; 17] = [
+pub(super) const ALL: [Known; 19] = [
     STORE,
     APP,
     LEASE,
@@ -147,6 +151,8 @@ pub(super) const ALL: [Known; 17] = [
     LATENCY,
     GRACE,
     MEMORY,
+    METRICS,
+    METRICS_INSECURE,
 ];
 
 /// Variables that begin with `QO_` and are no settings.

@@ -5,6 +5,7 @@ use super::source::{self, Known};
 use crate::worker::WorkerOptions;
 use qo_core::millis;
 use qo_core::{ClaimSettings, Name, caps};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub(super) fn read(reading: &Reading, section: Option<Section<'_>>) -> WorkerOpt
             0..=caps::LEASE_MAX_MS,
         )),
         memory_threshold_percent: from.number(source::MEMORY, default.memory_threshold_percent, 1..=100),
+        metrics_addr: from.address(source::METRICS),
+        metrics_insecure: from.boolean(source::METRICS_INSECURE),
         ..default
     };
     if let Some(section) = from.section {
@@ -78,6 +81,20 @@ impl<'s> From<'_, 's> {
     fn optional_ms(&mut self, known: Known, range: RangeInclusive<u64>) -> Option<u64> {
         let entry = self.entry(known);
         self.reading.settle_optional(known, entry, |raw| raw.milliseconds(range.clone()))
+    }
+
+    fn boolean(&mut self, known: Known) -> bool {
+        let entry = self.entry(known);
+        self.reading.settle(known, entry, false, |raw| raw.boolean())
+    }
+
+    fn address(&mut self, known: Known) -> Option<SocketAddr> {
+        let entry = self.entry(known);
+        let read = |raw: &Raw<'_>| match raw.text()?.parse::<SocketAddr>() {
+            Ok(address) => Ok(address.to_string()),
+            Err(_) => Err("must be an IP address and a port, such as 127.0.0.1:9464".to_owned()),
+        };
+        self.reading.settle_optional(known, entry, read)?.parse().ok()
     }
 
     fn name(&mut self) -> Option<Name> {

@@ -2,6 +2,7 @@
 
 use crate::context::CancelReason;
 use crate::log::Tail;
+use crate::trace::AttemptSpan;
 use crate::worker::lease::Lease;
 use crate::worker::shutdown::Phase;
 use qo_core::{
@@ -72,6 +73,8 @@ struct Report {
 #[derive(Debug)]
 pub(crate) struct Attempt {
     pub claim: Claimed,
+    /// Its span, for a collector.
+    pub span: AttemptSpan,
     /// The lease of the session that claimed it.
     pub lease: Arc<Lease>,
     /// When the exchange that claimed it was first sent: the store's clock for it started later.
@@ -104,6 +107,7 @@ impl Attempt {
         phase: watch::Receiver<Phase>,
     ) -> Self {
         Self {
+            span: AttemptSpan::begin(&claim),
             claim,
             lease,
             sent,

@@ -257,16 +257,17 @@ impl WorkerBuilder {
         let phase = watch::Sender::default();
         let attempts = Arc::new(Attempts::new(phase.subscribe()));
         let grace = options.cancel_grace;
+        let permits = options.permits(programs == handlers.len());
         let shared = Shared {
             store,
             name: options.name.clone().unwrap_or_else(default_name),
             tasks,
-            permits: options.permits(programs == handlers.len()),
+            permits,
             handlers,
             watch: Watch::new(Arc::clone(&attempts), grace, on_stuck),
             attempts,
             logs,
-            metrics: Arc::new(Metrics::default()),
+            metrics: Arc::new(Metrics::new(permits)),
             phase,
             options,
             own_threads,

@@ -115,6 +115,8 @@ impl Fetcher {
     fn compose(&mut self, session: &Session) -> Exchange {
         let starts = self.starts(session);
         let idle_ms = self.idle_ms(session);
+        let memory_percent = self.pressure.memory_percent(Instant::now());
+        self.shared.metrics.pressed(memory_percent, self.pressure.capacity_percent());
         Exchange {
             session: session.id,
             number: session.number,
@@ -124,7 +126,7 @@ impl Fetcher {
             starts,
             progress: self.shared.attempts.untold(),
             free_permits: self.free_permits(),
-            memory_percent: self.pressure.memory_percent(Instant::now()),
+            memory_percent,
             draining: self.phase() != Phase::Working,
             idle_ms,
         }
@@ -170,6 +172,14 @@ impl Fetcher {
         }
         let mut jobs = reply.claimed;
         self.shared.metrics.claimed(jobs.len() + reply.prefetched.len());
+        // A server measures the waits of its clients itself.
+        if !self.shared.store.is_served() {
+            let ahead = reply.prefetched.iter().map(|ahead| &ahead.job);
+            for job in jobs.iter().chain(ahead) {
+                let waited = job.due_at.map(|due_at| reply.now.ms_since(due_at));
+                waited.into_iter().for_each(|ms| self.shared.metrics.waited(&job.group, ms));
+            }
+        }
         for (start, result) in exchange.starts.iter().zip(reply.started) {
             news = true;
             let job = session.buffer.remove(&start.token);

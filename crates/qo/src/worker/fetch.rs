@@ -249,7 +249,9 @@ impl Fetcher {
             ShutdownHandle(Arc::clone(&self.shared)).release();
         }
         let settle = settle(&attempt, ended.end, &mut self.jitter);
-        voice::ended(&attempt, settle.as_ref().map(|settle| &settle.outcome), took);
+        let outcome = settle.as_ref().map(|settle| &settle.outcome);
+        voice::ended(&attempt, outcome, took);
+        attempt.span.end(outcome);
         if let Some(settle) = settle {
             self.settles.push(settle);
         }

@@ -38,7 +38,7 @@ pub use shutdown::ShutdownHandle;
 use crate::context::CancelReason;
 use crate::handler::Handler;
 use crate::log::AttemptLogs;
-use crate::metrics::Metrics;
+use crate::metrics::{self, Metrics};
 use attempt::Attempts;
 use fetch::Fetcher;
 use futures::FutureExt;
@@ -139,6 +139,7 @@ impl Worker {
         let runtime = Handle::try_current().map_err(|error| {
             Error::new(ErrorKind::Invalid, format!("a worker runs on a tokio runtime: {error}"))
         })?;
+        let shown = metrics::endpoint(&self.shared.name, &self.shared.options, &self.shared.metrics)?;
         self.say_hello();
         let _release = ReleaseOnDrop(self.shutdown_handle());
         let Self { shared, jitter } = self;
@@ -146,7 +147,19 @@ impl Worker {
         let (done, result) = oneshot::channel();
         let fetcher = Fetcher::new(Arc::clone(&shared), runtime, jitter);
         let watched = Arc::clone(&shared);
+        let shows = shown.is_some();
         let watch = async move { watched.watch.run().await };
+        // It ends when the worker does: that drops the sender.
+        let (_ending, ended) = oneshot::channel::<()>();
+        let show = async move {
+            let Some((endpoint, registry)) = shown else { return };
+            tokio::select! {
+                result = endpoint.serve(registry) => if let Err(error) = result {
+                    tracing::error!("the metrics cannot be shown: {error}");
+                },
+                _ = ended => {}
+            }
+        };
         let work = async move {
             let result = AssertUnwindSafe(fetcher.run()).catch_unwind().await.unwrap_or_else(|_| {
                 shared.attempts.cancel_all(CancelReason::LeaseLost, Instant::now());
@@ -159,9 +172,13 @@ impl Worker {
         if own_threads {
             thread("qo-lease", watch)?;
             thread("qo-worker", work)?;
+            if shows {
+                thread("qo-metrics", show)?;
+            }
         } else {
             tokio::spawn(watch);
             tokio::spawn(work);
+            tokio::spawn(show);
         }
         let gone = |_| Err(Error::new(ErrorKind::Internal, "the worker's loop is gone"));
         result.await.unwrap_or_else(gone)

@@ -1,6 +1,7 @@
 //! How a worker behaves, as plain data.
 
 use qo_core::{ClaimSettings, Configuration, Error, Name, Result, caps, default_app};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The settings of a worker.
@@ -26,6 +27,12 @@ pub struct WorkerOptions {
     pub memory_threshold_percent: u32,
     /// While the p99 of recent attempts is above this it claims 0.7 times as much. Defaults to off.
     pub latency_threshold: Option<Duration>,
+    /// Where it shows its metrics to a Prometheus: `/metrics` at this address; port 0 takes a free one. Defaults to
+    /// nowhere.
+    pub metrics_addr: Option<SocketAddr>,
+    /// Lets `metrics_addr` be an address that other machines reach. The metrics are not encrypted, and every process
+    /// that reaches them may read them: they name groups. Defaults to no.
+    pub metrics_insecure: bool,
     /// The service whose code and configuration it pushes. What other apps pushed stays. Defaults to the app of its
     /// configuration, else `default`.
     pub app: Option<Name>,
@@ -46,6 +53,8 @@ impl Default for WorkerOptions {
             cancel_grace: Duration::from_secs(10),
             memory_threshold_percent: 80,
             latency_threshold: None,
+            metrics_addr: None,
+            metrics_insecure: false,
             app: None,
             configuration: None,
         }
@@ -87,8 +96,15 @@ impl WorkerOptions {
         let another = another.map(|(app, pushed)| {
             Error::invalid("app", app, format_args!("must be that of the configuration, {pushed}"))
         });
+        let reached = self.metrics_addr.filter(|addr| !addr.ip().is_loopback() && !self.metrics_insecure);
+        let reached = reached.map(|addr| {
+            let rule = "must be an address of this machine alone, such as 127.0.0.1:9464, unless metrics_insecure is \
+                        set: every process that reaches the metrics may read them";
+            Error::invalid("metrics_addr", addr, rule)
+        });
         let mistakes = [
             another,
+            reached,
             within(
                 "max_concurrent_tasks",
                 self.max_concurrent_tasks.unwrap_or(1).into(),
@@ -145,11 +161,18 @@ mod tests {
             max_concurrent_tasks: Some(0),
             lease: Duration::from_millis(1),
             memory_threshold_percent: 101,
+            metrics_addr: Some("0.0.0.0:9464".parse().expect("an address")),
             ..WorkerOptions::default()
         };
-        let error = options.check().expect_err("three mistakes").to_string();
-        for field in ["max_concurrent_tasks", "lease", "memory_threshold_percent"] {
+        let error = options.check().expect_err("four mistakes").to_string();
+        for field in ["max_concurrent_tasks", "lease", "memory_threshold_percent", "metrics_addr"] {
             assert!(error.contains(field), "{error}");
         }
+        let open = WorkerOptions {
+            metrics_addr: options.metrics_addr,
+            metrics_insecure: true,
+            ..Default::default()
+        };
+        open.check().expect("the user says that it is meant");
     }
 }

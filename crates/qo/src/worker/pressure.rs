@@ -49,19 +49,24 @@ impl Pressure {
     /// What to claim under the present pressure. At least one job, because finished jobs are what frees memory.
     pub fn ease(&mut self, mut claim: Claim, now: Instant) -> Claim {
         self.look(now);
-        let mut share = 1.0;
-        if self.memory_is_short() {
-            share *= 0.5;
-        }
-        if self.is_slow() {
-            share *= 0.7;
-        }
+        let share = self.share();
         let eased = |count: u32| (f64::from(count) * share).ceil() as u32;
         claim.max = eased(claim.max);
         if let Some(prefetch) = &mut claim.prefetch {
             prefetch.buffer = eased(prefetch.buffer);
         }
         claim
+    }
+
+    /// How much of a claim the worker asks for.
+    fn share(&self) -> f64 {
+        let memory = if self.memory_is_short() { 0.5 } else { 1.0 };
+        if self.is_slow() { memory * 0.7 } else { memory }
+    }
+
+    /// The same, in percent.
+    pub fn capacity_percent(&self) -> u8 {
+        (self.share() * 100.0).round() as u8
     }
 
     /// How full the memory is. None if the threshold is 100: then the worker does not look.
@@ -149,7 +154,7 @@ mod tests {
         (pressure.looked, pressure.memory_used) = (Some(now), Some(0.8));
         assert_eq!(pressure.ease(WHOLE, now).max, 50);
         (0..100).for_each(|_| pressure.took(Duration::from_millis(11)));
-        assert_eq!(pressure.ease(WHOLE, now).max, 35);
+        assert_eq!((pressure.ease(WHOLE, now).max, pressure.capacity_percent()), (35, 70));
         pressure.memory_used = Some(0.81);
         assert_eq!(pressure.memory_percent(now), Some(81));
         let soft = Claim { prefetch: Some(Prefetch { buffer: 10, lease_ms: 1_000 }), ..WHOLE };

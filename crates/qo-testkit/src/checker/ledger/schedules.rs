@@ -84,7 +84,7 @@ impl Ledger {
         tell(self, &Fact::ScheduleAsked(name, answer, self.schedules.contains_key(name)));
         let Some(spec) = self.schedules.get(name).map(|planned| planned.spec.clone()) else { return };
         let said = match answer {
-            Ok(Answer::Triggered(submitted)) => Ok(*submitted),
+            Ok(Answer::Triggered(submitted)) => submitted.clone(),
             Ok(_) => return,
             Err(error) => Err(error.clone()),
         };

@@ -225,6 +225,7 @@ impl Fable {
             timeout_ms: job.timeout_ms,
             retry: RetryPolicy::default(),
             traceparent: job.traceparent,
+            due_at: job.run_at,
         }
     }
 
