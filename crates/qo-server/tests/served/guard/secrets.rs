@@ -70,7 +70,7 @@ fn nothing_in_the_log_or_an_answer_holds_a_secret() {
             let remote = remote_as(&served, &good).await;
             let made = create(&remote, "made", Rights { scopes: &[Admin], ..Rights::default() }).await;
             remote.jobs(JobFilter::default(), None, 1).await.expect("a page");
-            let refused = connect(&served, Some(&unknown)).await.err().expect("refused");
+            let refused = connect(&served, Some(&unknown)).await.expect_err("refused");
             let mut told = format!("{refused} {refused:?} {good:?} {remote:?}");
             let secrets = [&good, &made, &unknown].map(|bearer| bearer.secret_text());
             for secret in &secrets {
@@ -134,7 +134,7 @@ async fn talkative(is_away: bool) -> Served {
 fn a_store_that_cannot_tell_its_tokens_lets_no_caller_in() {
     block_on(async {
         let served = talkative(true).await;
-        let refused = connect(&served, None).await.err().expect("refused");
+        let refused = connect(&served, None).await.expect_err("refused");
         assert_eq!(refused.kind(), ErrorKind::Unavailable);
         assert!(refused.message().contains("no caller is let in"), "{refused}");
         assert_eq!(ask(served.address, "GET", "/healthz", &[], "").await.status, 200);

@@ -34,7 +34,7 @@ fn tokens_count_and_stop_to_count_at_all_servers_within_five_seconds() {
             let took = until(async || connect(served, None).await.is_err()).await;
             assert!(took < SOON, "from the first token on every caller needs one: {took:?}");
         }
-        let refused = connect(&first, None).await.err().expect("refused");
+        let refused = connect(&first, None).await.expect_err("refused");
         assert_eq!(refused.cause(), Some(Cause::NoToken));
         let ops = remote_as(&first, &ops).await;
         let reader = create(&ops, "reader", Rights { scopes: &[Read], ..Rights::default() }).await;

@@ -71,10 +71,10 @@ fn calls_are_encrypted_and_only_the_right_authority_is_believed() {
         let store = connect(&served, "https", Some(authority.pem())).await.expect("believed");
         store.now().await.expect("an answer");
         for authorities in [Some(other.pem()), None] {
-            let refused = connect(&served, "https", authorities).await.err().expect("not believed");
+            let refused = connect(&served, "https", authorities).await.expect_err("not believed");
             assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
         }
-        let plain = connect(&served, "http", None).await.err().expect("it speaks TLS alone");
+        let plain = connect(&served, "http", None).await.expect_err("it speaks TLS alone");
         assert_eq!(plain.kind(), ErrorKind::Unavailable, "{plain}");
     });
 }
@@ -164,7 +164,7 @@ fn a_token_goes_to_another_machine_only_encrypted() {
             let token = Some(bearer());
             let deadline = Duration::from_millis(300);
             let options = qo_wire::Options { token, insecure, deadline, ..qo_wire::Options::default() };
-            RemoteStore::connect(&addresses, options).await.err().expect("there is no server").kind()
+            RemoteStore::connect(&addresses, options).await.expect_err("there is no server").kind()
         };
         // An address of no machine, as RFC 5737 has it.
         assert_eq!(connect("http://localhost:1,192.0.2.1:7700", false).await, ErrorKind::Invalid);
