@@ -44,14 +44,12 @@ impl Caller {
 
     /// An error unless the caller may do one of these.
     pub fn need_one_of(&self, scopes: &[Scope]) -> Result<()> {
-        let mut needed = Ok(());
-        for scope in scopes {
-            needed = self.need(*scope);
-            if needed.is_ok() {
-                break;
-            }
-        }
-        needed
+        self.rights.need_one_of(scopes)
+    }
+
+    /// An error if the caller is bound to some queues: what it asks for belongs to all of them.
+    pub fn need_every_queue(&self, what: &str) -> Result<()> {
+        self.rights.need_every_queue(what)
     }
 
     /// Whether the caller sees every queue. One that does not is refused lists of groups and of workflows.

@@ -129,11 +129,24 @@ impl Gate {
         let guarded = Guarded::new(store, Arc::clone(&rights), owners, tokens, asked.id);
         request.extensions_mut().insert(Caller::new(guarded, rights, form_token));
         let request = request.map(body::paced);
-        let response = match asked.is_grpc() {
-            true => next.run(request).await,
-            false => timeout(ANSWER, next.run(request))
-                .await
-                .map_err(|_| Refusal::new(StatusCode::GATEWAY_TIMEOUT, "there was no answer in time"))?,
+        let answering = async {
+            match asked.is_grpc() {
+                true => Ok(next.run(request).await),
+                false => timeout(ANSWER, next.run(request))
+                    .await
+                    .map_err(|_| Refusal::new(StatusCode::GATEWAY_TIMEOUT, "there was no answer in time")),
+            }
+        };
+        let response = match &live {
+            // A request may wait for a job for a minute: a token that is revoked meanwhile ends it.
+            Some(live) => tokio::select! {
+                biased;
+                response = answering => response?,
+                () = Arc::clone(&self.tokens).gone(Arc::clone(live)) => {
+                    return Err(no_token("the token is unknown, revoked or expired").into());
+                }
+            },
+            None => answering.await?,
         };
         Ok(match live {
             Some(live) => response.map(|body| body::until(body, Arc::clone(&self.tokens).gone(live))),

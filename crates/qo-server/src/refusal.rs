@@ -1,8 +1,8 @@
 //! A request that no handler sees, in the words of its caller: a status of gRPC, a problem document, or a page.
 
+use crate::api::Problem;
 use crate::request_id::RequestId;
 use crate::rights::not_allowed;
-use axum::Json;
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
@@ -122,17 +122,7 @@ impl From<Error> for Refusal {
 }
 
 fn problem(status: StatusCode, error: &Error, asked: &Asked) -> Response {
-    let body = serde_json::json!({
-        "type": "about:blank",
-        "title": status.canonical_reason(),
-        "status": status.as_u16(),
-        "detail": error.message(),
-        "kind": error.kind(),
-        "cause": error.cause(),
-        "request_id": asked.id.to_string(),
-    });
-    let kind = [(header::CONTENT_TYPE, "application/problem+json")];
-    (status, kind, Json(body)).into_response()
+    Problem::refused(status, error, &asked.id.to_string()).into_response()
 }
 
 /// Back to where the person was, after signing in.

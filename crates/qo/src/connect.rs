@@ -92,18 +92,6 @@ pub async fn open(url: &str, purpose: Purpose) -> Result<Opened> {
     Ok(Opened { store, has_made: false })
 }
 
-/// Whether a store is behind a server, which records by itself what operators do.
-pub fn is_served(store: &dyn Store) -> bool {
-    #[cfg(feature = "http")]
-    let is_served = (store as &dyn std::any::Any).is::<qo_wire::RemoteStore>();
-    #[cfg(not(feature = "http"))]
-    let is_served = {
-        let _ = store;
-        false
-    };
-    is_served
-}
-
 /// The directory that a URL names; none if it names something else, or nothing.
 pub fn directory(url: &str) -> Option<PathBuf> {
     match Place::parse(url) {

@@ -5,11 +5,12 @@
 //! costs no more than one job.
 
 use super::State;
+use super::ordered::Ordered;
 use super::row::{At, Claimed, Group, Held, Job, Label, Queue, ScheduleRow, Session, Spec, Workflow};
 use super::table::Ix;
 use super::total::Totals;
 use crate::decide::GoesBack;
-use crate::lane::Lane;
+use crate::lane::{Lane, Rank};
 use crate::unreadable;
 use crate::{
     Attempt, Cursor, Error, FenceToken, GroupDetail, GroupPage, GroupRef, GroupStatus, HeldBy, Holder,
@@ -374,7 +375,7 @@ impl State {
     pub fn queues(&self) -> Vec<QueueStatus> {
         let mut oldest: BTreeMap<Ix<Queue>, Time> = BTreeMap::new();
         for (_, lane) in self.lanes.iter() {
-            let Some(due) = lane.jobs.iter().map(|(rank, _)| rank.run_at).min() else { continue };
+            let Some(due) = oldest_of(&lane.jobs) else { continue };
             let queue = self.desk(&self.classes[lane.class]).queue;
             oldest.entry(queue).and_modify(|at| *at = due.min(*at)).or_insert(due);
         }
@@ -500,6 +501,17 @@ impl State {
         };
         self.schedules.iter().map(status).collect()
     }
+}
+
+/// Since when the oldest of the jobs in a lane has been due. They stand by priority, then by date, so it is the first of
+/// one of the priorities.
+fn oldest_of(jobs: &Ordered<Rank, Ix<Job>>) -> Option<Time> {
+    let (mut oldest, mut next) = (None, jobs.first());
+    while let Some((rank, _)) = next {
+        oldest = Some(oldest.map_or(rank.run_at, |oldest: Time| oldest.min(rank.run_at)));
+        next = jobs.first_after(Some(Rank { priority: rank.priority, ..Rank::LAST }));
+    }
+    oldest
 }
 
 fn worker_status(session: &Session) -> WorkerStatus {

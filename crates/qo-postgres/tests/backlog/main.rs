@@ -240,6 +240,38 @@ fn a_retry_in_bulk_reads_no_more_for_a_backlog() {
     });
 }
 
+/// Jobs that have ended are looked up by their id and by their key, each by its index.
+#[test]
+fn a_keyed_submit_reads_no_more_for_finished_jobs() {
+    RUNTIME.block_on(async {
+        let (server, _, _) = empty_world("keyed").await;
+        let client = connect(&server).await;
+        client.batch_execute("SET search_path = keyed").await.expect("it is set");
+        let ended = format!(
+            "INSERT INTO done SELECT (jsonb_populate_record(NULL::done, jsonb_build_object('seq', nextval('acceptance'),
+                 'id', gen_random_uuid(), 'task', 'mail', 'queue', 'default', 'grp', 'mail', 'cost', 1, 'priority', 0,
+                 'submitted_at', 0, 'run_at', 0, 'max_attempts', 3, 'idempotency_key', 'key' || i, 'skipped', false,
+                 'attempts_used', 1, 'payload', 'null', 'state', 'succeeded', 'finished_at', 0))).*
+             FROM generate_series(1, {}) i",
+            backlog() / 4
+        );
+        client.batch_execute(&ended).await.expect("they are stored");
+        client.batch_execute("ANALYZE done").await.expect("they are counted");
+        let submit = "SELECT api_submit(jsonb_build_array(jsonb_build_object('id', gen_random_uuid(), 'task', 'mail',
+            'payload', 'null', 'idempotency_key', $1::text)))::text";
+        // The plans of a connection become general ones after five calls.
+        for call in 0..12 {
+            client.batch_execute("BEGIN").await.expect("it begins");
+            let (whole_before, before) = rows_read(&client).await;
+            client.query(submit, &[&format!("new{call}")]).await.expect("it is answered");
+            let (whole, by_index) = rows_read(&client).await;
+            client.batch_execute("COMMIT").await.expect("it commits");
+            assert_eq!(whole - whole_before, 0, "call {call} read whole tables");
+            assert!(by_index - before <= i64::from(ROWS_PER_JOB), "call {call} read {} rows", by_index - before);
+        }
+    });
+}
+
 /// The plans of an exchange, a look and a submit, which are run here.
 async fn hot_plans(plans: &Plans, worker: &mut Worker) -> Vec<Plan> {
     let client = &plans.client;

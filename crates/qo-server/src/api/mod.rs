@@ -25,7 +25,7 @@ mod submit;
 mod wait;
 mod workflow;
 
-pub(crate) use problem::explain;
+pub(crate) use problem::{Problem, explain};
 pub(crate) use wait::Waits;
 
 use crate::route::{Needs, Routes};

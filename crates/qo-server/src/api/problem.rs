@@ -8,7 +8,7 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use qo_core::{Error, ErrorKind};
+use qo_core::{Cause, Error, ErrorKind};
 use qo_wire::status;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -157,6 +157,18 @@ impl Problem {
         Self::new(status.as_u16(), kind, title, detail)
     }
 
+    /// What refused a request before a handler saw it, in the words of HTTP where it has some.
+    pub fn refused(status: StatusCode, error: &Error, request: &str) -> Self {
+        let mut problem = Self::of_status(status);
+        if problem.0.document.kind == "invalid" || problem.0.document.kind == "internal" {
+            problem = Self::from(error.clone());
+            problem.0.document.status = status.as_u16();
+        } else if shown(error.kind()).is_none() {
+            problem.0.document.detail = error.message().to_owned();
+        }
+        problem.named(request)
+    }
+
     fn named(mut self, request: &str) -> Self {
         self.0.document.request_id = Some(request.to_owned());
         self
@@ -195,8 +207,12 @@ fn shown(kind: ErrorKind) -> Option<&'static str> {
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
-        let (kind, title) = words(error.kind());
-        let status = status::http(error.kind());
+        let (kind, title) = match error.cause() {
+            Some(Cause::NoToken) => ("unauthenticated", "Show a token."),
+            Some(Cause::NotAllowed) => ("forbidden", "Use another token."),
+            _ => words(error.kind()),
+        };
+        let status = status::http_of(&error);
         if let Some(detail) = shown(error.kind()) {
             let mut problem = Self::new(status, kind, title, detail);
             problem.0.hidden = Some(error.to_string());

@@ -297,6 +297,15 @@ impl Store for Guarded {
         self.told(self.store.changed(seen).await)
     }
 
+    async fn identity(&self) -> Result<Option<String>> {
+        self.rights.known()?;
+        self.told(self.store.identity().await)
+    }
+
+    fn is_served(&self) -> bool {
+        self.store.is_served()
+    }
+
     fn tells_changes(&self) -> bool {
         self.store.tells_changes()
     }

@@ -16,8 +16,11 @@ mod shown;
 
 pub(crate) use count::{Counts, count};
 
+use crate::caller::Caller;
+use crate::refusal::{Asked, Refusal};
 use crate::route::{Needs, Routes};
 use crate::shared::Shared;
+use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -52,7 +55,16 @@ impl Numbers {
     }
 }
 
-async fn show(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+/// The numbers are those of all queues, so a caller that is bound to some gets none.
+async fn show(
+    State(shared): State<Shared>,
+    caller: Caller,
+    Extension(asked): Extension<Asked>,
+    headers: HeaderMap,
+) -> Response {
+    if let Err(error) = caller.need_every_queue("/metrics") {
+        return Refusal::from(error).into_response(&asked);
+    }
     let format = Format::accepted(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
     shared.numbers.samples.refresh().await;
     match text(&shared.numbers.registry, format) {
