@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_trusted_proxy_says_who_calls() {
+    fn a_trusted_proxy_alone_says_where_a_caller_is() {
         let remote = |address: &str| Peer {
             remote: format!("{address}:1").parse().expect("an address"),
             local: "127.0.0.1:1".parse().expect("an address"),

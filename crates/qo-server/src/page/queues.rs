@@ -54,7 +54,7 @@ pub fn table(queues: &[QueueStatus], shared: &Shared, caller: Option<&Caller>) -
     if queues.is_empty() {
         return piece::nothing(
             "No queue has live jobs or settings.",
-            full.then_some("A queue comes with its first job."),
+            full.then_some("The first job of a queue makes it."),
             full.then_some("qo submit resize '{\"width\": 64}' --queue images"),
         );
     }

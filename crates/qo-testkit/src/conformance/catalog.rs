@@ -38,7 +38,7 @@ macro_rules! conformance {
                 a_claim_counts_once_in_each_group_that_has_a_limit,
                 each_attempt_and_each_program_counts_and_totals_outlive_them,
                 a_job_that_is_claimed_ahead_of_time_counts_when_it_starts,
-                a_refused_submit_and_a_program_in_vain_count_as_rejected,
+                refused_submits_and_refused_programs_count_as_rejected,
                 a_total_goes_with_the_last_limit_of_its_group,
                 a_worker_learns_since_when_its_job_was_due,
                 a_queue_says_since_when_its_oldest_job_has_been_due,

@@ -51,7 +51,7 @@ pub(super) async fn a_job_that_is_claimed_ahead_of_time_counts_when_it_starts(wo
     assert_eq!(total(world, "t").await, (1, 0));
 }
 
-pub(super) async fn a_refused_submit_and_a_program_in_vain_count_as_rejected(world: &World) {
+pub(super) async fn refused_submits_and_refused_programs_count_as_rejected(world: &World) {
     world.set("t", 1).await;
     world.set("u/*", 1).await;
     world.submit_all(vec![job("t"), job("u").key("a")]).await;

@@ -102,7 +102,7 @@ impl Tries {
         Ok(())
     }
 
-    fn in_vain(self, link: &Link) -> Error {
+    fn without_answer(self, link: &Link) -> Error {
         // The error of the only server has all its parts.
         let only = self.refused.filter(|_| link.servers.len() == 1);
         only.unwrap_or_else(|| link.failed(ErrorKind::Unavailable, &self.failed))
@@ -169,7 +169,7 @@ impl Link {
                 Err(failure) => tries.add(self, at, failure)?,
             }
         }
-        Err(tries.in_vain(self))
+        Err(tries.without_answer(self))
     }
 
     /// What the servers have told.
@@ -280,7 +280,7 @@ impl Link {
                 Err(failure) => tries.add(self, at, failure)?,
             }
         }
-        Err(tries.in_vain(self))
+        Err(tries.without_answer(self))
     }
 
     /// Makes a call at one of so many servers that are left before the deadline.
