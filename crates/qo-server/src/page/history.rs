@@ -7,8 +7,9 @@
 //! It is bounded: so many names, so many samples. It knows all groups of the store, so a page shows only the samples of
 //! groups and queues that its caller's own store has shown.
 
+use super::recent::Recent;
 use crate::shared::Shared;
-use qo_core::{GroupRef, Result, Store};
+use qo_core::{GroupPage, GroupRef, JobPage, QueueStatus, Result, Store};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,6 +45,16 @@ pub struct Sample {
 pub(crate) struct History {
     lines: Mutex<Lines>,
     is_reading: AtomicBool,
+    /// The views of the overview, which may take long.
+    pub views: Views,
+}
+
+/// What the overview shows of the store.
+#[derive(Default)]
+pub(crate) struct Views {
+    pub queues: Arc<Recent<Vec<QueueStatus>>>,
+    pub groups: Arc<Recent<GroupPage>>,
+    pub failed: Arc<Recent<JobPage>>,
 }
 
 #[derive(Default)]

@@ -10,6 +10,7 @@
 //! | `frame` | what stands around every page; errors as pages; the sign-in page |
 //! | `piece`, `bar`, `moment`, `link`, `text` | parts of pages: states, bars, times, links, JSON |
 //! | `history` | the last minutes, in memory, for sparklines |
+//! | `recent` | views that may take long: the last answer, with its age |
 //! | `live` | tells open pages that something has changed |
 //! | `asset` | the style sheet and the script |
 //!
@@ -34,6 +35,7 @@ mod moment;
 mod overview;
 mod piece;
 mod queues;
+pub(crate) mod recent;
 mod schedules;
 mod text;
 mod tokens;

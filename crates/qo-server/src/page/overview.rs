@@ -1,18 +1,26 @@
 //! `/`: what runs, what waits, and why.
 
-use super::frame::{After, Answer, Frame, Section};
-use super::moment::Now;
+use super::frame::{After, Answer, Frame, Pace, Section};
+use super::moment::{Now, length};
+use super::recent::Answer as Answered;
 use super::text::number;
 use super::{bar, groups, link, piece, queues, why, workers};
 use crate::caller::Caller;
 use crate::shared::Shared;
 use axum::extract::{Query, State};
 use maud::{Markup, html};
+use qo_core::millis;
 use qo_core::words::counted;
-use qo_core::{GroupRef, GroupStatus, JobFilter, JobPage, JobState, QueueStatus, Result, WorkerStatus};
+use qo_core::{
+    GroupRef, GroupStatus, JobFilter, JobPage, JobState, JobView, QueueStatus, Result, Store, WorkerStatus,
+};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Groups that are looked at: the first by name.
 const GROUPS: usize = 1_000;
+/// From when on a page says how old it is.
+const LATE: Duration = Duration::from_secs(2);
 /// Rows of each list.
 const SHOWN: usize = 8;
 /// Failures that are shown.
@@ -24,14 +32,23 @@ pub(crate) async fn overview(
     Query(after): Query<After>,
 ) -> Answer {
     shared.history.wake(&shared);
-    let store = &caller.store;
-    let (now, queues, groups, workers, failed) = tokio::try_join!(
+    let views = &shared.history.views;
+    let (whose, store) = (caller.form_token(), &caller.store);
+    let (of_queues, of_groups, of_failed) = (Arc::clone(store), Arc::clone(store), Arc::clone(store));
+    let (now, workers, queues, groups, failed) = tokio::try_join!(
         store.now(),
-        store.queues(),
-        store.groups(None, GROUPS),
         store.workers(),
-        failures(&caller)
+        views.queues.get(whose, async move { of_queues.queues().await }),
+        views.groups.get(whose, async move { of_groups.groups(None, GROUPS).await }),
+        views.failed.get(whose, async move { failures(&*of_failed).await })
     )?;
+    let late = [age(queues.as_ref()), age(groups.as_ref()), age(failed.as_ref())];
+    let is_whole = late.iter().all(Option::is_some);
+    let late = late.into_iter().flatten().max().unwrap_or_default();
+    let queues = queues.map(|answer| answer.value).unwrap_or_default();
+    let (groups, is_cut) =
+        groups.map_or((Vec::new(), false), |answer| (answer.value.groups, answer.value.next.is_some()));
+    let failed = failed.map(|answer| answer.value.jobs).unwrap_or_default();
     let now = Now(now);
     let sum = |figure: fn(&QueueStatus) -> u64| queues.iter().map(figure).sum::<u64>();
     let (running, due) = (sum(|queue| queue.running), sum(|queue| queue.due));
@@ -43,8 +60,13 @@ pub(crate) async fn overview(
     let content = html! {
         h1 { (title) }
         (totals(&shared, &queues, &workers))
-        (why::why(&queues, &groups.groups, &workers))
-        (busiest(&shared, &groups.groups, groups.next.is_some()))
+        @if !is_whole {
+            p.calm role="status" { "The store has very much to look through. What is missing here comes as soon as it has." }
+        } @else if late > LATE {
+            p.calm { "The store has very much to look through: part of this is " (length(millis(late))) " old." }
+        }
+        (why::why(&queues, &groups, &workers))
+        (busiest(&shared, &groups, is_cut))
         div.pair {
             section aria-labelledby="queues" {
                 h2 id="queues" { a href="/queues" { "Queues" } }
@@ -59,12 +81,18 @@ pub(crate) async fn overview(
         }
         (recent(&failed, now))
     };
-    Ok(Frame::new(&caller, Section::Overview, title).after(after).around(content))
+    // What is kept or missing is asked for again soon.
+    let pace = if is_whole && late.is_zero() { Pace::Usual } else { Pace::Following };
+    Ok(Frame::new(&caller, Section::Overview, title).after(after).pace(pace).around(content))
 }
 
-async fn failures(caller: &Caller) -> Result<JobPage> {
+async fn failures(store: &dyn Store) -> Result<JobPage> {
     let filter = JobFilter { states: vec![JobState::Failed], newest_first: true, ..JobFilter::default() };
-    caller.store.jobs(filter, None, FAILURES).await
+    store.jobs(filter, None, FAILURES).await
+}
+
+fn age<T>(answer: Option<&Answered<T>>) -> Option<Duration> {
+    answer.map(|answer| answer.age)
 }
 
 fn totals(shared: &Shared, queues: &[QueueStatus], workers: &[WorkerStatus]) -> Markup {
@@ -130,14 +158,14 @@ fn more(count: usize, link: &str) -> Markup {
     html! { @if more > 0 { p.more { a href=(link) { (number(more as u64)) " more" } } } }
 }
 
-fn recent(failed: &JobPage, now: Now) -> Markup {
+fn recent(failed: &[JobView], now: Now) -> Markup {
     html! {
         section aria-labelledby="failures" {
             h2 id="failures" { a href=(link::jobs("state", "failed")) { "Recent failures" } }
-            @if failed.jobs.is_empty() {
+            @if failed.is_empty() {
                 p.calm { "No failed job is remembered." }
             } @else {
-                (piece::jobs(&failed.jobs, now, "The newest jobs that failed"))
+                (piece::jobs(failed, now, "The newest jobs that failed"))
             }
         }
     }
