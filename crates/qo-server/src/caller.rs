@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 #[allow(unused_imports, reason = "the page and the HTTP interface ask")]
 pub(crate) use qo_core::Scope;
-use qo_core::{Result, SessionId, Store, TokenHash};
+use qo_core::{Result, SessionId, Store, TokenHash, TokenId};
 use std::sync::Arc;
 
 /// The caller of a request.
@@ -50,6 +50,11 @@ impl Caller {
     /// An error if the caller is bound to some queues: what it asks for belongs to all of them.
     pub fn need_every_queue(&self, what: &str) -> Result<()> {
         self.rights.need_every_queue(what)
+    }
+
+    /// What tells callers apart that may see different things: the id of the token, or none.
+    pub fn token(&self) -> Option<TokenId> {
+        self.rights.token()
     }
 
     /// Whether the caller sees every queue. One that does not is refused lists of groups and of workflows.

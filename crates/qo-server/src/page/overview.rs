@@ -33,7 +33,7 @@ pub(crate) async fn overview(
 ) -> Answer {
     shared.history.wake(&shared);
     let views = &shared.history.views;
-    let (whose, store) = (caller.form_token(), &caller.store);
+    let (whose, store) = (caller.token(), &caller.store);
     let (of_queues, of_groups, of_failed) = (Arc::clone(store), Arc::clone(store), Arc::clone(store));
     let (now, workers, queues, groups, failed) = tokio::try_join!(
         store.now(),

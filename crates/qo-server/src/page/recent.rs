@@ -5,9 +5,9 @@
 //! 1. While a call of a caller has run for longer than a moment, no other call of the view begins for that caller. It
 //!    goes on when the page does not wait any longer.
 //! 2. A call that took long begins again only when a multiple of its time has passed. Until then its answer is kept.
-//! 3. An answer is kept for its caller alone, who is known by the token of its forms.
+//! 3. An answer is kept for its caller alone, who is known by its token.
 
-use qo_core::{Error, ErrorKind, Result};
+use qo_core::{Error, ErrorKind, Result, TokenId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ const CALLERS: usize = 100;
 const LOST: Duration = Duration::from_secs(600);
 
 /// The last answers of one view.
-pub(crate) struct Recent<T>(Mutex<BTreeMap<Arc<str>, Kept<T>>>);
+pub(crate) struct Recent<T>(Mutex<BTreeMap<Option<TokenId>, Kept<T>>>);
 
 impl<T> Default for Recent<T> {
     fn default() -> Self {
@@ -58,11 +58,10 @@ impl<T: Clone + Send + 'static> Recent<T> {
     /// The answer of a call, or the last one if the call takes long. None if there is none yet.
     pub async fn get(
         self: &Arc<Self>,
-        caller: &str,
+        caller: Option<TokenId>,
         call: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<Option<Answer<T>>> {
-        let caller: Arc<str> = caller.into();
-        let kept = match self.ask(&caller) {
+        let kept = match self.ask(caller) {
             Ask::Kept(kept) => return Ok(kept),
             Ask::Now(kept) => kept,
         };
@@ -71,7 +70,7 @@ impl<T: Clone + Send + 'static> Recent<T> {
         tokio::spawn(async move {
             let began = Instant::now();
             let answer = call.await;
-            recent.answered(&caller, began.elapsed(), answer.as_ref().ok());
+            recent.answered(caller, began.elapsed(), answer.as_ref().ok());
             // The page may not wait any longer.
             sender.send(answer).ok();
         });
@@ -82,15 +81,15 @@ impl<T: Clone + Send + 'static> Recent<T> {
         }
     }
 
-    fn ask(&self, caller: &Arc<str>) -> Ask<T> {
+    fn ask(&self, caller: Option<TokenId>) -> Ask<T> {
         let now = Instant::now();
         let runs_long =
             |kept: &Kept<T>| kept.began.is_some_and(|began| (A_MOMENT..LOST).contains(&(now - began)));
         let mut all = self.all();
         if all.len() >= CALLERS {
-            all.retain(|known, kept| known == caller || runs_long(kept));
+            all.retain(|known, kept| *known == caller || runs_long(kept));
         }
-        let kept = all.entry(Arc::clone(caller)).or_insert(Kept { answer: None, began: None, again: now });
+        let kept = all.entry(caller).or_insert(Kept { answer: None, began: None, again: now });
         let answer = kept.answer.as_ref().map(|(value, at)| Answer { value: value.clone(), age: now - *at });
         if runs_long(kept) || now < kept.again {
             return Ask::Kept(answer);
@@ -99,9 +98,9 @@ impl<T: Clone + Send + 'static> Recent<T> {
         Ask::Now(answer)
     }
 
-    fn answered(&self, caller: &Arc<str>, took: Duration, answer: Option<&T>) {
+    fn answered(&self, caller: Option<TokenId>, took: Duration, answer: Option<&T>) {
         let now = Instant::now();
-        if let Some(kept) = self.all().get_mut(caller) {
+        if let Some(kept) = self.all().get_mut(&caller) {
             let is_long = took > A_MOMENT;
             kept.began = None;
             kept.again = if is_long { now + took * SHARE } else { now };
@@ -109,7 +108,7 @@ impl<T: Clone + Send + 'static> Recent<T> {
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<Arc<str>, Kept<T>>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Option<TokenId>, Kept<T>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -119,6 +118,12 @@ mod tests {
     use super::*;
     use std::future::pending;
     use tokio::runtime::Builder;
+
+    const ADA: Option<TokenId> = None;
+
+    fn eve() -> Option<TokenId> {
+        Some(TokenId::from_random([7; 8]))
+    }
 
     fn paused<T>(test: impl Future<Output = T>) -> T {
         Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(test)
@@ -130,7 +135,7 @@ mod tests {
             let recent = Arc::new(Recent::default());
             for n in 0..3 {
                 let answer =
-                    recent.get("ada", async move { Ok(n) }).await.expect("no error").expect("an answer");
+                    recent.get(ADA, async move { Ok(n) }).await.expect("no error").expect("an answer");
                 assert_eq!((answer.value, answer.age), (n, Duration::ZERO));
             }
         });
@@ -140,13 +145,13 @@ mod tests {
     fn a_view_that_is_slow_is_asked_once_and_shows_what_it_last_said() {
         paused(async {
             let recent = Arc::new(Recent::<u32>::default());
-            assert!(recent.get("ada", pending()).await.expect("no error").is_none(), "nothing is known yet");
-            let second = recent.get("ada", async { unreachable!("one call runs already") }).await;
+            assert!(recent.get(ADA, pending()).await.expect("no error").is_none(), "nothing is known yet");
+            let second = recent.get(ADA, async { unreachable!("one call runs already") }).await;
             assert!(second.expect("no error").is_none());
-            recent.answered(&"ada".into(), Duration::from_secs(5), Some(&7));
-            let kept = recent.get("ada", async { unreachable!("it took long") }).await.expect("no error");
+            recent.answered(ADA, Duration::from_secs(5), Some(&7));
+            let kept = recent.get(ADA, async { unreachable!("it took long") }).await.expect("no error");
             assert_eq!(kept.map(|answer| answer.value), Some(7));
-            let other = recent.get("eve", async { Ok(8) }).await.expect("no error");
+            let other = recent.get(eve(), async { Ok(8) }).await.expect("no error");
             assert_eq!(other.map(|answer| answer.value), Some(8), "another caller gets its own answer");
         });
     }
