@@ -161,7 +161,7 @@ fn back_to_version_1(schema: &str) -> String {
         "SET search_path = {schema};
          UPDATE version SET version = 1, oldest_client = 1;
          DROP FUNCTION api_pushes();
-         DROP TABLE app, app_setting, registration, push, token, audit_entry;
+         DROP TABLE app, app_setting, registration, push, token, audit_entry, total, grants, refusal, summed;
          ALTER TABLE job DROP CONSTRAINT job_names, DROP CONSTRAINT job_cost, DROP CONSTRAINT job_limits,
             DROP CONSTRAINT job_attempts, DROP CONSTRAINT job_timeout;
          DROP INDEX line_big_date;
@@ -185,7 +185,7 @@ fn back_to_version_1(schema: &str) -> String {
          ALTER TABLE submit_lock RENAME CONSTRAINT submit_lock_pkey TO admission_pkey;
          ALTER TABLE submit_lock RENAME TO admission;
          ALTER TABLE submit_limit ALTER COLUMN slots SET NOT NULL;
-         ALTER TABLE session DROP COLUMN memory_percent, DROP COLUMN owner;
+         ALTER TABLE session DROP COLUMN memory_percent, DROP COLUMN owner, DROP COLUMN reply_dues;
          ALTER TABLE job DROP COLUMN traceparent;
          ALTER TABLE done DROP COLUMN traceparent;
          ALTER TABLE line RENAME COLUMN class TO lane;
@@ -339,7 +339,7 @@ fn an_upgrade_that_waits_for_a_transaction_keeps_no_call_waiting() {
         client.batch_execute(&store(2)).await.expect("it is stored");
         caller.batch_execute("COMMIT").await.expect("it ends");
         let steps = raised.await.expect("it ends").expect("it is raised");
-        assert_eq!(steps.len(), 6, "{steps:?}");
+        assert_eq!(steps.len(), 7, "{steps:?}");
         let jobs: i64 = client.query_one("SELECT count(*) FROM job", &[]).await.expect("jobs").get(0);
         assert_eq!(jobs, 2);
         client.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).await.expect("it goes");

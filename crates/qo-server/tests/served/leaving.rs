@@ -77,7 +77,11 @@ fn a_client_leaves_a_server_that_has_lost_its_store() {
         well.0.state.store(AWAY, Ordering::SeqCst);
         let error = client.submit(vec![job(3)]).await.expect_err("no store");
         assert_eq!(error.kind(), ErrorKind::Unavailable);
-        assert_eq!(error.message().matches("the store is away").count(), 2, "{error}");
+        assert_eq!(
+            error.message().matches("the store behind the server does not answer").count(),
+            2,
+            "{error}"
+        );
         assert_eq!(store.jobs(JobFilter::default(), None, 9).await.expect("a page").jobs.len(), 2);
     });
 }

@@ -30,8 +30,8 @@ impl Served {
         Self::start_with(store, Options { sweep_every: PATIENCE * 1_000, ..Options::default() }).await
     }
 
-    /// The same for a suite that creates tokens as it creates jobs, and shows none.
-    async fn start_without_tokens(store: Arc<dyn Store>) -> Self {
+    /// The same for a test whose store holds or refuses tokens, and whose callers show none.
+    pub async fn start_without_tokens(store: Arc<dyn Store>) -> Self {
         let options = Options { sweep_every: PATIENCE * 1_000, ..Options::default() };
         Self::run(Self::server(store, options).await.with_tokens_of(Arc::new(MemoryStore::new())))
     }

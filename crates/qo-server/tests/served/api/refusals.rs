@@ -104,7 +104,7 @@ fn errors_from_inside_the_store_show_neither_paths_nor_statements() {
             (ErrorKind::Internal, 500, "internal"),
         ] {
             let store = Arc::new(Intercepted(Leaky(kind)));
-            let served = Served::start(store).await;
+            let served = Served::start_without_tokens(store).await;
             for (method, path, body) in [("GET", "/jobs", ""), ("POST", "/jobs", r#"{"task": "a"}"#)] {
                 let json = if body.is_empty() { "" } else { "Content-Type: application/json" };
                 let answer =
