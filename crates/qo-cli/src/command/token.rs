@@ -7,6 +7,7 @@ use crate::output::{Screen, Style, Table};
 use crate::place::{Place, did_you_mean, times};
 use crate::trouble::{Done, Trouble};
 use clap::{Args, Subcommand};
+use qo::core::Cause;
 use qo::core::{Bearer, Name, NewToken, Scope, Token, TokenId};
 use qo::{Error, ErrorKind, Store};
 use std::collections::BTreeSet;
@@ -154,9 +155,11 @@ async fn create(store: &Arc<dyn Store>, token: &NewToken) -> qo::Result<()> {
         Err(error) if error.kind() == ErrorKind::Unknown => {
             let again = store.create_token(token.clone(), operator()).await;
             // The second error tells nothing of the first try, unless the store has decided about the token.
-            again.map_err(|error| match error.is_transient() {
-                true => error.with_kind(ErrorKind::Unknown),
-                false => error,
+            // A server that asks for a token now has let the first try through.
+            again.map_err(|second| match second.cause() {
+                Some(Cause::NoToken) => error,
+                _ if second.is_transient() => second.with_kind(ErrorKind::Unknown),
+                _ => second,
             })
         }
         created => created,

@@ -96,7 +96,13 @@ fn the_page_about_settings_has_every_one_of_them() {
             // These two settings need each other.
             command.env("QO_PREFETCH_BUFFER", "7").env("QO_CLAIM_LEASE_MS", "500");
         } else {
-            command.env(variable, if name == "store" { "memory:" } else { "70" });
+            let value = match name {
+                "store" => "memory:",
+                "worker.metrics_addr" => "127.0.0.1:70",
+                "worker.metrics_insecure" => "true",
+                _ => "70",
+            };
+            command.env(variable, value);
         }
         let output = String::from_utf8(command.output().expect("qo runs").stdout).expect("UTF-8");
         assert!(output.contains(variable), "{variable}");

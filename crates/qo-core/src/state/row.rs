@@ -507,6 +507,6 @@ mod tests {
     fn rows_are_small() {
         assert!(size_of::<Job>() <= 88, "a job takes {} bytes", size_of::<Job>());
         assert!(size_of::<Lane>() <= 48, "a lane takes {} bytes", size_of::<Lane>());
-        assert!(size_of::<Group>() <= 80, "a group takes {} bytes", size_of::<Group>());
+        assert!(size_of::<Group>() <= 88, "a group takes {} bytes", size_of::<Group>());
     }
 }

@@ -251,7 +251,7 @@ fn a_keyed_submit_reads_no_more_for_finished_jobs() {
             "INSERT INTO done SELECT (jsonb_populate_record(NULL::done, jsonb_build_object('seq', nextval('acceptance'),
                  'id', gen_random_uuid(), 'task', 'mail', 'queue', 'default', 'grp', 'mail', 'cost', 1, 'priority', 0,
                  'submitted_at', 0, 'run_at', 0, 'max_attempts', 3, 'idempotency_key', 'key' || i, 'skipped', false,
-                 'attempts_used', 1, 'payload', 'null', 'state', 'succeeded', 'finished_at', 0))).*
+                 'attempts_used', 1, 'attempts', '[]'::jsonb, 'payload', 'null', 'state', 'succeeded', 'finished_at', 0))).*
              FROM generate_series(1, {}) i",
             backlog() / 4
         );

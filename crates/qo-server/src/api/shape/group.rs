@@ -23,6 +23,10 @@ pub(crate) struct Group {
     used: u64,
     /// Slots of all live jobs (pending, claimed, running) and of programs.
     live: u64,
+    /// Jobs and programs that have taken slots of it since it has had a limit; keys count under `GROUP/*`.
+    acquired: u64,
+    /// Submits and programs that it has refused since then.
+    rejected: u64,
 }
 
 impl From<GroupStatus> for Group {
@@ -34,6 +38,8 @@ impl From<GroupStatus> for Group {
             sources: status.sources.into(),
             used: status.used,
             live: status.live,
+            acquired: status.acquired,
+            rejected: status.rejected,
         }
     }
 }

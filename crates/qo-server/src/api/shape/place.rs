@@ -28,6 +28,9 @@ pub(crate) struct Queue {
     scheduled: u64,
     /// Steps that wait for an earlier step.
     waiting: u64,
+    /// Since when the oldest of the due jobs has been due.
+    #[schema(required)]
+    oldest_due: Option<Moment>,
 }
 
 impl From<QueueStatus> for Queue {
@@ -42,6 +45,7 @@ impl From<QueueStatus> for Queue {
             due: status.due,
             scheduled: status.scheduled,
             waiting: status.waiting,
+            oldest_due: status.oldest_due.map(Moment::from),
         }
     }
 }
