@@ -6,7 +6,7 @@
 1. Makes a virtual environment in a temporary folder, and installs the tools.
 2. Makes a source distribution, builds the wheel from it alone, with the profile
    of the tests, and installs it there. The sources are unpacked at one place
-   below the target folder, and files that have not changed are left alone, so
+   in the cache folder, and files that have not changed are left alone, so
    that cargo builds only what has changed.
 3. Checks the package with ruff, mypy and pyright.
 4. Runs the examples of the docstrings and the suite, outside of the checkout.
@@ -20,6 +20,7 @@ failed.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import shutil
@@ -56,6 +57,16 @@ def target() -> Path:
     return Path(json.loads(told.stdout)["target_directory"])
 
 
+def place_of_sources() -> Path:
+    """Where the sources are unpacked: one place for each target folder, and not below it.
+
+    Cargo takes what it built from files below the target folder for fresh as long as these do not change. The checkout's
+    own crates have the same names there, so its later builds would go on using the code of this one.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "qo" / "sdist" / hashlib.sha256(os.fsencode(target())).hexdigest()[:16]
+
+
 def files_of(folder: Path) -> set[Path]:
     return {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
 
@@ -72,7 +83,7 @@ def unpack(folder: Path, aside: Path) -> Path | None:
     if missing:
         print("The source distribution lacks:", *missing, file=sys.stderr)
         return None
-    place = target() / "sdist"
+    place = place_of_sources()
     for path in files_of(place) - files_of(fresh):
         (place / path).unlink()
     for path in files_of(fresh):

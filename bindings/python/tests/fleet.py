@@ -197,6 +197,11 @@ def children_of(process: int) -> list[int]:
     return below
 
 
+def state_of(process: int) -> str:
+    """Whether a process runs (R), sleeps (S), is stopped (T)."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def most_at_once(records: list[dict], died: dict[int, float]) -> int:
     """The highest number of jobs at once. `died` says when processes ended that could not write it down."""
     edges = []

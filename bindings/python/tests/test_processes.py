@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import pytest
 from conftest import namespace, url_of
-from fleet import Fleet, children_of, most_at_once, until
+from fleet import Fleet, children_of, most_at_once, state_of, until
 
 LEASE = "--default-lease-duration-secs=5"
 
@@ -70,8 +70,11 @@ def test_a_limit_holds_across_children_one_of_which_is_killed(fleet):
     until(lambda: len(fleet.records()) >= 12, "some jobs have run")
     victim = fleet.records()[-1]["pid"]
     assert victim in children_of(worker.pid)
-    os.kill(victim, signal.SIGKILL)
+    # From here on it runs nothing, and its slot is taken: another job cannot begin between its end and this moment.
+    os.kill(victim, signal.SIGSTOP)
+    until(lambda: state_of(victim) == "T", "it is stopped")
     died = {victim: time.monotonic()}
+    os.kill(victim, signal.SIGKILL)
     assert submitted.communicate(timeout=150)[0] == "True\n"
     fleet.end()
     records = fleet.records()
@@ -84,7 +87,7 @@ def test_the_parent_shows_the_metrics_of_all_its_children(here):
     address = re.search(r"metrics are at (http://\S+)", here.log(worker))[1]
 
     def shown() -> dict[str, float]:
-        with urllib.request.urlopen(address, timeout=30) as answer:
+        with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310 - its own worker
             lines = answer.read().decode().splitlines()
         return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
 

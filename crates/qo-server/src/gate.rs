@@ -262,7 +262,8 @@ fn shown(headers: &HeaderMap, asked: &Asked) -> Shown {
 /// What a browser may do with an answer.
 const LABELS: [(HeaderName, &str); 6] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (header::REFERRER_POLICY, "no-referrer"),
+    // Not no-referrer: with it a browser sends the form of a page with the Origin "null".
+    (header::REFERRER_POLICY, "same-origin"),
     (header::X_FRAME_OPTIONS, "DENY"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),

@@ -56,6 +56,9 @@ class WorkerOptions(WorkerSettings, total=False):
     """A label. Defaults to the host's name and the process id."""
 
 
+_LAST_PORT = 65_535
+
+
 def _queues(path: str, value: object) -> list[str]:
     if isinstance(value, str):
         return [checked_name(path, value)]
@@ -68,7 +71,7 @@ def _address(path: str, value: object) -> str:
     host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     try:
         ip_address(host.removeprefix("[").removesuffix("]"))
-        right = bool(colon) and port.isascii() and port.isdecimal() and int(port) <= 65_535
+        right = bool(colon) and port.isascii() and port.isdecimal() and int(port) <= _LAST_PORT
     except ValueError:
         right = False
     if not right:
