@@ -267,6 +267,8 @@ test("a token is revoked, and the audit log says what operators did", async () =
   const ada = await make("ada", "admin");
   await make("ci", "submit");
   const row = page.getByRole("row", { name: /^ci / });
+  // The server learns of the tokens within a moment, and then asks for one.
+  let isSignedIn = false;
   await until(async () => {
     await page.goto("/tokens");
     const field = page.locator("input[type=password]");
@@ -274,8 +276,9 @@ test("a token is revoked, and the audit log says what operators did", async () =
       await field.fill(ada);
       await page.getByRole("button", { name: "Sign in" }).click();
       await page.goto("/tokens");
+      isSignedIn = true;
     }
-    return row.count();
+    return isSignedIn && row.count();
   }, "the tokens show");
   // A page that was refused before signing in says so in the console.
   wrong.length = 0;
