@@ -3,8 +3,8 @@
 //! `prefer` and `allow` have two ways, as in libpq, and take the second if the first fails for a reason that concerns
 //! TLS:
 //!
-//! - `prefer`: encrypted; then plain if the handshake fails, or the server lets nobody in that way.
-//! - `allow`: plain; then encrypted if the server lets nobody in that way.
+//! - `prefer`: encrypted; then plain if the handshake fails, or the server refuses connections of that kind.
+//! - `allow`: plain; then encrypted if the server refuses connections of that kind.
 
 use crate::Url;
 use crate::tls::Mode;
@@ -108,7 +108,7 @@ impl Connect for Connector {
     }
 }
 
-/// Whether another way of encryption may help: the handshake failed, or the server lets nobody in this way.
+/// Whether another way of encryption may help: the handshake failed, or the server refuses connections of this kind.
 fn concerns_tls(error: &tokio_postgres::Error) -> bool {
     is_handshake(error) || error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
 }

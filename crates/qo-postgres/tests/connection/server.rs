@@ -114,7 +114,7 @@ impl Server {
         Path::join(self.folder.path(), "data")
     }
 
-    /// Writes a file of the server's, which nobody else may read.
+    /// Writes a file of the server's, which no other user may read.
     pub fn write(&self, name: &str, content: &str) {
         let file = self.data().join(name);
         std::fs::write(&file, content).expect("written");

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 
 /// The content type of a problem document.
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
-/// The header that names a request, for whoever looks it up in the log of the server.
+/// The header that names a request, so that an operator finds it in the log of the server.
 const REQUEST_ID: &str = "x-request-id";
 /// Paths whose refusals are problem documents.
 const PATHS: &str = "/api/";

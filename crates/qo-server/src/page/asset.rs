@@ -31,7 +31,7 @@ static ASSETS: LazyLock<[Asset; 3]> = LazyLock::new(|| {
     ]
 });
 
-/// FNV-1a: names must differ when the content does, and nobody gains by a collision.
+/// FNV-1a: names must differ when the content does, and a collision gains an attacker nothing.
 fn hash(content: &str) -> String {
     let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = content.bytes().fold(0xcbf2_9ce4_8422_2325, fold);

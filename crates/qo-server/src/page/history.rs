@@ -1,7 +1,7 @@
 //! The last minutes of the busiest groups and queues, in the server's memory, for sparklines.
 //!
 //! 1. A page that is opened [wakes](History::wake) the history. One task then reads the store every few seconds.
-//! 2. It ends when no page was opened for a while, so a server that nobody looks at reads nothing.
+//! 2. It ends when no page was opened for a while, so a server without an open page reads nothing.
 //! 3. Where a reading takes long, or each call of the store costs something, it reads more seldom.
 //!
 //! It is bounded: so many names, so many samples. It knows all groups of the store, so a page shows only the samples of
